@@ -1,1 +1,38 @@
-//! To be written.
+//! The contracts of a typed-message framework for storage queues. Applications depend on
+//! `queue-runtime`, which re-exports what they need from here.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`message`] | what a type says about itself: [`Message`], [`MessageType`] |
+//! | [`envelope`] | what travels beside the payload: [`Envelope`] and its ids |
+//! | [`wire`] | the bytes: envelope and payload to body and back |
+//! | [`backend`] | the storage contract: [`Backend`](backend::Backend) |
+//! | [`disposition`] | what a handler answers: [`Disposition`], [`FollowUp`] |
+//! | [`idempotency`] | the key that makes repeated deliveries recognisable |
+//! | [`name`], [`clock`], [`error`] | queue names, time, failures of storage |
+//! | `conformance` | the suite that every backend passes (feature `conformance`) |
+//!
+//! Sending, data flows `message → envelope → wire → backend`; receiving, back again. No module here
+//! does I/O, waits, or knows a runtime.
+
+pub mod backend;
+pub mod clock;
+#[cfg(feature = "conformance")]
+pub mod conformance;
+#[doc(hidden)]
+pub mod derive_support;
+pub mod disposition;
+pub mod envelope;
+pub mod error;
+pub mod idempotency;
+pub mod message;
+pub mod name;
+pub mod wire;
+
+pub use clock::{Clock, ManualClock, Timestamp};
+pub use disposition::{Disposition, Failure, FollowUp, IntoDisposition};
+pub use envelope::{ClientId, Envelope, InvalidId, MessageId, RequestId};
+pub use error::{Error, ErrorKind, Operation, Outcome, Result, Retry};
+pub use idempotency::IdempotencyKey;
+pub use message::{DecodeError, EncodeError, KeyScope, Message, MessageType, Wire};
+pub use name::{InvalidName, NameProblem, QueueName};

@@ -1,0 +1,95 @@
+use std::collections::BTreeMap;
+
+/// A queue's metadata: names and values, as Azure Queue Storage allows them.
+///
+/// Names are C# identifiers in ASCII and are compared without case; they are kept in lower case.
+/// Values are visible ASCII and inner spaces.
+///
+/// ```
+/// use queue_core::backend::Metadata;
+///
+/// let mut metadata = Metadata::new();
+/// metadata.insert("PoisonThreshold", "5")?;
+/// assert_eq!(metadata.find("poisonthreshold"), Some("5"));
+/// assert!(metadata.insert("poison-threshold", "5").is_err());
+/// # Ok::<(), queue_core::backend::InvalidMetadata>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Metadata(BTreeMap<String, String>);
+
+/// A metadata name or value that is not allowed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidMetadata {
+    /// The name is no identifier.
+    #[error(
+        "metadata name {0:?} is not allowed; allowed are ASCII letters, digits and underscores, not \
+         starting with a digit"
+    )]
+    Name(String),
+    /// The value cannot stand in a header.
+    #[error(
+        "the value {value:?} of metadata {name:?} is not allowed; allowed are visible ASCII \
+         characters and spaces between them"
+    )]
+    Value {
+        /// The name.
+        name: String,
+        /// The value.
+        value: String,
+    },
+}
+
+impl Metadata {
+    /// No metadata.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets a value, replacing one of the same name.
+    ///
+    /// # Errors
+    /// [`InvalidMetadata`] if the name or the value is not allowed.
+    pub fn insert(&mut self, name: &str, value: &str) -> Result<(), InvalidMetadata> {
+        let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        if name.is_empty()
+            || !name.chars().all(word)
+            || name.starts_with(|c: char| c.is_ascii_digit())
+        {
+            return Err(InvalidMetadata::Name(name.to_owned()));
+        }
+        if value.trim() != value || !value.chars().all(|c| c == ' ' || c.is_ascii_graphic()) {
+            return Err(InvalidMetadata::Value {
+                name: name.to_owned(),
+                value: value.to_owned(),
+            });
+        }
+        self.0.insert(name.to_ascii_lowercase(), value.to_owned());
+        Ok(())
+    }
+
+    /// The value of that name, compared without case.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<&str> {
+        self.0.get(&name.to_ascii_lowercase()).map(String::as_str)
+    }
+
+    /// Removes a value.
+    pub fn remove(&mut self, name: &str) -> Option<String> {
+        self.0.remove(&name.to_ascii_lowercase())
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// All names and values, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+}

@@ -1,0 +1,184 @@
+//! The one source of time. Everything that waits or dates anything asks a [`Clock`].
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+/// A moment on the wall clock, in UTC.
+pub type Timestamp = jiff::Timestamp;
+
+/// A boxed future, as object-safe traits return it.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Where time comes from: the system's clock in production, a manual one in tests.
+pub trait Clock: fmt::Debug + Send + Sync + 'static {
+    /// The wall clock. It dates messages and may jump; never measure an interval with it.
+    fn now(&self) -> Timestamp;
+
+    /// Time since an arbitrary origin that never goes backwards. Leases are timed by it.
+    fn monotonic(&self) -> Duration;
+
+    /// Completes once [`monotonic`](Clock::monotonic) has moved on by `duration`.
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the wait and nothing else.
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()>;
+}
+
+/// `time + duration`, stopping at the last moment that a [`Timestamp`] can hold.
+#[must_use]
+pub fn later(time: Timestamp, duration: Duration) -> Timestamp {
+    let Ok(span) = jiff::SignedDuration::try_from(duration) else {
+        return Timestamp::MAX;
+    };
+    time.checked_add(span).unwrap_or(Timestamp::MAX)
+}
+
+/// The time from `earlier` to `later`, zero if that is negative.
+#[must_use]
+pub fn between(earlier: Timestamp, later: Timestamp) -> Duration {
+    Duration::try_from(later.duration_since(earlier)).unwrap_or(Duration::ZERO)
+}
+
+pub use manual::ManualClock;
+
+mod manual {
+    use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+
+    /// A clock that moves only when it is told to.
+    ///
+    /// Clones share the same time.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use queue_core::{Clock, ManualClock};
+    ///
+    /// let clock = ManualClock::new();
+    /// let before = clock.monotonic();
+    /// clock.advance(Duration::from_secs(30));
+    /// assert_eq!(clock.monotonic() - before, Duration::from_secs(30));
+    /// ```
+    #[derive(Debug, Clone, Default)]
+    pub struct ManualClock {
+        state: Arc<Mutex<State>>,
+    }
+
+    #[derive(Debug)]
+    struct State {
+        elapsed: Duration,
+        wall_offset: jiff::SignedDuration,
+        sleepers: Vec<(Duration, u64, Waker)>,
+        next_sleeper: u64,
+    }
+
+    impl Default for State {
+        fn default() -> Self {
+            Self {
+                elapsed: Duration::ZERO,
+                wall_offset: jiff::SignedDuration::ZERO,
+                sleepers: Vec::new(),
+                next_sleeper: 0,
+            }
+        }
+    }
+
+    impl ManualClock {
+        /// A clock that stands at 2026-01-01T00:00:00Z.
+        #[must_use]
+        pub fn new() -> Self {
+            Self::default()
+        }
+
+        /// Moves both clocks on and wakes whoever slept until then.
+        pub fn advance(&self, duration: Duration) {
+            let mut state = self.lock();
+            state.elapsed += duration;
+            let now = state.elapsed;
+            let (due, waiting) = std::mem::take(&mut state.sleepers)
+                .into_iter()
+                .partition(|s| s.0 <= now);
+            state.sleepers = waiting;
+            drop(state);
+            let due: Vec<(Duration, u64, Waker)> = due;
+            due.into_iter().for_each(|(_, _, waker)| waker.wake());
+        }
+
+        /// Makes the wall clock jump, forwards or backwards, as an administrator would. The
+        /// monotonic clock does not notice.
+        pub fn step_wall_clock(&self, by: jiff::SignedDuration) {
+            let mut state = self.lock();
+            state.wall_offset = state.wall_offset.saturating_add(by);
+        }
+
+        /// When the next sleeper is due, on the monotonic clock.
+        #[must_use]
+        pub fn next_wake(&self) -> Option<Duration> {
+            self.lock().sleepers.iter().map(|sleeper| sleeper.0).min()
+        }
+
+        fn lock(&self) -> MutexGuard<'_, State> {
+            self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        }
+    }
+
+    impl Clock for ManualClock {
+        fn now(&self) -> Timestamp {
+            const START: Timestamp = Timestamp::constant(1_767_225_600, 0);
+            let state = self.lock();
+            let moved = START
+                .checked_add(state.wall_offset)
+                .unwrap_or(Timestamp::MAX);
+            later(moved, state.elapsed)
+        }
+
+        fn monotonic(&self) -> Duration {
+            self.lock().elapsed
+        }
+
+        fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+            let mut state = self.lock();
+            let until = state.elapsed.saturating_add(duration);
+            state.next_sleeper += 1;
+            Box::pin(Sleep {
+                clock: self.clone(),
+                until,
+                sleeper: state.next_sleeper,
+            })
+        }
+    }
+
+    struct Sleep {
+        clock: ManualClock,
+        until: Duration,
+        sleeper: u64,
+    }
+
+    impl Future for Sleep {
+        type Output = ();
+
+        fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+            let mut state = self.clock.lock();
+            state.sleepers.retain(|sleeper| sleeper.1 != self.sleeper);
+            if state.elapsed >= self.until {
+                return Poll::Ready(());
+            }
+            state
+                .sleepers
+                .push((self.until, self.sleeper, cx.waker().clone()));
+            Poll::Pending
+        }
+    }
+
+    impl Drop for Sleep {
+        fn drop(&mut self) {
+            self.clock
+                .lock()
+                .sleepers
+                .retain(|sleeper| sleeper.1 != self.sleeper);
+        }
+    }
+}

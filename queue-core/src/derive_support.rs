@@ -1,0 +1,99 @@
+//! What the code that `#[derive(Message)]` writes calls. Not public API.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+pub use std::time::Duration;
+
+use crate::message::{DecodeError, EncodeError, Message};
+
+/// Encodes a payload as JSON.
+///
+/// # Errors
+/// [`EncodeError::Payload`].
+pub fn encode<M: Message + Serialize>(message: &M) -> Result<Vec<u8>, EncodeError> {
+    serde_json::to_vec(message).map_err(|source| EncodeError::Payload {
+        kind: M::TYPE.kind,
+        source: Box::new(source),
+    })
+}
+
+/// Decodes a JSON payload of the type's own version.
+///
+/// # Errors
+/// [`DecodeError::Payload`].
+pub fn decode<M: Message + DeserializeOwned>(payload: &[u8]) -> Result<M, DecodeError> {
+    serde_json::from_slice(payload).map_err(|source| DecodeError::Payload {
+        kind: M::TYPE.kind,
+        version: M::TYPE.version,
+        source: Box::new(source),
+    })
+}
+
+/// The error for a version that the type neither is nor upgrades from.
+#[must_use]
+pub fn wrong_version<M: Message>(found: u32) -> DecodeError {
+    let (kind, supported) = (M::TYPE.kind, M::TYPE.version);
+    if found > supported {
+        DecodeError::NewerVersion {
+            kind,
+            found,
+            supported,
+        }
+    } else {
+        DecodeError::NoUpgrade {
+            kind,
+            found,
+            supported,
+        }
+    }
+}
+
+/// The value of one key field.
+///
+/// # Errors
+/// [`EncodeError::Key`] if the field cannot be encoded, or holds a float.
+pub fn key_field<M: Message, F: Serialize + ?Sized>(
+    field: &'static str,
+    value: &F,
+) -> Result<Value, EncodeError> {
+    let refuse = |problem| EncodeError::Key {
+        kind: M::TYPE.kind,
+        field,
+        problem,
+    };
+    let value = serde_json::to_value(value).map_err(|error| refuse(error.to_string().into()))?;
+    if holds_float(&value) {
+        return Err(refuse(
+            "it holds a float, which has no canonical form".into(),
+        ));
+    }
+    Ok(value)
+}
+
+/// Whether two strings are equal, at compile time.
+#[must_use]
+pub const fn str_eq(left: &str, right: &str) -> bool {
+    let (left, right) = (left.as_bytes(), right.as_bytes());
+    if left.len() != right.len() {
+        return false;
+    }
+    let mut at = 0;
+    while at < left.len() {
+        if left[at] != right[at] {
+            return false;
+        }
+        at += 1;
+    }
+    true
+}
+
+fn holds_float(value: &Value) -> bool {
+    match value {
+        Value::Number(number) => number.is_f64(),
+        Value::Array(items) => items.iter().any(holds_float),
+        Value::Object(members) => members.values().any(holds_float),
+        Value::Null | Value::Bool(_) | Value::String(_) => false,
+    }
+}

@@ -1,0 +1,247 @@
+//! What a type says about itself to be a queue message.
+
+use std::borrow::Cow;
+use std::error::Error as StdError;
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// A typed queue message. Implemented by `#[derive(Message)]`.
+///
+/// The derive fills in [`TYPE`](Message::TYPE) from the `#[message(…)]` attributes and encodes the
+/// payload as JSON with serde. Implement the trait by hand only for another payload format.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a queue message",
+    label = "not a queue message",
+    note = "add `#[derive(Message)]` to `{Self}`"
+)]
+pub trait Message: Sized + Send + 'static {
+    /// The message's wire identity and the settings of its queue.
+    const TYPE: MessageType;
+
+    /// The key fields' values in their order, or `None` if the type declares none.
+    ///
+    /// # Errors
+    /// [`EncodeError`] if a key field is a float or cannot be encoded.
+    fn key(&self) -> Result<Option<Vec<Value>>, EncodeError>;
+
+    /// Encodes the payload.
+    ///
+    /// # Errors
+    /// [`EncodeError`] if the payload's own serialisation fails.
+    fn encode(&self) -> Result<Vec<u8>, EncodeError>;
+
+    /// Decodes a payload that was written as `version`, upgrading it where the type says how.
+    ///
+    /// # Errors
+    /// [`DecodeError`] says whether the version or the payload is at fault.
+    fn decode(version: u32, payload: &[u8]) -> Result<Self, DecodeError>;
+}
+
+/// The wire identity of a message type and the settings of its queue.
+///
+/// Durations and thresholds are `None` where the type leaves them to the queue's metadata or the
+/// defaults.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MessageType {
+    /// The stable identity on the wire: CloudEvents `type`.
+    pub kind: &'static str,
+    /// Other kinds that decode as this type.
+    pub aliases: &'static [&'static str],
+    /// The payload's version, from 1.
+    pub version: u32,
+    /// The queue that carries this type.
+    pub queue: &'static str,
+    /// The form of the body.
+    pub wire: Wire,
+    /// How long a received message stays invisible to others.
+    pub visibility_timeout: Option<Duration>,
+    /// How long a submitted message lives.
+    pub time_to_live: Option<Duration>,
+    /// The number of attempts after which the message is poison.
+    pub poison_threshold: Option<u32>,
+    /// The poison queue, where it is not `QUEUE-poison`.
+    pub poison_queue: Option<&'static str>,
+    /// What an idempotency key is unique within.
+    pub key_scope: KeyScope,
+}
+
+/// The form of a message's body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Wire {
+    /// A CloudEvents 1.0 event in JSON format.
+    #[default]
+    Event,
+    /// The payload alone, as producers and consumers outside this framework expect it. Such a type
+    /// also accepts events.
+    Bare,
+}
+
+/// What an idempotency key is unique within.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum KeyScope {
+    /// One request: the request id is part of the key.
+    #[default]
+    Request,
+    /// Everything: the same key in another request is the same work.
+    Global,
+}
+
+impl MessageType {
+    /// A type of version 1 with no settings of its own.
+    #[must_use]
+    pub const fn new(kind: &'static str, queue: &'static str) -> Self {
+        Self {
+            kind,
+            aliases: &[],
+            version: 1,
+            queue,
+            wire: Wire::Event,
+            visibility_timeout: None,
+            time_to_live: None,
+            poison_threshold: None,
+            poison_queue: None,
+            key_scope: KeyScope::Request,
+        }
+    }
+
+    /// Accepts other kinds when decoding.
+    #[must_use]
+    pub const fn with_aliases(mut self, aliases: &'static [&'static str]) -> Self {
+        self.aliases = aliases;
+        self
+    }
+
+    /// Sets the payload's version.
+    #[must_use]
+    pub const fn with_version(mut self, version: u32) -> Self {
+        self.version = version;
+        self
+    }
+
+    /// Sets the form of the body.
+    #[must_use]
+    pub const fn with_wire(mut self, wire: Wire) -> Self {
+        self.wire = wire;
+        self
+    }
+
+    /// Sets how long a received message stays invisible to others.
+    #[must_use]
+    pub const fn with_visibility_timeout(mut self, timeout: Duration) -> Self {
+        self.visibility_timeout = Some(timeout);
+        self
+    }
+
+    /// Sets how long a submitted message lives.
+    #[must_use]
+    pub const fn with_time_to_live(mut self, time_to_live: Duration) -> Self {
+        self.time_to_live = Some(time_to_live);
+        self
+    }
+
+    /// Sets the number of attempts after which the message is poison.
+    #[must_use]
+    pub const fn with_poison_threshold(mut self, attempts: u32) -> Self {
+        self.poison_threshold = Some(attempts);
+        self
+    }
+
+    /// Names the poison queue.
+    #[must_use]
+    pub const fn with_poison_queue(mut self, queue: &'static str) -> Self {
+        self.poison_queue = Some(queue);
+        self
+    }
+
+    /// Sets what an idempotency key is unique within.
+    #[must_use]
+    pub const fn with_key_scope(mut self, scope: KeyScope) -> Self {
+        self.key_scope = scope;
+        self
+    }
+
+    /// Whether an event of this kind decodes as this type.
+    #[must_use]
+    pub fn accepts(&self, kind: &str) -> bool {
+        self.kind == kind || self.aliases.contains(&kind)
+    }
+}
+
+/// A payload that cannot be written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EncodeError {
+    /// The type's serialisation failed.
+    #[error("encode the payload of `{kind}`")]
+    Payload {
+        /// The message's kind.
+        kind: &'static str,
+        /// What the serialiser said.
+        source: Box<dyn StdError + Send + Sync>,
+    },
+    /// A key field has a value that cannot be part of a key.
+    #[error("use field `{field}` of `{kind}` as a key: {problem}")]
+    Key {
+        /// The message's kind.
+        kind: &'static str,
+        /// The field.
+        field: &'static str,
+        /// Why its value cannot be part of a key.
+        problem: Cow<'static, str>,
+    },
+}
+
+/// A body or payload that is not the message it should be.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DecodeError {
+    /// The body is neither an event nor anything that the type accepts.
+    #[error("the body is not a `{kind}` event: {problem}")]
+    NotAnEvent {
+        /// The kind that was expected.
+        kind: &'static str,
+        /// What the body is instead.
+        problem: String,
+    },
+    /// The event is of another kind.
+    #[error("the event is of kind {found:?}, and this queue carries {expected:?}")]
+    UnexpectedKind {
+        /// The event's kind.
+        found: String,
+        /// The kind that was expected.
+        expected: &'static str,
+    },
+    /// The event was written by a newer program.
+    #[error("`{kind}` is of version {found}, newer than {supported}, the newest known here")]
+    NewerVersion {
+        /// The message's kind.
+        kind: &'static str,
+        /// The version found.
+        found: u32,
+        /// The newest version that this program knows.
+        supported: u32,
+    },
+    /// The event is of an old version, and the type does not say how to upgrade it.
+    #[error("`{kind}` is of version {found}, and there is no upgrade from it to {supported}")]
+    NoUpgrade {
+        /// The message's kind.
+        kind: &'static str,
+        /// The version found.
+        found: u32,
+        /// The oldest version that this program knows.
+        supported: u32,
+    },
+    /// The payload does not decode.
+    #[error("decode the payload of `{kind}` version {version}")]
+    Payload {
+        /// The message's kind.
+        kind: &'static str,
+        /// The payload's version.
+        version: u32,
+        /// What the deserialiser said.
+        source: Box<dyn StdError + Send + Sync>,
+    },
+}

@@ -1,0 +1,27 @@
+use base64::Engine as _;
+use base64::alphabet::STANDARD;
+use base64::engine::DecodePaddingMode;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
+
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+/// The standard Base64 text of `bytes`, padded.
+#[must_use]
+pub fn to_base64(bytes: &[u8]) -> String {
+    BASE64.encode(bytes)
+}
+
+/// The bytes inside a Base64 text, or `None` if it is none.
+///
+/// White space around the text is ignored and padding is optional, because producers differ.
+#[must_use]
+pub fn unwrap_base64(text: &[u8]) -> Option<Vec<u8>> {
+    let text = text.trim_ascii();
+    if text.is_empty() {
+        return None;
+    }
+    BASE64.decode(text).ok()
+}

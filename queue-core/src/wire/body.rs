@@ -1,0 +1,75 @@
+use bytes::Bytes;
+
+use super::base64::unwrap_base64;
+use super::event::Event;
+use crate::message::{DecodeError, Message, Wire};
+
+/// What the bytes of a stored message are. Reading never fails: what cannot be read is
+/// [`Malformed`](Body::Malformed) and goes to the poison queue with that reason.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Body {
+    /// A CloudEvents event, Base64 around it removed.
+    Event(Box<Event>),
+    /// Anything else: a payload from a producer outside this framework, as it was stored.
+    Bare(Bytes),
+    /// It says that it is an event, or it is too large to look at.
+    Malformed(String),
+}
+
+impl Body {
+    /// Reads a stored body of at most `limit` bytes.
+    #[must_use]
+    pub fn read(body: &Bytes, limit: usize) -> Self {
+        if body.len() > limit {
+            return Self::Malformed(format!(
+                "it has {} bytes, and {limit} are allowed",
+                body.len()
+            ));
+        }
+        let event = Event::read(body)
+            .or_else(|| unwrap_base64(body).and_then(|inner| Event::read(&inner.into())));
+        match event {
+            Some(Ok(event)) => Self::Event(Box::new(event)),
+            Some(Err(problem)) => Self::Malformed(problem),
+            None => Self::Bare(body.clone()),
+        }
+    }
+
+    /// Decodes the message.
+    ///
+    /// An event must be of a kind that `M` accepts. A bare body decodes only as a type that declares
+    /// `wire = "bare"`; Base64 around it is removed where the text itself is not an `M`.
+    ///
+    /// # Errors
+    /// [`DecodeError`] says what the body is instead.
+    pub fn decode<M: Message>(&self) -> Result<M, DecodeError> {
+        let expected = M::TYPE;
+        let not_an_event = |problem| DecodeError::NotAnEvent {
+            kind: expected.kind,
+            problem,
+        };
+        match self {
+            Self::Event(event) if expected.accepts(&event.envelope.kind) => {
+                M::decode(event.envelope.version, event.payload.as_bytes())
+            }
+            Self::Event(event) => Err(DecodeError::UnexpectedKind {
+                found: event.envelope.kind.clone(),
+                expected: expected.kind,
+            }),
+            Self::Bare(body) if expected.wire == Wire::Bare => decode_bare(body),
+            Self::Bare(body) => Err(not_an_event(format!(
+                "it is {} bytes of something else; a type takes such bodies only if it declares \
+                 `wire = \"bare\"`",
+                body.len()
+            ))),
+            Self::Malformed(problem) => Err(not_an_event(problem.clone())),
+        }
+    }
+}
+
+fn decode_bare<M: Message>(body: &[u8]) -> Result<M, DecodeError> {
+    M::decode(M::TYPE.version, body).or_else(|literal| match unwrap_base64(body) {
+        Some(inner) => M::decode(M::TYPE.version, &inner).map_err(|_| literal),
+        None => Err(literal),
+    })
+}
