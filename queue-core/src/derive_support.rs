@@ -1,10 +1,10 @@
 //! What the code that `#[derive(Message)]` writes calls. Not public API.
 
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-use serde_json::Value;
-
 pub use std::time::Duration;
+
+pub use serde::Serialize;
+pub use serde::de::DeserializeOwned;
+pub use serde_json::Value;
 
 use crate::message::{DecodeError, EncodeError, Message};
 
@@ -70,6 +70,12 @@ pub fn key_field<M: Message, F: Serialize + ?Sized>(
         ));
     }
     Ok(value)
+}
+
+/// Whether CloudEvents forbids the character in attribute values.
+#[must_use]
+pub fn is_forbidden(c: char) -> bool {
+    crate::envelope::is_forbidden(c)
 }
 
 /// Whether two strings are equal, at compile time.

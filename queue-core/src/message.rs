@@ -231,7 +231,7 @@ pub enum DecodeError {
         kind: &'static str,
         /// The version found.
         found: u32,
-        /// The oldest version that this program knows.
+        /// The version that an upgrade would have to lead to.
         supported: u32,
     },
     /// The payload does not decode.

@@ -1,1 +1,1 @@
-//! To be written.
+//! Tests that need more than one crate; see `tests/`.

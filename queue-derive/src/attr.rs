@@ -1,0 +1,317 @@
+use proc_macro2::TokenStream;
+use syn::ext::IdentExt as _;
+use syn::parse::discouraged::Speculative as _;
+use syn::parse::{Parse, ParseStream};
+use syn::punctuated::Punctuated;
+use syn::{Attribute, Ident, LitInt, LitStr, Meta, Path, Token, Type, bracketed, token};
+
+use crate::problem::{Problem, Problems};
+
+/// The names that a type takes, in the order in which errors list them.
+const TYPE_ATTRIBUTES: [&str; 12] = [
+    "kind",
+    "alias",
+    "version",
+    "upgrade_from",
+    "queue",
+    "visibility_timeout",
+    "time_to_live",
+    "poison_threshold",
+    "poison_queue",
+    "key_scope",
+    "wire",
+    "crate",
+];
+
+/// What `#[message(…)]` says on a type, as it was written.
+#[derive(Default)]
+pub(crate) struct TypeAttributes {
+    pub(crate) kind: Option<LitStr>,
+    pub(crate) alias: Option<Aliases>,
+    pub(crate) version: Option<LitInt>,
+    pub(crate) upgrade_from: Option<Type>,
+    pub(crate) queue: Option<LitStr>,
+    pub(crate) visibility_timeout: Option<LitStr>,
+    pub(crate) time_to_live: Option<LitStr>,
+    pub(crate) poison_threshold: Option<LitInt>,
+    pub(crate) poison_queue: Option<LitStr>,
+    pub(crate) key_scope: Option<LitStr>,
+    pub(crate) wire: Option<LitStr>,
+    pub(crate) krate: Option<Path>,
+    /// The names seen so far, whether or not their values could be read.
+    seen: Vec<Ident>,
+}
+
+/// One kind, or several in brackets.
+pub(crate) struct Aliases(pub(crate) Vec<LitStr>);
+
+impl TypeAttributes {
+    pub(crate) fn read(attributes: &[Attribute], problems: &mut Problems) -> Self {
+        let mut read = Self::default();
+        for attribute in ours(attributes) {
+            each_item(attribute, problems, |name, input, problems| {
+                read.item(name, input, problems);
+            });
+        }
+        read
+    }
+
+    /// Whether the attribute was written, even if its value could not be read.
+    pub(crate) fn mentions(&self, name: &str) -> bool {
+        self.seen.iter().any(|seen| seen == name)
+    }
+
+    fn item(&mut self, name: &Ident, input: ParseStream<'_>, problems: &mut Problems) {
+        let known = TYPE_ATTRIBUTES.iter().any(|known| name == known);
+        if known && self.mentions(&name.to_string()) {
+            problems.push(name, Problem::Twice(name.to_string()));
+            skip_item(input);
+            return;
+        }
+        self.seen.push(name.clone());
+        let mut item = Item {
+            name,
+            input,
+            problems,
+        };
+        match name.to_string().as_str() {
+            "kind" => {
+                self.kind = item.value("a string, as in `kind = \"slice-request\"`");
+            }
+            "alias" => {
+                self.alias = item.value(
+                    "a string or a list of strings, as in `alias = \"old-kind\"` or \
+                     `alias = [\"old-kind\", \"older-kind\"]`",
+                );
+            }
+            "version" => self.version = item.value("a whole number, as in `version = 2`"),
+            "upgrade_from" => {
+                self.upgrade_from = item.value("a type, as in `upgrade_from = SliceRequestV1`");
+            }
+            "queue" => self.queue = item.value("a string, as in `queue = \"slice-request\"`"),
+            "visibility_timeout" => {
+                self.visibility_timeout =
+                    item.value("a duration in a string, as in `visibility_timeout = \"2m\"`");
+            }
+            "time_to_live" => {
+                self.time_to_live =
+                    item.value("a duration in a string, as in `time_to_live = \"7d\"`");
+            }
+            "poison_threshold" => {
+                self.poison_threshold = item.value("a whole number, as in `poison_threshold = 5`");
+            }
+            "poison_queue" => {
+                self.poison_queue =
+                    item.value("a string, as in `poison_queue = \"broken-slices\"`");
+            }
+            "key_scope" => {
+                self.key_scope = item.value("a string, as in `key_scope = \"global\"`");
+            }
+            "wire" => self.wire = item.value("a string, as in `wire = \"bare\"`"),
+            "crate" => {
+                self.krate = item
+                    .value("a path, as in `crate = my_crate::queues`")
+                    .map(|ModPath(path)| path);
+            }
+            "key" => {
+                problems.push(name, Problem::KeyOnType(listed(&TYPE_ATTRIBUTES)));
+                skip_item(input);
+            }
+            unknown => {
+                let problem = Problem::UnknownOnType {
+                    found: unknown.to_owned(),
+                    hint: nearest(unknown)
+                        .map(|known| format!(", did you mean `{known}`?"))
+                        .unwrap_or_default(),
+                    allowed: listed(&TYPE_ATTRIBUTES),
+                };
+                problems.push(name, problem);
+                skip_item(input);
+            }
+        }
+    }
+}
+
+/// The `key` in a field's `#[message(key)]`.
+pub(crate) fn read_key(attributes: &[Attribute], problems: &mut Problems) -> Option<Ident> {
+    let mut key: Option<Ident> = None;
+    for attribute in ours(attributes) {
+        each_item(attribute, problems, |name, input, problems| {
+            let value = skip_item(input);
+            if name == "key" {
+                if key.is_some() {
+                    problems.push(name, Problem::Twice(name.to_string()));
+                } else if !value.is_empty() {
+                    problems.push(&value, Problem::KeyValue(shown(&value)));
+                }
+                key = Some(name.clone());
+            } else if TYPE_ATTRIBUTES.iter().any(|known| name == known) {
+                problems.push(name, Problem::TypeAttributeOnField(name.to_string()));
+            } else {
+                problems.push(name, Problem::UnknownOnField(name.to_string()));
+            }
+        });
+    }
+    key
+}
+
+pub(crate) fn refuse_on_variant(attributes: &[Attribute], problems: &mut Problems) {
+    for attribute in ours(attributes) {
+        problems.push(attribute, Problem::OnVariant);
+    }
+}
+
+/// The first serde attribute that keeps the field out of the payload.
+pub(crate) fn serde_skip(attributes: &[Attribute]) -> Option<Ident> {
+    const SKIPS: [&str; 3] = ["skip", "skip_serializing", "skip_deserializing"];
+
+    let mut found = None;
+    for attribute in attributes.iter().filter(|a| a.path().is_ident("serde")) {
+        // What serde cannot read, serde reports.
+        let _ = attribute.parse_args_with(|input: ParseStream<'_>| {
+            while !input.is_empty() {
+                let name = input.call(Ident::parse_any)?;
+                skip_item(input);
+                if SKIPS.iter().any(|skip| name == skip) {
+                    found.get_or_insert(name);
+                }
+                input.parse::<Option<Token![,]>>()?;
+            }
+            Ok(())
+        });
+    }
+    found
+}
+
+fn ours(attributes: &[Attribute]) -> impl Iterator<Item = &Attribute> {
+    attributes.iter().filter(|a| a.path().is_ident("message"))
+}
+
+/// Calls `read` at each name in the list; `read` consumes up to the next comma.
+fn each_item(
+    attribute: &Attribute,
+    problems: &mut Problems,
+    mut read: impl FnMut(&Ident, ParseStream<'_>, &mut Problems),
+) {
+    let Meta::List(list) = &attribute.meta else {
+        return problems.push(attribute, Problem::NotAList);
+    };
+    let parsed = list.parse_args_with(|input: ParseStream<'_>| {
+        while !input.is_empty() {
+            let name = input.call(Ident::parse_any)?;
+            read(&name, input, problems);
+            input.parse::<Option<Token![,]>>()?;
+        }
+        Ok(())
+    });
+    if parsed.is_err() {
+        problems.push(attribute, Problem::NotAList);
+    }
+}
+
+struct Item<'i, 'p> {
+    name: &'i Ident,
+    input: ParseStream<'i>,
+    problems: &'p mut Problems,
+}
+
+impl Item<'_, '_> {
+    fn value<T: Parse>(&mut self, expected: &'static str) -> Option<T> {
+        let name = self.name.to_string();
+        if self.input.parse::<Token![=]>().is_err() || at_end(self.input) {
+            skip_item(self.input);
+            let problem = Problem::NoValue { name, expected };
+            self.problems.push(self.name, problem);
+            return None;
+        }
+        let ahead = self.input.fork();
+        match ahead.parse() {
+            Ok(value) if at_end(&ahead) => {
+                self.input.advance_to(&ahead);
+                Some(value)
+            }
+            _ => {
+                let found = skip_item(self.input);
+                let problem = Problem::WrongValue {
+                    name,
+                    expected,
+                    found: shown(&found),
+                };
+                self.problems.push(found, problem);
+                None
+            }
+        }
+    }
+}
+
+impl Parse for Aliases {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
+        if !input.peek(token::Bracket) {
+            return Ok(Self(vec![input.parse()?]));
+        }
+        let list;
+        bracketed!(list in input);
+        let kinds = Punctuated::<LitStr, Token![,]>::parse_terminated(&list)?;
+        Ok(Self(kinds.into_iter().collect()))
+    }
+}
+
+/// A path without generic arguments, `crate` and `self` included.
+struct ModPath(Path);
+
+impl Parse for ModPath {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
+        input.call(Path::parse_mod_style).map(Self)
+    }
+}
+
+fn at_end(input: ParseStream<'_>) -> bool {
+    input.is_empty() || input.peek(Token![,])
+}
+
+/// Consumes up to the next comma and returns what stood there.
+fn skip_item(input: ParseStream<'_>) -> TokenStream {
+    let mut skipped = Vec::new();
+    while !at_end(input) {
+        match input.parse::<proc_macro2::TokenTree>() {
+            Ok(tree) => skipped.push(tree),
+            Err(_) => break,
+        }
+    }
+    skipped.into_iter().collect()
+}
+
+fn shown(tokens: &TokenStream) -> String {
+    format!("`{tokens}`")
+}
+
+fn listed(names: &[&str]) -> String {
+    let names: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
+    names.join(", ")
+}
+
+/// The known name that is at most two edits away.
+fn nearest(unknown: &str) -> Option<&'static str> {
+    TYPE_ATTRIBUTES
+        .into_iter()
+        .map(|known| (edits(unknown, known), known))
+        .filter(|(distance, known)| *distance <= 2 && *distance < known.len() / 2)
+        .min()
+        .map(|(_, known)| known)
+}
+
+/// Levenshtein's distance.
+fn edits(from: &str, to: &str) -> usize {
+    let to: Vec<char> = to.chars().collect();
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (i, a) in from.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, b) in to.iter().enumerate() {
+            let replaced = diagonal + usize::from(a != *b);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[to.len()]
+}

@@ -1,0 +1,277 @@
+use proc_macro2::{Span, TokenStream};
+use queue_core::{KeyScope, Wire};
+use quote::{format_ident, quote, quote_spanned};
+use syn::spanned::Spanned as _;
+use syn::{DeriveInput, Generics, Ident, Path, Type, WherePredicate, parse_quote};
+
+use crate::ast::{Body, Field, Input, Variant};
+use crate::fallback;
+use crate::problem::Problems;
+use crate::valid::Settings;
+
+/// The impl, or every problem of the item together with an impl that stands in for it.
+pub(crate) fn derive(original: &DeriveInput) -> TokenStream {
+    let mut problems = Problems::default();
+    let input = Input::read(original, &mut problems);
+    let settings = Settings::of(&input, &mut problems);
+    if problems.is_empty() {
+        expand(&input, &settings)
+    } else {
+        fallback::expand(&input, &settings, &problems)
+    }
+}
+
+/// The path that everything generated starts with.
+pub(crate) fn krate(input: &Input<'_>) -> Path {
+    match &input.attributes.krate {
+        Some(path) => path.clone(),
+        None => parse_quote!(::queue_runtime),
+    }
+}
+
+fn expand(input: &Input<'_>, settings: &Settings) -> TokenStream {
+    let krate = krate(input);
+    let ident = &input.original.ident;
+    let generics = with_bounds(input, &krate);
+    let (impl_generics, _, where_clause) = generics.split_for_impl();
+    let (_, ty_generics, _) = input.original.generics.split_for_impl();
+
+    let checks = checks(input, settings, &krate);
+    let (eager, lazy) = match has_type_parameters(input) {
+        false => (quote!(const _: () = { #checks };), None),
+        true => (TokenStream::new(), Some(checks)),
+    };
+    let message_type = message_type(settings, &krate);
+    let key = key(input, &krate);
+    let decode = decode(input, settings, &krate);
+    let at = at(ident.span());
+    let encode = quote_spanned!(at=> #krate::derive_support::encode::<Self>(self));
+
+    quote! {
+        const _: () = {
+            #eager
+
+            #[automatically_derived]
+            impl #impl_generics #krate::Message for #ident #ty_generics #where_clause {
+                const TYPE: #krate::MessageType = {
+                    #lazy
+                    #message_type
+                };
+
+                fn key(&self) -> ::core::result::Result<
+                    ::core::option::Option<::std::vec::Vec<#krate::derive_support::Value>>,
+                    #krate::EncodeError,
+                > {
+                    #key
+                }
+
+                fn encode(&self) -> ::core::result::Result<
+                    ::std::vec::Vec<::core::primitive::u8>,
+                    #krate::EncodeError,
+                > {
+                    #encode
+                }
+
+                fn decode(
+                    version: ::core::primitive::u32,
+                    payload: &[::core::primitive::u8],
+                ) -> ::core::result::Result<Self, #krate::DecodeError> {
+                    #decode
+                }
+            }
+        };
+    }
+}
+
+fn has_type_parameters(input: &Input<'_>) -> bool {
+    input.original.generics.type_params().next().is_some()
+}
+
+/// The item's own bounds, and what the impl's methods need of a generic item.
+///
+/// The bounds are on the item rather than on its parameters, because only serde's derive knows what
+/// it asks of those.
+fn with_bounds(input: &Input<'_>, krate: &Path) -> Generics {
+    let mut generics = input.original.generics.clone();
+    if !has_type_parameters(input) {
+        return generics;
+    }
+    let parameters: Vec<Ident> = generics.type_params().map(|t| t.ident.clone()).collect();
+    let serde = quote!(#krate::derive_support);
+    let bounds = &mut generics.make_where_clause().predicates;
+    for parameter in &parameters {
+        bounds.push(parse_quote!(#parameter: 'static));
+    }
+    bounds.push(parse_quote! {
+        Self: #serde::Serialize + #serde::DeserializeOwned + ::core::marker::Send
+    });
+    for field in input.key_fields() {
+        let ty = field.ty();
+        if mentions(quote!(#ty), &parameters) {
+            bounds.push(parse_quote!(#ty: #serde::Serialize));
+        }
+    }
+    if let Some(old) = &input.attributes.upgrade_from {
+        let upgrade: [WherePredicate; 2] = [
+            parse_quote!(#old: #krate::Message),
+            parse_quote!(Self: ::core::convert::From<#old>),
+        ];
+        bounds.extend(upgrade);
+    }
+    generics
+}
+
+fn mentions(tokens: TokenStream, names: &[Ident]) -> bool {
+    tokens.into_iter().any(|tree| match tree {
+        proc_macro2::TokenTree::Ident(ident) => names.contains(&ident),
+        proc_macro2::TokenTree::Group(group) => mentions(group.stream(), names),
+        _ => false,
+    })
+}
+
+/// What only the compiler can check of the old version.
+fn checks(input: &Input<'_>, settings: &Settings, krate: &Path) -> TokenStream {
+    let Some(old) = &input.attributes.upgrade_from else {
+        return TokenStream::new();
+    };
+    let Settings { kind, version, .. } = settings;
+    let shown = quote!(#old).to_string();
+    let wrong_kind = format!(
+        "`upgrade_from = {shown}` needs a type of the same kind: give `{shown}` the attribute \
+         `kind = {kind:?}`"
+    );
+    let wrong_version =
+        format!("`upgrade_from = {shown}` needs a type of a version lower than {version}");
+    let at = at(old.span());
+    quote_spanned! {at=>
+        ::core::assert!(
+            #krate::derive_support::str_eq(<#old as #krate::Message>::TYPE.kind, #kind),
+            #wrong_kind
+        );
+        ::core::assert!(<#old as #krate::Message>::TYPE.version < #version, #wrong_version);
+    }
+}
+
+fn message_type(settings: &Settings, krate: &Path) -> TokenStream {
+    let Settings {
+        kind,
+        aliases,
+        version,
+        queue,
+        wire,
+        visibility_timeout,
+        time_to_live,
+        poison_threshold,
+        poison_queue,
+        key_scope,
+    } = settings;
+    let duration = |duration: &std::time::Duration| {
+        let (seconds, nanos) = (duration.as_secs(), duration.subsec_nanos());
+        quote!(#krate::derive_support::Duration::new(#seconds, #nanos))
+    };
+    let visibility_timeout = visibility_timeout.as_ref().map(duration).into_iter();
+    let time_to_live = time_to_live.as_ref().map(duration).into_iter();
+    let poison_threshold = poison_threshold.iter();
+    let poison_queue = poison_queue.iter();
+    let wire = (*wire == Wire::Bare).then(|| quote!(.with_wire(#krate::Wire::Bare)));
+    let key_scope =
+        (*key_scope == KeyScope::Global).then(|| quote!(.with_key_scope(#krate::KeyScope::Global)));
+    quote! {
+        #krate::MessageType::new(#kind, #queue)
+            .with_aliases(&[#(#aliases),*])
+            .with_version(#version)
+            #wire
+            #(.with_visibility_timeout(#visibility_timeout))*
+            #(.with_time_to_live(#time_to_live))*
+            #(.with_poison_threshold(#poison_threshold))*
+            #(.with_poison_queue(#poison_queue))*
+            #key_scope
+    }
+}
+
+fn key(input: &Input<'_>, krate: &Path) -> TokenStream {
+    if input.key_fields().next().is_none() {
+        return quote!(::core::result::Result::Ok(::core::option::Option::None));
+    }
+    let fields = match &input.body {
+        Body::Struct(fields) => {
+            let fields = fields.iter().filter(|field| field.is_key).map(|field| {
+                let member = &field.member;
+                key_field(field, quote!(&self.#member), krate)
+            });
+            quote!(::core::option::Option::Some(::std::vec![#(#fields),*]))
+        }
+        Body::Enum(variants) => {
+            let arms = variants
+                .iter()
+                .filter_map(|variant| key_arm(variant, krate));
+            let unkeyed = variants
+                .iter()
+                .any(|variant| !variant.fields.iter().any(|field| field.is_key));
+            let rest = unkeyed.then(|| quote!(_ => ::core::option::Option::None,));
+            quote!(match self { #(#arms)* #rest })
+        }
+        Body::Union => TokenStream::new(),
+    };
+    quote!(::core::result::Result::Ok(#fields))
+}
+
+/// The variant's name comes first, so that equal fields of two variants make different keys.
+fn key_arm(variant: &Variant<'_>, krate: &Path) -> Option<TokenStream> {
+    use syn::ext::IdentExt as _;
+
+    let keys: Vec<_> = variant.fields.iter().filter(|field| field.is_key).collect();
+    if keys.is_empty() {
+        return None;
+    }
+    let ident = &variant.original.ident;
+    let name = ident.unraw().to_string();
+    let members = keys.iter().map(|field| &field.member);
+    let bindings: Vec<_> = (0..keys.len())
+        .map(|at| format_ident!("__key{at}"))
+        .collect();
+    let values = keys
+        .iter()
+        .zip(&bindings)
+        .map(|(field, binding)| key_field(field, quote!(#binding), krate));
+    Some(quote! {
+        Self::#ident { #(#members: #bindings,)* .. } => ::core::option::Option::Some(::std::vec![
+            #krate::derive_support::Value::String(::std::string::String::from(#name)),
+            #(#values),*
+        ]),
+    })
+}
+
+fn key_field(field: &Field<'_>, value: TokenStream, krate: &Path) -> TokenStream {
+    let name = field.name();
+    let at = at(field.ty().span());
+    quote_spanned!(at=> #krate::derive_support::key_field::<Self, _>(#name, #value)?)
+}
+
+fn decode(input: &Input<'_>, settings: &Settings, krate: &Path) -> TokenStream {
+    let current = settings.version;
+    let own = at(input.original.ident.span());
+    let own = quote_spanned!(own=> #krate::derive_support::decode::<Self>(payload));
+    let upgrade = input.attributes.upgrade_from.as_ref().map(|old: &Type| {
+        let at = at(old.span());
+        quote_spanned! {at=>
+            if version <= <#old as #krate::Message>::TYPE.version {
+                return ::core::result::Result::Ok(<Self as ::core::convert::From<#old>>::from(
+                    <#old as #krate::Message>::decode(version, payload)?,
+                ));
+            }
+        }
+    });
+    quote! {
+        if version == #current {
+            return #own;
+        }
+        #upgrade
+        ::core::result::Result::Err(#krate::derive_support::wrong_version::<Self>(version))
+    }
+}
+
+/// Errors underline `span`; names resolve as the macro's own do.
+fn at(span: Span) -> Span {
+    Span::call_site().located_at(span)
+}

@@ -1,0 +1,72 @@
+use proc_macro2::TokenStream;
+use quote::quote;
+use syn::parse_quote;
+
+use crate::ast::Input;
+use crate::expand::krate;
+use crate::problem::Problems;
+use crate::valid::Settings;
+
+/// The errors, and an impl that keeps code that uses the type from raising more of them.
+pub(crate) fn expand(input: &Input<'_>, settings: &Settings, problems: &Problems) -> TokenStream {
+    let errors = problems.to_compile_errors();
+    let crate_is_unknown = input.attributes.mentions("crate") && input.attributes.krate.is_none();
+    let borrows = input.original.generics.lifetimes().next().is_some();
+    if crate_is_unknown || borrows {
+        return errors;
+    }
+
+    let krate = krate(input);
+    let ident = &input.original.ident;
+    let mut generics = input.original.generics.clone();
+    let parameters: Vec<_> = generics.type_params().map(|t| t.ident.clone()).collect();
+    if !parameters.is_empty() {
+        let bounds = &mut generics.make_where_clause().predicates;
+        bounds.push(parse_quote!(Self: ::core::marker::Send));
+        for parameter in parameters {
+            bounds.push(parse_quote!(#parameter: 'static));
+        }
+    }
+    let (impl_generics, _, where_clause) = generics.split_for_impl();
+    let (_, ty_generics, _) = input.original.generics.split_for_impl();
+    // What is known of them is right, so that a type that upgrades from this one raises no error.
+    let Settings {
+        kind,
+        version,
+        queue,
+        ..
+    } = settings;
+
+    quote! {
+        #errors
+
+        const _: () = {
+            #[automatically_derived]
+            impl #impl_generics #krate::Message for #ident #ty_generics #where_clause {
+                const TYPE: #krate::MessageType =
+                    #krate::MessageType::new(#kind, #queue).with_version(#version);
+
+                fn key(&self) -> ::core::result::Result<
+                    ::core::option::Option<::std::vec::Vec<#krate::derive_support::Value>>,
+                    #krate::EncodeError,
+                > {
+                    ::core::unreachable!()
+                }
+
+                fn encode(&self) -> ::core::result::Result<
+                    ::std::vec::Vec<::core::primitive::u8>,
+                    #krate::EncodeError,
+                > {
+                    ::core::unreachable!()
+                }
+
+                fn decode(
+                    _: ::core::primitive::u32,
+                    _: &[::core::primitive::u8],
+                ) -> ::core::result::Result<Self, #krate::DecodeError> {
+                    ::core::unreachable!()
+                }
+            }
+        };
+    }
+}

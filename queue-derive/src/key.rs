@@ -1,0 +1,93 @@
+use quote::ToTokens as _;
+use syn::{GenericArgument, PathArguments, Type};
+
+use crate::ast::Input;
+use crate::attr;
+use crate::problem::{Problem, Problems};
+
+/// The standard containers that serialise what they hold, so that a float inside is a float in the
+/// key. Of other types only the value can tell; it is looked at when the key is made.
+const CONTAINERS: [&str; 15] = [
+    "Arc",
+    "BTreeMap",
+    "BTreeSet",
+    "Box",
+    "Cell",
+    "Cow",
+    "HashMap",
+    "LinkedList",
+    "Mutex",
+    "Option",
+    "Rc",
+    "RefCell",
+    "Result",
+    "Vec",
+    "VecDeque",
+];
+
+/// Checks that the key fields make the same key for equal messages, sent or received.
+pub(crate) fn check(input: &Input<'_>, problems: &mut Problems) {
+    for field in input.key_fields() {
+        let shown = || shown(field.ty());
+        match find(field.ty()) {
+            Some(Inexact::Float) => problems.push(field.ty(), Problem::FloatKey(shown())),
+            Some(Inexact::Unordered) => problems.push(field.ty(), Problem::UnorderedKey(shown())),
+            None => {}
+        }
+        if let Some(skip) = attr::serde_skip(&field.original.attrs) {
+            problems.push(&skip, Problem::SkippedKey(skip.to_string()));
+        }
+    }
+    if let (Some(scope), None) = (&input.attributes.key_scope, input.key_fields().next()) {
+        problems.push(scope, Problem::ScopeWithoutKey);
+    }
+}
+
+enum Inexact {
+    Float,
+    Unordered,
+}
+
+/// What keeps a value of the type, as far as it can be seen, from having one canonical form.
+fn find(ty: &Type) -> Option<Inexact> {
+    match ty {
+        Type::Array(array) => find(&array.elem),
+        Type::Slice(slice) => find(&slice.elem),
+        Type::Reference(reference) => find(&reference.elem),
+        Type::Paren(paren) => find(&paren.elem),
+        Type::Group(group) => find(&group.elem),
+        Type::Tuple(tuple) => tuple.elems.iter().find_map(find),
+        Type::Path(path) => {
+            let last = path.path.segments.last()?;
+            let name = last.ident.to_string();
+            match name.as_str() {
+                "f32" | "f64" => return Some(Inexact::Float),
+                "HashSet" | "BinaryHeap" => return Some(Inexact::Unordered),
+                name if !CONTAINERS.contains(&name) => return None,
+                _ => {}
+            }
+            let PathArguments::AngleBracketed(arguments) = &last.arguments else {
+                return None;
+            };
+            arguments.args.iter().find_map(|argument| match argument {
+                GenericArgument::Type(ty) => find(ty),
+                _ => None,
+            })
+        }
+        _ => None,
+    }
+}
+
+/// The type as it was written, near enough.
+fn shown(ty: &Type) -> String {
+    let text = ty.to_token_stream().to_string();
+    [
+        (" < ", "<"),
+        (" >", ">"),
+        (" ,", ","),
+        (" :: ", "::"),
+        (" ;", ";"),
+    ]
+    .into_iter()
+    .fold(text, |text, (from, to)| text.replace(from, to))
+}

@@ -1,0 +1,277 @@
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use queue_core::derive_support::is_forbidden;
+use queue_core::name::POISON_SUFFIX;
+use queue_core::{KeyScope, QueueName, Wire};
+use quote::ToTokens;
+use syn::ext::IdentExt as _;
+use syn::{GenericParam, LitInt, LitStr};
+
+use crate::ast::Input;
+use crate::kebab::kebab_case;
+use crate::key;
+use crate::problem::{Problem, Problems};
+
+const MAX_KIND: usize = 255;
+/// Longer queue names leave no room for the suffix of their poison queue.
+const MAX_QUEUE: usize = 63 - POISON_SUFFIX.len();
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+const SECOND: Duration = Duration::from_secs(1);
+
+/// What the attributes and their defaults come to.
+pub(crate) struct Settings {
+    pub(crate) kind: String,
+    pub(crate) aliases: Vec<String>,
+    pub(crate) version: u32,
+    pub(crate) queue: String,
+    pub(crate) wire: Wire,
+    pub(crate) visibility_timeout: Option<Duration>,
+    pub(crate) time_to_live: Option<Duration>,
+    pub(crate) poison_threshold: Option<u32>,
+    pub(crate) poison_queue: Option<String>,
+    pub(crate) key_scope: KeyScope,
+}
+
+impl Settings {
+    /// The settings as far as they can be read; whoever uses them looks at `problems` first.
+    pub(crate) fn of(input: &Input<'_>, problems: &mut Problems) -> Self {
+        check_generics(input, problems);
+        key::check(input, problems);
+        let attributes = &input.attributes;
+        let kind = kind(input, problems);
+        let (queue, poison_queue) = queues(input, problems);
+        let version = number("version", attributes.version.as_ref(), problems).unwrap_or(1);
+        if let Some(old) = &attributes.upgrade_from {
+            let readable = attributes.version.is_some() || !attributes.mentions("version");
+            if version == 1 && readable {
+                problems.push(old, Problem::UpgradeToFirst);
+            }
+        }
+        Self {
+            aliases: aliases(input, &kind, problems),
+            kind,
+            version,
+            queue,
+            poison_queue,
+            wire: choice(
+                "wire",
+                attributes.wire.as_ref(),
+                "\"event\" and \"bare\"",
+                |text| match text {
+                    "event" => Some(Wire::Event),
+                    "bare" => Some(Wire::Bare),
+                    _ => None,
+                },
+                problems,
+            ),
+            visibility_timeout: duration(
+                "visibility_timeout",
+                attributes.visibility_timeout.as_ref(),
+                SECOND..=7 * DAY,
+                "a duration from 1s to 7days, such as \"30s\" or \"2m\"",
+                problems,
+            ),
+            time_to_live: duration(
+                "time_to_live",
+                attributes.time_to_live.as_ref(),
+                SECOND..=Duration::MAX,
+                "a duration from 1s, such as \"90m\" or \"7days\"; without `time_to_live`, messages \
+                 never expire",
+                problems,
+            ),
+            poison_threshold: number(
+                "poison_threshold",
+                attributes.poison_threshold.as_ref(),
+                problems,
+            ),
+            key_scope: choice(
+                "key_scope",
+                attributes.key_scope.as_ref(),
+                "\"request\" and \"global\"",
+                |text| match text {
+                    "request" => Some(KeyScope::Request),
+                    "global" => Some(KeyScope::Global),
+                    _ => None,
+                },
+                problems,
+            ),
+        }
+    }
+}
+
+fn check_generics(input: &Input<'_>, problems: &mut Problems) {
+    for parameter in &input.original.generics.params {
+        if let GenericParam::Lifetime(lifetime) = parameter {
+            let name = lifetime.lifetime.to_string();
+            problems.push(lifetime, Problem::Lifetime(name));
+        }
+    }
+}
+
+fn kind(input: &Input<'_>, problems: &mut Problems) -> String {
+    match &input.attributes.kind {
+        Some(given) => {
+            check_kind("kind", &given.value(), given, problems);
+            given.value()
+        }
+        None => {
+            let ident = &input.original.ident;
+            let default = kebab_case(&ident.unraw().to_string());
+            if !input.attributes.mentions("kind") {
+                check_kind("default kind", &default, ident, problems);
+            }
+            default
+        }
+    }
+}
+
+fn aliases(input: &Input<'_>, kind: &str, problems: &mut Problems) -> Vec<String> {
+    let mut aliases = Vec::new();
+    for given in input.attributes.alias.iter().flat_map(|list| &list.0) {
+        let alias = given.value();
+        check_kind("alias", &alias, given, problems);
+        if alias == kind {
+            problems.push(given, Problem::AliasIsKind(alias));
+        } else if aliases.contains(&alias) {
+            problems.push(given, Problem::AliasTwice(alias));
+        } else {
+            aliases.push(alias);
+        }
+    }
+    aliases
+}
+
+fn check_kind(what: &'static str, kind: &str, written: impl ToTokens, problems: &mut Problems) {
+    let length = kind.chars().count();
+    let unwanted = kind
+        .char_indices()
+        .find(|&(_, c)| c.is_whitespace() || is_forbidden(c));
+    let problem = if kind.is_empty() {
+        "is empty".to_owned()
+    } else if length > MAX_KIND {
+        format!("has {length} characters")
+    } else if let Some((at, c)) = unwanted {
+        format!("has {c:?} at byte {at}")
+    } else {
+        return;
+    };
+    let kind = kind.to_owned();
+    problems.push(
+        written,
+        Problem::Kind {
+            what,
+            kind,
+            problem,
+        },
+    );
+}
+
+fn queues(input: &Input<'_>, problems: &mut Problems) -> (String, Option<String>) {
+    let attributes = &input.attributes;
+    let poison = attributes.poison_queue.as_ref();
+    let (queue, span) = match &attributes.queue {
+        Some(given) => {
+            check_queue("queue", given, problems);
+            (given.value(), given.span())
+        }
+        None => {
+            let ident = &input.original.ident;
+            let default = kebab_case(&ident.unraw().to_string());
+            // A `queue` that could not be read has its error already.
+            if !attributes.mentions("queue")
+                && let Err(problem) = QueueName::new(&default)
+            {
+                let name = ident.unraw().to_string();
+                problems.push(ident, Problem::DefaultQueueName { name, problem });
+            }
+            (default, ident.span())
+        }
+    };
+    if !attributes.mentions("poison_queue")
+        && QueueName::check(&queue).is_ok()
+        && queue.len() > MAX_QUEUE
+    {
+        let problem = Problem::NoRoomForPoison {
+            length: queue.len(),
+            queue: queue.clone(),
+        };
+        problems.push_at(span, problem);
+    }
+    if let Some(given) = poison {
+        check_queue("poison_queue", given, problems);
+        if given.value() == queue {
+            problems.push(given, Problem::PoisonQueueIsQueue(queue.clone()));
+        }
+    }
+    (queue, poison.map(LitStr::value))
+}
+
+fn check_queue(attribute: &'static str, given: &LitStr, problems: &mut Problems) {
+    if let Err(problem) = QueueName::new(&given.value()) {
+        problems.push(given, Problem::QueueName { attribute, problem });
+    }
+}
+
+fn number(name: &'static str, given: Option<&LitInt>, problems: &mut Problems) -> Option<u32> {
+    let given = given?;
+    match given.base10_parse() {
+        Ok(number) if number > 0 => Some(number),
+        _ => {
+            let found = given.to_string();
+            problems.push(given, Problem::NumberOutOfRange { name, found });
+            None
+        }
+    }
+}
+
+fn duration(
+    name: &'static str,
+    given: Option<&LitStr>,
+    range: RangeInclusive<Duration>,
+    allowed: &'static str,
+    problems: &mut Problems,
+) -> Option<Duration> {
+    let given = given?;
+    let found = given.value();
+    let problem = match humantime::parse_duration(&found) {
+        Ok(duration) if range.contains(&duration) => return Some(duration),
+        Ok(_) => Problem::DurationOutOfRange {
+            name,
+            found,
+            allowed,
+        },
+        Err(problem) => Problem::NotADuration {
+            name,
+            found,
+            problem,
+            allowed,
+        },
+    };
+    problems.push(given, problem);
+    None
+}
+
+fn choice<T: Default>(
+    name: &'static str,
+    given: Option<&LitStr>,
+    allowed: &'static str,
+    parse: fn(&str) -> Option<T>,
+    problems: &mut Problems,
+) -> T {
+    let Some(given) = given else {
+        return T::default();
+    };
+    let found = given.value();
+    parse(&found).unwrap_or_else(|| {
+        problems.push(
+            given,
+            Problem::NotAChoice {
+                name,
+                found,
+                allowed,
+            },
+        );
+        T::default()
+    })
+}
