@@ -3,17 +3,50 @@
 pub use std::time::Duration;
 
 pub use serde::Serialize;
-pub use serde::de::DeserializeOwned;
 pub use serde_json::Value;
 
+use serde::de::DeserializeOwned;
+
 use crate::message::{DecodeError, EncodeError, Message};
+
+/// What the derive asks of a type. A trait of its own, so that a type that forgot serde gets one
+/// error that says what to add.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be written as JSON and read back, so it cannot be a message",
+    label = "lacks serde's `Serialize`, `Deserialize` or both",
+    note = "add `#[derive(serde::Serialize, serde::Deserialize)]` to `{Self}`"
+)]
+pub trait Payload: Sized {
+    /// The JSON of the value.
+    ///
+    /// # Errors
+    /// What the type's own serialisation says.
+    fn to_json(&self) -> serde_json::Result<Vec<u8>>;
+
+    /// The value of a JSON text.
+    ///
+    /// # Errors
+    /// What the type's own deserialisation says.
+    fn from_json(json: &[u8]) -> serde_json::Result<Self>;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: Serialize + DeserializeOwned> Payload for T {
+    fn to_json(&self) -> serde_json::Result<Vec<u8>> {
+        serde_json::to_vec(self)
+    }
+
+    fn from_json(json: &[u8]) -> serde_json::Result<Self> {
+        serde_json::from_slice(json)
+    }
+}
 
 /// Encodes a payload as JSON.
 ///
 /// # Errors
 /// [`EncodeError::Payload`].
-pub fn encode<M: Message + Serialize>(message: &M) -> Result<Vec<u8>, EncodeError> {
-    serde_json::to_vec(message).map_err(|source| EncodeError::Payload {
+pub fn encode<M: Message + Payload>(message: &M) -> Result<Vec<u8>, EncodeError> {
+    message.to_json().map_err(|source| EncodeError::Payload {
         kind: M::TYPE.kind,
         source: Box::new(source),
     })
@@ -23,8 +56,8 @@ pub fn encode<M: Message + Serialize>(message: &M) -> Result<Vec<u8>, EncodeErro
 ///
 /// # Errors
 /// [`DecodeError::Payload`].
-pub fn decode<M: Message + DeserializeOwned>(payload: &[u8]) -> Result<M, DecodeError> {
-    serde_json::from_slice(payload).map_err(|source| DecodeError::Payload {
+pub fn decode<M: Message + Payload>(payload: &[u8]) -> Result<M, DecodeError> {
+    M::from_json(payload).map_err(|source| DecodeError::Payload {
         kind: M::TYPE.kind,
         version: M::TYPE.version,
         source: Box::new(source),

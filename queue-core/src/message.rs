@@ -13,7 +13,8 @@ use serde_json::Value;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a queue message",
     label = "not a queue message",
-    note = "add `#[derive(Message)]` to `{Self}`"
+    note = "add `#[derive(Message)]` to `{Self}`",
+    note = "the derive needs serde's `Serialize` and `Deserialize` beside it"
 )]
 pub trait Message: Sized + Send + 'static {
     /// The message's wire identity and the settings of its queue.

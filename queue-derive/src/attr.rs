@@ -121,7 +121,7 @@ impl TypeAttributes {
                 let problem = Problem::UnknownOnType {
                     found: unknown.to_owned(),
                     hint: nearest(unknown)
-                        .map(|known| format!(", did you mean `{known}`?"))
+                        .map(|known| format!(" (did you mean `{known}`?)"))
                         .unwrap_or_default(),
                     allowed: listed(&TYPE_ATTRIBUTES),
                 };

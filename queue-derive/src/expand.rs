@@ -6,6 +6,7 @@ use syn::{DeriveInput, Generics, Ident, Path, Type, WherePredicate, parse_quote}
 
 use crate::ast::{Body, Field, Input, Variant};
 use crate::fallback;
+use crate::key::shown_type;
 use crate::problem::Problems;
 use crate::valid::Settings;
 
@@ -38,20 +39,22 @@ fn expand(input: &Input<'_>, settings: &Settings) -> TokenStream {
 
     let checks = checks(input, settings, &krate);
     let (eager, lazy) = match has_type_parameters(input) {
-        false => (quote!(const _: () = { #checks };), None),
+        false => (
+            quote!(#[allow(deprecated)] const _: () = { #checks };),
+            None,
+        ),
         true => (TokenStream::new(), Some(checks)),
     };
     let message_type = message_type(settings, &krate);
     let key = key(input, &krate);
     let decode = decode(input, settings, &krate);
-    let at = at(ident.span());
-    let encode = quote_spanned!(at=> #krate::derive_support::encode::<Self>(self));
 
     quote! {
         const _: () = {
             #eager
 
             #[automatically_derived]
+            #[allow(deprecated, trivial_bounds)]
             impl #impl_generics #krate::Message for #ident #ty_generics #where_clause {
                 const TYPE: #krate::MessageType = {
                     #lazy
@@ -69,7 +72,7 @@ fn expand(input: &Input<'_>, settings: &Settings) -> TokenStream {
                     ::std::vec::Vec<::core::primitive::u8>,
                     #krate::EncodeError,
                 > {
-                    #encode
+                    #krate::derive_support::encode::<Self>(self)
                 }
 
                 fn decode(
@@ -87,28 +90,28 @@ fn has_type_parameters(input: &Input<'_>) -> bool {
     input.original.generics.type_params().next().is_some()
 }
 
-/// The item's own bounds, and what the impl's methods need of a generic item.
+/// The item's own bounds, and what the impl's methods need.
 ///
 /// The bounds are on the item rather than on its parameters, because only serde's derive knows what
-/// it asks of those.
+/// it asks of those. As a bound, rather than where it is used, a missing serde derive is one error.
 fn with_bounds(input: &Input<'_>, krate: &Path) -> Generics {
     let mut generics = input.original.generics.clone();
-    if !has_type_parameters(input) {
+    let parameters: Vec<Ident> = generics.type_params().map(|t| t.ident.clone()).collect();
+    let bounds = &mut generics.make_where_clause().predicates;
+    let at = at(input.original.ident.span());
+    let payload = quote_spanned!(at=> Self: #krate::derive_support::Payload);
+    bounds.push(parse_quote!(#payload));
+    if parameters.is_empty() {
         return generics;
     }
-    let parameters: Vec<Ident> = generics.type_params().map(|t| t.ident.clone()).collect();
-    let serde = quote!(#krate::derive_support);
-    let bounds = &mut generics.make_where_clause().predicates;
+    bounds.push(parse_quote!(Self: ::core::marker::Send));
     for parameter in &parameters {
         bounds.push(parse_quote!(#parameter: 'static));
     }
-    bounds.push(parse_quote! {
-        Self: #serde::Serialize + #serde::DeserializeOwned + ::core::marker::Send
-    });
     for field in input.key_fields() {
         let ty = field.ty();
         if mentions(quote!(#ty), &parameters) {
-            bounds.push(parse_quote!(#ty: #serde::Serialize));
+            bounds.push(parse_quote!(#ty: #krate::derive_support::Serialize));
         }
     }
     if let Some(old) = &input.attributes.upgrade_from {
@@ -135,7 +138,7 @@ fn checks(input: &Input<'_>, settings: &Settings, krate: &Path) -> TokenStream {
         return TokenStream::new();
     };
     let Settings { kind, version, .. } = settings;
-    let shown = quote!(#old).to_string();
+    let shown = shown_type(old);
     let wrong_kind = format!(
         "`upgrade_from = {shown}` needs a type of the same kind: give `{shown}` the attribute \
          `kind = {kind:?}`"
@@ -250,8 +253,6 @@ fn key_field(field: &Field<'_>, value: TokenStream, krate: &Path) -> TokenStream
 
 fn decode(input: &Input<'_>, settings: &Settings, krate: &Path) -> TokenStream {
     let current = settings.version;
-    let own = at(input.original.ident.span());
-    let own = quote_spanned!(own=> #krate::derive_support::decode::<Self>(payload));
     let upgrade = input.attributes.upgrade_from.as_ref().map(|old: &Type| {
         let at = at(old.span());
         quote_spanned! {at=>
@@ -264,7 +265,7 @@ fn decode(input: &Input<'_>, settings: &Settings, krate: &Path) -> TokenStream {
     });
     quote! {
         if version == #current {
-            return #own;
+            return #krate::derive_support::decode::<Self>(payload);
         }
         #upgrade
         ::core::result::Result::Err(#krate::derive_support::wrong_version::<Self>(version))

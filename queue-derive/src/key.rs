@@ -28,7 +28,7 @@ const CONTAINERS: [&str; 15] = [
 /// Checks that the key fields make the same key for equal messages, sent or received.
 pub(crate) fn check(input: &Input<'_>, problems: &mut Problems) {
     for field in input.key_fields() {
-        let shown = || shown(field.ty());
+        let shown = || shown_type(field.ty());
         match find(field.ty()) {
             Some(Inexact::Float) => problems.push(field.ty(), Problem::FloatKey(shown())),
             Some(Inexact::Unordered) => problems.push(field.ty(), Problem::UnorderedKey(shown())),
@@ -79,7 +79,7 @@ fn find(ty: &Type) -> Option<Inexact> {
 }
 
 /// The type as it was written, near enough.
-fn shown(ty: &Type) -> String {
+pub(crate) fn shown_type(ty: &Type) -> String {
     let text = ty.to_token_stream().to_string();
     [
         (" < ", "<"),

@@ -156,7 +156,10 @@ fn check_kind(what: &'static str, kind: &str, written: impl ToTokens, problems: 
     } else {
         return;
     };
-    let kind = kind.to_owned();
+    let kind = match kind.char_indices().nth(40) {
+        Some((at, _)) => format!("{}…", &kind[..at]),
+        None => kind.to_owned(),
+    };
     problems.push(
         written,
         Problem::Kind {

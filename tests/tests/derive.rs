@@ -1,0 +1,373 @@
+//! What `#[derive(Message)]` makes of a type.
+
+use std::time::Duration;
+
+use queue_core::{
+    DecodeError, EncodeError, IdempotencyKey, KeyScope, Message, MessageType, RequestId, Wire,
+};
+use queue_derive::Message;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+#[derive(Debug, PartialEq, Serialize, Deserialize, Message)]
+#[message(crate = queue_core)]
+struct HTTPRequest {
+    path: String,
+}
+
+#[test]
+fn a_bare_derive_takes_every_default() {
+    assert_eq!(
+        HTTPRequest::TYPE,
+        MessageType::new("http-request", "http-request")
+    );
+    let request = HTTPRequest {
+        path: "/".to_owned(),
+    };
+    assert_eq!(request.key().expect("no key"), None);
+    round_trip(&request, r#"{"path":"/"}"#);
+}
+
+#[derive(Serialize, Deserialize, Message)]
+#[message(kind = "mosaic.slice", alias = ["slice", "old-slice"], version = 3, queue = "slices")]
+#[message(
+    visibility_timeout = "2m",
+    time_to_live = "1h 30m",
+    poison_threshold = 7
+)]
+#[message(poison_queue = "broken-slices", key_scope = "global", wire = "bare")]
+#[message(crate = queue_core)]
+struct Slice {
+    #[message(key)]
+    number: u32,
+}
+
+#[test]
+fn every_attribute_arrives_in_the_type() {
+    let expected = MessageType::new("mosaic.slice", "slices")
+        .with_aliases(&["slice", "old-slice"])
+        .with_version(3)
+        .with_visibility_timeout(Duration::from_secs(120))
+        .with_time_to_live(Duration::from_secs(90 * 60))
+        .with_poison_threshold(7)
+        .with_poison_queue("broken-slices")
+        .with_key_scope(KeyScope::Global)
+        .with_wire(Wire::Bare);
+    assert_eq!(Slice::TYPE, expected);
+}
+
+#[test]
+fn a_single_alias_needs_no_list() {
+    #[derive(Serialize, Deserialize, Message)]
+    #[message(alias = "order-placed", crate = queue_core)]
+    struct Order;
+
+    assert_eq!(Order::TYPE.aliases, ["order-placed"]);
+    assert!(Order::TYPE.accepts("order") && Order::TYPE.accepts("order-placed"));
+    assert!(!Order::TYPE.accepts("other"));
+}
+
+#[test]
+fn limits_are_allowed_at_both_ends() {
+    #[derive(Serialize, Deserialize, Message)]
+    #[message(visibility_timeout = "1s", time_to_live = "1s", poison_threshold = 1)]
+    #[message(queue = "abc", version = 4294967295, crate = queue_core)]
+    struct Least;
+
+    #[derive(Serialize, Deserialize, Message)]
+    #[message(visibility_timeout = "7days", time_to_live = "100years")]
+    #[message(poison_threshold = 4294967295, crate = queue_core)]
+    #[message(queue = "a23456789-b23456789-c23456789-d23456789-e23456789-f23456")]
+    struct Most;
+
+    #[derive(Serialize, Deserialize, Message)]
+    #[message(queue = "a23456789-b23456789-c23456789-d23456789-e23456789-f23456789-123")]
+    #[message(poison_queue = "elsewhere", crate = queue_core)]
+    struct Longest;
+
+    assert_eq!(Least::TYPE.version, u32::MAX);
+    assert_eq!(Most::TYPE.queue.len(), 56);
+    assert_eq!(Longest::TYPE.queue.len(), 63);
+}
+
+#[derive(Debug, PartialEq, Serialize, Deserialize, Message)]
+#[message(crate = queue_core)]
+struct Keyed {
+    #[message(key)]
+    r#type: String,
+    note: String,
+    #[message(key)]
+    at: (u8, Option<i64>),
+}
+
+#[test]
+fn key_fields_keep_their_order_and_stay_within_the_request() {
+    let keyed = Keyed {
+        r#type: "a\"b".to_owned(),
+        note: "not in the key".to_owned(),
+        at: (1, None),
+    };
+    assert_eq!(key_of(&keyed), [json!("a\"b"), json!([1, null])]);
+    let in_request = |id| {
+        IdempotencyKey::declared(&keyed, &RequestId::new(id).expect("valid"))
+            .expect("encodable")
+            .expect("declared")
+    };
+    assert_eq!(
+        in_request("r1").as_str(),
+        r#"["keyed","r1","a\"b",[1,null]]"#
+    );
+    assert_ne!(in_request("r1"), in_request("r2"));
+    round_trip(
+        &keyed,
+        r#"{"type":"a\"b","note":"not in the key","at":[1,null]}"#,
+    );
+}
+
+#[test]
+fn a_global_key_leaves_the_request_out() {
+    let key = IdempotencyKey::declared(&Slice { number: 4 }, &RequestId::random())
+        .expect("encodable")
+        .expect("declared");
+    assert_eq!(key.as_str(), r#"["mosaic.slice",4]"#);
+}
+
+#[test]
+fn a_float_that_only_shows_at_run_time_is_refused() {
+    #[derive(Serialize, Deserialize)]
+    struct Celsius(f32);
+
+    #[derive(Serialize, Deserialize, Message)]
+    #[message(crate = queue_core)]
+    struct Reading {
+        #[message(key)]
+        r#static: Celsius,
+    }
+
+    let error = Reading {
+        r#static: Celsius(1.5),
+    }
+    .key()
+    .expect_err("refused");
+    assert!(
+        matches!(
+            error,
+            EncodeError::Key {
+                kind: "reading",
+                field: "static",
+                ..
+            }
+        ),
+        "{error}"
+    );
+}
+
+#[derive(Debug, PartialEq, Serialize, Deserialize, Message)]
+#[message(kind = "order", queue = "orders", crate = queue_core)]
+struct OrderV1 {
+    item: String,
+}
+
+#[derive(Debug, PartialEq, Serialize, Deserialize, Message)]
+#[message(kind = "order", queue = "orders", version = 2, upgrade_from = OrderV1)]
+#[message(crate = queue_core)]
+struct OrderV2 {
+    item: String,
+    count: u32,
+}
+
+#[derive(Debug, PartialEq, Serialize, Deserialize, Message)]
+#[message(kind = "order", queue = "orders", version = 4, upgrade_from = OrderV2)]
+#[message(crate = queue_core)]
+struct Order {
+    items: Vec<(String, u32)>,
+}
+
+impl From<OrderV1> for OrderV2 {
+    fn from(old: OrderV1) -> Self {
+        Self {
+            item: old.item,
+            count: 1,
+        }
+    }
+}
+
+impl From<OrderV2> for Order {
+    fn from(old: OrderV2) -> Self {
+        Self {
+            items: vec![(old.item, old.count)],
+        }
+    }
+}
+
+#[test]
+fn old_versions_are_upgraded_along_the_chain() {
+    for (version, payload, count) in [
+        (1, r#"{"item":"tea"}"#, 1),
+        (2, r#"{"item":"tea","count":3}"#, 3),
+        (4, r#"{"items":[["tea",5]]}"#, 5),
+    ] {
+        assert_eq!(
+            Order::decode(version, payload.as_bytes()).expect("decodes"),
+            Order {
+                items: vec![("tea".to_owned(), count)]
+            }
+        );
+    }
+}
+
+#[test]
+fn versions_outside_the_chain_say_which_way_they_are_off() {
+    let error = |version| Order::decode(version, b"{}").expect_err("refused");
+    assert!(matches!(
+        error(5),
+        DecodeError::NewerVersion {
+            kind: "order",
+            found: 5,
+            supported: 4,
+        }
+    ));
+    assert!(matches!(error(0), DecodeError::NoUpgrade { found: 0, .. }));
+    let gap = error(3);
+    assert!(
+        matches!(
+            gap,
+            DecodeError::NoUpgrade {
+                found: 3,
+                supported: 4,
+                ..
+            }
+        ),
+        "no reader will ever know version 3, so it must not wait for one: {gap}"
+    );
+}
+
+#[test]
+fn a_bad_payload_names_the_version_that_it_is_of() {
+    let error = |version| Order::decode(version, b"{}").expect_err("refused");
+    for version in [1, 2, 4] {
+        assert!(matches!(
+            error(version),
+            DecodeError::Payload { kind: "order", version: found, .. } if found == version
+        ));
+    }
+}
+
+#[derive(Debug, PartialEq, Serialize, Deserialize, Message)]
+#[message(crate = queue_core)]
+enum ImageJob {
+    Resize {
+        width: u32,
+        #[message(key)]
+        image: u64,
+    },
+    Delete(#[message(key)] u64, String),
+    r#Compact,
+}
+
+#[test]
+fn an_enum_is_a_queue_of_several_kinds_of_work() {
+    let resize = ImageJob::Resize {
+        width: 80,
+        image: 7,
+    };
+    let delete = ImageJob::Delete(7, "gone".to_owned());
+    assert_eq!(key_of(&resize), [json!("Resize"), json!(7)]);
+    assert_eq!(key_of(&delete), [json!("Delete"), json!(7)]);
+    assert_eq!(ImageJob::Compact.key().expect("no key"), None);
+    round_trip(&resize, r#"{"Resize":{"width":80,"image":7}}"#);
+    round_trip(&delete, r#"{"Delete":[7,"gone"]}"#);
+    round_trip(&ImageJob::Compact, r#""Compact""#);
+}
+
+#[test]
+fn tuple_unit_and_new_type_structs_are_messages() {
+    #[derive(Debug, PartialEq, Serialize, Deserialize, Message)]
+    #[message(crate = queue_core)]
+    struct Pair(#[message(key)] u8, String);
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize, Message)]
+    #[message(crate = queue_core)]
+    struct Tick;
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize, Message)]
+    #[message(crate = queue_core)]
+    struct Wrapped(String);
+
+    round_trip(&Pair(1, "x".to_owned()), r#"[1,"x"]"#);
+    assert_eq!(key_of(&Pair(1, "x".to_owned())), [json!(1)]);
+    round_trip(&Tick, "null");
+    round_trip(&Wrapped("x".to_owned()), r#""x""#);
+}
+
+#[derive(Debug, PartialEq, Serialize, Deserialize, Message)]
+#[message(kind = "stamped", crate = queue_core)]
+struct StampedV1<T> {
+    value: T,
+}
+
+#[derive(Debug, PartialEq, Serialize, Deserialize, Message)]
+#[message(kind = "stamped", version = 2, upgrade_from = StampedV1<T>, crate = queue_core)]
+struct Stamped<T, const N: usize = 2>
+where
+    T: PartialEq,
+{
+    #[message(key)]
+    value: T,
+    stamps: Vec<[u8; 2]>,
+}
+
+impl<T: PartialEq, const N: usize> From<StampedV1<T>> for Stamped<T, N> {
+    fn from(old: StampedV1<T>) -> Self {
+        Self {
+            value: old.value,
+            stamps: vec![[0; 2]; N],
+        }
+    }
+}
+
+#[test]
+fn a_generic_type_is_a_message_where_its_parts_allow() {
+    let stamped = Stamped::<_, 1> {
+        value: "x".to_owned(),
+        stamps: vec![[1, 2]],
+    };
+    assert_eq!(key_of(&stamped), [json!("x")]);
+    round_trip(&stamped, r#"{"value":"x","stamps":[[1,2]]}"#);
+    let upgraded = Stamped::<u8, 2>::decode(1, br#"{"value":5}"#).expect("upgrades");
+    assert_eq!(upgraded.stamps, [[0, 0], [0, 0]]);
+}
+
+#[test]
+fn a_generic_type_asks_of_its_parameters_what_serde_asks() {
+    trait Unit: 'static {
+        type Value: Send;
+    }
+    struct Metre;
+    impl Unit for Metre {
+        type Value = u32;
+    }
+
+    #[derive(Serialize, Deserialize, Message)]
+    #[serde(bound = "U::Value: Serialize + DeserializeOwned")]
+    #[message(crate = queue_core)]
+    struct Length<U: Unit> {
+        value: U::Value,
+    }
+
+    fn is_message<M: Message>(message: &M) -> Vec<u8> {
+        message.encode().expect("encodes")
+    }
+    assert_eq!(is_message(&Length::<Metre> { value: 3 }), br#"{"value":3}"#);
+}
+
+fn key_of<M: Message>(message: &M) -> Vec<Value> {
+    message.key().expect("encodable").expect("declared")
+}
+
+fn round_trip<M: Message + std::fmt::Debug + PartialEq>(message: &M, payload: &str) {
+    assert_eq!(message.encode().expect("encodes"), payload.as_bytes());
+    let decoded = M::decode(M::TYPE.version, payload.as_bytes()).expect("decodes");
+    assert_eq!(&decoded, message);
+}

@@ -1,0 +1,73 @@
+
+//! Names of the user's that are also names that the derive needs.
+
+use queue_derive::Message as Derive;
+use serde::{Deserialize as De, Serialize as Ser};
+
+mod core {}
+mod std {}
+
+type Option = ();
+type Result = ();
+type Vec = ();
+type String = ();
+type Box = ();
+
+#[allow(non_snake_case)]
+fn Some() {}
+#[allow(non_snake_case)]
+fn Ok() {}
+#[allow(non_snake_case)]
+fn Err() {}
+
+#[allow(non_camel_case_types)]
+struct u32;
+
+macro_rules! vec {
+    () => {};
+}
+macro_rules! assert {
+    () => {};
+}
+
+trait Message {
+    fn encode(&self) {}
+    fn key(&self) {}
+}
+impl<T> Message for T {}
+
+mod v1 {
+    pub(super) use ::queue_core as shop;
+}
+
+#[derive(Ser, De, Derive)]
+#[message(kind = "order", crate = v1::shop)]
+struct Old {
+    #[message(key)]
+    version: i64,
+}
+
+#[derive(Ser, De, Derive)]
+#[message(kind = "order", version = 2, upgrade_from = Old, crate = v1::shop)]
+enum Order {
+    Some {
+        #[message(key)]
+        payload: i64,
+    },
+    None,
+}
+
+impl From<Old> for Order {
+    fn from(old: Old) -> Self {
+        Self::Some {
+            payload: old.version,
+        }
+    }
+}
+
+fn main() {
+    vec!();
+    assert!();
+    let _: (Option, Result, Vec, String, Box) = ((), (), (), (), ());
+    let _ = (Some(), Ok(), Err(), u32, Order::None);
+}
