@@ -28,7 +28,7 @@ pub struct Envelope {
     pub request: RequestId,
     /// The message's kind: CloudEvents `type`.
     pub kind: String,
-    /// The payload's version.
+    /// The payload's version: 1 to 2147483647, where CloudEvents' integers end.
     pub version: u32,
     /// When it was submitted.
     pub time: Option<Timestamp>,

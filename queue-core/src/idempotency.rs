@@ -4,7 +4,7 @@ use std::fmt::{self, Write as _};
 
 use serde_json::Value;
 
-use crate::envelope::{MessageId, RequestId};
+use crate::envelope::{MessageId, RequestId, is_forbidden};
 use crate::message::{EncodeError, KeyScope, Message, MessageType};
 
 /// What makes two deliveries the same work: the canonical JSON array of kind, request id and key
@@ -62,8 +62,8 @@ impl fmt::Display for IdempotencyKey {
     }
 }
 
-/// JSON without white space, members sorted by name, and every control character escaped, so that
-/// equal values have equal texts and the text may stand in a CloudEvents attribute.
+/// JSON without white space, members sorted by name, and every character escaped that CloudEvents
+/// forbids, so that equal values have equal texts and the text may stand in a CloudEvents attribute.
 pub(crate) fn canonical(value: &Value) -> String {
     let mut text = String::new();
     write_canonical(value, &mut text);
@@ -98,11 +98,12 @@ fn write_canonical(value: &Value, text: &mut String) {
         }
         Value::String(string) => {
             for c in Value::from(string.as_str()).to_string().chars() {
-                match c {
-                    '\u{7f}'..='\u{9f}' => {
-                        write!(text, "\\u{:04x}", u32::from(c)).expect("a String takes any text");
-                    }
-                    c => text.push(c),
+                if !is_forbidden(c) {
+                    text.push(c);
+                    continue;
+                }
+                for unit in c.encode_utf16(&mut [0; 2]) {
+                    write!(text, "\\u{unit:04x}").expect("a String takes any text");
                 }
             }
         }
@@ -134,7 +135,11 @@ mod tests {
     }
 
     #[test]
-    fn control_characters_are_escaped() {
-        assert_eq!(canonical(&json!(["\u{1}\u{85}"])), r#"["\u0001\u0085"]"#);
+    fn forbidden_characters_are_escaped_as_json_escapes_them() {
+        let value = json!(["\u{1}\u{85}\u{ffff}\u{1fffe}"]);
+        let text = canonical(&value);
+        assert_eq!(text, r#"["\u0001\u0085\uffff\ud83f\udffe"]"#);
+        let read: Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(read, value);
     }
 }

@@ -50,7 +50,7 @@ pub struct MessageType {
     pub kind: &'static str,
     /// Other kinds that decode as this type.
     pub aliases: &'static [&'static str],
-    /// The payload's version, from 1.
+    /// The payload's version: 1 to 2147483647, where CloudEvents' integers end.
     pub version: u32,
     /// The queue that carries this type.
     pub queue: &'static str,

@@ -93,8 +93,12 @@ pub(crate) enum Problem {
         found: String,
         allowed: &'static str,
     },
-    #[error("`{name}` is {found}; allowed are whole numbers from 1 to 4294967295")]
-    NumberOutOfRange { name: &'static str, found: String },
+    #[error("`{name}` is {found}; allowed are whole numbers from 1 to {most}")]
+    NumberOutOfRange {
+        name: &'static str,
+        found: String,
+        most: u32,
+    },
     #[error("`{name}` is {found:?}; allowed are {allowed}")]
     NotAChoice {
         name: &'static str,

@@ -16,6 +16,8 @@ use crate::problem::{Problem, Problems};
 const MAX_KIND: usize = 255;
 /// Longer queue names leave no room for the suffix of their poison queue.
 const MAX_QUEUE: usize = 63 - POISON_SUFFIX.len();
+/// Where CloudEvents' integers end.
+const MAX_VERSION: u32 = i32::MAX.unsigned_abs();
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -41,7 +43,13 @@ impl Settings {
         let attributes = &input.attributes;
         let kind = kind(input, problems);
         let (queue, poison_queue) = queues(input, problems);
-        let version = number("version", attributes.version.as_ref(), problems).unwrap_or(1);
+        let version = number(
+            "version",
+            attributes.version.as_ref(),
+            MAX_VERSION,
+            problems,
+        )
+        .unwrap_or(1);
         if let Some(old) = &attributes.upgrade_from {
             let readable = attributes.version.is_some() || !attributes.mentions("version");
             if version == 1 && readable {
@@ -83,6 +91,7 @@ impl Settings {
             poison_threshold: number(
                 "poison_threshold",
                 attributes.poison_threshold.as_ref(),
+                u32::MAX,
                 problems,
             ),
             key_scope: choice(
@@ -216,13 +225,18 @@ fn check_queue(attribute: &'static str, given: &LitStr, problems: &mut Problems)
     }
 }
 
-fn number(name: &'static str, given: Option<&LitInt>, problems: &mut Problems) -> Option<u32> {
+fn number(
+    name: &'static str,
+    given: Option<&LitInt>,
+    most: u32,
+    problems: &mut Problems,
+) -> Option<u32> {
     let given = given?;
     match given.base10_parse() {
-        Ok(number) if number > 0 => Some(number),
+        Ok(number) if (1..=most).contains(&number) => Some(number),
         _ => {
             let found = given.to_string();
-            problems.push(given, Problem::NumberOutOfRange { name, found });
+            problems.push(given, Problem::NumberOutOfRange { name, found, most });
             None
         }
     }

@@ -72,7 +72,7 @@ fn a_single_alias_needs_no_list() {
 fn limits_are_allowed_at_both_ends() {
     #[derive(Serialize, Deserialize, Message)]
     #[message(visibility_timeout = "1s", time_to_live = "1s", poison_threshold = 1)]
-    #[message(queue = "abc", version = 4294967295, crate = queue_core)]
+    #[message(queue = "abc", version = 2147483647, crate = queue_core)]
     struct Least;
 
     #[derive(Serialize, Deserialize, Message)]
@@ -86,7 +86,7 @@ fn limits_are_allowed_at_both_ends() {
     #[message(poison_queue = "elsewhere", crate = queue_core)]
     struct Longest;
 
-    assert_eq!(Least::TYPE.version, u32::MAX);
+    assert_eq!(Least::TYPE.version, 2_147_483_647);
     assert_eq!(Most::TYPE.queue.len(), 56);
     assert_eq!(Longest::TYPE.queue.len(), 63);
 }

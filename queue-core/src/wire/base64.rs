@@ -16,12 +16,17 @@ pub fn to_base64(bytes: &[u8]) -> String {
 
 /// The bytes inside a Base64 text, or `None` if it is none.
 ///
-/// White space around the text is ignored and padding is optional, because producers differ.
+/// White space is ignored, also within the text, and padding is optional, because producers differ.
 #[must_use]
 pub fn unwrap_base64(text: &[u8]) -> Option<Vec<u8>> {
     let text = text.trim_ascii();
     if text.is_empty() {
         return None;
     }
+    if !text.iter().any(u8::is_ascii_whitespace) {
+        return BASE64.decode(text).ok();
+    }
+    let mut text = text.to_vec();
+    text.retain(|byte| !byte.is_ascii_whitespace());
     BASE64.decode(text).ok()
 }

@@ -148,7 +148,7 @@ impl<'a> Attributes<'_, 'a> {
             None => Ok(None),
             Some(text) => match text.parse() {
                 Ok(value) => Ok(Some(value)),
-                Err(error) => Err(format!("attribute `{name}` is {text:?}: {error}")),
+                Err(error) => Err(format!("attribute `{name}` is {:?}: {error}", clip(&text))),
             },
         }
     }
@@ -165,12 +165,15 @@ impl<'a> Attributes<'_, 'a> {
         let Some(value) = self.members.find(name) else {
             return Ok(None);
         };
-        match value.get() {
-            "null" => Ok(None),
-            text => match text.trim_matches('"').parse() {
-                Ok(scalar) => Ok(Some(scalar)),
-                Err(_) => Err(wrong(name, value, allowed)),
-            },
+        let text = match value.get() {
+            text if text.starts_with('"') => self.owned(name)?,
+            "null" => None,
+            plain => Some(plain.to_owned()),
+        };
+        match text.map(|text| text.parse()) {
+            None => Ok(None),
+            Some(Ok(scalar)) => Ok(Some(scalar)),
+            Some(Err(_)) => Err(wrong(name, value, allowed)),
         }
     }
 
@@ -198,8 +201,12 @@ impl<'a> Attributes<'_, 'a> {
         let Some(reason) = self.text("poisonreason")? else {
             return Ok(None);
         };
-        let reason = PoisonReason::parse(&reason)
-            .ok_or_else(|| format!("attribute `poisonreason` is {reason:?}, which is no reason"))?;
+        let reason = PoisonReason::parse(&reason).ok_or_else(|| {
+            format!(
+                "attribute `poisonreason` is {:?}, which is no reason",
+                clip(&reason)
+            )
+        })?;
         let first = self.parsed("poisonfirst")?.unwrap_or(Timestamp::UNIX_EPOCH);
         Ok(Some(PoisonRecord {
             reason,

@@ -14,14 +14,21 @@ const SOURCE: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'~');
 
 /// The attributes that attempt accounting and poison records own.
-const ACCOUNTING: [&str; 5] = [
+const ACCOUNTING: [&str; 13] = [
     "failures",
     "forgiven",
     "lasterror",
     "lastchance",
     "newersince",
+    "poisonreason",
+    "poisonerror",
+    "poisonattempts",
+    "poisonfirst",
+    "poisonlast",
+    "poisonqueue",
+    "poisonid",
+    "poisonraw",
 ];
-const POISON_PREFIX: &str = "poison";
 
 /// The body of an event whose payload is the JSON text `data`.
 #[must_use]
@@ -55,7 +62,7 @@ pub fn rewrite(
     let members = Members::read(&event.body).ok()?;
     let mut object = ObjectWriter::with_capacity(event.body.len() + 256);
     for (name, value) in members.iter() {
-        if !ACCOUNTING.contains(&name) && !name.starts_with(POISON_PREFIX) {
+        if !ACCOUNTING.contains(&name) {
             object.raw(name, value.get().as_bytes());
         }
     }

@@ -10,3 +10,7 @@ struct Zero;
 struct OutOfRange;
 
 fn main() {}
+
+#[derive(Serialize, Deserialize, Message)]
+#[message(version = 2147483648, crate = queue_core)]
+struct TooLargeForCloudEvents;
