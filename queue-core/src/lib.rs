@@ -10,10 +10,11 @@
 //! | [`disposition`] | what a handler answers: [`Disposition`], [`FollowUp`] |
 //! | [`idempotency`] | the key that makes repeated deliveries recognisable |
 //! | [`name`], [`clock`], [`error`] | queue names, time, failures of storage |
+//! | [`golden`] | for users' tests: a committed event must keep its form |
 //! | `conformance` | the suite that every backend passes (feature `conformance`) |
 //!
 //! Sending, data flows `message → envelope → wire → backend`; receiving, back again. No module here
-//! does I/O, waits, or knows a runtime.
+//! does I/O (but for `golden`, which reads files in tests), waits, or knows a runtime.
 
 pub mod backend;
 pub mod clock;
@@ -24,6 +25,7 @@ pub mod derive_support;
 pub mod disposition;
 pub mod envelope;
 pub mod error;
+pub mod golden;
 pub mod idempotency;
 pub mod message;
 pub mod name;

@@ -5,20 +5,20 @@ use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 /// The members of a JSON object in their order, values untouched.
-pub(super) struct Members<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+pub(crate) struct Members<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
 impl<'a> Members<'a> {
     /// The members of the object that `body` is, or why it is none.
-    pub(super) fn read(body: &'a [u8]) -> Result<Self, serde_json::Error> {
+    pub(crate) fn read(body: &'a [u8]) -> Result<Self, serde_json::Error> {
         serde_json::from_slice(body)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &'a RawValue)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &'a RawValue)> {
         self.0.iter().map(|(name, value)| (name.as_ref(), *value))
     }
 
     /// The value of the member of that name.
-    pub(super) fn find(&self, name: &str) -> Option<&'a RawValue> {
+    pub(crate) fn find(&self, name: &str) -> Option<&'a RawValue> {
         self.iter()
             .find_map(|(other, value)| (other == name).then_some(value))
     }

@@ -18,6 +18,7 @@ mod writer;
 pub use self::base64::{to_base64, unwrap_base64};
 pub use body::Body;
 pub use event::{Event, Payload};
+pub(crate) use members::Members;
 pub use writer::{encode, encode_binary, escape_text, rewrite};
 
 /// What `submit` keeps free of a backend's body limit, for the attempt accounting that a put-back

@@ -26,8 +26,8 @@ proptest! {
         attempts in attempts(),
         poison in of(poison()),
     ) {
-        // What is no number to serde_json is no JSON value to the validator either.
-        prop_assume!(!data.contains("1e400"));
+        // To serde_json, and so to the validator, this is no number.
+        let data = data.replace("1e400", "1e40");
         let body = encode(&envelope, data.as_bytes());
         let rewritten = rewrite(&body.clone().into(), &attempts, poison.as_ref()).expect("an event");
         for body in [body, encode_binary(&envelope, &bytes), rewritten] {

@@ -1,0 +1,308 @@
+//! Golden files: proof in your own tests that a type's wire format did not change unnoticed.
+//!
+//! Messages outlive the program that wrote them. A field renamed three types down is a message that
+//! the next release cannot read, and no compiler says so. A golden file is an event as a release
+//! wrote it, committed beside the tests:
+//!
+//! ```
+//! # use queue_core::{DecodeError, EncodeError, Message, MessageType};
+//! # #[derive(Debug, PartialEq)]
+//! # struct Order { item: String }
+//! # impl Message for Order {
+//! #     const TYPE: MessageType = MessageType::new("order", "orders");
+//! #     fn key(&self) -> Result<Option<Vec<serde_json::Value>>, EncodeError> { Ok(None) }
+//! #     fn encode(&self) -> Result<Vec<u8>, EncodeError> {
+//! #         Ok(serde_json::json!({"item": self.item}).to_string().into_bytes())
+//! #     }
+//! #     fn decode(_: u32, payload: &[u8]) -> Result<Self, DecodeError> {
+//! #         let value: serde_json::Value = serde_json::from_slice(payload).expect("JSON");
+//! #         Ok(Order { item: value["item"].as_str().expect("text").to_owned() })
+//! #     }
+//! # }
+//! use queue_core::golden;
+//!
+//! // In a `#[test]`:
+//! golden::assert("tests/golden/order-v1.json", &Order { item: "tea".to_owned() });
+//! ```
+//!
+//! The first run, with `QUEUE_GOLDEN=write` in the environment, writes the file. From then on the
+//! test fails when the file no longer decodes to the value, or the value no longer encodes to it.
+//!
+//! A change that is meant takes a new `version`: the old file stays, now checked with
+//! [`assert_decodes`] against the value that the upgrade makes of it, and the new version gets a file
+//! of its own. Give the value something in every field: an empty list tells nothing of its items.
+
+use std::error::Error as StdError;
+use std::fmt::{self, Debug, Write as _};
+use std::path::{Path, PathBuf};
+use std::{env, fs, io};
+
+use bytes::Bytes;
+use serde::ser::{Serialize, SerializeMap as _, SerializeSeq as _, Serializer};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::clock::Timestamp;
+use crate::disposition::error_chain;
+use crate::envelope::{ClientId, Envelope, MessageId, RequestId};
+use crate::idempotency::IdempotencyKey;
+use crate::message::{Message, Wire};
+use crate::wire::{self, Body, Members};
+
+/// The environment variable that has missing files written.
+const VARIABLE: &str = "QUEUE_GOLDEN";
+/// More differences than these tell nothing new.
+const MAX_DIFFERENCES: usize = 40;
+
+/// Checks that the event in the file decodes to `value`, and that `value` encodes to it.
+///
+/// A relative path starts at the package's folder (`CARGO_MANIFEST_DIR`). The order of an object's
+/// members is no difference. A missing file is written if the environment has `QUEUE_GOLDEN=write`;
+/// one that is there is never overwritten.
+///
+/// The file holds the type's kind, version, idempotency key and payload; ids and time are fixed.
+///
+/// # Panics
+/// If the file is missing, or either check fails; the text lists the differences and says what to do.
+#[track_caller]
+pub fn assert<M: Message + Debug + PartialEq>(path: impl AsRef<Path>, value: &M) {
+    let path = in_package(path.as_ref());
+    if let Err(problem) = Mode::of_environment().and_then(|mode| check(&path, value, mode)) {
+        panic!("{problem}");
+    }
+}
+
+/// Checks that the event in the file decodes to `expected`, along the upgrade chain where it is of an
+/// older version. The path is as [`assert`] takes it; nothing is ever written.
+///
+/// # Panics
+/// If the file cannot be read, or decodes to anything else.
+#[track_caller]
+pub fn assert_decodes<M: Message + Debug + PartialEq>(path: impl AsRef<Path>, expected: &M) {
+    let path = in_package(path.as_ref());
+    let checked = match fs::read(&path) {
+        Ok(committed) => decode_problem(&path, &committed, expected),
+        Err(error) => Some(format!("read {}: {error}", path.display())),
+    };
+    if let Some(problem) = checked {
+        panic!("{problem}");
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Check,
+    WriteMissing,
+}
+
+impl Mode {
+    fn of_environment() -> Result<Self, String> {
+        match env::var(VARIABLE).as_deref() {
+            Err(env::VarError::NotPresent) | Ok("") => Ok(Self::Check),
+            Ok("write") => Ok(Self::WriteMissing),
+            other => Err(format!("{VARIABLE} is {other:?}; allowed is \"write\"")),
+        }
+    }
+}
+
+fn check<M: Message + Debug + PartialEq>(path: &Path, value: &M, mode: Mode) -> Result<(), String> {
+    let shown = path.display();
+    let current = event_of(value).map_err(|error| error_chain(&*error))?;
+    let committed = match fs::read(path) {
+        Ok(committed) => committed,
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(format!("read {shown}: {error}"));
+        }
+        Err(_) if mode == Mode::Check => {
+            return Err(format!(
+                "there is no golden file {shown}; run this test once with {VARIABLE}=write, look \
+                 at the file, and commit it"
+            ));
+        }
+        Err(_) => {
+            write(path, &pretty(&current)).map_err(|error| format!("write {shown}: {error}"))?;
+            current.clone()
+        }
+    };
+    let problems = [
+        encode_problem::<M>(path, &committed, &current),
+        decode_problem(path, &committed, value),
+    ];
+    let problems: Vec<String> = problems.into_iter().flatten().collect();
+    match problems.is_empty() {
+        true => Ok(()),
+        false => Err(problems.join("\n\n")),
+    }
+}
+
+fn write(path: &Path, content: &[u8]) -> io::Result<()> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    fs::write(path, content)
+}
+
+fn in_package(path: &Path) -> PathBuf {
+    match env::var_os("CARGO_MANIFEST_DIR") {
+        Some(package) => Path::new(&package).join(path),
+        None => path.to_owned(),
+    }
+}
+
+/// The body that `submit` would make of the value, with fixed ids and time.
+fn event_of<M: Message>(value: &M) -> Result<Vec<u8>, Box<dyn StdError>> {
+    let payload = value.encode()?;
+    if M::TYPE.wire == Wire::Bare {
+        return Ok(payload);
+    }
+    let request = RequestId::new("golden")?;
+    let key = IdempotencyKey::declared(value, &request)?;
+    let mut envelope = Envelope::new(
+        MessageId::new("00000000-0000-7000-8000-000000000000")?,
+        ClientId::new("golden")?,
+        request,
+        M::TYPE.kind,
+    );
+    envelope.version = M::TYPE.version;
+    envelope.time = Some(Timestamp::UNIX_EPOCH);
+    envelope.subject = key.map(|key| key.as_str().to_owned());
+    Ok(match serde_json::from_slice::<&RawValue>(&payload) {
+        Ok(_) => wire::encode(&envelope, &payload),
+        Err(_) => wire::encode_binary(&envelope, &payload),
+    })
+}
+
+fn encode_problem<M: Message>(path: &Path, committed: &[u8], current: &[u8]) -> Option<String> {
+    let parsed = |body| serde_json::from_slice::<Value>(body);
+    let differences = match (parsed(committed), parsed(current)) {
+        (Ok(committed), Ok(current)) => Differences::between(&committed, &current).0,
+        _ if committed == current => return None,
+        _ => vec!["the bytes differ, and at least one side is not JSON".to_owned()],
+    };
+    if differences.is_empty() {
+        return None;
+    }
+    let mut text = format!(
+        "the wire format of `{}` version {} is not what {} holds:\n",
+        M::TYPE.kind,
+        M::TYPE.version,
+        path.display()
+    );
+    for difference in differences.iter().take(MAX_DIFFERENCES) {
+        write!(text, "\n  {difference}").expect("a String takes any text");
+    }
+    if let Some(more) = differences.len().checked_sub(MAX_DIFFERENCES + 1) {
+        write!(text, "\n  … and {} more", more + 1).expect("a String takes any text");
+    }
+    text.push_str(
+        "\n\nMessages in flight look like the file. Keep the format, or raise the type's `version`, \
+         keep the old type as `upgrade_from`, check this file with `golden::assert_decodes`, and \
+         give the new version a file of its own. If this version was never released, delete the \
+         file and write it anew.",
+    );
+    Some(text)
+}
+
+fn decode_problem<M: Message + Debug + PartialEq>(
+    path: &Path,
+    committed: &[u8],
+    expected: &M,
+) -> Option<String> {
+    let shown = path.display();
+    let body = Body::read(&Bytes::copy_from_slice(committed), usize::MAX);
+    match body.decode::<M>() {
+        Ok(decoded) if decoded == *expected => None,
+        Ok(decoded) => Some(format!(
+            "{shown} decodes to another value\nexpected: {expected:#?}\n   found: {decoded:#?}"
+        )),
+        Err(error) => Some(format!("{shown} does not decode: {}", error_chain(&error))),
+    }
+}
+
+/// Where two JSON values differ, by path.
+struct Differences(Vec<String>);
+
+impl Differences {
+    fn between(committed: &Value, current: &Value) -> Self {
+        let mut differences = Self(Vec::new());
+        differences.collect("", Some(committed), Some(current));
+        differences
+    }
+
+    fn collect(&mut self, path: &str, committed: Option<&Value>, current: Option<&Value>) {
+        match (committed, current) {
+            (Some(Value::Object(committed)), Some(Value::Object(current))) => {
+                let added = current.keys().filter(|name| !committed.contains_key(*name));
+                for name in committed.keys().chain(added) {
+                    let dot = if path.is_empty() { "" } else { "." };
+                    let path = format!("{path}{dot}{name}");
+                    self.collect(&path, committed.get(name), current.get(name));
+                }
+            }
+            (Some(Value::Array(committed)), Some(Value::Array(current))) => {
+                for at in 0..committed.len().max(current.len()) {
+                    let path = format!("{path}[{at}]");
+                    self.collect(&path, committed.get(at), current.get(at));
+                }
+            }
+            (committed, current) if committed == current => {}
+            (committed, current) => self.0.push(format!(
+                "{path}: was {}, is now {}",
+                Shown(committed),
+                Shown(current)
+            )),
+        }
+    }
+}
+
+struct Shown<'a>(Option<&'a Value>);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(value) => write!(f, "{value}"),
+            None => f.write_str("absent"),
+        }
+    }
+}
+
+/// The same JSON over several lines, numbers and the order of members untouched; what is not JSON
+/// stays as it is.
+fn pretty(body: &[u8]) -> Vec<u8> {
+    let spread = serde_json::from_slice(body)
+        .and_then(|value: &RawValue| serde_json::to_vec_pretty(&Spread(value)));
+    match spread {
+        Ok(mut lines) => {
+            lines.push(b'\n');
+            lines
+        }
+        Err(_) => body.to_owned(),
+    }
+}
+
+/// Raw JSON that a formatter sees into.
+struct Spread<'a>(&'a RawValue);
+
+impl Serialize for Spread<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let text = self.0.get();
+        if let Ok(members) = Members::read(text.as_bytes()) {
+            let mut map = serializer.serialize_map(None)?;
+            for (name, value) in members.iter() {
+                map.serialize_entry(name, &Spread(value))?;
+            }
+            map.end()
+        } else if let Ok(items) = serde_json::from_str::<Vec<&RawValue>>(text) {
+            let mut seq = serializer.serialize_seq(Some(items.len()))?;
+            for item in items {
+                seq.serialize_element(&Spread(item))?;
+            }
+            seq.end()
+        } else {
+            self.0.serialize(serializer)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
