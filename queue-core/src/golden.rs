@@ -73,7 +73,7 @@ pub fn assert<M: Message + Debug + PartialEq>(path: impl AsRef<Path>, value: &M)
 }
 
 /// Checks that the event in the file decodes to `expected`, along the upgrade chain where it is of an
-/// older version. The path is as [`assert`] takes it; nothing is ever written.
+/// older version. The path is as [`assert`](fn@assert) takes it; nothing is ever written.
 ///
 /// # Panics
 /// If the file cannot be read, or decodes to anything else.
