@@ -57,6 +57,10 @@ enum Order {
     None,
 }
 
+#[derive(Ser, De, Derive)]
+#[message(crate = v1::shop)]
+struct NoKey;
+
 impl From<Old> for Order {
     fn from(old: Old) -> Self {
         Self::Some {
@@ -69,5 +73,5 @@ fn main() {
     vec!();
     assert!();
     let _: (Option, Result, Vec, String, Box) = ((), (), (), (), ());
-    let _ = (Some(), Ok(), Err(), u32, Order::None);
+    let _ = (Some(), Ok(), Err(), u32, Order::None, NoKey);
 }
