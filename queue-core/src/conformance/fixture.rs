@@ -1,0 +1,170 @@
+//! A store with one queue, and the calls that most tests make.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::harness::{Harness, Store};
+use crate::backend::{
+    Backend, Created, Lease, Metadata, NewMessage, PutReceipt, ReceivedMessage, TimeToLive,
+};
+use crate::error::{Error, ErrorKind, Outcome, Result};
+use crate::name::QueueName;
+
+/// Longer than any test takes where time is real.
+pub(super) const LONG: Duration = Duration::from_secs(3600);
+
+pub(super) struct Fixture {
+    pub(super) store: Box<dyn Store>,
+    pub(super) backend: Arc<dyn Backend>,
+    pub(super) queue: QueueName,
+    pub(super) lease: Duration,
+}
+
+impl Fixture {
+    /// A fresh store with one empty queue.
+    pub(super) async fn open(harness: &dyn Harness) -> Self {
+        let store = harness.open().await;
+        let fixture = Self {
+            backend: store.client(),
+            queue: store.queue("orders"),
+            lease: store.lease(),
+            store,
+        };
+        fixture.create(&fixture.queue).await;
+        fixture
+    }
+
+    /// Opens the store again, with no client left over.
+    pub(super) async fn reopen(self) -> Self {
+        let Self {
+            mut store,
+            backend,
+            queue,
+            lease,
+        } = self;
+        drop(backend);
+        Self {
+            backend: store.reopen().await,
+            store,
+            queue,
+            lease,
+        }
+    }
+
+    pub(super) async fn create(&self, queue: &QueueName) {
+        let created = self.backend.create_queue(queue, &Metadata::new()).await;
+        assert_eq!(created.expect("create"), Created::New);
+    }
+
+    pub(super) async fn advance(&self, duration: Duration) {
+        self.store.advance(duration).await;
+    }
+
+    pub(super) async fn put(&self, body: &'static str) -> PutReceipt {
+        self.put_message(NewMessage::new(body)).await
+    }
+
+    pub(super) async fn put_living(&self, body: &'static str, lifetime: Duration) -> PutReceipt {
+        let message = NewMessage::new(body).with_time_to_live(TimeToLive::After(lifetime));
+        self.put_message(message).await
+    }
+
+    pub(super) async fn put_message(&self, message: NewMessage) -> PutReceipt {
+        self.backend.put(&self.queue, message).await.expect("put")
+    }
+
+    /// Receives up to `max` messages, for a lease.
+    pub(super) async fn receive(&self, max: u32) -> Vec<ReceivedMessage> {
+        self.receive_for(max, self.lease).await
+    }
+
+    pub(super) async fn receive_for(&self, max: u32, lease: Duration) -> Vec<ReceivedMessage> {
+        let received = self.backend.receive(&self.queue, max, lease).await;
+        received.expect("receive")
+    }
+
+    /// Receives the one message that must be visible.
+    pub(super) async fn receive_one(&self) -> ReceivedMessage {
+        self.receive(1).await.pop().expect("a message is visible")
+    }
+
+    /// The bodies of all that is visible, leased for long.
+    pub(super) async fn drain(&self) -> Vec<String> {
+        let mut bodies = Vec::new();
+        let most = self.backend.capabilities().max_receive;
+        loop {
+            let received = self.receive_for(most, LONG).await;
+            if received.is_empty() {
+                return bodies;
+            }
+            bodies.extend(received.iter().map(|message| text(&message.body)));
+        }
+    }
+
+    pub(super) async fn assert_nothing_visible(&self) {
+        let received = self.receive(1).await;
+        assert!(received.is_empty(), "nothing is visible: {received:?}");
+    }
+
+    pub(super) async fn update(
+        &self,
+        message: &ReceivedMessage,
+        visibility: Duration,
+        body: Option<&'static str>,
+    ) -> Result<Lease> {
+        let (id, receipt) = (&message.id, &message.receipt);
+        let body = body.map(Bytes::from);
+        self.backend
+            .update(&self.queue, id, receipt, visibility, body)
+            .await
+    }
+
+    pub(super) async fn delete(&self, message: &ReceivedMessage) -> Result<()> {
+        let (id, receipt) = (&message.id, &message.receipt);
+        self.backend.delete(&self.queue, id, receipt).await
+    }
+
+    pub(super) async fn count(&self) -> u64 {
+        let properties = self.backend.properties(&self.queue).await;
+        properties.expect("properties").approximate_count
+    }
+}
+
+pub(super) fn text(body: &[u8]) -> String {
+    String::from_utf8(body.to_vec()).expect("the body is text")
+}
+
+/// Metadata of these names and values.
+pub(super) fn metadata(entries: &[(&str, &str)]) -> Metadata {
+    let mut metadata = Metadata::new();
+    for (name, value) in entries {
+        metadata.insert(name, value).expect("allowed metadata");
+    }
+    metadata
+}
+
+/// The error must be of this kind, and prove that nothing happened.
+#[track_caller]
+pub(super) fn assert_refused<T>(result: Result<T>, kind: ErrorKind) {
+    let error = refusal(result);
+    assert_eq!(error.kind(), kind, "{error}");
+    assert_eq!(error.outcome(), Outcome::NotDone, "{error}");
+}
+
+/// The error must say that the receipt is stale or the message gone; services mix the two up.
+#[track_caller]
+pub(super) fn assert_lease_gone<T>(result: Result<T>) {
+    let error = refusal(result);
+    assert!(error.is_lease_gone(), "{error}");
+    assert_eq!(error.outcome(), Outcome::NotDone, "{error}");
+}
+
+#[track_caller]
+fn refusal<T>(result: Result<T>) -> Error {
+    match result {
+        Ok(_) => panic!("it succeeded, and should have been refused"),
+        Err(error) => error,
+    }
+}

@@ -1,0 +1,141 @@
+//! Arguments at both edges of what is allowed, and one past them.
+
+use std::time::Duration;
+
+use super::fixture::{Fixture, assert_refused};
+use super::harness::Harness;
+use crate::backend::{NewMessage, Op, TimeToLive};
+use crate::error::ErrorKind;
+
+const STEP: Duration = Duration::from_millis(1);
+
+pub(super) async fn bodies_at_the_limit(harness: &dyn Harness) {
+    let f = Fixture::open(harness).await;
+    let limit = f.backend.capabilities().max_body;
+    let largest = "x".repeat(limit);
+    let too_large = "x".repeat(limit + 1);
+    f.put_message(NewMessage::new(largest.clone())).await;
+    let refused = f.backend.put(&f.queue, NewMessage::new(too_large.clone()));
+    assert_refused(refused.await, ErrorKind::TooLarge);
+    let message = f.receive_one().await;
+    assert_eq!(message.body.len(), limit);
+
+    let update = |body: &String| {
+        let body = Some(body.clone().into());
+        f.backend
+            .update(&f.queue, &message.id, &message.receipt, f.lease, body)
+    };
+    assert_refused(update(&too_large).await, ErrorKind::TooLarge);
+    update(&largest)
+        .await
+        .expect("the refused update left the receipt valid");
+
+    let op = Op::Put {
+        queue: f.queue.clone(),
+        message: NewMessage::new(too_large),
+    };
+    let refused = f.backend.apply(vec![op]).await.expect_err("too large");
+    assert_eq!(refused.error.kind(), ErrorKind::TooLarge);
+    assert_eq!(f.count().await, 1);
+}
+
+pub(super) async fn how_many_a_receive_may_ask_for(harness: &dyn Harness) {
+    let f = Fixture::open(harness).await;
+    let most = f.backend.capabilities().max_receive;
+    f.put("one").await;
+    for refused in [0, most + 1, u32::MAX] {
+        let received = f.backend.receive(&f.queue, refused, f.lease).await;
+        assert_refused(received, ErrorKind::InvalidInput);
+        let peeked = f.backend.peek(&f.queue, refused).await;
+        assert_refused(peeked, ErrorKind::InvalidInput);
+    }
+    for allowed in [1, most] {
+        let peeked = f.backend.peek(&f.queue, allowed).await.expect("peek");
+        assert_eq!(peeked.len(), 1);
+    }
+    assert_eq!(f.receive(most).await.len(), 1);
+}
+
+pub(super) async fn a_full_receive_fills_up(harness: &dyn Harness) {
+    let f = Fixture::open(harness).await;
+    let most = f.backend.capabilities().max_receive;
+    for _ in 0..=most {
+        f.put("one").await;
+    }
+    assert_eq!(f.receive(most).await.len(), most as usize);
+    assert_eq!(f.receive(most).await.len(), 1);
+}
+
+pub(super) async fn visibility_timeouts_of_a_receive(harness: &dyn Harness) {
+    let f = Fixture::open(harness).await;
+    let (shortest, longest) = {
+        let capabilities = f.backend.capabilities();
+        (capabilities.min_visibility, capabilities.max_visibility)
+    };
+    f.put("one").await;
+    for refused in [Duration::ZERO, longest + STEP, Duration::MAX] {
+        let received = f.backend.receive(&f.queue, 1, refused).await;
+        assert_refused(received, ErrorKind::InvalidInput);
+    }
+    assert_eq!(f.receive_for(1, shortest).await.len(), 1);
+    f.advance(shortest * 2).await;
+    let message = f.receive_for(1, longest).await.pop().expect("visible");
+    assert_eq!(message.dequeue_count, 2);
+    f.assert_nothing_visible().await;
+}
+
+pub(super) async fn visibility_timeouts_of_an_update(harness: &dyn Harness) {
+    let f = Fixture::open(harness).await;
+    let longest = f.backend.capabilities().max_visibility;
+    f.put("one").await;
+    let mut message = f.receive_one().await;
+    for refused in [longest + STEP, Duration::MAX] {
+        let updated = f.update(&message, refused, None).await;
+        assert_refused(updated, ErrorKind::InvalidInput);
+    }
+    let lease = f.update(&message, longest, None).await.expect("update");
+    message.receipt = lease.receipt;
+    f.update(&message, Duration::ZERO, None)
+        .await
+        .expect("update");
+    f.receive_one().await;
+}
+
+pub(super) async fn delays_of_a_put(harness: &dyn Harness) {
+    let f = Fixture::open(harness).await;
+    let longest = f.backend.capabilities().max_visibility;
+    let put = |delay| {
+        let message = NewMessage::new("one").with_delay(delay);
+        f.backend.put(&f.queue, message)
+    };
+    put(longest).await.expect("put");
+    for refused in [longest + STEP, Duration::MAX] {
+        assert_refused(put(refused).await, ErrorKind::InvalidInput);
+    }
+    assert_eq!(f.count().await, 1);
+    f.assert_nothing_visible().await;
+}
+
+pub(super) async fn times_to_live_of_a_put(harness: &dyn Harness) {
+    let f = Fixture::open(harness).await;
+    let put = |lifetime, delay| {
+        let message = NewMessage::new("one")
+            .with_time_to_live(TimeToLive::After(lifetime))
+            .with_delay(delay);
+        f.backend.put(&f.queue, message)
+    };
+    let second = Duration::from_secs(1);
+    for (lifetime, delay) in [
+        (Duration::ZERO, Duration::ZERO),
+        (f.lease, f.lease),
+        (f.lease, f.lease + second),
+    ] {
+        assert_refused(put(lifetime, delay).await, ErrorKind::InvalidInput);
+    }
+    assert_eq!(f.count().await, 0);
+    put(f.lease + second, f.lease).await.expect("put");
+    put(second, Duration::ZERO).await.expect("put");
+    let years = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+    let put = put(years, Duration::ZERO).await.expect("put");
+    assert!(put.expires_at.is_some());
+}

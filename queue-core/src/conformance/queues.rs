@@ -1,0 +1,203 @@
+//! Queues, their names, metadata and counts.
+
+use std::time::Duration;
+
+use super::fixture::{Fixture, LONG, assert_lease_gone, assert_refused, metadata};
+use super::harness::Harness;
+use crate::backend::{Created, Metadata, NewMessage, Op, PopReceipt, StorageId};
+use crate::error::{ErrorKind, Result};
+use crate::name::QueueName;
+
+pub(super) async fn creating_a_queue_twice_is_idempotent(harness: &dyn Harness) {
+    let store = harness.open().await;
+    let (backend, queue) = (store.client(), store.queue("orders"));
+    let of_five = metadata(&[("poisonthreshold", "5")]);
+    for expected in [Created::New, Created::Existed] {
+        let created = backend.create_queue(&queue, &of_five).await;
+        assert_eq!(created.expect("create"), expected);
+    }
+}
+
+pub(super) async fn creating_with_other_metadata_is_refused(harness: &dyn Harness) {
+    let store = harness.open().await;
+    let (backend, queue) = (store.client(), store.queue("orders"));
+    let of_five = metadata(&[("poisonthreshold", "5")]);
+    backend
+        .create_queue(&queue, &of_five)
+        .await
+        .expect("create");
+    for other in [Metadata::new(), metadata(&[("poisonthreshold", "6")])] {
+        let refused = backend.create_queue(&queue, &other).await;
+        assert_refused(refused, ErrorKind::QueueExists);
+    }
+    let properties = backend.properties(&queue).await.expect("properties");
+    assert_eq!(properties.metadata, of_five, "it is left as it was");
+}
+
+pub(super) async fn metadata_is_replaced_as_a_whole(harness: &dyn Harness) {
+    let f = Fixture::open(harness).await;
+    let one = metadata(&[("poisonthreshold", "5"), ("owner", "a b")]);
+    let other = metadata(&[("defaulttimeout", "30")]);
+    for wanted in [&one, &other, &other, &Metadata::new()] {
+        f.backend
+            .set_metadata(&f.queue, wanted)
+            .await
+            .expect("set metadata");
+        let properties = f.backend.properties(&f.queue).await.expect("properties");
+        assert_eq!(properties.metadata, *wanted);
+    }
+}
+
+pub(super) async fn queues_are_listed_by_prefix_in_order(harness: &dyn Harness) {
+    let store = harness.open().await;
+    let backend = store.client();
+    let [a, b, other] = ["ab-2", "ab-10", "abc"].map(|name| store.queue(name));
+    for queue in [&a, &b, &other] {
+        let created = backend.create_queue(queue, &Metadata::new()).await;
+        created.expect("create");
+    }
+    let list = async |prefix: &str| {
+        let prefix = format!("{}{prefix}", store.namespace());
+        backend.list_queues(&prefix).await.expect("list")
+    };
+    assert_eq!(list("ab-").await, [b.clone(), a.clone()]);
+    assert_eq!(list("ab").await, [b.clone(), a.clone(), other.clone()]);
+    assert_eq!(list("").await, [b, a, other.clone()]);
+    assert_eq!(list("abc").await, [other]);
+    assert_eq!(list("abcd").await, []);
+}
+
+pub(super) async fn a_deleted_queue_comes_back_empty(harness: &dyn Harness) {
+    let f = Fixture::open(harness).await;
+    let put = f.put("before").await;
+    f.put_message(NewMessage::new("later").with_delay(f.lease))
+        .await;
+    f.backend
+        .delete_queue(&f.queue)
+        .await
+        .expect("delete queue");
+    let again = f.backend.delete_queue(&f.queue).await;
+    assert_refused(again, ErrorKind::QueueNotFound);
+    recreate(&f).await;
+    assert_eq!(f.count().await, 0);
+    f.advance(f.lease + f.lease).await;
+    f.assert_nothing_visible().await;
+    assert_lease_gone(f.backend.delete(&f.queue, &put.id, &put.receipt).await);
+    f.put("after").await;
+    assert_eq!(f.drain().await, ["after"]);
+}
+
+/// Creates the queue again, waiting while the service blocks the name.
+async fn recreate(f: &Fixture) {
+    for _ in 0..60 {
+        match f.backend.create_queue(&f.queue, &Metadata::new()).await {
+            Err(error) if error.kind() == ErrorKind::QueueBeingDeleted => {
+                f.advance(Duration::from_secs(1)).await;
+            }
+            created => {
+                assert_eq!(created.expect("create again"), Created::New);
+                return;
+            }
+        }
+    }
+    panic!("the name is still blocked");
+}
+
+pub(super) async fn clearing_takes_invisible_messages_too(harness: &dyn Harness) {
+    let f = Fixture::open(harness).await;
+    f.put("leased").await;
+    let leased = f.receive_one().await;
+    f.put("visible").await;
+    f.put_message(NewMessage::new("delayed").with_delay(f.lease))
+        .await;
+    for _ in 0..2 {
+        f.backend.clear(&f.queue).await.expect("clear");
+        assert_eq!(f.count().await, 0);
+    }
+    f.assert_nothing_visible().await;
+    assert_lease_gone(f.delete(&leased).await);
+    f.advance(f.lease + f.lease).await;
+    f.assert_nothing_visible().await;
+    f.put("after").await;
+    assert_eq!(f.drain().await, ["after"]);
+}
+
+pub(super) async fn the_count_includes_invisible_messages(harness: &dyn Harness) {
+    let f = Fixture::open(harness).await;
+    assert_eq!(f.count().await, 0);
+    f.put("one").await;
+    f.put_message(NewMessage::new("two").with_delay(LONG)).await;
+    assert_eq!(f.count().await, 2);
+    let message = f.receive_one().await;
+    assert_eq!(f.count().await, 2);
+    f.delete(&message).await.expect("delete");
+    assert_eq!(f.count().await, 1);
+}
+
+pub(super) async fn names_at_both_edges_work(harness: &dyn Harness) {
+    let store = harness.open().await;
+    let backend = store.client();
+    let prefix = store.namespace();
+    let short = "a".repeat(3_usize.saturating_sub(prefix.len()).max(1));
+    let long = "z".repeat(63 - prefix.len());
+    for name in [short, long, "0-a-0".to_owned()] {
+        let queue = store.queue(&name);
+        let created = backend.create_queue(&queue, &Metadata::new()).await;
+        assert_eq!(created.expect("create"), Created::New);
+        let put = backend.put(&queue, NewMessage::new("body")).await;
+        put.expect("put");
+        let received = backend.receive(&queue, 1, LONG).await;
+        assert_eq!(received.expect("receive").len(), 1);
+        assert!(
+            !backend.queue_uri(&queue).contains('?'),
+            "a queue's URI has no query"
+        );
+    }
+}
+
+pub(super) async fn every_method_reports_a_missing_queue(harness: &dyn Harness) {
+    let f = Fixture::open(harness).await;
+    // A receipt in the backend's own form, so that only the queue can be at fault.
+    let put = f.put("elsewhere").await;
+    let missing = f.store.queue("missing");
+    let gone = |result: Result<()>| assert_refused(result, ErrorKind::QueueNotFound);
+    let b = &f.backend;
+    gone(b.properties(&missing).await.map(drop));
+    gone(b.set_metadata(&missing, &Metadata::new()).await);
+    gone(b.put(&missing, NewMessage::new("body")).await.map(drop));
+    gone(b.receive(&missing, 1, f.lease).await.map(drop));
+    gone(b.peek(&missing, 1).await.map(drop));
+    let updated = b.update(&missing, &put.id, &put.receipt, f.lease, None);
+    gone(updated.await.map(drop));
+    gone(b.delete(&missing, &put.id, &put.receipt).await);
+    gone(b.clear(&missing).await);
+    gone(b.delete_queue(&missing).await);
+    for op in ops_on(&missing, &put.id, &put.receipt) {
+        let refused = b.apply(vec![op]).await.expect_err("the queue is missing");
+        assert_eq!(refused.index, 0);
+        gone(Err(refused.error));
+    }
+    assert_eq!(f.drain().await, ["elsewhere"]);
+}
+
+fn ops_on(queue: &QueueName, id: &StorageId, receipt: &PopReceipt) -> Vec<Op> {
+    let (id, receipt) = (id.clone(), receipt.clone());
+    vec![
+        Op::Put {
+            queue: queue.clone(),
+            message: NewMessage::new("body"),
+        },
+        Op::Update {
+            queue: queue.clone(),
+            id: id.clone(),
+            receipt: receipt.clone(),
+            visibility: Duration::ZERO,
+            body: None,
+        },
+        Op::Delete {
+            queue: queue.clone(),
+            id,
+            receipt,
+        },
+    ]
+}

@@ -1,0 +1,169 @@
+//! What a pop receipt allows, and for how long.
+
+use std::time::Duration;
+
+use super::fixture::{Fixture, assert_lease_gone, text};
+use super::harness::Harness;
+use crate::backend::{PopReceipt, ReceiptScope, ReceivedMessage, StorageId};
+
+pub(super) async fn a_deleted_message_is_gone(harness: &dyn Harness) {
+    let f = Fixture::open(harness).await;
+    f.put("one").await;
+    let message = f.receive_one().await;
+    f.delete(&message).await.expect("delete");
+    assert_eq!(f.count().await, 0);
+    assert_lease_gone(f.delete(&message).await);
+    assert_lease_gone(f.update(&message, Duration::ZERO, None).await);
+    f.advance(f.lease * 2).await;
+    f.assert_nothing_visible().await;
+}
+
+pub(super) async fn the_receipt_of_a_put_allows_to_delete(harness: &dyn Harness) {
+    let f = Fixture::open(harness).await;
+    let put = f.put("one").await;
+    let deleted = f.backend.delete(&f.queue, &put.id, &put.receipt).await;
+    deleted.expect("delete");
+    f.assert_nothing_visible().await;
+}
+
+pub(super) async fn the_receipt_of_a_put_allows_to_update(harness: &dyn Harness) {
+    let f = Fixture::open(harness).await;
+    let put = f.put("one").await;
+    let b = &f.backend;
+    let hidden = b.update(&f.queue, &put.id, &put.receipt, f.lease, None);
+    let lease = hidden.await.expect("update");
+    f.assert_nothing_visible().await;
+    assert_lease_gone(b.delete(&f.queue, &put.id, &put.receipt).await);
+    let deleted = b.delete(&f.queue, &put.id, &lease.receipt).await;
+    deleted.expect("delete with the new receipt");
+}
+
+pub(super) async fn the_receipt_of_a_put_is_stale_after_a_receive(harness: &dyn Harness) {
+    let f = Fixture::open(harness).await;
+    let put = f.put("one").await;
+    let message = f.receive_one().await;
+    assert_lease_gone(f.backend.delete(&f.queue, &put.id, &put.receipt).await);
+    f.delete(&message).await.expect("delete");
+}
+
+pub(super) async fn a_receipt_is_stale_after_another_receive(harness: &dyn Harness) {
+    let f = Fixture::open(harness).await;
+    f.put("one").await;
+    let first = f.receive_one().await;
+    f.advance(f.lease * 2).await;
+    let second = f.receive_one().await;
+    assert_eq!(second.id, first.id);
+    assert_lease_gone(f.delete(&first).await);
+    assert_lease_gone(f.update(&first, Duration::ZERO, Some("stolen")).await);
+    f.assert_nothing_visible().await;
+    f.delete(&second).await.expect("the new owner is unharmed");
+    assert_eq!(f.count().await, 0);
+}
+
+pub(super) async fn a_receipt_is_stale_after_an_update(harness: &dyn Harness) {
+    let f = Fixture::open(harness).await;
+    f.put("one").await;
+    let mut message = f.receive_one().await;
+    let lease = f.update(&message, f.lease, None).await.expect("update");
+    assert_ne!(lease.receipt, message.receipt);
+    assert_lease_gone(f.delete(&message).await);
+    assert_lease_gone(f.update(&message, f.lease, None).await);
+    message.receipt = lease.receipt;
+    f.delete(&message).await.expect("delete");
+}
+
+pub(super) async fn a_lease_that_ran_out_still_settles(harness: &dyn Harness) {
+    let f = Fixture::open(harness).await;
+    f.put("one").await;
+    let mut message = f.receive_one().await;
+    f.advance(f.lease * 2).await;
+    let renewed = f.update(&message, f.lease, None).await;
+    message.receipt = renewed.expect("nobody else received it").receipt;
+    f.assert_nothing_visible().await;
+    f.advance(f.lease * 2).await;
+    f.delete(&message).await.expect("nobody else received it");
+    f.assert_nothing_visible().await;
+}
+
+pub(super) async fn an_update_replaces_or_keeps_the_body(harness: &dyn Harness) {
+    let f = Fixture::open(harness).await;
+    f.put("old").await;
+    let message = f.receive_one().await;
+    let replaced = f.update(&message, Duration::ZERO, Some("new")).await;
+    replaced.expect("update");
+    let message = f.receive_one().await;
+    assert_eq!(text(&message.body), "new");
+    f.update(&message, Duration::ZERO, None)
+        .await
+        .expect("update");
+    let message = f.receive_one().await;
+    assert_eq!(text(&message.body), "new");
+    let emptied = f.update(&message, Duration::ZERO, Some("")).await;
+    emptied.expect("update");
+    assert_eq!(f.receive_one().await.body, "");
+}
+
+pub(super) async fn an_update_changes_one_message_only(harness: &dyn Harness) {
+    let f = Fixture::open(harness).await;
+    for body in ["a", "b", "c"] {
+        f.put(body).await;
+    }
+    let received = f.receive(3).await;
+    assert_eq!(received.len(), 3);
+    let changed = f
+        .update(&received[1], Duration::ZERO, Some("changed"))
+        .await;
+    changed.expect("update");
+    assert_eq!(f.drain().await, ["changed"]);
+    f.delete(&received[0]).await.expect("delete");
+    f.delete(&received[2]).await.expect("delete");
+    assert_eq!(f.count().await, 1);
+}
+
+pub(super) async fn what_is_no_receipt_changes_nothing(harness: &dyn Harness) {
+    let f = Fixture::open(harness).await;
+    f.put("a").await;
+    f.put("b").await;
+    let received = f.receive(2).await;
+    assert_eq!(received.len(), 2);
+    let mut forged = vec![
+        with_receipt(&received[0], "bm90IGEgcmVjZWlwdA=="),
+        with_receipt(&received[0], "0"),
+        ReceivedMessage {
+            id: StorageId::new("00000000-0000-0000-0000-000000000000"),
+            ..received[0].clone()
+        },
+    ];
+    if f.backend.capabilities().receipts == ReceiptScope::Message {
+        forged.push(with_receipt(&received[0], received[1].receipt.reveal()));
+    }
+    for forged in &forged {
+        assert_lease_gone(f.delete(forged).await);
+        assert_lease_gone(f.update(forged, Duration::ZERO, Some("forged")).await);
+    }
+    f.assert_nothing_visible().await;
+    for message in &received {
+        f.delete(message).await.expect("delete");
+    }
+}
+
+fn with_receipt(message: &ReceivedMessage, receipt: &str) -> ReceivedMessage {
+    ReceivedMessage {
+        receipt: PopReceipt::new(receipt),
+        ..message.clone()
+    }
+}
+
+pub(super) async fn ids_are_never_given_twice(harness: &dyn Harness) {
+    let f = Fixture::open(harness).await;
+    let mut ids = Vec::new();
+    for _ in 0..20 {
+        let put = f.put("one").await;
+        let deleted = f.backend.delete(&f.queue, &put.id, &put.receipt).await;
+        deleted.expect("delete");
+        ids.push(put.id);
+    }
+    ids.sort();
+    ids.dedup();
+    assert_eq!(ids.len(), 20);
+}

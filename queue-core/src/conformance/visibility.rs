@@ -1,0 +1,194 @@
+//! Who sees a message, when, and in which order.
+
+use std::time::Duration;
+
+use super::fixture::{Fixture, LONG, text};
+use super::harness::Harness;
+use crate::backend::{NewMessage, Ordering};
+use crate::clock::between;
+
+pub(super) async fn what_was_put_is_received(harness: &dyn Harness) {
+    let f = Fixture::open(harness).await;
+    let put = f.put("hello").await;
+    assert_eq!(put.expires_at, None);
+    assert_eq!(between(put.inserted_at, put.visible_at), Duration::ZERO);
+    let message = f.receive_one().await;
+    assert_eq!(message.id, put.id);
+    assert_eq!(text(&message.body), "hello");
+    assert_eq!(message.dequeue_count, 1);
+    assert_eq!(message.inserted_at, put.inserted_at);
+    assert_eq!(message.expires_at, None);
+    assert!(between(put.inserted_at, message.visible_at) >= f.lease);
+    assert_ne!(message.receipt, put.receipt);
+}
+
+pub(super) async fn an_empty_queue_gives_nothing(harness: &dyn Harness) {
+    let f = Fixture::open(harness).await;
+    f.assert_nothing_visible().await;
+    assert_eq!(f.backend.peek(&f.queue, 1).await.expect("peek"), []);
+    f.put("one").await;
+    let message = f.receive_one().await;
+    f.delete(&message).await.expect("delete");
+    f.assert_nothing_visible().await;
+}
+
+pub(super) async fn a_received_message_is_hidden_until_its_lease_ends(harness: &dyn Harness) {
+    let f = Fixture::open(harness).await;
+    f.put("one").await;
+    let first = f.receive_one().await;
+    f.assert_nothing_visible().await;
+    f.advance(f.lease / 2).await;
+    f.assert_nothing_visible().await;
+    f.advance(f.lease).await;
+    let second = f.receive_one().await;
+    assert_eq!(second.id, first.id);
+    assert_eq!(second.body, first.body);
+    assert_eq!(second.inserted_at, first.inserted_at);
+}
+
+pub(super) async fn a_lease_ends_on_time(harness: &dyn Harness) {
+    let f = Fixture::open(harness).await;
+    f.put("one").await;
+    let before = f.receive_one().await.visible_at;
+    f.advance(f.lease).await;
+    let message = f.receive_one().await;
+    assert!(
+        message.visible_at > before,
+        "the lease ends at its end, not after it"
+    );
+}
+
+pub(super) async fn a_delayed_message_is_hidden_until_then(harness: &dyn Harness) {
+    let f = Fixture::open(harness).await;
+    let delayed = NewMessage::new("later").with_delay(f.lease);
+    let put = f.put_message(delayed).await;
+    assert!(between(put.inserted_at, put.visible_at) >= f.lease);
+    f.assert_nothing_visible().await;
+    f.put("now").await;
+    assert_eq!(f.drain().await, ["now"]);
+    f.advance(f.lease).await;
+    let message = f.receive_one().await;
+    assert_eq!(text(&message.body), "later");
+    assert_eq!(message.dequeue_count, 1);
+}
+
+pub(super) async fn each_receive_raises_the_dequeue_count(harness: &dyn Harness) {
+    let f = Fixture::open(harness).await;
+    f.put("one").await;
+    for expected in 1..=3 {
+        let message = f.receive_one().await;
+        assert_eq!(message.dequeue_count, expected);
+        f.update(&message, Duration::ZERO, None)
+            .await
+            .expect("put back");
+    }
+    let peeked = f.backend.peek(&f.queue, 1).await.expect("peek");
+    assert_eq!(peeked[0].dequeue_count, 3);
+}
+
+pub(super) async fn peeking_changes_nothing(harness: &dyn Harness) {
+    let f = Fixture::open(harness).await;
+    let put = f.put("one").await;
+    f.put_message(NewMessage::new("later").with_delay(LONG))
+        .await;
+    for _ in 0..3 {
+        let peeked = f.backend.peek(&f.queue, 10).await.expect("peek");
+        assert_eq!(peeked.len(), 1, "only what is visible");
+        assert_eq!(peeked[0].id, put.id);
+        assert_eq!(text(&peeked[0].body), "one");
+        assert_eq!(peeked[0].dequeue_count, 0);
+        assert_eq!(peeked[0].inserted_at, put.inserted_at);
+    }
+    let message = f.receive_one().await;
+    assert_eq!(message.dequeue_count, 1);
+    assert_eq!(f.backend.peek(&f.queue, 10).await.expect("peek"), []);
+    f.delete(&message).await.expect("delete");
+}
+
+pub(super) async fn a_receive_gives_at_most_what_was_asked(harness: &dyn Harness) {
+    let f = Fixture::open(harness).await;
+    for body in ["a", "b", "c", "d", "e"] {
+        f.put(body).await;
+    }
+    assert_eq!(f.backend.peek(&f.queue, 2).await.expect("peek").len(), 2);
+    let mut ids = Vec::new();
+    for _ in 0..3 {
+        let received = f.receive_for(2, LONG).await;
+        assert!(received.len() <= 2);
+        ids.extend(received.into_iter().map(|message| message.id));
+    }
+    ids.extend(f.receive_for(2, LONG).await.into_iter().map(|m| m.id));
+    ids.sort();
+    ids.dedup();
+    assert_eq!(ids.len(), 5, "each once");
+}
+
+pub(super) async fn messages_come_by_visibility_then_in_order(harness: &dyn Harness) {
+    let f = Fixture::open(harness).await;
+    let step = f.lease / 4;
+    f.put("held").await;
+    let held = f.receive_one().await;
+    f.put_message(NewMessage::new("third").with_delay(step * 2))
+        .await;
+    f.put_message(NewMessage::new("second").with_delay(step))
+        .await;
+    f.put("first a").await;
+    f.put("first b").await;
+    f.update(&held, step * 3, None).await.expect("update");
+    f.advance(f.lease).await;
+    f.put("last").await;
+    let mut bodies = f.drain().await;
+    let mut expected = ["first a", "first b", "second", "third", "held", "last"];
+    if f.backend.capabilities().ordering == Ordering::BestEffort {
+        bodies.sort();
+        expected.sort_unstable();
+    }
+    assert_eq!(bodies, expected);
+}
+
+pub(super) async fn many_come_in_the_order_of_the_puts(harness: &dyn Harness) {
+    let f = Fixture::open(harness).await;
+    let bodies: Vec<String> = (0..100).map(|number| format!("{number:03}")).collect();
+    for body in &bodies {
+        f.put_message(NewMessage::new(body.clone())).await;
+    }
+    let mut received = f.drain().await;
+    if f.backend.capabilities().ordering == Ordering::BestEffort {
+        received.sort();
+    }
+    assert_eq!(received, bodies);
+}
+
+pub(super) async fn an_update_of_zero_shows_the_message_at_once(harness: &dyn Harness) {
+    let f = Fixture::open(harness).await;
+    f.put("one").await;
+    let message = f.receive_for(1, LONG).await.pop().expect("visible");
+    f.assert_nothing_visible().await;
+    let updated = f.update(&message, Duration::ZERO, None).await;
+    updated.expect("update");
+    assert_eq!(f.receive_one().await.id, message.id);
+}
+
+pub(super) async fn an_update_prolongs_and_shortens_the_lease(harness: &dyn Harness) {
+    let f = Fixture::open(harness).await;
+    f.put("one").await;
+    let mut message = f.receive_one().await;
+    let lease = f.update(&message, f.lease * 3, None).await.expect("update");
+    assert!(lease.visible_at > message.visible_at);
+    f.advance(f.lease + f.lease / 2).await;
+    f.assert_nothing_visible().await;
+    message.receipt = lease.receipt;
+    f.update(&message, f.lease / 2, None).await.expect("update");
+    f.advance(f.lease).await;
+    assert_eq!(f.receive_one().await.dequeue_count, 2);
+}
+
+pub(super) async fn a_message_behind_many_hidden_ones_is_found(harness: &dyn Harness) {
+    let f = Fixture::open(harness).await;
+    for _ in 0..300 {
+        f.put_message(NewMessage::new("hidden").with_delay(LONG))
+            .await;
+    }
+    f.put("one").await;
+    assert_eq!(f.drain().await, ["one"]);
+}

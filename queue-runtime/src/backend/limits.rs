@@ -1,0 +1,112 @@
+//! Arguments held against a backend's [`Capabilities`], before anything happens.
+
+use std::time::Duration;
+
+use queue_core::backend::{Capabilities, NewMessage, Op, TimeToLive};
+use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
+
+/// The limits of one operation on one queue.
+pub(super) struct Limits<'a> {
+    pub(super) capabilities: &'a Capabilities,
+    pub(super) operation: Operation,
+    pub(super) queue: &'a QueueName,
+}
+
+impl Limits<'_> {
+    pub(super) fn check_put(&self, message: &NewMessage) -> Result<()> {
+        self.check_body(message.body.len())?;
+        let longest = self.capabilities.max_visibility;
+        if message.delay > longest {
+            return Err(self.invalid(format!(
+                "a delay of {:?} is too long; allowed are up to {longest:?}",
+                message.delay
+            )));
+        }
+        match message.time_to_live {
+            TimeToLive::After(Duration::ZERO) => {
+                Err(self.invalid("a time to live of zero is not allowed".into()))
+            }
+            TimeToLive::After(lifetime) if lifetime <= message.delay => Err(self.invalid(format!(
+                "a time to live of {lifetime:?} is not longer than the delay of {:?}",
+                message.delay
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn check_receive(&self, max: u32, visibility: Duration) -> Result<()> {
+        self.check_max(max)?;
+        let (shortest, longest) = (
+            self.capabilities.min_visibility,
+            self.capabilities.max_visibility,
+        );
+        if visibility < shortest || visibility > longest {
+            return Err(self.invalid(format!(
+                "a visibility timeout of {visibility:?} is not allowed; allowed are {shortest:?} to \
+                 {longest:?}"
+            )));
+        }
+        Ok(())
+    }
+
+    pub(super) fn check_max(&self, max: u32) -> Result<()> {
+        let most = self.capabilities.max_receive;
+        if max == 0 || max > most {
+            return Err(self.invalid(format!(
+                "asking for {max} messages is not allowed; allowed are 1 to {most}"
+            )));
+        }
+        Ok(())
+    }
+
+    pub(super) fn check_update(&self, visibility: Duration, body: Option<usize>) -> Result<()> {
+        let longest = self.capabilities.max_visibility;
+        if visibility > longest {
+            return Err(self.invalid(format!(
+                "a visibility timeout of {visibility:?} is too long; allowed are up to {longest:?}"
+            )));
+        }
+        body.map_or(Ok(()), |length| self.check_body(length))
+    }
+
+    fn check_body(&self, length: usize) -> Result<()> {
+        let largest = self.capabilities.max_body;
+        if length > largest {
+            return Err(self.error(
+                ErrorKind::TooLarge,
+                format!("it has {length} bytes; allowed are up to {largest}"),
+            ));
+        }
+        Ok(())
+    }
+
+    fn invalid(&self, detail: String) -> Error {
+        self.error(ErrorKind::InvalidInput, detail)
+    }
+
+    fn error(&self, kind: ErrorKind, detail: String) -> Error {
+        Error::new(kind, self.operation)
+            .with_queue(self.queue)
+            .with_detail(detail)
+    }
+}
+
+/// Checks one operation among several.
+pub(super) fn check_op(capabilities: &Capabilities, op: &Op) -> Result<()> {
+    let limits = |queue| Limits {
+        capabilities,
+        operation: Operation::Apply,
+        queue,
+    };
+    match op {
+        Op::Put { queue, message } => limits(queue).check_put(message),
+        Op::Update {
+            queue,
+            visibility,
+            body,
+            ..
+        } => limits(queue).check_update(*visibility, body.as_ref().map(bytes::Bytes::len)),
+        Op::Delete { .. } => Ok(()),
+        _ => Err(Error::new(ErrorKind::Unsupported, Operation::Apply)),
+    }
+}

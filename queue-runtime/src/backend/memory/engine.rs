@@ -1,0 +1,254 @@
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use queue_core::backend::{
+    ApplyError, Backend, Capabilities, Created, Lease, Metadata, NewMessage, Op, OpOutcome,
+    PeekedMessage, PopReceipt, PutReceipt, QueueProperties, ReceivedMessage, StorageId,
+};
+use queue_core::{Clock, Error, ErrorKind, Operation, QueueName, Result};
+
+use super::registry;
+use super::store::{self, State, Store, Undo};
+use crate::backend::limits::{Limits, check_op};
+
+/// Queues in this process: the reference model that other engines are held against.
+///
+/// It keeps the contract of [`Backend`] to the letter: every call is atomic, messages come by
+/// visibility and then in the order of the puts, and time is the given clock's alone. What it holds
+/// lives as long as a backend that uses it.
+///
+/// ```
+/// # use std::sync::Arc;
+/// use queue_core::ManualClock;
+/// use queue_runtime::backend::MemoryBackend;
+///
+/// let clock = Arc::new(ManualClock::new());
+/// let one = MemoryBackend::named("shop", clock.clone());
+/// let other = MemoryBackend::named("shop", clock);
+/// assert!(one.shares_store_with(&other));
+/// ```
+pub struct MemoryBackend {
+    store: Arc<Store>,
+    name: String,
+    capabilities: Capabilities,
+}
+
+impl MemoryBackend {
+    /// Queues that nobody else sees.
+    #[must_use]
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self::over(Arc::new(Store::new(clock)), String::new())
+    }
+
+    /// The queues that every backend of this name in the process shares. They go away with the last
+    /// of them. The clock is that of whoever was first.
+    #[must_use]
+    pub fn named(name: &str, clock: Arc<dyn Clock>) -> Self {
+        Self::over(registry::find_or_create(name, clock), name.to_owned())
+    }
+
+    /// Allows bodies of up to this many bytes instead of Azure's 48 KiB.
+    #[must_use]
+    pub fn with_max_body(mut self, bytes: usize) -> Self {
+        self.capabilities.max_body = bytes;
+        self
+    }
+
+    /// Another client of the same queues, private ones too.
+    #[must_use]
+    pub fn second_client(&self) -> Self {
+        let mut client = Self::over(Arc::clone(&self.store), self.name.clone());
+        client.capabilities = self.capabilities.clone();
+        client
+    }
+
+    /// Whether both see the same queues.
+    #[must_use]
+    pub fn shares_store_with(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.store, &other.store)
+    }
+
+    fn over(store: Arc<Store>, name: String) -> Self {
+        Self {
+            store,
+            name,
+            capabilities: Capabilities::local(),
+        }
+    }
+
+    fn limits<'a>(&'a self, operation: Operation, queue: &'a QueueName) -> Limits<'a> {
+        Limits {
+            capabilities: &self.capabilities,
+            operation,
+            queue,
+        }
+    }
+
+    fn call<T>(
+        &self,
+        operation: Operation,
+        queue: &QueueName,
+        call: impl FnOnce(&mut State, i64) -> store::Result<T>,
+    ) -> Result<T> {
+        let done = self.store.with(call);
+        done.map_err(|kind| Error::new(kind, operation).with_queue(queue))
+    }
+}
+
+#[async_trait]
+impl Backend for MemoryBackend {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn queue_uri(&self, queue: &QueueName) -> String {
+        format!("memory:{}#{queue}", self.name)
+    }
+
+    async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created> {
+        self.call(Operation::CreateQueue, queue, |state, _| {
+            state.create(queue, metadata)
+        })
+    }
+
+    async fn delete_queue(&self, queue: &QueueName) -> Result<()> {
+        self.call(Operation::DeleteQueue, queue, |state, _| {
+            state.remove(queue)
+        })
+    }
+
+    async fn list_queues(&self, prefix: &str) -> Result<Vec<QueueName>> {
+        Ok(self.store.with(|state, _| state.names(prefix)))
+    }
+
+    async fn properties(&self, queue: &QueueName) -> Result<QueueProperties> {
+        self.call(Operation::Properties, queue, |state, _| {
+            state.properties(queue)
+        })
+    }
+
+    async fn set_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<()> {
+        self.call(Operation::SetMetadata, queue, |state, _| {
+            state.set_metadata(queue, metadata)
+        })
+    }
+
+    async fn put(&self, queue: &QueueName, message: NewMessage) -> Result<PutReceipt> {
+        self.limits(Operation::Put, queue).check_put(&message)?;
+        self.call(Operation::Put, queue, |state, now| {
+            Ok(state.put(queue, &message, now)?.0)
+        })
+    }
+
+    async fn receive(
+        &self,
+        queue: &QueueName,
+        max: u32,
+        visibility: Duration,
+    ) -> Result<Vec<ReceivedMessage>> {
+        self.limits(Operation::Receive, queue)
+            .check_receive(max, visibility)?;
+        self.call(Operation::Receive, queue, |state, now| {
+            state.receive(queue, max, visibility, now)
+        })
+    }
+
+    async fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>> {
+        self.limits(Operation::Peek, queue).check_max(max)?;
+        self.call(Operation::Peek, queue, |state, now| {
+            state.peek(queue, max, now)
+        })
+    }
+
+    async fn update(
+        &self,
+        queue: &QueueName,
+        id: &StorageId,
+        receipt: &PopReceipt,
+        visibility: Duration,
+        body: Option<Bytes>,
+    ) -> Result<Lease> {
+        self.limits(Operation::Update, queue)
+            .check_update(visibility, body.as_ref().map(Bytes::len))?;
+        self.call(Operation::Update, queue, |state, now| {
+            let change = (visibility, body.as_ref());
+            Ok(state.update(queue, id, receipt, change, now)?.0)
+        })
+    }
+
+    async fn delete(&self, queue: &QueueName, id: &StorageId, receipt: &PopReceipt) -> Result<()> {
+        self.call(Operation::Delete, queue, |state, now| {
+            state.delete(queue, id, receipt, now).map(drop)
+        })
+    }
+
+    async fn clear(&self, queue: &QueueName) -> Result<()> {
+        self.call(Operation::Clear, queue, |state, _| state.clear(queue))
+    }
+
+    async fn apply(&self, ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError> {
+        for (index, op) in ops.iter().enumerate() {
+            check_op(&self.capabilities, op)
+                .map_err(|error| ApplyError::new(index, Vec::new(), error))?;
+        }
+        self.store.with(|state, now| apply(state, &ops, now))
+    }
+}
+
+impl fmt::Debug for MemoryBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryBackend")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+fn apply(state: &mut State, ops: &[Op], now: i64) -> Result<Vec<OpOutcome>, ApplyError> {
+    let mut outcomes = Vec::with_capacity(ops.len());
+    let mut done = Vec::with_capacity(ops.len());
+    for (index, op) in ops.iter().enumerate() {
+        match step(state, op, now) {
+            Ok((outcome, undo)) => {
+                outcomes.push(outcome);
+                done.push(undo);
+            }
+            Err((kind, queue)) => {
+                state.undo(done);
+                let error = Error::new(kind, Operation::Apply).with_queue(queue);
+                return Err(ApplyError::new(index, Vec::new(), error));
+            }
+        }
+    }
+    Ok(outcomes)
+}
+
+fn step<'a>(
+    state: &mut State,
+    op: &'a Op,
+    now: i64,
+) -> Result<(OpOutcome, Undo), (ErrorKind, &'a QueueName)> {
+    match op {
+        Op::Put { queue, message } => state
+            .put(queue, message, now)
+            .map(|(put, undo)| (OpOutcome::Put(put), undo))
+            .map_err(|kind| (kind, queue)),
+        Op::Update {
+            queue,
+            id,
+            receipt,
+            visibility,
+            body,
+        } => state
+            .update(queue, id, receipt, (*visibility, body.as_ref()), now)
+            .map(|(lease, undo)| (OpOutcome::Updated(lease), undo))
+            .map_err(|kind| (kind, queue)),
+        Op::Delete { queue, id, receipt } => state
+            .delete(queue, id, receipt, now)
+            .map(|undo| (OpOutcome::Deleted, undo))
+            .map_err(|kind| (kind, queue)),
+        _ => unreachable!("operations were checked before the lock was taken"),
+    }
+}

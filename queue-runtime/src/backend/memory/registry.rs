@@ -1,0 +1,23 @@
+//! The named stores of this process.
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+
+use queue_core::Clock;
+
+use super::store::Store;
+
+// Weak, so that a store goes away with its last user and a later one of the name starts empty.
+static STORES: LazyLock<Mutex<HashMap<String, Weak<Store>>>> = LazyLock::new(Mutex::default);
+
+/// The store of that name, made with this clock if nobody uses one.
+pub(super) fn find_or_create(name: &str, clock: Arc<dyn Clock>) -> Arc<Store> {
+    let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(store) = stores.get(name).and_then(Weak::upgrade) {
+        return store;
+    }
+    stores.retain(|_, store| store.strong_count() > 0);
+    let store = Arc::new(Store::new(clock));
+    stores.insert(name.to_owned(), Arc::downgrade(&store));
+    store
+}

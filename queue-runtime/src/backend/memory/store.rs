@@ -1,0 +1,344 @@
+//! What a memory backend holds, and the transitions of a message.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use queue_core::backend::{
+    Created, Lease, Metadata, NewMessage, PeekedMessage, PopReceipt, PutReceipt, QueueProperties,
+    ReceivedMessage, StorageId, TimeToLive,
+};
+use queue_core::{Clock, ErrorKind, QueueName};
+
+use crate::backend::timeline::{Timeline, after, timestamp};
+
+/// A failure, before it is known which operation and queue it belongs to.
+pub(super) type Result<T> = std::result::Result<T, ErrorKind>;
+
+#[derive(Debug)]
+pub(super) struct Store {
+    timeline: Timeline,
+    state: Mutex<State>,
+}
+
+/// Everything stored. One lock holds it all, which is what makes each call atomic.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    queues: BTreeMap<QueueName, Queue>,
+    last_number: u64,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    metadata: Metadata,
+    messages: BTreeMap<u64, Message>,
+    /// Each message by when it is visible, then in the order of the puts.
+    schedule: BTreeSet<(i64, u64)>,
+}
+
+#[derive(Debug, Clone)]
+struct Message {
+    number: u64,
+    receipt: u64,
+    body: Bytes,
+    inserted_at: i64,
+    visible_at: i64,
+    expires_at: Option<i64>,
+    dequeue_count: u32,
+}
+
+/// How to take back one operation.
+#[derive(Debug)]
+pub(super) enum Undo {
+    Forget(QueueName, u64),
+    Restore(QueueName, Box<MessageBefore>),
+}
+
+/// A message as it was.
+#[derive(Debug)]
+pub(super) struct MessageBefore(Message);
+
+impl Store {
+    pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
+        Self {
+            timeline: Timeline::new(clock),
+            state: Mutex::default(),
+        }
+    }
+
+    /// Runs one call, alone, at one moment.
+    pub(super) fn with<T>(&self, call: impl FnOnce(&mut State, i64) -> T) -> T {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.timeline.now();
+        call(&mut state, now)
+    }
+}
+
+impl State {
+    pub(super) fn create(&mut self, name: &QueueName, metadata: &Metadata) -> Result<Created> {
+        match self.queues.get(name) {
+            Some(queue) if queue.metadata == *metadata => Ok(Created::Existed),
+            Some(_) => Err(ErrorKind::QueueExists),
+            None => {
+                let queue = Queue {
+                    metadata: metadata.clone(),
+                    ..Queue::default()
+                };
+                self.queues.insert(name.clone(), queue);
+                Ok(Created::New)
+            }
+        }
+    }
+
+    pub(super) fn remove(&mut self, name: &QueueName) -> Result<()> {
+        let removed = self.queues.remove(name);
+        removed.map(drop).ok_or(ErrorKind::QueueNotFound)
+    }
+
+    pub(super) fn names(&self, prefix: &str) -> Vec<QueueName> {
+        let starts = |name: &&QueueName| name.as_str().starts_with(prefix);
+        self.queues.keys().filter(starts).cloned().collect()
+    }
+
+    pub(super) fn properties(&self, name: &QueueName) -> Result<QueueProperties> {
+        let queue = self.queues.get(name).ok_or(ErrorKind::QueueNotFound)?;
+        let count = queue.messages.len() as u64;
+        Ok(QueueProperties::new(queue.metadata.clone(), count))
+    }
+
+    pub(super) fn set_metadata(&mut self, name: &QueueName, metadata: &Metadata) -> Result<()> {
+        self.queue(name)?.metadata = metadata.clone();
+        Ok(())
+    }
+
+    pub(super) fn clear(&mut self, name: &QueueName) -> Result<()> {
+        let queue = self.queue(name)?;
+        queue.messages.clear();
+        queue.schedule.clear();
+        Ok(())
+    }
+
+    pub(super) fn put(
+        &mut self,
+        name: &QueueName,
+        new: &NewMessage,
+        now: i64,
+    ) -> Result<(PutReceipt, Undo)> {
+        let (number, receipt) = (self.next_number(), self.next_number());
+        let queue = self.queue(name)?;
+        let message = Message {
+            number,
+            receipt,
+            body: new.body.clone(),
+            inserted_at: now,
+            visible_at: after(now, new.delay),
+            expires_at: match new.time_to_live {
+                TimeToLive::Never => None,
+                TimeToLive::After(lifetime) => Some(after(now, lifetime)),
+            },
+            dequeue_count: 0,
+        };
+        let mut put = PutReceipt::new(
+            message.storage_id(),
+            message.pop_receipt(),
+            timestamp(now),
+            timestamp(message.visible_at),
+        );
+        put.expires_at = message.expires_at.map(timestamp);
+        queue.insert(message);
+        Ok((put, Undo::Forget(name.clone(), number)))
+    }
+
+    pub(super) fn receive(
+        &mut self,
+        name: &QueueName,
+        max: u32,
+        visibility: Duration,
+        now: i64,
+    ) -> Result<Vec<ReceivedMessage>> {
+        let visible = self.queue(name)?.visible(now, max);
+        let mut received = Vec::with_capacity(visible.len());
+        for number in visible {
+            let receipt = self.next_number();
+            let queue = self.queue(name)?;
+            let mut message = queue.take(number).ok_or(ErrorKind::Corrupt)?;
+            message.receipt = receipt;
+            message.dequeue_count = message.dequeue_count.saturating_add(1);
+            message.visible_at = after(now, visibility);
+            received.push(message.received());
+            queue.insert(message);
+        }
+        Ok(received)
+    }
+
+    pub(super) fn peek(
+        &mut self,
+        name: &QueueName,
+        max: u32,
+        now: i64,
+    ) -> Result<Vec<PeekedMessage>> {
+        let queue = self.queue(name)?;
+        let visible = queue.visible(now, max);
+        Ok(visible
+            .iter()
+            .filter_map(|number| queue.messages.get(number))
+            .map(Message::peeked)
+            .collect())
+    }
+
+    pub(super) fn update(
+        &mut self,
+        name: &QueueName,
+        id: &StorageId,
+        receipt: &PopReceipt,
+        (visibility, body): (Duration, Option<&Bytes>),
+        now: i64,
+    ) -> Result<(Lease, Undo)> {
+        let next = self.next_number();
+        let queue = self.queue(name)?;
+        let before = queue.take_with(id, receipt, now)?;
+        let mut message = before.clone();
+        message.receipt = next;
+        message.visible_at = after(now, visibility);
+        if let Some(body) = body {
+            message.body = body.clone();
+        }
+        let lease = Lease::new(message.pop_receipt(), timestamp(message.visible_at));
+        queue.insert(message);
+        Ok((lease, Undo::restore(name, before)))
+    }
+
+    pub(super) fn delete(
+        &mut self,
+        name: &QueueName,
+        id: &StorageId,
+        receipt: &PopReceipt,
+        now: i64,
+    ) -> Result<Undo> {
+        let before = self.queue(name)?.take_with(id, receipt, now)?;
+        Ok(Undo::restore(name, before))
+    }
+
+    /// Takes back what several operations did; the last one first.
+    pub(super) fn undo(&mut self, done: Vec<Undo>) {
+        for undo in done.into_iter().rev() {
+            match undo {
+                Undo::Forget(name, number) => {
+                    if let Ok(queue) = self.queue(&name) {
+                        queue.take(number);
+                    }
+                }
+                Undo::Restore(name, before) => {
+                    if let Ok(queue) = self.queue(&name) {
+                        queue.take(before.0.number);
+                        queue.insert(before.0);
+                    }
+                }
+            }
+        }
+    }
+
+    fn queue(&mut self, name: &QueueName) -> Result<&mut Queue> {
+        self.queues.get_mut(name).ok_or(ErrorKind::QueueNotFound)
+    }
+
+    fn next_number(&mut self) -> u64 {
+        self.last_number += 1;
+        self.last_number
+    }
+}
+
+impl Queue {
+    /// The first messages that are visible. Those that have expired are dropped on the way.
+    fn visible(&mut self, now: i64, max: u32) -> Vec<u64> {
+        let mut expired = Vec::new();
+        let mut visible = Vec::new();
+        for &(_, number) in self.schedule.range(..=(now, u64::MAX)) {
+            if self.messages.get(&number).is_some_and(|m| m.lives(now)) {
+                visible.push(number);
+            } else {
+                expired.push(number);
+            }
+            if visible.len() == max as usize {
+                break;
+            }
+        }
+        for number in expired {
+            self.take(number);
+        }
+        visible
+    }
+
+    fn insert(&mut self, message: Message) {
+        self.schedule.insert((message.visible_at, message.number));
+        self.messages.insert(message.number, message);
+    }
+
+    fn take(&mut self, number: u64) -> Option<Message> {
+        let message = self.messages.remove(&number)?;
+        self.schedule.remove(&(message.visible_at, number));
+        Some(message)
+    }
+
+    /// Takes the message out if it lives and the receipt is its present one.
+    fn take_with(&mut self, id: &StorageId, receipt: &PopReceipt, now: i64) -> Result<Message> {
+        let number: u64 = id
+            .as_str()
+            .parse()
+            .map_err(|_| ErrorKind::MessageNotFound)?;
+        match self.messages.get(&number) {
+            Some(message) if message.lives(now) => {
+                if message.pop_receipt() != *receipt {
+                    return Err(ErrorKind::ReceiptMismatch);
+                }
+                self.take(number).ok_or(ErrorKind::MessageNotFound)
+            }
+            _ => Err(ErrorKind::MessageNotFound),
+        }
+    }
+}
+
+impl Message {
+    fn lives(&self, now: i64) -> bool {
+        self.expires_at.is_none_or(|expires_at| expires_at > now)
+    }
+
+    fn storage_id(&self) -> StorageId {
+        StorageId::new(self.number.to_string())
+    }
+
+    fn pop_receipt(&self) -> PopReceipt {
+        PopReceipt::new(self.receipt.to_string())
+    }
+
+    fn received(&self) -> ReceivedMessage {
+        let mut received = ReceivedMessage::new(
+            self.storage_id(),
+            self.pop_receipt(),
+            self.body.clone(),
+            timestamp(self.inserted_at),
+        );
+        received.dequeue_count = self.dequeue_count;
+        received.expires_at = self.expires_at.map(timestamp);
+        received.visible_at = timestamp(self.visible_at);
+        received
+    }
+
+    fn peeked(&self) -> PeekedMessage {
+        let mut peeked = PeekedMessage::new(
+            self.storage_id(),
+            self.body.clone(),
+            timestamp(self.inserted_at),
+        );
+        peeked.dequeue_count = self.dequeue_count;
+        peeked.expires_at = self.expires_at.map(timestamp);
+        peeked
+    }
+}
+
+impl Undo {
+    fn restore(name: &QueueName, before: Message) -> Self {
+        Self::Restore(name.clone(), Box::new(MessageBefore(before)))
+    }
+}

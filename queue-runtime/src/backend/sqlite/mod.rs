@@ -1,0 +1,1 @@
+//! Queues in one SQLite file.

@@ -1,0 +1,127 @@
+//! The time that an engine stores.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use queue_core::{Clock, Timestamp};
+
+/// Store time in microseconds since the Unix epoch: the wall clock, except that it never goes back.
+///
+/// When the wall clock is stepped back, store time goes on from the highest time seen at the pace of
+/// the monotonic clock, so that a lease neither ends late nor stands still until the wall clock has
+/// caught up.
+#[derive(Debug)]
+pub(super) struct Timeline {
+    clock: Arc<dyn Clock>,
+    seen: Mutex<Seen>,
+}
+
+#[derive(Debug)]
+struct Seen {
+    highest: i64,
+    at: Duration,
+}
+
+impl Timeline {
+    pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
+        let highest = clock.now().as_microsecond();
+        let at = clock.monotonic();
+        Self {
+            clock,
+            seen: Mutex::new(Seen { highest, at }),
+        }
+    }
+
+    /// The present.
+    pub(super) fn now(&self) -> i64 {
+        // Under the lock, so that two readings are never recorded in the wrong order; the wall clock
+        // first, because a pause between the two would otherwise put store time ahead for good.
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let wall = self.clock.now().as_microsecond();
+        let at = self.clock.monotonic();
+        let steady = seen
+            .highest
+            .saturating_add(micros(at.saturating_sub(seen.at)));
+        *seen = Seen {
+            highest: wall.max(steady),
+            at,
+        };
+        seen.highest
+    }
+
+    /// Takes notice of a time that another process has seen.
+    #[cfg(feature = "sqlite")]
+    pub(super) fn raise(&self, seen_elsewhere: i64) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.highest = seen.highest.max(seen_elsewhere);
+    }
+}
+
+/// A duration in whole microseconds, rounded down.
+fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
+}
+
+/// `now + duration`, the duration rounded up to the millisecond that the local engines count in.
+pub(super) fn after(now: i64, duration: Duration) -> i64 {
+    let millis = i64::try_from(duration.as_micros().div_ceil(1000)).unwrap_or(i64::MAX);
+    now.saturating_add(millis.saturating_mul(1000))
+        .min(Timestamp::MAX.as_microsecond())
+}
+
+/// Store time as the contract has it.
+pub(super) fn timestamp(micros: i64) -> Timestamp {
+    let in_range = micros.clamp(
+        Timestamp::MIN.as_microsecond(),
+        Timestamp::MAX.as_microsecond(),
+    );
+    Timestamp::from_microsecond(in_range).unwrap_or(Timestamp::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::SignedDuration;
+    use queue_core::ManualClock;
+
+    use super::*;
+
+    const SECOND: i64 = 1_000_000;
+
+    #[test]
+    fn a_clock_stepped_back_neither_turns_time_back_nor_stops_it() {
+        let clock = ManualClock::new();
+        let timeline = Timeline::new(Arc::new(clock.clone()));
+        let start = timeline.now();
+        clock.step_wall_clock(SignedDuration::from_hours(-1));
+        assert_eq!(timeline.now(), start);
+        clock.advance(Duration::from_secs(5));
+        assert_eq!(timeline.now(), start + 5 * SECOND);
+    }
+
+    #[test]
+    fn a_step_back_between_two_readings_is_noticed() {
+        let clock = ManualClock::new();
+        let timeline = Timeline::new(Arc::new(clock.clone()));
+        let start = timeline.now();
+        clock.advance(Duration::from_secs(10));
+        clock.step_wall_clock(SignedDuration::from_secs(-1));
+        assert_eq!(timeline.now(), start + 10 * SECOND);
+    }
+
+    #[test]
+    fn a_clock_stepped_forward_is_followed() {
+        let clock = ManualClock::new();
+        let timeline = Timeline::new(Arc::new(clock.clone()));
+        let start = timeline.now();
+        clock.step_wall_clock(SignedDuration::from_secs(7));
+        assert_eq!(timeline.now(), start + 7 * SECOND);
+    }
+
+    #[test]
+    fn durations_are_rounded_up_to_milliseconds() {
+        assert_eq!(after(5, Duration::from_micros(1)), 1005);
+        assert_eq!(after(5, Duration::from_millis(1)), 1005);
+        assert_eq!(after(5, Duration::ZERO), 5);
+        assert_eq!(after(5, Duration::MAX), Timestamp::MAX.as_microsecond());
+    }
+}

@@ -1,0 +1,326 @@
+//! The conformance suite can fail: each planted bug turns the tests that name it red.
+
+mod support;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use queue_core::backend::{
+    ApplyError, Backend, Capabilities, Created, Lease, Metadata, NewMessage, Op, OpOutcome,
+    PeekedMessage, PopReceipt, PutReceipt, QueueProperties, ReceivedMessage, StorageId,
+};
+use queue_core::conformance::{self, Load, Test, run};
+use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
+use queue_runtime::backend::MemoryBackend;
+use support::memory::{MemoryHarness, Wrap};
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Bug {
+    None,
+    AcceptsStaleDelete,
+    AcceptsStaleUpdate,
+    CountStaysOne,
+    AppliesBeforeFailing,
+    LosesPutOfApply,
+    ReceivesTwice,
+    LosesPuts,
+    DropsDelay,
+    DropsTimeToLive,
+    UpdateForgetsBody,
+    PeekLeases,
+    CountsVisibleOnly,
+    ClearsVisibleOnly,
+    RefusesAtLimit,
+    AllowsPastLimit,
+    MissingLooksEmpty,
+    ListsUnsorted,
+    ReceivesLastFirst,
+    TrimsBodies,
+    ReceiptsStay,
+}
+
+fn fails(bug: Wrap, test: Test) -> bool {
+    let mut harness = MemoryHarness::new();
+    harness.wrap = bug;
+    harness.load = Load {
+        tasks: 8,
+        messages: 800,
+    };
+    catch_unwind(AssertUnwindSafe(|| run(&harness, test))).is_err()
+}
+
+macro_rules! planted {
+    ($($bug:ident => $($test:ident)*;)*) => {$(
+        #[expect(non_snake_case, reason = "named after the bug")]
+        #[test]
+        fn $bug() {
+            fn wrap(inner: MemoryBackend) -> Arc<dyn Backend> {
+                Arc::new(Buggy::new(inner, Bug::$bug))
+            }
+            $(
+                assert!(
+                    fails(wrap, conformance::$test),
+                    "{} does not notice {:?}", stringify!($test), Bug::$bug,
+                );
+            )*
+        }
+    )*};
+}
+
+planted! {
+    AcceptsStaleDelete => a_receipt_is_stale_after_another_receive a_deleted_message_is_gone
+        a_receipt_is_stale_after_an_update;
+    AcceptsStaleUpdate => a_receipt_is_stale_after_another_receive a_receipt_is_stale_after_an_update;
+    CountStaysOne => each_receive_raises_the_dequeue_count;
+    AppliesBeforeFailing => a_failure_in_the_middle a_missing_queue_in_the_middle;
+    LosesPutOfApply => operations_apply_across_queues many_operations_apply;
+    ReceivesTwice => a_received_message_is_hidden_until_its_lease_ends
+        nothing_is_lost_and_nothing_held_twice;
+    LosesPuts => many_come_in_the_order_of_the_puts;
+    DropsDelay => a_delayed_message_is_hidden_until_then;
+    DropsTimeToLive => an_expired_message_is_never_seen a_leased_message_expires;
+    UpdateForgetsBody => an_update_replaces_or_keeps_the_body;
+    PeekLeases => peeking_changes_nothing;
+    CountsVisibleOnly => the_count_includes_invisible_messages;
+    ClearsVisibleOnly => clearing_takes_invisible_messages_too;
+    RefusesAtLimit => bodies_at_the_limit;
+    AllowsPastLimit => bodies_at_the_limit;
+    MissingLooksEmpty => every_method_reports_a_missing_queue;
+    ListsUnsorted => queues_are_listed_by_prefix_in_order;
+    ReceivesLastFirst => messages_come_by_visibility_then_in_order many_come_in_the_order_of_the_puts;
+    TrimsBodies => text_comes_back_as_it_was;
+    ReceiptsStay => a_receipt_is_stale_after_an_update;
+}
+
+#[test]
+fn the_wrapper_without_a_bug_passes() {
+    fn wrap(inner: MemoryBackend) -> Arc<dyn Backend> {
+        Arc::new(Buggy::new(inner, Bug::None))
+    }
+    for &(name, test) in conformance::TESTS {
+        assert!(!fails(wrap, test), "{name}");
+    }
+}
+
+/// A backend with one planted bug.
+struct Buggy {
+    inner: MemoryBackend,
+    bug: Bug,
+    capabilities: Capabilities,
+    /// The receipt that would be right, by message.
+    latest: Mutex<HashMap<StorageId, PopReceipt>>,
+    /// The receipt first given out, by message.
+    first: Mutex<HashMap<StorageId, PopReceipt>>,
+}
+
+impl fmt::Debug for Buggy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buggy({:?})", self.bug)
+    }
+}
+
+impl Buggy {
+    fn new(inner: MemoryBackend, bug: Bug) -> Self {
+        let mut capabilities = inner.capabilities().clone();
+        match bug {
+            Bug::RefusesAtLimit => capabilities.max_body += 1,
+            Bug::AllowsPastLimit => capabilities.max_body -= 1,
+            _ => {}
+        }
+        Self {
+            inner,
+            bug,
+            capabilities,
+            latest: Mutex::default(),
+            first: Mutex::default(),
+        }
+    }
+
+    fn note(&self, id: &StorageId, receipt: &PopReceipt) {
+        let mut latest = self.latest.lock().expect("no panic");
+        latest.insert(id.clone(), receipt.clone());
+        let mut first = self.first.lock().expect("no panic");
+        first.entry(id.clone()).or_insert_with(|| receipt.clone());
+    }
+
+    fn right(&self, id: &StorageId, given: &PopReceipt) -> PopReceipt {
+        let latest = self.latest.lock().expect("no panic");
+        latest.get(id).unwrap_or(given).clone()
+    }
+}
+
+#[async_trait]
+impl Backend for Buggy {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn queue_uri(&self, queue: &QueueName) -> String {
+        self.inner.queue_uri(queue)
+    }
+
+    async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created> {
+        self.inner.create_queue(queue, metadata).await
+    }
+
+    async fn delete_queue(&self, queue: &QueueName) -> Result<()> {
+        self.inner.delete_queue(queue).await
+    }
+
+    async fn list_queues(&self, prefix: &str) -> Result<Vec<QueueName>> {
+        let mut listed = self.inner.list_queues(prefix).await?;
+        if self.bug == Bug::ListsUnsorted {
+            listed.reverse();
+        }
+        Ok(listed)
+    }
+
+    async fn properties(&self, queue: &QueueName) -> Result<QueueProperties> {
+        let mut properties = self.inner.properties(queue).await?;
+        if self.bug == Bug::CountsVisibleOnly {
+            properties.approximate_count = self.inner.peek(queue, 256).await?.len() as u64;
+        }
+        Ok(properties)
+    }
+
+    async fn set_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<()> {
+        self.inner.set_metadata(queue, metadata).await
+    }
+
+    async fn put(&self, queue: &QueueName, mut message: NewMessage) -> Result<PutReceipt> {
+        match self.bug {
+            Bug::DropsDelay => message.delay = Duration::ZERO,
+            Bug::DropsTimeToLive => message.time_to_live = Default::default(),
+            Bug::TrimsBodies => message.body = Bytes::copy_from_slice(message.body.trim_ascii()),
+            _ => {}
+        }
+        let put = self.inner.put(queue, message).await?;
+        self.note(&put.id, &put.receipt);
+        if self.bug == Bug::LosesPuts && put.id.as_str().ends_with('7') {
+            self.inner.delete(queue, &put.id, &put.receipt).await?;
+        }
+        Ok(put)
+    }
+
+    async fn receive(
+        &self,
+        queue: &QueueName,
+        max: u32,
+        visibility: Duration,
+    ) -> Result<Vec<ReceivedMessage>> {
+        let received = self.inner.receive(queue, max, visibility).await;
+        let mut received = match received {
+            Err(error)
+                if self.bug == Bug::MissingLooksEmpty
+                    && error.kind() == ErrorKind::QueueNotFound =>
+            {
+                Vec::new()
+            }
+            other => other?,
+        };
+        for message in &mut received {
+            self.note(&message.id, &message.receipt);
+            match self.bug {
+                Bug::CountStaysOne => message.dequeue_count = 1,
+                Bug::ReceivesTwice => {
+                    let (id, receipt) = (&message.id, &message.receipt);
+                    let shown = self.inner.update(queue, id, receipt, Duration::ZERO, None);
+                    self.note(id, &shown.await?.receipt);
+                }
+                _ => {}
+            }
+        }
+        if self.bug == Bug::ReceivesLastFirst {
+            received.reverse();
+        }
+        Ok(received)
+    }
+
+    async fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>> {
+        let peeked = self.inner.peek(queue, max).await?;
+        if self.bug == Bug::PeekLeases && !peeked.is_empty() {
+            self.inner
+                .receive(queue, max, Duration::from_secs(1))
+                .await?;
+        }
+        Ok(peeked)
+    }
+
+    async fn update(
+        &self,
+        queue: &QueueName,
+        id: &StorageId,
+        receipt: &PopReceipt,
+        visibility: Duration,
+        body: Option<Bytes>,
+    ) -> Result<Lease> {
+        let receipt = match self.bug {
+            Bug::AcceptsStaleUpdate | Bug::ReceiptsStay => self.right(id, receipt),
+            _ => receipt.clone(),
+        };
+        let body = body.filter(|_| self.bug != Bug::UpdateForgetsBody);
+        let updated = self.inner.update(queue, id, &receipt, visibility, body);
+        let mut lease = updated.await?;
+        self.note(id, &lease.receipt);
+        if self.bug == Bug::ReceiptsStay {
+            let first = self.first.lock().expect("no panic");
+            lease.receipt = first.get(id).unwrap_or(&receipt).clone();
+        }
+        Ok(lease)
+    }
+
+    async fn delete(&self, queue: &QueueName, id: &StorageId, receipt: &PopReceipt) -> Result<()> {
+        match self.bug {
+            Bug::AcceptsStaleDelete => {
+                let deleted = self.inner.delete(queue, id, &self.right(id, receipt)).await;
+                deleted.or_else(|error| match error.kind() {
+                    ErrorKind::MessageNotFound => Ok(()),
+                    _ => Err(error),
+                })
+            }
+            Bug::ReceiptsStay => self.inner.delete(queue, id, &self.right(id, receipt)).await,
+            _ => self.inner.delete(queue, id, receipt).await,
+        }
+    }
+
+    async fn clear(&self, queue: &QueueName) -> Result<()> {
+        if self.bug != Bug::ClearsVisibleOnly {
+            return self.inner.clear(queue).await;
+        }
+        let visible = self
+            .inner
+            .receive(queue, 256, Duration::from_secs(1))
+            .await?;
+        for message in visible {
+            let (id, receipt) = (&message.id, &message.receipt);
+            self.inner.delete(queue, id, receipt).await?;
+        }
+        Ok(())
+    }
+
+    async fn apply(&self, mut ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError> {
+        match self.bug {
+            Bug::AppliesBeforeFailing => {
+                for index in 0..ops.len() {
+                    let done = self.inner.apply(vec![ops[index].clone()]).await;
+                    done.map_err(|failure| ApplyError::new(index, Vec::new(), failure.error))?;
+                }
+                Err(ApplyError::new(
+                    0,
+                    Vec::new(),
+                    Error::new(ErrorKind::Storage, Operation::Apply),
+                ))
+            }
+            Bug::LosesPutOfApply => {
+                ops.retain(|op| !matches!(op, Op::Put { .. }));
+                self.inner.apply(ops).await
+            }
+            _ => self.inner.apply(ops).await,
+        }
+    }
+}

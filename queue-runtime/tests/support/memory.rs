@@ -1,0 +1,104 @@
+//! The memory backend under the conformance suite, as it is or wrapped.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use jiff::SignedDuration;
+use queue_core::ManualClock;
+use queue_core::backend::Backend;
+use queue_core::clock::BoxFuture;
+use queue_core::conformance::{Harness, Load, Stepped, Store, Survival};
+use queue_runtime::backend::MemoryBackend;
+
+use super::threads;
+
+/// What stands between the suite and the backend.
+pub(crate) type Wrap = fn(MemoryBackend) -> Arc<dyn Backend>;
+
+pub(crate) struct MemoryHarness {
+    pub(crate) wrap: Wrap,
+    pub(crate) load: Load,
+}
+
+struct MemoryStore {
+    name: String,
+    clock: ManualClock,
+    wrap: Wrap,
+    client: Option<Arc<dyn Backend>>,
+}
+
+impl MemoryHarness {
+    pub(crate) fn new() -> Self {
+        Self {
+            wrap: |backend| Arc::new(backend),
+            load: Load::default(),
+        }
+    }
+}
+
+#[async_trait]
+impl Harness for MemoryHarness {
+    async fn open(&self) -> Box<dyn Store> {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let mut store = MemoryStore {
+            name: format!("conformance-{}", NEXT.fetch_add(1, Relaxed)),
+            clock: ManualClock::new(),
+            wrap: self.wrap,
+            client: None,
+        };
+        store.client = Some(store.connect());
+        Box::new(store)
+    }
+
+    fn block_on(&self, test: BoxFuture<'_, ()>) {
+        threads::block_on(test);
+    }
+
+    fn spawn(&self, task: BoxFuture<'static, ()>) -> BoxFuture<'static, ()> {
+        threads::spawn(task)
+    }
+
+    fn load(&self) -> Load {
+        self.load
+    }
+}
+
+impl MemoryStore {
+    fn connect(&self) -> Arc<dyn Backend> {
+        let clock = Arc::new(self.clock.clone());
+        (self.wrap)(MemoryBackend::named(&self.name, clock))
+    }
+}
+
+#[async_trait]
+impl Store for MemoryStore {
+    fn client(&self) -> Arc<dyn Backend> {
+        Arc::clone(self.client.as_ref().expect("open"))
+    }
+
+    async fn second_client(&self) -> Arc<dyn Backend> {
+        self.connect()
+    }
+
+    async fn reopen(&mut self) -> Arc<dyn Backend> {
+        self.client = None;
+        self.client = Some(self.connect());
+        self.client()
+    }
+
+    fn survival(&self) -> Survival {
+        Survival::Gone
+    }
+
+    async fn advance(&self, duration: Duration) {
+        self.clock.advance(duration);
+    }
+
+    fn step_back(&self, by: Duration) -> Stepped {
+        let by = SignedDuration::try_from(by).expect("within range");
+        self.clock.step_wall_clock(-by);
+        Stepped::Yes
+    }
+}
