@@ -306,8 +306,8 @@ impl Backend for Buggy {
     async fn apply(&self, mut ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError> {
         match self.bug {
             Bug::AppliesBeforeFailing => {
-                for index in 0..ops.len() {
-                    let done = self.inner.apply(vec![ops[index].clone()]).await;
+                for (index, op) in ops.into_iter().enumerate() {
+                    let done = self.inner.apply(vec![op]).await;
                     done.map_err(|failure| ApplyError::new(index, Vec::new(), failure.error))?;
                 }
                 Err(ApplyError::new(
