@@ -14,3 +14,5 @@ pub mod sqlite;
 mod timeline;
 
 pub use memory::MemoryBackend;
+#[cfg(feature = "sqlite")]
+pub use sqlite::{SqliteBackend, SqliteBuilder, Synchronous};

@@ -1,0 +1,142 @@
+//! What the engine asks of its threads, and what they answer.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use queue_core::QueueName;
+use queue_core::backend::{Created, NewMessage, PeekedMessage, QueueProperties};
+use tokio::sync::oneshot;
+
+use super::failure::{Failure, Result};
+use super::receipt::Handle;
+
+/// A request to the writer, and where its answer goes once it is durable.
+#[derive(Debug)]
+pub(super) struct Command {
+    pub(super) request: Request,
+    pub(super) since: Instant,
+    pub(super) reply: oneshot::Sender<Result<Answer>>,
+}
+
+#[derive(Debug)]
+pub(super) enum Request {
+    Create {
+        queue: QueueName,
+        metadata: String,
+    },
+    Remove {
+        queue: QueueName,
+    },
+    SetMetadata {
+        queue: QueueName,
+        metadata: String,
+    },
+    Clear {
+        queue: QueueName,
+    },
+    Receive {
+        queue: QueueName,
+        max: u32,
+        visibility: Duration,
+    },
+    Step(Step),
+    Apply(Vec<Step>),
+    /// Answered when the file is closed; everything asked before it is done first.
+    Close,
+}
+
+/// A change to one message.
+#[derive(Debug)]
+pub(super) enum Step {
+    Put {
+        queue: QueueName,
+        message: NewMessage,
+    },
+    Update {
+        queue: QueueName,
+        handle: Handle,
+        visibility: Duration,
+        body: Option<Bytes>,
+    },
+    Delete {
+        queue: QueueName,
+        handle: Handle,
+    },
+}
+
+#[derive(Debug)]
+pub(super) enum Answer {
+    Done,
+    Created(Created),
+    Received(Vec<Claimed>),
+    Step(StepDone),
+    Applied(Vec<StepDone>),
+}
+
+#[derive(Debug)]
+pub(super) enum StepDone {
+    Put(Placed),
+    Updated { visible_at: i64, nonce: i64 },
+    Deleted,
+}
+
+/// A message as it was put.
+#[derive(Debug)]
+pub(super) struct Placed {
+    pub(super) seq: i64,
+    pub(super) salt: i64,
+    pub(super) nonce: i64,
+    pub(super) inserted_at: i64,
+    pub(super) visible_at: i64,
+    pub(super) expires_at: Option<i64>,
+}
+
+/// A message as it was received.
+#[derive(Debug)]
+pub(super) struct Claimed {
+    pub(super) placed: Placed,
+    pub(super) dequeue_count: u32,
+    pub(super) body: Bytes,
+}
+
+/// A request to the reader. Nothing there is changed, so each carries its own reply.
+#[derive(Debug)]
+pub(super) enum Query {
+    List {
+        prefix: String,
+        reply: oneshot::Sender<Result<Vec<QueueName>>>,
+    },
+    Properties {
+        queue: QueueName,
+        reply: oneshot::Sender<Result<QueueProperties>>,
+    },
+    Peek {
+        queue: QueueName,
+        max: u32,
+        reply: oneshot::Sender<Result<Vec<PeekedMessage>>>,
+    },
+    Close {
+        reply: oneshot::Sender<()>,
+    },
+}
+
+impl Command {
+    /// Tells the caller, if it still waits.
+    pub(super) fn answer(self, answer: Result<Answer>) {
+        drop(self.reply.send(answer));
+    }
+
+    pub(super) fn fail(self, failure: &Failure) {
+        self.answer(Err(failure.clone()));
+    }
+}
+
+impl Step {
+    pub(super) fn queue(&self) -> &QueueName {
+        match self {
+            Self::Put { queue, .. } | Self::Update { queue, .. } | Self::Delete { queue, .. } => {
+                queue
+            }
+        }
+    }
+}

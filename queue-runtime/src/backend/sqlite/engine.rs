@@ -1,0 +1,336 @@
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
+use queue_core::backend::{
+    ApplyError, Backend, Capabilities, Created, Lease, Metadata, NewMessage, Op, OpOutcome,
+    PeekedMessage, PopReceipt, PutReceipt, QueueProperties, ReceivedMessage, StorageId,
+};
+use queue_core::{Clock, Error, Operation, QueueName, Result};
+use tokio::sync::oneshot;
+
+use super::builder::SqliteBuilder;
+use super::command::{Answer, Claimed, Command, Query, Request, Step, StepDone};
+use super::convert::lease;
+use super::failure::{self, Failure};
+use super::reader::format_metadata;
+use super::receipt::Handle;
+use super::threads::{self, Threads};
+use crate::backend::limits::{Limits, check_op};
+
+/// What a path in a URI must not hold as it is.
+const NOT_IN_URI: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'#').add(b'?');
+
+/// Queues in one SQLite file, shared by the processes of one machine.
+///
+/// # Durability
+/// An operation is answered after its commit: with [`Synchronous::Full`](super::Synchronous), the
+/// default, what was acknowledged survives a loss of power. Operations that are under way at the same
+/// time share a commit, so that throughput grows with the number of tasks.
+///
+/// # Atomicity
+/// Every operation happens wholly or not at all, [`apply`](Backend::apply) too. A failure of the
+/// commit itself is [`Outcome::Unknown`](queue_core::Outcome::Unknown).
+///
+/// # Time
+/// Time comes from the clock given. When it is stepped back, the store goes on from the highest time
+/// that any process has recorded in the file, at the pace of the monotonic clock: no lease is
+/// prolonged, by more than the second that the record may lag.
+///
+/// # Several processes
+/// Any number may use the file, on one machine and not over a network file system. A receive that
+/// finds nothing takes no lock. One that waits for the lock longer than the busy timeout fails with
+/// [`ErrorKind::Timeout`](queue_core::ErrorKind::Timeout).
+///
+/// # Cancel safety
+/// As [`Backend`] says: an operation whose future was dropped may still be carried out, except that a
+/// receive is not begun for nobody.
+///
+/// Dropping the backend lets its threads finish what was asked, and close the file in the background;
+/// [`close`](Self::close) waits for that.
+pub struct SqliteBackend {
+    path: PathBuf,
+    uri: String,
+    capabilities: Capabilities,
+    commands: Sender<Command>,
+    queries: Sender<Query>,
+}
+
+impl SqliteBackend {
+    /// Opens a file with the defaults.
+    ///
+    /// # Errors
+    /// Those of [`SqliteBuilder::open`].
+    pub async fn open(path: impl Into<PathBuf>, clock: Arc<dyn Clock>) -> Result<Self> {
+        Self::builder(path, clock).open().await
+    }
+
+    /// Chooses how a file is opened.
+    pub fn builder(path: impl Into<PathBuf>, clock: Arc<dyn Clock>) -> SqliteBuilder {
+        SqliteBuilder::new(path.into(), clock)
+    }
+
+    /// The file, absolute and without links.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Finishes what was asked before, and closes the file. Everything afterwards fails with
+    /// [`ErrorKind::Closed`](queue_core::ErrorKind::Closed). Idempotent.
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the wait only.
+    pub async fn close(&self) {
+        let (reply, closed) = oneshot::channel();
+        if self.queries.send(Query::Close { reply }).is_ok() {
+            drop(closed.await);
+        }
+        // Last, because the last connection to close tidies the log away.
+        drop(self.ask(Request::Close).await);
+    }
+
+    pub(super) async fn start(builder: SqliteBuilder) -> Result<Self> {
+        let given = builder.path.clone();
+        let capabilities = builder.capabilities.clone();
+        let started = threads::start(builder).await;
+        let Threads {
+            path,
+            commands,
+            queries,
+        } = started.map_err(|failure| failure.into_error(Operation::Open, None, &given))?;
+        let encoded = percent_encode(path.as_os_str().as_encoded_bytes(), NOT_IN_URI);
+        Ok(Self {
+            uri: format!("sqlite:{encoded}"),
+            path,
+            capabilities,
+            commands,
+            queries,
+        })
+    }
+
+    fn limits<'a>(&'a self, operation: Operation, queue: &'a QueueName) -> Limits<'a> {
+        Limits {
+            capabilities: &self.capabilities,
+            operation,
+            queue,
+        }
+    }
+
+    async fn ask(&self, request: Request) -> failure::Result<Answer> {
+        let (reply, answered) = oneshot::channel();
+        let command = Command {
+            request,
+            since: Instant::now(),
+            reply,
+        };
+        self.commands.send(command).map_err(|_| Failure::Closed)?;
+        answered.await.unwrap_or(Err(Failure::Lost))
+    }
+
+    async fn ask_about(
+        &self,
+        operation: Operation,
+        queue: &QueueName,
+        request: Request,
+    ) -> Result<Answer> {
+        let answer = self.ask(request).await;
+        answer.map_err(|failure| failure.into_error(operation, Some(queue), &self.path))
+    }
+
+    async fn read<T>(
+        &self,
+        operation: Operation,
+        queue: Option<&QueueName>,
+        query: impl FnOnce(oneshot::Sender<failure::Result<T>>) -> Query,
+    ) -> Result<T> {
+        let (reply, answered) = oneshot::channel();
+        let answer = match self.queries.send(query(reply)) {
+            Ok(()) => answered.await.unwrap_or(Err(Failure::Closed)),
+            Err(_) => Err(Failure::Closed),
+        };
+        answer.map_err(|failure| failure.into_error(operation, queue, &self.path))
+    }
+}
+
+#[async_trait]
+impl Backend for SqliteBackend {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn queue_uri(&self, queue: &QueueName) -> String {
+        format!("{}#{queue}", self.uri)
+    }
+
+    async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created> {
+        let request = Request::Create {
+            queue: queue.clone(),
+            metadata: format_metadata(metadata),
+        };
+        let answer = self
+            .ask_about(Operation::CreateQueue, queue, request)
+            .await?;
+        match answer {
+            Answer::Created(created) => Ok(created),
+            other => mismatched(&other),
+        }
+    }
+
+    async fn delete_queue(&self, queue: &QueueName) -> Result<()> {
+        let request = Request::Remove {
+            queue: queue.clone(),
+        };
+        let answer = self.ask_about(Operation::DeleteQueue, queue, request);
+        answer.await.map(drop)
+    }
+
+    async fn list_queues(&self, prefix: &str) -> Result<Vec<QueueName>> {
+        let prefix = prefix.to_owned();
+        self.read(Operation::ListQueues, None, |reply| Query::List {
+            prefix,
+            reply,
+        })
+        .await
+    }
+
+    async fn properties(&self, queue: &QueueName) -> Result<QueueProperties> {
+        let name = queue.clone();
+        self.read(Operation::Properties, Some(queue), |reply| {
+            Query::Properties { queue: name, reply }
+        })
+        .await
+    }
+
+    async fn set_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<()> {
+        let request = Request::SetMetadata {
+            queue: queue.clone(),
+            metadata: format_metadata(metadata),
+        };
+        let answer = self.ask_about(Operation::SetMetadata, queue, request);
+        answer.await.map(drop)
+    }
+
+    async fn put(&self, queue: &QueueName, message: NewMessage) -> Result<PutReceipt> {
+        self.limits(Operation::Put, queue).check_put(&message)?;
+        let request = Request::Step(Step::Put {
+            queue: queue.clone(),
+            message,
+        });
+        match self.ask_about(Operation::Put, queue, request).await? {
+            Answer::Step(StepDone::Put(placed)) => Ok(placed.into_receipt()),
+            other => mismatched(&other),
+        }
+    }
+
+    async fn receive(
+        &self,
+        queue: &QueueName,
+        max: u32,
+        visibility: Duration,
+    ) -> Result<Vec<ReceivedMessage>> {
+        self.limits(Operation::Receive, queue)
+            .check_receive(max, visibility)?;
+        let request = Request::Receive {
+            queue: queue.clone(),
+            max,
+            visibility,
+        };
+        match self.ask_about(Operation::Receive, queue, request).await? {
+            Answer::Received(claimed) => {
+                Ok(claimed.into_iter().map(Claimed::into_received).collect())
+            }
+            other => mismatched(&other),
+        }
+    }
+
+    async fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>> {
+        self.limits(Operation::Peek, queue).check_max(max)?;
+        let name = queue.clone();
+        self.read(Operation::Peek, Some(queue), |reply| Query::Peek {
+            queue: name,
+            max,
+            reply,
+        })
+        .await
+    }
+
+    async fn update(
+        &self,
+        queue: &QueueName,
+        id: &StorageId,
+        receipt: &PopReceipt,
+        visibility: Duration,
+        body: Option<Bytes>,
+    ) -> Result<Lease> {
+        self.limits(Operation::Update, queue)
+            .check_update(visibility, body.as_ref().map(Bytes::len))?;
+        let request = Request::Step(Step::Update {
+            queue: queue.clone(),
+            handle: Handle::parse(id, receipt),
+            visibility,
+            body,
+        });
+        match self.ask_about(Operation::Update, queue, request).await? {
+            Answer::Step(StepDone::Updated { visible_at, nonce }) => Ok(lease(visible_at, nonce)),
+            other => mismatched(&other),
+        }
+    }
+
+    async fn delete(&self, queue: &QueueName, id: &StorageId, receipt: &PopReceipt) -> Result<()> {
+        let request = Request::Step(Step::Delete {
+            queue: queue.clone(),
+            handle: Handle::parse(id, receipt),
+        });
+        let answer = self.ask_about(Operation::Delete, queue, request);
+        answer.await.map(drop)
+    }
+
+    async fn clear(&self, queue: &QueueName) -> Result<()> {
+        let request = Request::Clear {
+            queue: queue.clone(),
+        };
+        let answer = self.ask_about(Operation::Clear, queue, request);
+        answer.await.map(drop)
+    }
+
+    async fn apply(&self, ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError> {
+        for (index, op) in ops.iter().enumerate() {
+            check_op(&self.capabilities, op)
+                .map_err(|error| ApplyError::new(index, Vec::new(), error))?;
+        }
+        if ops.is_empty() {
+            return Ok(Vec::new());
+        }
+        let steps = ops.into_iter().map(Step::from_op).collect();
+        match self.ask(Request::Apply(steps)).await {
+            Ok(Answer::Applied(done)) => Ok(done.into_iter().map(StepDone::into_outcome).collect()),
+            Ok(other) => mismatched(&other),
+            Err(failure) => {
+                let index = match &failure {
+                    Failure::Step(index, ..) => *index,
+                    _ => 0,
+                };
+                let error: Error = failure.into_error(Operation::Apply, None, &self.path);
+                Err(ApplyError::new(index, Vec::new(), error))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for SqliteBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteBackend")
+            .field("path", &self.path)
+            .finish_non_exhaustive()
+    }
+}
+
+fn mismatched(answer: &Answer) -> ! {
+    unreachable!("the writer answers what was asked, not {answer:?}")
+}

@@ -1,0 +1,106 @@
+//! The statements on queues, and the cache of their ids.
+
+use std::collections::HashMap;
+
+use queue_core::QueueName;
+use queue_core::backend::Created;
+use rusqlite::{Connection, OptionalExtension, PrepFlags, Statement, params};
+
+use super::failure::{Failure, Result};
+
+/// Queues by name, within a transaction or a read.
+///
+/// Ids are never used again, and the cache is emptied whenever another connection has committed, so
+/// that a queue deleted by another process is noticed before anything is done to it.
+pub(super) struct Queues<'c> {
+    ids: HashMap<QueueName, i64>,
+    seen: Option<i64>,
+    data_version: Statement<'c>,
+    find: Statement<'c>,
+    insert: Statement<'c>,
+    remove: Statement<'c>,
+    set_metadata: Statement<'c>,
+    drop_messages: Statement<'c>,
+}
+
+impl<'c> Queues<'c> {
+    pub(super) fn prepare(connection: &'c Connection) -> Result<Self> {
+        let prepare =
+            |sql| connection.prepare_with_flags(sql, PrepFlags::SQLITE_PREPARE_PERSISTENT);
+        Ok(Self {
+            ids: HashMap::new(),
+            seen: None,
+            data_version: prepare("PRAGMA data_version")?,
+            find: prepare("SELECT id, metadata FROM queues WHERE name = ?1")?,
+            insert: prepare("INSERT INTO queues (name, metadata) VALUES (?1, ?2)")?,
+            remove: prepare("DELETE FROM queues WHERE id = ?1")?,
+            set_metadata: prepare("UPDATE queues SET metadata = ?2 WHERE id = ?1")?,
+            drop_messages: prepare("INSERT INTO dropped VALUES (?1)")?,
+        })
+    }
+
+    /// Whether another connection has committed since this was last asked. Then nothing is cached.
+    pub(super) fn changed_elsewhere(&mut self) -> Result<bool> {
+        let version = self.data_version.query_row([], |row| row.get(0))?;
+        let changed = self.seen.replace(version) != Some(version);
+        if changed {
+            self.ids.clear();
+        }
+        Ok(changed)
+    }
+
+    /// Forgets what a transaction that was rolled back may have cached.
+    pub(super) fn forget(&mut self) {
+        self.ids.clear();
+        self.seen = None;
+    }
+
+    pub(super) fn id(&mut self, queue: &QueueName) -> Result<i64> {
+        if let Some(&id) = self.ids.get(queue) {
+            return Ok(id);
+        }
+        let (id, _) = self.find(queue)?.ok_or(Failure::QueueNotFound)?;
+        self.ids.insert(queue.clone(), id);
+        Ok(id)
+    }
+
+    pub(super) fn create(&mut self, queue: &QueueName, metadata: &str) -> Result<Created> {
+        match self.find(queue)? {
+            Some((_, present)) if present == metadata => Ok(Created::Existed),
+            Some(_) => Err(Failure::QueueExists),
+            None => {
+                let id = self.insert.insert(params![queue.as_str(), metadata])?;
+                self.ids.insert(queue.clone(), id);
+                Ok(Created::New)
+            }
+        }
+    }
+
+    pub(super) fn remove(&mut self, queue: &QueueName) -> Result<()> {
+        let id = self.id(queue)?;
+        self.ids.remove(queue);
+        self.remove.execute([id])?;
+        self.drop_messages.execute([id])?;
+        Ok(())
+    }
+
+    /// Gives the queue a new id, which no message has.
+    pub(super) fn clear(&mut self, queue: &QueueName) -> Result<()> {
+        let (_, metadata) = self.find(queue)?.ok_or(Failure::QueueNotFound)?;
+        self.remove(queue)?;
+        self.create(queue, &metadata).map(drop)
+    }
+
+    pub(super) fn set_metadata(&mut self, queue: &QueueName, metadata: &str) -> Result<()> {
+        let id = self.id(queue)?;
+        self.set_metadata.execute(params![id, metadata])?;
+        Ok(())
+    }
+
+    fn find(&mut self, queue: &QueueName) -> Result<Option<(i64, String)>> {
+        let found = self
+            .find
+            .query_row([queue.as_str()], |row| Ok((row.get(0)?, row.get(1)?)));
+        Ok(found.optional()?)
+    }
+}

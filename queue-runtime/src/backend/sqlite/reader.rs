@@ -1,0 +1,131 @@
+//! The thread that reads beside the writer: what changes nothing never waits for a commit.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+
+use bytes::Bytes;
+use queue_core::QueueName;
+use queue_core::backend::{Metadata, PeekedMessage, QueueProperties};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use tokio::sync::oneshot;
+
+use super::command::Query;
+use super::failure::{Failure, Result};
+use super::receipt;
+use crate::backend::timeline::{Timeline, timestamp};
+
+/// The reading connection.
+pub(super) struct Reader {
+    connection: Connection,
+    timeline: Arc<Timeline>,
+}
+
+impl Reader {
+    pub(super) fn new(connection: Connection, timeline: Arc<Timeline>) -> Self {
+        Self {
+            connection,
+            timeline,
+        }
+    }
+
+    /// Serves until every sender is gone or one asks to close.
+    pub(super) fn serve(self, queries: &Receiver<Query>) {
+        let mut closing: Option<oneshot::Sender<()>> = None;
+        for query in queries {
+            match query {
+                Query::List { prefix, reply } => drop(reply.send(self.list(&prefix))),
+                Query::Properties { queue, reply } => drop(reply.send(self.properties(&queue))),
+                Query::Peek { queue, max, reply } => drop(reply.send(self.peek(&queue, max))),
+                Query::Close { reply } => {
+                    closing = Some(reply);
+                    break;
+                }
+            }
+        }
+        drop(self);
+        if let Some(reply) = closing {
+            // Whoever asked may have stopped waiting.
+            let _ = reply.send(());
+        }
+    }
+
+    fn list(&self, prefix: &str) -> Result<Vec<QueueName>> {
+        let mut statement = self.connection.prepare_cached(
+            "SELECT name FROM queues WHERE name >= ?1 AND substr(name, 1, length(?1)) = ?1 \
+             ORDER BY name",
+        )?;
+        let mut rows = statement.query([prefix])?;
+        let mut names = Vec::new();
+        while let Some(row) = rows.next()? {
+            let name = row.get_ref(0)?.as_str().ok();
+            let name = name.and_then(|name| QueueName::new(name).ok());
+            names.push(name.ok_or(Failure::Corrupt("a queue's name"))?);
+        }
+        Ok(names)
+    }
+
+    fn properties(&self, queue: &QueueName) -> Result<QueueProperties> {
+        // The count reads the queue's part of the schedule, some thirty bytes a message.
+        let mut statement = self.connection.prepare_cached(
+            "SELECT metadata, (SELECT count(*) FROM schedule WHERE queue = queues.id) \
+             FROM queues WHERE name = ?1",
+        )?;
+        let found = statement.query_row([queue.as_str()], |row| Ok((row.get(0)?, row.get(1)?)));
+        let (metadata, count): (String, i64) = found.optional()?.ok_or(Failure::QueueNotFound)?;
+        Ok(QueueProperties::new(
+            parse_metadata(&metadata)?,
+            count.unsigned_abs(),
+        ))
+    }
+
+    fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>> {
+        let mut find = self
+            .connection
+            .prepare_cached("SELECT id FROM queues WHERE name = ?1")?;
+        let id = find.query_row([queue.as_str()], |row| row.get(0));
+        let id: i64 = id.optional()?.ok_or(Failure::QueueNotFound)?;
+        let mut statement = self.connection.prepare_cached(
+            "SELECT seq, salt, body, inserted_at, dequeue_count, schedule.expires_at \
+             FROM schedule CROSS JOIN messages USING (seq) \
+             WHERE schedule.queue = ?1 AND visible_at <= ?2 \
+             AND (schedule.expires_at IS NULL OR schedule.expires_at > ?2) \
+             ORDER BY visible_at, seq LIMIT ?3",
+        )?;
+        let mut rows = statement.query(params![id, self.timeline.now(), max])?;
+        let mut peeked = Vec::new();
+        while let Some(row) = rows.next()? {
+            peeked.push(read(row)?);
+        }
+        Ok(peeked)
+    }
+}
+
+fn read(row: &Row<'_>) -> Result<PeekedMessage> {
+    let body = row.get_ref(2)?.as_blob();
+    let body = body.map_err(|_| Failure::Corrupt("a body that is no blob"))?;
+    let mut peeked = PeekedMessage::new(
+        receipt::storage_id(row.get(0)?, row.get(1)?),
+        Bytes::copy_from_slice(body),
+        timestamp(row.get(3)?),
+    );
+    peeked.dequeue_count = row.get(4)?;
+    peeked.expires_at = row.get::<_, Option<i64>>(5)?.map(timestamp);
+    Ok(peeked)
+}
+
+/// Metadata as the file holds it: equal metadata has equal text.
+pub(super) fn format_metadata(metadata: &Metadata) -> String {
+    let entries: BTreeMap<&str, &str> = metadata.iter().collect();
+    serde_json::to_string(&entries).expect("a map of strings is JSON")
+}
+
+fn parse_metadata(text: &str) -> Result<Metadata> {
+    const DAMAGED: Failure = Failure::Corrupt("a queue's metadata");
+    let entries: BTreeMap<String, String> = serde_json::from_str(text).map_err(|_| DAMAGED)?;
+    let mut metadata = Metadata::new();
+    for (name, value) in &entries {
+        metadata.insert(name, value).map_err(|_| DAMAGED)?;
+    }
+    Ok(metadata)
+}

@@ -1,0 +1,101 @@
+//! The two threads of a backend, from opening the file to closing it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+
+use tokio::sync::oneshot;
+
+use super::builder::SqliteBuilder;
+use super::command::{Answer, Command, Query};
+use super::connection::{self, Settings};
+use super::failure::{Failure, Result};
+use super::reader::Reader;
+use super::writer::Writer;
+use crate::backend::timeline::Timeline;
+
+/// The ways to the threads. They end when these are gone.
+pub(super) struct Threads {
+    pub(super) path: PathBuf,
+    pub(super) commands: Sender<Command>,
+    pub(super) queries: Sender<Query>,
+}
+
+/// Opens the file: the writer first, because it prepares what the reader finds.
+pub(super) async fn start(builder: SqliteBuilder) -> Result<Threads> {
+    let timeline = Arc::new(Timeline::new(Arc::clone(&builder.clock)));
+    let (commands, command_queue) = mpsc::channel();
+    let (ready, started) = oneshot::channel();
+    let times = Arc::clone(&timeline);
+    spawn("queue-sqlite-writer", move || {
+        write(&builder, times, ready, &command_queue);
+    })?;
+    let settings = started.await.unwrap_or(Err(Failure::Lost))?;
+
+    let path = settings.path.clone();
+    let (queries, query_queue) = mpsc::channel();
+    let (ready, started) = oneshot::channel();
+    spawn("queue-sqlite-reader", move || {
+        read(&settings, timeline, ready, &query_queue);
+    })?;
+    started.await.unwrap_or(Err(Failure::Lost))?;
+    Ok(Threads {
+        path,
+        commands,
+        queries,
+    })
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
+    let spawned = thread::Builder::new().name(name.to_owned()).spawn(run);
+    spawned
+        .map(drop)
+        .map_err(|error| Failure::Io(Arc::new(error)))
+}
+
+fn write(
+    builder: &SqliteBuilder,
+    timeline: Arc<Timeline>,
+    ready: oneshot::Sender<Result<Settings>>,
+    commands: &Receiver<Command>,
+) {
+    let opened = connection::canonical(&builder.path).and_then(|path| {
+        let settings = Settings {
+            path,
+            synchronous: builder.synchronous,
+            patience: builder.patience,
+        };
+        Ok((connection::open_writer(&settings)?, settings))
+    });
+    let (connection, settings) = match opened {
+        Ok(opened) => opened,
+        Err(failure) => return drop(ready.send(Err(failure))),
+    };
+    let closing = match Writer::prepare(&connection, timeline, settings.patience) {
+        Ok(mut writer) => {
+            drop(ready.send(Ok(settings)));
+            writer.serve(commands)
+        }
+        Err(failure) => return drop(ready.send(Err(failure))),
+    };
+    drop(connection);
+    for command in closing {
+        command.answer(Ok(Answer::Done));
+    }
+}
+
+fn read(
+    settings: &Settings,
+    timeline: Arc<Timeline>,
+    ready: oneshot::Sender<Result<()>>,
+    queries: &Receiver<Query>,
+) {
+    match connection::open_reader(settings) {
+        Ok(connection) => {
+            drop(ready.send(Ok(())));
+            Reader::new(connection, timeline).serve(queries);
+        }
+        Err(failure) => drop(ready.send(Err(failure))),
+    }
+}

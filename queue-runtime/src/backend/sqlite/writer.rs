@@ -1,0 +1,418 @@
+//! The one thread of a backend that writes.
+//!
+//! It takes whatever has queued up, carries it out in one transaction, commits, and only then
+//! answers: the cost of making a commit durable is shared by all who wait for it. What a request was
+//! refused for leaves the transaction unharmed. An engine failure before the commit rolls everything
+//! back, and each command is tried alone, so that one that meets a damaged page spares the others. A
+//! failed commit is *unknown* to all.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::{Duration, Instant};
+
+use queue_core::QueueName;
+use rusqlite::{Connection, Statement};
+
+use super::batch::Pending;
+use super::command::{Answer, Command, Request, Step, StepDone};
+use super::failure::{Failure, Result};
+use super::messages::{Messages, Visible};
+use super::purge::Purge;
+use super::queues::Queues;
+use super::schema;
+use crate::backend::timeline::{Timeline, after};
+
+/// How far the time recorded in the file may lag, in microseconds.
+const RECORD_EVERY: i64 = 1_000_000;
+
+/// The longest pause between two attempts at the write lock.
+const LONGEST_PAUSE: Duration = Duration::from_millis(2);
+
+/// The writing connection with its statements.
+pub(super) struct Writer<'c> {
+    connection: &'c Connection,
+    timeline: Arc<Timeline>,
+    patience: Duration,
+    queues: Queues<'c>,
+    messages: Messages<'c>,
+    purge: Purge<'c>,
+    begin: Statement<'c>,
+    commit: Statement<'c>,
+    record: Statement<'c>,
+    recorded: i64,
+}
+
+/// An answer for each command of a batch; none for a receive that has to go on in the next one.
+type Answers = Vec<Option<Result<Answer>>>;
+
+impl<'c> Writer<'c> {
+    pub(super) fn prepare(
+        connection: &'c Connection,
+        timeline: Arc<Timeline>,
+        patience: Duration,
+    ) -> Result<Self> {
+        // The wait for the lock is the loop in `begin`, which is jittered and knows each deadline.
+        connection.busy_timeout(Duration::ZERO)?;
+        Ok(Self {
+            connection,
+            timeline,
+            patience,
+            queues: Queues::prepare(connection)?,
+            messages: Messages::prepare(connection)?,
+            purge: Purge::prepare(connection)?,
+            begin: connection.prepare("BEGIN IMMEDIATE")?,
+            commit: connection.prepare("COMMIT")?,
+            record: connection.prepare("UPDATE store SET latest = max(latest, ?1)")?,
+            recorded: i64::MIN,
+        })
+    }
+
+    /// Serves until every sender is gone or one asks to close; those who asked.
+    pub(super) fn serve(&mut self, commands: &Receiver<Command>) -> Vec<Command> {
+        let mut pending = Pending::default();
+        loop {
+            if pending.is_empty() {
+                if pending.is_closing() {
+                    return pending.into_closing();
+                }
+                if !self.purge.has_work() {
+                    match commands.recv() {
+                        Ok(command) => pending.push(command),
+                        Err(_) => return Vec::new(),
+                    }
+                }
+            }
+            let open = drain(commands, &mut pending);
+            if !pending.is_empty() {
+                let batch = pending.take_batch();
+                let unfinished = self.run(batch);
+                pending.put_back(unfinished);
+            } else if !open {
+                return pending.into_closing();
+            } else if !pending.is_closing() && self.purge_alone().is_err() {
+                self.purge.rest();
+            }
+        }
+    }
+
+    /// Carries out a batch and answers it. What comes back has to go on in the next one.
+    fn run(&mut self, mut batch: Vec<Command>) -> Vec<Command> {
+        let only_receives = batch
+            .iter()
+            .all(|command| matches!(command.request, Request::Receive { .. }));
+        if only_receives {
+            batch = self.answer_idle(batch);
+        }
+        let batch = self.begin(batch);
+        if batch.is_empty() {
+            return batch;
+        }
+        match self.transact(&batch) {
+            Ok(answers) => answer(batch, answers),
+            Err(failure) if batch.len() == 1 || matches!(failure, Failure::Commit(_)) => {
+                fail(batch, &failure);
+                Vec::new()
+            }
+            Err(_) => batch
+                .into_iter()
+                .flat_map(|command| self.run(vec![command]))
+                .collect(),
+        }
+    }
+
+    /// Answers the receives that find nothing, without the write lock, so that idle pollers of many
+    /// processes do not stand in each other's way.
+    fn answer_idle(&mut self, batch: Vec<Command>) -> Vec<Command> {
+        let now = self.refresh();
+        let mut checked: Vec<(QueueName, bool)> = Vec::new();
+        let mut busy = Vec::new();
+        for command in batch {
+            let Request::Receive { queue, .. } = &command.request else {
+                busy.push(command);
+                continue;
+            };
+            if command.reply.is_closed() {
+                continue;
+            }
+            let known = checked.iter().find(|(name, _)| name == queue);
+            let visible = match (known, &now) {
+                (Some(&(_, visible)), _) => Ok(visible),
+                (None, Ok(now)) => self.any_visible(queue, *now),
+                (None, Err(failure)) => Err(failure.clone()),
+            };
+            if let Ok(visible) = visible {
+                checked.push((queue.clone(), visible));
+            }
+            match visible {
+                Ok(true) => busy.push(command),
+                Ok(false) => command.answer(Ok(Answer::Received(Vec::new()))),
+                // Left to the transaction, which waits for whoever is in the way.
+                Err(failure) if failure.is_busy() => busy.push(command),
+                Err(failure) => command.fail(&failure),
+            }
+        }
+        busy
+    }
+
+    fn any_visible(&mut self, queue: &QueueName, now: i64) -> Result<bool> {
+        let id = self.queues.id(queue)?;
+        self.messages.any_visible(id, now)
+    }
+
+    /// Takes the write lock. Commands whose patience ends meanwhile are answered; the others come
+    /// back.
+    fn begin(&mut self, mut batch: Vec<Command>) -> Vec<Command> {
+        let mut pause = Duration::from_micros(50);
+        while !batch.is_empty() {
+            let failure = match self.begin.execute([]) {
+                Ok(_) => return batch,
+                Err(error) => Failure::from(error),
+            };
+            if !failure.is_busy() {
+                self.roll_back();
+                fail(batch, &failure);
+                return Vec::new();
+            }
+            let now = Instant::now();
+            let (late, waiting): (Vec<_>, Vec<_>) = batch
+                .into_iter()
+                .partition(|command| now.duration_since(command.since) >= self.patience);
+            fail(late, &Failure::Locked(self.patience));
+            batch = waiting;
+            std::thread::sleep(pause.mul_f64(rand::random_range(0.5..1.5)));
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+        batch
+    }
+
+    /// Executes and commits. On failure everything is rolled back.
+    fn transact(&mut self, batch: &[Command]) -> Result<Answers> {
+        let executed = self.execute(batch);
+        if executed.is_err() {
+            self.roll_back();
+            return executed;
+        }
+        if let Err(error) = self.commit.execute([]) {
+            self.roll_back();
+            return Err(Failure::Commit(Arc::new(error)));
+        }
+        executed
+    }
+
+    fn execute(&mut self, batch: &[Command]) -> Result<Answers> {
+        let now = self.refresh()?;
+        let mut answers = Vec::with_capacity(batch.len());
+        for command in batch {
+            let answer = match &command.request {
+                Request::Receive { .. } => None,
+                request => Some(spare_others(self.request(request, now))?),
+            };
+            answers.push(answer);
+        }
+        self.receive_all(batch, &mut answers, now)?;
+        self.purge.run(&mut self.messages, now)?;
+        if now.saturating_sub(self.recorded) >= RECORD_EVERY {
+            self.record.execute([now])?;
+            self.recorded = now;
+        }
+        Ok(answers)
+    }
+
+    fn request(&mut self, request: &Request, now: i64) -> Result<Answer> {
+        match request {
+            Request::Create { queue, metadata } => {
+                self.queues.create(queue, metadata).map(Answer::Created)
+            }
+            Request::Remove { queue } => {
+                self.purge.expect_work();
+                self.queues.remove(queue).map(|()| Answer::Done)
+            }
+            Request::SetMetadata { queue, metadata } => self
+                .queues
+                .set_metadata(queue, metadata)
+                .map(|()| Answer::Done),
+            Request::Clear { queue } => {
+                self.purge.expect_work();
+                self.queues.clear(queue).map(|()| Answer::Done)
+            }
+            Request::Step(step) => self.step(step, now).map(Answer::Step),
+            Request::Apply(steps) => self.apply(steps, now).map(Answer::Applied),
+            Request::Receive { .. } | Request::Close => Ok(Answer::Done),
+        }
+    }
+
+    fn step(&mut self, step: &Step, now: i64) -> Result<StepDone> {
+        let queue = self.queues.id(step.queue())?;
+        match step {
+            Step::Put { message, .. } => self.messages.put(queue, message, now).map(StepDone::Put),
+            Step::Update {
+                handle,
+                visibility,
+                body,
+                ..
+            } => self
+                .messages
+                .update(queue, *handle, *visibility, body.as_ref(), now)
+                .map(|(visible_at, nonce)| StepDone::Updated { visible_at, nonce }),
+            Step::Delete { handle, .. } => self
+                .messages
+                .delete(queue, *handle, now)
+                .map(|()| StepDone::Deleted),
+        }
+    }
+
+    /// Carries out all or none. A single step that is refused changes nothing by itself; several
+    /// need a savepoint.
+    fn apply(&mut self, steps: &[Step], now: i64) -> Result<Vec<StepDone>> {
+        self.connection.execute_batch("SAVEPOINT apply")?;
+        let mut done = Vec::with_capacity(steps.len());
+        for (index, step) in steps.iter().enumerate() {
+            match self.step(step, now) {
+                Ok(step) => done.push(step),
+                Err(failure) if failure.is_refusal() => {
+                    self.connection
+                        .execute_batch("ROLLBACK TO apply; RELEASE apply")?;
+                    let queue = step.queue().clone();
+                    return Err(Failure::Step(index, queue, Box::new(failure)));
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+        self.connection.execute_batch("RELEASE apply")?;
+        Ok(done)
+    }
+
+    /// Serves all receives of a queue with one claim.
+    fn receive_all(&mut self, batch: &[Command], answers: &mut Answers, now: i64) -> Result<()> {
+        let mut by_queue: Vec<(&QueueName, Vec<Waiting>)> = Vec::new();
+        for (index, command) in batch.iter().enumerate() {
+            let Request::Receive {
+                queue,
+                max,
+                visibility,
+            } = &command.request
+            else {
+                continue;
+            };
+            if command.reply.is_closed() {
+                answers[index] = Some(Ok(Answer::Done));
+                continue;
+            }
+            let waiting = Waiting {
+                index,
+                max: *max as usize,
+                until: after(now, *visibility),
+            };
+            match by_queue.iter_mut().find(|(name, _)| *name == queue) {
+                Some((_, several)) => several.push(waiting),
+                None => by_queue.push((queue, vec![waiting])),
+            }
+        }
+        for (queue, waiting) in by_queue {
+            self.receive(queue, &waiting, answers, now)?;
+        }
+        Ok(())
+    }
+
+    fn receive(
+        &mut self,
+        queue: &QueueName,
+        waiting: &[Waiting],
+        answers: &mut Answers,
+        now: i64,
+    ) -> Result<()> {
+        let id = match self.queues.id(queue) {
+            Ok(id) => id,
+            Err(failure) if failure.is_refusal() => {
+                for one in waiting {
+                    answers[one.index] = Some(Err(failure.clone()));
+                }
+                return Ok(());
+            }
+            Err(failure) => return Err(failure),
+        };
+        let max = waiting.iter().map(|one| one.max).sum();
+        let mut leases = waiting
+            .iter()
+            .flat_map(|one| std::iter::repeat_n(one.until, one.max));
+        let Visible::Messages(claimed) = self.messages.claim(id, &mut leases, max, now)? else {
+            return Ok(());
+        };
+        let mut claimed = claimed.into_iter();
+        for one in waiting {
+            let received = claimed.by_ref().take(one.max).collect();
+            answers[one.index] = Some(Ok(Answer::Received(received)));
+        }
+        Ok(())
+    }
+
+    /// Takes notice of what other processes did; the present time.
+    fn refresh(&mut self) -> Result<i64> {
+        if self.queues.changed_elsewhere()? {
+            schema::check(self.connection)?;
+            let sql = "SELECT latest FROM store";
+            let latest = self.connection.query_row(sql, [], |row| row.get(0))?;
+            self.timeline.raise(latest);
+            self.purge.expect_work();
+        }
+        Ok(self.timeline.now())
+    }
+
+    /// Removes rows while there is nothing else to do.
+    fn purge_alone(&mut self) -> Result<()> {
+        self.begin.execute([])?;
+        self.transact(&[]).map(drop)
+    }
+
+    fn roll_back(&mut self) {
+        self.queues.forget();
+        self.recorded = i64::MIN;
+        if !self.connection.is_autocommit() {
+            // If this fails too, the next BEGIN says so.
+            drop(self.connection.execute_batch("ROLLBACK"));
+        }
+    }
+}
+
+/// A receive that waits for its share of a claim.
+struct Waiting {
+    index: usize,
+    max: usize,
+    until: i64,
+}
+
+/// Takes what has queued up; whether more may come.
+fn drain(commands: &Receiver<Command>, pending: &mut Pending) -> bool {
+    loop {
+        match commands.try_recv() {
+            Ok(command) => pending.push(command),
+            Err(TryRecvError::Empty) => return true,
+            Err(TryRecvError::Disconnected) => return false,
+        }
+    }
+}
+
+/// Tells a refusal, which concerns one command, from a failure of the engine, which concerns all.
+fn spare_others(answer: Result<Answer>) -> Result<Result<Answer>> {
+    match answer {
+        Err(failure) if !failure.is_refusal() => Err(failure),
+        answer => Ok(answer),
+    }
+}
+
+fn answer(batch: Vec<Command>, answers: Answers) -> Vec<Command> {
+    let mut unfinished = Vec::new();
+    for (command, answer) in batch.into_iter().zip(answers) {
+        match answer {
+            Some(answer) => command.answer(answer),
+            None => unfinished.push(command),
+        }
+    }
+    unfinished
+}
+
+fn fail(batch: Vec<Command>, failure: &Failure) {
+    for command in batch {
+        command.fail(failure);
+    }
+}
