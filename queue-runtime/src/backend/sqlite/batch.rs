@@ -1,6 +1,8 @@
 //! Which commands share a transaction.
 
 use std::collections::VecDeque;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
+use std::time::{Duration, Instant};
 
 use super::command::{Command, Request, Step};
 
@@ -91,6 +93,52 @@ impl Step {
             Self::Put { message, .. } => message.body.len(),
             Self::Update { body, .. } => body.as_ref().map_or(0, bytes::Bytes::len),
             Self::Delete { .. } => 0,
+        }
+    }
+}
+
+/// How long to hold a transaction back for commands that are on their way.
+///
+/// Callers that wait for an answer ask again as soon as they have it. Starting at the first of them
+/// would leave the others to the next commit, and every round would pay for two.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    commit: Duration,
+    sizes: [usize; 2],
+}
+
+impl Pace {
+    /// Takes note of a batch and of what its commit cost.
+    pub(super) fn note(&mut self, commands: usize, commit: Duration) {
+        self.sizes = [commands, self.sizes[0]];
+        self.commit = commit;
+    }
+
+    /// Takes what has queued up, and waits a little for as many as came lately: for less than a
+    /// commit, and only while they keep coming. Whether more may come.
+    pub(super) fn gather(&self, commands: &Receiver<Command>, pending: &mut Pending) -> bool {
+        let expected = self.sizes[0].max(self.sizes[1]);
+        let longest = self.commit.min(Duration::from_millis(2));
+        let gap = (longest / 4).min(Duration::from_micros(200));
+        let mut start = None;
+        loop {
+            match commands.try_recv() {
+                Ok(command) => {
+                    pending.push(command);
+                    continue;
+                }
+                Err(TryRecvError::Disconnected) => return false,
+                Err(TryRecvError::Empty) => {}
+            }
+            let few = pending.len() < expected && !pending.is_empty() && !pending.is_closing();
+            if !few || start.get_or_insert_with(Instant::now).elapsed() >= longest {
+                return true;
+            }
+            match commands.recv_timeout(gap) {
+                Ok(command) => pending.push(command),
+                Err(RecvTimeoutError::Timeout) => return true,
+                Err(RecvTimeoutError::Disconnected) => return false,
+            }
         }
     }
 }

@@ -7,13 +7,13 @@
 //! failed commit is *unknown* to all.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use queue_core::QueueName;
 use rusqlite::{Connection, Statement};
 
-use super::batch::Pending;
+use super::batch::{Pace, Pending};
 use super::command::{Answer, Command, Request, Step, StepDone};
 use super::failure::{Failure, Result};
 use super::messages::{Messages, Visible};
@@ -33,6 +33,7 @@ pub(super) struct Writer<'c> {
     connection: &'c Connection,
     timeline: Arc<Timeline>,
     patience: Duration,
+    pace: Pace,
     queues: Queues<'c>,
     messages: Messages<'c>,
     purge: Purge<'c>,
@@ -57,6 +58,7 @@ impl<'c> Writer<'c> {
             connection,
             timeline,
             patience,
+            pace: Pace::default(),
             queues: Queues::prepare(connection)?,
             messages: Messages::prepare(connection)?,
             purge: Purge::prepare(connection)?,
@@ -82,7 +84,7 @@ impl<'c> Writer<'c> {
                     }
                 }
             }
-            let open = drain(commands, &mut pending);
+            let open = self.pace.gather(commands, &mut pending);
             if !pending.is_empty() {
                 let batch = pending.take_batch();
                 let unfinished = self.run(batch);
@@ -192,10 +194,12 @@ impl<'c> Writer<'c> {
             self.roll_back();
             return executed;
         }
+        let start = Instant::now();
         if let Err(error) = self.commit.execute([]) {
             self.roll_back();
             return Err(Failure::Commit(Arc::new(error)));
         }
+        self.pace.note(batch.len(), start.elapsed());
         executed
     }
 
@@ -379,17 +383,6 @@ struct Waiting {
     index: usize,
     max: usize,
     until: i64,
-}
-
-/// Takes what has queued up; whether more may come.
-fn drain(commands: &Receiver<Command>, pending: &mut Pending) -> bool {
-    loop {
-        match commands.try_recv() {
-            Ok(command) => pending.push(command),
-            Err(TryRecvError::Empty) => return true,
-            Err(TryRecvError::Disconnected) => return false,
-        }
-    }
 }
 
 /// Tells a refusal, which concerns one command, from a failure of the engine, which concerns all.

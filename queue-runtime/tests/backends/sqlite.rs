@@ -13,7 +13,7 @@ use queue_core::conformance::{Harness, Stepped, Store, Survival};
 use queue_runtime::backend::SqliteBackend;
 use tempfile::TempDir;
 
-use super::threads;
+use crate::threads;
 
 pub(crate) struct SqliteHarness;
 
@@ -88,3 +88,5 @@ impl Store for SqliteStore {
         Stepped::Yes
     }
 }
+
+queue_core::conformance_tests!(SqliteHarness);

@@ -12,7 +12,7 @@ use queue_core::clock::BoxFuture;
 use queue_core::conformance::{Harness, Load, Stepped, Store, Survival};
 use queue_runtime::backend::MemoryBackend;
 
-use super::threads;
+use crate::threads;
 
 /// What stands between the suite and the backend.
 pub(crate) type Wrap = fn(MemoryBackend) -> Arc<dyn Backend>;
@@ -102,3 +102,5 @@ impl Store for MemoryStore {
         Stepped::Yes
     }
 }
+
+queue_core::conformance_tests!(MemoryHarness::new());

@@ -1,7 +1,5 @@
 //! The conformance suite can fail: each planted bug turns the tests that name it red.
 
-mod support;
-
 use std::collections::HashMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,7 +15,8 @@ use queue_core::backend::{
 use queue_core::conformance::{self, Load, Test, run};
 use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
 use queue_runtime::backend::MemoryBackend;
-use support::memory::{MemoryHarness, Wrap};
+
+use crate::memory::{MemoryHarness, Wrap};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Bug {

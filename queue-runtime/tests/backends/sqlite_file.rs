@@ -1,0 +1,410 @@
+//! What is special to the SQLite backend.
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::join_all;
+use queue_core::backend::{Backend, Metadata, NewMessage, Op, PopReceipt, TimeToLive};
+use queue_core::{Error, ErrorKind, ManualClock, Outcome, QueueName, Retry};
+use queue_runtime::backend::{SqliteBackend, Synchronous};
+use rusqlite::Connection;
+use tempfile::TempDir;
+
+use crate::threads;
+
+const LEASE: Duration = Duration::from_secs(30);
+
+struct Place {
+    directory: TempDir,
+    clock: ManualClock,
+    queue: QueueName,
+}
+
+impl Place {
+    fn new() -> Self {
+        Self {
+            directory: TempDir::new().expect("a directory"),
+            clock: ManualClock::new(),
+            queue: "orders".parse().expect("a name"),
+        }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory.path().join("queue.db")
+    }
+
+    async fn try_open(&self, path: &Path) -> Result<SqliteBackend, Error> {
+        let clock = Arc::new(self.clock.clone());
+        let builder = SqliteBackend::builder(path, clock);
+        let patience = Duration::from_millis(20);
+        builder.with_busy_timeout(patience).open().await
+    }
+
+    async fn open(&self) -> SqliteBackend {
+        let backend = self.try_open(&self.path()).await.expect("open");
+        let created = backend.create_queue(&self.queue, &Metadata::new()).await;
+        created.expect("create");
+        backend
+    }
+
+    async fn refusal(&self, path: &Path) -> Error {
+        let refused = self.try_open(path).await.expect_err("it cannot be opened");
+        assert!(
+            refused.to_string().contains(&path.display().to_string()),
+            "{refused}"
+        );
+        assert_eq!(refused.outcome(), Outcome::NotDone);
+        refused
+    }
+
+    fn connection(&self) -> Connection {
+        Connection::open(self.path()).expect("a connection")
+    }
+}
+
+#[test]
+fn two_backends_on_one_file_claim_apart() {
+    threads::block_on(async {
+        let place = Place::new();
+        let (one, other) = (place.open().await, place.open().await);
+        let puts = (0..100).map(|n: i32| one.put(&place.queue, NewMessage::new(n.to_string())));
+        for put in join_all(puts).await {
+            put.expect("put");
+        }
+        let mut ids = HashSet::new();
+        for backend in [&one, &other, &one, &other] {
+            let received = backend.receive(&place.queue, 25, LEASE).await;
+            ids.extend(received.expect("receive").into_iter().map(|m| m.id));
+        }
+        assert_eq!(ids.len(), 100);
+    });
+}
+
+#[test]
+fn one_refused_operation_spares_those_it_shares_a_commit_with() {
+    threads::block_on(async {
+        let place = Place::new();
+        let backend = place.open().await;
+        let put = backend.put(&place.queue, NewMessage::new("one")).await;
+        let put = put.expect("put");
+        let stale = PopReceipt::new("0".repeat(32));
+        let lock = place.connection();
+        lock.execute_batch("BEGIN IMMEDIATE").expect("lock");
+        let patient = SqliteBackend::open(place.path(), Arc::new(place.clock.clone())).await;
+        let patient = patient.expect("open");
+        let missing: QueueName = "missing".parse().expect("a name");
+        let (a, b, c, d, ()) = tokio::join!(
+            patient.put(&place.queue, NewMessage::new("two")),
+            patient.delete(&place.queue, &put.id, &stale),
+            patient.put(&missing, NewMessage::new("three")),
+            patient.apply(vec![
+                put_op(&place.queue, "four"),
+                Op::Delete {
+                    queue: place.queue.clone(),
+                    id: put.id.clone(),
+                    receipt: stale.clone(),
+                },
+            ]),
+            async { lock.execute_batch("ROLLBACK").expect("unlock") },
+        );
+        a.expect("the put is spared");
+        assert_eq!(b.expect_err("stale").kind(), ErrorKind::ReceiptMismatch);
+        assert_eq!(c.expect_err("missing").kind(), ErrorKind::QueueNotFound);
+        let failure = d.expect_err("stale");
+        assert_eq!(
+            (failure.index, failure.error.kind()),
+            (1, ErrorKind::ReceiptMismatch)
+        );
+        let properties = backend.properties(&place.queue).await.expect("properties");
+        assert_eq!(properties.approximate_count, 2);
+    });
+}
+
+fn put_op(queue: &QueueName, body: &'static str) -> Op {
+    Op::Put {
+        queue: queue.clone(),
+        message: NewMessage::new(body),
+    }
+}
+
+#[test]
+fn a_locked_file_times_out_with_nothing_done() {
+    threads::block_on(async {
+        let place = Place::new();
+        let backend = place.open().await;
+        let lock = place.connection();
+        lock.execute_batch("BEGIN IMMEDIATE").expect("lock");
+        let put = backend.put(&place.queue, NewMessage::new("one")).await;
+        let refused = put.expect_err("locked");
+        assert_eq!(refused.kind(), ErrorKind::Timeout);
+        assert_eq!(refused.retry(), Retry::Temporary);
+        assert_eq!(refused.outcome(), Outcome::NotDone);
+        let received = backend.receive(&place.queue, 1, LEASE).await;
+        assert_eq!(received.expect("an idle poll needs no lock"), []);
+        lock.execute_batch("ROLLBACK").expect("unlock");
+        let put = backend.put(&place.queue, NewMessage::new("two")).await;
+        put.expect("the lock is free");
+        let peeked = backend.peek(&place.queue, 10).await.expect("peek");
+        assert_eq!(peeked.len(), 1);
+    });
+}
+
+#[test]
+fn idle_polling_writes_nothing() {
+    threads::block_on(async {
+        let place = Place::new();
+        let backend = place.open().await;
+        let delayed = NewMessage::new("later").with_delay(LEASE);
+        backend.put(&place.queue, delayed).await.expect("put");
+        // Let the messages of dropped queues, of which there are none, be looked for first.
+        let put = backend.put(&place.queue, NewMessage::new("now")).await;
+        let put = put.expect("put");
+        let deleted = backend.delete(&place.queue, &put.id, &put.receipt).await;
+        deleted.expect("delete");
+        let watcher = place.connection();
+        let version = |watcher: &Connection| -> i64 {
+            let pragma = "PRAGMA data_version";
+            watcher
+                .query_row(pragma, [], |row| row.get(0))
+                .expect("version")
+        };
+        let before = version(&watcher);
+        for _ in 0..50 {
+            let received = backend.receive(&place.queue, 10, LEASE).await;
+            assert_eq!(received.expect("receive"), []);
+            place.clock.advance(Duration::from_millis(100));
+        }
+        assert_eq!(version(&watcher), before);
+        place.clock.advance(LEASE);
+        let received = backend.receive(&place.queue, 10, LEASE).await;
+        assert_eq!(received.expect("receive").len(), 1);
+        assert_ne!(version(&watcher), before, "the watcher can tell");
+    });
+}
+
+#[test]
+fn a_newer_file_is_refused_untouched() {
+    threads::block_on(async {
+        let place = Place::new();
+        place.open().await.close().await;
+        let connection = place.connection();
+        connection
+            .pragma_update(None, "user_version", 99)
+            .expect("a newer version");
+        connection.close().expect("close");
+        let before = fs::read(place.path()).expect("read");
+        let refused = place.refusal(&canonical(&place)).await;
+        assert_eq!(refused.kind(), ErrorKind::Unsupported);
+        assert!(refused.to_string().contains("version 99"), "{refused}");
+        assert_eq!(fs::read(place.path()).expect("read"), before);
+    });
+}
+
+#[test]
+fn another_applications_database_is_refused_untouched() {
+    threads::block_on(async {
+        let place = Place::new();
+        let connection = place.connection();
+        let sql = "CREATE TABLE notes (text); INSERT INTO notes VALUES ('mine')";
+        connection.execute_batch(sql).expect("a table");
+        connection.close().expect("close");
+        let before = fs::read(place.path()).expect("read");
+        let refused = place.refusal(&canonical(&place)).await;
+        assert_eq!(refused.kind(), ErrorKind::Unsupported);
+        assert_eq!(fs::read(place.path()).expect("read"), before);
+    });
+}
+
+fn canonical(place: &Place) -> PathBuf {
+    place.path().canonicalize().expect("it exists")
+}
+
+#[test]
+fn what_is_no_database_is_refused_untouched() {
+    threads::block_on(async {
+        let place = Place::new();
+        let text = "this is a letter, and not a database. ".repeat(100);
+        fs::write(place.path(), &text).expect("write");
+        let refused = place.refusal(&canonical(&place)).await;
+        assert_eq!(refused.kind(), ErrorKind::Corrupt);
+        assert_eq!(fs::read_to_string(place.path()).expect("read"), text);
+    });
+}
+
+#[test]
+fn a_directory_that_is_missing_is_named() {
+    threads::block_on(async {
+        let place = Place::new();
+        let path = place.directory.path().join("missing/queue.db");
+        let refused = place.refusal(&path).await;
+        assert_eq!(refused.kind(), ErrorKind::Storage);
+        assert_eq!(refused.retry(), Retry::Permanent);
+        let refused = place.refusal(place.directory.path()).await;
+        assert_eq!(refused.kind(), ErrorKind::Storage, "a directory is no file");
+    });
+}
+
+#[test]
+#[cfg(unix)]
+fn a_read_only_file_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    threads::block_on(async {
+        let place = Place::new();
+        place.open().await.close().await;
+        let read_only = fs::Permissions::from_mode(0o444);
+        fs::set_permissions(place.path(), read_only).expect("chmod");
+        if fs::OpenOptions::new()
+            .write(true)
+            .open(place.path())
+            .is_ok()
+        {
+            eprintln!("permissions do not bind this user: nothing to test");
+            return;
+        }
+        let refused = place.refusal(&canonical(&place)).await;
+        assert_eq!(refused.kind(), ErrorKind::Denied);
+    });
+}
+
+#[test]
+fn a_damaged_page_gives_an_error_and_no_panic() {
+    threads::block_on(async {
+        let place = Place::new();
+        let backend = place.open().await;
+        for _ in 0..200 {
+            let put = backend.put(&place.queue, NewMessage::new("x".repeat(500)));
+            put.await.expect("put");
+        }
+        backend.close().await;
+        let mut bytes = fs::read(place.path()).expect("read");
+        let end = bytes.len();
+        bytes[4096 * 2..end].fill(0xaa);
+        fs::write(place.path(), &bytes).expect("write");
+        match place.try_open(&place.path()).await {
+            Err(refused) => assert_eq!(refused.kind(), ErrorKind::Corrupt),
+            Ok(backend) => {
+                let received = backend.receive(&place.queue, 10, LEASE).await;
+                assert_eq!(received.expect_err("damaged").kind(), ErrorKind::Corrupt);
+            }
+        }
+    });
+}
+
+#[test]
+fn after_close_everything_fails_as_closed() {
+    threads::block_on(async {
+        let place = Place::new();
+        let backend = place.open().await;
+        backend.close().await;
+        backend.close().await;
+        let put = backend.put(&place.queue, NewMessage::new("one")).await;
+        assert_eq!(put.expect_err("closed").kind(), ErrorKind::Closed);
+        let peeked = backend.peek(&place.queue, 1).await;
+        assert_eq!(peeked.expect_err("closed").kind(), ErrorKind::Closed);
+        assert!(
+            !place.path().with_extension("db-wal").exists(),
+            "the log is tidied away"
+        );
+    });
+}
+
+#[test]
+fn dropping_finishes_what_was_asked() {
+    threads::block_on(async {
+        let place = Place::new();
+        let backend = place.open().await;
+        // One poll sends it; then nobody waits for it any more.
+        let put = backend.put(&place.queue, NewMessage::new("one"));
+        drop(put.now_or_never());
+        drop(backend);
+        let again = place.open().await;
+        let mut found = 0;
+        while found == 0 {
+            found = again.peek(&place.queue, 1).await.expect("peek").len();
+        }
+    });
+}
+
+#[test]
+fn messages_of_deleted_and_cleared_queues_are_removed() {
+    threads::block_on(async {
+        let place = Place::new();
+        let backend = place.open().await;
+        for round in 0..2 {
+            let ops = (0..1500).map(|_| put_op(&place.queue, "one")).collect();
+            backend.apply(ops).await.expect("apply");
+            if round == 0 {
+                backend.clear(&place.queue).await.expect("clear");
+            } else {
+                backend.delete_queue(&place.queue).await.expect("delete");
+            }
+        }
+        let connection = place.connection();
+        let rows = |table: &str| -> i64 {
+            let sql = format!("SELECT count(*) FROM {table}");
+            connection
+                .query_row(&sql, [], |row| row.get(0))
+                .expect("count")
+        };
+        // It is removed between commands, without being asked.
+        while rows("dropped") > 0 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!((rows("messages"), rows("schedule")), (0, 0));
+    });
+}
+
+#[test]
+fn expired_messages_of_a_queue_that_nobody_reads_are_removed() {
+    threads::block_on(async {
+        let place = Place::new();
+        let backend = place.open().await;
+        let brief = NewMessage::new("brief").with_time_to_live(TimeToLive::After(LEASE));
+        for _ in 0..10 {
+            let put = backend.put(&place.queue, brief.clone()).await;
+            put.expect("put");
+        }
+        place.clock.advance(LEASE * 2);
+        let put = backend.put(&place.queue, NewMessage::new("lasting")).await;
+        put.expect("put");
+        let properties = backend.properties(&place.queue).await.expect("properties");
+        assert_eq!(properties.approximate_count, 1);
+    });
+}
+
+#[test]
+fn more_expired_messages_than_one_transaction_removes_hide_nothing() {
+    threads::block_on(async {
+        let place = Place::new();
+        let backend = place.open().await;
+        let brief = || Op::Put {
+            queue: place.queue.clone(),
+            message: NewMessage::new("brief").with_time_to_live(TimeToLive::After(LEASE)),
+        };
+        let mut ops: Vec<Op> = (0..9000).map(|_| brief()).collect();
+        ops.push(put_op(&place.queue, "lasting"));
+        backend.apply(ops).await.expect("apply");
+        place.clock.advance(LEASE * 2);
+        let received = backend.receive(&place.queue, 10, LEASE).await;
+        let received = received.expect("receive");
+        assert_eq!(received.len(), 1);
+        assert_eq!(received[0].body, "lasting");
+    });
+}
+
+#[test]
+fn a_path_becomes_a_uri() {
+    threads::block_on(async {
+        let place = Place::new();
+        let path = place.directory.path().join("a b#c.db");
+        let builder = SqliteBackend::builder(&path, Arc::new(place.clock.clone()));
+        let backend = builder.with_synchronous(Synchronous::Normal).open().await;
+        let uri = backend.expect("open").queue_uri(&place.queue);
+        assert!(uri.starts_with("sqlite:/"), "{uri}");
+        assert!(uri.ends_with("/a%20b%23c.db#orders"), "{uri}");
+    });
+}

@@ -1,4 +1,0 @@
-//! What the tests of several backends share.
-
-pub(crate) mod memory;
-pub(crate) mod threads;
