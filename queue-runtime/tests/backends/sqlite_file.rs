@@ -85,6 +85,24 @@ fn two_backends_on_one_file_claim_apart() {
 }
 
 #[test]
+fn many_open_a_new_file_together() {
+    threads::block_on(async {
+        for _ in 0..5 {
+            let place = Place::new();
+            let opened = join_all((0..8).map(|_| {
+                let clock = Arc::new(place.clock.clone());
+                SqliteBackend::open(place.path(), clock)
+            }));
+            for backend in opened.await {
+                let backend = backend.expect("open");
+                let created = backend.create_queue(&place.queue, &Metadata::new()).await;
+                created.expect("create");
+            }
+        }
+    });
+}
+
+#[test]
 fn one_refused_operation_spares_those_it_shares_a_commit_with() {
     threads::block_on(async {
         let place = Place::new();
@@ -160,11 +178,7 @@ fn idle_polling_writes_nothing() {
         let backend = place.open().await;
         let delayed = NewMessage::new("later").with_delay(LEASE);
         backend.put(&place.queue, delayed).await.expect("put");
-        // Let the messages of dropped queues, of which there are none, be looked for first.
-        let put = backend.put(&place.queue, NewMessage::new("now")).await;
-        let put = put.expect("put");
-        let deleted = backend.delete(&place.queue, &put.id, &put.receipt).await;
-        deleted.expect("delete");
+        let idle = place.open().await;
         let watcher = place.connection();
         let version = |watcher: &Connection| -> i64 {
             let pragma = "PRAGMA data_version";
@@ -174,8 +188,10 @@ fn idle_polling_writes_nothing() {
         };
         let before = version(&watcher);
         for _ in 0..50 {
-            let received = backend.receive(&place.queue, 10, LEASE).await;
-            assert_eq!(received.expect("receive"), []);
+            for poller in [&backend, &idle] {
+                let received = poller.receive(&place.queue, 10, LEASE).await;
+                assert_eq!(received.expect("receive"), []);
+            }
             place.clock.advance(Duration::from_millis(100));
         }
         assert_eq!(version(&watcher), before);

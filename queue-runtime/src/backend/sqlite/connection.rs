@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, MAIN_DB, OpenFlags};
 
@@ -46,6 +46,19 @@ pub(super) fn open_writer(settings: &Settings) -> Result<Connection> {
     if rusqlite::version_number() < OLDEST_LIBRARY {
         return Err(Failure::OldLibrary(rusqlite::version()));
     }
+    let start = Instant::now();
+    loop {
+        match try_open_writer(settings) {
+            // SQLite does not wait by itself where processes switch a new file to WAL together.
+            Err(failure) if failure.is_busy() && start.elapsed() < settings.patience => {
+                std::thread::sleep(Duration::from_millis(rand::random_range(1..10)));
+            }
+            opened => return opened,
+        }
+    }
+}
+
+fn try_open_writer(settings: &Settings) -> Result<Connection> {
     let mut connection = open(settings, OpenFlags::SQLITE_OPEN_CREATE)?;
     if connection.is_readonly(MAIN_DB)? {
         return Err(Failure::ReadOnly);

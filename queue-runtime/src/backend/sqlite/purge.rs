@@ -26,7 +26,7 @@ impl<'c> Purge<'c> {
     pub(super) fn prepare(connection: &'c Connection) -> Result<Self> {
         Ok(Self {
             next_sweep: 0,
-            dropped: true,
+            dropped: false,
             first_dropped: connection.prepare("SELECT queue FROM dropped LIMIT 1")?,
             remove_messages: connection.prepare(
                 "DELETE FROM messages WHERE seq IN (SELECT seq FROM schedule \

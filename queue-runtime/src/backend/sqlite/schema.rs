@@ -51,6 +51,11 @@ pub(super) fn check(connection: &Connection) -> Result<()> {
     inspect(connection, VERSIONS).map(drop)
 }
 
+/// Refuses to go on with a file that a newer program has migrated meanwhile.
+pub(super) fn check_version(version: i64) -> Result<()> {
+    known(version, VERSIONS).map(drop)
+}
+
 /// Brings the tables up to this program's version, in one transaction.
 pub(super) fn migrate(connection: &mut Connection) -> Result<()> {
     migrate_to(connection, VERSIONS)
@@ -85,6 +90,10 @@ fn inspect(connection: &Connection, versions: &[&str]) -> Result<usize> {
             Err(Failure::Foreign)
         };
     }
+    known(version, versions)
+}
+
+fn known(version: i64, versions: &[&str]) -> Result<usize> {
     match usize::try_from(version) {
         Ok(present) if present <= versions.len() => Ok(present),
         _ => Err(Failure::Newer {

@@ -6,21 +6,22 @@
 //! back, and each command is tried alone, so that one that meets a damaged page spares the others. A
 //! failed commit is *unknown* to all.
 
+mod receive;
+
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use queue_core::QueueName;
 use rusqlite::{Connection, Statement};
 
 use super::batch::{Pace, Pending};
 use super::command::{Answer, Command, Request, Step, StepDone};
 use super::failure::{Failure, Result};
-use super::messages::{Messages, Visible};
+use super::messages::Messages;
 use super::purge::Purge;
 use super::queues::Queues;
 use super::schema;
-use crate::backend::timeline::{Timeline, after};
+use crate::backend::timeline::Timeline;
 
 /// How far the time recorded in the file may lag, in microseconds.
 const RECORD_EVERY: i64 = 1_000_000;
@@ -39,6 +40,8 @@ pub(super) struct Writer<'c> {
     purge: Purge<'c>,
     begin: Statement<'c>,
     commit: Statement<'c>,
+    version: Statement<'c>,
+    store: Statement<'c>,
     record: Statement<'c>,
     recorded: i64,
 }
@@ -54,7 +57,7 @@ impl<'c> Writer<'c> {
     ) -> Result<Self> {
         // The wait for the lock is the loop in `begin`, which is jittered and knows each deadline.
         connection.busy_timeout(Duration::ZERO)?;
-        Ok(Self {
+        let mut writer = Self {
             connection,
             timeline,
             patience,
@@ -64,9 +67,15 @@ impl<'c> Writer<'c> {
             purge: Purge::prepare(connection)?,
             begin: connection.prepare("BEGIN IMMEDIATE")?,
             commit: connection.prepare("COMMIT")?,
+            version: connection.prepare("PRAGMA user_version")?,
+            store: connection
+                .prepare("SELECT latest, EXISTS (SELECT 1 FROM dropped) FROM store")?,
             record: connection.prepare("UPDATE store SET latest = max(latest, ?1)")?,
             recorded: i64::MIN,
-        })
+        };
+        // Finds what an earlier process left to remove.
+        writer.refresh()?;
+        Ok(writer)
     }
 
     /// Serves until every sender is gone or one asks to close; those who asked.
@@ -120,45 +129,6 @@ impl<'c> Writer<'c> {
                 .flat_map(|command| self.run(vec![command]))
                 .collect(),
         }
-    }
-
-    /// Answers the receives that find nothing, without the write lock, so that idle pollers of many
-    /// processes do not stand in each other's way.
-    fn answer_idle(&mut self, batch: Vec<Command>) -> Vec<Command> {
-        let now = self.refresh();
-        let mut checked: Vec<(QueueName, bool)> = Vec::new();
-        let mut busy = Vec::new();
-        for command in batch {
-            let Request::Receive { queue, .. } = &command.request else {
-                busy.push(command);
-                continue;
-            };
-            if command.reply.is_closed() {
-                continue;
-            }
-            let known = checked.iter().find(|(name, _)| name == queue);
-            let visible = match (known, &now) {
-                (Some(&(_, visible)), _) => Ok(visible),
-                (None, Ok(now)) => self.any_visible(queue, *now),
-                (None, Err(failure)) => Err(failure.clone()),
-            };
-            if let Ok(visible) = visible {
-                checked.push((queue.clone(), visible));
-            }
-            match visible {
-                Ok(true) => busy.push(command),
-                Ok(false) => command.answer(Ok(Answer::Received(Vec::new()))),
-                // Left to the transaction, which waits for whoever is in the way.
-                Err(failure) if failure.is_busy() => busy.push(command),
-                Err(failure) => command.fail(&failure),
-            }
-        }
-        busy
-    }
-
-    fn any_visible(&mut self, queue: &QueueName, now: i64) -> Result<bool> {
-        let id = self.queues.id(queue)?;
-        self.messages.any_visible(id, now)
     }
 
     /// Takes the write lock. Commands whose patience ends meanwhile are answered; the others come
@@ -286,80 +256,27 @@ impl<'c> Writer<'c> {
         Ok(done)
     }
 
-    /// Serves all receives of a queue with one claim.
-    fn receive_all(&mut self, batch: &[Command], answers: &mut Answers, now: i64) -> Result<()> {
-        let mut by_queue: Vec<(&QueueName, Vec<Waiting>)> = Vec::new();
-        for (index, command) in batch.iter().enumerate() {
-            let Request::Receive {
-                queue,
-                max,
-                visibility,
-            } = &command.request
-            else {
-                continue;
-            };
-            if command.reply.is_closed() {
-                answers[index] = Some(Ok(Answer::Done));
-                continue;
-            }
-            let waiting = Waiting {
-                index,
-                max: *max as usize,
-                until: after(now, *visibility),
-            };
-            match by_queue.iter_mut().find(|(name, _)| *name == queue) {
-                Some((_, several)) => several.push(waiting),
-                None => by_queue.push((queue, vec![waiting])),
-            }
-        }
-        for (queue, waiting) in by_queue {
-            self.receive(queue, &waiting, answers, now)?;
-        }
-        Ok(())
-    }
-
-    fn receive(
-        &mut self,
-        queue: &QueueName,
-        waiting: &[Waiting],
-        answers: &mut Answers,
-        now: i64,
-    ) -> Result<()> {
-        let id = match self.queues.id(queue) {
-            Ok(id) => id,
-            Err(failure) if failure.is_refusal() => {
-                for one in waiting {
-                    answers[one.index] = Some(Err(failure.clone()));
-                }
-                return Ok(());
-            }
-            Err(failure) => return Err(failure),
-        };
-        let max = waiting.iter().map(|one| one.max).sum();
-        let mut leases = waiting
-            .iter()
-            .flat_map(|one| std::iter::repeat_n(one.until, one.max));
-        let Visible::Messages(claimed) = self.messages.claim(id, &mut leases, max, now)? else {
-            return Ok(());
-        };
-        let mut claimed = claimed.into_iter();
-        for one in waiting {
-            let received = claimed.by_ref().take(one.max).collect();
-            answers[one.index] = Some(Ok(Answer::Received(received)));
-        }
-        Ok(())
-    }
-
     /// Takes notice of what other processes did; the present time.
     fn refresh(&mut self) -> Result<i64> {
-        if self.queues.changed_elsewhere()? {
-            schema::check(self.connection)?;
-            let sql = "SELECT latest FROM store";
-            let latest = self.connection.query_row(sql, [], |row| row.get(0))?;
-            self.timeline.raise(latest);
-            self.purge.expect_work();
+        if self.queues.changed_elsewhere()?
+            && let Err(failure) = self.take_notice()
+        {
+            self.queues.forget();
+            return Err(failure);
         }
         Ok(self.timeline.now())
+    }
+
+    fn take_notice(&mut self) -> Result<()> {
+        schema::check_version(self.version.query_row([], |row| row.get(0))?)?;
+        let (latest, dropped): (i64, bool) = self
+            .store
+            .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        self.timeline.raise(latest);
+        if dropped {
+            self.purge.expect_work();
+        }
+        Ok(())
     }
 
     /// Removes rows while there is nothing else to do.
@@ -376,13 +293,6 @@ impl<'c> Writer<'c> {
             drop(self.connection.execute_batch("ROLLBACK"));
         }
     }
-}
-
-/// A receive that waits for its share of a claim.
-struct Waiting {
-    index: usize,
-    max: usize,
-    until: i64,
 }
 
 /// Tells a refusal, which concerns one command, from a failure of the engine, which concerns all.
@@ -409,3 +319,6 @@ fn fail(batch: Vec<Command>, failure: &Failure) {
         command.fail(failure);
     }
 }
+
+#[cfg(test)]
+mod tests;

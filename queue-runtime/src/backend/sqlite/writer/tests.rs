@@ -1,0 +1,121 @@
+use std::sync::mpsc;
+
+use bytes::Bytes;
+use queue_core::backend::NewMessage;
+use queue_core::{ManualClock, QueueName};
+use tokio::sync::oneshot;
+
+use super::*;
+use crate::backend::sqlite::receipt::Handle;
+
+type Reply = oneshot::Receiver<Result<Answer>>;
+
+/// Serves these requests as one batch each.
+fn serve(connection: &Connection, batches: Vec<Vec<Request>>) -> Vec<Vec<Result<Answer>>> {
+    let timeline = Arc::new(Timeline::new(Arc::new(ManualClock::new())));
+    let patience = Duration::from_millis(20);
+    let mut writer = Writer::prepare(connection, timeline, patience).expect("prepare");
+    let mut answers = Vec::new();
+    for batch in batches {
+        let (sender, commands) = mpsc::channel();
+        let ask = |request| -> Reply {
+            let (reply, answered) = oneshot::channel();
+            let since = Instant::now();
+            let command = Command {
+                request,
+                since,
+                reply,
+            };
+            sender.send(command).expect("open");
+            answered
+        };
+        let replies: Vec<Reply> = batch.into_iter().map(ask).collect();
+        drop(sender);
+        writer.serve(&commands);
+        let answered = |mut reply: Reply| reply.try_recv().expect("answered");
+        answers.push(replies.into_iter().map(answered).collect());
+    }
+    answers
+}
+
+fn prepared() -> Connection {
+    let mut connection = Connection::open_in_memory().expect("open");
+    schema::migrate(&mut connection).expect("create");
+    connection
+}
+
+fn orders() -> QueueName {
+    "orders".parse().expect("a name")
+}
+
+fn create() -> Vec<Request> {
+    vec![Request::Create {
+        queue: orders(),
+        metadata: "{}".to_owned(),
+    }]
+}
+
+fn put(length: usize) -> Request {
+    Request::Step(Step::Put {
+        queue: orders(),
+        message: NewMessage::new(Bytes::from(vec![b'x'; length])),
+    })
+}
+
+#[test]
+fn a_full_disk_spares_what_still_fits() {
+    let connection = prepared();
+    let placed = serve(&connection, vec![create(), vec![put(10)]]);
+    let Ok(Answer::Step(StepDone::Put(placed))) = &placed[1][0] else {
+        panic!("the put fits");
+    };
+    let delete = Request::Step(Step::Delete {
+        queue: orders(),
+        handle: Handle {
+            seq: placed.seq,
+            salt: placed.salt,
+            visible_at: placed.visible_at,
+            nonce: placed.nonce,
+        },
+    });
+    let pages: i64 = connection
+        .pragma_query_value(None, "page_count", |row| row.get(0))
+        .expect("page count");
+    let limit = |pages: i64| {
+        connection
+            .pragma_update_and_check(None, "max_page_count", pages, |_| Ok(()))
+            .expect("limit");
+    };
+    limit(pages);
+    let answers = serve(&connection, vec![vec![put(40_000), delete, put(40_000)]]);
+    let [Err(first), Ok(Answer::Step(StepDone::Deleted)), Err(last)] = &answers[0][..] else {
+        panic!("the delete alone succeeds: {answers:?}");
+    };
+    for failure in [first, last] {
+        let error = failure.clone().into_error(
+            queue_core::Operation::Put,
+            Some(&orders()),
+            "queue.db".as_ref(),
+        );
+        assert_eq!(error.kind(), queue_core::ErrorKind::Storage);
+        assert_eq!(error.outcome(), queue_core::Outcome::NotDone);
+        assert_eq!(error.retry(), queue_core::Retry::Temporary);
+    }
+    limit(1_000_000);
+    let answers = serve(&connection, vec![vec![put(40_000)]]);
+    assert!(answers[0][0].is_ok(), "it recovers");
+}
+
+#[test]
+fn a_commit_that_fails_is_unknown_to_all() {
+    let mut connection = prepared();
+    serve(&connection, vec![create()]);
+    connection.commit_hook(Some(|| true)).expect("hook");
+    let answers = serve(&connection, vec![vec![put(1), put(2)]]);
+    for answer in &answers[0] {
+        assert!(matches!(answer, Err(Failure::Commit(_))), "{answer:?}");
+    }
+    connection.commit_hook(None::<fn() -> bool>).expect("hook");
+    let answers = serve(&connection, vec![vec![put(1)]]);
+    assert!(answers[0][0].is_ok(), "it recovers");
+}
