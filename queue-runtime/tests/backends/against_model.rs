@@ -1,0 +1,271 @@
+//! SQLite and the reference model, given the same random calls, answer the same.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use queue_core::backend::{
+    Backend, Metadata, NewMessage, Op, OpOutcome, PopReceipt, StorageId, TimeToLive,
+};
+use queue_core::{ErrorKind, ManualClock, QueueName, Timestamp};
+use queue_runtime::backend::{MemoryBackend, SqliteBackend, Synchronous};
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{RngExt, SeedableRng};
+use tempfile::TempDir;
+
+use crate::threads;
+
+const STEPS: usize = 400;
+
+/// What one engine gave out: the same place in both lists is the same message.
+#[derive(Debug, Clone)]
+struct Handle {
+    id: StorageId,
+    receipt: PopReceipt,
+}
+
+#[derive(Debug, Clone)]
+enum Call {
+    Create(QueueName),
+    Remove(QueueName),
+    Clear(QueueName),
+    Put(QueueName, NewMessage),
+    Receive(QueueName, u32, Duration),
+    Peek(QueueName, u32),
+    Update(QueueName, usize, Duration, Option<&'static str>),
+    Delete(QueueName, usize),
+    Apply(Vec<Call>),
+    List,
+}
+
+/// What both engines must agree on; ids and receipts are their own.
+#[derive(Debug, PartialEq)]
+enum Answer {
+    Done,
+    Failed(ErrorKind),
+    ApplyFailed(usize, ErrorKind),
+    Time(Timestamp, Option<Timestamp>),
+    Received(Vec<(Vec<u8>, u32, Timestamp, Option<Timestamp>)>),
+    Listed(Vec<QueueName>),
+    Applied(Vec<Answer>),
+}
+
+#[test]
+fn sqlite_answers_as_the_model_does() {
+    let first: u64 = rand::random();
+    for seed in (0..20).map(|n| first.wrapping_add(n)) {
+        threads::block_on(compare(seed));
+    }
+}
+
+async fn compare(seed: u64) {
+    let mut random = StdRng::seed_from_u64(seed);
+    let clock = ManualClock::new();
+    let directory = TempDir::new().expect("a directory");
+    let model = MemoryBackend::new(Arc::new(clock.clone()));
+    let path = directory.path().join("queue.db");
+    let mut sqlite = open(&path, &clock).await;
+    let mut handles: [Vec<Handle>; 2] = Default::default();
+    for step in 0..STEPS {
+        let call = random_call(&mut random, handles[0].len());
+        let expected = perform(&model, &call, &mut handles[0]).await;
+        let answered = perform(&sqlite, &call, &mut handles[1]).await;
+        assert_eq!(answered, expected, "seed {seed}, step {step}: {call:?}");
+        match random.random_range(0..40) {
+            0..10 => clock.advance(Duration::from_millis(random.random_range(0..3000))),
+            10 => clock.step_wall_clock(SignedDuration::from_secs(random.random_range(-60..5))),
+            11 => {
+                sqlite.close().await;
+                sqlite = open(&path, &clock).await;
+                // A file's time lags by up to a second behind what the process had seen.
+                clock.step_wall_clock(SignedDuration::from_hours(1));
+            }
+            _ => {}
+        }
+    }
+}
+
+async fn open(path: &Path, clock: &ManualClock) -> SqliteBackend {
+    let builder = SqliteBackend::builder(path, Arc::new(clock.clone()));
+    // Meaning is compared here, not durability.
+    let opened = builder.with_synchronous(Synchronous::Normal).open().await;
+    opened.expect("open")
+}
+
+fn random_call(random: &mut StdRng, handles: usize) -> Call {
+    let queue: QueueName = ["one", "two"]
+        .choose(random)
+        .expect("two")
+        .parse()
+        .expect("a name");
+    let millis = |random: &mut StdRng| Duration::from_millis(random.random_range(0..4000));
+    match random.random_range(0..100) {
+        0..6 => Call::Create(queue),
+        6 => Call::Remove(queue),
+        7 => Call::Clear(queue),
+        8 => Call::List,
+        9..15 => Call::Peek(queue, random.random_range(1..5)),
+        15..45 => Call::Receive(queue, random.random_range(1..4), millis(random)),
+        45..55 => {
+            let calls = (0..random.random_range(1..4))
+                .map(|_| random_step(random, handles))
+                .collect();
+            Call::Apply(calls)
+        }
+        _ => random_step(random, handles),
+    }
+}
+
+fn random_step(random: &mut StdRng, handles: usize) -> Call {
+    let queue = ["one", "one", "two"].choose(random).expect("three");
+    let queue: QueueName = queue.parse().expect("a name");
+    let visibility = Duration::from_millis(random.random_range(0..4000));
+    // Recent handles are the ones that may still be good.
+    let recent = handles.saturating_sub(random.random_range(1..12));
+    match random.random_range(0..3) {
+        0 if handles > 0 => Call::Delete(queue, recent),
+        1 if handles > 0 => {
+            let body = [None, Some("changed"), Some("")].choose(random).copied();
+            Call::Update(queue, recent, visibility, body.flatten())
+        }
+        _ => {
+            let mut message = NewMessage::new(random.random::<u32>().to_string());
+            if random.random_bool(0.3) {
+                message = message.with_delay(visibility);
+            }
+            if random.random_bool(0.3) {
+                let lifetime = Duration::from_millis(random.random_range(0..6000));
+                message = message.with_time_to_live(TimeToLive::After(lifetime));
+            }
+            Call::Put(queue, message)
+        }
+    }
+}
+
+async fn perform(backend: &dyn Backend, call: &Call, handles: &mut Vec<Handle>) -> Answer {
+    match attempt(backend, call, handles).await {
+        Ok(answer) => answer,
+        Err(error) => Answer::Failed(error.kind()),
+    }
+}
+
+async fn attempt(
+    backend: &dyn Backend,
+    call: &Call,
+    handles: &mut Vec<Handle>,
+) -> queue_core::Result<Answer> {
+    Ok(match call {
+        Call::Create(queue) => {
+            backend.create_queue(queue, &Metadata::new()).await?;
+            Answer::Done
+        }
+        Call::Remove(queue) => {
+            backend.delete_queue(queue).await?;
+            Answer::Done
+        }
+        Call::Clear(queue) => {
+            backend.clear(queue).await?;
+            Answer::Done
+        }
+        Call::List => Answer::Listed(backend.list_queues("").await?),
+        Call::Peek(queue, max) => {
+            let peeked = backend.peek(queue, *max).await?.into_iter();
+            Answer::Received(
+                peeked
+                    .map(|m| {
+                        (
+                            m.body.to_vec(),
+                            m.dequeue_count,
+                            m.inserted_at,
+                            m.expires_at,
+                        )
+                    })
+                    .collect(),
+            )
+        }
+        Call::Receive(queue, max, visibility) => {
+            let received = backend.receive(queue, *max, *visibility).await?;
+            for message in &received {
+                handles.push(Handle {
+                    id: message.id.clone(),
+                    receipt: message.receipt.clone(),
+                });
+            }
+            let received = received.into_iter();
+            Answer::Received(
+                received
+                    .map(|m| (m.body.to_vec(), m.dequeue_count, m.visible_at, m.expires_at))
+                    .collect(),
+            )
+        }
+        Call::Apply(calls) => {
+            let ops = calls.iter().map(|call| op(call, handles)).collect();
+            match backend.apply(ops).await {
+                Ok(outcomes) => Answer::Applied(
+                    outcomes
+                        .into_iter()
+                        .map(|o| note(o, None, handles))
+                        .collect(),
+                ),
+                Err(failure) => Answer::ApplyFailed(failure.index, failure.error.kind()),
+            }
+        }
+        Call::Put(queue, message) => {
+            let put = backend.put(queue, message.clone()).await?;
+            note(OpOutcome::Put(put), None, handles)
+        }
+        Call::Update(queue, at, visibility, body) => {
+            let Handle { id, receipt } = handles[*at].clone();
+            let body = body.map(Into::into);
+            let lease = backend.update(queue, &id, &receipt, *visibility, body);
+            note(OpOutcome::Updated(lease.await?), Some(id), handles)
+        }
+        Call::Delete(queue, at) => {
+            let Handle { id, receipt } = &handles[*at];
+            backend.delete(queue, id, receipt).await?;
+            Answer::Done
+        }
+    })
+}
+
+fn op(call: &Call, handles: &[Handle]) -> Op {
+    match call.clone() {
+        Call::Put(queue, message) => Op::Put { queue, message },
+        Call::Update(queue, at, visibility, body) => Op::Update {
+            queue,
+            id: handles[at].id.clone(),
+            receipt: handles[at].receipt.clone(),
+            visibility,
+            body: body.map(Into::into),
+        },
+        Call::Delete(queue, at) => Op::Delete {
+            queue,
+            id: handles[at].id.clone(),
+            receipt: handles[at].receipt.clone(),
+        },
+        other => unreachable!("{other:?} is no operation of apply"),
+    }
+}
+
+/// Keeps what was given out, and tells what both engines must agree on.
+fn note(outcome: OpOutcome, id: Option<StorageId>, handles: &mut Vec<Handle>) -> Answer {
+    match outcome {
+        OpOutcome::Put(put) => {
+            handles.push(Handle {
+                id: put.id,
+                receipt: put.receipt,
+            });
+            Answer::Time(put.visible_at, put.expires_at)
+        }
+        OpOutcome::Updated(lease) => {
+            handles.extend(id.map(|id| Handle {
+                id,
+                receipt: lease.receipt,
+            }));
+            Answer::Time(lease.visible_at, None)
+        }
+        _ => Answer::Done,
+    }
+}
