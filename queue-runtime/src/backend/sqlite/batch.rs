@@ -114,6 +114,11 @@ impl Pace {
         self.commit = commit;
     }
 
+    /// Takes note of commands that needed no commit.
+    pub(super) fn note_idle(&mut self, commands: usize) {
+        self.note(commands, self.commit);
+    }
+
     /// Takes what has queued up, and waits a little for as many as came lately: for less than a
     /// commit, and only while they keep coming. Whether more may come.
     pub(super) fn gather(&self, commands: &Receiver<Command>, pending: &mut Pending) -> bool {

@@ -29,6 +29,9 @@ const RECORD_EVERY: i64 = 1_000_000;
 /// The longest pause between two attempts at the write lock.
 const LONGEST_PAUSE: Duration = Duration::from_millis(2);
 
+/// Between two chunks of a purge, so that other processes get at the lock.
+const PURGE_PAUSE: Duration = Duration::from_millis(1);
+
 /// The writing connection with its statements.
 pub(super) struct Writer<'c> {
     connection: &'c Connection,
@@ -100,8 +103,14 @@ impl<'c> Writer<'c> {
                 pending.put_back(unfinished);
             } else if !open {
                 return pending.into_closing();
-            } else if !pending.is_closing() && self.purge_alone().is_err() {
-                self.purge.rest();
+            } else if !pending.is_closing() {
+                match self.purge_alone() {
+                    Ok(()) => commands
+                        .recv_timeout(PURGE_PAUSE)
+                        .into_iter()
+                        .for_each(|command| pending.push(command)),
+                    Err(_) => self.purge.rest(),
+                }
             }
         }
     }
@@ -112,7 +121,11 @@ impl<'c> Writer<'c> {
             .iter()
             .all(|command| matches!(command.request, Request::Receive { .. }));
         if only_receives {
+            let asked = batch.len();
             batch = self.answer_idle(batch);
+            if batch.is_empty() {
+                self.pace.note_idle(asked);
+            }
         }
         let batch = self.begin(batch);
         if batch.is_empty() {

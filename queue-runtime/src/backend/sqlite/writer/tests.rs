@@ -63,6 +63,41 @@ fn put(length: usize) -> Request {
 }
 
 #[test]
+fn a_refusal_spares_its_batch() {
+    let connection = prepared();
+    serve(&connection, vec![create()]);
+    let handle = Handle {
+        seq: 1,
+        salt: 1,
+        visible_at: 1,
+        nonce: 1,
+    };
+    let missing = Step::Put {
+        queue: "missing".parse().expect("a name"),
+        message: NewMessage::new("x"),
+    };
+    let stale = || Step::Delete {
+        queue: orders(),
+        handle,
+    };
+    let Request::Step(first) = put(1) else {
+        unreachable!("a put is one step")
+    };
+    let batch = vec![
+        put(1),
+        Request::Step(stale()),
+        Request::Step(missing),
+        Request::Apply(vec![first, stale()]),
+        put(2),
+    ];
+    let answers = serve(&connection, vec![batch]);
+    let ok: Vec<bool> = answers[0].iter().map(Result::is_ok).collect();
+    assert_eq!(ok, [true, false, false, false, true]);
+    let rows = connection.query_row("SELECT count(*) FROM messages", [], |row| row.get(0));
+    assert_eq!(rows, Ok(2));
+}
+
+#[test]
 fn a_full_disk_spares_what_still_fits() {
     let connection = prepared();
     let placed = serve(&connection, vec![create(), vec![put(10)]]);
