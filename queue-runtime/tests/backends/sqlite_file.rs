@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
@@ -17,6 +17,9 @@ use tempfile::TempDir;
 use crate::threads;
 
 const LEASE: Duration = Duration::from_secs(30);
+
+/// For what happens on a thread of the backend, unasked.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Place {
     directory: TempDir,
@@ -338,9 +341,9 @@ fn dropping_finishes_what_was_asked() {
         drop(put.now_or_never());
         drop(backend);
         let again = place.open().await;
-        let mut found = 0;
-        while found == 0 {
-            found = again.peek(&place.queue, 1).await.expect("peek").len();
+        let start = Instant::now();
+        while again.peek(&place.queue, 1).await.expect("peek").is_empty() {
+            assert!(start.elapsed() < PATIENCE, "what was asked is lost");
         }
     });
 }
@@ -367,7 +370,9 @@ fn messages_of_deleted_and_cleared_queues_are_removed() {
                 .expect("count")
         };
         // It is removed between commands, without being asked.
+        let start = Instant::now();
         while rows("dropped") > 0 {
+            assert!(start.elapsed() < PATIENCE, "it is still there");
             tokio::task::yield_now().await;
         }
         assert_eq!((rows("messages"), rows("schedule")), (0, 0));

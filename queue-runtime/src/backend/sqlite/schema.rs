@@ -48,7 +48,7 @@ const VERSIONS: &[&str] = &["
 
 /// Refuses a file that is another application's, or newer than this program. Changes nothing.
 pub(super) fn check(connection: &Connection) -> Result<()> {
-    inspect(connection, VERSIONS).map(drop)
+    inspect_alone(connection, VERSIONS).map(drop)
 }
 
 /// Refuses to go on with a file that a newer program has migrated meanwhile.
@@ -62,7 +62,7 @@ pub(super) fn migrate(connection: &mut Connection) -> Result<()> {
 }
 
 fn migrate_to(connection: &mut Connection, versions: &[&str]) -> Result<()> {
-    if inspect(connection, versions)? == versions.len() {
+    if inspect_alone(connection, versions)? == versions.len() {
         return Ok(());
     }
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -74,6 +74,13 @@ fn migrate_to(connection: &mut Connection, versions: &[&str]) -> Result<()> {
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
     transaction.pragma_update(None, "user_version", versions.len() as i64)?;
     Ok(transaction.commit()?)
+}
+
+/// Inspects at one moment: while another process makes the tables, either all of what tells them ours
+/// is there or nothing.
+fn inspect_alone(connection: &Connection, versions: &[&str]) -> Result<usize> {
+    let transaction = connection.unchecked_transaction()?;
+    inspect(&transaction, versions)
 }
 
 /// The version of the tables; zero for a file that holds nothing yet.
