@@ -101,6 +101,8 @@ pub enum PoisonReason {
     Expiring,
     /// Its attempts ended with nothing written, as when a process dies.
     Crashed,
+    /// A reason that only the program that wrote it knows, which is newer than this one.
+    Unknown,
 }
 
 /// The W3C trace context that a message carries from its sender to its handler.
@@ -263,12 +265,13 @@ impl PoisonReason {
             Self::NewerVersion => "newer version",
             Self::Expiring => "expiring",
             Self::Crashed => "crashed",
+            Self::Unknown => "unknown",
         }
     }
 
     /// Reads what [`as_str`](Self::as_str) writes.
     #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
+    pub fn parse(text: &str) -> Self {
         [
             Self::Failed,
             Self::Rejected,
@@ -279,6 +282,7 @@ impl PoisonReason {
         ]
         .into_iter()
         .find(|reason| reason.as_str() == text)
+        .unwrap_or(Self::Unknown)
     }
 }
 

@@ -12,6 +12,8 @@ pub struct Capabilities {
     pub min_visibility: Duration,
     /// The longest visibility timeout, of a put, a receive or an update.
     pub max_visibility: Duration,
+    /// How long a poller of an empty queue should sleep at most, by default: what a poll costs decides.
+    pub idle_cap: Duration,
     /// What bodies may hold.
     pub body: BodyForm,
     /// What [`apply`](super::Backend::apply) promises.
@@ -85,6 +87,7 @@ impl Capabilities {
             max_receive: 256,
             min_visibility: Duration::from_millis(1),
             max_visibility: Duration::from_secs(7 * 24 * 60 * 60),
+            idle_cap: Duration::from_millis(250),
             body: BodyForm::Bytes,
             atomicity: Atomicity::Atomic,
             ordering: Ordering::ByVisibility,

@@ -201,15 +201,9 @@ impl<'a> Attributes<'_, 'a> {
         let Some(reason) = self.text("poisonreason")? else {
             return Ok(None);
         };
-        let reason = PoisonReason::parse(&reason).ok_or_else(|| {
-            format!(
-                "attribute `poisonreason` is {:?}, which is no reason",
-                clip(&reason)
-            )
-        })?;
         let first = self.parsed("poisonfirst")?.unwrap_or(Timestamp::UNIX_EPOCH);
         Ok(Some(PoisonRecord {
-            reason,
+            reason: PoisonReason::parse(&reason),
             error: self.owned("poisonerror")?,
             attempts: self.number("poisonattempts")?.unwrap_or(0),
             first,

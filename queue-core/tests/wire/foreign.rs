@@ -114,7 +114,6 @@ fn what_an_attribute_cannot_be_is_named() {
         ("requestid", "{}", "a string"),
         ("time", "\"yesterday\"", "yesterday"),
         ("requestid", "\"a\\u0000b\"", "U+0000"),
-        ("poisonreason", "\"boredom\"", "boredom"),
     ] {
         let problem = malformed(event("", &format!(",{attribute:?}:{value}")));
         let names_it = problem.contains(attribute) && problem.contains(allowed);

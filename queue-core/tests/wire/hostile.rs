@@ -87,7 +87,6 @@ fn a_problem_does_not_repeat_a_huge_value() {
         "time",
         "dataversion",
         "requestid",
-        "poisonreason",
         "source",
         "id",
     ] {
