@@ -83,13 +83,7 @@ fn a_body_over_the_limit_is_not_looked_at() {
 #[test]
 fn a_problem_does_not_repeat_a_huge_value() {
     let huge = "x".repeat(60_000);
-    for attribute in [
-        "time",
-        "dataversion",
-        "requestid",
-        "source",
-        "id",
-    ] {
+    for attribute in ["time", "dataversion", "requestid", "source", "id"] {
         let body = format!(
             r#"{{"specversion":"1.0","id":"1","source":"s","type":"json",{attribute:?}:"{huge}"}}"#
         );

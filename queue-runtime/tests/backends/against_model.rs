@@ -90,7 +90,7 @@ async fn compare(seed: u64) {
 async fn open(path: &Path, clock: &ManualClock) -> SqliteBackend {
     let builder = SqliteBackend::builder(path, Arc::new(clock.clone()));
     // Meaning is compared here, not durability.
-    let opened = builder.with_synchronous(Synchronous::Normal).open().await;
+    let opened = builder.synchronous(Synchronous::Normal).open().await;
     opened.expect("open")
 }
 

@@ -44,7 +44,7 @@ impl Place {
         let clock = Arc::new(self.clock.clone());
         let builder = SqliteBackend::builder(path, clock);
         let patience = Duration::from_millis(20);
-        builder.with_busy_timeout(patience).open().await
+        builder.busy_timeout(patience).open().await
     }
 
     async fn open(&self) -> SqliteBackend {
@@ -423,7 +423,7 @@ fn a_path_becomes_a_uri() {
         let place = Place::new();
         let path = place.directory.path().join("a b#c.db");
         let builder = SqliteBackend::builder(&path, Arc::new(place.clock.clone()));
-        let backend = builder.with_synchronous(Synchronous::Normal).open().await;
+        let backend = builder.synchronous(Synchronous::Normal).open().await;
         let uri = backend.expect("open").queue_uri(&place.queue);
         assert!(uri.starts_with("sqlite:/"), "{uri}");
         assert!(uri.ends_with("/a%20b%23c.db#orders"), "{uri}");

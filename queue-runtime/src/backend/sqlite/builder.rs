@@ -43,7 +43,7 @@ impl SqliteBuilder {
     }
 
     /// Chooses when a commit counts as durable; [`Synchronous::Full`] unless chosen.
-    pub fn with_synchronous(mut self, synchronous: Synchronous) -> Self {
+    pub fn synchronous(mut self, synchronous: Synchronous) -> Self {
         self.synchronous = synchronous;
         self
     }
@@ -51,13 +51,13 @@ impl SqliteBuilder {
     /// How long an operation waits while other processes write, 5 s unless chosen. Then it fails
     /// with [`ErrorKind::Timeout`](queue_core::ErrorKind::Timeout), and nothing happened. Keep it
     /// below the leases.
-    pub fn with_busy_timeout(mut self, patience: Duration) -> Self {
+    pub fn busy_timeout(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
     /// Allows bodies of up to this many bytes instead of Azure's 48 KiB.
-    pub fn with_max_body(mut self, bytes: usize) -> Self {
+    pub fn max_body(mut self, bytes: usize) -> Self {
         self.capabilities.max_body = bytes;
         self
     }

@@ -1,0 +1,168 @@
+//! Attempt accounting: how many attempts a message has behind it, and what follows from that.
+//!
+//! A receive whose attempt ended with nothing written (the process died, the lease was lost, the
+//! response got lost on the way) shows only in the dequeue count. Such receives are *unexplained*: the
+//! handler may never have run. So a message whose count alone reaches the threshold is marked and run
+//! once more, and only if it comes back still marked it is poison.
+
+use queue_core::envelope::{AttemptRecord, PoisonReason};
+
+/// What to do with a message that was just received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Run it.
+    Run {
+        /// The number of this attempt, from 1.
+        attempt: u32,
+        /// Whether the message must be marked as on its last chance first.
+        mark: bool,
+    },
+    /// Set it aside.
+    Poison {
+        /// Why.
+        reason: PoisonReason,
+        /// How many attempts were made.
+        attempts: u32,
+    },
+}
+
+/// Judges an event by its dequeue count, this receive included, and its record.
+pub(crate) fn judge(dequeue_count: u32, record: &AttemptRecord, threshold: u32) -> Verdict {
+    let explained = record.failures.saturating_add(record.forgiven);
+    let unexplained = dequeue_count.saturating_sub(1).saturating_sub(explained);
+    let attempts = record.failures.saturating_add(unexplained);
+    if attempts < threshold {
+        return Verdict::Run {
+            attempt: attempts + 1,
+            mark: false,
+        };
+    }
+    match (unexplained, record.last_chance) {
+        (0, _) => Verdict::Poison {
+            reason: PoisonReason::Failed,
+            attempts,
+        },
+        (_, true) => Verdict::Poison {
+            reason: PoisonReason::Crashed,
+            attempts,
+        },
+        (_, false) => Verdict::Run {
+            attempt: attempts.saturating_add(1),
+            mark: true,
+        },
+    }
+}
+
+/// Judges a bare body, which cannot be marked: by its dequeue count, with one receive of margin.
+pub(crate) fn judge_bare(dequeue_count: u32, threshold: u32) -> Verdict {
+    let attempts = dequeue_count.saturating_sub(1);
+    if attempts <= threshold {
+        Verdict::Run {
+            attempt: dequeue_count.max(1),
+            mark: false,
+        }
+    } else {
+        Verdict::Poison {
+            reason: PoisonReason::Crashed,
+            attempts,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(failures: u32, forgiven: u32, last_chance: bool) -> AttemptRecord {
+        let mut record = AttemptRecord::default();
+        (record.failures, record.forgiven, record.last_chance) = (failures, forgiven, last_chance);
+        record
+    }
+
+    #[test]
+    fn failures_alone_are_counted_exactly() {
+        for failures in 0..5 {
+            let verdict = judge(failures + 1, &record(failures, 0, false), 5);
+            assert_eq!(
+                verdict,
+                Verdict::Run {
+                    attempt: failures + 1,
+                    mark: false
+                }
+            );
+        }
+        assert_eq!(
+            judge(6, &record(5, 0, false), 5),
+            Verdict::Poison {
+                reason: PoisonReason::Failed,
+                attempts: 5
+            }
+        );
+    }
+
+    #[test]
+    fn forgiven_receives_do_not_count() {
+        assert_eq!(
+            judge(100, &record(2, 97, false), 5),
+            Verdict::Run {
+                attempt: 3,
+                mark: false
+            }
+        );
+    }
+
+    #[test]
+    fn unexplained_receives_get_one_more_run() {
+        assert_eq!(
+            judge(6, &record(0, 0, false), 5),
+            Verdict::Run {
+                attempt: 6,
+                mark: true
+            }
+        );
+        assert_eq!(
+            judge(7, &record(0, 0, true), 5),
+            Verdict::Poison {
+                reason: PoisonReason::Crashed,
+                attempts: 6
+            }
+        );
+    }
+
+    #[test]
+    fn a_mark_below_the_threshold_means_nothing() {
+        assert_eq!(
+            judge(2, &record(0, 0, true), 5),
+            Verdict::Run {
+                attempt: 2,
+                mark: false
+            }
+        );
+    }
+
+    #[test]
+    fn a_lost_count_does_not_underflow() {
+        assert_eq!(
+            judge(0, &record(3, 3, false), 5),
+            Verdict::Run {
+                attempt: 4,
+                mark: false
+            }
+        );
+    }
+
+    #[test]
+    fn bare_bodies_have_one_receive_of_margin() {
+        assert_eq!(
+            judge_bare(6, 5),
+            Verdict::Run {
+                attempt: 6,
+                mark: false
+            }
+        );
+        assert!(matches!(
+            judge_bare(7, 5),
+            Verdict::Poison { attempts: 6, .. }
+        ));
+    }
+}

@@ -1,0 +1,158 @@
+//! From a typed message to the bytes that a backend puts: `message → envelope → wire → backend`.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use queue_core::backend::{BodyForm, Capabilities, NewMessage, TimeToLive};
+use queue_core::envelope::{Envelope, TraceContext};
+use queue_core::wire::{self, ACCOUNTING_RESERVE, to_base64};
+use queue_core::{
+    ClientId, FollowUp, IdempotencyKey, MessageId, MessageType, QueueName, RequestId, Timestamp,
+    Wire,
+};
+use serde_json::Value;
+
+/// A message whose payload is encoded and whose envelope is known.
+pub(crate) struct Outgoing<'a> {
+    pub(crate) message_type: &'a MessageType,
+    pub(crate) key: Option<&'a [Value]>,
+    pub(crate) payload: &'a [u8],
+    pub(crate) id: MessageId,
+    pub(crate) client: ClientId,
+    pub(crate) request: RequestId,
+    pub(crate) trace: Option<TraceContext>,
+    pub(crate) delay: Duration,
+    pub(crate) time_to_live: TimeToLive,
+}
+
+/// A body that does not fit.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the `{kind}` message takes {size} bytes on the wire, and {limit} are allowed")]
+pub struct TooLarge {
+    kind: &'static str,
+    size: usize,
+    limit: usize,
+}
+
+impl TooLarge {
+    /// The size of the body, in bytes.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// The largest size that is allowed, in bytes. What attempt accounting may need is kept free.
+    #[must_use]
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+}
+
+impl Outgoing<'_> {
+    /// The bytes for a queue of a backend with these capabilities.
+    pub(crate) fn pack(
+        self,
+        capabilities: &Capabilities,
+        queue_uri: String,
+        now: Timestamp,
+    ) -> Result<NewMessage, TooLarge> {
+        let kind = self.message_type.kind;
+        let (body, reserve) = match self.message_type.wire {
+            Wire::Bare => (self.payload.to_vec(), 0),
+            _ => {
+                let mut envelope = Envelope::new(self.id, self.client, self.request, kind);
+                envelope.version = self.message_type.version;
+                envelope.time = Some(now);
+                envelope.subject = self.key.map(|fields| {
+                    IdempotencyKey::of_fields(self.message_type, &envelope.request, fields)
+                        .as_str()
+                        .to_owned()
+                });
+                envelope.queue_uri = Some(queue_uri);
+                envelope.content_type = Some("application/json".to_owned());
+                envelope.trace = self.trace;
+                (wire::encode(&envelope, self.payload), ACCOUNTING_RESERVE)
+            }
+        };
+        let limit = raw_limit(capabilities).saturating_sub(reserve);
+        if body.len() > limit {
+            return Err(TooLarge {
+                kind,
+                size: body.len(),
+                limit,
+            });
+        }
+        Ok(NewMessage::new(stored(capabilities, body))
+            .with_delay(self.delay)
+            .with_time_to_live(self.time_to_live))
+    }
+}
+
+/// What a body becomes on its way into a backend.
+pub(crate) fn stored(capabilities: &Capabilities, body: Vec<u8>) -> Bytes {
+    match capabilities.body {
+        BodyForm::Text => to_base64(&body).into(),
+        _ => body.into(),
+    }
+}
+
+/// The most bytes that a body may have before it is [`stored`].
+pub(crate) fn raw_limit(capabilities: &Capabilities) -> usize {
+    match capabilities.body {
+        BodyForm::Text => capabilities.max_body / 4 * 3,
+        _ => capabilities.max_body,
+    }
+}
+
+/// The id of a follow-up: the same for the same parent, kind and key (or position).
+pub(crate) fn derived_id(
+    parent: &MessageId,
+    kind: &str,
+    key: Option<&[Value]>,
+    ordinal: u32,
+) -> MessageId {
+    match key {
+        Some(fields) => MessageId::derived(
+            parent,
+            kind,
+            &format!("key {}", Value::from(fields.to_vec())),
+        ),
+        None => MessageId::derived(parent, kind, &format!("ordinal {ordinal}")),
+    }
+}
+
+/// A follow-up of the message in `parent`, ready to be put.
+pub(crate) fn pack_follow_up(
+    follow_up: &FollowUp,
+    parent: &Envelope,
+    ordinal: u32,
+    capabilities: &Capabilities,
+    queue_uri: impl FnOnce(&QueueName) -> String,
+    now: Timestamp,
+) -> Result<(QueueName, NewMessage), Box<dyn std::error::Error + Send + Sync>> {
+    let message_type = follow_up.message_type();
+    let queue: QueueName = message_type.queue.parse()?;
+    let (key, payload) = follow_up
+        .content()
+        .map_err(|error| queue_core::disposition::error_chain(error))?;
+    let outgoing = Outgoing {
+        message_type,
+        key,
+        payload,
+        id: derived_id(&parent.id, message_type.kind, key, ordinal),
+        client: parent.client.clone(),
+        request: parent.request.clone(),
+        trace: parent.trace.clone(),
+        delay: follow_up.delay(),
+        time_to_live: time_to_live(message_type),
+    };
+    let uri = queue_uri(&queue);
+    Ok((queue, outgoing.pack(capabilities, uri, now)?))
+}
+
+/// How long a message of that type lives unless its sender says otherwise.
+pub(crate) fn time_to_live(message_type: &MessageType) -> TimeToLive {
+    message_type
+        .time_to_live
+        .map_or(TimeToLive::Never, TimeToLive::After)
+}

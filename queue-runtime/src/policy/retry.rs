@@ -1,0 +1,89 @@
+use std::time::Duration;
+
+use super::doubled;
+
+/// How long a message waits after a failed attempt: exponential with full jitter.
+///
+/// The delay after attempt *n* is drawn evenly from zero to `base · 2^(n−1)`, at most `cap`, so that
+/// messages that failed together do not come back together.
+///
+/// ```
+/// use std::time::Duration;
+/// use queue_runtime::RetryPolicy;
+///
+/// let policy = RetryPolicy::exponential(Duration::from_secs(1), Duration::from_secs(60));
+/// assert!(policy.delay(3, 0.5) == Duration::from_secs(2));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RetryPolicy {
+    base: Duration,
+    cap: Duration,
+    shape: Shape,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    FullJitter,
+    Fixed,
+}
+
+impl RetryPolicy {
+    /// Doubles from `base` up to `cap`, with full jitter.
+    #[must_use]
+    pub fn exponential(base: Duration, cap: Duration) -> Self {
+        Self {
+            base,
+            cap,
+            shape: Shape::FullJitter,
+        }
+    }
+
+    /// Always waits this long.
+    #[must_use]
+    pub fn fixed(delay: Duration) -> Self {
+        Self {
+            base: delay,
+            cap: delay,
+            shape: Shape::Fixed,
+        }
+    }
+
+    /// The delay after the given attempt, counted from 1. `random` is from 0 to 1.
+    #[must_use]
+    pub fn delay(&self, attempt: u32, random: f64) -> Duration {
+        let ceiling = doubled(self.base, attempt.saturating_sub(1), self.cap);
+        match self.shape {
+            Shape::Fixed => ceiling,
+            Shape::FullJitter => ceiling.mul_f64(random.clamp(0.0, 1.0)),
+        }
+    }
+}
+
+impl Default for RetryPolicy {
+    /// From one second up to ten minutes.
+    fn default() -> Self {
+        Self::exponential(Duration::from_secs(1), Duration::from_secs(600))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grows_to_the_cap_and_never_overflows() {
+        let policy = RetryPolicy::exponential(Duration::from_secs(1), Duration::from_secs(600));
+        assert_eq!(policy.delay(1, 1.0), Duration::from_secs(1));
+        assert_eq!(policy.delay(4, 1.0), Duration::from_secs(8));
+        for attempt in [11, 32, 33, u32::MAX] {
+            assert_eq!(policy.delay(attempt, 1.0), Duration::from_secs(600));
+        }
+        assert_eq!(policy.delay(9, 0.0), Duration::ZERO);
+    }
+
+    #[test]
+    fn fixed_ignores_attempt_and_chance() {
+        let policy = RetryPolicy::fixed(Duration::from_millis(20));
+        assert_eq!(policy.delay(1, 0.0), policy.delay(40, 0.9));
+    }
+}

@@ -1,0 +1,185 @@
+//! Redriving: putting poison messages back where they came from.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::time::Duration;
+
+use queue_core::backend::{BackendExt, Capabilities, NewMessage, Op, ReceivedMessage};
+use queue_core::envelope::{Envelope, PoisonRecord};
+use queue_core::wire::Body;
+use queue_core::{QueueName, Result};
+
+use crate::poison::restored;
+use crate::service::QueueService;
+
+type Filter = Box<dyn Fn(&Envelope, &PoisonRecord) -> bool + Send + Sync>;
+
+/// Puts the messages of a poison queue back on the queues that they came from, as they were: the same
+/// id, no failed attempts, and the raw bytes of what was no event.
+#[must_use = "nothing is redriven until `run`"]
+pub struct Redrive {
+    service: QueueService,
+    queue: QueueName,
+    filter: Option<Filter>,
+}
+
+/// What a redrive did, or would do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Redriven {
+    /// Messages put back.
+    pub redriven: u64,
+    /// Messages that the filter left where they are.
+    pub filtered: u64,
+    /// Messages without a poison record, left where they are.
+    pub without_record: u64,
+    /// Copies of a message that was redriven already, deleted.
+    pub duplicates: u64,
+}
+
+/// How long a redrive leases what it looks at.
+const REDRIVE_LEASE: Duration = Duration::from_secs(60);
+
+impl Redrive {
+    pub(crate) fn new(service: QueueService, queue: QueueName) -> Self {
+        Self {
+            service,
+            queue,
+            filter: None,
+        }
+    }
+
+    /// Redrives only what this says.
+    pub fn filter(
+        mut self,
+        filter: impl Fn(&Envelope, &PoisonRecord) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.filter = Some(Box::new(filter));
+        self
+    }
+
+    /// Counts what [`run`](Self::run) would do to the messages that one peek shows, and changes
+    /// nothing.
+    ///
+    /// # Errors
+    /// The backend's.
+    pub async fn dry_run(&self) -> Result<Redriven> {
+        let backend = &self.service.shared.backend;
+        let Capabilities {
+            max_receive,
+            max_body,
+            ..
+        } = *backend.capabilities();
+        let mut seen = HashSet::new();
+        let mut counts = Redriven::default();
+        for peeked in backend.peek(&self.queue, max_receive).await? {
+            self.plan(&Body::read(&peeked.body, max_body), &mut seen, &mut counts);
+        }
+        Ok(counts)
+    }
+
+    /// Redrives every message that is visible now. Each is put back and deleted from the poison queue
+    /// in one step where the backend can, otherwise in this order, so that none is lost; copies that a
+    /// crash in between leaves share the message's id.
+    ///
+    /// # Errors
+    /// The backend's; what was redriven until then stays so.
+    ///
+    /// # Cancel safety
+    /// What was redriven until then stays so; at most one batch stays invisible for a minute.
+    pub async fn run(&self) -> Result<Redriven> {
+        let backend = &self.service.shared.backend;
+        let max = backend.capabilities().max_receive;
+        let mut seen = HashSet::new();
+        let mut counts = Redriven::default();
+        let mut kept = Vec::new();
+        loop {
+            let batch = backend.receive(&self.queue, max, REDRIVE_LEASE).await?;
+            if batch.is_empty() {
+                break;
+            }
+            for message in batch {
+                if !self.redrive_one(&message, &mut seen, &mut counts).await? {
+                    kept.push(message);
+                }
+            }
+        }
+        for message in kept {
+            let ReceivedMessage { id, receipt, .. } = message;
+            backend
+                .update(&self.queue, &id, &receipt, Duration::ZERO, None)
+                .await?;
+        }
+        Ok(counts)
+    }
+
+    async fn redrive_one(
+        &self,
+        message: &ReceivedMessage,
+        seen: &mut HashSet<String>,
+        counts: &mut Redriven,
+    ) -> Result<bool> {
+        let shared = &self.service.shared;
+        let body = Body::read(&message.body, shared.backend.capabilities().max_body);
+        let put = match self.plan(&body, seen, counts) {
+            Plan::Keep => return Ok(false),
+            Plan::Drop => None,
+            Plan::Put(queue, body) => {
+                shared.backend.ensure_queue(&queue).await?;
+                Some(Op::Put {
+                    queue,
+                    message: NewMessage::new(shared.stored(body)),
+                })
+            }
+        };
+        let delete = Op::Delete {
+            queue: self.queue.clone(),
+            id: message.id.clone(),
+            receipt: message.receipt.clone(),
+        };
+        let ops = put.into_iter().chain([delete]).collect();
+        shared
+            .backend
+            .apply(ops)
+            .await
+            .map_err(|failed| failed.error)?;
+        Ok(true)
+    }
+
+    fn plan(&self, body: &Body, seen: &mut HashSet<String>, counts: &mut Redriven) -> Plan {
+        let target = restored(body)
+            .and_then(|(record, body)| Some((record.queue.parse().ok()?, record, body)));
+        let (Body::Event(event), Some((queue, record, restored))) = (body, target) else {
+            counts.without_record += 1;
+            return Plan::Keep;
+        };
+        if self
+            .filter
+            .as_ref()
+            .is_some_and(|filter| !filter(&event.envelope, &record))
+        {
+            counts.filtered += 1;
+            return Plan::Keep;
+        }
+        if !seen.insert(event.envelope.id.as_str().to_owned()) {
+            counts.duplicates += 1;
+            return Plan::Drop;
+        }
+        counts.redriven += 1;
+        Plan::Put(queue, restored)
+    }
+}
+
+enum Plan {
+    Keep,
+    Drop,
+    Put(QueueName, Vec<u8>),
+}
+
+impl fmt::Debug for Redrive {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Redrive")
+            .field("queue", &self.queue)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,51 @@
+//! The messages that were handled but could not be deleted: a redelivery is acknowledged without
+//! running the handler again.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+
+use queue_core::{MessageId, QueueName};
+
+/// How many are remembered.
+const CAPACITY: usize = 1000;
+
+/// The last thousand, oldest first. It is empty but for failures, so a linear search is enough.
+#[derive(Debug, Default)]
+pub(crate) struct Remembered {
+    entries: Mutex<VecDeque<(QueueName, MessageId)>>,
+}
+
+impl Remembered {
+    pub(crate) fn insert(&self, queue: &QueueName, id: &MessageId) {
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        if entries.len() == CAPACITY {
+            entries.pop_front();
+        }
+        entries.push_back((queue.clone(), id.clone()));
+    }
+
+    pub(crate) fn contains(&self, queue: &QueueName, id: &MessageId) -> bool {
+        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        entries
+            .iter()
+            .any(|entry| entry.0 == *queue && entry.1 == *id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_is_forgotten_first() {
+        let remembered = Remembered::default();
+        let queue: QueueName = "orders".parse().expect("valid");
+        let ids: Vec<_> = (0..=CAPACITY).map(|_| MessageId::random()).collect();
+        ids.iter().for_each(|id| remembered.insert(&queue, id));
+        assert!(!remembered.contains(&queue, &ids[0]));
+        assert!(
+            remembered.contains(&queue, &ids[1]) && remembered.contains(&queue, &ids[CAPACITY])
+        );
+        assert!(!remembered.contains(&"other".parse().expect("valid"), &ids[1]));
+    }
+}

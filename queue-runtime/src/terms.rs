@@ -1,0 +1,189 @@
+//! The terms on which messages are handled: time-outs and thresholds, by precedence from the builder,
+//! the queue's metadata, the type and the defaults.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use queue_core::backend::Metadata;
+use queue_core::{ErrorKind, MessageType, QueueName, Result};
+
+use crate::service::Shared;
+
+/// The metadata name under which a queue says how many attempts a message gets.
+pub const POISON_THRESHOLD: &str = "poisonthreshold";
+/// The metadata name under which a queue says its visibility timeout, in seconds.
+pub const DEFAULT_TIMEOUT: &str = "defaulttimeout";
+
+const DEFAULT_VISIBILITY: Duration = Duration::from_secs(30);
+const DEFAULT_ATTEMPTS: u32 = 5;
+/// A handler may run for this many visibility timeouts unless it is told otherwise.
+const HANDLER_VISIBILITIES: u32 = 10;
+/// How long metadata is believed.
+const FRESH: Duration = Duration::from_secs(60);
+
+/// What a builder has been told.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Overrides {
+    pub(crate) visibility: Option<Duration>,
+    pub(crate) threshold: Option<u32>,
+    pub(crate) handler_timeout: Option<Duration>,
+}
+
+/// What holds for the messages of one queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Terms {
+    pub(crate) visibility: Duration,
+    pub(crate) threshold: u32,
+    pub(crate) handler_timeout: Duration,
+}
+
+impl Terms {
+    fn resolve(overrides: Overrides, metadata: FromMetadata, message_type: &MessageType) -> Self {
+        let visibility = overrides
+            .visibility
+            .or(metadata.visibility)
+            .or(message_type.visibility_timeout)
+            .unwrap_or(DEFAULT_VISIBILITY);
+        Self {
+            visibility,
+            threshold: overrides
+                .threshold
+                .or(metadata.threshold)
+                .or(message_type.poison_threshold)
+                .unwrap_or(DEFAULT_ATTEMPTS),
+            handler_timeout: overrides
+                .handler_timeout
+                .unwrap_or(visibility.saturating_mul(HANDLER_VISIBILITIES)),
+        }
+    }
+}
+
+/// The metadata of the queues in use, kept for a minute.
+#[derive(Debug, Default)]
+pub(crate) struct TermsCache {
+    entries: Mutex<HashMap<QueueName, (Duration, FromMetadata)>>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct FromMetadata {
+    visibility: Option<Duration>,
+    threshold: Option<u32>,
+}
+
+impl TermsCache {
+    pub(crate) fn clear(&self) {
+        self.lock().clear();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<QueueName, (Duration, FromMetadata)>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shared {
+    /// The terms of a queue. A queue that is missing has no metadata; the receive will say so.
+    pub(crate) async fn terms(
+        &self,
+        queue: &QueueName,
+        message_type: &MessageType,
+        overrides: Overrides,
+    ) -> Result<Terms> {
+        let now = self.clock.monotonic();
+        let known = self.terms.lock().get(queue).copied();
+        let metadata = match known {
+            Some((read_at, metadata)) if now.saturating_sub(read_at) < FRESH => metadata,
+            _ => match self.backend.properties(queue).await {
+                Ok(properties) => {
+                    let metadata = FromMetadata::read(queue, &properties.metadata);
+                    self.terms.lock().insert(queue.clone(), (now, metadata));
+                    metadata
+                }
+                Err(error) if error.kind() == ErrorKind::QueueNotFound => FromMetadata::default(),
+                Err(error) => return Err(error),
+            },
+        };
+        Ok(Terms::resolve(overrides, metadata, message_type))
+    }
+}
+
+impl FromMetadata {
+    fn read(queue: &QueueName, metadata: &Metadata) -> Self {
+        Self {
+            visibility: positive(queue, metadata, DEFAULT_TIMEOUT)
+                .map(|seconds| Duration::from_secs(seconds.into())),
+            threshold: positive(queue, metadata, POISON_THRESHOLD),
+        }
+    }
+}
+
+fn positive(queue: &QueueName, metadata: &Metadata, name: &str) -> Option<u32> {
+    let text = metadata.find(name)?;
+    match text.parse() {
+        Ok(number) if number > 0 => Some(number),
+        _ => {
+            tracing::warn!(
+                %queue, metadata = name, value = text,
+                "ignored a queue's metadata: a whole number from 1 is allowed"
+            );
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TYPE: MessageType = MessageType::new("order", "orders")
+        .with_visibility_timeout(Duration::from_secs(7))
+        .with_poison_threshold(7);
+
+    fn metadata(pairs: &[(&str, &str)]) -> FromMetadata {
+        let mut metadata = Metadata::new();
+        for (name, value) in pairs {
+            metadata.insert(name, value).expect("allowed");
+        }
+        FromMetadata::read(&"orders".parse().expect("valid"), &metadata)
+    }
+
+    #[test]
+    fn builder_before_metadata_before_type_before_default() {
+        let builder = Overrides {
+            threshold: Some(1),
+            ..Overrides::default()
+        };
+        let from_queue = metadata(&[("PoisonThreshold", "2"), ("DefaultTimeout", "2")]);
+        let plain = MessageType::new("order", "orders");
+
+        let terms = Terms::resolve(builder, from_queue, &TYPE);
+        assert_eq!(
+            (terms.threshold, terms.visibility),
+            (1, Duration::from_secs(2))
+        );
+        let terms = Terms::resolve(Overrides::default(), from_queue, &TYPE);
+        assert_eq!(terms.threshold, 2);
+        let terms = Terms::resolve(Overrides::default(), FromMetadata::default(), &TYPE);
+        assert_eq!(
+            (terms.threshold, terms.visibility),
+            (7, Duration::from_secs(7))
+        );
+        let terms = Terms::resolve(Overrides::default(), FromMetadata::default(), &plain);
+        assert_eq!(
+            (terms.threshold, terms.visibility),
+            (5, Duration::from_secs(30))
+        );
+        assert_eq!(terms.handler_timeout, Duration::from_secs(300));
+    }
+
+    #[test]
+    fn nonsense_in_metadata_is_passed_over() {
+        for value in ["0", "-1", "many", "1.5", ""] {
+            assert_eq!(
+                metadata(&[(POISON_THRESHOLD, value)]).threshold,
+                None,
+                "{value}"
+            );
+        }
+    }
+}

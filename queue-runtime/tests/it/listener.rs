@@ -1,0 +1,434 @@
+//! Handlers that misbehave, and the messages beside them.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use queue_core::backend::NewMessage;
+use queue_runtime::backend::MemoryBackend;
+use queue_runtime::envelope::PoisonReason;
+use queue_runtime::{
+    Clock, Disposition, Failure, FollowUp, ListenerEvent, Message, QueueService, Received,
+    RetryPolicy, SystemClock,
+};
+use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
+
+use crate::support::{GUARD, count, events, memory, poison, stop};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+enum Mood {
+    Good,
+    Panics,
+    Fails,
+    Hangs,
+    Blocks,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
+#[message(queue = "jobs", kind = "job", poison_threshold = 3)]
+struct Job {
+    mood: Mood,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
+#[message(queue = "reports")]
+struct Report {
+    about: String,
+}
+
+fn completed(event: &ListenerEvent) -> bool {
+    matches!(event, ListenerEvent::Completed { .. })
+}
+
+fn poisoned(event: &ListenerEvent) -> bool {
+    matches!(event, ListenerEvent::Poisoned { .. })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bad_handlers_end_in_poison_while_good_messages_flow_and_leases_are_kept() {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let backend = Arc::new(MemoryBackend::new(Arc::clone(&clock)));
+    let service = QueueService::over(backend.clone())
+        .clock(clock)
+        .connect()
+        .await
+        .expect("up");
+    service
+        .queue_at("jobs")
+        .expect("a name")
+        .create()
+        .await
+        .expect("created");
+
+    // Held from before the first failure until all is over: its lease is many renewals old then.
+    let patient = Arc::new(Semaphore::new(0));
+    let patient_runs = Arc::new(AtomicUsize::new(0));
+    let wait = (Arc::clone(&patient), Arc::clone(&patient_runs));
+    let slow = service
+        .listener(move |_: Received<Report>| {
+            let (patient, runs) = wait.clone();
+            async move {
+                runs.fetch_add(1, Ordering::SeqCst);
+                let _ = patient.acquire().await;
+            }
+        })
+        .visibility_timeout(Duration::from_millis(300))
+        .handler_timeout(GUARD)
+        .create_queue()
+        .start()
+        .expect("starts");
+    let mut slow_events = slow.events();
+    service
+        .submit(Report {
+            about: "all".to_owned(),
+        })
+        .await
+        .expect("submitted");
+
+    let (release, blocked) = mpsc::channel::<()>();
+    let blocked = Arc::new(std::sync::Mutex::new(blocked));
+    let runs: Arc<[AtomicUsize; 5]> = Arc::default();
+    let seen = Arc::clone(&runs);
+    let listener = service
+        .listener(move |job: Received<Job>| {
+            let (blocked, seen) = (Arc::clone(&blocked), Arc::clone(&seen));
+            async move {
+                seen[job.mood as usize].fetch_add(1, Ordering::SeqCst);
+                match job.mood {
+                    Mood::Good => Ok(()),
+                    Mood::Panics => panic!("out of cheese {}", job.attempt()),
+                    Mood::Fails => Err("no luck"),
+                    Mood::Hangs => std::future::pending().await,
+                    Mood::Blocks => {
+                        let _ = blocked.lock().map(|blocked| blocked.recv());
+                        Ok(())
+                    }
+                }
+            }
+        })
+        .handler_timeout(Duration::from_millis(400))
+        .retry(RetryPolicy::fixed(Duration::ZERO))
+        .max_in_flight(4)
+        .start()
+        .expect("starts");
+    let mut seen = listener.events();
+
+    for mood in [Mood::Panics, Mood::Fails, Mood::Hangs, Mood::Blocks] {
+        service.submit(Job { mood }).await.expect("submitted");
+    }
+    let jobs = "jobs".parse().expect("a name");
+    let garbage = NewMessage::new(&b"\xff not a message"[..]);
+    queue_core::backend::Backend::put(&*backend, &jobs, garbage)
+        .await
+        .expect("put");
+    service
+        .submit_all((0..500).map(|_| Job { mood: Mood::Good }))
+        .await
+        .expect("submitted");
+
+    let mut done = 0;
+    let mut bad = Vec::new();
+    while done < 500 || bad.len() < 5 {
+        match events(&mut seen, 1, |event| completed(event) || poisoned(event))
+            .await
+            .remove(0)
+        {
+            ListenerEvent::Poisoned {
+                reason, attempts, ..
+            } => bad.push((reason, attempts)),
+            _ => done += 1,
+        }
+    }
+    assert_eq!(
+        bad.iter()
+            .filter(|bad| **bad == (PoisonReason::Failed, 3))
+            .count(),
+        4,
+        "{bad:?}"
+    );
+    assert_eq!(
+        bad.iter()
+            .filter(|bad| **bad == (PoisonReason::Undecodable, 1))
+            .count(),
+        1
+    );
+    for mood in [Mood::Panics, Mood::Fails, Mood::Hangs, Mood::Blocks] {
+        assert_eq!(runs[mood as usize].load(Ordering::SeqCst), 3, "{mood:?}");
+    }
+    assert_eq!(count(&service, "jobs").await, 0);
+
+    let mut errors: Vec<String> = poison(&service, "jobs-poison")
+        .await
+        .into_iter()
+        .map(|(record, _)| record.error.expect("it says why"))
+        .collect();
+    errors.sort_unstable();
+    let expected = [
+        "no luck",
+        "the body is not a `job` event",
+        "the handler panicked: out of cheese 3",
+        "the handler timed out after 400ms",
+        "the handler timed out after 400ms and blocks its thread",
+    ];
+    for (error, expected) in errors.iter().zip(expected) {
+        assert!(error.starts_with(expected), "{error:?} is not {expected:?}");
+    }
+
+    patient.add_permits(1);
+    events(&mut slow_events, 1, completed).await;
+    assert_eq!(patient_runs.load(Ordering::SeqCst), 1, "its lease was lost");
+    drop(release);
+    stop(listener).await;
+    stop(slow).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_handler_that_blocks_every_worker_loses_no_lease() {
+    let service = memory().await;
+    let runs = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&runs);
+    let listener = service
+        .listener(move |_: Received<Job>| {
+            seen.fetch_add(1, Ordering::SeqCst);
+            async {
+                // Blocks the application's only worker, too, until the lease is several renewals old.
+                let blocking =
+                    tokio::spawn(async { std::thread::sleep(Duration::from_millis(900)) });
+                let _ = blocking.await;
+            }
+        })
+        .visibility_timeout(Duration::from_millis(150))
+        .handler_timeout(GUARD)
+        .create_queue()
+        .start()
+        .expect("starts");
+    let mut seen = listener.events();
+    service
+        .submit(Job { mood: Mood::Good })
+        .await
+        .expect("submitted");
+    events(&mut seen, 1, completed).await;
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
+    stop(listener).await;
+}
+
+#[tokio::test]
+async fn a_rejection_is_poison_at_once_and_on_poison_goes_with_it() {
+    let service = memory().await;
+    let listener = service
+        .listener(async |_: Received<Job>| Err::<(), _>(Failure::reject("never")))
+        .on_poison(|poisoned| {
+            let job: Job = poisoned.message?;
+            let about = format!("{:?} {}", job.mood, poisoned.record.reason);
+            Some(FollowUp::new(&Report { about }))
+        })
+        .create_queue()
+        .start()
+        .expect("starts");
+    let mut seen = listener.events();
+    service
+        .submit(Job { mood: Mood::Fails })
+        .request("r-1")
+        .await
+        .expect("submitted");
+    let found = events(&mut seen, 1, poisoned).await;
+    assert!(matches!(
+        found[0],
+        ListenerEvent::Poisoned {
+            reason: PoisonReason::Rejected,
+            attempts: 1,
+            ..
+        }
+    ));
+    let report = service
+        .accept::<Report>()
+        .await
+        .expect("no error")
+        .expect("a report");
+    assert_eq!(report.about, "Fails rejected");
+    assert_eq!(report.envelope().request.as_str(), "r-1");
+    stop(listener).await;
+}
+
+#[tokio::test]
+async fn an_on_poison_that_panics_keeps_no_message_from_being_set_aside() {
+    let service = memory().await;
+    let listener = service
+        .listener(async |_: Received<Job>| Disposition::reject("never"))
+        .on_poison(|_| panic!("oh"))
+        .create_queue()
+        .start()
+        .expect("starts");
+    let mut seen = listener.events();
+    service
+        .submit(Job { mood: Mood::Fails })
+        .await
+        .expect("submitted");
+    events(&mut seen, 1, poisoned).await;
+    assert_eq!(poison(&service, "jobs-poison").await.len(), 1);
+    stop(listener).await;
+}
+
+#[tokio::test]
+async fn shutdown_hands_back_what_does_not_finish_and_forgives_it() {
+    let service = memory().await;
+    let started = Arc::new(Semaphore::new(0));
+    let start = Arc::clone(&started);
+    let listener = service
+        .listener(move |_: Received<Job>| {
+            start.add_permits(1);
+            std::future::pending::<()>()
+        })
+        .create_queue()
+        .start()
+        .expect("starts");
+    service
+        .submit(Job { mood: Mood::Hangs })
+        .await
+        .expect("submitted");
+    let _running = started.acquire().await.expect("open");
+    let report = listener.shutdown(Duration::ZERO).await;
+    assert!(!report.graceful);
+    assert_eq!(report.released, 1);
+    let delivery = service
+        .accept::<Job>()
+        .await
+        .expect("no error")
+        .expect("handed back at once");
+    assert_eq!(delivery.attempt(), 1);
+    assert_eq!(delivery.envelope().attempts.forgiven, 1);
+}
+
+#[tokio::test]
+async fn shutdown_lets_handlers_finish() {
+    let service = memory().await;
+    let (started, finish) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+    let gates = (Arc::clone(&started), Arc::clone(&finish));
+    let listener = service
+        .listener(move |_: Received<Job>| {
+            let (started, finish) = gates.clone();
+            async move {
+                started.add_permits(1);
+                let _ = finish.acquire().await;
+            }
+        })
+        .create_queue()
+        .start()
+        .expect("starts");
+    service
+        .submit(Job { mood: Mood::Good })
+        .await
+        .expect("submitted");
+    let _running = started.acquire().await.expect("open");
+    let shutdown = tokio::spawn(listener.shutdown(GUARD));
+    finish.add_permits(1);
+    let report = shutdown.await.expect("no panic");
+    assert!(report.graceful, "{report:?}");
+    assert_eq!(count(&service, "jobs").await, 0);
+}
+
+#[tokio::test]
+async fn nothing_waits_leased_and_unhandled() {
+    let service = memory().await;
+    let gate = Arc::new(Semaphore::new(0));
+    let gated = Arc::clone(&gate);
+    let (running, mut runs) = tokio::sync::mpsc::unbounded_channel();
+    let listener = service
+        .listener(move |_: Received<Job>| {
+            let (gate, running) = (Arc::clone(&gated), running.clone());
+            async move {
+                running.send(()).expect("the test listens");
+                let _ = gate.acquire().await;
+            }
+        })
+        .tasks(4)
+        .max_in_flight(3)
+        .create_queue()
+        .start()
+        .expect("starts");
+    let mut seen = listener.events();
+    service
+        .submit_all((0..10).map(|_| Job { mood: Mood::Good }))
+        .await
+        .expect("submitted");
+    for _ in 0..3 {
+        runs.recv().await.expect("three run");
+    }
+    let visible = service
+        .queue_at("jobs")
+        .expect("a name")
+        .peek(32)
+        .await
+        .expect("peeks")
+        .len();
+    assert_eq!(visible, 7);
+    gate.add_permits(10);
+    events(&mut seen, 10, completed).await;
+    assert_eq!(listener.info().peak_in_flight, 3);
+    stop(listener).await;
+}
+
+#[tokio::test]
+async fn pause_and_resume() {
+    let service = memory().await;
+    let listener = service
+        .listener(async |_: Received<Job>| Disposition::complete())
+        .create_queue()
+        .start()
+        .expect("starts");
+    let mut seen = listener.events();
+    service
+        .submit(Job { mood: Mood::Good })
+        .await
+        .expect("submitted");
+    events(&mut seen, 1, completed).await;
+    listener.pause();
+    listener.resume();
+    service
+        .submit(Job { mood: Mood::Good })
+        .await
+        .expect("submitted");
+    events(&mut seen, 1, completed).await;
+    assert_eq!(listener.info().completed, 2);
+    stop(listener).await;
+}
+
+#[tokio::test]
+async fn a_missing_queue_is_reported_and_waited_for() {
+    let service = memory().await;
+    let listener = service
+        .listener(async |_: Received<Job>| ())
+        .start()
+        .expect("starts");
+    let mut seen = listener.events();
+    events(&mut seen, 1, |event| *event == ListenerEvent::QueueMissing).await;
+    service
+        .submit(Job { mood: Mood::Good })
+        .await
+        .expect("submitted");
+    events(&mut seen, 1, completed).await;
+    stop(listener).await;
+}
+
+#[tokio::test]
+async fn settings_are_checked() {
+    let service = memory().await;
+    let listener = || service.listener(async |_: Received<Job>| ());
+    for (started, part) in [
+        (listener().tasks(0).start(), "number of tasks is 0"),
+        (listener().max_in_flight(0).start(), "in flight is 0"),
+        (
+            listener().poison_threshold(0).start(),
+            "poison threshold is 0",
+        ),
+        (
+            listener().visibility_timeout(Duration::ZERO).start(),
+            "visibility timeout is 0ns",
+        ),
+        (listener().poison_queue("No").start(), "\"No\""),
+    ] {
+        let error = started.expect_err("refused").to_string();
+        assert!(error.contains(part), "{error}");
+    }
+}

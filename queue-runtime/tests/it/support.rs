@@ -1,0 +1,68 @@
+//! What the runtime's tests share.
+
+use std::time::Duration;
+
+use queue_runtime::envelope::PoisonRecord;
+use queue_runtime::wire::Body;
+use queue_runtime::{ListenerEvent, ListenerHandle, QueueService};
+use tokio::sync::broadcast::Receiver;
+
+/// Long enough for the slowest machine; only a hang meets it.
+pub(crate) const GUARD: Duration = Duration::from_secs(60);
+
+pub(crate) async fn memory() -> QueueService {
+    QueueService::connect("memory:")
+        .await
+        .expect("the memory engine opens")
+}
+
+/// Waits for `count` events that `wanted` picks.
+pub(crate) async fn events(
+    events: &mut Receiver<ListenerEvent>,
+    count: usize,
+    wanted: impl Fn(&ListenerEvent) -> bool,
+) -> Vec<ListenerEvent> {
+    let mut found = Vec::new();
+    let collect = async {
+        while found.len() < count {
+            let event = events.recv().await.expect("the listener runs");
+            if wanted(&event) {
+                found.push(event);
+            }
+        }
+    };
+    let in_time = tokio::time::timeout(GUARD, collect).await;
+    assert!(in_time.is_ok(), "only {found:?} of {count} events came");
+    found
+}
+
+/// The poison records of a queue, with the bodies, by message id.
+pub(crate) async fn poison(service: &QueueService, queue: &str) -> Vec<(PoisonRecord, Body)> {
+    let queue = service.queue_at(queue).expect("a name");
+    let peeked = queue.peek(256).await.expect("the poison queue exists");
+    peeked
+        .into_iter()
+        .map(|peeked| {
+            let Body::Event(event) = &peeked.body else {
+                panic!("no event: {:?}", peeked.body)
+            };
+            (
+                event.envelope.poison.clone().expect("a record"),
+                peeked.body,
+            )
+        })
+        .collect()
+}
+
+pub(crate) async fn count(service: &QueueService, queue: &str) -> u64 {
+    let queue = service.queue_at(queue).expect("a name");
+    queue
+        .properties()
+        .await
+        .expect("the queue exists")
+        .approximate_count
+}
+
+pub(crate) async fn stop(handle: ListenerHandle) {
+    handle.shutdown(GUARD).await;
+}
