@@ -1,0 +1,15 @@
+use queue_runtime::{Message, QueueService, Received};
+use serde::{Deserialize, Serialize};
+
+#[derive(Serialize, Deserialize, Message)]
+struct Order {
+    number: u32,
+}
+
+fn handle(_order: Received<Order>) {}
+
+fn listen(service: &QueueService) {
+    let _ = service.listener(handle);
+}
+
+fn main() {}

@@ -1,0 +1,19 @@
+use queue_runtime::{Message, QueueService, Received};
+use serde::{Deserialize, Serialize};
+
+#[derive(Serialize, Deserialize, Message)]
+struct Order {
+    number: u32,
+}
+
+struct NoError;
+
+async fn handle(_order: Received<Order>) -> Result<(), NoError> {
+    Err(NoError)
+}
+
+fn listen(service: &QueueService) {
+    let _ = service.listener(handle);
+}
+
+fn main() {}
