@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -267,26 +268,50 @@ fn a_directory_that_is_missing_is_named() {
     });
 }
 
-#[test]
+/// Permissions do not bind root; then the test runs itself again as nobody.
 #[cfg(unix)]
+#[test]
 fn a_read_only_file_is_refused() {
     use std::os::unix::fs::PermissionsExt;
-    threads::block_on(async {
-        let place = Place::new();
-        place.open().await.close().await;
-        let read_only = fs::Permissions::from_mode(0o444);
-        fs::set_permissions(place.path(), read_only).expect("chmod");
-        if fs::OpenOptions::new()
-            .write(true)
-            .open(place.path())
-            .is_ok()
-        {
-            eprintln!("permissions do not bind this user: nothing to test");
-            return;
-        }
-        let refused = place.refusal(&canonical(&place)).await;
+    use std::os::unix::process::CommandExt;
+
+    const TEST: &str = "sqlite_file::a_read_only_file_is_refused";
+    const NOBODY: u32 = 65534;
+
+    let place = Place::new();
+    let chmod = |path: &Path, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("chmod");
+    };
+    threads::block_on(async { place.open().await.close().await });
+    chmod(&place.path(), 0o444);
+    if fs::OpenOptions::new()
+        .write(true)
+        .open(place.path())
+        .is_err()
+    {
+        let refused = threads::block_on(place.refusal(&canonical(&place)));
         assert_eq!(refused.kind(), ErrorKind::Denied);
-    });
+        return;
+    }
+    let program = place.directory.path().join("tests");
+    fs::copy(std::env::current_exe().expect("a program"), &program).expect("copied");
+    chmod(&program, 0o755);
+    chmod(place.directory.path(), 0o755);
+    let mut again = Command::new(program);
+    again
+        .args(["--exact", TEST])
+        .current_dir("/")
+        .uid(NOBODY)
+        .gid(NOBODY);
+    let output = again
+        .env("TMPDIR", "/tmp")
+        .output()
+        .expect("it runs as nobody");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && said.contains("1 passed"),
+        "{said}"
+    );
 }
 
 #[test]
