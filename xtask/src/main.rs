@@ -1,45 +1,80 @@
-//! The project's own commands. `cargo xtask test` is what CI runs.
+//! The project's own commands.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `test` | `cargo xtask test`: the steps, in order |
+//! | `step` | one step: the command line, and whether it may be left out |
+//! | `summary` | what the steps came to, and the verdict |
+//! | `bench` | `cargo xtask bench` |
+//! | `cargo` | the cargo that everything is run with |
 
-use std::process::{Command, ExitCode};
+mod bench;
+mod cargo;
+mod step;
+mod summary;
+mod test;
 
-const STEPS: &[&[&str]] = &[
-    &["fmt", "--all", "--check"],
-    &[
-        "clippy",
-        "--workspace",
-        "--all-targets",
-        "--all-features",
-        "--",
-        "-D",
-        "warnings",
-    ],
-    &["test", "--workspace", "--all-features"],
-];
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// The project's own commands.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Checks everything that CI checks; stops at the first failure.
+    Test,
+    /// Measures the framework against a bare engine, in a release build.
+    Bench {
+        /// What the benchmark itself takes: `--quick`, `--rounds 5`, …; `-- --help` lists it.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+}
 
 fn main() -> ExitCode {
-    match std::env::args().nth(1).as_deref() {
-        Some("test") => test(),
-        _ => {
-            eprintln!("usage: cargo xtask test");
-            ExitCode::from(2)
-        }
+    match Arguments::parse().task {
+        Task::Test => test::run(),
+        Task::Bench { arguments } => bench::run(&arguments),
     }
 }
 
-fn test() -> ExitCode {
-    for step in STEPS {
-        eprintln!("── cargo {}", step.join(" "));
-        match Command::new("cargo").args(*step).status() {
-            Ok(status) if status.success() => {}
-            Ok(status) => {
-                eprintln!("cargo {} failed: {status}", step[0]);
-                return ExitCode::FAILURE;
-            }
-            Err(error) => {
-                eprintln!("cargo {} did not start: {error}", step[0]);
-                return ExitCode::FAILURE;
-            }
-        }
+#[cfg(test)]
+mod tests {
+    use clap::error::ErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        <Arguments as clap::CommandFactory>::command().debug_assert();
     }
-    ExitCode::SUCCESS
+
+    #[test]
+    fn an_unknown_task_is_refused_with_the_usage() {
+        for wrong in [&["cargo xtask", "tests"][..], &["cargo xtask"]] {
+            let error = Arguments::try_parse_from(wrong).expect_err("refused");
+            assert_eq!(error.exit_code(), 2, "{wrong:?}");
+            assert!(error.to_string().contains("Usage: cargo xtask"), "{error}");
+        }
+        let error = Arguments::try_parse_from(["cargo xtask", "test", "--fast"]);
+        let error = error.expect_err("`test` takes no options");
+        assert_eq!(error.kind(), ErrorKind::UnknownArgument);
+    }
+
+    #[test]
+    fn the_benchmark_gets_its_arguments_as_they_are() {
+        let line = ["cargo xtask", "bench", "--quick", "--rounds", "5"];
+        let parsed = Arguments::try_parse_from(line).expect("allowed");
+        let Task::Bench { arguments } = parsed.task else {
+            panic!("{parsed:?}")
+        };
+        assert_eq!(arguments, ["--quick", "--rounds", "5"]);
+    }
 }

@@ -1,0 +1,178 @@
+//! What CI runs.
+//!
+//! Dependencies are built twice and no more: once to be looked at, which clippy and rustdoc share, and
+//! once to be run. All steps use one target directory and, but for the feature sets, all features, so
+//! that none undoes what another built.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use crate::step::{Part, Step};
+use crate::summary::{Outcome, Summary, seconds};
+
+const STEPS: &[Step] = &[
+    check("format", &["fmt", "--all", "--check"]),
+    check(
+        "clippy",
+        &[
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--all-features",
+            "--",
+            "-D",
+            "warnings",
+        ],
+    ),
+    check(
+        "clippy: queue-runtime without features",
+        &[
+            "clippy",
+            "--package",
+            "queue-runtime",
+            "--no-default-features",
+            "--",
+            "-D",
+            "warnings",
+        ],
+    ),
+    check(
+        "clippy: queue-core without features",
+        &[
+            "clippy",
+            "--package",
+            "queue-core",
+            "--no-default-features",
+            "--",
+            "-D",
+            "warnings",
+        ],
+    ),
+    check(
+        "clippy: queue-core with `conformance`",
+        &[
+            "clippy",
+            "--package",
+            "queue-core",
+            "--no-default-features",
+            "--features",
+            "conformance",
+            "--",
+            "-D",
+            "warnings",
+        ],
+    ),
+    Step {
+        name: "tests",
+        part: Part::Suite,
+        arguments: &["test", "--workspace", "--all-features"],
+        environment: &[],
+    },
+    Step {
+        name: "docs",
+        part: Part::Check,
+        arguments: &["doc", "--workspace", "--all-features", "--no-deps"],
+        environment: &[("RUSTDOCFLAGS", "-D warnings")],
+    },
+    Step {
+        name: "dependencies",
+        part: Part::Tool {
+            install: "cargo-deny",
+        },
+        arguments: &["deny", "--all-features", "check"],
+        environment: &[],
+    },
+];
+
+/// Runs the steps in their order, up to the first that fails.
+pub(crate) fn run() -> ExitCode {
+    let mut summary = Summary {
+        under_ci: is_set("CI"),
+        rows: Vec::new(),
+    };
+    let mut failed = false;
+    for (at, step) in STEPS.iter().enumerate() {
+        if failed {
+            summary
+                .rows
+                .push((*step, Outcome::NotReached, Duration::ZERO));
+            continue;
+        }
+        eprintln!(
+            "\n── {} of {}: {} ── {}",
+            at + 1,
+            STEPS.len(),
+            step.name,
+            step.shell_line()
+        );
+        let started = Instant::now();
+        let outcome = carry_out(step);
+        let took = started.elapsed();
+        match &outcome {
+            Outcome::LeftOut(why) => eprintln!("   LEFT OUT: {why}"),
+            _ => eprintln!("   {}: {}", step.name, seconds(took)),
+        }
+        failed = matches!(outcome, Outcome::Failed(_));
+        summary.rows.push((*step, outcome, took));
+    }
+    eprint!("{summary}");
+    if summary.passed() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+fn carry_out(step: &Step) -> Outcome {
+    if let Some(why) = step.obstacle() {
+        return Outcome::LeftOut(why);
+    }
+    match step.command().status() {
+        Ok(status) if status.success() => Outcome::Ran,
+        Ok(status) => Outcome::Failed(status.to_string()),
+        Err(error) => Outcome::Failed(format!("it did not start: {error}")),
+    }
+}
+
+/// Whether a variable is set to anything but nothing, `0` or `false`.
+fn is_set(name: &str) -> bool {
+    let value = std::env::var_os(name).unwrap_or_default();
+    !(value.is_empty() || value == "0" || value == "false")
+}
+
+const fn check(name: &'static str, arguments: &'static [&'static str]) -> Step {
+    Step {
+        name,
+        part: Part::Check,
+        arguments,
+        environment: &[],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_feature_set_is_linted_and_warnings_are_errors() {
+        let lints: Vec<_> = STEPS
+            .iter()
+            .filter(|step| step.arguments[0] == "clippy")
+            .collect();
+        assert_eq!(lints.len(), 4);
+        for step in lints {
+            assert!(
+                step.arguments.ends_with(&["--", "-D", "warnings"]),
+                "{step:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn no_two_steps_share_a_name() {
+        let mut names: Vec<_> = STEPS.iter().map(|step| step.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), STEPS.len());
+    }
+}
