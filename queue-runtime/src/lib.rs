@@ -65,3 +65,8 @@ pub use queue_core::{
     Timestamp, Wire, envelope, golden, wire,
 };
 pub use queue_derive::Message;
+
+/// The README's programs compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;
