@@ -105,6 +105,9 @@ impl Disposition {
 
     /// Submits `message` together with the acknowledgement. On a retry or a rejection it does
     /// nothing.
+    ///
+    /// A follow-up that cannot be encoded or is too large will be so again: the message that caused it
+    /// is set aside as rejected.
     pub fn then<M: Message>(self, message: &M) -> Self {
         self.then_follow_up(FollowUp::new(message))
     }

@@ -9,7 +9,8 @@ use serde_json::Value;
 /// A typed queue message. Implemented by `#[derive(Message)]`.
 ///
 /// The derive fills in [`TYPE`](Message::TYPE) from the `#[message(…)]` attributes and encodes the
-/// payload as JSON with serde. Implement the trait by hand only for another payload format.
+/// payload as JSON with serde. Implement the trait by hand only to make that JSON in another way, or,
+/// with [`Wire::Bare`], for another payload format.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a queue message",
     label = "not a queue message",
@@ -26,7 +27,8 @@ pub trait Message: Sized + Send + 'static {
     /// [`EncodeError`] if a key field is a float or cannot be encoded.
     fn key(&self) -> Result<Option<Vec<Value>>, EncodeError>;
 
-    /// Encodes the payload.
+    /// Encodes the payload: one JSON value, which becomes the event's `data` as it is. With
+    /// [`Wire::Bare`], any bytes.
     ///
     /// # Errors
     /// [`EncodeError`] if the payload's own serialisation fails.
