@@ -184,7 +184,8 @@ pub struct SettleError<M> {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SettleProblem {
-    /// The lease ran out and the message is somebody else's. Nothing was changed.
+    /// The lease ran out and the message is somebody else's, unchanged. Where the backend is not
+    /// atomic, follow-ups may have been submitted.
     #[error("the lease was lost")]
     LeaseLost(#[source] queue_core::Error),
     /// The message expired. Nothing was changed.
@@ -193,7 +194,8 @@ pub enum SettleProblem {
     /// The settlement may or may not have been carried out.
     #[error("whether the message was settled is unknown")]
     Unknown(#[source] queue_core::Error),
-    /// Nothing was changed; the message comes back when its lease runs out.
+    /// The message is unchanged and comes back when its lease runs out. Where the backend is not
+    /// atomic, follow-ups may have been submitted.
     #[error("the message was not settled")]
     NotDone(#[source] queue_core::Error),
 }

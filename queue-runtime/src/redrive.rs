@@ -15,7 +15,8 @@ use crate::service::QueueService;
 type Filter = Box<dyn Fn(&Envelope, &PoisonRecord) -> bool + Send + Sync>;
 
 /// Puts the messages of a poison queue back on the queues that they came from, as they were: the same
-/// id, no failed attempts, and the raw bytes of what was no event.
+/// id, no failed attempts, and the raw bytes of what was no event. They never expire, whatever their
+/// type says.
 #[must_use = "nothing is redriven until `run`"]
 pub struct Redrive {
     service: QueueService,
@@ -31,7 +32,8 @@ pub struct Redriven {
     pub redriven: u64,
     /// Messages that the filter left where they are.
     pub filtered: u64,
-    /// Messages without a poison record, left where they are.
+    /// Messages without a poison record, left where they are: somebody else's, or so large that there
+    /// was no room for a record.
     pub without_record: u64,
     /// Copies of a message that was redriven already, deleted.
     pub duplicates: u64,

@@ -22,6 +22,9 @@ use crate::terms::TermsCache;
 
 /// A connection to the queues of one storage account. Clones share it.
 ///
+/// What it gives is awaited inside a tokio runtime whose timer is enabled, because deadlines and waits
+/// are timed by it.
+///
 /// ```
 /// use queue_runtime::{Message, QueueService};
 /// use serde::{Deserialize, Serialize};

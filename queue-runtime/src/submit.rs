@@ -44,7 +44,7 @@ pub struct Submit<M> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Submitted {
-    /// The message id.
+    /// The message id. A bare body does not carry it: its receiver sees the storage service's.
     pub id: MessageId,
     /// The request that it belongs to.
     pub request: RequestId,

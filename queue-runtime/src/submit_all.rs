@@ -13,7 +13,8 @@ use crate::submit::{Packed, Submit, SubmitProblem, Submitted};
 /// The submission of several messages: await it.
 ///
 /// # Errors
-/// [`SubmitAllError`] says how many were submitted: none where the backend is atomic.
+/// [`SubmitAllError`] says how many were submitted. Where the backend is atomic that is none, unless
+/// the outcome of the failure is unknown: then it is none or all.
 ///
 /// # Cancel safety
 /// As [`Submit`]'s.
@@ -29,7 +30,7 @@ pub struct SubmitAll<M> {
 #[error("submit message {} of several: {problem}", submitted.len() + 1)]
 #[non_exhaustive]
 pub struct SubmitAllError {
-    /// The messages that were submitted, in their order.
+    /// The messages that are known to have been submitted, in their order.
     pub submitted: Vec<Submitted>,
     /// What went wrong with the next one.
     pub problem: SubmitProblem,
