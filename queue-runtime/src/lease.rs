@@ -1,14 +1,19 @@
 //! The lease on a received message: one owner of its pop receipt.
 //!
 //! ```text
-//!            renewal answered                     renewal unanswered
-//!          ┌────────────────┐                   ┌────────────────────┐
-//!          ▼                │                   │                    ▼
-//!  ┌──► Held ───half-life──►┘  Held ────────────┘                 Doubtful
-//!  │      │                                                          │
-//!  │      ├── 404 / stale receipt ──► Lost ◄── certain expiry ───────┤
-//!  │      └── settled ──────────────► Settled ◄──────────────────────┘
+//!             answered
+//!            ┌────────┐
+//!            ▼        │
+//!          Held ──────┘◄── renewal answered ─────┐
+//!           │ │                                  │
+//!           │ └── update or delete unanswered ─► Doubtful
+//!           │                                    │
+//!           ├── settled ──────► Settled ◄────────┤ settled, or gone after a settlement of our own
+//!           └── gone, or the ─► Lost ◄───────────┘ the certain end
+//!               certain end
 //! ```
+//!
+//! Every transition stands in `docs/states.md`.
 //!
 //! Renewals and settlements lock the same state, so one never overtakes the other. A renewal that got
 //! no answer may have changed the receipt: from then on a stale receipt proves nothing, and only the
