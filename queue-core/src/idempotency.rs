@@ -49,6 +49,17 @@ impl IdempotencyKey {
         Self(subject.to_owned())
     }
 
+    /// Whether a `subject` is a key that a message of this kind declares. Events from elsewhere use the
+    /// attribute for something else.
+    #[must_use]
+    pub fn is_of_kind(subject: &str, kind: &str) -> bool {
+        let kind = canonical(&Value::from(kind));
+        subject
+            .strip_prefix('[')
+            .and_then(|rest| rest.strip_prefix(&*kind))
+            .is_some_and(|rest| rest.starts_with([',', ']']))
+    }
+
     /// The key as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -64,7 +75,8 @@ impl fmt::Display for IdempotencyKey {
 
 /// JSON without white space, members sorted by name, and every character escaped that CloudEvents
 /// forbids, so that equal values have equal texts and the text may stand in a CloudEvents attribute.
-pub(crate) fn canonical(value: &Value) -> String {
+#[must_use]
+pub fn canonical(value: &Value) -> String {
     let mut text = String::new();
     write_canonical(value, &mut text);
     text

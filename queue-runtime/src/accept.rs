@@ -15,7 +15,7 @@ use crate::intake::{Incoming, Intake, Route, take_in};
 use crate::policy::{ExponentialIdle, Idle, IdlePolicy, jitter};
 use crate::service::{QueueService, Shared};
 use crate::settle::SettleFailure;
-use crate::terms::Overrides;
+use crate::terms::{InvalidSetting, Overrides};
 
 /// The acceptance of one message: await it, perhaps after setting more.
 ///
@@ -50,6 +50,9 @@ pub enum AcceptError {
     /// The name of the queue, or of its poison queue, is not allowed.
     #[error(transparent)]
     Queue(InvalidName),
+    /// A setting is outside what is allowed.
+    #[error(transparent)]
+    Setting(InvalidSetting),
     /// The queue does not exist.
     #[error(
         "accept from queue `{0}`: the queue does not exist; submit to it first, or ask for `create_queue()`"
@@ -111,6 +114,10 @@ impl<M> Accept<M> {
     async fn receive(self) -> Result<Option<Delivery<M>>, AcceptError> {
         let shared = &self.service.shared;
         let queue = self.queue.clone().map_err(AcceptError::Queue)?;
+        let allowed = shared.backend.capabilities();
+        self.overrides
+            .check(allowed)
+            .map_err(AcceptError::Setting)?;
         let route =
             Arc::new(Route::new(queue, None, self.message_type).map_err(AcceptError::Queue)?);
         let until = shared.clock.monotonic().saturating_add(self.wait);
@@ -158,7 +165,8 @@ impl<M> Accept<M> {
             let Some(message) = received.into_iter().next() else {
                 return Ok(None);
             };
-            let incoming = Incoming::new(shared, route, terms, message, asked_at);
+            let renew_for = terms.handler_timeout;
+            let incoming = Incoming::new(shared, route, terms, message, asked_at, renew_for);
             let done = match take_in(shared, route, incoming).await {
                 Intake::Run(incoming) => {
                     let lost = incoming.lease.lost().clone();
@@ -170,7 +178,7 @@ impl<M> Accept<M> {
                         Err(error) => undecodable(shared, route, &incoming, &error).await,
                     }
                 }
-                Intake::Done(done) => done,
+                Intake::Done { fate, .. } => fate,
             };
             match done {
                 Ok(_) | Err(SettleFailure::LeaseLost(_) | SettleFailure::Expired(_)) => {}

@@ -44,7 +44,7 @@ pub enum ConnectError {
     /// The URL is of no kind that this build knows.
     #[error("queue URL {url:?} is not understood: {problem}; allowed are {ALLOWED}")]
     Url {
-        /// The URL, cut before anything that could be a secret.
+        /// The URL's scheme; what stands behind it may be a secret.
         url: String,
         /// What is wrong with it.
         problem: String,
@@ -143,7 +143,7 @@ async fn open(url: String, clock: Arc<dyn Clock>) -> Result<Arc<dyn Backend>, Co
         "memory" => Ok(Arc::new(MemoryBackend::named(rest, clock))),
         #[cfg(feature = "sqlite")]
         "sqlite" => sqlite::open(&url, rest, clock).await,
-        scheme => Err(refused(&url, &format!("the scheme `{scheme}` is unknown"))),
+        _ => Err(refused(&url, "its scheme is unknown")),
     }
 }
 
@@ -173,10 +173,17 @@ mod sqlite {
     }
 }
 
+/// Shows no more of a URL than its scheme: anything behind it may be a secret, and so may what only
+/// looks like a scheme.
 fn refused(url: &str, problem: &str) -> ConnectError {
-    let shown = url.split(['?', ';', '@']).next().unwrap_or_default();
+    let scheme = url.split_once(':').map(|(scheme, _)| scheme);
+    let plain = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
+    let shown = match scheme.filter(|scheme| scheme.chars().all(plain)) {
+        Some(scheme) => format!("{scheme}:…"),
+        None => "…".to_owned(),
+    };
     ConnectError::Url {
-        url: shown.to_owned(),
+        url: shown,
         problem: problem.to_owned(),
     }
 }

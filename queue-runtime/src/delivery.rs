@@ -53,7 +53,7 @@ impl<M: Message> Received<M> {
     #[must_use]
     pub fn idempotency_key(&self) -> IdempotencyKey {
         match &self.envelope.subject {
-            Some(subject) if self.envelope.kind == M::TYPE.kind => {
+            Some(subject) if IdempotencyKey::is_of_kind(subject, &self.envelope.kind) => {
                 IdempotencyKey::from_subject(subject)
             }
             _ => match IdempotencyKey::declared(&self.message, &self.envelope.request) {

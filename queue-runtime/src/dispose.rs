@@ -12,11 +12,11 @@ use queue_core::wire::escape_text;
 use queue_core::{DecodeError, Disposition, Failure, FollowUp, QueueName};
 
 use crate::intake::{Incoming, Route};
-use crate::outgoing::pack_follow_up;
+use crate::outgoing::{Position, Role, pack_follow_up};
 use crate::poison::{OnPoison, clip, set_aside};
 use crate::policy::jitter;
 use crate::service::Shared;
-use crate::settle::{Last, SettleFailure, settle};
+use crate::settle::{Last, SettleFailure, Settlement, settle};
 
 /// What finally became of a received message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,13 +55,15 @@ pub(crate) async fn dispose(
     disposition: Disposition,
 ) -> Result<Fate, SettleFailure> {
     match disposition {
-        Disposition::Complete(follow_ups) => match pack_all(shared, incoming, &follow_ups) {
-            Ok(puts) => complete(shared, route, incoming, puts).await,
-            Err(error) => {
-                let text = Failure::from(error).chain();
-                poison(shared, route, incoming, PoisonReason::Rejected, Some(text)).await
+        Disposition::Complete(follow_ups) => {
+            match pack_all(shared, incoming, &follow_ups, Role::Handler) {
+                Ok(puts) => complete(shared, route, incoming, puts).await,
+                Err(error) => {
+                    let text = Failure::from(error).chain();
+                    poison(shared, route, incoming, PoisonReason::Rejected, Some(text)).await
+                }
             }
-        },
+        }
         Disposition::Retry { after, error } => {
             fail(shared, route, incoming, after, &error.chain()).await
         }
@@ -82,16 +84,10 @@ async fn complete(
     incoming: &Incoming,
     puts: Vec<(QueueName, NewMessage)>,
 ) -> Result<Fate, SettleFailure> {
-    let carries_follow_ups = !puts.is_empty();
-    let settled = finish(shared, incoming, puts, Last::Delete).await;
-    // With follow-ups the deletion and they may both be missing; only the handler's repetition makes
-    // them good.
-    if settled.is_err() && !carries_follow_ups {
-        shared
-            .remembered
-            .insert(&route.queue, &incoming.envelope.id);
+    if finish(shared, incoming, puts, Last::Delete).await? == Settlement::Presumed {
+        shared.remembered.insert(&route.queue, incoming.lease.id());
     }
-    settled.map(|()| Fate::Completed)
+    Ok(Fate::Completed)
 }
 
 /// Counts a failed attempt: the message is tried again, or set aside.
@@ -166,7 +162,10 @@ pub(crate) async fn undecodable(
         .min(MAX_PARK)
         .mul_f64(0.8 + 0.2 * jitter());
     let out_of_patience = between(since, now) >= route.version_patience;
-    if out_of_patience || would_expire(shared, incoming, after) {
+    if would_expire(shared, incoming, after) {
+        return poison(shared, route, incoming, PoisonReason::Expiring, Some(text)).await;
+    }
+    if out_of_patience {
         return poison(
             shared,
             route,
@@ -202,18 +201,9 @@ pub(crate) async fn poison(
     record.last = shared.clock.now();
     record.attempts = incoming.attempt;
     record.error = error.map(|error| clip(&escape_text(&error), MAX_POISON_ERROR).to_owned());
-    let body = set_aside(
-        &incoming.body,
-        &incoming.envelope,
-        &shared.client,
-        &record,
-        shared.body_limit(),
-        &incoming.original,
-    );
-    let mut puts = vec![(
-        route.poison_queue.clone(),
-        NewMessage::new(shared.stored(body)),
-    )];
+    let body = set_aside(incoming, &shared.client, &record, shared.body_limit());
+    let body = body.map_or_else(|| incoming.original.clone(), |body| shared.stored(body));
+    let mut puts = vec![(route.poison_queue.clone(), NewMessage::new(body))];
     if let Some(on_poison) = &route.on_poison {
         match react(on_poison, shared, incoming, record.clone()) {
             Ok(follow_ups) => puts.extend(follow_ups),
@@ -248,7 +238,7 @@ fn react(
     let react = || on_poison.follow_ups(&incoming.body, envelope, record);
     let follow_ups = catch_unwind(AssertUnwindSafe(react))
         .map_err(|panic| format!("`on_poison` panicked: {}", panic_text(&*panic)))?;
-    pack_all(shared, incoming, &follow_ups)
+    pack_all(shared, incoming, &follow_ups, Role::OnPoison)
 }
 
 async fn finish(
@@ -256,7 +246,7 @@ async fn finish(
     incoming: &Incoming,
     puts: Vec<(QueueName, NewMessage)>,
     last: Last,
-) -> Result<(), SettleFailure> {
+) -> Result<Settlement, SettleFailure> {
     let settled = settle(
         &*shared.backend,
         &*shared.clock,
@@ -277,15 +267,21 @@ fn pack_all(
     shared: &Shared,
     incoming: &Incoming,
     follow_ups: &[FollowUp],
+    role: Role,
 ) -> Result<Vec<(QueueName, NewMessage)>, Box<dyn std::error::Error + Send + Sync>> {
     let now = shared.clock.now();
+    let first = match role {
+        Role::Handler => incoming.settlement_ordinal(),
+        Role::OnPoison => 0,
+    };
     follow_ups
         .iter()
-        .map(|follow_up| {
+        .zip(first..)
+        .map(|(follow_up, ordinal)| {
             pack_follow_up(
                 follow_up,
                 &incoming.envelope,
-                incoming.next_ordinal(),
+                Position { role, ordinal },
                 shared.backend.capabilities(),
                 |queue| shared.backend.queue_uri(queue),
                 now,

@@ -1,7 +1,7 @@
 //! From a received message to one that may be handled: `accept` and the listener share this way in.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use queue_core::backend::ReceivedMessage;
@@ -40,6 +40,9 @@ pub(crate) struct Incoming {
     pub(crate) meta: Meta,
     pub(crate) attempt: u32,
     pub(crate) terms: Terms,
+    /// Where the follow-ups that go with the settlement begin to be numbered: the same in a second try
+    /// at it.
+    pub(crate) settlement_ordinal: OnceLock<u32>,
     /// Counts the follow-ups that have no key of their own.
     pub(crate) ordinals: Arc<AtomicU32>,
 }
@@ -57,8 +60,11 @@ pub(crate) struct Meta {
 pub(crate) enum Intake {
     /// It may be handled.
     Run(Incoming),
-    /// It was dealt with without a handler.
-    Done(Result<Fate, SettleFailure>),
+    /// It was dealt with without a handler, after so many attempts.
+    Done {
+        attempts: u32,
+        fate: Result<Fate, SettleFailure>,
+    },
 }
 
 impl Route {
@@ -86,13 +92,14 @@ impl Route {
 
 impl Incoming {
     /// Reads a received message and takes over its lease. `asked_at` is when the receive was sent, on
-    /// the monotonic clock.
+    /// the monotonic clock; the lease is renewed until `renew_for` from then.
     pub(crate) fn new(
         shared: &Shared,
         route: &Route,
         terms: Terms,
         message: ReceivedMessage,
         asked_at: Duration,
+        renew_for: Duration,
     ) -> Self {
         let lease = Lease::hold(
             &shared.keeper,
@@ -100,7 +107,7 @@ impl Incoming {
             &message,
             terms.visibility,
             asked_at,
-            terms.handler_timeout,
+            renew_for,
         );
         let body = Body::read(&message.body, shared.backend.capabilities().max_body);
         let envelope = match &body {
@@ -119,13 +126,16 @@ impl Incoming {
             },
             attempt: 1,
             terms,
+            settlement_ordinal: OnceLock::new(),
             ordinals: Arc::new(AtomicU32::new(0)),
         }
     }
 
-    /// The number of the next follow-up that has no key.
-    pub(crate) fn next_ordinal(&self) -> u32 {
-        self.ordinals.fetch_add(1, Ordering::Relaxed)
+    /// The number of the first follow-up that goes with the settlement.
+    pub(crate) fn settlement_ordinal(&self) -> u32 {
+        *self
+            .settlement_ordinal
+            .get_or_init(|| self.ordinals.load(Ordering::Relaxed))
     }
 
     /// The event with other accounting, as the backend stores it, if it fits.
@@ -153,11 +163,14 @@ impl Incoming {
 pub(crate) async fn take_in(shared: &Shared, route: &Route, mut incoming: Incoming) -> Intake {
     if shared
         .remembered
-        .contains(&route.queue, &incoming.envelope.id)
+        .contains(&route.queue, incoming.lease.id())
     {
         let (backend, clock) = (&*shared.backend, &*shared.clock);
         let deleted = settle(backend, clock, &incoming.lease, Vec::new(), Last::Delete).await;
-        return Intake::Done(deleted.map(|()| Fate::Completed));
+        return Intake::Done {
+            attempts: incoming.attempt,
+            fate: deleted.map(|_| Fate::Completed),
+        };
     }
     let count = incoming.meta.dequeue_count;
     let threshold = incoming.terms.threshold;
@@ -169,7 +182,10 @@ pub(crate) async fn take_in(shared: &Shared, route: &Route, mut incoming: Incomi
         Verdict::Run { attempt, mark } => {
             incoming.attempt = attempt;
             if mark && let Err(failure) = mark_last_chance(shared, &mut incoming).await {
-                return Intake::Done(Err(failure));
+                return Intake::Done {
+                    attempts: attempt,
+                    fate: Err(failure),
+                };
             }
             Intake::Run(incoming)
         }
@@ -181,7 +197,8 @@ pub(crate) async fn take_in(shared: &Shared, route: &Route, mut incoming: Incomi
                 )),
                 _ => incoming.envelope.attempts.last_error.clone(),
             };
-            Intake::Done(poison(shared, route, &incoming, reason, error).await)
+            let fate = poison(shared, route, &incoming, reason, error).await;
+            Intake::Done { attempts, fate }
         }
     }
 }

@@ -92,15 +92,19 @@ impl Keeper {
     /// Renews the lease or finds that it has ended, and schedules the next look.
     async fn look_after(&self, shared: Arc<Shared>) {
         let mut state = shared.state.lock().await;
-        if !state.is_held() {
+        let timing = *shared.timing();
+        if !state.is_held() || timing.abandoned {
             return;
         }
         let now = self.inner.clock.monotonic();
-        let end = shared.timing().certain_end;
+        let end = timing.certain_end;
         if now >= end {
             return shared.lose(&mut state, "it ran out");
         }
-        if now >= shared.renew_until {
+        // Only one of several unanswered renewals can have been carried out, for it made the receipt of
+        // the others stale; going on with them would put off the certain end for ever.
+        let in_vain = state.doubtful && now >= timing.known_end;
+        if now >= shared.renew_until || in_vain {
             return self.schedule(&shared, end);
         }
         match shared.extend(&mut state, None).await {

@@ -57,6 +57,15 @@ pub(crate) struct State {
     hold: Hold,
     /// Whether an update or delete of ours went unanswered.
     pub(crate) doubtful: bool,
+    /// The last settlement of ours that went unanswered.
+    unanswered: Option<SettlementKind>,
+}
+
+/// What a settlement does to the message itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SettlementKind {
+    Delete,
+    PutBack,
 }
 
 #[derive(Debug)]
@@ -71,6 +80,8 @@ enum Hold {
 pub(crate) struct Timing {
     /// When the keeper looks at the lease next, and the entry's number there.
     pub(crate) due: Option<(Duration, u64)>,
+    /// Until when the lease that we know of lasts at least.
+    pub(crate) known_end: Duration,
     /// When no lease of ours can be left.
     pub(crate) certain_end: Duration,
     /// Whether nobody is there any more to settle the message.
@@ -104,9 +115,11 @@ impl Lease {
             state: Mutex::new(State {
                 hold: Hold::Held(message.receipt.clone()),
                 doubtful: false,
+                unanswered: None,
             }),
             timing: StdMutex::new(Timing {
                 due: None,
+                known_end: asked_at.saturating_add(visibility),
                 certain_end: keeper.clock().monotonic().saturating_add(visibility),
                 abandoned: false,
             }),
@@ -173,8 +186,19 @@ impl Locked<'_> {
         self.state.doubtful
     }
 
-    pub(crate) fn doubt(&mut self) {
+    /// A settlement of ours went unanswered: from now on a stale receipt proves nothing else.
+    pub(crate) fn settlement_unanswered(&mut self, kind: SettlementKind) {
         self.state.doubtful = true;
+        self.state.unanswered = Some(kind);
+    }
+
+    /// The last settlement of ours that went unanswered, in this call or an earlier one.
+    pub(crate) fn unanswered_settlement(&self) -> Option<SettlementKind> {
+        self.state.unanswered
+    }
+
+    pub(crate) fn queue(&self) -> &QueueName {
+        self.lease.queue()
     }
 
     /// How long the lease can last at most.
@@ -245,6 +269,7 @@ impl Shared {
         let mut timing = self.timing();
         match &answer {
             Ok(lease) => {
+                timing.known_end = asked_at.saturating_add(self.visibility);
                 timing.certain_end = answered_at.saturating_add(self.visibility);
                 state.hold = Hold::Held(lease.receipt.clone());
                 state.doubtful = false;

@@ -54,7 +54,7 @@ pub use redrive::{Redrive, Redriven};
 pub use service::QueueService;
 pub use submit::{Submit, SubmitError, SubmitProblem, Submitted};
 pub use submit_all::{SubmitAll, SubmitAllError};
-pub use terms::{DEFAULT_TIMEOUT, POISON_THRESHOLD};
+pub use terms::{DEFAULT_TIMEOUT, InvalidSetting, POISON_THRESHOLD};
 
 #[doc(hidden)]
 pub use queue_core::derive_support;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use queue_core::backend::{BodyForm, Capabilities, NewMessage, TimeToLive};
 use queue_core::envelope::{Envelope, TraceContext};
+use queue_core::idempotency::canonical;
 use queue_core::wire::{self, ACCOUNTING_RESERVE, to_base64};
 use queue_core::{
     ClientId, FollowUp, IdempotencyKey, MessageId, MessageType, QueueName, RequestId, Timestamp,
@@ -69,9 +70,15 @@ impl Outgoing<'_> {
                         .to_owned()
                 });
                 envelope.queue_uri = Some(queue_uri);
-                envelope.content_type = Some("application/json".to_owned());
                 envelope.trace = self.trace;
-                (wire::encode(&envelope, self.payload), ACCOUNTING_RESERVE)
+                let body = if is_json(self.payload) {
+                    envelope.content_type = Some("application/json".to_owned());
+                    wire::encode(&envelope, self.payload)
+                } else {
+                    envelope.content_type = Some("application/octet-stream".to_owned());
+                    wire::encode_binary(&envelope, self.payload)
+                };
+                (body, ACCOUNTING_RESERVE)
             }
         };
         let limit = raw_limit(capabilities).saturating_sub(reserve);
@@ -86,6 +93,11 @@ impl Outgoing<'_> {
             .with_delay(self.delay)
             .with_time_to_live(self.time_to_live))
     }
+}
+
+/// A type that implements `Message` by hand may have another format.
+fn is_json(payload: &[u8]) -> bool {
+    serde_json::from_slice::<serde::de::IgnoredAny>(payload).is_ok()
 }
 
 /// What a body becomes on its way into a backend.
@@ -104,28 +116,41 @@ pub(crate) fn raw_limit(capabilities: &Capabilities) -> usize {
     }
 }
 
+/// Which of a message's follow-ups one is, if its key does not say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Position {
+    pub(crate) role: Role,
+    pub(crate) ordinal: u32,
+}
+
+/// Who asked for a follow-up. What `on_poison` asks for must not get an id that a handler used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    Handler,
+    OnPoison,
+}
+
 /// The id of a follow-up: the same for the same parent, kind and key (or position).
 pub(crate) fn derived_id(
     parent: &MessageId,
     kind: &str,
     key: Option<&[Value]>,
-    ordinal: u32,
+    position: Position,
 ) -> MessageId {
-    match key {
-        Some(fields) => MessageId::derived(
-            parent,
-            kind,
-            &format!("key {}", Value::from(fields.to_vec())),
-        ),
-        None => MessageId::derived(parent, kind, &format!("ordinal {ordinal}")),
-    }
+    let ordinal = position.ordinal;
+    let name = match (key, position.role) {
+        (Some(fields), _) => format!("key {}", canonical(&Value::from(fields.to_vec()))),
+        (None, Role::Handler) => format!("ordinal {ordinal}"),
+        (None, Role::OnPoison) => format!("on-poison {ordinal}"),
+    };
+    MessageId::derived(parent, kind, &name)
 }
 
 /// A follow-up of the message in `parent`, ready to be put.
 pub(crate) fn pack_follow_up(
     follow_up: &FollowUp,
     parent: &Envelope,
-    ordinal: u32,
+    position: Position,
     capabilities: &Capabilities,
     queue_uri: impl FnOnce(&QueueName) -> String,
     now: Timestamp,
@@ -139,7 +164,7 @@ pub(crate) fn pack_follow_up(
         message_type,
         key,
         payload,
-        id: derived_id(&parent.id, message_type.kind, key, ordinal),
+        id: derived_id(&parent.id, message_type.kind, key, position),
         client: parent.client.clone(),
         request: parent.request.clone(),
         trace: parent.trace.clone(),

@@ -3,9 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use queue_core::envelope::{AttemptRecord, Envelope, PoisonRecord};
-use queue_core::wire::{self, Body};
+use queue_core::wire::{self, Body, Event};
 use queue_core::{ClientId, FollowUp, Message};
+
+use crate::intake::Incoming;
 
 /// The kind of an event that wraps what was not one.
 pub const RAW_KIND: &str = "queue.raw";
@@ -60,42 +64,39 @@ impl fmt::Debug for OnPoison {
     }
 }
 
-/// The body for the poison queue, within `limit` bytes. The record is shortened, and at last left out,
-/// before the message itself would not fit.
+/// The body for the poison queue, within `limit` bytes, with as much of the record as fits; `None` if
+/// nothing of it does, so that the body has to go as it is.
 pub(crate) fn set_aside(
-    body: &Body,
-    envelope: &Envelope,
+    incoming: &Incoming,
     reader: &ClientId,
     record: &PoisonRecord,
     limit: usize,
-    original: &[u8],
-) -> Vec<u8> {
-    let mut shorter = record.clone();
-    shorter.error = shorter
-        .error
-        .as_deref()
-        .map(|error| clip(error, 256).to_owned());
-    let mut bare = record.clone();
-    bare.error = None;
-    [record, &shorter, &bare]
+) -> Option<Vec<u8>> {
+    let with_error = |longest: usize| {
+        let mut record = record.clone();
+        record.error = record
+            .error
+            .map(|error| clip(&error, longest).to_owned())
+            .filter(|error| !error.is_empty());
+        record
+    };
+    [usize::MAX, 256, 0]
         .into_iter()
-        .filter_map(|record| with_record(body, envelope, reader, record, original))
+        .filter_map(|longest| with_record(incoming, reader, with_error(longest)))
         .find(|body| body.len() <= limit)
-        .unwrap_or_else(|| original.to_vec())
 }
 
 fn with_record(
-    body: &Body,
-    envelope: &Envelope,
+    incoming: &Incoming,
     reader: &ClientId,
-    record: &PoisonRecord,
-    original: &[u8],
+    mut record: PoisonRecord,
 ) -> Option<Vec<u8>> {
-    if let Body::Event(event) = body {
+    let envelope = &incoming.envelope;
+    if let Body::Event(event) = &incoming.body {
         let mut attempts = AttemptRecord::default();
         attempts.failures = envelope.attempts.failures;
         attempts.forgiven = envelope.attempts.forgiven;
-        return wire::rewrite(&event.body, &attempts, Some(record));
+        return wire::rewrite(&event.body, &attempts, Some(&record));
     }
     let mut wrapper = Envelope::new(
         envelope.id.clone(),
@@ -106,10 +107,9 @@ fn with_record(
     wrapper.queue_uri = envelope.queue_uri.clone();
     wrapper.time = Some(record.first);
     wrapper.content_type = Some("application/octet-stream".to_owned());
-    let mut record = record.clone();
     record.raw = true;
     wrapper.poison = Some(record);
-    Some(wire::encode_binary(&wrapper, original))
+    Some(wire::encode_binary(&wrapper, &incoming.original))
 }
 
 /// The longest prefix of at most `max` bytes.
@@ -120,16 +120,27 @@ pub(crate) fn clip(text: &str, max: usize) -> &str {
     &text[..end.unwrap_or(0)]
 }
 
-/// The body that redrive puts back: the event without its record, or the raw bytes of what was none.
-pub(crate) fn restored(body: &Body) -> Option<(PoisonRecord, Vec<u8>)> {
-    let Body::Event(event) = body else {
-        return None;
-    };
+/// A message as it was before it was set aside.
+pub(crate) struct Restored {
+    pub(crate) record: PoisonRecord,
+    pub(crate) body: Original,
+}
+
+/// What redrive puts back.
+pub(crate) enum Original {
+    /// The event without its record.
+    Event(Vec<u8>),
+    /// The body of what was no event, as it was stored.
+    Raw(Bytes),
+}
+
+/// The message inside a poison event; `None` if it has no record.
+pub(crate) fn restored(event: &Event) -> Option<Restored> {
     let record = event.envelope.poison.clone()?;
-    let restored = if record.raw {
-        event.payload.as_bytes().to_vec()
+    let body = if record.raw {
+        Original::Raw(Bytes::copy_from_slice(event.payload.as_bytes()))
     } else {
-        wire::rewrite(&event.body, &AttemptRecord::default(), None)?
+        Original::Event(wire::rewrite(&event.body, &AttemptRecord::default(), None)?)
     };
-    Some((record, restored))
+    Some(Restored { record, body })
 }

@@ -1,15 +1,16 @@
 //! Redriving: putting poison messages back where they came from.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::time::Duration;
 
+use bytes::Bytes;
 use queue_core::backend::{BackendExt, Capabilities, NewMessage, Op, ReceivedMessage};
 use queue_core::envelope::{Envelope, PoisonRecord};
 use queue_core::wire::Body;
-use queue_core::{QueueName, Result};
+use queue_core::{ClientId, MessageId, QueueName, Result};
 
-use crate::poison::restored;
+use crate::poison::{Original, Restored, restored};
 use crate::service::QueueService;
 
 type Filter = Box<dyn Fn(&Envelope, &PoisonRecord) -> bool + Send + Sync>;
@@ -94,23 +95,27 @@ impl Redrive {
         let max = backend.capabilities().max_receive;
         let mut seen = HashSet::new();
         let mut counts = Redriven::default();
-        let mut kept = Vec::new();
-        loop {
+        let mut kept = HashMap::new();
+        let mut came_round = false;
+        while !came_round {
             let batch = backend.receive(&self.queue, max, REDRIVE_LEASE).await?;
-            if batch.is_empty() {
-                break;
-            }
+            came_round = batch.is_empty();
             for message in batch {
-                if !self.redrive_one(&message, &mut seen, &mut counts).await? {
-                    kept.push(message);
+                // What is kept comes back when a pass takes longer than its lease.
+                if let Some(receipt) = kept.get_mut(&message.id) {
+                    *receipt = message.receipt;
+                    came_round = true;
+                } else if !self.redrive_one(&message, &mut seen, &mut counts).await? {
+                    kept.insert(message.id, message.receipt);
                 }
             }
         }
-        for message in kept {
-            let ReceivedMessage { id, receipt, .. } = message;
-            backend
-                .update(&self.queue, &id, &receipt, Duration::ZERO, None)
-                .await?;
+        for (id, receipt) in kept {
+            let released = backend.update(&self.queue, &id, &receipt, Duration::ZERO, None);
+            match released.await {
+                Err(error) if !error.is_lease_gone() => return Err(error),
+                _ => {}
+            }
         }
         Ok(counts)
     }
@@ -118,7 +123,7 @@ impl Redrive {
     async fn redrive_one(
         &self,
         message: &ReceivedMessage,
-        seen: &mut HashSet<String>,
+        seen: &mut HashSet<Identity>,
         counts: &mut Redriven,
     ) -> Result<bool> {
         let shared = &self.service.shared;
@@ -130,7 +135,7 @@ impl Redrive {
                 shared.backend.ensure_queue(&queue).await?;
                 Some(Op::Put {
                     queue,
-                    message: NewMessage::new(shared.stored(body)),
+                    message: NewMessage::new(body),
                 })
             }
         };
@@ -148,34 +153,66 @@ impl Redrive {
         Ok(true)
     }
 
-    fn plan(&self, body: &Body, seen: &mut HashSet<String>, counts: &mut Redriven) -> Plan {
-        let target = restored(body)
-            .and_then(|(record, body)| Some((record.queue.parse().ok()?, record, body)));
-        let (Body::Event(event), Some((queue, record, restored))) = (body, target) else {
+    fn plan(&self, body: &Body, seen: &mut HashSet<Identity>, counts: &mut Redriven) -> Plan {
+        let found = match body {
+            Body::Event(event) => restored(event).map(|restored| (&event.envelope, restored)),
+            Body::Bare(_) | Body::Malformed(_) => None,
+        };
+        let Some((envelope, Restored { record, body })) = found else {
+            counts.without_record += 1;
+            return Plan::Keep;
+        };
+        let Ok(queue) = record.queue.parse() else {
             counts.without_record += 1;
             return Plan::Keep;
         };
         if self
             .filter
             .as_ref()
-            .is_some_and(|filter| !filter(&event.envelope, &record))
+            .is_some_and(|filter| !filter(envelope, &record))
         {
             counts.filtered += 1;
             return Plan::Keep;
         }
-        if !seen.insert(event.envelope.id.as_str().to_owned()) {
+        if !seen.insert(Identity::of(envelope, record)) {
             counts.duplicates += 1;
             return Plan::Drop;
         }
         counts.redriven += 1;
-        Plan::Put(queue, restored)
+        Plan::Put(
+            queue,
+            match body {
+                Original::Event(body) => self.service.shared.stored(body),
+                Original::Raw(body) => body,
+            },
+        )
+    }
+}
+
+/// What copies of one poison entry share, and nothing else does.
+#[derive(PartialEq, Eq, Hash)]
+struct Identity {
+    queue: String,
+    storage_id: String,
+    client: ClientId,
+    id: MessageId,
+}
+
+impl Identity {
+    fn of(envelope: &Envelope, record: PoisonRecord) -> Self {
+        Self {
+            queue: record.queue,
+            storage_id: record.storage_id,
+            client: envelope.client.clone(),
+            id: envelope.id.clone(),
+        }
     }
 }
 
 enum Plan {
     Keep,
     Drop,
-    Put(QueueName, Vec<u8>),
+    Put(QueueName, Bytes),
 }
 
 impl fmt::Debug for Redrive {

@@ -1,10 +1,12 @@
-//! The messages that were handled but could not be deleted: a redelivery is acknowledged without
-//! running the handler again.
+//! The messages that were handled but whose deletion failed or got no answer: a redelivery is
+//! acknowledged without running the handler again. They are known by the storage service's ids, which
+//! a duplicate or a redrive does not share.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
-use queue_core::{MessageId, QueueName};
+use queue_core::QueueName;
+use queue_core::backend::StorageId;
 
 /// How many are remembered.
 const CAPACITY: usize = 1000;
@@ -12,11 +14,11 @@ const CAPACITY: usize = 1000;
 /// The last thousand, oldest first. It is empty but for failures, so a linear search is enough.
 #[derive(Debug, Default)]
 pub(crate) struct Remembered {
-    entries: Mutex<VecDeque<(QueueName, MessageId)>>,
+    entries: Mutex<VecDeque<(QueueName, StorageId)>>,
 }
 
 impl Remembered {
-    pub(crate) fn insert(&self, queue: &QueueName, id: &MessageId) {
+    pub(crate) fn insert(&self, queue: &QueueName, id: &StorageId) {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         if entries.len() == CAPACITY {
             entries.pop_front();
@@ -24,7 +26,7 @@ impl Remembered {
         entries.push_back((queue.clone(), id.clone()));
     }
 
-    pub(crate) fn contains(&self, queue: &QueueName, id: &MessageId) -> bool {
+    pub(crate) fn contains(&self, queue: &QueueName, id: &StorageId) -> bool {
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         entries
             .iter()
@@ -40,7 +42,9 @@ mod tests {
     fn the_oldest_is_forgotten_first() {
         let remembered = Remembered::default();
         let queue: QueueName = "orders".parse().expect("valid");
-        let ids: Vec<_> = (0..=CAPACITY).map(|_| MessageId::random()).collect();
+        let ids: Vec<_> = (0..=CAPACITY)
+            .map(|n| StorageId::new(n.to_string()))
+            .collect();
         ids.iter().for_each(|id| remembered.insert(&queue, id));
         assert!(!remembered.contains(&queue, &ids[0]));
         assert!(

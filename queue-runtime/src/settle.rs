@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use queue_core::backend::{Backend, BackendExt, NewMessage, Op, PopReceipt};
+use queue_core::backend::{Atomicity, Backend, BackendExt, NewMessage, Op, PopReceipt};
 use queue_core::clock::Clock;
 use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, Retry};
 
-use crate::lease::{Lease, Locked};
+use crate::lease::{Lease, Locked, SettlementKind};
 use crate::policy::jitter;
 
 /// What finally happens to the received message itself.
@@ -19,6 +19,15 @@ pub(crate) enum Last {
         delay: Duration,
         body: Option<Bytes>,
     },
+}
+
+impl Last {
+    fn kind(&self) -> SettlementKind {
+        match self {
+            Self::Delete => SettlementKind::Delete,
+            Self::PutBack { .. } => SettlementKind::PutBack,
+        }
+    }
 }
 
 /// Why a settlement did not take place, or may not have.
@@ -34,6 +43,15 @@ pub(crate) enum SettleFailure {
     NotDone(Error),
 }
 
+/// How sure it is that a settlement took place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Settlement {
+    /// The storage service said so.
+    Done,
+    /// The message is gone, after a settlement of ours that got no answer.
+    Presumed,
+}
+
 /// The shortest time that a settlement tries for, even when the lease is about to end: until somebody
 /// else receives the message, the receipt still works.
 const MIN_PATIENCE: Duration = Duration::from_secs(2);
@@ -45,38 +63,42 @@ pub(crate) async fn settle(
     lease: &Lease,
     mut puts: Vec<(QueueName, NewMessage)>,
     last: Last,
-) -> Result<(), SettleFailure> {
+) -> Result<Settlement, SettleFailure> {
     let mut locked = lease.lock().await;
     let give_up_at = clock
         .monotonic()
         .saturating_add(locked.remaining().max(MIN_PATIENCE));
-    let mut unanswered = false;
     let mut tries = 0_u32;
     loop {
         let receipt = locked.receipt().map_err(SettleFailure::LeaseLost)?;
         let left = give_up_at.saturating_sub(clock.monotonic());
         let attempt = tokio::select! {
             attempt = attempt(backend, lease, receipt, &puts, &last) => attempt,
-            () = clock.sleep(left) => Err((0, no_answer(lease))),
+            () = clock.sleep(left) => Err(Interrupted::at_last(no_answer(lease))),
         };
-        let Err((done, error)) = attempt else {
+        let Err(Interrupted {
+            done,
+            at_last,
+            error,
+        }) = attempt
+        else {
             locked.settled();
-            return Ok(());
+            return Ok(Settlement::Done);
         };
         puts.drain(..done);
-        if error.outcome() == Outcome::Unknown {
-            unanswered = true;
-            locked.doubt();
+        if error.outcome() == Outcome::Unknown && at_last {
+            locked.settlement_unanswered(last.kind());
         }
         if error.is_lease_gone() {
-            return lease_gone(&mut locked, unanswered, error);
+            return lease_gone(&mut locked, &last, error);
         }
-        if error.kind() == ErrorKind::QueueNotFound {
-            create_target(backend, &mut locked, &puts, error).await?;
+        let now = clock.monotonic();
+        if error.kind() == ErrorKind::QueueNotFound && now < give_up_at {
+            create_target(backend, &mut locked, error).await?;
             continue;
         }
         let pause = match error.retry() {
-            Retry::Permanent => return Err(unsettled(unanswered, error)),
+            Retry::Permanent => return Err(unsettled(&locked, error)),
             Retry::Temporary => {
                 let ceiling = Duration::from_millis(50) * 2_u32.saturating_pow(tries.min(6));
                 ceiling.mul_f64(jitter())
@@ -84,10 +106,29 @@ pub(crate) async fn settle(
             Retry::Throttled(after) => after.unwrap_or(Duration::from_secs(1)),
         };
         tries += 1;
-        if clock.monotonic().saturating_add(pause) >= give_up_at {
-            return Err(unsettled(unanswered, error));
+        if now.saturating_add(pause) >= give_up_at {
+            return Err(unsettled(&locked, error));
         }
         clock.sleep(pause).await;
+    }
+}
+
+/// An attempt at a settlement that failed.
+struct Interrupted {
+    /// How many of the puts were done for good.
+    done: usize,
+    /// Whether the operation on the message itself may have been carried out.
+    at_last: bool,
+    error: Error,
+}
+
+impl Interrupted {
+    fn at_last(error: Error) -> Self {
+        Self {
+            done: 0,
+            at_last: true,
+            error,
+        }
     }
 }
 
@@ -97,7 +138,7 @@ async fn attempt(
     receipt: PopReceipt,
     puts: &[(QueueName, NewMessage)],
     last: &Last,
-) -> Result<(), (usize, Error)> {
+) -> Result<(), Interrupted> {
     let (queue, id) = (lease.queue(), lease.id());
     if puts.is_empty() {
         let alone = match last {
@@ -107,7 +148,7 @@ async fn attempt(
                 .await
                 .map(|_| ()),
         };
-        return alone.map_err(|error| (0, error));
+        return alone.map_err(Interrupted::at_last);
     }
     let mut ops: Vec<Op> = puts
         .iter()
@@ -127,21 +168,28 @@ async fn attempt(
             body,
         },
     });
+    let atomic = backend.capabilities().atomicity == Atomicity::Atomic;
+    let operations = ops.len();
     match backend.apply(ops).await {
         Ok(_) => Ok(()),
-        Err(failed) => Err((failed.completed.len(), failed.error)),
+        Err(failed) => Err(Interrupted {
+            done: failed.completed.len(),
+            at_last: atomic || failed.index + 1 == operations,
+            error: failed.error,
+        }),
     }
 }
 
-/// After an unanswered settlement of our own, a message that is gone means that it was carried out.
+/// After an unanswered settlement of the same kind, a message that is gone means that it was carried
+/// out.
 fn lease_gone(
     locked: &mut Locked<'_>,
-    unanswered: bool,
+    last: &Last,
     error: Error,
-) -> Result<(), SettleFailure> {
-    if unanswered {
+) -> Result<Settlement, SettleFailure> {
+    if locked.unanswered_settlement() == Some(last.kind()) {
         locked.settled();
-        return Ok(());
+        return Ok(Settlement::Presumed);
     }
     if locked.is_doubtful() {
         return Err(SettleFailure::Unknown(error));
@@ -150,30 +198,27 @@ fn lease_gone(
     Err(SettleFailure::LeaseLost(error))
 }
 
-/// Makes the queues that the puts go to; if the message's own queue is missing, so is the message.
+/// Makes the queue that a put goes to; if it is the message's own queue that is missing, so is the
+/// message.
 async fn create_target(
     backend: &dyn Backend,
     locked: &mut Locked<'_>,
-    puts: &[(QueueName, NewMessage)],
     error: Error,
 ) -> Result<(), SettleFailure> {
-    let mut created = false;
-    for (queue, _) in puts {
-        match backend.ensure_queue(queue).await {
-            Ok(queue_core::backend::Created::New) => created = true,
-            Ok(queue_core::backend::Created::Existed) => {}
-            Err(error) => return Err(SettleFailure::NotDone(error)),
+    match error.queue().filter(|queue| *queue != locked.queue()) {
+        Some(queue) => {
+            let created = backend.ensure_queue(queue).await;
+            created.map(drop).map_err(SettleFailure::NotDone)
+        }
+        None => {
+            locked.lose();
+            Err(SettleFailure::LeaseLost(error))
         }
     }
-    if created {
-        return Ok(());
-    }
-    locked.lose();
-    Err(SettleFailure::LeaseLost(error))
 }
 
-fn unsettled(unanswered: bool, error: Error) -> SettleFailure {
-    if unanswered {
+fn unsettled(locked: &Locked<'_>, error: Error) -> SettleFailure {
+    if locked.unanswered_settlement().is_some() {
         SettleFailure::Unknown(error)
     } else {
         SettleFailure::NotDone(error)

@@ -14,7 +14,7 @@ use queue_core::{
 
 use serde_json::Value;
 
-use crate::outgoing::{Outgoing, TooLarge, derived_id, time_to_live};
+use crate::outgoing::{Outgoing, Position, Role, TooLarge, derived_id, time_to_live};
 use crate::service::QueueService;
 
 /// A submission: await it, perhaps after setting more.
@@ -37,7 +37,7 @@ pub struct Submit<M> {
     trace: Option<TraceContext>,
     delay: Duration,
     time_to_live: Option<Duration>,
-    parent: Option<(MessageId, u32)>,
+    parent: Option<(MessageId, Position)>,
 }
 
 /// A message that is durably on its queue.
@@ -125,6 +125,10 @@ impl<M> Submit<M> {
         }
     }
 
+    pub(crate) fn into_message(self) -> M {
+        self.message
+    }
+
     /// Makes it part of a request.
     pub(crate) fn of_request(mut self, request: Option<Result<RequestId, InvalidId>>) -> Self {
         self.request = request.or(self.request);
@@ -136,7 +140,8 @@ impl<M> Submit<M> {
         self.client = Some(Ok(parent.client.clone()));
         self.request = Some(Ok(parent.request.clone()));
         self.trace = parent.trace.clone();
-        self.parent = Some((parent.id.clone(), ordinal));
+        let role = Role::Handler;
+        self.parent = Some((parent.id.clone(), Position { role, ordinal }));
         self
     }
 
@@ -195,8 +200,8 @@ impl<M> Submit<M> {
             let Content { key, payload } = content.map_err(SubmitProblem::Encode)?;
             let id = match (self.id, &self.parent) {
                 (Some(id), _) => id.map_err(SubmitProblem::Id)?,
-                (None, Some((parent, ordinal))) => {
-                    derived_id(parent, message_type.kind, key.as_deref(), *ordinal)
+                (None, Some((parent, position))) => {
+                    derived_id(parent, message_type.kind, key.as_deref(), *position)
                 }
                 (None, None) => MessageId::random(),
             };
@@ -282,7 +287,24 @@ impl<M> SubmitError<M> {
     /// Whether the message may have been submitted all the same.
     #[must_use]
     pub fn is_unknown(&self) -> bool {
-        matches!(&self.problem, SubmitProblem::Storage(error) if error.outcome() == Outcome::Unknown)
+        self.problem.is_unknown()
+    }
+}
+
+impl SubmitProblem {
+    pub(crate) fn is_unknown(&self) -> bool {
+        matches!(self, Self::Storage(error) if error.outcome() == Outcome::Unknown)
+    }
+}
+
+impl Packed {
+    pub(crate) fn submitted(&self, visible_at: Timestamp) -> Submitted {
+        Submitted {
+            id: self.id.clone(),
+            request: self.request.clone(),
+            queue: self.queue.clone(),
+            visible_at,
+        }
     }
 }
 

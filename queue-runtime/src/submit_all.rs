@@ -5,10 +5,10 @@ use std::future::IntoFuture;
 
 use queue_core::backend::{BackendExt, Op, OpOutcome};
 use queue_core::clock::BoxFuture;
-use queue_core::{ErrorKind, InvalidId, RequestId};
+use queue_core::{ErrorKind, InvalidId, MessageId, RequestId};
 
 use crate::service::QueueService;
-use crate::submit::{Packed, Submit, SubmitProblem, Submitted};
+use crate::submit::{Packed, Submit, SubmitError, SubmitProblem, Submitted};
 
 /// The submission of several messages: await it.
 ///
@@ -25,14 +25,16 @@ pub struct SubmitAll<M> {
     request: Option<Result<RequestId, InvalidId>>,
 }
 
-/// The failure of a submission of several messages.
-#[derive(Debug, thiserror::Error)]
-#[error("submit message {} of several: {problem}", submitted.len() + 1)]
-#[non_exhaustive]
-pub struct SubmitAllError {
+/// The failure of a submission of several messages. It gives back those that were not submitted.
+///
+/// If [`is_unknown`](Self::is_unknown), any of [`rest`](Self::rest) may have been submitted: submit them
+/// again under the same ids.
+pub struct SubmitAllError<M> {
     /// The messages that are known to have been submitted, in their order.
     pub submitted: Vec<Submitted>,
-    /// What went wrong with the next one.
+    /// The others in their order, with the ids that they have if they got as far as that.
+    pub rest: Vec<(Option<MessageId>, M)>,
+    /// What went wrong.
     pub problem: SubmitProblem,
 }
 
@@ -51,76 +53,125 @@ impl<M> SubmitAll<M> {
         self
     }
 
-    async fn send(self) -> Result<Vec<Submitted>, SubmitAllError> {
-        let refused = |problem| SubmitAllError {
-            submitted: Vec::new(),
-            problem,
-        };
-        let mut ops = Vec::with_capacity(self.submissions.len());
-        let mut targets = Vec::with_capacity(self.submissions.len());
-        for submission in self.submissions {
-            let submission = submission.of_request(self.request.clone());
-            let (packed, _) = submission.pack().map_err(|error| refused(error.problem))?;
-            let Packed {
-                queue,
-                id,
-                request,
-                new,
-            } = packed;
-            ops.push(Op::Put {
-                queue: queue.clone(),
-                message: new,
-            });
-            targets.push((id, request, queue));
+    async fn send(self) -> Result<Vec<Submitted>, SubmitAllError<M>> {
+        let Self {
+            service,
+            submissions,
+            request,
+        } = self;
+        let mut packed = Vec::with_capacity(submissions.len());
+        let mut messages = Vec::with_capacity(submissions.len());
+        let mut submissions = submissions.into_iter();
+        while let Some(submission) = submissions.next() {
+            match submission.of_request(request.clone()).pack() {
+                Ok((one, message)) => {
+                    packed.push(one);
+                    messages.push(message);
+                }
+                Err(SubmitError {
+                    message, problem, ..
+                }) => {
+                    let messages = messages.into_iter().chain([message]);
+                    let rest = messages.chain(submissions.map(Submit::into_message));
+                    let rest = rest.map(|message| (None, message)).collect();
+                    return Err(SubmitAllError {
+                        submitted: Vec::new(),
+                        rest,
+                        problem,
+                    });
+                }
+            }
         }
-        let Some((_, _, queue)) = targets.first() else {
+        let failed = |submitted: Vec<Submitted>, packed: &[Packed], messages: Vec<M>, problem| {
+            let ids = packed.iter().map(|packed| Some(packed.id.clone()));
+            let rest = ids.zip(messages).skip(submitted.len()).collect();
+            SubmitAllError {
+                submitted,
+                rest,
+                problem,
+            }
+        };
+        let Some(Packed { queue, .. }) = packed.first() else {
             return Ok(Vec::new());
         };
-        let backend = &self.service.shared.backend;
-        let applied = match backend.apply(ops.clone()).await {
-            Err(failed)
-                if failed.error.kind() == ErrorKind::QueueNotFound
-                    && failed.completed.is_empty() =>
-            {
-                let created = backend.ensure_queue(queue).await;
-                created.map_err(|error| refused(SubmitProblem::Storage(error)))?;
-                backend.apply(ops).await
+        let puts = packed.iter().map(|packed| Op::Put {
+            queue: packed.queue.clone(),
+            message: packed.new.clone(),
+        });
+        let ops: Vec<Op> = puts.collect();
+        let backend = &service.shared.backend;
+        let mut applied = backend.apply(ops.clone()).await;
+        if let Err(refused) = &applied
+            && refused.error.kind() == ErrorKind::QueueNotFound
+            && refused.completed.is_empty()
+        {
+            if let Err(error) = backend.ensure_queue(queue).await {
+                let problem = SubmitProblem::Storage(error);
+                return Err(failed(Vec::new(), &packed, messages, problem));
             }
-            applied => applied,
-        };
-        let (outcomes, failure) = match applied {
+            applied = backend.apply(ops).await;
+        }
+        let (outcomes, error) = match applied {
             Ok(outcomes) => (outcomes, None),
             Err(failed) => (failed.completed, Some(failed.error)),
         };
-        let submitted = targets
-            .into_iter()
+        let submitted = packed
+            .iter()
             .zip(outcomes)
-            .filter_map(|((id, request, queue), outcome)| match outcome {
-                OpOutcome::Put(receipt) => Some(Submitted {
-                    id,
-                    request,
-                    queue,
-                    visible_at: receipt.visible_at,
-                }),
+            .filter_map(|(packed, outcome)| match outcome {
+                OpOutcome::Put(receipt) => Some(packed.submitted(receipt.visible_at)),
                 _ => None,
             })
             .collect();
-        match failure {
+        match error {
             None => Ok(submitted),
-            Some(error) => Err(SubmitAllError {
+            Some(error) => Err(failed(
                 submitted,
-                problem: SubmitProblem::Storage(error),
-            }),
+                &packed,
+                messages,
+                SubmitProblem::Storage(error),
+            )),
         }
     }
 }
 
 impl<M: Send + 'static> IntoFuture for SubmitAll<M> {
-    type Output = Result<Vec<Submitted>, SubmitAllError>;
+    type Output = Result<Vec<Submitted>, SubmitAllError<M>>;
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(self.send())
+    }
+}
+
+impl<M> SubmitAllError<M> {
+    /// Whether messages may have been submitted all the same.
+    #[must_use]
+    pub fn is_unknown(&self) -> bool {
+        self.problem.is_unknown()
+    }
+}
+
+impl<M> fmt::Debug for SubmitAllError<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SubmitAllError")
+            .field("submitted", &self.submitted)
+            .field("rest", &self.rest.len())
+            .field("problem", &self.problem)
+            .finish()
+    }
+}
+
+impl<M> fmt::Display for SubmitAllError<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = self.submitted.len() + self.rest.len();
+        write!(f, "submit {} of {all} messages", self.rest.len())
+    }
+}
+
+impl<M> std::error::Error for SubmitAllError<M> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.problem)
     }
 }
 

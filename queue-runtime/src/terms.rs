@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use queue_core::backend::Metadata;
-use queue_core::{ErrorKind, MessageType, QueueName, Result};
+use queue_core::backend::{Capabilities, Metadata};
+use queue_core::{ErrorKind, MessageType, QueueName};
 
 use crate::service::Shared;
 
@@ -28,6 +28,47 @@ pub(crate) struct Overrides {
     pub(crate) visibility: Option<Duration>,
     pub(crate) threshold: Option<u32>,
     pub(crate) handler_timeout: Option<Duration>,
+}
+
+/// A setting that is outside what is allowed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the {setting} is {value}; allowed is {allowed}")]
+pub struct InvalidSetting {
+    setting: &'static str,
+    value: String,
+    allowed: String,
+}
+
+impl InvalidSetting {
+    pub(crate) fn at_least_one(setting: &'static str, value: usize) -> Result<(), Self> {
+        if value > 0 {
+            return Ok(());
+        }
+        let (value, allowed) = ("0".to_owned(), "1 or more".to_owned());
+        Err(Self {
+            setting,
+            value,
+            allowed,
+        })
+    }
+}
+
+impl Overrides {
+    /// Checks what a builder has been told against what the backend allows.
+    pub(crate) fn check(&self, capabilities: &Capabilities) -> Result<(), InvalidSetting> {
+        if let Some(threshold) = self.threshold {
+            InvalidSetting::at_least_one("poison threshold", threshold as usize)?;
+        }
+        let allowed = capabilities.min_visibility..=capabilities.max_visibility;
+        match self.visibility.filter(|timeout| !allowed.contains(timeout)) {
+            None => Ok(()),
+            Some(timeout) => Err(InvalidSetting {
+                setting: "visibility timeout",
+                value: format!("{timeout:?}"),
+                allowed: format!("{:?} to {:?}", allowed.start(), allowed.end()),
+            }),
+        }
+    }
 }
 
 /// What holds for the messages of one queue.
@@ -88,19 +129,26 @@ impl Shared {
         queue: &QueueName,
         message_type: &MessageType,
         overrides: Overrides,
-    ) -> Result<Terms> {
+    ) -> queue_core::Result<Terms> {
         let now = self.clock.monotonic();
         let known = self.terms.lock().get(queue).copied();
         let metadata = match known {
             Some((read_at, metadata)) if now.saturating_sub(read_at) < FRESH => metadata,
             _ => match self.backend.properties(queue).await {
                 Ok(properties) => {
-                    let metadata = FromMetadata::read(queue, &properties.metadata);
+                    let longest = self.backend.capabilities().max_visibility;
+                    let metadata = FromMetadata::read(queue, &properties.metadata, longest);
                     self.terms.lock().insert(queue.clone(), (now, metadata));
                     metadata
                 }
                 Err(error) if error.kind() == ErrorKind::QueueNotFound => FromMetadata::default(),
-                Err(error) => return Err(error),
+                Err(error) => match known {
+                    Some((_, metadata)) => {
+                        tracing::warn!(%queue, %error, "kept to what was known of a queue's metadata");
+                        metadata
+                    }
+                    None => return Err(error),
+                },
             },
         };
         Ok(Terms::resolve(overrides, metadata, message_type))
@@ -108,23 +156,24 @@ impl Shared {
 }
 
 impl FromMetadata {
-    fn read(queue: &QueueName, metadata: &Metadata) -> Self {
+    fn read(queue: &QueueName, metadata: &Metadata, longest: Duration) -> Self {
+        let longest = u32::try_from(longest.as_secs()).unwrap_or(u32::MAX);
         Self {
-            visibility: positive(queue, metadata, DEFAULT_TIMEOUT)
+            visibility: number(queue, metadata, DEFAULT_TIMEOUT, longest)
                 .map(|seconds| Duration::from_secs(seconds.into())),
-            threshold: positive(queue, metadata, POISON_THRESHOLD),
+            threshold: number(queue, metadata, POISON_THRESHOLD, u32::MAX),
         }
     }
 }
 
-fn positive(queue: &QueueName, metadata: &Metadata, name: &str) -> Option<u32> {
+fn number(queue: &QueueName, metadata: &Metadata, name: &str, most: u32) -> Option<u32> {
     let text = metadata.find(name)?;
     match text.parse() {
-        Ok(number) if number > 0 => Some(number),
+        Ok(number) if (1..=most).contains(&number) => Some(number),
         _ => {
             tracing::warn!(
                 %queue, metadata = name, value = text,
-                "ignored a queue's metadata: a whole number from 1 is allowed"
+                "passed over a queue's metadata: a whole number from 1 to {most} is allowed"
             );
             None
         }
@@ -144,7 +193,8 @@ mod tests {
         for (name, value) in pairs {
             metadata.insert(name, value).expect("allowed");
         }
-        FromMetadata::read(&"orders".parse().expect("valid"), &metadata)
+        let week = Duration::from_secs(7 * 24 * 60 * 60);
+        FromMetadata::read(&"orders".parse().expect("valid"), &metadata, week)
     }
 
     #[test]
@@ -185,5 +235,6 @@ mod tests {
                 "{value}"
             );
         }
+        assert_eq!(metadata(&[(DEFAULT_TIMEOUT, "604801")]).visibility, None);
     }
 }

@@ -1,6 +1,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use queue_core::{FollowUp, InvalidName, Message, QueueName};
@@ -11,6 +12,7 @@ use tokio_util::task::TaskTracker;
 
 use super::crew::Crew;
 use super::dispatcher;
+use super::event::ListenerEvent;
 use super::executor::Core;
 use super::handle::ListenerHandle;
 use super::state::Counters;
@@ -19,7 +21,7 @@ use crate::intake::Route;
 use crate::poison::{OnPoison, Poisoned};
 use crate::policy::{ExponentialIdle, IdlePolicy, RetryPolicy};
 use crate::service::QueueService;
-use crate::terms::Overrides;
+use crate::terms::{InvalidSetting, Overrides};
 
 /// A listener still to be configured; see [`QueueService::listener`].
 #[must_use = "a listener does nothing until `start`"]
@@ -36,8 +38,12 @@ pub struct ListenerBuilder<M> {
     version_patience: Option<Duration>,
     on_poison: Option<OnPoison>,
     create_queue: bool,
+    events: broadcast::Sender<ListenerEvent>,
     message: PhantomData<fn(M)>,
 }
+
+/// How far a subscriber may fall behind.
+const EVENTS_KEPT: usize = 1024;
 
 /// Why a listener could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -47,15 +53,8 @@ pub enum StartError {
     #[error(transparent)]
     Queue(#[from] InvalidName),
     /// A setting is outside what is allowed.
-    #[error("the listener's {setting} is {value}; allowed is {allowed}")]
-    Setting {
-        /// The setting.
-        setting: &'static str,
-        /// Its value.
-        value: String,
-        /// What is allowed.
-        allowed: String,
-    },
+    #[error(transparent)]
+    Setting(#[from] InvalidSetting),
     /// There is no tokio runtime for the handlers to run inside.
     #[error("a listener is started from inside a tokio runtime, which its handlers run inside")]
     NoRuntime(#[source] tokio::runtime::TryCurrentError),
@@ -76,6 +75,7 @@ impl<M: Message> ListenerBuilder<M> {
             version_patience: None,
             on_poison: None,
             create_queue: false,
+            events: broadcast::channel(EVENTS_KEPT).0,
             message: PhantomData,
         }
     }
@@ -158,28 +158,22 @@ impl<M: Message> ListenerBuilder<M> {
         self
     }
 
+    /// What will happen, from the very first message on; see
+    /// [`ListenerHandle::events`].
+    #[must_use]
+    pub fn events(&self) -> broadcast::Receiver<ListenerEvent> {
+        self.events.subscribe()
+    }
+
     /// Starts the listener. Its handlers run inside the current tokio runtime.
     ///
     /// # Errors
     /// [`StartError`] names the setting that is not allowed.
     pub fn start(self) -> Result<ListenerHandle, StartError> {
         let capabilities = self.service.shared.backend.capabilities();
-        at_least_one("number of tasks", self.tasks)?;
-        at_least_one("bound on messages in flight", self.max_in_flight)?;
-        at_least_one(
-            "poison threshold",
-            self.overrides.threshold.unwrap_or(1) as usize,
-        )?;
-        let (shortest, longest) = (capabilities.min_visibility, capabilities.max_visibility);
-        if let Some(timeout) = self.overrides.visibility
-            && !(shortest..=longest).contains(&timeout)
-        {
-            return Err(StartError::Setting {
-                setting: "visibility timeout",
-                value: format!("{timeout:?}"),
-                allowed: format!("{shortest:?} to {longest:?}"),
-            });
-        }
+        InvalidSetting::at_least_one("number of tasks", self.tasks)?;
+        InvalidSetting::at_least_one("number of messages in flight", self.max_in_flight)?;
+        self.overrides.check(capabilities)?;
         let poison_queue = self.poison_queue.map(|name| name.parse()).transpose()?;
         let mut route = Route::new(self.queue?, poison_queue, M::TYPE)?;
         route.retry = self.retry;
@@ -205,11 +199,12 @@ impl<M: Message> ListenerBuilder<M> {
             crew: Crew::new(),
             runtime: Handle::try_current().map_err(StartError::NoRuntime)?,
             paused,
+            missing: AtomicBool::new(false),
             stop: CancellationToken::new(),
             abort: CancellationToken::new(),
             tracker: TaskTracker::new(),
             counters: Counters::default(),
-            events: broadcast::channel(1024).0,
+            events: self.events,
             service: self.service,
         });
         for _ in 0..self.tasks {
@@ -220,17 +215,6 @@ impl<M: Message> ListenerBuilder<M> {
         }
         Ok(ListenerHandle { core, pause })
     }
-}
-
-fn at_least_one(setting: &'static str, value: usize) -> Result<(), StartError> {
-    if value > 0 {
-        return Ok(());
-    }
-    Err(StartError::Setting {
-        setting,
-        value: "0".to_owned(),
-        allowed: "1 or more".to_owned(),
-    })
 }
 
 impl<M> fmt::Debug for ListenerBuilder<M> {

@@ -33,6 +33,9 @@ pub(super) async fn run(core: Arc<Core>) {
             permits = room(&core) => permits,
         };
         let received = receive(&core, permits.num_permits()).await;
+        if received.is_ok() {
+            core.missing.store(false, Ordering::Relaxed);
+        }
         let pause = match received {
             Ok((messages, terms, asked_at)) if !messages.is_empty() => {
                 streak = Streak::default();
@@ -67,13 +70,16 @@ pub(super) async fn run(core: Arc<Core>) {
 /// Waits until the listener is not paused and there is room, and takes up to a batch of it.
 async fn room(core: &Core) -> OwnedSemaphorePermit {
     let mut paused = core.paused.clone();
-    // An error says that the handle is gone; then `stop` is cancelled too.
-    let _ = paused.wait_for(|paused| !paused).await;
-    let permits = Arc::clone(&core.permits);
-    let mut room = permits
-        .acquire_owned()
-        .await
-        .expect("the semaphore is never closed");
+    let mut room = loop {
+        // An error says that the handle is gone; then `stop` is cancelled too.
+        let _ = paused.wait_for(|paused| !paused).await;
+        let permits = Arc::clone(&core.permits);
+        let room = permits.acquire_owned().await;
+        // It may have been paused while there was no room.
+        if !*paused.borrow() {
+            break room.expect("the semaphore is never closed");
+        }
+    };
     // Settlements are committed in groups, so room comes in groups: let it all come.
     tokio::task::yield_now().await;
     let more = core
@@ -130,7 +136,7 @@ fn dispatch(
 async fn after_failure(core: &Core, error: &Error, failures: u32) -> Duration {
     let queue = &core.route.queue;
     if error.kind() == ErrorKind::QueueNotFound {
-        return missing_queue(core, failures).await;
+        return missing_queue(core).await;
     }
     let ceiling = Duration::from_millis(100)
         .saturating_mul(2_u32.saturating_pow(failures.min(20)))
@@ -148,7 +154,7 @@ async fn after_failure(core: &Core, error: &Error, failures: u32) -> Duration {
     pause
 }
 
-async fn missing_queue(core: &Core, failures: u32) -> Duration {
+async fn missing_queue(core: &Core) -> Duration {
     let queue = &core.route.queue;
     let pause = core.idle.delay(Idle::new(u32::MAX, jitter()));
     if core.create_queue {
@@ -160,7 +166,7 @@ async fn missing_queue(core: &Core, failures: u32) -> Duration {
             }
         };
     }
-    if failures == 1 {
+    if !core.missing.swap(true, Ordering::Relaxed) {
         tracing::warn!(%queue, "the queue does not exist; waiting for it");
         core.publish(|| ListenerEvent::QueueMissing);
     }

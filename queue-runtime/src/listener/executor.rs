@@ -1,6 +1,6 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use queue_core::backend::ReceivedMessage;
@@ -41,6 +41,8 @@ pub(super) struct Core {
     /// The application's runtime, which handlers run inside.
     pub(super) runtime: Handle,
     pub(super) paused: watch::Receiver<bool>,
+    /// Whether the queue is known to be missing.
+    pub(super) missing: AtomicBool,
     /// No more receives.
     pub(super) stop: CancellationToken,
     /// No more handling: hand back what is left.
@@ -79,7 +81,9 @@ pub(super) async fn run(
 ) {
     core.counters.took_in();
     let shared = core.shared();
-    let incoming = Incoming::new(shared, &core.route, terms, message, asked_at);
+    // A handler that is told to stop when its time is up gets some grace, and the lease must outlast it.
+    let renew_for = terms.handler_timeout.saturating_add(2 * CANCEL_GRACE);
+    let incoming = Incoming::new(shared, &core.route, terms, message, asked_at, renew_for);
     let (id, mut attempt) = (incoming.envelope.id.clone(), incoming.attempt);
     let mut kept_permit = Some(permit);
     let fate = if core.stop.is_cancelled() {
@@ -93,7 +97,10 @@ pub(super) async fn run(
                 incoming.lease.abandon();
                 fate
             }
-            Intake::Done(fate) => fate,
+            Intake::Done { attempts, fate } => {
+                attempt = attempts;
+                fate
+            }
         }
     };
     core.counters.let_go();
@@ -107,7 +114,16 @@ async fn handle(
 ) -> Result<Fate, SettleFailure> {
     let (shared, route) = (core.shared(), &core.route);
     match run_handler(core, incoming).await {
-        Ran::Answered(disposition) => dispose(shared, route, incoming, disposition).await,
+        Ran::Answered(disposition) => {
+            // With follow-ups, both they and the deletion may be missing; only another run of the
+            // handler makes them good.
+            let done = matches!(&disposition, Disposition::Complete(more) if more.is_empty());
+            let fate = dispose(shared, route, incoming, disposition).await;
+            if done && fate.is_err() {
+                shared.remembered.insert(&route.queue, incoming.lease.id());
+            }
+            fate
+        }
         Ran::Undecodable(error) => undecodable(shared, route, incoming, &error).await,
         Ran::Panicked(text) => {
             fail(

@@ -1,7 +1,7 @@
 //! Leases under a storage engine that does not answer.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -13,11 +13,12 @@ use queue_core::backend::{
 use queue_core::{ErrorKind, Outcome};
 use queue_runtime::backend::MemoryBackend;
 use queue_runtime::{
-    Clock, Error, Message, Operation, QueueName, QueueService, Result, SettleProblem, SystemClock,
+    Clock, Error, ListenerEvent, Message, Operation, QueueName, QueueService, Received, Result,
+    SettleProblem, SystemClock,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::support::GUARD;
+use crate::support::{GUARD, count, events, stop};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
 struct Parcel {
@@ -51,7 +52,7 @@ impl Stormy {
 
     fn refuse(&self, operation: Operation) -> Result<()> {
         if self.weather.refused.load(Ordering::SeqCst) {
-            return Err(Error::new(ErrorKind::Unreachable, operation));
+            return Err(Error::new(ErrorKind::Denied, operation));
         }
         Ok(())
     }
@@ -164,11 +165,35 @@ async fn a_handled_message_that_could_not_be_deleted_is_not_handled_again() {
         .submit(Parcel { weight: 1 })
         .await
         .expect("submitted");
-    let accept = || {
-        service
-            .accept::<Parcel>()
-            .visibility_timeout(Duration::from_millis(50))
-    };
+    weather.refused.store(true, Ordering::SeqCst);
+    let runs = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&runs);
+    let listener = service
+        .listener(move |_: Received<Parcel>| {
+            seen.fetch_add(1, Ordering::SeqCst);
+            async {}
+        })
+        .visibility_timeout(Duration::from_millis(50));
+    let mut seen = listener.events();
+    let listener = listener.start().expect("starts");
+    let unsettled = |event: &ListenerEvent| matches!(event, ListenerEvent::NotSettled { .. });
+    events(&mut seen, 1, unsettled).await;
+    weather.refused.store(false, Ordering::SeqCst);
+    let completed = |event: &ListenerEvent| matches!(event, ListenerEvent::Completed { .. });
+    events(&mut seen, 1, completed).await;
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
+    assert_eq!(count(&service, "parcel").await, 0);
+    stop(listener).await;
+}
+
+#[tokio::test]
+async fn a_delivery_that_could_not_be_completed_may_still_be_released() {
+    let (service, weather) = stormy().await;
+    service
+        .submit(Parcel { weight: 1 })
+        .await
+        .expect("submitted");
+    let accept = || service.accept::<Parcel>();
     let delivery = accept().await.expect("no error").expect("a message");
     weather.refused.store(true, Ordering::SeqCst);
     let error = delivery.complete().await.expect_err("refused");
@@ -177,16 +202,10 @@ async fn a_handled_message_that_could_not_be_deleted_is_not_handled_again() {
         "{:?}",
         error.problem
     );
-    drop(error);
     weather.refused.store(false, Ordering::SeqCst);
-    let queue = service.queue_at("parcel").expect("a name");
-    while queue.properties().await.expect("exists").approximate_count > 0 {
-        assert!(
-            accept().await.expect("no error").is_none(),
-            "it was delivered again"
-        );
-        tokio::task::yield_now().await;
-    }
+    error.delivery.release().await.expect("released");
+    let again = accept().await.expect("no error");
+    assert!(again.is_some(), "it was not done, so it comes again");
 }
 
 #[tokio::test]

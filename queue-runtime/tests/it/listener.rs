@@ -8,8 +8,8 @@ use queue_core::backend::NewMessage;
 use queue_runtime::backend::MemoryBackend;
 use queue_runtime::envelope::PoisonReason;
 use queue_runtime::{
-    Clock, Disposition, Failure, FollowUp, ListenerEvent, Message, QueueService, Received,
-    RetryPolicy, SystemClock,
+    Clock, Disposition, Failure, FollowUp, ListenerEvent, ManualClock, Message, QueueService,
+    Received, RetryPolicy, SystemClock,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
@@ -370,6 +370,104 @@ async fn nothing_waits_leased_and_unhandled() {
 }
 
 #[tokio::test]
+async fn follow_ups_that_race_for_a_missing_queue_all_arrive() {
+    let service = memory().await;
+    service
+        .submit_all((0..16).map(|_| Job { mood: Mood::Good }))
+        .await
+        .expect("submitted");
+    let together = Arc::new(tokio::sync::Barrier::new(16));
+    let listener = service.listener(move |job: Received<Job>| {
+        let together = Arc::clone(&together);
+        async move {
+            together.wait().await;
+            let about = job.envelope().id.to_string();
+            Disposition::complete().then(&Report { about })
+        }
+    });
+    let mut seen = listener.events();
+    let listener = listener.start().expect("starts");
+    events(&mut seen, 16, completed).await;
+    assert_eq!(listener.info().unsettled, 0);
+    assert_eq!(count(&service, "reports").await, 16);
+    stop(listener).await;
+}
+
+#[tokio::test]
+async fn what_is_poisoned_on_the_way_in_says_its_attempts() {
+    let clock = ManualClock::new();
+    let builder = QueueService::builder("memory:").clock(Arc::new(clock.clone()));
+    let service = builder.connect().await.expect("up");
+    service
+        .submit(Job { mood: Mood::Good })
+        .await
+        .expect("submitted");
+    for _ in 0..4 {
+        drop(
+            service
+                .accept::<Job>()
+                .await
+                .expect("no error")
+                .expect("a message"),
+        );
+        clock.advance(Duration::from_secs(31));
+    }
+    let listener = service.listener(async |_: Received<Job>| ());
+    let mut seen = listener.events();
+    let listener = listener.start().expect("starts");
+    let found = events(&mut seen, 1, poisoned).await;
+    assert!(
+        matches!(
+            found[0],
+            ListenerEvent::Poisoned {
+                reason: PoisonReason::Crashed,
+                attempts: 4,
+                ..
+            }
+        ),
+        "{found:?}"
+    );
+    stop(listener).await;
+}
+
+#[tokio::test]
+async fn a_pause_holds_for_tasks_that_wait_for_room() {
+    let service = memory().await;
+    service
+        .submit_all((0..2).map(|_| Job { mood: Mood::Good }))
+        .await
+        .expect("submitted");
+    let gate = Arc::new(Semaphore::new(0));
+    let gated = Arc::clone(&gate);
+    let listener = service
+        .listener(move |_: Received<Job>| {
+            let gate = Arc::clone(&gated);
+            async move { gate.acquire().await.expect("open").forget() }
+        })
+        .tasks(1)
+        .max_in_flight(1);
+    let mut seen = listener.events();
+    let listener = listener.start().expect("starts");
+    while listener.info().in_flight == 0 {
+        tokio::task::yield_now().await;
+    }
+    listener.pause();
+    gate.add_permits(2);
+    events(&mut seen, 1, completed).await;
+    let visible = service
+        .queue_at("jobs")
+        .expect("a name")
+        .peek(2)
+        .await
+        .expect("peeks")
+        .len();
+    assert_eq!((visible, listener.info().in_flight), (1, 0));
+    listener.resume();
+    events(&mut seen, 1, completed).await;
+    stop(listener).await;
+}
+
+#[tokio::test]
 async fn pause_and_resume() {
     let service = memory().await;
     let listener = service
@@ -397,11 +495,9 @@ async fn pause_and_resume() {
 #[tokio::test]
 async fn a_missing_queue_is_reported_and_waited_for() {
     let service = memory().await;
-    let listener = service
-        .listener(async |_: Received<Job>| ())
-        .start()
-        .expect("starts");
+    let listener = service.listener(async |_: Received<Job>| ());
     let mut seen = listener.events();
+    let listener = listener.start().expect("starts");
     events(&mut seen, 1, |event| *event == ListenerEvent::QueueMissing).await;
     service
         .submit(Job { mood: Mood::Good })
