@@ -1,0 +1,3 @@
+//! A photo mosaic.
+
+pub mod picture;

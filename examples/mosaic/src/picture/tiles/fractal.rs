@@ -1,0 +1,118 @@
+//! Julia and Mandelbrot sets, and folded silk.
+
+use image::RgbImage;
+
+use super::{Dice, TILE_SIDE};
+use crate::picture::paint::{fbm, paint};
+
+/// Constants whose Julia sets are worth looking at.
+const JULIA: [(f32, f32); 16] = [
+    (-0.8, 0.156),
+    (-0.7269, 0.1889),
+    (0.285, 0.01),
+    (-0.4, 0.6),
+    (-0.835, -0.2321),
+    (0.355, 0.355),
+    (-0.70176, -0.3842),
+    (-0.123, 0.745),
+    (0.0, 0.8),
+    (-0.7454, 0.1130),
+    (0.37, 0.1),
+    (-0.54, 0.54),
+    (-1.25, 0.02),
+    (0.34, -0.05),
+    (-0.16, 1.04),
+    (-0.194, 0.6557),
+];
+
+/// Places on the Mandelbrot set's shore, with the width of the view.
+const SHORE: [(f32, f32, f32); 14] = [
+    (-0.6, 0.0, 2.8),
+    (-0.745, 0.113, 0.02),
+    (-0.7453, 0.1127, 0.006),
+    (-0.16, 1.035, 0.10),
+    (0.275, 0.0075, 0.03),
+    (-1.25, 0.03, 0.09),
+    (-0.088, 0.654, 0.05),
+    (-1.768, 0.0, 0.08),
+    (-0.235, 0.827, 0.04),
+    (-0.5251, 0.5260, 0.03),
+    (0.3602, 0.1003, 0.02),
+    (-0.722, 0.246, 0.03),
+    (-1.401, 0.0, 0.10),
+    (0.0016, -0.8224, 0.02),
+];
+
+const LIMIT: u32 = 90;
+
+pub(super) fn julia(dice: Dice) -> RgbImage {
+    let base = JULIA[dice.index as usize % JULIA.len()];
+    let c = (
+        base.0 + dice.roll(1, -0.008, 0.008),
+        base.1 + dice.roll(2, -0.008, 0.008),
+    );
+    let (turn, zoom) = (dice.roll(3, 0.0, 6.3), dice.roll(4, 0.7, 1.5));
+    let centre = (dice.roll(5, -0.4, 0.4), dice.roll(6, -0.4, 0.4));
+    escape_picture(dice, |x, y| {
+        let (x, y) = ((x - 0.5) * 2.0 * zoom, (y - 0.5) * 2.0 * zoom);
+        let z = (
+            x * turn.cos() - y * turn.sin() + centre.0,
+            x * turn.sin() + y * turn.cos() + centre.1,
+        );
+        escape(z, c)
+    })
+}
+
+pub(super) fn mandelbrot(dice: Dice) -> RgbImage {
+    let (re, im, width) = SHORE[dice.index as usize % SHORE.len()];
+    let width = width * dice.roll(1, 0.8, 1.3);
+    let turn = dice.roll(2, 0.0, 6.3);
+    escape_picture(dice, |x, y| {
+        let (x, y) = ((x - 0.5) * width, (y - 0.5) * width);
+        let c = (
+            re + x * turn.cos() - y * turn.sin(),
+            im + x * turn.sin() + y * turn.cos(),
+        );
+        escape((0.0, 0.0), c)
+    })
+}
+
+/// Cloth of one colour in folds: calm tiles, for the calm parts of a picture.
+pub(super) fn silk(dice: Dice) -> RgbImage {
+    let tint = dice.tint();
+    let colours = tint.ramp(dice.roll(1, 0.08, 0.16), dice.roll(2, -25.0, 25.0));
+    let (turn, folds) = (dice.roll(3, 0.0, 6.3), dice.roll(4, 2.5, 5.0));
+    paint(TILE_SIDE, TILE_SIDE, 1, |x, y| {
+        let along = x * turn.cos() + y * turn.sin();
+        let across = y * turn.cos() - x * turn.sin();
+        let bend = fbm(along * 1.3 + 5.0, across * 2.2 + 5.0, 3, dice.seed);
+        let fold = (across * folds + bend * 5.0).sin() * 0.5 + 0.5;
+        colours.at(fold * 0.8 + 0.25 * fbm(along * 9.0, across * 60.0, 2, dice.seed + 1) - 0.05)
+    })
+}
+
+fn escape_picture(dice: Dice, steps: impl Fn(f32, f32) -> Option<f32>) -> RgbImage {
+    let tint = dice.tint();
+    let colours = tint.ramp(dice.roll(11, 0.16, 0.34), dice.roll(12, -70.0, 70.0));
+    let inside = tint
+        .shift(dice.roll(13, -0.35, 0.25), 1.1, dice.roll(14, -40.0, 40.0))
+        .colour();
+    let (speed, start) = (dice.roll(15, 0.45, 0.85), dice.roll(16, 0.0, 0.6));
+    paint(TILE_SIDE, TILE_SIDE, 2, |x, y| match steps(x, y) {
+        Some(steps) => colours.cycle(start + (steps + 1.0).ln() * speed),
+        None => inside,
+    })
+}
+
+/// How many steps (smoothed) of z² + c take `z` out of the circle; `None` if it stays.
+fn escape(mut z: (f32, f32), c: (f32, f32)) -> Option<f32> {
+    for step in 0..LIMIT {
+        let (re2, im2) = (z.0 * z.0, z.1 * z.1);
+        let size = re2 + im2;
+        if size > 64.0 {
+            return Some((step as f32 + 2.0 - (size.ln() * 0.5).log2()).max(0.0));
+        }
+        z = (re2 - im2 + c.0, 2.0 * z.0 * z.1 + c.1);
+    }
+    None
+}

@@ -1,0 +1,132 @@
+//! The tile library that the program draws itself: fractals and small views of nature, spread over
+//! hue, chroma and lightness so that any picture finds its colours.
+
+mod flora;
+mod fractal;
+mod palette;
+mod view;
+
+use image::RgbImage;
+
+use super::paint::chance;
+use palette::Tint;
+
+/// The side of a built-in tile in pixels.
+pub const TILE_SIDE: u32 = 64;
+
+/// Draws the built-in library: `(name, picture)`, the same every time, names unique and sorted.
+pub fn draw_tiles() -> Vec<(String, RgbImage)> {
+    let before = |n: usize| FAMILIES[..n].iter().map(|family| family.count).sum();
+    (FAMILIES.iter().enumerate())
+        .flat_map(|(n, family)| family.draw(before(n)))
+        .collect()
+}
+
+/// Tiles of one kind, each told apart by its index.
+struct Family {
+    name: &'static str,
+    count: u32,
+    tile: fn(Dice) -> RgbImage,
+}
+
+const FAMILIES: [Family; 12] = [
+    Family {
+        name: "dune",
+        count: 40,
+        tile: view::dune,
+    },
+    Family {
+        name: "flower",
+        count: 48,
+        tile: flora::flower,
+    },
+    Family {
+        name: "forest",
+        count: 32,
+        tile: flora::forest,
+    },
+    Family {
+        name: "julia",
+        count: 128,
+        tile: fractal::julia,
+    },
+    Family {
+        name: "mandelbrot",
+        count: 56,
+        tile: fractal::mandelbrot,
+    },
+    Family {
+        name: "mountain",
+        count: 40,
+        tile: view::mountain,
+    },
+    Family {
+        name: "night",
+        count: 32,
+        tile: view::night,
+    },
+    Family {
+        name: "planet",
+        count: 32,
+        tile: view::planet,
+    },
+    Family {
+        name: "sea",
+        count: 40,
+        tile: view::sea,
+    },
+    Family {
+        name: "silk",
+        count: 64,
+        tile: fractal::silk,
+    },
+    Family {
+        name: "snow",
+        count: 28,
+        tile: view::snow,
+    },
+    Family {
+        name: "sunset",
+        count: 36,
+        tile: view::sunset,
+    },
+];
+
+impl Family {
+    fn draw(&self, before: u32) -> impl Iterator<Item = (String, RgbImage)> {
+        (0..self.count).map(move |index| {
+            let dice = Dice {
+                index,
+                count: self.count,
+                seed: before + index,
+            };
+            (format!("{}-{index:04}", self.name), (self.tile)(dice))
+        })
+    }
+}
+
+/// What makes one tile of a family differ from the next.
+#[derive(Clone, Copy)]
+struct Dice {
+    index: u32,
+    count: u32,
+    /// Unlike that of any other tile in the library.
+    seed: u32,
+}
+
+impl Dice {
+    /// The `n`th number of this tile, between `from` and `to`.
+    fn roll(self, n: i32, from: f32, to: f32) -> f32 {
+        from + (to - from) * chance(n, 0, self.seed)
+    }
+
+    /// This tile's place in its family, 0..1.
+    fn progress(self) -> f32 {
+        self.index as f32 / self.count as f32
+    }
+
+    /// This tile's share of the colour solid: walking the library covers it evenly.
+    fn tint(self) -> Tint {
+        Tint::spread(self.seed)
+    }
+}

@@ -1,0 +1,244 @@
+//! Small views: sunsets, seas, mountains, dunes, snow, nights and planets.
+
+use image::RgbImage;
+
+use super::{Dice, TILE_SIDE, palette::Tint};
+use crate::picture::colour::{Linear, hex, mix, oklch, ramp};
+use crate::picture::paint::{chance, fbm, noise, paint, smooth};
+
+fn tile(colour_at: impl Fn(f32, f32) -> Linear) -> RgbImage {
+    paint(TILE_SIDE, TILE_SIDE, 2, colour_at)
+}
+
+pub(super) fn sunset(dice: Dice) -> RgbImage {
+    let (sun_x, sun_y) = (dice.roll(1, 0.2, 0.8), dice.roll(2, 0.35, 0.6));
+    let light = dice.roll(3, -0.14, 0.12);
+    let (top, low) = (dice.roll(4, 230.0, 340.0), dice.roll(5, 25.0, 85.0));
+    let sky = [
+        (0.0, oklch(0.36 + light, 0.12, top)),
+        (0.35, oklch(0.55 + light, 0.15, top + 40.0)),
+        (0.65, oklch(0.70 + light, 0.17, low - 10.0)),
+        (1.0, oklch(0.84 + light, 0.14, low + 15.0)),
+    ];
+    let ground = oklch(dice.roll(6, 0.12, 0.30), 0.06, dice.roll(7, 250.0, 390.0));
+    let horizon = dice.roll(8, 0.66, 0.85);
+    let (veil, glow) = (
+        oklch(0.55 + light, 0.10, top + 30.0),
+        oklch(0.8, 0.15, low + 10.0),
+    );
+    tile(move |x, y| {
+        let away = (x - sun_x).hypot(y - sun_y);
+        let mut colour = ramp(&sky, y / horizon);
+        let cloud = fbm(x * 2.5, y * 11.0, 4, dice.seed);
+        colour = mix(colour, veil, 0.6 * smooth(0.5, 0.7, cloud));
+        colour += glow * (0.6 * (-away / 0.14).exp());
+        colour = mix(colour, hex(0xff_f6_d0), smooth(0.10, 0.085, away));
+        let ridge = horizon - 0.16 * (fbm(x * 3.0, 0.5, 4, dice.seed + 9) - 0.4);
+        mix(colour, ground, smooth(ridge - 0.008, ridge + 0.008, y))
+    })
+}
+
+pub(super) fn sea(dice: Dice) -> RgbImage {
+    let hue = dice.roll(1, 185.0, 265.0);
+    let light = 0.25 + 0.55 * dice.progress();
+    let horizon = dice.roll(2, 0.12, 0.5);
+    let deep = oklch(light - 0.12, 0.11, hue + 10.0);
+    let shallow = oklch(light + 0.12, 0.10, hue - 15.0);
+    let sky_top = oklch(light + 0.12, 0.07, hue + 15.0);
+    let sky_low = oklch(light + 0.28, 0.03, hue - 60.0);
+    let sand = oklch(light + 0.25, 0.06, 80.0);
+    let beach = if dice.index % 3 == 0 { 0.82 } else { 1.5 };
+    let foam = oklch(light + 0.36, 0.01, hue);
+    tile(move |x, y| {
+        if y < horizon {
+            let cloud = smooth(0.5, 0.72, fbm(x * 3.0, y * 7.0, 4, dice.seed));
+            return mix(mix(sky_top, sky_low, y / horizon), foam, cloud);
+        }
+        let near = (y - horizon) / (1.0 - horizon);
+        let swell = fbm(
+            x * (8.0 - 5.0 * near),
+            (near + 0.03).ln() * 7.0,
+            4,
+            dice.seed + 3,
+        );
+        let water = mix(deep, shallow, near * 0.5 + (swell - 0.5) * 2.2);
+        let water = mix(water, foam, smooth(0.66, 0.74, swell) * 0.8);
+        let edge = beach + 0.05 * (x * 6.0 + dice.roll(5, 0.0, 6.0)).sin();
+        let wet = mix(water, foam, smooth(edge - 0.06, edge - 0.01, y));
+        mix(wet, sand, smooth(edge - 0.01, edge + 0.02, y))
+    })
+}
+
+pub(super) fn mountain(dice: Dice) -> RgbImage {
+    let air = Tint {
+        lightness: 0.42 + 0.50 * dice.progress(),
+        chroma: dice.roll(1, 0.02, 0.10),
+        hue: dice.roll(2, 200.0, 300.0) + if dice.index % 4 == 0 { 150.0 } else { 0.0 },
+    };
+    let sky = [
+        (0.0, air.shift(-0.12, 1.4, 10.0).colour()),
+        (1.0, air.shift(0.10, 0.6, -30.0).colour()),
+    ];
+    let peak = (dice.roll(3, 0.25, 0.75), dice.roll(4, 0.12, 0.32));
+    let steep = dice.roll(5, 0.8, 1.5);
+    let sunny_side = if dice.index % 2 == 0 { 1.0 } else { -1.0 };
+    let rock = air.shift(-0.22, 0.9, 25.0);
+    let (shadow, sunny) = (rock.colour(), rock.shift(0.24, 0.8, -60.0).colour());
+    let snow_shadow = oklch(0.72, 0.04, 260.0);
+    let wood = Tint {
+        lightness: air.lightness - 0.30,
+        chroma: 0.06,
+        hue: dice.roll(6, 120.0, 190.0),
+    };
+    let (wood_dark, wood_lit) = (wood.colour(), wood.shift(0.14, 1.2, -20.0).colour());
+    tile(move |x, y| {
+        let mut colour = ramp(&sky, y * 1.6);
+        let rough = fbm(x * 6.0, 0.5, 4, dice.seed) - 0.5;
+        let ridge = peak.1 + (x - peak.0).abs() * steep + rough * 0.14;
+        let crag = fbm(x * 9.0 + y * 6.0, y * 9.0, 3, dice.seed + 1);
+        let lit = smooth(-0.05, 0.05, (x - peak.0) * sunny_side + (crag - 0.5) * 0.35);
+        let face = mix(shadow, sunny, lit);
+        let snow = mix(snow_shadow, hex(0xff_fb_f6), lit);
+        let line = peak.1 + 0.24 + (crag - 0.5) * 0.3;
+        let face = mix(face, snow, smooth(line + 0.02, line - 0.02, y));
+        colour = mix(colour, face, smooth(ridge - 0.008, ridge + 0.008, y));
+        let foot = 0.80 - 0.22 * (fbm(x * 4.0, 0.5, 5, dice.seed + 5) - 0.4);
+        let trees = mix(wood_dark, wood_lit, noise(x * 20.0, y * 12.0, dice.seed));
+        mix(colour, trees, smooth(foot - 0.008, foot + 0.008, y))
+    })
+}
+
+/// Sand from pale to umber: the browns and skin tones.
+pub(super) fn dune(dice: Dice) -> RgbImage {
+    let sand = Tint {
+        lightness: 0.26 + 0.64 * dice.progress(),
+        chroma: dice.roll(1, 0.035, 0.11),
+        hue: dice.roll(2, 38.0, 82.0),
+    };
+    let sky = sand.shift(0.10, 0.5, dice.roll(3, -20.0, 180.0)).colour();
+    let (lit, dark) = (
+        sand.shift(0.09, 0.9, 8.0).colour(),
+        sand.shift(-0.16, 1.0, -15.0).colour(),
+    );
+    let (height, crest, slant) = (
+        dice.roll(4, 0.1, 0.4),
+        dice.roll(5, 0.3, 0.7),
+        dice.roll(6, -0.35, 0.35),
+    );
+    tile(move |x, y| {
+        let top = height + slant * (x - 0.5) + 0.08 * (x * 5.0 + dice.roll(7, 0.0, 6.0)).sin();
+        let spine = crest
+            + 0.22 * ((y - top) * 5.0 + dice.roll(8, 0.0, 6.0)).sin() * smooth(0.0, 0.6, y - top);
+        let side = smooth(-0.03, 0.03, x - spine - (y - top) * slant);
+        let ripple =
+            ((y * 34.0 + 6.0 * fbm(x * 3.0, y * 3.0, 3, dice.seed)).sin() * 0.5 + 0.5) * 0.22;
+        let face = mix(mix(lit, dark, side), mix(dark, lit, side), ripple);
+        mix(sky, face, smooth(top - 0.008, top + 0.008, y))
+    })
+}
+
+/// Near-white tiles: snowfields, mist and pale birches.
+pub(super) fn snow(dice: Dice) -> RgbImage {
+    let hue = dice.roll(1, 0.0, 360.0);
+    let light = 0.84 + 0.13 * dice.progress();
+    let (field, shade) = (
+        oklch(light + 0.03, 0.012, hue),
+        oklch(light - 0.12, 0.03, 255.0),
+    );
+    let bark = oklch(light - dice.roll(2, 0.18, 0.5), 0.02, 50.0);
+    let trees = dice.index % 5;
+    let horizon = dice.roll(3, 0.3, 0.6);
+    tile(move |x, y| {
+        let drift = fbm(x * 2.0, y * 6.0, 4, dice.seed);
+        let mut colour = if y < horizon {
+            mix(
+                field,
+                shade,
+                0.35 + 0.5 * fbm(x * 3.0, y * 3.0, 3, dice.seed + 1) * (1.0 - y),
+            )
+        } else {
+            mix(shade, field, smooth(0.3, 0.6, drift))
+        };
+        for tree in 0..trees as i32 {
+            let at = dice.roll(10 + tree, 0.08, 0.92) + 0.02 * (y * 7.0).sin();
+            let foot = horizon + dice.roll(20 + tree, 0.1, 0.35);
+            let half = 0.012 + 0.05 * (foot - horizon);
+            let spot = smooth(
+                0.55,
+                0.7,
+                noise(x * 10.0, y * 26.0, dice.seed + tree as u32),
+            );
+            let trunk = smooth(half, half - 0.008, (x - at).abs()) * smooth(foot, foot - 0.01, y);
+            colour = mix(colour, mix(bark, field, 0.5 - 0.5 * spot), trunk);
+        }
+        colour
+    })
+}
+
+/// Near-black tiles: stars, a moon, hills.
+pub(super) fn night(dice: Dice) -> RgbImage {
+    let hue = dice.roll(1, 0.0, 360.0);
+    let light = 0.04 + 0.24 * dice.progress();
+    let chroma = dice.roll(2, 0.01, 0.09);
+    let (zenith, low) = (
+        oklch(light, chroma, hue),
+        oklch(light + 0.12, chroma, hue - 40.0),
+    );
+    let moon = (
+        dice.roll(3, 0.15, 0.85),
+        dice.roll(4, 0.12, 0.4),
+        dice.roll(5, -0.05, 0.11),
+    );
+    let ground = oklch(light * 0.4, chroma * 0.6, hue + 60.0);
+    let glow = oklch(0.5, 0.03, 90.0);
+    tile(move |x, y| {
+        let mist = fbm(x * 3.0, y * 3.0 + x, 4, dice.seed);
+        let mut colour = mix(zenith, low, y * 0.7 + (mist - 0.5));
+        let (cx, cy) = ((x * 20.0) as i32, (y * 20.0) as i32);
+        if chance(cx, cy, dice.seed) > 0.95 {
+            let away = (x * 20.0).fract().hypot(0.0) - 0.5;
+            let away = away.hypot((y * 20.0).fract() - 0.5);
+            colour = mix(colour, hex(0xe8_ee_ff), smooth(0.34, 0.05, away));
+        }
+        if moon.2 > 0.02 {
+            let away = (x - moon.0).hypot(y - moon.1);
+            let bite = (x - moon.0 - moon.2 * 0.55).hypot(y - moon.1 + moon.2 * 0.2);
+            colour += glow * (0.25 * (-away / 0.12).exp());
+            let lit = smooth(moon.2, moon.2 - 0.015, away) * smooth(moon.2 * 0.9, moon.2, bite);
+            colour = mix(colour, hex(0xf8_f0_d4), lit);
+        }
+        let ridge = 0.84 - 0.3 * (fbm(x * 2.5, 0.5, 4, dice.seed + 7) - 0.4);
+        mix(colour, ground, smooth(ridge - 0.008, ridge + 0.008, y))
+    })
+}
+
+/// A banded globe in space, over every hue.
+pub(super) fn planet(dice: Dice) -> RgbImage {
+    let tint = dice.tint().shift(0.10, 1.2, 0.0);
+    let bands = tint.ramp(0.18, dice.roll(1, -50.0, 50.0));
+    let (cx, cy) = (dice.roll(2, 0.35, 0.65), dice.roll(3, 0.35, 0.65));
+    let (radius, tilt) = (dice.roll(4, 0.30, 0.62), dice.roll(5, -0.6, 0.6));
+    let (sun_x, sun_y) = (dice.roll(6, -0.7, 0.7), dice.roll(7, -0.7, 0.2));
+    let air = tint.colour();
+    let space = oklch(dice.roll(8, 0.05, 0.22), 0.04, tint.hue + 150.0);
+    tile(move |x, y| {
+        let (dx, dy) = ((x - cx) / radius, (y - cy) / radius);
+        let away = dx.hypot(dy);
+        let star = chance((x * 26.0) as i32, (y * 26.0) as i32, dice.seed) > 0.97;
+        let mut colour = if star {
+            mix(space, hex(0xff_ff_ff), 0.6)
+        } else {
+            space
+        };
+        colour += air * (0.35 * (-(away - 1.0).max(0.0) * 7.0).exp());
+        if away < 1.0 {
+            let dz = (1.0 - away * away).sqrt();
+            let lit = (dx * sun_x + dy * sun_y + dz * 0.75).max(0.0) + 0.10;
+            let across = dy * tilt.cos() + dx * tilt.sin();
+            let swirl = fbm(dx * 2.5 + 7.0, across * 7.0, 4, dice.seed);
+            let surface = bands.cycle(across * 2.6 + swirl * 1.6);
+            colour = mix(colour, surface * lit.min(1.15), smooth(1.0, 0.97, away));
+        }
+        colour
+    })
+}
