@@ -1,0 +1,255 @@
+//! Reading pictures that others made: bounded, upright, and refused with a reason.
+
+use std::error::Error;
+use std::io::Cursor;
+
+use image::metadata::Orientation;
+use image::{DynamicImage, ImageDecoder, ImageError, ImageFormat, ImageReader, Limits, RgbImage};
+use thiserror::Error;
+
+/// The longest side of a picture that is decoded, in pixels.
+pub const MAX_SIDE: u32 = 20_000;
+
+/// The most memory that decoding one picture may take, in bytes.
+pub const MAX_DECODED: u64 = 512 << 20;
+
+/// Why bytes are not a picture that can be used.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum DecodeError {
+    /// There are no bytes.
+    #[error("the file is empty")]
+    Empty,
+    /// Neither a PNG nor a JPEG.
+    #[error("the file is neither PNG nor JPEG")]
+    UnknownFormat,
+    /// A side of no pixels.
+    #[error("the picture is {width}×{height} pixels, nothing to see")]
+    NoPixels {
+        /// Pixels across.
+        width: u32,
+        /// Pixels down.
+        height: u32,
+    },
+    /// More than [`MAX_SIDE`] or [`MAX_DECODED`] allow; nothing was decoded.
+    #[error(
+        "the picture is {width}×{height} pixels, {bytes} bytes decoded; at most {MAX_SIDE} a side \
+         and {MAX_DECODED} bytes are allowed"
+    )]
+    TooLarge {
+        /// Pixels across.
+        width: u32,
+        /// Pixels down.
+        height: u32,
+        /// What decoding would take.
+        bytes: u64,
+    },
+    /// The end is missing.
+    #[error("the picture ends too early")]
+    Truncated,
+    /// The bytes contradict the format.
+    #[error("the picture is damaged")]
+    Damaged(#[source] Box<dyn Error + Send + Sync>),
+}
+
+/// Decodes a PNG or a JPEG, turned upright as its metadata asks, transparency laid on white.
+///
+/// # Errors
+///
+/// Anything that is not a whole, undamaged picture within [`MAX_SIDE`] and [`MAX_DECODED`].
+pub fn decode(bytes: &[u8]) -> Result<RgbImage, DecodeError> {
+    decode_within(bytes, MAX_SIDE, MAX_DECODED)
+}
+
+/// [`decode`] with other bounds.
+pub(super) fn decode_within(
+    bytes: &[u8],
+    max_side: u32,
+    max_bytes: u64,
+) -> Result<RgbImage, DecodeError> {
+    if bytes.is_empty() {
+        return Err(DecodeError::Empty);
+    }
+    let format = match image::guess_format(bytes) {
+        Ok(format @ (ImageFormat::Png | ImageFormat::Jpeg)) => format,
+        _ => return Err(DecodeError::UnknownFormat),
+    };
+    let mut limits = Limits::default();
+    limits.max_image_width = Some(max_side);
+    limits.max_image_height = Some(max_side);
+    limits.max_alloc = Some(max_bytes);
+
+    let (width, height) = ImageReader::with_format(Cursor::new(bytes), format)
+        .into_dimensions()
+        .map_err(damaged)?;
+    let needed = u64::from(width) * u64::from(height) * 3;
+    let too_large = |bytes| DecodeError::TooLarge {
+        width,
+        height,
+        bytes,
+    };
+    if width == 0 || height == 0 {
+        return Err(DecodeError::NoPixels { width, height });
+    }
+    if width > max_side || height > max_side || needed > max_bytes {
+        return Err(too_large(needed));
+    }
+    // The JPEG decoder paints what is missing grey and reports nothing.
+    if format == ImageFormat::Jpeg && !jpeg_has_an_end(bytes) {
+        return Err(DecodeError::Truncated);
+    }
+
+    let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
+    reader.limits(limits);
+    let mut decoder = reader.into_decoder().map_err(damaged)?;
+    if decoder.total_bytes() > max_bytes {
+        return Err(too_large(decoder.total_bytes()));
+    }
+    let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
+    let mut picture = DynamicImage::from_decoder(decoder).map_err(|error| match error {
+        ImageError::Limits(_) => too_large(needed),
+        other => damaged(other),
+    })?;
+    picture.apply_orientation(orientation);
+    Ok(on_white(picture))
+}
+
+fn damaged(error: ImageError) -> DecodeError {
+    let mut cause: Option<&(dyn Error + 'static)> = Some(&error);
+    while let Some(inner) = cause {
+        if let Some(io) = inner.downcast_ref::<std::io::Error>()
+            && io.kind() == std::io::ErrorKind::UnexpectedEof
+        {
+            return DecodeError::Truncated;
+        }
+        cause = inner.source();
+    }
+    DecodeError::Damaged(Box::new(error))
+}
+
+fn on_white(picture: DynamicImage) -> RgbImage {
+    if !picture.color().has_alpha() {
+        return picture.into_rgb8();
+    }
+    let seen = picture.into_rgba8();
+    RgbImage::from_fn(seen.width(), seen.height(), |x, y| {
+        let [red, green, blue, alpha] = seen.get_pixel(x, y).0.map(u32::from);
+        let over = |channel: u32| ((channel * alpha + 255 * (255 - alpha) + 127) / 255) as u8;
+        image::Rgb([over(red), over(green), over(blue)])
+    })
+}
+
+/// Whether an end-of-image marker follows the first scan. Before it come segments that state
+/// their length and may hold a thumbnail with an end of its own.
+fn jpeg_has_an_end(bytes: &[u8]) -> bool {
+    let mut at = 2;
+    while let Some(&[0xff, marker]) = bytes.get(at..at + 2) {
+        match marker {
+            0xff => at += 1,
+            0x01 | 0xd0..=0xd8 => at += 2,
+            0xda => return bytes[at..].windows(2).any(|pair| pair == [0xff, 0xd9]),
+            _ => {
+                let Some(&[high, low]) = bytes.get(at + 2..at + 4) else {
+                    return false;
+                };
+                at += 2 + usize::from(u16::from_be_bytes([high, low]));
+            }
+        }
+    }
+    // No scan where one should be: the decoder knows better what is wrong.
+    at < bytes.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use image::Rgb;
+    use image::codecs::{jpeg::JpegEncoder, png::PngEncoder};
+
+    use super::*;
+
+    fn picture() -> RgbImage {
+        RgbImage::from_fn(80, 60, |x, y| Rgb([x as u8 * 3, y as u8 * 4, 99]))
+    }
+
+    fn png() -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let encoded = picture().write_with_encoder(PngEncoder::new(&mut bytes));
+        encoded.expect("a PNG in memory");
+        bytes
+    }
+
+    fn jpeg() -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let encoded = picture().write_with_encoder(JpegEncoder::new(&mut bytes));
+        encoded.expect("a JPEG in memory");
+        bytes
+    }
+
+    #[test]
+    fn png_and_jpeg_are_read() {
+        assert_eq!(decode(&png()).expect("a PNG"), picture());
+        assert_eq!(decode(&jpeg()).expect("a JPEG").dimensions(), (80, 60));
+    }
+
+    #[test]
+    fn what_is_no_picture_is_named() {
+        assert!(matches!(decode(&[]), Err(DecodeError::Empty)));
+        assert!(matches!(
+            decode(b"GIF89a...."),
+            Err(DecodeError::UnknownFormat)
+        ));
+        assert!(matches!(decode(b"hello"), Err(DecodeError::UnknownFormat)));
+    }
+
+    #[test]
+    fn any_cut_is_noticed() {
+        for whole in [png(), jpeg()] {
+            for part in [12, whole.len() / 2, whole.len() - 40, whole.len() - 2] {
+                let error = decode(&whole[..part]).expect_err("half a picture");
+                assert!(
+                    matches!(error, DecodeError::Truncated | DecodeError::Damaged(_)),
+                    "{part} of {}: {error:?}",
+                    whole.len()
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_flipped_byte_of_a_png_is_noticed() {
+        let mut bytes = png();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 0x10;
+        assert!(matches!(decode(&bytes), Err(DecodeError::Damaged(_))));
+    }
+
+    #[test]
+    fn a_bomb_is_refused_before_it_is_decoded() {
+        let mut bytes = png();
+        // The header's checksum is verified first, so it has to be right for the bomb to be one.
+        bytes[16..24].copy_from_slice(&[0, 0, 0x75, 0x30, 0, 0, 0x75, 0x30]);
+        let crc = crc32(&bytes[12..29]);
+        bytes[29..33].copy_from_slice(&crc.to_be_bytes());
+        let error = decode(&bytes).expect_err("30,000 pixels a side");
+        assert!(
+            matches!(error, DecodeError::TooLarge { width: 30_000, .. }),
+            "{error:?}"
+        );
+        assert!(matches!(
+            decode_within(&png(), 79, MAX_DECODED),
+            Err(DecodeError::TooLarge { .. })
+        ));
+        assert!(matches!(
+            decode_within(&png(), MAX_SIDE, 80 * 60 * 3 - 1),
+            Err(DecodeError::TooLarge { .. })
+        ));
+    }
+
+    fn crc32(bytes: &[u8]) -> u32 {
+        !bytes.iter().fold(!0, |crc, byte| {
+            (0..8).fold(crc ^ u32::from(*byte), |crc, _| {
+                (crc >> 1) ^ (0xedb8_8320 * (crc & 1))
+            })
+        })
+    }
+}

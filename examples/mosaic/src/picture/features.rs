@@ -1,0 +1,107 @@
+//! What a square of a picture looks like, as numbers that can be compared.
+
+use image::RgbImage;
+use palette::Oklab;
+
+use super::colour::{self, Linear};
+use super::resample::{Area, averages};
+
+/// Cells along each side of a square.
+pub(super) const SIDE: usize = 3;
+
+/// How many numbers describe a square.
+pub const DIMENSIONS: usize = SIDE * SIDE * 3;
+
+/// The mean colour of each of 3 × 3 cells in Oklab, cells row by row. Light is averaged in linear
+/// light and only then made perceptual.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Features(pub [f32; DIMENSIONS]);
+
+impl Features {
+    /// Describes a whole picture, taken as a square.
+    pub fn of(image: &RgbImage) -> Self {
+        let cells = averages(image, Area::whole(image), SIDE as u32, SIDE as u32);
+        Self::from_cells(|cell| cells[cell])
+    }
+
+    /// Describes `columns` × `rows` squares that lie side by side in a picture, row by row.
+    pub(super) fn of_grid(image: &RgbImage, columns: u32, rows: u32) -> Vec<Self> {
+        let side = SIDE as u32;
+        let cells = averages(image, Area::whole(image), columns * side, rows * side);
+        let line = columns as usize * SIDE;
+        (0..rows as usize)
+            .flat_map(|row| (0..columns as usize).map(move |column| (row, column)))
+            .map(|(row, column)| {
+                let corner = row * SIDE * line + column * SIDE;
+                Self::from_cells(|cell| cells[corner + cell / SIDE * line + cell % SIDE])
+            })
+            .collect()
+    }
+
+    /// The mean over the square.
+    pub fn mean(&self) -> Oklab {
+        let cells = (SIDE * SIDE) as f32;
+        let sum = |channel: usize| self.0.iter().skip(channel).step_by(3).sum::<f32>() / cells;
+        Oklab::new(sum(0), sum(1), sum(2))
+    }
+
+    /// The features as a point whose squared Euclidean distance to another is how unlike they look:
+    /// the mean colours' distance weighs most, since that is what the eye sees from afar; then
+    /// where light and dark lie within the square; then where the hues lie.
+    pub(super) fn weighted(&self) -> [f32; DIMENSIONS] {
+        const MEAN: [f32; 3] = [1.0, 1.25, 1.25];
+        const DETAIL: [f32; 3] = [0.62, 0.45, 0.45];
+        let mean = self.mean();
+        let mean = [mean.l, mean.a, mean.b];
+        let per_cell = 1.0 / SIDE as f32;
+        std::array::from_fn(|at| {
+            let channel = at % 3;
+            let detail = self.0[at] - mean[channel];
+            per_cell * (MEAN[channel] * mean[channel] + DETAIL[channel] * detail)
+        })
+    }
+
+    fn from_cells(light: impl Fn(usize) -> Linear) -> Self {
+        let mut numbers = [0.0; DIMENSIONS];
+        for (cell, slot) in numbers.chunks_exact_mut(3).enumerate() {
+            let seen = colour::to_oklab(light(cell));
+            slot.copy_from_slice(&[seen.l, seen.a, seen.b]);
+        }
+        Self(numbers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use image::Rgb;
+
+    use super::*;
+
+    #[test]
+    fn a_grid_describes_each_square_as_it_is_alone() {
+        let image = RgbImage::from_fn(24, 12, |x, y| {
+            Rgb([x as u8 * 10, y as u8 * 20, (x * y) as u8])
+        });
+        let grid = Features::of_grid(&image, 4, 2);
+        assert_eq!(grid.len(), 8);
+        for (index, features) in grid.iter().enumerate() {
+            let (column, row) = (index as u32 % 4, index as u32 / 4);
+            let square = image::imageops::crop_imm(&image, column * 6, row * 6, 6, 6).to_image();
+            let alone = Features::of(&square);
+            for (a, b) in features.0.iter().zip(alone.0) {
+                assert!((a - b).abs() < 1e-4, "square {index}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_mean_weighs_more_than_the_detail() {
+        let flat = |grey| RgbImage::from_pixel(6, 6, Rgb([grey; 3]));
+        let halves = RgbImage::from_fn(6, 6, |x, _| Rgb([if x < 3 { 90 } else { 166 }; 3]));
+        let distance = |a: &RgbImage, b: &RgbImage| -> f32 {
+            let (a, b) = (Features::of(a).weighted(), Features::of(b).weighted());
+            a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum()
+        };
+        assert!(distance(&flat(128), &halves) < distance(&flat(128), &flat(166)));
+    }
+}

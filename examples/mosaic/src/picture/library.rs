@@ -1,0 +1,289 @@
+//! The tile library: pictures from anywhere, cropped, scaled and described once.
+
+use image::RgbImage;
+use thiserror::Error;
+
+use super::cache::{self, CacheError};
+use super::decode::{DecodeError, decode};
+use super::features::Features;
+use super::resample::{Area, scale};
+use super::tiles::TILE_SIDE;
+
+/// Tiles in the order of their names, each with its features.
+///
+/// The same files give the same library, in whatever order they are listed.
+#[derive(Debug, PartialEq)]
+pub struct Library {
+    tiles: Vec<Tile>,
+    fingerprint: Fingerprint,
+}
+
+/// One picture of a [`Library`].
+#[derive(Debug, PartialEq)]
+pub struct Tile {
+    pub(super) name: String,
+    pub(super) features: Features,
+    pub(super) picture: RgbImage,
+}
+
+/// Where a library's features came from; see [`Library::load_cached`].
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum CacheUse {
+    /// The cache was of these very files.
+    Used,
+    /// There was no cache: the features were computed.
+    Absent,
+    /// The cache was of no use, for this reason: the features were computed.
+    Refused(CacheError),
+}
+
+/// Why files are not a tile library.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum LibraryError {
+    /// There are no files.
+    #[error("the tile library is empty: at least one picture is needed")]
+    Empty,
+    /// One of the files is not a picture.
+    #[error("tile {name:?} cannot be used")]
+    Tile {
+        /// The file's name as it was given.
+        name: String,
+        /// What is wrong with it.
+        source: DecodeError,
+    },
+}
+
+impl Library {
+    /// Decodes, crops to the central square, scales and describes every file.
+    ///
+    /// # Errors
+    ///
+    /// No files, or a file that is not a usable picture.
+    pub fn load<N: AsRef<str>, B: AsRef<[u8]>>(files: &[(N, B)]) -> Result<Self, LibraryError> {
+        let files = in_order(files)?;
+        let tiles = files
+            .iter()
+            .map(|(name, bytes)| Tile::load(name, bytes))
+            .collect::<Result<_, _>>()?;
+        let fingerprint = Fingerprint::of(&files);
+        Ok(Self { tiles, fingerprint })
+    }
+
+    /// [`load`](Self::load), except that nothing is decoded if `cache` holds what
+    /// [`to_cache`](Self::to_cache) wrote for the same names and contents.
+    ///
+    /// # Errors
+    ///
+    /// As [`load`](Self::load). A useless cache is not an error: it is told in the [`CacheUse`].
+    pub fn load_cached<N: AsRef<str>, B: AsRef<[u8]>>(
+        files: &[(N, B)],
+        cache: Option<&[u8]>,
+    ) -> Result<(Self, CacheUse), LibraryError> {
+        let Some(cache) = cache else {
+            return Ok((Self::load(files)?, CacheUse::Absent));
+        };
+        let fingerprint = Fingerprint::of(&in_order(files)?);
+        match cache::read(cache, fingerprint) {
+            Ok(tiles) => Ok((Self { tiles, fingerprint }, CacheUse::Used)),
+            Err(reason) => Ok((Self::load(files)?, CacheUse::Refused(reason))),
+        }
+    }
+
+    /// The features and scaled pictures as bytes, for [`load_cached`](Self::load_cached) after a
+    /// restart: about 12 KiB a tile.
+    pub fn to_cache(&self) -> Vec<u8> {
+        cache::write(&self.tiles, self.fingerprint)
+    }
+
+    /// The tiles, never none, sorted by name.
+    pub fn tiles(&self) -> &[Tile] {
+        &self.tiles
+    }
+
+    /// Tells libraries of different names or contents apart, for instance to name a cache.
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
+}
+
+impl Tile {
+    fn load(name: &str, bytes: &[u8]) -> Result<Self, LibraryError> {
+        let decoded = decode(bytes).map_err(|source| LibraryError::Tile {
+            name: name.to_owned(),
+            source,
+        })?;
+        let picture = scale(
+            &decoded,
+            Area::centre_square(&decoded),
+            TILE_SIDE,
+            TILE_SIDE,
+        );
+        Ok(Self {
+            name: name.to_owned(),
+            features: Features::of(&picture),
+            picture,
+        })
+    }
+
+    /// The name of the file it came from.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it looks like, as numbers.
+    pub fn features(&self) -> &Features {
+        &self.features
+    }
+
+    /// The picture, [`TILE_SIDE`] pixels a side.
+    pub fn picture(&self) -> &RgbImage {
+        &self.picture
+    }
+}
+
+/// A hash (FNV-1a, 128 bits) of every name and content of a library.
+///
+/// It finds changes, not forgeries: whoever can write the cache can write the library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Fingerprint(pub(super) u128);
+
+impl Fingerprint {
+    fn of(files: &[(&str, &[u8])]) -> Self {
+        let fields = files
+            .iter()
+            .flat_map(|(name, bytes)| [name.as_bytes(), bytes]);
+        Self::of_fields(fields)
+    }
+
+    pub(super) fn of_fields<'a>(fields: impl IntoIterator<Item = &'a [u8]>) -> Self {
+        const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
+        const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
+        let mix = |hash: u128, byte: &u8| (hash ^ u128::from(*byte)).wrapping_mul(PRIME);
+        Self(fields.into_iter().fold(OFFSET, |hash, field| {
+            let length = (field.len() as u64).to_le_bytes();
+            field.iter().fold(length.iter().fold(hash, mix), mix)
+        }))
+    }
+}
+
+impl std::fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+fn in_order<N: AsRef<str>, B: AsRef<[u8]>>(
+    files: &[(N, B)],
+) -> Result<Vec<(&str, &[u8])>, LibraryError> {
+    if files.is_empty() {
+        return Err(LibraryError::Empty);
+    }
+    let mut files: Vec<_> = files
+        .iter()
+        .map(|(name, bytes)| (name.as_ref(), bytes.as_ref()))
+        .collect();
+    files.sort_unstable();
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error;
+
+    use super::*;
+    use crate::picture::testing::{flat_png, some_files};
+
+    #[test]
+    fn the_order_of_files_does_not_matter() {
+        let mut files = some_files();
+        let library = Library::load(&files).expect("a library");
+        files.reverse();
+        assert_eq!(Library::load(&files).expect("a library"), library);
+        assert!(library.tiles().is_sorted_by_key(Tile::name));
+    }
+
+    #[test]
+    fn an_empty_library_and_a_bad_tile_are_named() {
+        let none: [(&str, &[u8]); 0] = [];
+        assert!(matches!(Library::load(&none), Err(LibraryError::Empty)));
+        assert!(matches!(
+            Library::load_cached(&none, Some(&[])),
+            Err(LibraryError::Empty)
+        ));
+
+        let files = [
+            ("good.png", flat_png([9, 9, 9])),
+            ("bad.png", b"not a picture".to_vec()),
+        ];
+        let error = Library::load(&files).expect_err("a bad tile");
+        assert_eq!(error.to_string(), r#"tile "bad.png" cannot be used"#);
+        let cause = error.source().expect("a cause").to_string();
+        assert_eq!(cause, "the file is neither PNG nor JPEG");
+    }
+
+    #[test]
+    fn a_tile_is_the_middle_of_its_picture() {
+        let wide = RgbImage::from_fn(300, 100, |x, _| {
+            image::Rgb(if (100..200).contains(&x) {
+                [0, 200, 0]
+            } else {
+                [200, 0, 0]
+            })
+        });
+        let files = [("wide", crate::picture::encode_png(&wide))];
+        let library = Library::load(&files).expect("a library");
+        let picture = library.tiles()[0].picture();
+        assert_eq!(picture.dimensions(), (TILE_SIDE, TILE_SIDE));
+        assert!(picture.pixels().all(|pixel| pixel.0 == [0, 200, 0]));
+    }
+
+    #[test]
+    fn a_cache_spares_the_decoding() {
+        let files = some_files();
+        let library = Library::load(&files).expect("a library");
+        let cache = library.to_cache();
+        let (cached, used) = Library::load_cached(&files, Some(&cache)).expect("a library");
+        assert!(matches!(used, CacheUse::Used));
+        assert_eq!(cached, library);
+    }
+
+    #[test]
+    fn a_stale_cache_is_refused() {
+        let mut files = some_files();
+        let cache = Library::load(&files).expect("a library").to_cache();
+        let refused = |files: &[(String, Vec<u8>)]| {
+            let (library, used) = Library::load_cached(files, Some(&cache)).expect("a library");
+            assert_eq!(library, Library::load(files).expect("a library"));
+            matches!(used, CacheUse::Refused(CacheError::OtherLibrary))
+        };
+        let name = std::mem::replace(&mut files[0].0, "renamed".to_owned());
+        assert!(refused(&files));
+        files[0].0 = name;
+        assert!(!refused(&files));
+        files[1].1 = flat_png([1, 2, 3]);
+        assert!(refused(&files));
+        files.remove(1);
+        assert!(refused(&files));
+    }
+
+    #[test]
+    fn a_damaged_cache_is_refused() {
+        let files = some_files();
+        let library = Library::load(&files).expect("a library");
+        let cache = library.to_cache();
+        let check = |damaged: &[u8], what: &str| {
+            let (loaded, used) = Library::load_cached(&files, Some(damaged)).expect("a library");
+            assert!(matches!(used, CacheUse::Refused(_)), "{what}");
+            assert_eq!(loaded, library, "{what}");
+        };
+        for at in (0..cache.len()).step_by(cache.len() / 97) {
+            let mut damaged = cache.clone();
+            damaged[at] ^= 0x40;
+            check(&damaged, &format!("byte {at}"));
+            check(&cache[..at], &format!("cut at {at}"));
+        }
+        check(&[cache.as_slice(), &[0]].concat(), "a byte too many");
+    }
+}

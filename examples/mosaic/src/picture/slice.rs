@@ -1,0 +1,267 @@
+//! Cutting the source picture into slices that can be rendered anywhere, in any order.
+
+use std::error::Error;
+use std::io::Cursor;
+use std::ops::Range;
+
+use image::RgbImage;
+use image::imageops::crop_imm;
+use thiserror::Error;
+
+use super::matcher::REACH;
+use super::plan::{MAX_ACROSS, MAX_TILES, Plan};
+use super::resample::{Area, scale};
+
+/// Pixels of a slice's picture along each side of a tile's place: two for each cell of the
+/// features, so that rounding to bytes costs nothing that shows.
+const PLACE: u32 = 6;
+
+/// The PNG text field that says what part of the mosaic a slice is.
+const KEYWORD: &str = "mosaic-slice";
+
+/// A band of the source picture, scaled so that every tile's place is a square of pixels, with
+/// all that is needed to render it.
+///
+/// It holds some rows more than are its own, above and below: a tile's choice depends on those
+/// around it, so a slice chooses its neighbours' tiles again where they matter. The mosaic is
+/// therefore the same to the byte however many slices it is cut into.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Slice {
+    extent: Extent,
+    picture: RgbImage,
+}
+
+/// Which part of the mosaic a slice is, in tiles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Extent {
+    index: u32,
+    columns: u32,
+    first: u32,
+    rows: u32,
+    above: u32,
+    below: u32,
+}
+
+/// Why bytes are not a slice.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum SliceError {
+    /// Not a PNG, or a damaged one.
+    #[error("the slice is damaged")]
+    Damaged(#[source] Box<dyn Error + Send + Sync>),
+    /// A picture, but not one that [`Slice::encode`] wrote.
+    #[error("the picture is not a slice: {0}")]
+    NotASlice(&'static str),
+}
+
+/// Scales the source picture and cuts it into the plan's slices, in order.
+pub fn cut(source: &RgbImage, plan: &Plan) -> impl Iterator<Item = Slice> {
+    let (columns, rows) = (plan.columns(), plan.rows());
+    let scaled = scale(source, Area::whole(source), columns * PLACE, rows * PLACE);
+    let plan = *plan;
+    (0..plan.slices()).map(move |index| {
+        let own = plan.slice_rows(index);
+        let extent = Extent {
+            index,
+            columns,
+            first: own.start,
+            rows: own.len() as u32,
+            above: own.start.min(REACH),
+            below: (rows - own.end).min(REACH),
+        };
+        let (width, height) = extent.pixels();
+        let top = (extent.first - extent.above) * PLACE;
+        let picture = crop_imm(&scaled, 0, top, width, height).to_image();
+        Slice { extent, picture }
+    })
+}
+
+impl Slice {
+    /// Its place among the slices, from 0.
+    pub fn index(&self) -> u32 {
+        self.extent.index
+    }
+
+    /// Tiles across.
+    pub fn columns(&self) -> u32 {
+        self.extent.columns
+    }
+
+    /// The rows of tiles that it is to render.
+    pub fn rows(&self) -> Range<u32> {
+        self.extent.first..self.extent.first + self.extent.rows
+    }
+
+    /// The rows of tiles that its picture shows: its own and those around them.
+    pub(super) fn shown(&self) -> Range<u32> {
+        let own = self.rows();
+        own.start - self.extent.above..own.end + self.extent.below
+    }
+
+    pub(super) fn picture(&self) -> &RgbImage {
+        &self.picture
+    }
+
+    /// The slice as a PNG that any viewer shows; the part that it is stands in a text field.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let written = self.write(&mut bytes);
+        written.expect("writing to memory, of a size that matches the pixels, cannot fail");
+        bytes
+    }
+
+    fn write(&self, bytes: &mut Vec<u8>) -> Result<(), png::EncodingError> {
+        let mut encoder = png::Encoder::new(bytes, self.picture.width(), self.picture.height());
+        encoder.set_color(png::ColorType::Rgb);
+        encoder.set_compression(png::Compression::Fast);
+        encoder.add_text_chunk(KEYWORD.to_owned(), self.extent.to_text())?;
+        let mut writer = encoder.write_header()?;
+        writer.write_image_data(self.picture.as_raw())?;
+        writer.finish()
+    }
+
+    /// Reads what [`encode`](Self::encode) wrote.
+    ///
+    /// # Errors
+    ///
+    /// Damaged bytes, or a picture that is not a slice.
+    pub fn decode(bytes: &[u8]) -> Result<Self, SliceError> {
+        let damaged = |error: png::DecodingError| SliceError::Damaged(Box::new(error));
+        let mut reader = png::Decoder::new(Cursor::new(bytes))
+            .read_info()
+            .map_err(damaged)?;
+        let info = reader.info();
+        let text = info
+            .uncompressed_latin1_text
+            .iter()
+            .find(|text| text.keyword == KEYWORD);
+        let text = text.ok_or(SliceError::NotASlice("it does not say which part it is"))?;
+        let extent = Extent::from_text(&text.text).ok_or(SliceError::NotASlice(
+            "what it says of its part is impossible",
+        ))?;
+        if extent.pixels() != (info.width, info.height)
+            || reader.output_color_type() != (png::ColorType::Rgb, png::BitDepth::Eight)
+        {
+            return Err(SliceError::NotASlice(
+                "its size or colours are not those of its part",
+            ));
+        }
+        let (width, height) = extent.pixels();
+        let mut pixels = vec![0; width as usize * height as usize * 3];
+        reader.next_frame(&mut pixels).map_err(damaged)?;
+        reader.finish().map_err(damaged)?;
+        let picture = RgbImage::from_raw(width, height, pixels)
+            .ok_or(SliceError::NotASlice("its pixels do not fill it"))?;
+        Ok(Self { extent, picture })
+    }
+}
+
+impl Extent {
+    fn pixels(&self) -> (u32, u32) {
+        let rows = self.above + self.rows + self.below;
+        (self.columns * PLACE, rows * PLACE)
+    }
+
+    fn to_text(self) -> String {
+        let Self {
+            index,
+            columns,
+            first,
+            rows,
+            above,
+            below,
+        } = self;
+        format!("1 {index} {columns} {first} {rows} {above} {below}")
+    }
+
+    fn from_text(text: &str) -> Option<Self> {
+        let numbers: Vec<u32> = text
+            .split(' ')
+            .map(|n| n.parse().ok())
+            .collect::<Option<_>>()?;
+        let &[1, index, columns, first, rows, above, below] = numbers.as_slice() else {
+            return None;
+        };
+        let possible = (1..=MAX_ACROSS).contains(&columns)
+            && rows > 0
+            && u64::from(rows) + u64::from(first) <= MAX_TILES
+            && above == first.min(REACH)
+            && below <= REACH;
+        possible.then_some(Self {
+            index,
+            columns,
+            first,
+            rows,
+            above,
+            below,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::picture::plan::Layout;
+    use crate::picture::{draw_scene, encode_png};
+
+    fn slices() -> Vec<Slice> {
+        let scene = draw_scene(90, 60);
+        let layout = Layout {
+            across: 30,
+            slices: 3,
+            ..Layout::default()
+        };
+        let plan = layout.plan(scene.dimensions()).expect("a plan");
+        cut(&scene, &plan).collect()
+    }
+
+    #[test]
+    fn a_slice_survives_the_wire() {
+        for slice in slices() {
+            assert_eq!(Slice::decode(&slice.encode()).expect("a slice"), slice);
+        }
+    }
+
+    #[test]
+    fn slices_show_what_is_around_them() {
+        let shown: Vec<_> = slices().iter().map(|s| (s.rows(), s.shown())).collect();
+        assert_eq!(shown, [(0..6, 0..13), (6..13, 0..20), (13..20, 6..20)]);
+    }
+
+    #[test]
+    fn what_is_no_slice_is_refused() {
+        let slice = slices().remove(1);
+        let bytes = slice.encode();
+        assert!(matches!(
+            Slice::decode(b"hello"),
+            Err(SliceError::Damaged(_))
+        ));
+        for cut in [20, bytes.len() / 2, bytes.len() - 5] {
+            assert!(
+                matches!(Slice::decode(&bytes[..cut]), Err(SliceError::Damaged(_))),
+                "{cut}"
+            );
+        }
+        let plain = encode_png(&slice.picture);
+        assert!(matches!(
+            Slice::decode(&plain),
+            Err(SliceError::NotASlice(_))
+        ));
+        for (rows, above, first) in [(8, 6, 6), (7, 5, 6), (7, 6, 7), (0, 6, 6), (7, 6, u32::MAX)] {
+            let extent = Extent {
+                rows,
+                above,
+                first,
+                ..slice.extent
+            };
+            let forged = Slice {
+                extent,
+                ..slice.clone()
+            };
+            assert!(matches!(
+                Slice::decode(&forged.encode()),
+                Err(SliceError::NotASlice(_))
+            ));
+        }
+    }
+}
