@@ -45,12 +45,17 @@ impl Features {
         Oklab::new(sum(0), sum(1), sum(2))
     }
 
+    /// The features with every cell's colour moved by `[l, a, b]`.
+    pub(super) fn shifted(&self, by: [f32; 3]) -> Self {
+        Self(std::array::from_fn(|at| self.0[at] + by[at % 3]))
+    }
+
     /// The features as a point whose squared Euclidean distance to another is how unlike they look:
-    /// the mean colours' distance weighs most, since that is what the eye sees from afar; then
-    /// where light and dark lie within the square; then where the hues lie.
+    /// the mean hues' distance weighs most, since a wrong hue is what the eye sees from afar; then
+    /// light and dark; then where the hues lie within the square.
     pub(super) fn weighted(&self) -> [f32; DIMENSIONS] {
-        const MEAN: [f32; 3] = [1.0, 1.25, 1.25];
-        const DETAIL: [f32; 3] = [0.62, 0.45, 0.45];
+        const MEAN: [f32; 3] = [1.0, 1.4, 1.4];
+        const DETAIL: [f32; 3] = [1.0, 0.8, 0.8];
         let mean = self.mean();
         let mean = [mean.l, mean.a, mean.b];
         let per_cell = 1.0 / SIDE as f32;

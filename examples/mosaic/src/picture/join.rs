@@ -155,3 +155,93 @@ fn written(error: png::EncodingError) -> JoinError {
         other => io::Error::other(other),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use image::Rgb;
+
+    use super::*;
+    use crate::picture::testing::plan;
+    use crate::picture::{decode, draw_scene};
+
+    /// Where a joiner writes, and the test reads.
+    #[derive(Clone, Default)]
+    struct Shared(std::rc::Rc<std::cell::RefCell<Vec<u8>>>);
+
+    impl Write for Shared {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.borrow_mut().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn slices(plan: &Plan) -> Vec<RgbImage> {
+        (0..plan.slices())
+            .map(|index| {
+                let (width, height) = plan.slice_size(index);
+                RgbImage::from_fn(width, height, |x, y| Rgb([index as u8, x as u8, y as u8]))
+            })
+            .collect()
+    }
+
+    #[test]
+    fn slices_stand_below_each_other() {
+        let plan = plan(&draw_scene(30, 20), 10, 3);
+        let (out, slices) = (Shared::default(), slices(&plan));
+        let mut joiner = Joiner::new(plan, out.clone()).expect("a joiner");
+        for slice in &slices {
+            joiner.push(slice).expect("a slice");
+        }
+        joiner.finish().expect("all slices");
+        let joined = decode(&out.0.borrow()).expect("a PNG");
+        assert_eq!(joined.dimensions(), plan.output_size());
+        let expected: Vec<u8> = slices.into_iter().flat_map(RgbImage::into_raw).collect();
+        assert!(joined.into_raw() == expected);
+    }
+
+    #[test]
+    fn wrong_slices_are_refused_and_named() {
+        let plan = plan(&draw_scene(30, 20), 10, 3);
+        let slices = slices(&plan);
+        let mut joiner = Joiner::new(plan, Vec::new()).expect("a joiner");
+        joiner.push(&slices[0]).expect("a slice");
+        let error = joiner
+            .push(&RgbImage::new(240, 5))
+            .expect_err("the wrong size");
+        assert_eq!(
+            error.to_string(),
+            "slice 1 is 240×5 pixels; 240×48 were planned"
+        );
+        joiner.push(&slices[1]).expect("a slice");
+        joiner.push(&slices[2]).expect("a slice");
+        let error = joiner.push(&slices[2]).expect_err("one too many");
+        assert!(matches!(error, JoinError::TooMany { planned: 3 }));
+        joiner.finish().expect("all slices");
+
+        let mut joiner = Joiner::new(plan, Vec::new()).expect("a joiner");
+        joiner.push(&slices[0]).expect("a slice");
+        let error = joiner.finish().expect_err("two are missing");
+        assert_eq!(error.to_string(), "only 1 of 3 slices are there");
+    }
+
+    #[test]
+    fn a_full_disk_is_told() {
+        struct Full;
+        impl Write for Full {
+            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                Err(io::ErrorKind::StorageFull.into())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let plan = plan(&draw_scene(30, 20), 10, 3);
+        let error = Joiner::new(plan, Full).expect_err("no room");
+        assert!(
+            matches!(error, JoinError::Write(cause) if cause.kind() == io::ErrorKind::StorageFull)
+        );
+    }
+}

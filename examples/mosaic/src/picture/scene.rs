@@ -28,12 +28,12 @@ impl Scene {
     fn new() -> Self {
         Self {
             sky: [
-                (0.0, hex(0x16_28_6b)),
-                (0.30, hex(0x3f_56_b0)),
-                (0.55, hex(0xa0_74_b8)),
-                (0.75, hex(0xee_86_80)),
-                (0.90, hex(0xff_b4_5e)),
-                (1.0, hex(0xff_e3_94)),
+                (0.0, hex(0x16286b)),
+                (0.30, hex(0x3f56b0)),
+                (0.55, hex(0xa074b8)),
+                (0.75, hex(0xee8680)),
+                (0.90, hex(0xffb45e)),
+                (1.0, hex(0xffe394)),
             ],
         }
     }
@@ -70,11 +70,11 @@ impl Scene {
             11,
         );
         let cover = smooth(0.52, 0.70, cloud) * smooth(0.52, 0.30, y);
-        let lit = mix(hex(0xff_9c_86), hex(0x9a_86_c4), smooth(0.15, 0.75, away));
+        let lit = mix(hex(0xff9c86), hex(0x9a86c4), smooth(0.15, 0.75, away));
         colour = mix(colour, lit, cover * 0.85);
 
-        colour += hex(0xff_9a_3c) * (0.75 * (-away / 0.13).exp());
-        mix(colour, hex(0xff_fa_dc), smooth(0.066, 0.060, away))
+        colour += hex(0xff9a3c) * (0.75 * (-away / 0.13).exp());
+        mix(colour, hex(0xfffadc), smooth(0.066, 0.060, away))
     }
 
     fn water(&self, x: f32, y: f32) -> Linear {
@@ -82,7 +82,7 @@ impl Scene {
         let ripple = noise(x * (26.0 - 16.0 * depth), y * (160.0 - 90.0 * depth), 31) - 0.5;
         let mirrored = HORIZON - (y - HORIZON) * 1.05 + ripple * 0.05 * (0.3 + depth);
         let mirror = self.above(x + ripple * 0.02, mirrored.clamp(0.0, HORIZON - 0.001));
-        let deep = mix(hex(0x1d_6f_9a), hex(0x0c_37_66), depth);
+        let deep = mix(hex(0x1d6f9a), hex(0x0c3766), depth);
         let mut colour = mix(mirror, deep, 0.28 + 0.42 * depth);
 
         let column = 0.035 + 0.10 * depth;
@@ -90,20 +90,16 @@ impl Scene {
         let on_column = smooth(column, column * 0.3, (x - SUN.0).abs());
         colour = mix(
             colour,
-            hex(0xff_d9_7a),
+            hex(0xffd97a),
             on_column * smooth(0.35, 0.6, sparkle) * (1.0 - 0.4 * depth),
         );
-        mix(
-            colour,
-            hex(0xff_e3_b8),
-            smooth(0.006, 0.0, y - HORIZON) * 0.6,
-        )
+        mix(colour, hex(0xffe3b8), smooth(0.006, 0.0, y - HORIZON) * 0.6)
     }
 }
 
 fn far_range(x: f32, y: f32, colour: &mut Linear) {
     let ridge = 0.49 - 0.13 * (fbm(x * 3.1 + 4.0, 0.5, 5, 21) - 0.35);
-    let face = mix(hex(0x8d_80_bd), hex(0xe9_a6_a4), smooth(ridge, HORIZON, y));
+    let face = mix(hex(0x8d80bd), hex(0xe9a6a4), smooth(ridge, HORIZON, y));
     cover(colour, face, ridge, y);
 }
 
@@ -118,29 +114,21 @@ fn peak(x: f32, y: f32, colour: &mut Linear) {
     let spine = (fbm(y * 7.0, 2.5, 4, 43) - 0.5) * 0.16 * smooth(0.1, 0.35, y);
     let crag = fbm(x * 14.0 + y * 9.0, y * 12.0 - x * 5.0, 4, 47);
     let sunny = smooth(-0.012, 0.012, side - spine + (crag - 0.5) * 0.05);
-    let rock = mix(hex(0x33_3f_6e), hex(0xb0_65_5c), sunny);
-    let rock = mix(rock, hex(0x1f_27_4a), smooth(0.55, 0.75, crag) * 0.7);
-    let snow = mix(hex(0x9d_b4_e8), hex(0xff_ef_e4), sunny);
+    let rock = mix(hex(0x333f6e), hex(0xb0655c), sunny);
+    let rock = mix(rock, hex(0x1f274a), smooth(0.55, 0.75, crag) * 0.7);
+    let snow = mix(hex(0x9db4e8), hex(0xffefe4), sunny);
     let snow_line = 0.30 + (fbm(x * 16.0, y * 5.0, 4, 53) - 0.5) * 0.30;
     let face = mix(rock, snow, smooth(snow_line + 0.012, snow_line - 0.012, y));
-    let hazy = mix(face, hex(0xb0_86_a8), 0.55 * smooth(0.38, HORIZON, y));
+    let hazy = mix(face, hex(0xb086a8), 0.55 * smooth(0.38, HORIZON, y));
     cover(colour, hazy, ridge, y);
 }
 
 fn hills(x: f32, y: f32, colour: &mut Linear) {
     let ridge = 0.575 - 0.16 * (fbm(x * 2.3 + 9.0, 3.5, 5, 61) - 0.40) - 0.05 * smooth(0.6, 0.0, x);
-    let face = mix(
-        hex(0x2c_5a_5e),
-        hex(0x4f_86_63),
-        fbm(x * 24.0, y * 40.0, 3, 63),
-    );
+    let face = mix(hex(0x2c5a5e), hex(0x4f8663), fbm(x * 24.0, y * 40.0, 3, 63));
     cover(colour, face, ridge, y);
     let ridge = 0.615 - 0.09 * (fbm(x * 3.7 + 2.0, 4.5, 5, 67) - 0.35);
-    let face = mix(
-        hex(0x17_3d_3a),
-        hex(0x2f_66_45),
-        fbm(x * 30.0, y * 50.0, 3, 69),
-    );
+    let face = mix(hex(0x173d3a), hex(0x2f6645), fbm(x * 30.0, y * 50.0, 3, 69));
     cover(colour, face, ridge, y);
 }
 
@@ -151,27 +139,27 @@ fn boat(x: f32, y: f32, colour: &mut Linear) {
     }
     let shade = smooth(0.10, 0.0, by) * smooth(0.085, 0.06, (bx - 0.01).abs());
     if by > 0.012 {
-        *colour = mix(*colour, hex(0x5e_1f_33), 0.55 * shade);
+        *colour = mix(*colour, hex(0x5e1f33), 0.55 * shade);
     }
     let hull = by > -0.012 && by < 0.024 && bx.abs() < 0.088 - (by + 0.012) * 0.9;
     if hull {
         *colour = if by < -0.004 {
-            hex(0xfd_f1_dc)
+            hex(0xfdf1dc)
         } else {
-            hex(0xb9_1f_2c)
+            hex(0xb91f2c)
         };
     }
     let main_sail = by < -0.018 && bx > 0.004 && bx < 0.078 * (1.0 + (by + 0.018) / 0.20);
     if main_sail && by > -0.218 {
-        *colour = mix(hex(0xff_fb_f0), hex(0xff_d0_9a), bx / 0.08);
+        *colour = mix(hex(0xfffbf0), hex(0xffd09a), bx / 0.08);
     }
     let jib =
         by < -0.022 && by > -0.19 && bx < -0.003 && -bx < 0.060 * (1.0 + (by + 0.022) / 0.168);
     if jib {
-        *colour = mix(hex(0xe8_3a_30), hex(0xa8_18_30), -bx / 0.06);
+        *colour = mix(hex(0xe83a30), hex(0xa81830), -bx / 0.06);
     }
     if bx.abs() < 0.003 && by > -0.222 && by < 0.0 {
-        *colour = hex(0x4a_2c_20);
+        *colour = hex(0x4a2c20);
     }
 }
 
@@ -184,13 +172,13 @@ fn shore(x: f32, y: f32, colour: &mut Linear) {
     }
     let blade = noise(x * 90.0 + y * 20.0, y * 34.0, 73);
     let near = smooth(0.0, 0.15, y - edge);
-    let grass = mix(hex(0xb8_b8_3c), hex(0x3f_7d_2a), near);
-    let grass = mix(grass, hex(0x1e_4a_1c), blade * 0.55);
-    let shaded = mix(grass, hex(0x12_2a_1e), 0.75 * smooth(0.55, 0.1, x));
+    let grass = mix(hex(0xb8b83c), hex(0x3f7d2a), near);
+    let grass = mix(grass, hex(0x1e4a1c), blade * 0.55);
+    let shaded = mix(grass, hex(0x122a1e), 0.75 * smooth(0.55, 0.1, x));
     cover(colour, shaded, edge, y);
     let poppy = noise(x * 56.0, y * 90.0, 79);
     if y > edge + 0.02 && x > 0.7 {
-        *colour = mix(*colour, hex(0xe0_2a_22), smooth(0.78, 0.84, poppy));
+        *colour = mix(*colour, hex(0xe02a22), smooth(0.78, 0.84, poppy));
     }
 }
 
@@ -209,8 +197,8 @@ fn pines(x: f32, y: f32, colour: &mut Linear) {
         let half = spread * (down * 0.85 + 0.15 * down * storey + 0.05 * storey) + ragged * 0.012;
         let side = (x - centre) / spread;
         let needle = mix(
-            hex(0x0d_2a_26),
-            hex(0x2d_5f_3a),
+            hex(0x0d2a26),
+            hex(0x2d5f3a),
             smooth(-0.2, 0.9, side) * (1.0 - storey * 0.7),
         );
         *colour = mix(
@@ -226,8 +214,8 @@ fn maple(x: f32, y: f32, colour: &mut Linear) {
     let trunk = 0.014 + 0.03 * smooth(0.80, 0.93, y);
     if y > 0.45 && y < 0.925 {
         let bark = mix(
-            hex(0x6b_40_2a),
-            hex(0x2e_1a_16),
+            hex(0x6b402a),
+            hex(0x2e1a16),
             smooth(-0.02, 0.02, x - 1.27 - bend),
         );
         let inside = smooth(trunk, trunk - 0.003, (x - 1.27 - bend * 0.4).abs());
@@ -251,10 +239,10 @@ fn maple(x: f32, y: f32, colour: &mut Linear) {
         let light = smooth(radius, -radius, dx * 0.8 + dy) + (leaf - 0.5) * 0.8;
         let foliage = ramp(
             &[
-                (0.0, hex(0x6a_12_1a)),
-                (0.4, hex(0xc4_2f_1c)),
-                (0.7, hex(0xf0_7c_1c)),
-                (1.0, hex(0xff_c2_3a)),
+                (0.0, hex(0x6a121a)),
+                (0.4, hex(0xc42f1c)),
+                (0.7, hex(0xf07c1c)),
+                (1.0, hex(0xffc23a)),
             ],
             light,
         );

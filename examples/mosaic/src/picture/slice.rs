@@ -201,18 +201,12 @@ impl Extent {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::picture::plan::Layout;
+    use crate::picture::testing::plan;
     use crate::picture::{draw_scene, encode_png};
 
     fn slices() -> Vec<Slice> {
         let scene = draw_scene(90, 60);
-        let layout = Layout {
-            across: 30,
-            slices: 3,
-            ..Layout::default()
-        };
-        let plan = layout.plan(scene.dimensions()).expect("a plan");
-        cut(&scene, &plan).collect()
+        cut(&scene, &plan(&scene, 30, 3)).collect()
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub(super) fn flower(dice: Dice) -> RgbImage {
         chroma: 0.09,
         hue: dice.roll(6, 115.0, 165.0),
     };
-    let ground = if dice.index % 3 == 0 {
+    let ground = if dice.index.is_multiple_of(3) {
         bloom.shift(-0.10, 0.9, 15.0)
     } else {
         ground
@@ -57,7 +57,7 @@ pub(super) fn flower(dice: Dice) -> RgbImage {
 
 /// Conifers in mist, and woods through the seasons.
 pub(super) fn forest(dice: Dice) -> RgbImage {
-    let autumn = dice.index % 3 == 0;
+    let autumn = dice.index.is_multiple_of(3);
     let hue = if autumn {
         dice.roll(1, 30.0, 95.0)
     } else {

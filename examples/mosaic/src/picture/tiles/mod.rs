@@ -130,3 +130,50 @@ impl Dice {
         Tint::spread(self.seed)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+    use crate::picture::features::Features;
+    use crate::picture::testing::TILES;
+
+    #[test]
+    fn the_library_is_the_same_every_time_and_sorted() {
+        let tiles = draw_tiles();
+        assert!((400..=600).contains(&tiles.len()));
+        assert!(tiles.is_sorted_by(|a, b| a.0 < b.0));
+        assert!(tiles.iter().eq(TILES.iter()));
+        let pictures: HashSet<_> = tiles.iter().map(|(_, tile)| tile.as_raw()).collect();
+        assert_eq!(pictures.len(), tiles.len());
+    }
+
+    #[test]
+    fn the_library_has_tiles_for_every_part_of_the_colour_solid() {
+        let means: Vec<_> = TILES
+            .iter()
+            .map(|(_, tile)| Features::of(tile).mean())
+            .collect();
+        let near = |l: f32, a: f32, b: f32, reach: f32| {
+            let away =
+                |mean: &&::palette::Oklab| (mean.l - l).hypot(mean.a - a).hypot(mean.b - b) < reach;
+            means.iter().filter(away).count()
+        };
+        for step in 1..=9 {
+            let grey = step as f32 / 9.5;
+            assert!(near(grey, 0.0, 0.0, 0.08) >= 4, "grey {grey}");
+        }
+        for hue in 0..12 {
+            let (sin, cos) = (hue as f32 * 30.0).to_radians().sin_cos();
+            for (lightness, chroma) in [(0.35, 0.06), (0.5, 0.1), (0.65, 0.1), (0.8, 0.06)] {
+                let found = near(lightness, chroma * cos, chroma * sin, 0.11);
+                assert!(
+                    found >= 3,
+                    "hue {}° lightness {lightness}: {found}",
+                    hue * 30
+                );
+            }
+        }
+    }
+}

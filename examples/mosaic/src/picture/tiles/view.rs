@@ -32,7 +32,7 @@ pub(super) fn sunset(dice: Dice) -> RgbImage {
         let cloud = fbm(x * 2.5, y * 11.0, 4, dice.seed);
         colour = mix(colour, veil, 0.6 * smooth(0.5, 0.7, cloud));
         colour += glow * (0.6 * (-away / 0.14).exp());
-        colour = mix(colour, hex(0xff_f6_d0), smooth(0.10, 0.085, away));
+        colour = mix(colour, hex(0xfff6d0), smooth(0.10, 0.085, away));
         let ridge = horizon - 0.16 * (fbm(x * 3.0, 0.5, 4, dice.seed + 9) - 0.4);
         mix(colour, ground, smooth(ridge - 0.008, ridge + 0.008, y))
     })
@@ -47,7 +47,11 @@ pub(super) fn sea(dice: Dice) -> RgbImage {
     let sky_top = oklch(light + 0.12, 0.07, hue + 15.0);
     let sky_low = oklch(light + 0.28, 0.03, hue - 60.0);
     let sand = oklch(light + 0.25, 0.06, 80.0);
-    let beach = if dice.index % 3 == 0 { 0.82 } else { 1.5 };
+    let beach = if dice.index.is_multiple_of(3) {
+        0.82
+    } else {
+        1.5
+    };
     let foam = oklch(light + 0.36, 0.01, hue);
     tile(move |x, y| {
         if y < horizon {
@@ -73,7 +77,12 @@ pub(super) fn mountain(dice: Dice) -> RgbImage {
     let air = Tint {
         lightness: 0.42 + 0.50 * dice.progress(),
         chroma: dice.roll(1, 0.02, 0.10),
-        hue: dice.roll(2, 200.0, 300.0) + if dice.index % 4 == 0 { 150.0 } else { 0.0 },
+        hue: dice.roll(2, 200.0, 300.0)
+            + if dice.index.is_multiple_of(4) {
+                150.0
+            } else {
+                0.0
+            },
     };
     let sky = [
         (0.0, air.shift(-0.12, 1.4, 10.0).colour()),
@@ -81,7 +90,11 @@ pub(super) fn mountain(dice: Dice) -> RgbImage {
     ];
     let peak = (dice.roll(3, 0.25, 0.75), dice.roll(4, 0.12, 0.32));
     let steep = dice.roll(5, 0.8, 1.5);
-    let sunny_side = if dice.index % 2 == 0 { 1.0 } else { -1.0 };
+    let sunny_side = if dice.index.is_multiple_of(2) {
+        1.0
+    } else {
+        -1.0
+    };
     let rock = air.shift(-0.22, 0.9, 25.0);
     let (shadow, sunny) = (rock.colour(), rock.shift(0.24, 0.8, -60.0).colour());
     let snow_shadow = oklch(0.72, 0.04, 260.0);
@@ -98,7 +111,7 @@ pub(super) fn mountain(dice: Dice) -> RgbImage {
         let crag = fbm(x * 9.0 + y * 6.0, y * 9.0, 3, dice.seed + 1);
         let lit = smooth(-0.05, 0.05, (x - peak.0) * sunny_side + (crag - 0.5) * 0.35);
         let face = mix(shadow, sunny, lit);
-        let snow = mix(snow_shadow, hex(0xff_fb_f6), lit);
+        let snow = mix(snow_shadow, hex(0xfffbf6), lit);
         let line = peak.1 + 0.24 + (crag - 0.5) * 0.3;
         let face = mix(face, snow, smooth(line + 0.02, line - 0.02, y));
         colour = mix(colour, face, smooth(ridge - 0.008, ridge + 0.008, y));
@@ -198,14 +211,14 @@ pub(super) fn night(dice: Dice) -> RgbImage {
         if chance(cx, cy, dice.seed) > 0.95 {
             let away = (x * 20.0).fract().hypot(0.0) - 0.5;
             let away = away.hypot((y * 20.0).fract() - 0.5);
-            colour = mix(colour, hex(0xe8_ee_ff), smooth(0.34, 0.05, away));
+            colour = mix(colour, hex(0xe8eeff), smooth(0.34, 0.05, away));
         }
         if moon.2 > 0.02 {
             let away = (x - moon.0).hypot(y - moon.1);
             let bite = (x - moon.0 - moon.2 * 0.55).hypot(y - moon.1 + moon.2 * 0.2);
             colour += glow * (0.25 * (-away / 0.12).exp());
             let lit = smooth(moon.2, moon.2 - 0.015, away) * smooth(moon.2 * 0.9, moon.2, bite);
-            colour = mix(colour, hex(0xf8_f0_d4), lit);
+            colour = mix(colour, hex(0xf8f0d4), lit);
         }
         let ridge = 0.84 - 0.3 * (fbm(x * 2.5, 0.5, 4, dice.seed + 7) - 0.4);
         mix(colour, ground, smooth(ridge - 0.008, ridge + 0.008, y))
@@ -226,7 +239,7 @@ pub(super) fn planet(dice: Dice) -> RgbImage {
         let away = dx.hypot(dy);
         let star = chance((x * 26.0) as i32, (y * 26.0) as i32, dice.seed) > 0.97;
         let mut colour = if star {
-            mix(space, hex(0xff_ff_ff), 0.6)
+            mix(space, hex(0xffffff), 0.6)
         } else {
             space
         };
