@@ -38,6 +38,8 @@ struct Arguments {
     out: PathBuf,
 }
 
+type Files = Vec<(String, Vec<u8>)>;
+
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments = Arguments::parse();
     let begun = Instant::now();
@@ -71,7 +73,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn files_in(folder: &Path) -> Result<Vec<(String, Vec<u8>)>, Box<dyn Error>> {
+fn files_in(folder: &Path) -> Result<Files, Box<dyn Error>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
