@@ -31,10 +31,11 @@ pub enum DecodeError {
         /// Pixels down.
         height: u32,
     },
-    /// More than [`MAX_SIDE`] or [`MAX_DECODED`] allow; nothing was decoded.
+    /// More than is allowed, for sources and tiles [`MAX_SIDE`] and [`MAX_DECODED`]; nothing was
+    /// decoded.
     #[error(
-        "the picture is {width}×{height} pixels, {bytes} bytes decoded; at most {MAX_SIDE} a side \
-         and {MAX_DECODED} bytes are allowed"
+        "the picture is {width}×{height} pixels, {bytes} bytes decoded; at most {max_side} a side \
+         and {max_bytes} bytes are allowed"
     )]
     TooLarge {
         /// Pixels across.
@@ -43,6 +44,10 @@ pub enum DecodeError {
         height: u32,
         /// What decoding would take.
         bytes: u64,
+        /// The most pixels across or down.
+        max_side: u32,
+        /// The most that decoding may take.
+        max_bytes: u64,
     },
     /// The end is missing.
     #[error("the picture ends too early")]
@@ -87,6 +92,8 @@ pub(super) fn decode_within(
         width,
         height,
         bytes,
+        max_side,
+        max_bytes,
     };
     if width == 0 || height == 0 {
         return Err(DecodeError::NoPixels { width, height });

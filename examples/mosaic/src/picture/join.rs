@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use image::RgbImage;
 use thiserror::Error;
 
+use super::decode::{DecodeError, decode_within};
 use super::plan::Plan;
 
 /// Writes a mosaic as a PNG, slice by slice, holding one slice in memory at a time.
@@ -29,6 +30,14 @@ pub enum JoinError {
         found: (u32, u32),
         /// The width and height that it ought to have.
         planned: (u32, u32),
+    },
+    /// Not a usable picture.
+    #[error("slice {index} cannot be used")]
+    Slice {
+        /// The slice's place, from 0.
+        index: u32,
+        /// What is wrong with it.
+        source: DecodeError,
     },
     /// More slices than planned.
     #[error("there is a slice beyond the {planned} that were planned")]
@@ -63,6 +72,22 @@ impl<W: Write + 'static> Joiner<W> {
             next: 0,
             writer,
         })
+    }
+
+    /// [`push`](Self::push) of a slice as [`encode_png`] wrote it.
+    ///
+    /// # Errors
+    ///
+    /// Anything but a whole picture no larger than planned; then as [`push`](Self::push).
+    pub fn push_png(&mut self, bytes: &[u8]) -> Result<(), JoinError> {
+        let index = self.next;
+        let (width, height) = self.plan.slice_size(index.min(self.plan.slices() - 1));
+        let pixels = u64::from(width) * u64::from(height);
+        // As much again for what the decoder holds beside the pixels.
+        let max_bytes = pixels * 6 + (1 << 20);
+        let slice = decode_within(bytes, width.max(height), max_bytes)
+            .map_err(|source| JoinError::Slice { index, source })?;
+        self.push(&slice)
     }
 
     /// Adds the next slice. After an error nothing was added, except after
@@ -193,7 +218,7 @@ mod tests {
         let (out, slices) = (Shared::default(), slices(&plan));
         let mut joiner = Joiner::new(plan, out.clone()).expect("a joiner");
         for slice in &slices {
-            joiner.push(slice).expect("a slice");
+            joiner.push_png(&encode_png(slice)).expect("a slice");
         }
         joiner.finish().expect("all slices");
         let joined = decode(&out.0.borrow()).expect("a PNG");
@@ -215,6 +240,24 @@ mod tests {
             error.to_string(),
             "slice 1 is 240×5 pixels; 240×48 were planned"
         );
+        let error = joiner
+            .push_png(&encode_png(&RgbImage::new(241, 5)))
+            .expect_err("too wide");
+        let JoinError::Slice { index: 1, source } = error else {
+            panic!("another error: {error}");
+        };
+        assert!(matches!(
+            source,
+            DecodeError::TooLarge { max_side: 240, .. }
+        ));
+        let error = joiner.push_png(b"").expect_err("nothing");
+        assert!(matches!(
+            error,
+            JoinError::Slice {
+                source: DecodeError::Empty,
+                ..
+            }
+        ));
         joiner.push(&slices[1]).expect("a slice");
         joiner.push(&slices[2]).expect("a slice");
         let error = joiner.push(&slices[2]).expect_err("one too many");

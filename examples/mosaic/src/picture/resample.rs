@@ -175,6 +175,16 @@ mod tests {
     }
 
     #[test]
+    fn enlarging_leads_smoothly_from_pixel_to_pixel() {
+        let pair = RgbImage::from_fn(2, 1, |x, _| Rgb([x as u8 * 255; 3]));
+        let light = averages(&pair, Area::whole(&pair), 8, 1);
+        let expected = [0.0, 0.0, 0.125, 0.375, 0.625, 0.875, 1.0, 1.0];
+        for (is, expected) in light.iter().zip(expected) {
+            assert!((is.red - expected).abs() < 1e-5, "{light:?}");
+        }
+    }
+
+    #[test]
     fn weights_sum_to_one_at_any_ratio() {
         for (from, to) in [(1, 64), (64, 3), (1080, 531), (3, 3), (7, 64), (20_000, 1)] {
             for share in shares(from, to) {

@@ -183,7 +183,7 @@ impl Extent {
             return None;
         };
         let possible = (1..=MAX_ACROSS).contains(&columns)
-            && rows > 0
+            && (1..=MAX_TILES).contains(&(u64::from(columns) * u64::from(rows)))
             && u64::from(rows) + u64::from(first) <= MAX_TILES
             && above == first.min(REACH)
             && below <= REACH;
@@ -241,7 +241,14 @@ mod tests {
             Slice::decode(&plain),
             Err(SliceError::NotASlice(_))
         ));
-        for (rows, above, first) in [(8, 6, 6), (7, 5, 6), (7, 6, 7), (0, 6, 6), (7, 6, u32::MAX)] {
+        for (rows, above, first) in [
+            (8, 6, 6),
+            (7, 5, 6),
+            (7, 6, 7),
+            (0, 6, 6),
+            (7, 6, u32::MAX),
+            (u32::MAX / 32, 6, 6),
+        ] {
             let extent = Extent {
                 rows,
                 above,

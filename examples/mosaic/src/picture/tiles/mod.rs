@@ -167,7 +167,7 @@ mod tests {
         for hue in 0..12 {
             let (sin, cos) = (hue as f32 * 30.0).to_radians().sin_cos();
             for (lightness, chroma) in [(0.35, 0.06), (0.5, 0.1), (0.65, 0.1), (0.8, 0.06)] {
-                let found = near(lightness, chroma * cos, chroma * sin, 0.11);
+                let found = near(lightness, chroma * cos, chroma * sin, 0.08);
                 assert!(
                     found >= 3,
                     "hue {}° lightness {lightness}: {found}",
