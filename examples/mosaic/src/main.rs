@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use clap::Parser;
 use mosaic::picture::{
-    DEFAULT_TINT, Joiner, Layout, Library, Renderer, SCENE_SIZE, Slice, TileSize, cut, decode,
-    draw_scene, draw_tiles, encode_png,
+    DEFAULT_TINT, Joiner, Layout, Library, Renderer, SCENE_SIZE, Slice, TileSize, cut, draw_scene,
+    draw_tiles, encode_png, load_source,
 };
 
 /// Makes a photo mosaic.
@@ -44,7 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let arguments = Arguments::parse();
     let begun = Instant::now();
     let source = match &arguments.image {
-        Some(path) => decode(&fs::read(path)?)?,
+        Some(path) => load_source(&path.display().to_string(), &fs::read(path)?)?,
         None => draw_scene(SCENE_SIZE.0, SCENE_SIZE.1),
     };
     let files = match &arguments.library {

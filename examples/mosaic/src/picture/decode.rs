@@ -57,6 +57,29 @@ pub enum DecodeError {
     Damaged(#[source] Box<dyn Error + Send + Sync>),
 }
 
+/// A source picture that cannot be used.
+#[derive(Debug, Error)]
+#[error("the source picture {name:?} cannot be used")]
+pub struct SourceError {
+    /// The picture's name as it was given.
+    pub name: String,
+    /// What is wrong with it.
+    #[source]
+    pub cause: DecodeError,
+}
+
+/// [`decode`] of the picture that a mosaic is to show; `name` is for the error.
+///
+/// # Errors
+///
+/// As [`decode`], with the name.
+pub fn load_source(name: &str, bytes: &[u8]) -> Result<RgbImage, SourceError> {
+    decode(bytes).map_err(|cause| SourceError {
+        name: name.to_owned(),
+        cause,
+    })
+}
+
 /// Decodes a PNG or a JPEG, turned upright as its metadata asks, transparency laid on white.
 ///
 /// # Errors
@@ -206,6 +229,18 @@ mod tests {
             Err(DecodeError::UnknownFormat)
         ));
         assert!(matches!(decode(b"hello"), Err(DecodeError::UnknownFormat)));
+    }
+
+    #[test]
+    fn a_bad_source_is_named_with_its_cause() {
+        let error =
+            load_source("beach.jpg", &jpeg()[..jpeg().len() - 9]).expect_err("half a picture");
+        assert_eq!(
+            error.to_string(),
+            r#"the source picture "beach.jpg" cannot be used"#
+        );
+        let cause = error.source().expect("a cause");
+        assert_eq!(cause.to_string(), "the picture ends too early");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! | step | who | what |
 //! |---|---|---|
-//! | [`decode`], [`draw_scene`] | controller | the source picture |
+//! | [`load_source`], [`draw_scene`] | controller | the source picture |
 //! | [`Layout`] → [`Plan`] | controller | the grid of tiles, the slices |
 //! | [`cut`] → [`Slice`] | controller | bands of the source that stand for themselves |
 //! | [`draw_tiles`], [`Library`] | processor | tiles and what they look like, cached |
@@ -27,7 +27,7 @@ mod testing;
 mod tiles;
 
 pub use cache::CacheError;
-pub use decode::{DecodeError, MAX_DECODED, MAX_SIDE, decode};
+pub use decode::{DecodeError, MAX_DECODED, MAX_SIDE, SourceError, decode, load_source};
 pub use features::{DIMENSIONS, Features};
 pub use join::{JoinError, Joiner, encode_png};
 pub use library::{CacheUse, Fingerprint, Library, LibraryError, Tile};

@@ -193,6 +193,7 @@ mod tests {
     fn the_mosaic_looks_like_the_picture() {
         let renderer = Renderer::new(library());
         let scene = draw_scene(192, 128);
+        // Measured: 0.072 and 0.047. The worst of the candidates instead of the best: 0.133.
         let untinted = difference(&scene, &whole(&renderer, &scene, 0.0), 48, 32);
         assert!(untinted < 0.09, "{untinted}");
         let tinted = difference(&scene, &whole(&renderer, &scene, DEFAULT_TINT), 48, 32);

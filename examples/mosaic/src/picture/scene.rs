@@ -98,6 +98,9 @@ impl Scene {
 }
 
 fn far_range(x: f32, y: f32, colour: &mut Linear) {
+    if y < 0.40 {
+        return;
+    }
     let ridge = 0.49 - 0.13 * (fbm(x * 3.1 + 4.0, 0.5, 5, 21) - 0.35);
     let face = mix(hex(0x8d80bd), hex(0xe9a6a4), smooth(ridge, HORIZON, y));
     cover(colour, face, ridge, y);
@@ -105,6 +108,9 @@ fn far_range(x: f32, y: f32, colour: &mut Linear) {
 
 fn peak(x: f32, y: f32, colour: &mut Linear) {
     let side = x - PEAK.0;
+    if y < PEAK.1 + side.abs() * 0.95 - 0.06 {
+        return;
+    }
     let rough = fbm(x * 9.0, 1.5, 5, 41) - 0.5;
     let slope = side.abs() * (0.95 + 0.35 * smooth(0.0, 0.35, side.abs()));
     let ridge = PEAK.1 + slope + rough * (0.02 + 0.16 * side.abs().min(0.4));
@@ -124,6 +130,9 @@ fn peak(x: f32, y: f32, colour: &mut Linear) {
 }
 
 fn hills(x: f32, y: f32, colour: &mut Linear) {
+    if y < 0.42 {
+        return;
+    }
     let ridge = 0.575 - 0.16 * (fbm(x * 2.3 + 9.0, 3.5, 5, 61) - 0.40) - 0.05 * smooth(0.6, 0.0, x);
     let face = mix(hex(0x2c5a5e), hex(0x4f8663), fbm(x * 24.0, y * 40.0, 3, 63));
     cover(colour, face, ridge, y);
@@ -164,6 +173,9 @@ fn boat(x: f32, y: f32, colour: &mut Linear) {
 }
 
 fn shore(x: f32, y: f32, colour: &mut Linear) {
+    if y < 0.77 {
+        return;
+    }
     let left = 0.80 + 0.55 * smooth(0.0, 0.75, x) * smooth(0.0, 0.75, x);
     let right = 1.02 - 0.17 * smooth(0.72, 1.45, x);
     let edge = left.min(right) + (fbm(x * 12.0, 5.5, 4, 71) - 0.5) * 0.03;
