@@ -1,7 +1,22 @@
-//! A photo mosaic: a picture made of many small ones.
+//! A photo mosaic: a picture made of many small ones, by four queues, three roles and a client.
 //!
 //! | module | what |
 //! |---|---|
+//! | [`client`] | uploads, asks, follows, downloads |
+//! | [`messages`] | what goes over the queues |
+//! | [`roles`] | job broker, job controller, image processor |
+//! | [`embedded`] | all roles in one process |
+//! | [`ledger`] | how requests stand: records that are created once |
+//! | [`shelf`] | tile libraries: uploaded once, described once |
+//! | [`store`], [`blob`] | blobs and their names |
 //! | [`picture`] | source and tiles in, slices, mosaics out: pure functions of their input |
 
+pub mod blob;
+pub mod client;
+pub mod embedded;
+pub mod ledger;
+pub mod messages;
 pub mod picture;
+pub mod roles;
+pub mod shelf;
+pub mod store;

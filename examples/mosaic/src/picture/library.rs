@@ -1,6 +1,7 @@
 //! The tile library: pictures from anywhere, cropped, scaled and described once.
 
 use image::RgbImage;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::cache::{self, CacheError};
@@ -91,6 +92,17 @@ impl Library {
         }
     }
 
+    /// Reads what [`to_cache`](Self::to_cache) wrote for the library of this fingerprint, without
+    /// the files that it was made of.
+    ///
+    /// # Errors
+    ///
+    /// A cache of another version or library, or a damaged one.
+    pub fn from_cache(cache: &[u8], fingerprint: Fingerprint) -> Result<Self, CacheError> {
+        let tiles = cache::read(cache, fingerprint)?;
+        Ok(Self { tiles, fingerprint })
+    }
+
     /// The features and scaled pictures as bytes, for [`load_cached`](Self::load_cached) after a
     /// restart: about 12 KiB a tile.
     pub fn to_cache(&self) -> Vec<u8> {
@@ -146,10 +158,17 @@ impl Tile {
 /// A hash (FNV-1a, 128 bits) of every name and content of a library.
 ///
 /// It finds changes, not forgeries: whoever can write the cache can write the library.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Fingerprint(pub(super) u128);
 
 impl Fingerprint {
+    /// The fingerprint of the library that these files would make, in whatever order they are
+    /// listed, whether or not they are pictures.
+    pub fn of_files<N: AsRef<str>, B: AsRef<[u8]>>(files: &[(N, B)]) -> Self {
+        Self::of(&sorted(files))
+    }
+
     fn of(files: &[(&str, &[u8])]) -> Self {
         let fields = files
             .iter()
@@ -174,18 +193,55 @@ impl std::fmt::Display for Fingerprint {
     }
 }
 
+/// Text that is not a [`Fingerprint`].
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0:?} is not a library's fingerprint, which is 32 lower-case hexadecimal digits")]
+pub struct FingerprintError(String);
+
+impl std::str::FromStr for Fingerprint {
+    type Err = FingerprintError;
+
+    fn from_str(text: &str) -> Result<Self, FingerprintError> {
+        let hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        let number = (text.len() == 32 && text.bytes().all(hex))
+            .then(|| u128::from_str_radix(text, 16).ok())
+            .flatten();
+        number
+            .map(Self)
+            .ok_or_else(|| FingerprintError(text.to_owned()))
+    }
+}
+
+impl TryFrom<String> for Fingerprint {
+    type Error = FingerprintError;
+
+    fn try_from(text: String) -> Result<Self, FingerprintError> {
+        text.parse()
+    }
+}
+
+impl From<Fingerprint> for String {
+    fn from(fingerprint: Fingerprint) -> Self {
+        fingerprint.to_string()
+    }
+}
+
 fn in_order<N: AsRef<str>, B: AsRef<[u8]>>(
     files: &[(N, B)],
 ) -> Result<Vec<(&str, &[u8])>, LibraryError> {
     if files.is_empty() {
         return Err(LibraryError::Empty);
     }
+    Ok(sorted(files))
+}
+
+fn sorted<N: AsRef<str>, B: AsRef<[u8]>>(files: &[(N, B)]) -> Vec<(&str, &[u8])> {
     let mut files: Vec<_> = files
         .iter()
         .map(|(name, bytes)| (name.as_ref(), bytes.as_ref()))
         .collect();
     files.sort_unstable();
-    Ok(files)
+    files
 }
 
 #[cfg(test)]
@@ -247,6 +303,21 @@ mod tests {
         let (cached, used) = Library::load_cached(&files, Some(&cache)).expect("a library");
         assert!(matches!(used, CacheUse::Used));
         assert_eq!(cached, library);
+
+        let fingerprint = Fingerprint::of_files(&files);
+        let cached = Library::from_cache(&cache, fingerprint).expect("a library");
+        assert_eq!(cached, library);
+        let other = Library::from_cache(&cache, Fingerprint::of_files(&files[1..]));
+        assert_eq!(other, Err(CacheError::OtherLibrary));
+    }
+
+    #[test]
+    fn a_fingerprint_survives_as_text() {
+        let fingerprint = Fingerprint::of_files(&some_files());
+        assert_eq!(fingerprint.to_string().parse(), Ok(fingerprint));
+        for text in ["", "../../../../../../../../../etc/x", "+fffffffffffffffffffffffffffffff"] {
+            assert!(text.parse::<Fingerprint>().is_err(), "{text}");
+        }
     }
 
     #[test]

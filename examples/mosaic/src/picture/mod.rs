@@ -30,7 +30,7 @@ pub use cache::CacheError;
 pub use decode::{DecodeError, MAX_DECODED, MAX_SIDE, SourceError, decode, load_source};
 pub use features::{DIMENSIONS, Features};
 pub use join::{JoinError, Joiner, encode_png};
-pub use library::{CacheUse, Fingerprint, Library, LibraryError, Tile};
+pub use library::{CacheUse, Fingerprint, FingerprintError, Library, LibraryError, Tile};
 pub use plan::{
     Layout, MAX_ACROSS, MAX_OUTPUT, MAX_TILE_SIZE, MAX_TILES, Plan, PlanError, TileSize,
     TileSizeError,

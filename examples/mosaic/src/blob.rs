@@ -1,0 +1,224 @@
+//! Names of blobs: confined to the containers, whatever a request is called.
+
+use std::fmt::{self, Write as _};
+
+use object_store::path::Path;
+use queue_runtime::RequestId;
+use serde::{Deserialize, Serialize};
+
+use crate::picture::Fingerprint;
+
+/// A container of blobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Container {
+    /// Source pictures.
+    ImageInput,
+    /// Tile libraries, and what was computed of them.
+    ImageLibrary,
+    /// Slices of source pictures.
+    SliceRequest,
+    /// Rendered slices.
+    SliceResponse,
+    /// Mosaics.
+    ImageOutput,
+    /// How requests stand.
+    Status,
+}
+
+const CONTAINERS: [Container; 6] = [
+    Container::ImageInput,
+    Container::ImageLibrary,
+    Container::SliceRequest,
+    Container::SliceResponse,
+    Container::ImageOutput,
+    Container::Status,
+];
+
+impl Container {
+    /// The container's name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ImageInput => "imageinput",
+            Self::ImageLibrary => "imagelibrary",
+            Self::SliceRequest => "slicerequest",
+            Self::SliceResponse => "sliceresponse",
+            Self::ImageOutput => "imageoutput",
+            Self::Status => "status",
+        }
+    }
+}
+
+/// The name of a blob: `CONTAINER/PART/…`, where every part is lower-case letters, digits, dashes,
+/// dots and `_`, and starts with no dot.
+///
+/// Names come in messages, so they are checked when they are read: none leads out of the containers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct BlobName(String);
+
+/// Text that names no blob.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not the name of a blob in one of the containers")]
+pub struct InvalidBlobName(String);
+
+/// The longest part of a name, in bytes; file systems allow 255.
+const MAX_PART: usize = 120;
+/// The longest name, in bytes.
+const MAX_NAME: usize = 512;
+
+impl BlobName {
+    /// A name of these parts, whatever text they are: what a name may not hold is written as `_`
+    /// and two hexadecimal digits, and a part that gets too long ends in a hash.
+    #[must_use]
+    pub fn new(container: Container, parts: &[&str]) -> Self {
+        let mut name = container.name().to_owned();
+        for part in parts {
+            name.push('/');
+            name.push_str(&encoded(part));
+        }
+        Self(name)
+    }
+
+    /// The source picture of a request.
+    #[must_use]
+    pub fn source(request: &RequestId) -> Self {
+        Self::new(Container::ImageInput, &[request.as_str()])
+    }
+
+    /// A slice of a request's source picture.
+    #[must_use]
+    pub fn slice(request: &RequestId, sequence: u32) -> Self {
+        let file = format!("{sequence:04}.png");
+        Self::new(Container::SliceRequest, &[request.as_str(), &file])
+    }
+
+    /// A rendered slice of a request.
+    #[must_use]
+    pub fn rendered(request: &RequestId, sequence: u32) -> Self {
+        let file = format!("{sequence:04}.png");
+        Self::new(Container::SliceResponse, &[request.as_str(), &file])
+    }
+
+    /// A request's mosaic.
+    #[must_use]
+    pub fn mosaic(request: &RequestId) -> Self {
+        let file = format!("{}.png", request.as_str());
+        Self::new(Container::ImageOutput, &[&file])
+    }
+
+    /// A record of how a request stands.
+    #[must_use]
+    pub fn status(request: &RequestId, record: &[&str]) -> Self {
+        let mut parts = vec![request.as_str()];
+        parts.extend_from_slice(record);
+        Self::new(Container::Status, &parts)
+    }
+
+    /// A part of a tile library.
+    #[must_use]
+    pub fn library(library: Fingerprint, file: &str) -> Self {
+        Self::new(Container::ImageLibrary, &[&library.to_string(), file])
+    }
+
+    /// The name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    pub(crate) fn path(&self) -> Path {
+        Path::parse(&self.0).expect("a name has no part that a path may not have")
+    }
+}
+
+impl TryFrom<String> for BlobName {
+    type Error = InvalidBlobName;
+
+    fn try_from(name: String) -> Result<Self, InvalidBlobName> {
+        let mut parts = name.split('/');
+        let known = |name| CONTAINERS.iter().any(|known| known.name() == name);
+        let allowed = name.len() <= MAX_NAME
+            && parts.next().is_some_and(known)
+            && name.contains('/')
+            && parts.all(is_part);
+        if allowed { Ok(Self(name)) } else { Err(InvalidBlobName(name)) }
+    }
+}
+
+impl From<BlobName> for String {
+    fn from(name: BlobName) -> Self {
+        name.0
+    }
+}
+
+impl fmt::Display for BlobName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+fn is_part(part: &str) -> bool {
+    (1..=MAX_PART).contains(&part.len())
+        && !part.starts_with('.')
+        && part.bytes().all(|byte| is_plain(byte) || byte == b'_')
+}
+
+/// Only lower case, since some file systems take upper case for the same.
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.'
+}
+
+fn encoded(part: &str) -> String {
+    let mut text = String::with_capacity(part.len());
+    for (at, byte) in part.bytes().enumerate() {
+        if is_plain(byte) && !(at == 0 && byte == b'.') {
+            text.push(char::from(byte));
+        } else {
+            write!(text, "_{byte:02x}").expect("a String takes any text");
+        }
+    }
+    if text.is_empty() {
+        text.push_str("__");
+    }
+    if text.len() > MAX_PART {
+        let hash = Fingerprint::of_files(&[(part, "")]);
+        text.truncate(MAX_PART - 34);
+        write!(text, "__{hash}").expect("a String takes any text");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_request_has_a_name_of_its_own() {
+        let long = "x".repeat(1024);
+        let longer = format!("{long}y");
+        let ids = [
+            "0197", "..", ".", "../../etc", "a/b", "a_2fb", "A", "a", "ä ö", "c:\\x", "%2e%2e", &long, &longer,
+        ];
+        let name = |id: &str| BlobName::new(Container::Status, &[id, "plan.json"]);
+        for (at, id) in ids.iter().enumerate() {
+            let text = String::from(name(id));
+            assert_eq!(BlobName::try_from(text.clone()), Ok(name(id)), "{text}");
+            assert_eq!(text.matches('/').count(), 2, "{text}");
+            assert_eq!(name(id).path().to_string(), text);
+            assert!(ids[..at].iter().all(|other| name(other) != name(id)), "{id}");
+        }
+        let request = RequestId::new("a/b").expect("an id");
+        assert_eq!(BlobName::mosaic(&request).as_str(), "imageoutput/a_2fb.png");
+    }
+
+    #[test]
+    fn names_that_lead_elsewhere_are_refused() {
+        for name in [
+            "", "status", "status/", "/status/a", "etc/passwd", "status/../x", "status/a//b", "status/.git", "status/A",
+            "status/a\\b", "status/a%2fb", "status/ä", &format!("status/{}", "x".repeat(121)),
+        ] {
+            assert!(BlobName::try_from(name.to_owned()).is_err(), "{name}");
+        }
+    }
+}

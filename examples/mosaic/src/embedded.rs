@@ -1,0 +1,52 @@
+//! All roles in one process.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use queue_runtime::{QueueService, StartError};
+
+use crate::roles::{Role, Settings, Totals, broker, controller, processor};
+use crate::store::Store;
+
+/// A broker, a controller and some processors. Dropping them stops them at once.
+#[derive(Debug)]
+#[must_use = "dropping the roles stops them"]
+pub struct Embedded {
+    roles: Vec<Role>,
+}
+
+impl Embedded {
+    /// Starts the roles; each processor renders one slice at a time.
+    ///
+    /// # Errors
+    /// [`StartError`] names the setting that is not allowed.
+    pub fn start(
+        service: &QueueService,
+        store: &Store,
+        processors: usize,
+        settings: &Settings,
+    ) -> Result<Self, StartError> {
+        let one = Settings { tasks: 1, ..*settings };
+        let mut roles = vec![broker(service, store, settings)?, controller(service, store, settings)?];
+        for _ in 0..processors {
+            roles.push(processor(service, store, &one)?);
+        }
+        Ok(Self { roles })
+    }
+
+    /// What the roles have done so far.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        let mut totals = Totals::default();
+        for role in &self.roles {
+            totals += role.totals();
+        }
+        totals
+    }
+
+    /// Lets handlers finish for up to `grace`, then stops. Gives whether all finished.
+    pub async fn shutdown(self, grace: Duration) -> bool {
+        let ended = join_all(self.roles.into_iter().map(|role| role.shutdown(grace))).await;
+        ended.into_iter().all(|graceful| graceful)
+    }
+}

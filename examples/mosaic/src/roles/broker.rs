@@ -1,0 +1,51 @@
+//! The job broker: alone reads `imageresponse`, and records each request's response.
+
+use queue_runtime::{Failure, QueueService, Received, StartError};
+
+use super::handling::Handling;
+use super::running::{Role, Settings};
+use crate::ledger::{Ledger, ResponseRecord};
+use crate::messages::ImageResponse;
+use crate::store::{Created, Store, StoreError};
+
+/// Starts a job broker.
+///
+/// # Errors
+/// [`StartError`] names the setting that is not allowed.
+pub fn broker(
+    service: &QueueService,
+    store: &Store,
+    settings: &Settings,
+) -> Result<Role, StartError> {
+    let ledger = Ledger::new(store.clone());
+    let listener = service.listener(move |received: Received<ImageResponse>| {
+        let ledger = ledger.clone();
+        async move { record(&ledger, received).await }
+    });
+    let listener = settings.apply(listener).on_poison(|poisoned| {
+        let request = &poisoned.envelope.request;
+        tracing::error!(%request, "a response could not be recorded; the client will wait in vain");
+        None
+    });
+    Ok(Role::new("broker", vec![listener.start()?]))
+}
+
+/// Of all responses to a request, the first is recorded, and the others come to nothing.
+async fn record(ledger: &Ledger, received: Received<ImageResponse>) -> Result<(), Failure> {
+    let _handling = Handling::of(&received);
+    let request = received.envelope().request.clone();
+    let key = received.idempotency_key().to_string();
+    let response = ResponseRecord { key, outcome: received.into_message().outcome };
+    let recorded = ledger.record_response(&request, response.clone()).await;
+    let (held, created) = recorded.map_err(StoreError::into_failure)?;
+    match created {
+        Created::New => tracing::info!(%request, "recorded the response"),
+        Created::Existed if held.key == response.key => {
+            tracing::info!(%request, "passed over a duplicate of the response");
+        }
+        Created::Existed => {
+            tracing::warn!(%request, held = held.key, found = response.key, "passed over another response");
+        }
+    }
+    Ok(())
+}

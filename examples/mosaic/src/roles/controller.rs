@@ -1,0 +1,232 @@
+//! The job controller: cuts pictures into slices, and joins the slices into mosaics.
+//!
+//! ```text
+//!  imagerequest:  look ─► plan ─► cut ─► record the plan ─► [acknowledge + all slice requests]
+//!  sliceresponse: record the slice ─► count ─┬─ some are missing ─► [acknowledge]
+//!                                            └─ all there ─► join ─► [acknowledge + response]
+//! ```
+//!
+//! Each bracket is one storage transaction where the backend can. Everything before it may happen
+//! again, in another process, at the same time: every step writes the same bytes under the same name,
+//! or creates a record that only one can create. Since a slice is recorded before the records are
+//! counted, whoever records last sees all of them; it may be that two see all and both join and
+//! respond, with one key, and the broker makes one response of it.
+
+use bytes::Bytes;
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use queue_runtime::{
+    Disposition, Failure, FollowUp, Poisoned, QueueService, Received, RequestId, StartError,
+};
+use tokio::task::spawn_blocking;
+
+use super::handling::{Handling, reason};
+use super::join::join;
+use super::running::{Role, Settings};
+use crate::blob::BlobName;
+use crate::ledger::{Ledger, PlanRecord, SliceRecord};
+use crate::messages::{
+    Figures, ImageRequest, ImageResponse, MAX_SLICES, SliceOutcome, SliceRequest, SliceResponse,
+};
+use crate::picture::{Layout, Plan, TileSize, cut, load_source};
+use crate::shelf::{MAX_PICTURE, Shelf, ShelfError};
+use crate::store::{Store, StoreError};
+
+/// How many blobs or records are on their way at once.
+const AT_ONCE: usize = 8;
+
+/// Starts a job controller.
+///
+/// # Errors
+/// [`StartError`] names the setting that is not allowed.
+pub fn controller(
+    service: &QueueService,
+    store: &Store,
+    settings: &Settings,
+) -> Result<Role, StartError> {
+    let controller = Controller {
+        store: store.clone(),
+        ledger: Ledger::new(store.clone()),
+        shelf: Shelf::new(store.clone()),
+    };
+    let requests = {
+        let controller = controller.clone();
+        service.listener(move |received: Received<ImageRequest>| {
+            let controller = controller.clone();
+            async move { controller.request(received).await }
+        })
+    };
+    let responses = service.listener(move |received: Received<SliceResponse>| {
+        let controller = controller.clone();
+        async move { controller.response(received).await }
+    });
+    let requests = settings.apply(requests).on_poison(request_failed);
+    let responses = settings.apply(responses).on_poison(join_failed);
+    Ok(Role::new("controller", vec![requests.start()?, responses.start()?]))
+}
+
+#[derive(Debug, Clone)]
+struct Controller {
+    store: Store,
+    ledger: Ledger,
+    shelf: Shelf,
+}
+
+impl Controller {
+    /// Answers an image request with slice requests.
+    async fn request(&self, received: Received<ImageRequest>) -> Result<Disposition, Failure> {
+        let _handling = Handling::of(&received);
+        let request = &received.envelope().request;
+        if self.is_answered(request).await? {
+            return Ok(Disposition::complete());
+        }
+        let asked = self.asked_first(request, received.message()).await?;
+        let layout = layout(&asked)?;
+        let source = self.store.read(&asked.image, MAX_PICTURE);
+        let source = source.await.map_err(StoreError::into_failure)?;
+        let prepared = self.shelf.prepare(asked.library);
+        prepared.await.map_err(ShelfError::into_failure)?;
+
+        let name = asked.image_name.clone();
+        let cut = spawn_blocking(move || cut_up(&name, &source, layout)).await?;
+        let (size, slices) = cut?;
+        let count = u32::try_from(slices.len())?;
+        let writes = slices.into_iter().zip(0..).map(|(slice, sequence)| async move {
+            self.store.write(&BlobName::slice(request, sequence), slice).await
+        });
+        let written = stream::iter(writes).buffer_unordered(AT_ONCE).try_collect::<()>();
+        written.await.map_err(StoreError::into_failure)?;
+
+        let plan = PlanRecord { asked, source: size, slices: count };
+        let held = self.ledger.record_plan(request, plan.clone()).await;
+        if held.map_err(StoreError::into_failure)? != plan {
+            return Err("another plan of the request was recorded meanwhile".into());
+        }
+        let asked = &plan.asked;
+        Ok((0..count).fold(Disposition::complete(), |disposition, sequence| {
+            disposition.then(&SliceRequest {
+                slice_sequence: sequence,
+                slice: BlobName::slice(request, sequence),
+                library: asked.library,
+                tile_size: asked.tile_size,
+                tint: asked.tint,
+            })
+        }))
+    }
+
+    /// What the request asked when it was planned first: that holds, even if it comes again and asks
+    /// for something else.
+    async fn asked_first(
+        &self,
+        request: &RequestId,
+        asked: &ImageRequest,
+    ) -> Result<ImageRequest, Failure> {
+        let held = self.ledger.plan(request).await.map_err(StoreError::into_failure)?;
+        let Some(held) = held else { return Ok(asked.clone()) };
+        if held.asked != *asked {
+            tracing::warn!(%request, "a request came again and asks for something else");
+        }
+        Ok(held.asked)
+    }
+
+    /// Takes in what became of a slice, and makes the mosaic if it was the last.
+    async fn response(&self, received: Received<SliceResponse>) -> Result<Disposition, Failure> {
+        let _handling = Handling::of(&received);
+        let request = &received.envelope().request;
+        if self.is_answered(request).await? {
+            return Ok(Disposition::complete());
+        }
+        let plan = self.ledger.plan(request).await.map_err(StoreError::into_failure)?;
+        let record = plan.ok_or_else(|| Failure::reject("the request has no plan"))?;
+        let plan = record
+            .plan()
+            .ok_or_else(|| Failure::reject("the recorded plan is not possible"))?;
+        let sequence = received.slice_sequence;
+        if sequence >= record.slices {
+            let (found, slices) = (sequence + 1, record.slices);
+            return Err(Failure::reject(format!("slice {found} of {slices} is not possible")));
+        }
+
+        let (outcome, attempts) = (received.outcome.clone(), received.attempts);
+        let slice = SliceRecord { outcome, attempts };
+        let held = self.ledger.record_slice(request, sequence, slice).await;
+        if let SliceOutcome::Failed { reason } = held.map_err(StoreError::into_failure)?.outcome {
+            let reason = format!("slice {} of {}: {reason}", sequence + 1, record.slices);
+            return Ok(Disposition::complete().then(&ImageResponse::failed(request, reason)));
+        }
+        let there = self.ledger.slices_recorded(request).await;
+        if there.map_err(StoreError::into_failure)? < record.slices as usize {
+            return Ok(Disposition::complete());
+        }
+        self.finish(request, plan).await
+    }
+
+    /// Joins a request's slices, all of which have a record.
+    async fn finish(&self, request: &RequestId, plan: Plan) -> Result<Disposition, Failure> {
+        let records = (0..plan.slices()).map(|sequence| self.ledger.slice(request, sequence));
+        let records = stream::iter(records).buffered(AT_ONCE).try_collect::<Vec<_>>();
+        let records = records.await.map_err(StoreError::into_failure)?;
+        let (mut blobs, mut retries) = (Vec::with_capacity(records.len()), 0);
+        for record in records {
+            let record = record.ok_or("a slice's record is counted but not there")?;
+            match record.outcome {
+                SliceOutcome::Rendered { blob } => blobs.push(blob),
+                // Whoever recorded the failure responds.
+                SliceOutcome::Failed { .. } => return Ok(Disposition::complete()),
+            }
+            retries += record.attempts.saturating_sub(1);
+        }
+        let mosaic = BlobName::mosaic(request);
+        if !self.store.exists(&mosaic).await.map_err(StoreError::into_failure)? {
+            join(&self.store, plan, blobs, &mosaic).await?;
+            tracing::info!(%request, slices = plan.slices(), "joined the mosaic");
+        }
+        let (width, height) = plan.output_size();
+        let figures = Figures {
+            width,
+            height,
+            tiles: plan.columns() * plan.rows(),
+            slices: plan.slices(),
+            retries,
+        };
+        Ok(Disposition::complete().then(&ImageResponse::done(request, figures)))
+    }
+
+    /// Whether the request has its response, so that whatever comes late is of no use.
+    async fn is_answered(&self, request: &RequestId) -> Result<bool, Failure> {
+        let response = self.ledger.response(request).await.map_err(StoreError::into_failure)?;
+        if response.is_some() {
+            tracing::info!(%request, "passed over a message of a request that is answered");
+        }
+        Ok(response.is_some())
+    }
+}
+
+fn layout(asked: &ImageRequest) -> Result<Layout, Failure> {
+    if asked.slices > MAX_SLICES {
+        let found = asked.slices;
+        return Err(Failure::reject(format!(
+            "the mosaic is to be cut into {found} slices; 1 to {MAX_SLICES} are allowed"
+        )));
+    }
+    let tile_size = TileSize::try_from(asked.tile_size).map_err(Failure::reject)?;
+    Ok(Layout { across: asked.across, tile_size, slices: asked.slices })
+}
+
+type Cut = ((u32, u32), Vec<Vec<u8>>);
+
+fn cut_up(name: &str, source: &Bytes, layout: Layout) -> Result<Cut, Failure> {
+    let source = load_source(name, source).map_err(Failure::reject)?;
+    let plan = layout.plan(source.dimensions()).map_err(Failure::reject)?;
+    let slices = cut(&source, &plan).map(|slice| slice.encode()).collect();
+    Ok((source.dimensions(), slices))
+}
+
+fn request_failed(poisoned: Poisoned<ImageRequest>) -> Option<FollowUp> {
+    let reason = reason(&poisoned.record);
+    Some(FollowUp::new(&ImageResponse::failed(&poisoned.envelope.request, reason)))
+}
+
+fn join_failed(poisoned: Poisoned<SliceResponse>) -> Option<FollowUp> {
+    let reason = format!("the slices could not be joined: {}", reason(&poisoned.record));
+    Some(FollowUp::new(&ImageResponse::failed(&poisoned.envelope.request, reason)))
+}

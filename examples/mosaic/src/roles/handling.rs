@@ -1,0 +1,34 @@
+use queue_runtime::envelope::{PoisonReason, PoisonRecord};
+use queue_runtime::{Message, MessageId, Received};
+
+/// Logs that a message is being handled, and that it no longer is.
+#[derive(Debug)]
+pub(super) struct Handling {
+    queue: &'static str,
+    id: MessageId,
+}
+
+impl Handling {
+    pub(super) fn of<M: Message>(received: &Received<M>) -> Self {
+        let (queue, id) = (M::TYPE.queue, received.envelope().id.clone());
+        let request = &received.envelope().request;
+        tracing::info!(queue, %id, %request, attempt = received.attempt(), "handling");
+        Self { queue, id }
+    }
+}
+
+impl Drop for Handling {
+    fn drop(&mut self) {
+        tracing::info!(queue = self.queue, id = %self.id, "handled");
+    }
+}
+
+/// Why a message was set aside, for people: the error and its causes.
+pub(super) fn reason(record: &PoisonRecord) -> String {
+    let error = record.error.as_deref().unwrap_or("no reason is known");
+    match record.reason {
+        PoisonReason::Rejected | PoisonReason::Crashed => error.to_owned(),
+        PoisonReason::Failed => format!("given up after {} attempts: {error}", record.attempts),
+        other => format!("{other}: {error}"),
+    }
+}

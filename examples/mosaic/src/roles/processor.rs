@@ -1,0 +1,105 @@
+//! The image processor: renders slices. It keeps nothing but the tile libraries that it has loaded.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use queue_runtime::{Disposition, Failure, FollowUp, Poisoned, QueueService, Received, StartError};
+use tokio::task::spawn_blocking;
+
+use super::handling::{Handling, reason};
+use super::running::{Role, Settings};
+use crate::blob::BlobName;
+use crate::messages::{ImageResponse, SliceOutcome, SliceRequest, SliceResponse};
+use crate::picture::{Slice, TileSize, encode_png};
+use crate::shelf::{Shelf, ShelfError};
+use crate::store::{Store, StoreError};
+
+/// The largest slice of a source picture, in bytes: more than the most tiles take uncompressed.
+const MAX_SLICE: u64 = 256 << 20;
+
+/// Starts an image processor.
+///
+/// # Errors
+/// [`StartError`] names the setting that is not allowed.
+pub fn processor(
+    service: &QueueService,
+    store: &Store,
+    settings: &Settings,
+) -> Result<Role, StartError> {
+    let processor = Processor {
+        store: store.clone(),
+        shelf: Shelf::new(store.clone()),
+        settings: *settings,
+    };
+    let listener = service.listener(move |received: Received<SliceRequest>| {
+        let processor = processor.clone();
+        async move { processor.process(received).await }
+    });
+    let listener = settings.apply(listener).on_poison(slice_failed);
+    Ok(Role::new("processor", vec![listener.start()?]))
+}
+
+#[derive(Debug, Clone)]
+struct Processor {
+    store: Store,
+    shelf: Shelf,
+    settings: Settings,
+}
+
+impl Processor {
+    async fn process(&self, received: Received<SliceRequest>) -> Result<Disposition, Failure> {
+        let _handling = Handling::of(&received);
+        let begun = Instant::now();
+        let blob = BlobName::rendered(&received.envelope().request, received.slice_sequence);
+        let there = self.store.exists(&blob).await.map_err(StoreError::into_failure)?;
+        if !there {
+            let rendered = self.render(&received).await?;
+            self.store.write(&blob, rendered).await.map_err(StoreError::into_failure)?;
+        }
+        tokio::time::sleep(self.settings.pace.saturating_sub(begun.elapsed())).await;
+        Ok(Disposition::complete().then(&SliceResponse {
+            slice_sequence: received.slice_sequence,
+            outcome: SliceOutcome::Rendered { blob },
+            attempts: received.attempt(),
+        }))
+    }
+
+    async fn render(&self, asked: &SliceRequest) -> Result<Vec<u8>, Failure> {
+        let tile_size = TileSize::try_from(asked.tile_size).map_err(Failure::reject)?;
+        let (sequence, tint) = (asked.slice_sequence, asked.tint);
+        let slice = self.store.read(&asked.slice, MAX_SLICE);
+        let slice = slice.await.map_err(StoreError::into_failure)?;
+        let renderer = self.shelf.renderer(asked.library);
+        let renderer = renderer.await.map_err(ShelfError::into_failure)?;
+        let rendering = spawn_blocking(move || {
+            let slice = decode(&slice, sequence)?;
+            Ok(encode_png(&renderer.render(&slice, tile_size, tint)))
+        });
+        rendering.await?
+    }
+}
+
+fn decode(bytes: &Bytes, sequence: u32) -> Result<Slice, Failure> {
+    let slice = Slice::decode(bytes).map_err(Failure::reject)?;
+    if slice.index() == sequence {
+        return Ok(slice);
+    }
+    let found = slice.index();
+    Err(Failure::reject(format!("the blob holds slice {found} instead of {sequence}")))
+}
+
+/// A slice that was set aside has failed; if it does not even say which it is, the request has.
+fn slice_failed(poisoned: Poisoned<SliceRequest>) -> Option<FollowUp> {
+    let reason = reason(&poisoned.record);
+    Some(match poisoned.message {
+        Some(asked) => FollowUp::new(&SliceResponse {
+            slice_sequence: asked.slice_sequence,
+            outcome: SliceOutcome::Failed { reason },
+            attempts: poisoned.record.attempts,
+        }),
+        None => {
+            let reason = format!("a slice request could not be used: {reason}");
+            FollowUp::new(&ImageResponse::failed(&poisoned.envelope.request, reason))
+        }
+    })
+}

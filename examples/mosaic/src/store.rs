@@ -1,0 +1,195 @@
+//! Blobs: a local folder now, any object store behind the same few methods.
+
+use std::error::Error;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::TryStreamExt as _;
+use object_store::local::LocalFileSystem;
+use object_store::memory::InMemory;
+use object_store::{ObjectStore, ObjectStoreExt as _, PutMode, WriteMultipart};
+use queue_runtime::Failure;
+
+use crate::blob::BlobName;
+
+/// The containers and their blobs. Clones share them.
+#[derive(Debug, Clone)]
+pub struct Store {
+    objects: Arc<dyn ObjectStore>,
+}
+
+/// Why a blob could not be read or written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// There is no such blob.
+    #[error("the blob `{0}` is not there")]
+    Missing(BlobName),
+    /// The blob is larger than it may be.
+    #[error("the blob `{name}` is {size} bytes; at most {max} are allowed")]
+    TooLarge {
+        /// Its name.
+        name: BlobName,
+        /// Its size in bytes.
+        size: u64,
+        /// The largest size that is allowed.
+        max: u64,
+    },
+    /// A record is not what this program writes.
+    #[error("the record `{name}` cannot be understood")]
+    Record {
+        /// Its name.
+        name: BlobName,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+    /// The storage failed.
+    #[error("{operation} `{target}`")]
+    Storage {
+        /// What was attempted.
+        operation: &'static str,
+        /// The blob or folder.
+        target: String,
+        /// What the storage said.
+        source: Box<dyn Error + Send + Sync>,
+    },
+}
+
+/// Whether a blob was created, or had been before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Created {
+    /// It was created.
+    New,
+    /// It existed, and was left as it was.
+    Existed,
+}
+
+impl Store {
+    /// A folder, made if there is none. What was written survives a loss of power.
+    ///
+    /// # Errors
+    /// [`StoreError::Storage`] if the folder cannot be made or used.
+    pub fn folder(path: &Path) -> Result<Self, StoreError> {
+        let failed = |source: Box<dyn Error + Send + Sync>| StoreError::Storage {
+            operation: "open the folder",
+            target: path.display().to_string(),
+            source,
+        };
+        std::fs::create_dir_all(path).map_err(|error| failed(error.into()))?;
+        let folder = LocalFileSystem::new_with_prefix(path).map_err(|error| failed(error.into()))?;
+        Ok(Self { objects: Arc::new(folder.with_fsync(true)) })
+    }
+
+    /// A store in memory, for tests.
+    #[must_use]
+    pub fn memory() -> Self {
+        Self { objects: Arc::new(InMemory::new()) }
+    }
+
+    /// Reads a blob of at most `max` bytes.
+    ///
+    /// # Errors
+    /// [`StoreError`], also if there is no such blob.
+    pub async fn read(&self, name: &BlobName, max: u64) -> Result<Bytes, StoreError> {
+        let failed = |error| failed("read", name, error);
+        let found = self.objects.get(&name.path()).await.map_err(failed)?;
+        let size = found.meta.size;
+        if size > max {
+            return Err(StoreError::TooLarge { name: name.clone(), size, max });
+        }
+        found.bytes().await.map_err(failed)
+    }
+
+    /// [`read`](Self::read) of a blob that may not be there.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn find(&self, name: &BlobName, max: u64) -> Result<Option<Bytes>, StoreError> {
+        match self.read(name, max).await {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(StoreError::Missing(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether there is such a blob.
+    ///
+    /// # Errors
+    /// [`StoreError::Storage`].
+    pub async fn exists(&self, name: &BlobName) -> Result<bool, StoreError> {
+        match self.objects.head(&name.path()).await {
+            Ok(_) => Ok(true),
+            Err(object_store::Error::NotFound { .. }) => Ok(false),
+            Err(error) => Err(failed("look for", name, error)),
+        }
+    }
+
+    /// Writes a blob in one step, over what may be there.
+    ///
+    /// # Errors
+    /// [`StoreError::Storage`].
+    pub async fn write(&self, name: &BlobName, bytes: impl Into<Bytes>) -> Result<(), StoreError> {
+        let written = self.objects.put(&name.path(), bytes.into().into()).await;
+        written.map(drop).map_err(|error| failed("write", name, error))
+    }
+
+    /// Writes a blob in one step unless there is one: of several that try, one succeeds.
+    ///
+    /// # Errors
+    /// [`StoreError::Storage`]; then the blob may have been created all the same.
+    pub async fn create(
+        &self,
+        name: &BlobName,
+        bytes: impl Into<Bytes>,
+    ) -> Result<Created, StoreError> {
+        let payload = bytes.into().into();
+        match self.objects.put_opts(&name.path(), payload, PutMode::Create.into()).await {
+            Ok(_) => Ok(Created::New),
+            Err(object_store::Error::AlreadyExists { .. }) => Ok(Created::Existed),
+            Err(error) => Err(failed("create", name, error)),
+        }
+    }
+
+    /// Begins a blob that is written piece by piece, and is there once the upload is finished.
+    pub(crate) async fn upload(&self, name: &BlobName) -> Result<WriteMultipart, StoreError> {
+        let upload = self.objects.put_multipart(&name.path()).await;
+        upload.map(WriteMultipart::new).map_err(|error| failed("write", name, error))
+    }
+
+    /// The last parts of the names of all blobs below `name`.
+    ///
+    /// # Errors
+    /// [`StoreError::Storage`].
+    pub async fn list(&self, name: &BlobName) -> Result<Vec<String>, StoreError> {
+        let listed = self.objects.list(Some(&name.path()));
+        let names = listed.try_filter_map(async |meta| Ok(meta.location.filename().map(str::to_owned)));
+        names.try_collect().await.map_err(|error| failed("list", name, error))
+    }
+}
+
+impl StoreError {
+    /// The failure of an attempt: pointless to repeat if the blob itself is at fault.
+    #[must_use]
+    pub fn into_failure(self) -> Failure {
+        match self {
+            Self::Storage { .. } => Failure::retry(self),
+            Self::Missing(_) | Self::TooLarge { .. } | Self::Record { .. } => Failure::reject(self),
+        }
+    }
+}
+
+pub(crate) fn failed(
+    operation: &'static str,
+    name: &BlobName,
+    error: object_store::Error,
+) -> StoreError {
+    match error {
+        object_store::Error::NotFound { .. } => StoreError::Missing(name.clone()),
+        error => StoreError::Storage {
+            operation,
+            target: name.to_string(),
+            source: error.into(),
+        },
+    }
+}
