@@ -34,19 +34,12 @@ impl Embedded {
         Ok(Self { roles })
     }
 
-    /// What the roles have done so far.
-    #[must_use]
-    pub fn totals(&self) -> Totals {
+    /// Lets handlers finish for up to `grace`, then stops. Gives what the roles have done.
+    pub async fn shutdown(self, grace: Duration) -> Totals {
         let mut totals = Totals::default();
-        for role in &self.roles {
-            totals += role.totals();
+        for ended in join_all(self.roles.into_iter().map(|role| role.shutdown(grace))).await {
+            totals += ended;
         }
         totals
-    }
-
-    /// Lets handlers finish for up to `grace`, then stops. Gives whether all finished.
-    pub async fn shutdown(self, grace: Duration) -> bool {
-        let ended = join_all(self.roles.into_iter().map(|role| role.shutdown(grace))).await;
-        ended.into_iter().all(|graceful| graceful)
     }
 }

@@ -26,6 +26,8 @@ pub struct ShutdownReport {
     pub released: u64,
     /// How many handlers still block their threads.
     pub stuck: usize,
+    /// The listener's last figures.
+    pub info: ListenerInfo,
 }
 
 /// How long what is left may take to be handed back.
@@ -86,6 +88,7 @@ impl ListenerHandle {
             graceful: graceful && info.stuck == 0,
             released: info.released - released_before,
             stuck: info.stuck,
+            info,
         }
     }
 }

@@ -2,7 +2,7 @@ use std::ops::AddAssign;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use queue_runtime::{ListenerBuilder, ListenerHandle, Message, RetryPolicy};
+use queue_runtime::{ListenerBuilder, ListenerHandle, Message, RetryPolicy, ShutdownReport};
 
 /// How a role runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +34,8 @@ pub struct Totals {
     pub retried: u64,
     /// Messages set aside.
     pub poisoned: u64,
+    /// Messages that were handed back at the end, because their handlers did not finish.
+    pub released: u64,
 }
 
 /// How long a handler may run, whatever its visibility timeout: leases are renewed meanwhile.
@@ -76,28 +78,21 @@ impl Role {
         Self { name, listeners }
     }
 
-    /// What the role has done so far.
-    #[must_use]
-    pub fn totals(&self) -> Totals {
+    /// Stops receiving, lets handlers finish for up to `grace`, then hands their messages back.
+    /// Gives what the role has done.
+    pub async fn shutdown(self, grace: Duration) -> Totals {
+        let reports = join_all(self.listeners.into_iter().map(|one| one.shutdown(grace))).await;
         let mut totals = Totals::default();
-        for info in self.listeners.iter().map(ListenerHandle::info) {
+        for ShutdownReport { released, info, .. } in &reports {
             totals += Totals {
                 completed: info.completed,
                 retried: info.retried + info.unsettled,
                 poisoned: info.poisoned,
+                released: *released,
             };
         }
+        tracing::info!(role = self.name, ?totals, "stopped");
         totals
-    }
-
-    /// Stops receiving, lets handlers finish for up to `grace`, then hands their messages back.
-    /// Gives whether all finished.
-    pub async fn shutdown(self, grace: Duration) -> bool {
-        let reports = join_all(self.listeners.into_iter().map(|one| one.shutdown(grace))).await;
-        let graceful = reports.iter().all(|report| report.graceful);
-        let released: u64 = reports.iter().map(|report| report.released).sum();
-        tracing::info!(role = self.name, graceful, released, "stopped");
-        graceful
     }
 }
 
@@ -106,5 +101,6 @@ impl AddAssign for Totals {
         self.completed += other.completed;
         self.retried += other.retried;
         self.poisoned += other.poisoned;
+        self.released += other.released;
     }
 }

@@ -1,0 +1,108 @@
+use std::io::{self, Write};
+use std::time::Duration;
+
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use mosaic::client::Progress;
+use tracing_subscriber::fmt::MakeWriter;
+
+/// Progress bars, on a terminal, and the way for log lines to pass them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Bars {
+    all: MultiProgress,
+    current: Option<(Stage, ProgressBar)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Upload,
+    Plan,
+    Render,
+    Join,
+}
+
+impl Bars {
+    /// Shows how far the job has come.
+    pub(crate) fn show(&mut self, progress: Progress) {
+        match progress {
+            Progress::Uploaded { done, total } => self.bar(Stage::Upload, done, total),
+            Progress::Rendered { done, total } if done < total => {
+                self.bar(Stage::Render, done, total);
+            }
+            Progress::Rendered { .. } => self.bar(Stage::Join, 0, 0),
+            _ => self.bar(Stage::Plan, 0, 0),
+        }
+    }
+
+    /// Ends the bars; what they showed stays.
+    pub(crate) fn finish(&mut self) {
+        if let Some((stage, bar)) = self.current.take() {
+            bar.finish_with_message(stage.past());
+        }
+    }
+
+    fn bar(&mut self, stage: Stage, done: usize, total: usize) {
+        if self.current.as_ref().is_none_or(|current| current.0 != stage) {
+            self.finish();
+            let bar = self.all.add(ProgressBar::new(total as u64));
+            bar.set_style(stage.style());
+            bar.set_message(stage.present());
+            bar.enable_steady_tick(Duration::from_millis(120));
+            self.current = Some((stage, bar));
+        }
+        if let Some((_, bar)) = &self.current {
+            bar.set_length(total as u64);
+            bar.set_position(done as u64);
+        }
+    }
+}
+
+impl Stage {
+    fn present(self) -> &'static str {
+        match self {
+            Self::Upload => "uploading",
+            Self::Plan => "planning",
+            Self::Render => "rendering",
+            Self::Join => "joining",
+        }
+    }
+
+    fn past(self) -> &'static str {
+        match self {
+            Self::Upload => "uploaded",
+            Self::Plan => "planned",
+            Self::Render => "rendered",
+            Self::Join => "joined",
+        }
+    }
+
+    fn style(self) -> ProgressStyle {
+        let template = match self {
+            Self::Upload => "{msg:>10} {bar:40} {pos}/{len} files",
+            Self::Render => "{msg:>10} {bar:40} {pos}/{len} slices {elapsed}",
+            Self::Plan | Self::Join => "{msg:>10} {spinner}",
+        };
+        ProgressStyle::with_template(template).expect("the templates are right")
+    }
+}
+
+impl<'a> MakeWriter<'a> for Bars {
+    type Writer = BarsWriter<'a>;
+
+    fn make_writer(&'a self) -> BarsWriter<'a> {
+        BarsWriter(&self.all)
+    }
+}
+
+/// Standard error, with the bars out of the way meanwhile.
+#[derive(Debug)]
+pub(crate) struct BarsWriter<'a>(&'a MultiProgress);
+
+impl Write for BarsWriter<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.suspend(|| io::stderr().write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}

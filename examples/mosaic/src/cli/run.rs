@@ -1,0 +1,108 @@
+use std::path::{Path, PathBuf};
+use std::thread::available_parallelism;
+use std::time::{Duration, Instant};
+
+use mosaic::client::{Client, Job};
+use mosaic::embedded::Embedded;
+use mosaic::messages::{Figures, ImageOutcome};
+use mosaic::roles::Settings;
+use queue_runtime::{Failure, RequestId};
+use tokio::task::spawn_blocking;
+
+use super::Bars;
+use super::arguments::{Picture, Run, Submit};
+use super::job::{job, open};
+
+/// How long handlers get to finish once the mosaic is there.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Makes a mosaic with all roles in this process.
+pub(crate) async fn run(arguments: Run, mut bars: Bars) -> Result<(), Failure> {
+    let begun = Instant::now();
+    let temporary = match &arguments.place.data {
+        Some(_) => None,
+        None => Some(tempfile::Builder::new().prefix("mosaic-").tempdir()?),
+    };
+    let data = match (&arguments.place.data, &temporary) {
+        (Some(data), _) => data.as_path(),
+        (None, Some(temporary)) => temporary.path(),
+        (None, None) => Path::new("."),
+    };
+    let job = read(arguments.picture, |picture| (job(&picture), picture)).await?;
+    let (job, picture) = (job.0?, job.1);
+    let (service, store) = open(data, &arguments.place).await?;
+    let processors = match arguments.processors {
+        Some(processors) => usize::from(processors),
+        None => available_parallelism().map_or(1, usize::from),
+    };
+    let roles = Embedded::start(&service, &store, processors, &Settings::default())?;
+    let pictures = job.library.len();
+    let client = Client::new(service, store);
+    let made = make(&client, job, &picture, &RequestId::random(), &mut bars).await;
+    let totals = roles.shutdown(GRACE).await;
+    let made = made?;
+    println!("{}", describe(&made, &picture.out, pictures));
+    println!(
+        "made in {:.1?} by {processors} processors; {} messages, {} retries",
+        begun.elapsed(),
+        totals.completed + totals.poisoned,
+        totals.retried,
+    );
+    Ok(())
+}
+
+/// Has a mosaic made elsewhere.
+pub(crate) async fn submit(arguments: Submit, mut bars: Bars) -> Result<(), Failure> {
+    let begun = Instant::now();
+    let request = match arguments.request {
+        Some(request) => RequestId::new(request)?,
+        None => RequestId::random(),
+    };
+    let data = arguments.place.data.clone().unwrap_or_else(|| PathBuf::from("mosaic-data"));
+    let job = read(arguments.picture, |picture| (job(&picture), picture)).await?;
+    let (job, picture) = (job.0?, job.1);
+    let (service, store) = open(&data, &arguments.place).await?;
+    let pictures = job.library.len();
+    let client = Client::new(service, store);
+    let figures = make(&client, job, &picture, &request, &mut bars).await?;
+    println!("{}", describe(&figures, &picture.out, pictures));
+    println!(
+        "made in {:.1?}; {} messages, {} retries; request {request}",
+        begun.elapsed(),
+        2 + 2 * figures.slices,
+        figures.retries,
+    );
+    Ok(())
+}
+
+async fn read<T: Send + 'static>(
+    picture: Picture,
+    read: impl FnOnce(Picture) -> T + Send + 'static,
+) -> Result<T, Failure> {
+    Ok(spawn_blocking(move || read(picture)).await?)
+}
+
+async fn make(
+    client: &Client,
+    job: Job,
+    picture: &Picture,
+    request: &RequestId,
+    bars: &mut Bars,
+) -> Result<Figures, Failure> {
+    client.submit(job, request, |progress| bars.show(progress)).await?;
+    let outcome = client.follow(request, picture.timeout, |progress| bars.show(progress)).await?;
+    match outcome {
+        ImageOutcome::Done { image, figures } => {
+            bars.finish();
+            client.download(&image, &picture.out).await?;
+            Ok(figures)
+        }
+        ImageOutcome::Failed { reason } => Err(format!("there is no mosaic: {reason}").into()),
+    }
+}
+
+fn describe(figures: &Figures, out: &Path, pictures: usize) -> String {
+    let Figures { width, height, tiles, slices, .. } = figures;
+    let out = out.display();
+    format!("{out}: {width}×{height} pixels, {tiles} tiles from {pictures} pictures, {slices} slices")
+}
