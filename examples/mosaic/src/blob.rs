@@ -142,7 +142,11 @@ impl TryFrom<String> for BlobName {
             && parts.next().is_some_and(known)
             && name.contains('/')
             && parts.all(is_part);
-        if allowed { Ok(Self(name)) } else { Err(InvalidBlobName(name)) }
+        if allowed {
+            Ok(Self(name))
+        } else {
+            Err(InvalidBlobName(name))
+        }
     }
 }
 
@@ -198,7 +202,19 @@ mod tests {
         let long = "x".repeat(1024);
         let longer = format!("{long}y");
         let ids = [
-            "0197", "..", ".", "../../etc", "a/b", "a_2fb", "A", "a", "ä ö", "c:\\x", "%2e%2e", &long, &longer,
+            "0197",
+            "..",
+            ".",
+            "../../etc",
+            "a/b",
+            "a_2fb",
+            "A",
+            "a",
+            "ä ö",
+            "c:\\x",
+            "%2e%2e",
+            &long,
+            &longer,
         ];
         let name = |id: &str| BlobName::new(Container::Status, &[id, "plan.json"]);
         for (at, id) in ids.iter().enumerate() {
@@ -206,7 +222,10 @@ mod tests {
             assert_eq!(BlobName::try_from(text.clone()), Ok(name(id)), "{text}");
             assert_eq!(text.matches('/').count(), 2, "{text}");
             assert_eq!(name(id).path().to_string(), text);
-            assert!(ids[..at].iter().all(|other| name(other) != name(id)), "{id}");
+            assert!(
+                ids[..at].iter().all(|other| name(other) != name(id)),
+                "{id}"
+            );
         }
         let request = RequestId::new("a/b").expect("an id");
         assert_eq!(BlobName::mosaic(&request).as_str(), "imageoutput/a_2fb.png");
@@ -215,8 +234,19 @@ mod tests {
     #[test]
     fn names_that_lead_elsewhere_are_refused() {
         for name in [
-            "", "status", "status/", "/status/a", "etc/passwd", "status/../x", "status/a//b", "status/.git", "status/A",
-            "status/a\\b", "status/a%2fb", "status/ä", &format!("status/{}", "x".repeat(121)),
+            "",
+            "status",
+            "status/",
+            "/status/a",
+            "etc/passwd",
+            "status/../x",
+            "status/a//b",
+            "status/.git",
+            "status/A",
+            "status/a\\b",
+            "status/a%2fb",
+            "status/ä",
+            &format!("status/{}", "x".repeat(121)),
         ] {
             assert!(BlobName::try_from(name.to_owned()).is_err(), "{name}");
         }

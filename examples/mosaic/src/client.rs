@@ -1,5 +1,7 @@
 //! The client: uploads a picture and a library, asks for a mosaic, and follows what becomes of it.
 
+use std::fs;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -102,7 +104,7 @@ pub enum ClientError {
         /// Where to.
         path: PathBuf,
         /// What the system said.
-        source: std::io::Error,
+        source: io::Error,
     },
 }
 
@@ -111,7 +113,11 @@ impl Client {
     #[must_use]
     pub fn new(service: QueueService, store: Store) -> Self {
         let ledger = Ledger::new(store.clone());
-        Self { service, store, ledger }
+        Self {
+            service,
+            store,
+            ledger,
+        }
     }
 
     /// Uploads what the job needs and submits it. To do so again with the same request is safe: the
@@ -133,7 +139,10 @@ impl Client {
         }
         let shelf = Shelf::new(self.store.clone());
         let library = shelf.upload(job.library, |done, total| {
-            progress(Progress::Uploaded { done, total: total + 1 });
+            progress(Progress::Uploaded {
+                done,
+                total: total + 1,
+            });
         });
         let library = library.await.map_err(ClientError::Library)?;
         if self.store.create(&image, job.image.clone()).await? == Created::Existed
@@ -185,7 +194,11 @@ impl Client {
                 return Ok(outcome);
             }
             if slices.is_none() {
-                slices = self.ledger.plan(request).await?.map(|plan| plan.slices as usize);
+                slices = self
+                    .ledger
+                    .plan(request)
+                    .await?
+                    .map(|plan| plan.slices as usize);
             }
             let mut state = "it has not been planned".to_owned();
             if let Some(total) = slices {
@@ -196,7 +209,11 @@ impl Client {
             let waited = begun.elapsed();
             if waited >= patience {
                 let request = request.clone();
-                return Err(ClientError::NoResponse { request, waited: patience, state });
+                return Err(ClientError::NoResponse {
+                    request,
+                    waited: patience,
+                    state,
+                });
             }
             tokio::time::sleep(LOOK_EVERY.min(patience - waited)).await;
         }
@@ -212,18 +229,26 @@ impl Client {
         let saved = tokio::task::spawn_blocking(move || save(&bytes, &target)).await;
         saved
             .unwrap_or_else(|error| Err(error.into()))
-            .map_err(|source| ClientError::Save { path: path.to_owned(), source })
+            .map_err(|source| ClientError::Save {
+                path: path.to_owned(),
+                source,
+            })
     }
 }
 
-fn save(bytes: &[u8], path: &Path) -> std::io::Result<()> {
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    let mut file = tempfile::NamedTempFile::new_in(folder)?;
-    std::io::Write::write_all(&mut file, bytes)?;
-    file.as_file().sync_all()?;
-    file.persist(path)?;
-    Ok(())
+fn save(bytes: &[u8], path: &Path) -> io::Result<()> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let partial = path.with_file_name(format!(".{name}.{}", std::process::id()));
+    let saved = write_through(bytes, &partial).and_then(|()| fs::rename(&partial, path));
+    if saved.is_err() {
+        // It may never have been made; the first error is the one to tell.
+        let _ = fs::remove_file(&partial);
+    }
+    saved
+}
+
+fn write_through(bytes: &[u8], path: &Path) -> io::Result<()> {
+    let mut file = fs::File::create(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
 }

@@ -26,8 +26,14 @@ impl Embedded {
         processors: usize,
         settings: &Settings,
     ) -> Result<Self, StartError> {
-        let one = Settings { tasks: 1, ..*settings };
-        let mut roles = vec![broker(service, store, settings)?, controller(service, store, settings)?];
+        let one = Settings {
+            tasks: 1,
+            ..*settings
+        };
+        let mut roles = vec![
+            broker(service, store, settings)?,
+            controller(service, store, settings)?,
+        ];
         for _ in 0..processors {
             roles.push(processor(service, store, &one)?);
         }

@@ -94,7 +94,9 @@ impl Ledger {
         request: &RequestId,
         plan: PlanRecord,
     ) -> Result<PlanRecord, StoreError> {
-        self.settle(&plan_name(request), plan).await.map(|(held, _)| held)
+        self.settle(&plan_name(request), plan)
+            .await
+            .map(|(held, _)| held)
     }
 
     /// What became of a slice, if it is known.
@@ -119,7 +121,9 @@ impl Ledger {
         sequence: u32,
         slice: SliceRecord,
     ) -> Result<SliceRecord, StoreError> {
-        self.settle(&slice_name(request, sequence), slice).await.map(|(held, _)| held)
+        self.settle(&slice_name(request, sequence), slice)
+            .await
+            .map(|(held, _)| held)
     }
 
     /// How many slices have a record. Of those who record a slice and then count, the last one to
@@ -128,7 +132,10 @@ impl Ledger {
     /// # Errors
     /// The store's.
     pub async fn slices_recorded(&self, request: &RequestId) -> Result<usize, StoreError> {
-        let names = self.store.list(&BlobName::status(request, &["slices"])).await?;
+        let names = self
+            .store
+            .list(&BlobName::status(request, &["slices"]))
+            .await?;
         Ok(names.iter().filter(|name| name.ends_with(".json")).count())
     }
 
@@ -157,9 +164,14 @@ impl Ledger {
     }
 
     async fn find<T: DeserializeOwned>(&self, name: &BlobName) -> Result<Option<T>, StoreError> {
-        let Some(bytes) = self.store.find(name, MAX_RECORD).await? else { return Ok(None) };
+        let Some(bytes) = self.store.find(name, MAX_RECORD).await? else {
+            return Ok(None);
+        };
         let record = serde_json::from_slice(&bytes);
-        record.map(Some).map_err(|source| StoreError::Record { name: name.clone(), source })
+        record.map(Some).map_err(|source| StoreError::Record {
+            name: name.clone(),
+            source,
+        })
     }
 
     async fn settle<T: Serialize + DeserializeOwned>(
@@ -167,8 +179,10 @@ impl Ledger {
         name: &BlobName,
         record: T,
     ) -> Result<(T, Created), StoreError> {
-        let bytes = serde_json::to_vec_pretty(&record)
-            .map_err(|source| StoreError::Record { name: name.clone(), source })?;
+        let bytes = serde_json::to_vec_pretty(&record).map_err(|source| StoreError::Record {
+            name: name.clone(),
+            source,
+        })?;
         match self.store.create(name, bytes).await? {
             Created::New => Ok((record, Created::New)),
             Created::Existed => match self.find(name).await? {

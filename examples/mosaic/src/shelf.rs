@@ -80,7 +80,10 @@ impl Shelf {
     /// The libraries in a store.
     #[must_use]
     pub fn new(store: Store) -> Self {
-        Self { store, kept: Arc::default() }
+        Self {
+            store,
+            kept: Arc::default(),
+        }
     }
 
     /// Uploads a library unless it is there. `sent` is told how many files are, and of how many.
@@ -94,7 +97,11 @@ impl Shelf {
     ) -> Result<Fingerprint, ShelfError> {
         let total = files.len();
         at_most("files", total as u64, MAX_FILES as u64)?;
-        at_most("bytes", files.iter().map(|(_, bytes)| bytes.len() as u64).sum(), MAX_LIBRARY)?;
+        at_most(
+            "bytes",
+            files.iter().map(|(_, bytes)| bytes.len() as u64).sum(),
+            MAX_LIBRARY,
+        )?;
         let fingerprint = Fingerprint::of_files(&files);
         let list = BlobName::library(fingerprint, "files.json");
         if self.store.exists(&list).await? {
@@ -103,19 +110,27 @@ impl Shelf {
         }
         let listed: Vec<_> = files
             .iter()
-            .map(|(name, bytes)| Listed { name: name.clone(), size: bytes.len() as u64 })
+            .map(|(name, bytes)| Listed {
+                name: name.clone(),
+                size: bytes.len() as u64,
+            })
             .collect();
-        let uploads = files.into_iter().enumerate().map(|(at, (_, bytes))| async move {
-            self.store.write(&file_name(fingerprint, at), bytes).await
-        });
+        let uploads = files
+            .into_iter()
+            .enumerate()
+            .map(|(at, (_, bytes))| async move {
+                self.store.write(&file_name(fingerprint, at), bytes).await
+            });
         let mut uploads = stream::iter(uploads).buffer_unordered(AT_ONCE);
         let mut done = 0;
         while let Some(()) = uploads.try_next().await? {
             done += 1;
             sent(done, total);
         }
-        let text = serde_json::to_vec(&listed)
-            .map_err(|source| StoreError::Record { name: list.clone(), source })?;
+        let text = serde_json::to_vec(&listed).map_err(|source| StoreError::Record {
+            name: list.clone(),
+            source,
+        })?;
         self.store.write(&list, text).await?;
         Ok(fingerprint)
     }
@@ -199,10 +214,15 @@ impl Shelf {
         let listed: Vec<Listed> = serde_json::from_slice(&text)
             .map_err(|source| StoreError::Record { name: list, source })?;
         at_most("files", listed.len() as u64, MAX_FILES as u64)?;
-        let total = listed.iter().fold(0_u64, |sum, file| sum.saturating_add(file.size));
+        let total = listed
+            .iter()
+            .fold(0_u64, |sum, file| sum.saturating_add(file.size));
         at_most("bytes", total, MAX_LIBRARY)?;
         let reads = listed.into_iter().enumerate().map(|(at, file)| async move {
-            let bytes = self.store.read(&file_name(fingerprint, at), file.size).await?;
+            let bytes = self
+                .store
+                .read(&file_name(fingerprint, at), file.size)
+                .await?;
             Ok((file.name, bytes))
         });
         stream::iter(reads).buffered(AT_ONCE).try_collect().await
@@ -222,7 +242,11 @@ impl ShelfError {
 }
 
 fn at_most(what: &'static str, found: u64, max: u64) -> Result<(), ShelfError> {
-    if found > max { Err(ShelfError::TooLarge { what, found, max }) } else { Ok(()) }
+    if found > max {
+        Err(ShelfError::TooLarge { what, found, max })
+    } else {
+        Ok(())
+    }
 }
 
 fn file_name(fingerprint: Fingerprint, at: usize) -> BlobName {

@@ -77,14 +77,19 @@ impl Store {
             source,
         };
         std::fs::create_dir_all(path).map_err(|error| failed(error.into()))?;
-        let folder = LocalFileSystem::new_with_prefix(path).map_err(|error| failed(error.into()))?;
-        Ok(Self { objects: Arc::new(folder.with_fsync(true)) })
+        let folder =
+            LocalFileSystem::new_with_prefix(path).map_err(|error| failed(error.into()))?;
+        Ok(Self {
+            objects: Arc::new(folder.with_fsync(true)),
+        })
     }
 
     /// A store in memory, for tests.
     #[must_use]
     pub fn memory() -> Self {
-        Self { objects: Arc::new(InMemory::new()) }
+        Self {
+            objects: Arc::new(InMemory::new()),
+        }
     }
 
     /// Reads a blob of at most `max` bytes.
@@ -96,7 +101,11 @@ impl Store {
         let found = self.objects.get(&name.path()).await.map_err(failed)?;
         let size = found.meta.size;
         if size > max {
-            return Err(StoreError::TooLarge { name: name.clone(), size, max });
+            return Err(StoreError::TooLarge {
+                name: name.clone(),
+                size,
+                max,
+            });
         }
         found.bytes().await.map_err(failed)
     }
@@ -131,7 +140,9 @@ impl Store {
     /// [`StoreError::Storage`].
     pub async fn write(&self, name: &BlobName, bytes: impl Into<Bytes>) -> Result<(), StoreError> {
         let written = self.objects.put(&name.path(), bytes.into().into()).await;
-        written.map(drop).map_err(|error| failed("write", name, error))
+        written
+            .map(drop)
+            .map_err(|error| failed("write", name, error))
     }
 
     /// Writes a blob in one step unless there is one: of several that try, one succeeds.
@@ -144,7 +155,11 @@ impl Store {
         bytes: impl Into<Bytes>,
     ) -> Result<Created, StoreError> {
         let payload = bytes.into().into();
-        match self.objects.put_opts(&name.path(), payload, PutMode::Create.into()).await {
+        match self
+            .objects
+            .put_opts(&name.path(), payload, PutMode::Create.into())
+            .await
+        {
             Ok(_) => Ok(Created::New),
             Err(object_store::Error::AlreadyExists { .. }) => Ok(Created::Existed),
             Err(error) => Err(failed("create", name, error)),
@@ -154,7 +169,9 @@ impl Store {
     /// Begins a blob that is written piece by piece, and is there once the upload is finished.
     pub(crate) async fn upload(&self, name: &BlobName) -> Result<WriteMultipart, StoreError> {
         let upload = self.objects.put_multipart(&name.path()).await;
-        upload.map(WriteMultipart::new).map_err(|error| failed("write", name, error))
+        upload
+            .map(WriteMultipart::new)
+            .map_err(|error| failed("write", name, error))
     }
 
     /// The last parts of the names of all blobs below `name`.
@@ -163,8 +180,12 @@ impl Store {
     /// [`StoreError::Storage`].
     pub async fn list(&self, name: &BlobName) -> Result<Vec<String>, StoreError> {
         let listed = self.objects.list(Some(&name.path()));
-        let names = listed.try_filter_map(async |meta| Ok(meta.location.filename().map(str::to_owned)));
-        names.try_collect().await.map_err(|error| failed("list", name, error))
+        let names =
+            listed.try_filter_map(async |meta| Ok(meta.location.filename().map(str::to_owned)));
+        names
+            .try_collect()
+            .await
+            .map_err(|error| failed("list", name, error))
     }
 }
 

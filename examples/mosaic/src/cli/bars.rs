@@ -41,7 +41,11 @@ impl Bars {
     }
 
     fn bar(&mut self, stage: Stage, done: usize, total: usize) {
-        if self.current.as_ref().is_none_or(|current| current.0 != stage) {
+        if self
+            .current
+            .as_ref()
+            .is_none_or(|current| current.0 != stage)
+        {
             self.finish();
             let bar = self.all.add(ProgressBar::new(total as u64));
             bar.set_style(stage.style());

@@ -47,7 +47,10 @@ pub(super) fn job(picture: &Picture) -> Result<Job, Failure> {
 
 /// The pictures in a folder, as their names tell them.
 fn library(folder: &Path) -> Result<Vec<(String, Vec<u8>)>, Failure> {
-    let failed = |source| Unreadable { path: folder.to_owned(), source };
+    let failed = |source| Unreadable {
+        path: folder.to_owned(),
+        source,
+    };
     let mut paths = Vec::new();
     for entry in fs::read_dir(folder).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
@@ -72,15 +75,23 @@ fn is_picture(path: &Path) -> bool {
 }
 
 fn name(path: &Path) -> String {
-    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+    path.file_name()
+        .unwrap_or(path.as_os_str())
+        .to_string_lossy()
+        .into_owned()
 }
 
 fn read(path: &Path, max: u64) -> Result<Vec<u8>, Failure> {
-    let failed = |source| Unreadable { path: path.to_owned(), source };
+    let failed = |source| Unreadable {
+        path: path.to_owned(),
+        source,
+    };
     let size = fs::metadata(path).map_err(failed)?.len();
     if size > max {
         let path = path.display();
-        return Err(format!("read `{path}`: it has {size} bytes, and {max} more are allowed").into());
+        return Err(
+            format!("read `{path}`: it has {size} bytes, and {max} more are allowed").into(),
+        );
     }
     Ok(fs::read(path).map_err(failed)?)
 }

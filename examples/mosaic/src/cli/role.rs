@@ -23,7 +23,11 @@ pub(crate) async fn role(arguments: Role) -> Result<(), Failure> {
         poison_threshold: arguments.poison_threshold,
         pace: arguments.pace,
     };
-    let data = arguments.place.data.clone().unwrap_or_else(|| PathBuf::from("mosaic-data"));
+    let data = arguments
+        .place
+        .data
+        .clone()
+        .unwrap_or_else(|| PathBuf::from("mosaic-data"));
     let (service, store) = open(&data, &arguments.place).await?;
     let mut signals = Signals::new()?;
     let role = match arguments.role {

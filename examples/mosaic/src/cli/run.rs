@@ -58,7 +58,11 @@ pub(crate) async fn submit(arguments: Submit, mut bars: Bars) -> Result<(), Fail
         Some(request) => RequestId::new(request)?,
         None => RequestId::random(),
     };
-    let data = arguments.place.data.clone().unwrap_or_else(|| PathBuf::from("mosaic-data"));
+    let data = arguments
+        .place
+        .data
+        .clone()
+        .unwrap_or_else(|| PathBuf::from("mosaic-data"));
     let job = read(arguments.picture, |picture| (job(&picture), picture)).await?;
     let (job, picture) = (job.0?, job.1);
     let (service, store) = open(&data, &arguments.place).await?;
@@ -89,8 +93,12 @@ async fn make(
     request: &RequestId,
     bars: &mut Bars,
 ) -> Result<Figures, Failure> {
-    client.submit(job, request, |progress| bars.show(progress)).await?;
-    let outcome = client.follow(request, picture.timeout, |progress| bars.show(progress)).await?;
+    client
+        .submit(job, request, |progress| bars.show(progress))
+        .await?;
+    let outcome = client
+        .follow(request, picture.timeout, |progress| bars.show(progress))
+        .await?;
     match outcome {
         ImageOutcome::Done { image, figures } => {
             bars.finish();
@@ -102,7 +110,15 @@ async fn make(
 }
 
 fn describe(figures: &Figures, out: &Path, pictures: usize) -> String {
-    let Figures { width, height, tiles, slices, .. } = figures;
+    let Figures {
+        width,
+        height,
+        tiles,
+        slices,
+        ..
+    } = figures;
     let out = out.display();
-    format!("{out}: {width}×{height} pixels, {tiles} tiles from {pictures} pictures, {slices} slices")
+    format!(
+        "{out}: {width}×{height} pixels, {tiles} tiles from {pictures} pictures, {slices} slices"
+    )
 }

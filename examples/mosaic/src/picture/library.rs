@@ -315,7 +315,11 @@ mod tests {
     fn a_fingerprint_survives_as_text() {
         let fingerprint = Fingerprint::of_files(&some_files());
         assert_eq!(fingerprint.to_string().parse(), Ok(fingerprint));
-        for text in ["", "../../../../../../../../../etc/x", "+fffffffffffffffffffffffffffffff"] {
+        for text in [
+            "",
+            "../../../../../../../../../etc/x",
+            "+fffffffffffffffffffffffffffffff",
+        ] {
             assert!(text.parse::<Fingerprint>().is_err(), "{text}");
         }
     }

@@ -35,7 +35,10 @@ async fn record(ledger: &Ledger, received: Received<ImageResponse>) -> Result<()
     let _handling = Handling::of(&received);
     let request = received.envelope().request.clone();
     let key = received.idempotency_key().to_string();
-    let response = ResponseRecord { key, outcome: received.into_message().outcome };
+    let response = ResponseRecord {
+        key,
+        outcome: received.into_message().outcome,
+    };
     let recorded = ledger.record_response(&request, response.clone()).await;
     let (held, created) = recorded.map_err(StoreError::into_failure)?;
     match created {

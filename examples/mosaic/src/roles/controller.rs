@@ -1,7 +1,7 @@
 //! The job controller: cuts pictures into slices, and joins the slices into mosaics.
 //!
 //! ```text
-//!  imagerequest:  look ─► plan ─► cut ─► record the plan ─► [acknowledge + all slice requests]
+//!  imagerequest:  look ─► cut ─► record the plan ─► write ─► [acknowledge + all slice requests]
 //!  sliceresponse: record the slice ─► count ─┬─ some are missing ─► [acknowledge]
 //!                                            └─ all there ─► join ─► [acknowledge + response]
 //! ```
@@ -61,7 +61,10 @@ pub fn controller(
     });
     let requests = settings.apply(requests).on_poison(request_failed);
     let responses = settings.apply(responses).on_poison(join_failed);
-    Ok(Role::new("controller", vec![requests.start()?, responses.start()?]))
+    Ok(Role::new(
+        "controller",
+        vec![requests.start()?, responses.start()?],
+    ))
 }
 
 #[derive(Debug, Clone)]
@@ -90,27 +93,37 @@ impl Controller {
         let cut = spawn_blocking(move || cut_up(&name, &source, layout)).await?;
         let (size, slices) = cut?;
         let count = u32::try_from(slices.len())?;
-        let writes = slices.into_iter().zip(0..).map(|(slice, sequence)| async move {
-            self.store.write(&BlobName::slice(request, sequence), slice).await
-        });
-        let written = stream::iter(writes).buffer_unordered(AT_ONCE).try_collect::<()>();
-        written.await.map_err(StoreError::into_failure)?;
-
-        let plan = PlanRecord { asked, source: size, slices: count };
+        let plan = PlanRecord {
+            asked,
+            source: size,
+            slices: count,
+        };
+        // Before the slices: only those of the plan that holds are ever written.
         let held = self.ledger.record_plan(request, plan.clone()).await;
         if held.map_err(StoreError::into_failure)? != plan {
             return Err("another plan of the request was recorded meanwhile".into());
         }
+        let writes = (slices.into_iter().zip(0..)).map(|(slice, sequence)| async move {
+            let blob = BlobName::slice(request, sequence);
+            self.store.write(&blob, slice).await
+        });
+        let written = stream::iter(writes)
+            .buffer_unordered(AT_ONCE)
+            .try_collect::<()>();
+        written.await.map_err(StoreError::into_failure)?;
+
         let asked = &plan.asked;
-        Ok((0..count).fold(Disposition::complete(), |disposition, sequence| {
-            disposition.then(&SliceRequest {
-                slice_sequence: sequence,
-                slice: BlobName::slice(request, sequence),
-                library: asked.library,
-                tile_size: asked.tile_size,
-                tint: asked.tint,
-            })
-        }))
+        Ok(
+            (0..count).fold(Disposition::complete(), |disposition, sequence| {
+                disposition.then(&SliceRequest {
+                    slice_sequence: sequence,
+                    slice: BlobName::slice(request, sequence),
+                    library: asked.library,
+                    tile_size: asked.tile_size,
+                    tint: asked.tint,
+                })
+            }),
+        )
     }
 
     /// What the request asked when it was planned first: that holds, even if it comes again and asks
@@ -120,8 +133,14 @@ impl Controller {
         request: &RequestId,
         asked: &ImageRequest,
     ) -> Result<ImageRequest, Failure> {
-        let held = self.ledger.plan(request).await.map_err(StoreError::into_failure)?;
-        let Some(held) = held else { return Ok(asked.clone()) };
+        let held = self
+            .ledger
+            .plan(request)
+            .await
+            .map_err(StoreError::into_failure)?;
+        let Some(held) = held else {
+            return Ok(asked.clone());
+        };
         if held.asked != *asked {
             tracing::warn!(%request, "a request came again and asks for something else");
         }
@@ -135,7 +154,11 @@ impl Controller {
         if self.is_answered(request).await? {
             return Ok(Disposition::complete());
         }
-        let plan = self.ledger.plan(request).await.map_err(StoreError::into_failure)?;
+        let plan = self
+            .ledger
+            .plan(request)
+            .await
+            .map_err(StoreError::into_failure)?;
         let record = plan.ok_or_else(|| Failure::reject("the request has no plan"))?;
         let plan = record
             .plan()
@@ -143,7 +166,9 @@ impl Controller {
         let sequence = received.slice_sequence;
         if sequence >= record.slices {
             let (found, slices) = (sequence + 1, record.slices);
-            return Err(Failure::reject(format!("slice {found} of {slices} is not possible")));
+            return Err(Failure::reject(format!(
+                "slice {found} of {slices} is not possible"
+            )));
         }
 
         let (outcome, attempts) = (received.outcome.clone(), received.attempts);
@@ -163,7 +188,9 @@ impl Controller {
     /// Joins a request's slices, all of which have a record.
     async fn finish(&self, request: &RequestId, plan: Plan) -> Result<Disposition, Failure> {
         let records = (0..plan.slices()).map(|sequence| self.ledger.slice(request, sequence));
-        let records = stream::iter(records).buffered(AT_ONCE).try_collect::<Vec<_>>();
+        let records = stream::iter(records)
+            .buffered(AT_ONCE)
+            .try_collect::<Vec<_>>();
         let records = records.await.map_err(StoreError::into_failure)?;
         let (mut blobs, mut retries) = (Vec::with_capacity(records.len()), 0);
         for record in records {
@@ -176,7 +203,12 @@ impl Controller {
             retries += record.attempts.saturating_sub(1);
         }
         let mosaic = BlobName::mosaic(request);
-        if !self.store.exists(&mosaic).await.map_err(StoreError::into_failure)? {
+        if !self
+            .store
+            .exists(&mosaic)
+            .await
+            .map_err(StoreError::into_failure)?
+        {
             join(&self.store, plan, blobs, &mosaic).await?;
             tracing::info!(%request, slices = plan.slices(), "joined the mosaic");
         }
@@ -193,7 +225,11 @@ impl Controller {
 
     /// Whether the request has its response, so that whatever comes late is of no use.
     async fn is_answered(&self, request: &RequestId) -> Result<bool, Failure> {
-        let response = self.ledger.response(request).await.map_err(StoreError::into_failure)?;
+        let response = self
+            .ledger
+            .response(request)
+            .await
+            .map_err(StoreError::into_failure)?;
         if response.is_some() {
             tracing::info!(%request, "passed over a message of a request that is answered");
         }
@@ -209,7 +245,11 @@ fn layout(asked: &ImageRequest) -> Result<Layout, Failure> {
         )));
     }
     let tile_size = TileSize::try_from(asked.tile_size).map_err(Failure::reject)?;
-    Ok(Layout { across: asked.across, tile_size, slices: asked.slices })
+    Ok(Layout {
+        across: asked.across,
+        tile_size,
+        slices: asked.slices,
+    })
 }
 
 type Cut = ((u32, u32), Vec<Vec<u8>>);
@@ -223,10 +263,19 @@ fn cut_up(name: &str, source: &Bytes, layout: Layout) -> Result<Cut, Failure> {
 
 fn request_failed(poisoned: Poisoned<ImageRequest>) -> Option<FollowUp> {
     let reason = reason(&poisoned.record);
-    Some(FollowUp::new(&ImageResponse::failed(&poisoned.envelope.request, reason)))
+    Some(FollowUp::new(&ImageResponse::failed(
+        &poisoned.envelope.request,
+        reason,
+    )))
 }
 
 fn join_failed(poisoned: Poisoned<SliceResponse>) -> Option<FollowUp> {
-    let reason = format!("the slices could not be joined: {}", reason(&poisoned.record));
-    Some(FollowUp::new(&ImageResponse::failed(&poisoned.envelope.request, reason)))
+    let reason = format!(
+        "the slices could not be joined: {}",
+        reason(&poisoned.record)
+    );
+    Some(FollowUp::new(&ImageResponse::failed(
+        &poisoned.envelope.request,
+        reason,
+    )))
 }

@@ -25,7 +25,10 @@ pub(super) async fn join(
     slices: Vec<BlobName>,
     mosaic: &BlobName,
 ) -> Result<(), Failure> {
-    let mut upload = store.upload(mosaic).await.map_err(StoreError::into_failure)?;
+    let mut upload = store
+        .upload(mosaic)
+        .await
+        .map_err(StoreError::into_failure)?;
     let (sender, mut pieces) = mpsc::channel(PIECES);
     let joining = {
         let (store, runtime) = (store.clone(), Handle::current());
@@ -58,7 +61,9 @@ fn write(
     let mut joiner = Joiner::new(plan, out).map_err(failure)?;
     for slice in slices {
         let bytes = runtime.block_on(store.read(slice, MAX_RENDERED));
-        joiner.push_png(&bytes.map_err(StoreError::into_failure)?).map_err(failure)?;
+        joiner
+            .push_png(&bytes.map_err(StoreError::into_failure)?)
+            .map_err(failure)?;
     }
     joiner.finish().map_err(failure)
 }
@@ -78,7 +83,10 @@ struct Pieces {
 
 impl Pieces {
     fn new(sender: mpsc::Sender<Bytes>) -> Self {
-        Self { gathered: Vec::with_capacity(PIECE), sender }
+        Self {
+            gathered: Vec::with_capacity(PIECE),
+            sender,
+        }
     }
 
     fn send(&mut self) -> io::Result<()> {
@@ -100,6 +108,18 @@ impl Write for Pieces {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        if self.gathered.is_empty() { Ok(()) } else { self.send() }
+        if self.gathered.is_empty() {
+            Ok(())
+        } else {
+            self.send()
+        }
+    }
+}
+
+/// The PNG writer drops what it writes to without flushing it.
+impl Drop for Pieces {
+    fn drop(&mut self) {
+        // An error says that the upload was given up, which is told there.
+        let _ = self.flush();
     }
 }

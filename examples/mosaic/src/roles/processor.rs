@@ -51,10 +51,17 @@ impl Processor {
         let _handling = Handling::of(&received);
         let begun = Instant::now();
         let blob = BlobName::rendered(&received.envelope().request, received.slice_sequence);
-        let there = self.store.exists(&blob).await.map_err(StoreError::into_failure)?;
+        let there = self
+            .store
+            .exists(&blob)
+            .await
+            .map_err(StoreError::into_failure)?;
         if !there {
             let rendered = self.render(&received).await?;
-            self.store.write(&blob, rendered).await.map_err(StoreError::into_failure)?;
+            self.store
+                .write(&blob, rendered)
+                .await
+                .map_err(StoreError::into_failure)?;
         }
         tokio::time::sleep(self.settings.pace.saturating_sub(begun.elapsed())).await;
         Ok(Disposition::complete().then(&SliceResponse {
@@ -85,7 +92,9 @@ fn decode(bytes: &Bytes, sequence: u32) -> Result<Slice, Failure> {
         return Ok(slice);
     }
     let found = slice.index();
-    Err(Failure::reject(format!("the blob holds slice {found} instead of {sequence}")))
+    Err(Failure::reject(format!(
+        "the blob holds slice {found} instead of {sequence}"
+    )))
 }
 
 /// A slice that was set aside has failed; if it does not even say which it is, the request has.

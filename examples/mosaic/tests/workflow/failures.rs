@@ -1,0 +1,187 @@
+use mosaic::blob::BlobName;
+use mosaic::client::Job;
+use mosaic::messages::ImageOutcome;
+use mosaic::roles::{Settings, broker, controller, processor};
+use queue_runtime::Message;
+use serde::{Deserialize, Serialize};
+
+use crate::support::{GUARD, Place, job, until};
+
+/// The reason that the client of a job is given, all of it.
+async fn reason(job: Job) -> String {
+    let place = Place::new().await;
+    let roles = place.start(1);
+    place.submit(job).await;
+    let reason = place.reason().await;
+    place.drained().await;
+    assert_eq!(place.poison().await, 1);
+    roles.shutdown(GUARD).await;
+    reason
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_picture() {
+    let image = b"not a picture".to_vec();
+    assert_eq!(
+        reason(Job { image, ..job() }).await,
+        "the source picture \"scene.png\" cannot be used: the file is neither PNG nor JPEG"
+    );
+    let mut image = job().image;
+    image.truncate(image.len() / 2);
+    let found = reason(Job { image, ..job() }).await;
+    assert!(
+        found.contains("the picture is damaged: unexpected end"),
+        "{found}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_empty_library() {
+    assert_eq!(
+        reason(Job {
+            library: Vec::new(),
+            ..job()
+        })
+        .await,
+        "the tile library is empty: at least one picture is needed"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unreadable_tile() {
+    let mut library = job().library;
+    library[7].1.truncate(30);
+    let found = reason(Job { library, ..job() }).await;
+    assert!(
+        found.starts_with("tile \"tile-7.png\" cannot be used: "),
+        "{found}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn impossible_layouts() {
+    for (tile_size, across, slices, expected) in [
+        (0, 24, 4, "the tile size is 0 pixels; 1 to 64 are allowed"),
+        (65, 24, 4, "the tile size is 65 pixels; 1 to 64 are allowed"),
+        (4, 0, 4, "0 tiles across; 1 to 2000 are allowed"),
+        (
+            4,
+            24,
+            0,
+            "the mosaic is to be cut into 0 slices; at least 1 is needed",
+        ),
+        (
+            4,
+            24,
+            1001,
+            "the mosaic is to be cut into 1001 slices; 1 to 1000 are allowed",
+        ),
+    ] {
+        let job = Job {
+            tile_size,
+            across,
+            slices,
+            ..job()
+        };
+        assert_eq!(reason(job).await, expected);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slice_that_is_poison() {
+    let (place, settings) = (Place::new().await, Settings::default());
+    let _broker = broker(&place.service, &place.store, &settings).expect("it starts");
+    let _controller = controller(&place.service, &place.store, &settings).expect("it starts");
+    place.submit(job()).await;
+    place.cut().await;
+    let slice = BlobName::slice(&place.request, 2);
+    place.store.write(&slice, "junk").await.expect("written");
+
+    let _processor = processor(&place.service, &place.store, &settings).expect("it starts");
+    let found = place.reason().await;
+    assert!(
+        found.starts_with("slice 3 of 4: the slice is damaged: "),
+        "{found}"
+    );
+    place.drained().await;
+    assert_eq!(place.poison().await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rendered_slice_that_cannot_be_joined() {
+    let (place, settings) = (Place::new().await, Settings::default());
+    let _broker = broker(&place.service, &place.store, &settings).expect("it starts");
+    let first = controller(&place.service, &place.store, &settings).expect("it starts");
+    place.submit(job()).await;
+    place.cut().await;
+    first.shutdown(GUARD).await;
+
+    let _processor = processor(&place.service, &place.store, &settings).expect("it starts");
+    for sequence in 0..4 {
+        let blob = BlobName::rendered(&place.request, sequence);
+        until("the slice is rendered", async || {
+            place
+                .store
+                .exists(&blob)
+                .await
+                .expect("the store answers")
+                .then_some(())
+        })
+        .await;
+    }
+    let blob = BlobName::rendered(&place.request, 1);
+    place.store.write(&blob, "junk").await.expect("written");
+    let _second = controller(&place.service, &place.store, &settings).expect("it starts");
+    let found = place.reason().await;
+    let expected = "the slices could not be joined: slice 1 cannot be used: ";
+    assert!(found.starts_with(expected), "{found}");
+    place.drained().await;
+}
+
+#[derive(Debug, Serialize, Deserialize, Message)]
+#[message(kind = "stranger", queue = "slicerequest")]
+struct Stranger {
+    name: String,
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slice_request_that_is_something_else() {
+    let place = Place::new().await;
+    let _roles = place.start(1);
+    let stranger = Stranger {
+        name: "nobody".to_owned(),
+    };
+    let submission = place
+        .service
+        .submit(stranger)
+        .request(place.request.as_str());
+    submission.await.expect("submitted");
+    let found = place.reason().await;
+    assert!(
+        found.starts_with("a slice request could not be used: undecodable: "),
+        "{found}"
+    );
+    assert!(found.contains("\"stranger\""), "{found}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failure_that_comes_after_the_mosaic_changes_nothing() {
+    let place = Place::new().await;
+    let _roles = place.start(1);
+    place.submit(job()).await;
+    place.mosaic().await;
+    let stranger = Stranger {
+        name: "nobody".to_owned(),
+    };
+    let submission = place
+        .service
+        .submit(stranger)
+        .request(place.request.as_str());
+    submission.await.expect("submitted");
+    until("the stranger is set aside", async || {
+        (place.poison().await == 1).then_some(())
+    })
+    .await;
+    place.drained().await;
+    assert!(matches!(place.outcome().await, ImageOutcome::Done { .. }));
+}

@@ -1,0 +1,6 @@
+//! The workflow from the client's submission to its response, with all roles in this process.
+
+mod duplicates;
+mod failures;
+mod mosaics;
+mod support;

@@ -1,0 +1,135 @@
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex};
+
+use mosaic::client::{ClientError, Job, Progress};
+use mosaic::messages::{Figures, ImageOutcome};
+use mosaic::picture::{Joiner, Layout, Library, Renderer, TileSize, cut, load_source};
+use std::time::Duration;
+
+use crate::support::{GUARD, Place, job, tiles};
+
+#[derive(Clone, Default)]
+struct Shared(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Shared {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().expect("nobody panicked").write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The mosaic made without any queue.
+fn directly(job: &Job) -> Vec<u8> {
+    let source = load_source("scene", &job.image).expect("a picture");
+    let tile_size = TileSize::try_from(job.tile_size).expect("allowed");
+    let layout = Layout {
+        across: job.across,
+        tile_size,
+        slices: job.slices,
+    };
+    let plan = layout.plan(source.dimensions()).expect("a plan");
+    let renderer = Renderer::new(Library::load(&job.library).expect("a library"));
+    let out = Shared::default();
+    let mut joiner = Joiner::new(plan, out.clone()).expect("a joiner");
+    for slice in cut(&source, &plan) {
+        joiner
+            .push(&renderer.render(&slice, tile_size, job.tint))
+            .expect("a slice");
+    }
+    joiner.finish().expect("all slices");
+    let bytes = out.0.lock().expect("nobody panicked");
+    bytes.clone()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn any_number_of_processors_makes_the_same_bytes() {
+    let expected = directly(&job());
+    for processors in [1, 2, 4] {
+        let place = Place::new().await;
+        let roles = place.start(processors);
+        place.submit(job()).await;
+        assert!(place.mosaic().await == expected, "{processors} processors");
+        place.drained().await;
+        let totals = roles.shutdown(GUARD).await;
+        assert_eq!(
+            (totals.completed, totals.retried, totals.poisoned),
+            (10, 0, 0)
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_client_sees_how_far_it_is_and_what_it_took() {
+    let place = Place::new().await;
+    let _roles = place.start(1);
+    let mut seen = Vec::new();
+    let submitted = place
+        .client
+        .submit(job(), &place.request, |progress| seen.push(progress));
+    submitted.await.expect("submitted");
+    assert_eq!(seen[0], Progress::Uploaded { done: 1, total: 41 });
+    assert_eq!(
+        seen[39],
+        Progress::Uploaded {
+            done: 40,
+            total: 41
+        }
+    );
+    assert_eq!(seen.last(), Some(&Progress::Submitted));
+    let ImageOutcome::Done { figures, .. } = place.outcome().await else {
+        panic!("it failed")
+    };
+    let expected = Figures {
+        width: 96,
+        height: 64,
+        tiles: 384,
+        slices: 4,
+        retries: 0,
+    };
+    assert_eq!(figures, expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_library_is_uploaded_and_described_once() {
+    let place = Place::new().await;
+    let _roles = place.start(2);
+    place.submit(job()).await;
+    let first = place.mosaic().await;
+
+    let second = Place {
+        request: queue_runtime::RequestId::random(),
+        ..place
+    };
+    let mut uploads = 0;
+    let mut library = tiles(40);
+    library.reverse();
+    let again = Job { library, ..job() };
+    let submitted = second.client.submit(again, &second.request, |progress| {
+        uploads += u32::from(matches!(progress, Progress::Uploaded { .. }));
+    });
+    submitted.await.expect("submitted");
+    assert_eq!(
+        uploads, 2,
+        "once for the library that is there, once for the picture"
+    );
+    assert!(second.mosaic().await == first);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_does_not_wait_for_ever() {
+    let place = Place::new().await;
+    place.submit(job()).await;
+    let patience = Duration::from_millis(1);
+    let error = place.client.follow(&place.request, patience, |_| {}).await;
+    let error = error.expect_err("nobody works on it");
+    assert!(matches!(error, ClientError::NoResponse { .. }), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains("within 1ms: it has not been planned"),
+        "{error}"
+    );
+}

@@ -1,0 +1,159 @@
+//! What the tests share: a small job, and a place where it is done.
+
+use std::time::{Duration, Instant};
+
+use image::{Rgb, RgbImage};
+use mosaic::client::{Client, Job};
+use mosaic::embedded::Embedded;
+use mosaic::ledger::{Ledger, PlanRecord};
+use mosaic::messages::ImageOutcome;
+use mosaic::picture::{draw_scene, encode_png};
+use mosaic::roles::Settings;
+use mosaic::store::Store;
+use queue_runtime::{QueueService, RequestId};
+
+/// Long enough for the slowest machine; only a hang meets it.
+pub(crate) const GUARD: Duration = Duration::from_secs(60);
+
+pub(crate) const QUEUES: [&str; 4] = [
+    "imagerequest",
+    "slicerequest",
+    "sliceresponse",
+    "imageresponse",
+];
+
+pub(crate) struct Place {
+    pub(crate) service: QueueService,
+    pub(crate) store: Store,
+    pub(crate) client: Client,
+    pub(crate) ledger: Ledger,
+    pub(crate) request: RequestId,
+}
+
+impl Place {
+    pub(crate) async fn new() -> Self {
+        let service = QueueService::connect("memory:")
+            .await
+            .expect("the memory engine opens");
+        let store = Store::memory();
+        Self {
+            client: Client::new(service.clone(), store.clone()),
+            ledger: Ledger::new(store.clone()),
+            request: RequestId::random(),
+            service,
+            store,
+        }
+    }
+
+    pub(crate) fn start(&self, processors: usize) -> Embedded {
+        let settings = Settings::default();
+        Embedded::start(&self.service, &self.store, processors, &settings).expect("they start")
+    }
+
+    pub(crate) async fn submit(&self, job: Job) {
+        let submitted = self.client.submit(job, &self.request, |_| {}).await;
+        submitted.expect("submitted");
+    }
+
+    pub(crate) async fn outcome(&self) -> ImageOutcome {
+        self.client
+            .follow(&self.request, GUARD, |_| {})
+            .await
+            .expect("a response")
+    }
+
+    pub(crate) async fn reason(&self) -> String {
+        match self.outcome().await {
+            ImageOutcome::Failed { reason } => reason,
+            ImageOutcome::Done { .. } => panic!("a mosaic was made"),
+        }
+    }
+
+    pub(crate) async fn mosaic(&self) -> Vec<u8> {
+        match self.outcome().await {
+            ImageOutcome::Done { image, .. } => self
+                .store
+                .read(&image, 1 << 30)
+                .await
+                .expect("the mosaic")
+                .to_vec(),
+            ImageOutcome::Failed { reason } => panic!("no mosaic: {reason}"),
+        }
+    }
+
+    pub(crate) async fn plan(&self) -> PlanRecord {
+        until("the plan is recorded", async || {
+            self.ledger
+                .plan(&self.request)
+                .await
+                .expect("the ledger is readable")
+        })
+        .await
+    }
+
+    /// Waits until the picture is cut and the slices wait for processors.
+    pub(crate) async fn cut(&self) {
+        let waiting = async || (count(&self.service, "slicerequest").await == 4).then_some(());
+        until("the slices are requested", waiting).await;
+    }
+
+    /// Waits until nothing is on the queues.
+    pub(crate) async fn drained(&self) {
+        for queue in QUEUES {
+            until(queue, async || {
+                (count(&self.service, queue).await == 0).then_some(())
+            })
+            .await;
+        }
+    }
+
+    pub(crate) async fn poison(&self) -> u64 {
+        let mut found = 0;
+        for queue in QUEUES {
+            found += count(&self.service, &format!("{queue}-poison")).await;
+        }
+        found
+    }
+}
+
+/// How many messages are on a queue that may not exist.
+async fn count(service: &QueueService, queue: &str) -> u64 {
+    let properties = service.queue_at(queue).expect("a name").properties().await;
+    properties.map_or(0, |properties| properties.approximate_count)
+}
+
+/// Asks until there is an answer.
+pub(crate) async fn until<T>(what: &str, ask: impl AsyncFn() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(answer) = ask().await {
+            return answer;
+        }
+        assert!(begun.elapsed() < GUARD, "waited in vain: {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// A picture of 24 × 16 tiles in four slices.
+pub(crate) fn job() -> Job {
+    Job {
+        image_name: "scene.png".to_owned(),
+        image: encode_png(&draw_scene(96, 64)),
+        library: tiles(40),
+        tile_size: 4,
+        across: 24,
+        slices: 4,
+        tint: 0.35,
+    }
+}
+
+/// Tiles that are all different.
+pub(crate) fn tiles(count: u8) -> Vec<(String, Vec<u8>)> {
+    let tile = |n: u8| {
+        let near = Rgb([n.wrapping_mul(83), n.wrapping_mul(151), n.wrapping_mul(37)]);
+        let far = Rgb([n.wrapping_mul(59), n.wrapping_mul(101), n.wrapping_mul(193)]);
+        let picture = RgbImage::from_fn(16, 16, |x, y| if x + y < 16 { near } else { far });
+        (format!("tile-{n}.png"), encode_png(&picture))
+    };
+    (0..count).map(tile).collect()
+}
