@@ -1,0 +1,103 @@
+use tempfile::TempDir;
+
+#[cfg(unix)]
+use crate::support::Worker;
+use crate::support::{job, output, pictures};
+
+fn refused(arguments: &[&str]) -> String {
+    let output = output(arguments);
+    assert!(!output.status.success(), "{arguments:?}");
+    String::from_utf8(output.stderr).expect("text")
+}
+
+#[test]
+fn values_that_are_not_allowed_are_named_with_what_is() {
+    for (arguments, expected) in [
+        (
+            ["run", "--tile-size", "0"],
+            "'0' for '--tile-size <N>': 0 is not in 1..=64",
+        ),
+        (
+            ["run", "--tile-size", "65"],
+            "'65' for '--tile-size <N>': 65 is not in 1..=64",
+        ),
+        (["submit", "--across", "2001"], "2001 is not in 1..=2000"),
+        (["submit", "--slices", "0"], "0 is not in 1..=1000"),
+        (["run", "--tint", "1.5"], "1.5 is not in 0 to 1"),
+        (["run", "--processors", "0"], "0 is not in 1..=256"),
+        (["run", "--image", "missing.png"], "read `missing.png`: "),
+        (
+            ["role", "--queue=ftp:x", "broker"],
+            "the scheme `ftp` is unknown",
+        ),
+        (
+            ["role", "janitor", "--tasks=1"],
+            "broker, controller, processor",
+        ),
+    ] {
+        let error = refused(&arguments);
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn a_failure_is_told_with_its_reason_and_exit_code() {
+    let (pictures, data) = (pictures(), TempDir::new().expect("a folder"));
+    let tile = pictures.path().join("tiles/9.png");
+    std::fs::write(&tile, "junk").expect("written");
+    let out = data.path().join("out.png");
+    let mut arguments = vec!["run".to_owned()];
+    arguments.extend(job(pictures.path(), data.path(), &out));
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let error = refused(&arguments);
+    let expected = "error: there is no mosaic: tile \"9.png\" cannot be used: the file is neither PNG nor JPEG";
+    assert!(error.contains(expected), "{error}");
+    assert!(!out.exists());
+}
+
+#[test]
+fn nobody_there_is_told_within_the_timeout() {
+    let (pictures, data) = (pictures(), TempDir::new().expect("a folder"));
+    let mut arguments = vec!["submit".to_owned()];
+    arguments.extend(job(
+        pictures.path(),
+        data.path(),
+        &data.path().join("out.png"),
+    ));
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let shorter = [&arguments[..arguments.len() - 1], &["300ms"]].concat();
+    let error = refused(&shorter);
+    assert!(
+        error.contains("are a broker, a controller and a processor running"),
+        "{error}"
+    );
+}
+
+#[cfg(unix)]
+#[test]
+fn roles_in_processes_make_the_mosaic_and_stop_when_told() {
+    let (pictures, data) = (pictures(), TempDir::new().expect("a folder"));
+    let roles = ["broker", "controller", "processor", "processor"];
+    let workers = roles.map(|role| Worker::start(role, data.path(), &[]));
+    let out = data.path().join("out.png");
+    let mut arguments = vec!["submit".to_owned()];
+    arguments.extend(job(pictures.path(), data.path(), &out));
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let submitted = output(&arguments);
+    let told = String::from_utf8(submitted.stdout).expect("text");
+    assert!(submitted.status.success(), "{told}");
+    assert!(
+        told.contains("768×512 pixels, 6144 tiles from 150 pictures, 64 slices"),
+        "{told}"
+    );
+    assert!(out.exists());
+    for worker in workers {
+        let (well, log) = worker.terminate();
+        assert!(well, "{log:?}");
+        assert_eq!(log.held, 0);
+        assert!(
+            log.remarks.iter().any(|line| line.contains(": stopped ")),
+            "{log:?}"
+        );
+    }
+}

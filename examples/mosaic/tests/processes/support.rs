@@ -1,0 +1,137 @@
+//! Processes of the program, and a job for them.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use image::{Rgb, RgbImage};
+use mosaic::picture::{draw_scene, encode_png};
+use tempfile::TempDir;
+
+/// Long enough for the slowest machine; only a hang meets it.
+pub(crate) const GUARD: Duration = Duration::from_secs(120);
+
+/// The program with arguments, heedless of this process's environment.
+pub(crate) fn program(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mosaic"));
+    command
+        .args(arguments)
+        .env_remove("QUEUE_URL")
+        .env("RUST_LOG", "mosaic=info,warn")
+        .stdin(Stdio::null());
+    command
+}
+
+/// Runs the program to its end.
+pub(crate) fn output(arguments: &[&str]) -> Output {
+    program(arguments).output().expect("the program runs")
+}
+
+/// A picture and tiles in a temporary folder.
+pub(crate) fn pictures() -> TempDir {
+    let folder = TempDir::new().expect("a folder");
+    let scene = encode_png(&draw_scene(240, 160));
+    fs::write(folder.path().join("scene.png"), scene).expect("written");
+    fs::create_dir(folder.path().join("tiles")).expect("made");
+    for n in 0..150_u8 {
+        let near = Rgb([n.wrapping_mul(83), n.wrapping_mul(151), n.wrapping_mul(37)]);
+        let far = Rgb([n.wrapping_mul(59), n.wrapping_mul(101), n.wrapping_mul(193)]);
+        let tile = RgbImage::from_fn(16, 16, |x, y| if x + y < 16 { near } else { far });
+        let path = folder.path().join(format!("tiles/{n}.png"));
+        fs::write(path, encode_png(&tile)).expect("written");
+    }
+    folder
+}
+
+/// The arguments of a job that is cut into 64 slices.
+pub(crate) fn job(pictures: &Path, data: &Path, out: &Path) -> Vec<String> {
+    let path = |path: &Path| path.to_str().expect("text").to_owned();
+    let mut arguments = Vec::new();
+    for (name, value) in [
+        ("--image", path(&pictures.join("scene.png"))),
+        ("--library", path(&pictures.join("tiles"))),
+        ("--data", path(data)),
+        ("--out", path(out)),
+        ("--across", "96".to_owned()),
+        ("--tile-size", "8".to_owned()),
+        ("--slices", "64".to_owned()),
+        ("--timeout", "100s".to_owned()),
+    ] {
+        arguments.extend([name.to_owned(), value]);
+    }
+    arguments
+}
+
+/// A role in a process of its own, whose log is read.
+pub(crate) struct Worker {
+    child: Child,
+    log: JoinHandle<Log>,
+}
+
+/// What a process has logged by its end.
+#[derive(Debug, Default)]
+pub(crate) struct Log {
+    /// Messages that it had begun to handle and not ended.
+    pub(crate) held: usize,
+    /// Responses that it recorded.
+    pub(crate) recorded: usize,
+    /// Its warnings and errors, and its last words.
+    pub(crate) remarks: Vec<String>,
+}
+
+impl Worker {
+    pub(crate) fn start(role: &str, data: &Path, more: &[&str]) -> Self {
+        let mut command = program(&["role", role]);
+        command.arg("--data").arg(data).args(more);
+        let mut child = command
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program runs");
+        let log = child.stderr.take().expect("it is piped");
+        let log = thread::spawn(move || read(log));
+        Self { child, log }
+    }
+
+    /// Kills the process, whatever it does, and reads its log to the end.
+    pub(crate) fn kill(mut self) -> Log {
+        self.child.kill().expect("it is a child of ours");
+        self.child.wait().expect("it is a child of ours");
+        self.log.join().expect("the reader does not panic")
+    }
+
+    /// Asks the process to stop. Gives whether it said that all was well, and its log.
+    #[cfg(unix)]
+    pub(crate) fn terminate(mut self) -> (bool, Log) {
+        let id = self.child.id().to_string();
+        let told = Command::new("kill")
+            .args(["-TERM", &id])
+            .status()
+            .expect("kill runs");
+        assert!(told.success());
+        let ended = self.child.wait().expect("it is a child of ours");
+        (
+            ended.success(),
+            self.log.join().expect("the reader does not panic"),
+        )
+    }
+}
+
+fn read(stderr: ChildStderr) -> Log {
+    let mut log = Log::default();
+    for line in BufReader::new(stderr).lines() {
+        let line = line.expect("logs are text");
+        if line.contains(": handling queue=") {
+            log.held += 1;
+        } else if line.contains(": handled queue=") {
+            log.held -= 1;
+        } else if line.contains(": recorded the response") {
+            log.recorded += 1;
+        } else if !line.contains(" INFO ") || line.contains(": stopped ") {
+            log.remarks.push(line);
+        }
+    }
+    log
+}
