@@ -138,11 +138,9 @@ impl Client {
             return Err(StoreError::TooLarge { name, size, max }.into());
         }
         let shelf = Shelf::new(self.store.clone());
-        let library = shelf.upload(job.library, |done, total| {
-            progress(Progress::Uploaded {
-                done,
-                total: total + 1,
-            });
+        let total = job.library.len() + 1;
+        let library = shelf.upload(job.library, |done| {
+            progress(Progress::Uploaded { done, total });
         });
         let library = library.await.map_err(ClientError::Library)?;
         if self.store.create(&image, job.image.clone()).await? == Created::Existed
@@ -150,7 +148,7 @@ impl Client {
         {
             return Err(ClientError::Taken(request.clone()));
         }
-        progress(Progress::Uploaded { done: 1, total: 1 });
+        progress(Progress::Uploaded { done: total, total });
         let asked = ImageRequest {
             image,
             image_name: job.image_name,

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `status/REQUEST/plan.json` | controller | what was asked, and how many slices there are |
 //! | `status/REQUEST/slices/SEQ.json` | controller | what became of a slice |
+//! | `status/REQUEST/join.json` | controller | which slice's response is to see to the joining |
 //! | `status/REQUEST/response.json` | broker | what became of the request |
 //!
 //! Creation-only records are what makes repeated and simultaneous handlers agree: whoever comes
@@ -45,6 +46,12 @@ pub struct SliceRecord {
     pub outcome: SliceOutcome,
     /// How many attempts it took.
     pub attempts: u32,
+}
+
+/// Which slice's response is to see to the joining.
+#[derive(Debug, Serialize, Deserialize)]
+struct JoinRecord {
+    slice: u32,
 }
 
 /// What became of a request.
@@ -137,6 +144,17 @@ impl Ledger {
             .list(&BlobName::status(request, &["slices"]))
             .await?;
         Ok(names.iter().filter(|name| name.ends_with(".json")).count())
+    }
+
+    /// Charges a slice's response with joining all slices, unless one is charged; gives the slice
+    /// whose response is.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn charge(&self, request: &RequestId, sequence: u32) -> Result<u32, StoreError> {
+        let name = BlobName::status(request, &["join.json"]);
+        let charged = self.settle(&name, JoinRecord { slice: sequence }).await;
+        charged.map(|(held, _)| held.slice)
     }
 
     /// What became of a request, if it is known.

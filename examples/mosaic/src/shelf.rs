@@ -86,14 +86,14 @@ impl Shelf {
         }
     }
 
-    /// Uploads a library unless it is there. `sent` is told how many files are, and of how many.
+    /// Uploads a library unless it is there. `sent` is told how many of its files are.
     ///
     /// # Errors
     /// A library that is too large; the store's.
     pub async fn upload(
         &self,
         files: Vec<(String, Vec<u8>)>,
-        mut sent: impl FnMut(usize, usize),
+        mut sent: impl FnMut(usize),
     ) -> Result<Fingerprint, ShelfError> {
         let total = files.len();
         at_most("files", total as u64, MAX_FILES as u64)?;
@@ -105,7 +105,7 @@ impl Shelf {
         let fingerprint = Fingerprint::of_files(&files);
         let list = BlobName::library(fingerprint, "files.json");
         if self.store.exists(&list).await? {
-            sent(total, total);
+            sent(total);
             return Ok(fingerprint);
         }
         let listed: Vec<_> = files
@@ -125,7 +125,7 @@ impl Shelf {
         let mut done = 0;
         while let Some(()) = uploads.try_next().await? {
             done += 1;
-            sent(done, total);
+            sent(done);
         }
         let text = serde_json::to_vec(&listed).map_err(|source| StoreError::Record {
             name: list.clone(),

@@ -2,15 +2,17 @@
 //!
 //! ```text
 //!  imagerequest:  look ─► cut ─► record the plan ─► write ─► [acknowledge + all slice requests]
-//!  sliceresponse: record the slice ─► count ─┬─ some are missing ─► [acknowledge]
-//!                                            └─ all there ─► join ─► [acknowledge + response]
+//!  sliceresponse: record the slice ─► count ─┬─ some are missing ─────────► [acknowledge]
+//!                                            └─ all there ─► who joins? ─┬─ another ─► [acknowledge]
+//!                                                                        └─ join ─► [acknowledge + response]
 //! ```
 //!
 //! Each bracket is one storage transaction where the backend can. Everything before it may happen
 //! again, in another process, at the same time: every step writes the same bytes under the same name,
 //! or creates a record that only one can create. Since a slice is recorded before the records are
-//! counted, whoever records last sees all of them; it may be that two see all and both join and
-//! respond, with one key, and the broker makes one response of it.
+//! counted, whoever records last sees all of them. It may be that two see all: the first to say so is
+//! charged with the joining, and since its message stays until it has joined and responded, or is set
+//! aside and so fails the request, the other may leave it at that.
 
 use bytes::Bytes;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
@@ -180,6 +182,10 @@ impl Controller {
         }
         let there = self.ledger.slices_recorded(request).await;
         if there.map_err(StoreError::into_failure)? < record.slices as usize {
+            return Ok(Disposition::complete());
+        }
+        let charged = self.ledger.charge(request, sequence).await;
+        if charged.map_err(StoreError::into_failure)? != sequence {
             return Ok(Disposition::complete());
         }
         self.finish(request, plan).await
