@@ -6,6 +6,7 @@ use mosaic::messages::{
     ImageOutcome, ImageRequest, ImageResponse, SliceOutcome, SliceRequest, SliceResponse,
 };
 use mosaic::picture::encode_png;
+use mosaic::roles::{Settings, broker, controller, processor};
 use queue_runtime::Message;
 
 use crate::support::{GUARD, Place, job};
@@ -100,20 +101,19 @@ async fn duplicates_on_the_way_come_to_one_response() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_asked_first_holds() {
-    let place = Place::new().await;
-    let _roles = place.start(2);
+    let (place, settings) = (Place::new().await, Settings::default());
+    let _broker = broker(&place.service, &place.store, &settings).expect("it starts");
+    let _controller = controller(&place.service, &place.store, &settings).expect("it starts");
     place.submit(job()).await;
-    place.plan().await;
-    place
-        .submit(Job {
-            tile_size: 8,
-            slices: 2,
-            ..job()
-        })
-        .await;
+    place.requested(4).await;
+    let tile_size = 8;
+    place.submit(Job { tile_size, ..job() }).await;
+    place.requested(8).await;
+    let _processor = processor(&place.service, &place.store, &settings).expect("it starts");
     let mosaic = place.mosaic().await;
     place.drained().await;
     assert_eq!(place.plan().await.asked.tile_size, 4);
+    assert_eq!(place.poison().await, 0);
 
     let other = Place::new().await;
     let _others = other.start(2);

@@ -93,7 +93,7 @@ async fn a_slice_that_is_poison() {
     let _broker = broker(&place.service, &place.store, &settings).expect("it starts");
     let _controller = controller(&place.service, &place.store, &settings).expect("it starts");
     place.submit(job()).await;
-    place.cut().await;
+    place.requested(4).await;
     let slice = BlobName::slice(&place.request, 2);
     place.store.write(&slice, "junk").await.expect("written");
 
@@ -113,7 +113,7 @@ async fn a_rendered_slice_that_cannot_be_joined() {
     let _broker = broker(&place.service, &place.store, &settings).expect("it starts");
     let first = controller(&place.service, &place.store, &settings).expect("it starts");
     place.submit(job()).await;
-    place.cut().await;
+    place.requested(4).await;
     first.shutdown(GUARD).await;
 
     let _processor = processor(&place.service, &place.store, &settings).expect("it starts");

@@ -91,10 +91,13 @@ impl Place {
         .await
     }
 
-    /// Waits until the picture is cut and the slices wait for processors.
-    pub(crate) async fn cut(&self) {
-        let waiting = async || (count(&self.service, "slicerequest").await == 4).then_some(());
-        until("the slices are requested", waiting).await;
+    /// Waits until so many slice requests wait for processors.
+    pub(crate) async fn requested(&self, slices: u64) {
+        let waiting = async || count(&self.service, "slicerequest").await == slices;
+        until("the slices are requested", async || {
+            waiting().await.then_some(())
+        })
+        .await;
     }
 
     /// Waits until nothing is on the queues.
