@@ -79,7 +79,7 @@ pub(crate) enum Kind {
     Processor,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct Picture {
     /// The picture to make, PNG or JPEG; without it, one that the program draws itself
     #[arg(long, value_name = "FILE")]

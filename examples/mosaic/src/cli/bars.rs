@@ -14,6 +14,7 @@ pub(crate) struct Bars {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
+    Read,
     Upload,
     Plan,
     Render,
@@ -21,6 +22,11 @@ enum Stage {
 }
 
 impl Bars {
+    /// Shows that pictures are being read or drawn.
+    pub(crate) fn read(&mut self) {
+        self.bar(Stage::Read, 0, 0);
+    }
+
     /// Shows how far the job has come.
     pub(crate) fn show(&mut self, progress: Progress) {
         match progress {
@@ -63,6 +69,7 @@ impl Bars {
 impl Stage {
     fn present(self) -> &'static str {
         match self {
+            Self::Read => "reading",
             Self::Upload => "uploading",
             Self::Plan => "planning",
             Self::Render => "rendering",
@@ -72,6 +79,7 @@ impl Stage {
 
     fn past(self) -> &'static str {
         match self {
+            Self::Read => "read",
             Self::Upload => "uploaded",
             Self::Plan => "planned",
             Self::Render => "rendered",
@@ -83,7 +91,7 @@ impl Stage {
         let template = match self {
             Self::Upload => "{msg:>10} {bar:40} {pos}/{len} files",
             Self::Render => "{msg:>10} {bar:40} {pos}/{len} slices {elapsed}",
-            Self::Plan | Self::Join => "{msg:>10} {spinner}",
+            Self::Read | Self::Plan | Self::Join => "{msg:>10} {spinner}",
         };
         ProgressStyle::with_template(template).expect("the templates are right")
     }

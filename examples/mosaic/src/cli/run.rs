@@ -19,18 +19,17 @@ const GRACE: Duration = Duration::from_secs(10);
 /// Makes a mosaic with all roles in this process.
 pub(crate) async fn run(arguments: Run, mut bars: Bars) -> Result<(), Failure> {
     let begun = Instant::now();
-    let temporary = match &arguments.place.data {
-        Some(_) => None,
-        None => Some(tempfile::Builder::new().prefix("mosaic-").tempdir()?),
+    let (data, _temporary) = match arguments.place.data.clone() {
+        Some(data) => (data, None),
+        None => {
+            let temporary = tempfile::Builder::new().prefix("mosaic-").tempdir()?;
+            (temporary.path().to_owned(), Some(temporary))
+        }
     };
-    let data = match (&arguments.place.data, &temporary) {
-        (Some(data), _) => data.as_path(),
-        (None, Some(temporary)) => temporary.path(),
-        (None, None) => Path::new("."),
-    };
-    let job = read(arguments.picture, |picture| (job(&picture), picture)).await?;
-    let (job, picture) = (job.0?, job.1);
-    let (service, store) = open(data, &arguments.place).await?;
+    bars.read();
+    let picture = arguments.picture;
+    let job = read(picture.clone()).await?;
+    let (service, store) = open(&data, &arguments.place).await?;
     let processors = match arguments.processors {
         Some(processors) => usize::from(processors),
         None => available_parallelism().map_or(1, usize::from),
@@ -42,8 +41,13 @@ pub(crate) async fn run(arguments: Run, mut bars: Bars) -> Result<(), Failure> {
     let totals = roles.shutdown(GRACE).await;
     let made = made?;
     println!("{}", describe(&made, &picture.out, pictures));
+    let noun = if processors == 1 {
+        "processor"
+    } else {
+        "processors"
+    };
     println!(
-        "made in {:.1?} by {processors} processors; {} messages, {} retries",
+        "made in {:.1?} by {processors} {noun}; {} messages, {} retries",
         begun.elapsed(),
         totals.completed + totals.poisoned,
         totals.retried,
@@ -63,8 +67,9 @@ pub(crate) async fn submit(arguments: Submit, mut bars: Bars) -> Result<(), Fail
         .data
         .clone()
         .unwrap_or_else(|| PathBuf::from("mosaic-data"));
-    let job = read(arguments.picture, |picture| (job(&picture), picture)).await?;
-    let (job, picture) = (job.0?, job.1);
+    bars.read();
+    let picture = arguments.picture;
+    let job = read(picture.clone()).await?;
     let (service, store) = open(&data, &arguments.place).await?;
     let pictures = job.library.len();
     let client = Client::new(service, store);
@@ -79,11 +84,8 @@ pub(crate) async fn submit(arguments: Submit, mut bars: Bars) -> Result<(), Fail
     Ok(())
 }
 
-async fn read<T: Send + 'static>(
-    picture: Picture,
-    read: impl FnOnce(Picture) -> T + Send + 'static,
-) -> Result<T, Failure> {
-    Ok(spawn_blocking(move || read(picture)).await?)
+async fn read(picture: Picture) -> Result<Job, Failure> {
+    spawn_blocking(move || job(&picture)).await?
 }
 
 async fn make(

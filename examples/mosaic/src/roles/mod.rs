@@ -2,9 +2,9 @@
 //!
 //! | role | listens on | submits |
 //! |---|---|---|
-//! | [`broker`] | `imageresponse` | |
-//! | [`controller`] | `imagerequest`, `sliceresponse` | `slicerequest`, `imageresponse` |
-//! | [`processor`] | `slicerequest` | `sliceresponse` |
+//! | [`broker()`] | `imageresponse` | |
+//! | [`controller()`] | `imagerequest`, `sliceresponse` | `slicerequest`, `imageresponse` |
+//! | [`processor()`] | `slicerequest` | `sliceresponse` |
 //!
 //! Any number of each may run. A request always ends in exactly one recorded response: whatever fails
 //! for good becomes a poison message, and setting that aside submits the failure's announcement in the
