@@ -28,7 +28,7 @@ fn values_that_are_not_allowed_are_named_with_what_is() {
         (["run", "--image", "missing.png"], "read `missing.png`: "),
         (
             ["role", "--queue=ftp:x", "broker"],
-            "the scheme `ftp` is unknown",
+            "queue URL \"ftp:…\" is not understood",
         ),
         (
             ["role", "janitor", "--tasks=1"],
