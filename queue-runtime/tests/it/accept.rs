@@ -3,21 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::{self, count, memory, poison};
+use crate::support::{self, count, memory};
 use queue_runtime::backend::MemoryBackend;
 use queue_runtime::envelope::PoisonReason;
-use queue_runtime::wire::Body;
 use queue_runtime::{
     AcceptError, Clock, DecodeError, Disposition, EncodeError, Fate, ManualClock, Message,
-    MessageType, QueueService, SettleProblem, SubmitProblem, SystemClock,
+    MessageType, QueueService, SettleProblem, SubmitProblem,
 };
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
 #[message(queue = "orders", kind = "order")]
-struct Order {
+pub(crate) struct Order {
     #[message(key)]
-    number: u32,
+    pub(crate) number: u32,
     note: String,
 }
 
@@ -26,14 +25,14 @@ struct Invoice {
     order: u32,
 }
 
-fn order(number: u32) -> Order {
+pub(crate) fn order(number: u32) -> Order {
     Order {
         number,
         note: String::new(),
     }
 }
 
-async fn manual() -> (QueueService, ManualClock) {
+pub(crate) async fn manual() -> (QueueService, ManualClock) {
     let clock = ManualClock::new();
     let clocks: Arc<dyn Clock> = Arc::new(clock.clone());
     let backend = Arc::new(MemoryBackend::new(Arc::clone(&clocks)));
@@ -229,68 +228,6 @@ async fn follow_ups_go_with_the_acknowledgement_and_repeat_their_ids() {
 }
 
 #[tokio::test]
-async fn failures_are_counted_and_the_last_one_is_poison() {
-    let (service, clock) = manual().await;
-    service.submit(order(1)).id("m-1").await.expect("submitted");
-    for attempt in 1..=3 {
-        let accept = service.accept::<Order>().poison_threshold(3);
-        let delivery = accept.await.expect("no error").expect("a message");
-        assert_eq!(delivery.attempt(), attempt);
-        let error = format!("no\nluck {attempt}");
-        let fate = delivery
-            .settle(Disposition::retry(error))
-            .await
-            .expect("settled");
-        assert_eq!(
-            matches!(fate, Fate::Poisoned(PoisonReason::Failed)),
-            attempt == 3,
-            "{fate:?}"
-        );
-        clock.advance(Duration::from_secs(600));
-    }
-    assert_eq!(count(&service, "orders").await, 0);
-    let poisoned = poison(&service, "orders-poison").await;
-    let [(record, Body::Event(event))] = &poisoned[..] else {
-        panic!("{poisoned:?}")
-    };
-    assert_eq!((record.attempts, record.queue.as_str()), (3, "orders"));
-    assert_eq!(record.error.as_deref(), Some(r"no\nluck 3"));
-    assert_eq!(event.envelope.id.as_str(), "m-1");
-
-    let redrive = service.queue_at("orders-poison").expect("a name").redrive();
-    assert_eq!(redrive.dry_run().await.expect("peeks").redriven, 1);
-    assert_eq!(redrive.run().await.expect("redrives").redriven, 1);
-    assert_eq!(count(&service, "orders-poison").await, 0);
-    let again = service
-        .accept::<Order>()
-        .await
-        .expect("no error")
-        .expect("a message");
-    assert_eq!((again.attempt(), again.envelope().id.as_str()), (1, "m-1"));
-    assert!(again.envelope().poison.is_none());
-}
-
-#[tokio::test]
-async fn crashes_get_one_more_marked_run() {
-    let (service, clock) = manual().await;
-    service.submit(order(1)).await.expect("submitted");
-    let accept = || service.accept::<Order>().poison_threshold(2);
-    for attempt in 1..=3 {
-        let crashed = accept().await.expect("no error").expect("a message");
-        assert_eq!(crashed.attempt(), attempt);
-        assert_eq!(crashed.envelope().attempts.last_chance, attempt == 3);
-        drop(crashed);
-        clock.advance(Duration::from_secs(31));
-    }
-    assert!(accept().await.expect("no error").is_none());
-    let poisoned = poison(&service, "orders-poison").await;
-    assert_eq!(
-        (poisoned[0].0.reason, poisoned[0].0.attempts),
-        (PoisonReason::Crashed, 3)
-    );
-}
-
-#[tokio::test]
 async fn a_release_is_forgiven() {
     let (service, _clock) = manual().await;
     service.submit(order(1)).await.expect("submitted");
@@ -303,28 +240,6 @@ async fn a_release_is_forgiven() {
         assert_eq!(delivery.attempt(), 1);
         delivery.release().await.expect("released");
     }
-}
-
-#[tokio::test]
-async fn a_put_back_past_the_expiry_is_poison() {
-    let (service, _clock) = manual().await;
-    let hour = Duration::from_secs(3600);
-    service
-        .submit(order(1))
-        .time_to_live(hour)
-        .await
-        .expect("submitted");
-    let delivery = service
-        .accept::<Order>()
-        .await
-        .expect("no error")
-        .expect("a message");
-    let fate = delivery
-        .settle(Disposition::retry_after(hour, "later"))
-        .await
-        .expect("settled");
-    assert_eq!(fate, Fate::Poisoned(PoisonReason::Expiring));
-    assert_eq!(poison(&service, "orders-poison").await.len(), 1);
 }
 
 #[tokio::test]
@@ -384,79 +299,6 @@ async fn a_refused_url_shows_no_secret() {
     }
 }
 
-/// Two events of one id from two sources, as nobody here writes them.
-async fn put_foreign(service: &QueueService, backend: &MemoryBackend, source: &str, kind: &str) {
-    let subject = r#""subject":"/blobs/x.jpg""#;
-    let body = format!(
-        r#"{{"specversion":"1.0","id":"1","source":"{source}","type":"{kind}",{subject},"data":{{"number":1,"note":""}}}}"#
-    );
-    service
-        .queue_at("orders")
-        .expect("a name")
-        .create()
-        .await
-        .expect("created");
-    let message = queue_core::backend::NewMessage::new(body.into_bytes());
-    let queue = "orders".parse().expect("a name");
-    queue_core::backend::Backend::put(backend, &queue, message)
-        .await
-        .expect("put");
-}
-
-async fn over_memory() -> (QueueService, Arc<MemoryBackend>) {
-    let backend = Arc::new(MemoryBackend::new(Arc::new(SystemClock::new())));
-    let service = QueueService::over(backend.clone())
-        .connect()
-        .await
-        .expect("connects");
-    (service, backend)
-}
-
-#[tokio::test]
-async fn redrive_tells_events_of_one_id_apart() {
-    let (service, backend) = over_memory().await;
-    put_foreign(&service, &backend, "/shop/a", "nobody").await;
-    put_foreign(&service, &backend, "/shop/b", "nobody").await;
-    assert!(service.accept::<Order>().await.expect("no error").is_none());
-    let redrive = service.queue_at("orders-poison").expect("a name").redrive();
-    let redriven = redrive.run().await.expect("redriven");
-    assert_eq!((redriven.redriven, redriven.duplicates), (2, 0));
-    assert_eq!(count(&service, "orders").await, 2);
-}
-
-#[tokio::test]
-async fn redrive_leaves_what_the_filter_leaves() {
-    let (service, backend) = over_memory().await;
-    for (source, kind) in [("/a", "nobody"), ("/b", "somebody")] {
-        put_foreign(&service, &backend, source, kind).await;
-    }
-    assert!(service.accept::<Order>().await.expect("no error").is_none());
-    let poison = service.queue_at("orders-poison").expect("a name");
-    let redrive = poison
-        .redrive()
-        .filter(|envelope, _| envelope.kind == "somebody");
-    let redriven = redrive.run().await.expect("redriven");
-    assert_eq!((redriven.redriven, redriven.filtered), (1, 1));
-    assert_eq!(
-        poison.peek(2).await.expect("peeks").len(),
-        1,
-        "it is visible again"
-    );
-}
-
-#[tokio::test]
-async fn a_subject_from_elsewhere_is_no_key() {
-    let (service, backend) = over_memory().await;
-    put_foreign(&service, &backend, "/a", "order").await;
-    let delivery = service
-        .accept::<Order>()
-        .await
-        .expect("no error")
-        .expect("a message");
-    let key = delivery.idempotency_key();
-    assert!(key.as_str().starts_with(r#"["order","#), "{key}");
-}
-
 /// A payload that is not JSON.
 #[derive(Debug, PartialEq)]
 struct Protobuf(Vec<u8>);
@@ -490,52 +332,6 @@ async fn a_payload_may_have_another_format() {
         .expect("no error")
         .expect("a message");
     assert_eq!(delivery.message(), &Protobuf(vec![8, 150, 1]));
-}
-
-mod newer {
-    use super::*;
-
-    #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
-    #[message(queue = "orders", kind = "order", version = 2)]
-    pub(super) struct Order {
-        pub(super) number: u64,
-    }
-}
-
-#[tokio::test]
-async fn a_newer_version_waits_for_a_newer_program_and_then_is_poison() {
-    let (service, clock) = manual().await;
-    service
-        .submit(newer::Order { number: 1 })
-        .await
-        .expect("submitted");
-    let mut looks = 0;
-    while count(&service, "orders").await > 0 {
-        assert!(service.accept::<Order>().await.expect("no error").is_none());
-        clock.advance(Duration::from_secs(600));
-        looks += 1;
-        assert!(looks < 1000, "it never runs out of patience");
-    }
-    assert!(
-        looks > 140,
-        "24 hours take more than {looks} looks of ten minutes"
-    );
-    let poisoned = poison(&service, "orders-poison").await;
-    assert_eq!(poisoned[0].0.reason, PoisonReason::NewerVersion);
-
-    service
-        .queue_at("orders-poison")
-        .expect("a name")
-        .redrive()
-        .run()
-        .await
-        .expect("redriven");
-    let upgraded = service
-        .accept::<newer::Order>()
-        .await
-        .expect("no error")
-        .expect("it survived");
-    assert_eq!((upgraded.number, upgraded.attempt()), (1, 1));
 }
 
 #[tokio::test]

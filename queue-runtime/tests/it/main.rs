@@ -1,6 +1,8 @@
 //! The runtime as an application sees it, over the memory engine.
 
 mod accept;
+mod control;
 mod leases;
 mod listener;
+mod poison;
 mod support;
