@@ -73,7 +73,7 @@ async fn bad_handlers_end_in_poison_while_good_messages_flow_and_leases_are_kept
                 let _ = patient.acquire().await;
             }
         })
-        .visibility_timeout(Duration::from_millis(300))
+        .visibility_timeout(Duration::from_secs(2))
         .handler_timeout(GUARD)
         .create_queue()
         .start()
@@ -107,7 +107,7 @@ async fn bad_handlers_end_in_poison_while_good_messages_flow_and_leases_are_kept
                 }
             }
         })
-        .handler_timeout(Duration::from_millis(400))
+        .handler_timeout(Duration::from_secs(1))
         .retry(RetryPolicy::fixed(Duration::ZERO))
         .max_in_flight(4)
         .start()
@@ -168,8 +168,8 @@ async fn bad_handlers_end_in_poison_while_good_messages_flow_and_leases_are_kept
         "no luck",
         "the body is not a `job` event",
         "the handler panicked: out of cheese 3",
-        "the handler timed out after 400ms",
-        "the handler timed out after 400ms and blocks its thread",
+        "the handler timed out after 1s",
+        "the handler timed out after 1s and blocks its thread",
     ];
     for (error, expected) in errors.iter().zip(expected) {
         assert!(error.starts_with(expected), "{error:?} is not {expected:?}");
@@ -193,12 +193,11 @@ async fn a_handler_that_blocks_every_worker_loses_no_lease() {
             seen.fetch_add(1, Ordering::SeqCst);
             async {
                 // Blocks the application's only worker, too, until the lease is several renewals old.
-                let blocking =
-                    tokio::spawn(async { std::thread::sleep(Duration::from_millis(900)) });
+                let blocking = tokio::spawn(async { std::thread::sleep(Duration::from_secs(5)) });
                 let _ = blocking.await;
             }
         })
-        .visibility_timeout(Duration::from_millis(150))
+        .visibility_timeout(Duration::from_secs(2))
         .handler_timeout(GUARD)
         .create_queue()
         .start()
