@@ -39,9 +39,7 @@ impl Timeline {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let wall = self.clock.now().as_microsecond();
         let at = self.clock.monotonic();
-        let steady = seen
-            .highest
-            .saturating_add(micros(at.saturating_sub(seen.at)));
+        let steady = seen.steady(at);
         *seen = Seen {
             highest: wall.max(steady),
             at,
@@ -53,7 +51,22 @@ impl Timeline {
     #[cfg(feature = "sqlite")]
     pub(super) fn raise(&self, seen_elsewhere: i64) {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.highest = seen.highest.max(seen_elsewhere);
+        // As of this moment, not of the last reading: the time between the two would count twice, and
+        // processes would drive each other's store time ahead.
+        let at = self.clock.monotonic();
+        let steady = seen.steady(at);
+        *seen = Seen {
+            highest: steady.max(seen_elsewhere),
+            at,
+        };
+    }
+}
+
+impl Seen {
+    /// The highest time, gone on to a moment on the monotonic clock.
+    fn steady(&self, at: Duration) -> i64 {
+        self.highest
+            .saturating_add(micros(at.saturating_sub(self.at)))
     }
 }
 
@@ -106,6 +119,20 @@ mod tests {
         clock.advance(Duration::from_secs(10));
         clock.step_wall_clock(SignedDuration::from_secs(-1));
         assert_eq!(timeline.now(), start + 10 * SECOND);
+    }
+
+    #[test]
+    #[cfg(feature = "sqlite")]
+    fn what_another_process_saw_does_not_count_the_time_since_twice() {
+        let clock = ManualClock::new();
+        let timeline = Timeline::new(Arc::new(clock.clone()));
+        let start = timeline.now();
+        clock.advance(Duration::from_secs(10));
+        timeline.raise(start + 9 * SECOND);
+        assert_eq!(timeline.now(), start + 10 * SECOND);
+        timeline.raise(start + 12 * SECOND);
+        clock.advance(Duration::from_secs(1));
+        assert_eq!(timeline.now(), start + 13 * SECOND);
     }
 
     #[test]
