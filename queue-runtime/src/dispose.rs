@@ -8,7 +8,7 @@ use std::time::Duration;
 use queue_core::backend::NewMessage;
 use queue_core::clock::{between, later};
 use queue_core::envelope::{PoisonReason, PoisonRecord};
-use queue_core::wire::escape_text;
+use queue_core::wire::{Body, escape_text};
 use queue_core::{DecodeError, Disposition, Failure, FollowUp, QueueName};
 
 use crate::intake::{Incoming, Route};
@@ -200,6 +200,7 @@ pub(crate) async fn poison(
     let mut record = PoisonRecord::new(reason, route.queue.as_str(), id, incoming.meta.inserted_at);
     record.last = shared.clock.now();
     record.attempts = incoming.attempt;
+    record.raw = !matches!(incoming.body, Body::Event(_));
     record.error = error.map(|error| clip(&escape_text(&error), MAX_POISON_ERROR).to_owned());
     let body = set_aside(incoming, &shared.client, &record, shared.body_limit());
     let body = body.map_or_else(|| incoming.original.clone(), |body| shared.stored(body));

@@ -20,7 +20,8 @@ pub const RAW_KIND: &str = "queue.raw";
 pub struct Poisoned<M> {
     /// The message, unless its body could not be decoded.
     pub message: Option<M>,
-    /// Its envelope; made up from what the storage service says, if the body is not an event.
+    /// Its envelope; if the body is not an event (`record.raw`), it is made up from what the storage
+    /// service says.
     pub envelope: Arc<Envelope>,
     /// Why it is set aside.
     pub record: PoisonRecord,
@@ -89,7 +90,7 @@ pub(crate) fn set_aside(
 fn with_record(
     incoming: &Incoming,
     reader: &ClientId,
-    mut record: PoisonRecord,
+    record: PoisonRecord,
 ) -> Option<Vec<u8>> {
     let envelope = &incoming.envelope;
     if let Body::Event(event) = &incoming.body {
@@ -107,7 +108,6 @@ fn with_record(
     wrapper.queue_uri = envelope.queue_uri.clone();
     wrapper.time = Some(record.first);
     wrapper.content_type = Some("application/octet-stream".to_owned());
-    record.raw = true;
     wrapper.poison = Some(record);
     Some(wire::encode_binary(&wrapper, &incoming.original))
 }
