@@ -87,11 +87,7 @@ pub(crate) fn set_aside(
         .find(|body| body.len() <= limit)
 }
 
-fn with_record(
-    incoming: &Incoming,
-    reader: &ClientId,
-    record: PoisonRecord,
-) -> Option<Vec<u8>> {
+fn with_record(incoming: &Incoming, reader: &ClientId, record: PoisonRecord) -> Option<Vec<u8>> {
     let envelope = &incoming.envelope;
     if let Body::Event(event) = &incoming.body {
         let mut attempts = AttemptRecord::default();

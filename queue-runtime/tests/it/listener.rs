@@ -4,12 +4,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use queue_core::backend::NewMessage;
+use queue_core::backend::{Backend, NewMessage};
 use queue_runtime::backend::MemoryBackend;
+#[cfg(feature = "sqlite")]
+use queue_runtime::backend::SqliteBackend;
 use queue_runtime::envelope::PoisonReason;
 use queue_runtime::{
-    Clock, Disposition, Failure, FollowUp, ListenerEvent, ManualClock, Message, QueueService,
-    Received, RetryPolicy, SystemClock,
+    Disposition, Failure, FollowUp, ListenerEvent, ManualClock, Message, QueueService, Received,
+    RetryPolicy, SystemClock,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
@@ -46,11 +48,24 @@ fn poisoned(event: &ListenerEvent) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bad_handlers_end_in_poison_while_good_messages_flow_and_leases_are_kept() {
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let backend = Arc::new(MemoryBackend::new(Arc::clone(&clock)));
-    let service = QueueService::over(backend.clone())
-        .clock(clock)
+async fn bad_handlers_end_in_poison_in_memory() {
+    let backend = MemoryBackend::new(Arc::new(SystemClock::new()));
+    bad_handlers_end_in_poison(Arc::new(backend)).await;
+}
+
+#[cfg(feature = "sqlite")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bad_handlers_end_in_poison_on_sqlite() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let clock = Arc::new(SystemClock::new());
+    let path = folder.path().join("queues.db");
+    let backend = SqliteBackend::open(path, clock).await.expect("opens");
+    bad_handlers_end_in_poison(Arc::new(backend)).await;
+}
+
+/// Good messages flow and leases are kept meanwhile.
+async fn bad_handlers_end_in_poison(backend: Arc<dyn Backend>) {
+    let service = QueueService::over(Arc::clone(&backend))
         .connect()
         .await
         .expect("up");
@@ -119,9 +134,7 @@ async fn bad_handlers_end_in_poison_while_good_messages_flow_and_leases_are_kept
     }
     let jobs = "jobs".parse().expect("a name");
     let garbage = NewMessage::new(&b"\xff not a message"[..]);
-    queue_core::backend::Backend::put(&*backend, &jobs, garbage)
-        .await
-        .expect("put");
+    backend.put(&jobs, garbage).await.expect("put");
     service
         .submit_all((0..500).map(|_| Job { mood: Mood::Good }))
         .await
