@@ -80,7 +80,7 @@ impl Limits<'_> {
         Ok(())
     }
 
-    fn invalid(&self, detail: String) -> Error {
+    pub(super) fn invalid(&self, detail: String) -> Error {
         self.error(ErrorKind::InvalidInput, detail)
     }
 

@@ -4,15 +4,20 @@
 //! |---|---|---|
 //! | [`memory`] | the reference model, in this process | tests |
 //! | `sqlite` (feature `sqlite`, on by default) | one SQLite file, several processes | a laptop, one server, the edge |
+//! | `azure` (feature `azure`) | Azure Queue Storage | more than one machine |
 //!
-//! Both pass the one suite in `queue_core::conformance`.
+//! All pass the one suite in `queue_core::conformance`.
 
+#[cfg(feature = "azure")]
+pub mod azure;
 mod limits;
 pub mod memory;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 mod timeline;
 
+#[cfg(feature = "azure")]
+pub use azure::{AzureBackend, AzureBuilder};
 pub use memory::MemoryBackend;
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SqliteBackend, SqliteBuilder, Synchronous};

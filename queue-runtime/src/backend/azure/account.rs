@@ -1,0 +1,268 @@
+//! From a connection string or URL to an account's endpoint and credential.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use azure_core::http::Url;
+
+use super::secret::Secret;
+use super::settings::{Settings, is_connection_string};
+use super::sign::AccountKey;
+
+/// Where an account's queues are, and how to prove who asks.
+#[derive(Debug)]
+pub(super) struct Account {
+    /// The root of the account: its path is `/`, or `/ACCOUNT` on an emulator. Without a query.
+    pub(super) endpoint: Url,
+    pub(super) kind: EndpointKind,
+    pub(super) credential: Credential,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum EndpointKind {
+    /// Azure itself: the account is in the host's name.
+    Service,
+    /// An emulator: the account is in the path, or the host is `*.localhost`.
+    Emulator,
+}
+
+/// How to prove who asks.
+#[derive(Debug)]
+pub(super) enum Credential {
+    Key(AccountKey),
+    /// The query of a shared access signature, without `?`.
+    Signature(Secret),
+    /// A token of Microsoft Entra ID.
+    Entra,
+}
+
+/// What is wrong with a connection string or URL. It never repeats what was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Problem(String);
+
+/// The account and key that every emulator starts with. They are public.
+const DEVELOPMENT_ACCOUNT: &str = "devstoreaccount1";
+const DEVELOPMENT_KEY: &str =
+    "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
+
+impl Problem {
+    pub(super) fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Account {
+    pub(super) fn parse(text: &str) -> Result<Self, Problem> {
+        let text = text.trim();
+        if is_connection_string(text) {
+            return Self::from_settings(Settings::parse(text)?);
+        }
+        if let Some(rest) = text.strip_prefix("azure:") {
+            return Self::with_entra(rest);
+        }
+        Self::from_signed_url(text)
+    }
+
+    fn from_settings(settings: Settings) -> Result<Self, Problem> {
+        if settings.development {
+            return Self::development(&settings);
+        }
+        let given = match (&settings.queue_endpoint, &settings.account) {
+            (Some(endpoint), _) => endpoint.reveal().to_owned(),
+            (None, Some(account)) => {
+                let protocol = settings.protocol.as_deref().unwrap_or("https");
+                let suffix = settings.suffix.as_deref().unwrap_or("core.windows.net");
+                format!("{protocol}://{}.queue.{suffix}", checked(account)?)
+            }
+            (None, None) => {
+                return Err(Problem::new(
+                    "the connection string has neither AccountName nor QueueEndpoint",
+                ));
+            }
+        };
+        let place = Place::parse(&given, settings.account.as_deref())?;
+        let credential = match (settings.key, settings.signature) {
+            (Some(_), Some(_)) => {
+                return Err(Problem::new(
+                    "the connection string has both AccountKey and SharedAccessSignature; give one",
+                ));
+            }
+            (Some(key), None) => Credential::Key(AccountKey::decode(&place.account, &key)?),
+            (None, Some(signature)) => place.signed_by(signature.reveal())?,
+            (None, None) => match &place.query {
+                Some(query) => place.signed_by(query.reveal())?,
+                None => {
+                    return Err(Problem::new(
+                        "the connection string has neither AccountKey nor SharedAccessSignature; for \
+                         Entra ID give `azure://ACCOUNT` instead",
+                    ));
+                }
+            },
+        };
+        Ok(place.with(credential))
+    }
+
+    fn development(settings: &Settings) -> Result<Self, Problem> {
+        let others = [
+            settings.account.is_some(),
+            settings.key.is_some(),
+            settings.queue_endpoint.is_some(),
+            settings.signature.is_some(),
+        ];
+        if others.contains(&true) {
+            return Err(Problem::new(
+                "UseDevelopmentStorage stands with DevelopmentStorageProxyUri alone",
+            ));
+        }
+        let proxy = settings.development_proxy.as_deref();
+        let proxy = proxy.unwrap_or("http://127.0.0.1").trim_end_matches('/');
+        let given = format!("{proxy}:10001/{DEVELOPMENT_ACCOUNT}");
+        let place = Place::parse(&given, Some(DEVELOPMENT_ACCOUNT))
+            .map_err(|problem| Problem(format!("DevelopmentStorageProxyUri: {problem}")))?;
+        let key = Secret::new(DEVELOPMENT_KEY);
+        let key = AccountKey::decode(DEVELOPMENT_ACCOUNT, &key)?;
+        Ok(place.with(Credential::Key(key)))
+    }
+
+    fn with_entra(rest: &str) -> Result<Self, Problem> {
+        let host = rest.trim_start_matches('/').trim_end_matches('/');
+        let host = match host.contains('.') {
+            true => host.to_owned(),
+            false => format!("{}.queue.core.windows.net", checked(host)?),
+        };
+        let place = Place::parse(&format!("https://{host}"), None)?;
+        if place.query.is_some() {
+            return Err(Problem::new(
+                "`azure://ACCOUNT` takes no query; a SAS URL starts with `https://`",
+            ));
+        }
+        Ok(place.with(Credential::Entra))
+    }
+
+    fn from_signed_url(text: &str) -> Result<Self, Problem> {
+        let place = Place::parse(text, None)?;
+        match &place.query {
+            Some(query) => {
+                let credential = place.signed_by(query.reveal())?;
+                Ok(place.with(credential))
+            }
+            None => Err(Problem::new(
+                "the URL has no signature (`sig=…`); for Entra ID give `azure://ACCOUNT`, for an \
+                 account key a connection string",
+            )),
+        }
+    }
+}
+
+/// An endpoint as it was given.
+struct Place {
+    root: Url,
+    account: String,
+    kind: EndpointKind,
+    query: Option<Secret>,
+}
+
+impl Place {
+    fn parse(given: &str, account: Option<&str>) -> Result<Self, Problem> {
+        let url = Url::parse(given)
+            .map_err(|error| Problem::new(format!("the queue endpoint is no URL: {error}")))?;
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(Problem::new("the queue endpoint must be https or http"));
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(Problem::new(
+                "the queue endpoint must not hold user information",
+            ));
+        }
+        let Some(host) = url.host_str().filter(|host| !host.is_empty()) else {
+            return Err(Problem::new("the queue endpoint names no host"));
+        };
+        let first = url
+            .path_segments()
+            .and_then(|mut segments| segments.next())
+            .filter(|segment| !segment.is_empty());
+        let (path, named, kind) = match first {
+            // What follows is a queue's name: a signature for one queue works on the account's root.
+            Some(first) if is_private(host) || account == Some(first) => (
+                format!("/{first}"),
+                first.to_owned(),
+                EndpointKind::Emulator,
+            ),
+            _ if host.ends_with(".localhost") => {
+                ("/".to_owned(), first_label(host), EndpointKind::Emulator)
+            }
+            _ if is_private(host) => {
+                return Err(Problem::new(
+                    "the queue endpoint of an emulator must end with the account's name",
+                ));
+            }
+            _ => ("/".to_owned(), first_label(host), EndpointKind::Service),
+        };
+        let query = url
+            .query()
+            .filter(|query| !query.is_empty())
+            .map(Secret::new);
+        let mut root = url.clone();
+        root.set_query(None);
+        root.set_fragment(None);
+        root.set_path(&path);
+        Ok(Self {
+            root,
+            account: account.map_or(named, str::to_owned),
+            kind,
+            query,
+        })
+    }
+
+    fn signed_by(&self, query: &str) -> Result<Credential, Problem> {
+        let query = query.trim_start_matches('?');
+        if !query.split('&').any(|pair| pair.starts_with("sig=")) {
+            return Err(Problem::new("the shared access signature has no `sig`"));
+        }
+        if self.root.scheme() == "http" && self.kind == EndpointKind::Service {
+            return Err(Problem::new(
+                "a shared access signature over http could be read on the way; use https",
+            ));
+        }
+        Ok(Credential::Signature(Secret::new(query)))
+    }
+
+    fn with(self, credential: Credential) -> Account {
+        Account {
+            endpoint: self.root,
+            kind: self.kind,
+            credential,
+        }
+    }
+}
+
+/// Whether a host can only be an emulator's: an address, or a name without a domain.
+fn is_private(host: &str) -> bool {
+    let address = host.trim_start_matches('[').trim_end_matches(']');
+    address.parse::<IpAddr>().is_ok() || !host.contains('.')
+}
+
+fn first_label(host: &str) -> String {
+    host.split('.').next().unwrap_or(host).to_owned()
+}
+
+/// An account's name that may become part of a host's name.
+fn checked(account: &str) -> Result<&str, Problem> {
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if account.is_empty() || !account.chars().all(allowed) {
+        return Err(Problem::new(
+            "the account's name is not allowed; allowed are lower-case letters and digits",
+        ));
+    }
+    Ok(account)
+}
+
+#[cfg(test)]
+#[path = "account_tests.rs"]
+mod tests;

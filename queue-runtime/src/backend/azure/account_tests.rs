@@ -1,0 +1,148 @@
+use super::*;
+
+fn parsed(text: &str) -> Account {
+    Account::parse(text).unwrap_or_else(|problem| panic!("{text}: {problem}"))
+}
+
+fn refused(text: &str) -> String {
+    let problem = Account::parse(text).map(|_| ()).expect_err(text);
+    assert!(!problem.0.contains("s3cret"), "{problem}");
+    problem.0
+}
+
+fn place(text: &str) -> (String, EndpointKind, &'static str) {
+    let account = parsed(text);
+    let shown = format!("{account:?}");
+    assert!(!shown.contains("s3cret"), "{shown}");
+    let credential = match account.credential {
+        Credential::Key(_) => "key",
+        Credential::Signature(_) => "sas",
+        Credential::Entra => "entra",
+    };
+    (account.endpoint.to_string(), account.kind, credential)
+}
+
+#[test]
+fn every_form_is_understood() {
+    use EndpointKind::{Emulator, Service};
+    let cases = [
+        (
+            "UseDevelopmentStorage=true",
+            ("http://127.0.0.1:10001/devstoreaccount1", Emulator, "key"),
+        ),
+        (
+            "UseDevelopmentStorage=true;DevelopmentStorageProxyUri=http://azurite",
+            ("http://azurite:10001/devstoreaccount1", Emulator, "key"),
+        ),
+        (
+            "DefaultEndpointsProtocol=https;AccountName=acct;AccountKey=czNjcmV0;EndpointSuffix=core.windows.net",
+            ("https://acct.queue.core.windows.net/", Service, "key"),
+        ),
+        (
+            "AccountName=acct;AccountKey=czNjcmV0;EndpointSuffix=core.chinacloudapi.cn",
+            ("https://acct.queue.core.chinacloudapi.cn/", Service, "key"),
+        ),
+        (
+            "AccountName=a1;AccountKey=czNjcmV0;QueueEndpoint=http://127.0.0.1:4/a1;",
+            ("http://127.0.0.1:4/a1", Emulator, "key"),
+        ),
+        (
+            "AccountName=a1;AccountKey=czNjcmV0;QueueEndpoint=https://queues.example.com",
+            ("https://queues.example.com/", Service, "key"),
+        ),
+        (
+            "QueueEndpoint=https://acct.queue.core.windows.net/;SharedAccessSignature=sv=1&sig=s3cret",
+            ("https://acct.queue.core.windows.net/", Service, "sas"),
+        ),
+        (
+            "https://acct.queue.core.windows.net/?sv=1&sig=s3cret",
+            ("https://acct.queue.core.windows.net/", Service, "sas"),
+        ),
+        (
+            "https://acct.queue.core.windows.net/orders?sv=1&sig=s3cret",
+            ("https://acct.queue.core.windows.net/", Service, "sas"),
+        ),
+        (
+            "http://localhost:10001/a1/orders?sv=1&sig=s3cret",
+            ("http://localhost:10001/a1", Emulator, "sas"),
+        ),
+        (
+            "http://a1.queue.localhost:10001/?sv=1&sig=s3cret",
+            ("http://a1.queue.localhost:10001/", Emulator, "sas"),
+        ),
+        (
+            "azure://acct",
+            ("https://acct.queue.core.windows.net/", Service, "entra"),
+        ),
+        (
+            "azure://acct.queue.core.usgovcloudapi.net/",
+            (
+                "https://acct.queue.core.usgovcloudapi.net/",
+                Service,
+                "entra",
+            ),
+        ),
+    ];
+    for (text, (endpoint, kind, credential)) in cases {
+        assert_eq!(
+            place(text),
+            (endpoint.to_owned(), kind, credential),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn what_is_missing_or_wrong_is_said_without_the_secret() {
+    let cases = [
+        ("AccountName=acct", "neither AccountKey nor"),
+        ("AccountKey=czNjcmV0", "neither AccountName nor"),
+        (
+            "AccountName=acct;AccountKey=s3cret!",
+            "AccountKey is no Base64",
+        ),
+        ("AccountName=acct;AccountKey=", "AccountKey is empty"),
+        ("AccountName=a/s3cret;AccountKey=czNjcmV0", "not allowed"),
+        (
+            "AccountName=a;AccountKey=czNjcmV0;SharedAccessSignature=sig=s3cret",
+            "both",
+        ),
+        ("AccountName=a;SharedAccessSignature=sv=s3cret", "no `sig`"),
+        (
+            "QueueEndpoint=s3cret;SharedAccessSignature=sig=s3cret",
+            "no URL",
+        ),
+        (
+            "QueueEndpoint=ftp://s3cret/a;SharedAccessSignature=sig=s3cret",
+            "https or http",
+        ),
+        (
+            "https://user:s3cret@acct.queue.core.windows.net/?sig=s3cret",
+            "user information",
+        ),
+        (
+            "http://acct.queue.core.windows.net/?sig=s3cret",
+            "over http",
+        ),
+        ("https://acct.queue.core.windows.net/", "azure://ACCOUNT"),
+        (
+            "http://127.0.0.1:10001/?sig=s3cret",
+            "must end with the account",
+        ),
+        ("azure://", "not allowed"),
+        ("azure://acct?sig=s3cret", "not allowed"),
+        (
+            "azure://acct.queue.core.windows.net?sig=s3cret",
+            "takes no query",
+        ),
+        ("UseDevelopmentStorage=true;AccountKey=s3cret", "alone"),
+        (
+            "UseDevelopmentStorage=true;DevelopmentStorageProxyUri=s3cret",
+            "ProxyUri",
+        ),
+    ];
+    for (text, expected) in cases {
+        let problem = refused(text);
+        assert!(problem.contains(expected), "{text}: {problem}");
+    }
+}

@@ -1,0 +1,181 @@
+//! Tokens of Microsoft Entra ID, from the first of several credentials that gives one.
+
+use std::error::Error as _;
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use azure_core::credentials::{AccessToken, TokenCredential, TokenRequestOptions};
+use azure_core::error::ErrorKind;
+use azure_identity::{
+    DeveloperToolsCredential, ManagedIdentityCredential, ManagedIdentityCredentialOptions,
+    UserAssignedId, WorkloadIdentityCredential,
+};
+use queue_core::Clock;
+
+use super::failure::Failure;
+
+const SCOPE: &str = "https://storage.azure.com/.default";
+
+/// How long to wait for a managed identity, whose address answers at once where there is one and
+/// often never where there is none.
+const MANAGED_IDENTITY_PATIENCE: Duration = Duration::from_secs(5);
+
+/// A longer explanation of a credential is cut here.
+const MAX_REASON: usize = 300;
+
+/// Asks workload identity, managed identity and developer tools in this order, and stays with the
+/// first that gave a token.
+pub(super) struct Entra {
+    sources: Vec<Source>,
+    chosen: AtomicUsize,
+    clock: Arc<dyn Clock>,
+}
+
+struct Source {
+    name: &'static str,
+    credential: Result<Arc<dyn TokenCredential>, String>,
+    patience: Duration,
+}
+
+const NONE_YET: usize = usize::MAX;
+
+impl Entra {
+    pub(super) fn new(clock: Arc<dyn Clock>, patience: Duration) -> Self {
+        let workload = WorkloadIdentityCredential::new(None);
+        let managed = ManagedIdentityCredential::new(Some(ManagedIdentityCredentialOptions {
+            user_assigned_id: std::env::var("AZURE_CLIENT_ID")
+                .ok()
+                .filter(|id| !id.is_empty())
+                .map(UserAssignedId::ClientId),
+            ..ManagedIdentityCredentialOptions::default()
+        }));
+        let tools = DeveloperToolsCredential::new(None);
+        let source = |name, credential, patience| Source {
+            name,
+            credential,
+            patience,
+        };
+        let sources = vec![
+            source("workload identity", made(workload), patience),
+            source("managed identity", made(managed), MANAGED_IDENTITY_PATIENCE),
+            source("developer tools", made(tools), patience),
+        ];
+        Self::of(sources, clock)
+    }
+
+    fn of(sources: Vec<Source>, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            sources,
+            chosen: AtomicUsize::new(NONE_YET),
+            clock,
+        }
+    }
+
+    /// Gets a first token, so that a missing credential is told when the account is opened.
+    pub(super) async fn check(&self) -> Result<(), Failure> {
+        let token = self.get_token(&[SCOPE], None).await;
+        token.map(drop).map_err(Failure::from_sdk)
+    }
+
+    async fn ask(
+        &self,
+        source: &Source,
+        scopes: &[&str],
+        options: Option<TokenRequestOptions<'_>>,
+    ) -> Result<AccessToken, String> {
+        let credential = source.credential.as_ref().map_err(String::clone)?;
+        within(
+            &*self.clock,
+            source.patience,
+            credential.get_token(scopes, options),
+        )
+        .await
+    }
+}
+
+#[async_trait]
+impl TokenCredential for Entra {
+    async fn get_token(
+        &self,
+        scopes: &[&str],
+        options: Option<TokenRequestOptions<'_>>,
+    ) -> azure_core::Result<AccessToken> {
+        if let Some(source) = self.sources.get(self.chosen.load(Relaxed)) {
+            let token = self.ask(source, scopes, options).await;
+            return token.map_err(|reason| denied(&[(source.name, reason)]));
+        }
+        let mut failed = Vec::new();
+        for (index, source) in self.sources.iter().enumerate() {
+            match self.ask(source, scopes, options.clone()).await {
+                Ok(token) => {
+                    self.chosen.store(index, Relaxed);
+                    return Ok(token);
+                }
+                Err(reason) => failed.push((source.name, reason)),
+            }
+        }
+        Err(denied(&failed))
+    }
+}
+
+impl fmt::Debug for Entra {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Entra").finish_non_exhaustive()
+    }
+}
+
+fn made<C: TokenCredential + 'static>(
+    credential: azure_core::Result<Arc<C>>,
+) -> Result<Arc<dyn TokenCredential>, String> {
+    match credential {
+        Ok(credential) => Ok(credential),
+        Err(error) => Err(reason(&error)),
+    }
+}
+
+async fn within(
+    clock: &dyn Clock,
+    patience: Duration,
+    token: impl Future<Output = azure_core::Result<AccessToken>>,
+) -> Result<AccessToken, String> {
+    tokio::select! {
+        biased;
+        token = token => token.map_err(|error| reason(&error)),
+        () = clock.sleep(patience) => Err(format!("no answer within {patience:?}")),
+    }
+}
+
+fn denied(failed: &[(&str, String)]) -> azure_core::Error {
+    let told: Vec<String> = failed
+        .iter()
+        .map(|(name, reason)| format!("{name}: {reason}"))
+        .collect();
+    let told = format!("Entra ID gave no token: {}", told.join("; "));
+    azure_core::Error::with_message(ErrorKind::Credential, told)
+}
+
+/// What a credential says, on one line, cut short, and without anything as long as a token.
+fn reason(error: &azure_core::Error) -> String {
+    let mut told = error.to_string();
+    if let Some(cause) = error.source() {
+        told.push_str(": ");
+        told.push_str(&cause.to_string());
+    }
+    let words: Vec<&str> = told
+        .split_whitespace()
+        .map(|word| if word.len() > 100 { "…" } else { word })
+        .collect();
+    let told = words.join(" ");
+    match told.char_indices().nth(MAX_REASON) {
+        Some((end, _)) => format!("{}…", &told[..end]),
+        None => told,
+    }
+}
+
+#[cfg(test)]
+#[path = "entra_tests.rs"]
+mod tests;

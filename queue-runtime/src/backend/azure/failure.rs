@@ -1,0 +1,88 @@
+//! What went wrong with an operation, told in the contract's terms and without secrets.
+
+use std::time::Duration;
+
+use azure_core::error::ErrorKind as SdkKind;
+use queue_core::{Error, ErrorKind, Operation, Outcome, Retry, Timestamp};
+
+use super::service_error::ServiceError;
+use super::transport::TransportFailure;
+
+/// A failure. The SDK's own errors, which hold URLs and replies, end here.
+#[derive(Debug)]
+pub(super) enum Failure {
+    Transport(TransportFailure),
+    Service(Box<ServiceError>),
+    /// No credential gave a token: why, for each.
+    Credential(String),
+    Deadline {
+        after: Duration,
+        sent: bool,
+    },
+    /// A reply of success that makes no sense.
+    Malformed(&'static str),
+    /// The SDK refused the call.
+    Refused,
+}
+
+impl Failure {
+    pub(super) fn from_sdk(error: azure_core::Error) -> Self {
+        if let Some(failure) = error.downcast_ref::<TransportFailure>() {
+            return Self::Transport(failure.clone());
+        }
+        match error.kind() {
+            SdkKind::HttpResponse {
+                status,
+                raw_response,
+                ..
+            } => {
+                let (headers, body): (_, &[u8]) = match raw_response {
+                    Some(reply) => (Some(reply.headers()), reply.body()),
+                    None => (None, &[]),
+                };
+                let error = ServiceError::read(u16::from(*status), headers, body);
+                Self::Service(Box::new(error))
+            }
+            // Only `entra` makes these, from texts that it has checked.
+            SdkKind::Credential => Self::Credential(error.to_string()),
+            SdkKind::DataConversion => Self::Malformed("it is not the XML that was expected"),
+            _ => Self::Refused,
+        }
+    }
+
+    /// The failure in the contract's terms; `now` is this machine's time.
+    pub(super) fn into_error(self, operation: Operation, now: Timestamp) -> Error {
+        let error = |kind| Error::new(kind, operation);
+        match self {
+            Self::Transport(failure) => {
+                let (kind, outcome) = match failure {
+                    TransportFailure::Connect(_) => (ErrorKind::Unreachable, Outcome::NotDone),
+                    TransportFailure::Broken(_) => (ErrorKind::Unreachable, Outcome::Unknown),
+                    TransportFailure::TooLong => (ErrorKind::Corrupt, Outcome::Unknown),
+                };
+                error(kind)
+                    .with_outcome(outcome)
+                    .with_detail(failure.to_string())
+            }
+            Self::Service(service) => service.into_error(operation, now),
+            // A token service may be down for a while, so the listener goes on asking.
+            Self::Credential(told) => error(ErrorKind::Denied)
+                .with_retry(Retry::Temporary)
+                .with_detail(told),
+            Self::Deadline { after, sent } => error(ErrorKind::Timeout)
+                .with_outcome(if sent {
+                    Outcome::Unknown
+                } else {
+                    Outcome::NotDone
+                })
+                .with_detail(format!("after {after:?}")),
+            Self::Malformed(what) => error(ErrorKind::Corrupt)
+                .with_retry(Retry::Temporary)
+                .with_outcome(Outcome::Unknown)
+                .with_detail(format!("the service's reply cannot be read: {what}")),
+            Self::Refused => {
+                error(ErrorKind::InvalidInput).with_detail("the client library refused the call")
+            }
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! What the service's replies say.
+
+use azure_core::http::headers::Headers;
+use bytes::Bytes;
+use jiff::fmt::rfc2822::DateTimeParser;
+use queue_core::backend::{
+    Lease, Metadata, PeekedMessage, PopReceipt, PutReceipt, QueueProperties, ReceivedMessage,
+    StorageId,
+};
+use queue_core::{QueueName, Timestamp};
+
+use super::failure::Failure;
+use super::transport::NEW_RECEIPT;
+use super::xml::Element;
+
+type Result<T> = std::result::Result<T, Failure>;
+
+/// A date as HTTP writes it.
+pub(super) fn http_date(text: &str) -> Option<Timestamp> {
+    static PARSER: DateTimeParser = DateTimeParser::new();
+    PARSER.parse_timestamp(text).ok()
+}
+
+pub(super) fn put(body: &[u8]) -> Result<PutReceipt> {
+    let mut message = messages(body)?
+        .pop()
+        .ok_or(Failure::Malformed("it holds no message"))?;
+    let mut receipt = PutReceipt::new(
+        message.id()?,
+        message.receipt()?,
+        message.date("InsertionTime")?,
+        message.date("TimeNextVisible")?,
+    );
+    receipt.expires_at = message.expiry()?;
+    Ok(receipt)
+}
+
+pub(super) fn received(body: &[u8]) -> Result<Vec<ReceivedMessage>> {
+    let read = |mut message: Fields| {
+        let mut received = ReceivedMessage::new(
+            message.id()?,
+            message.receipt()?,
+            message.body()?,
+            message.date("InsertionTime")?,
+        );
+        received.visible_at = message.date("TimeNextVisible")?;
+        received.dequeue_count = message.count()?;
+        received.expires_at = message.expiry()?;
+        Ok(received)
+    };
+    messages(body)?.into_iter().map(read).collect()
+}
+
+pub(super) fn peeked(body: &[u8]) -> Result<Vec<PeekedMessage>> {
+    let read = |mut message: Fields| {
+        let mut peeked = PeekedMessage::new(
+            message.id()?,
+            message.body()?,
+            message.date("InsertionTime")?,
+        );
+        peeked.dequeue_count = message.count()?;
+        peeked.expires_at = message.expiry()?;
+        Ok(peeked)
+    };
+    messages(body)?.into_iter().map(read).collect()
+}
+
+/// An update's new receipt, which its headers bring.
+pub(super) fn updated(headers: &Headers) -> Result<Lease> {
+    let (mut receipt, mut visible_at) = (None, None);
+    for (name, value) in headers.iter() {
+        match name.as_str() {
+            NEW_RECEIPT => receipt = Some(PopReceipt::new(value.as_str())),
+            "x-ms-time-next-visible" => visible_at = http_date(value.as_str()),
+            _ => {}
+        }
+    }
+    let receipt = receipt.ok_or(Failure::Malformed("it brings no pop receipt"))?;
+    let visible_at = visible_at.ok_or(Failure::Malformed("it says no time"))?;
+    Ok(Lease::new(receipt, visible_at))
+}
+
+pub(super) fn properties(headers: &Headers) -> Result<QueueProperties> {
+    let (mut metadata, mut count) = (Metadata::new(), None);
+    for (name, value) in headers.iter() {
+        let (name, value) = (name.as_str(), value.as_str());
+        if let Some(name) = name.strip_prefix("x-ms-meta-") {
+            // What others set and the contract does not allow is not ours to read.
+            drop(metadata.insert(name, value));
+        } else if name == "x-ms-approximate-messages-count" {
+            count = value.parse().ok();
+        }
+    }
+    let count = count.ok_or(Failure::Malformed("it says no count"))?;
+    Ok(QueueProperties::new(metadata, count))
+}
+
+/// One page of queues, and where the next one starts.
+pub(super) fn queues(body: &[u8]) -> Result<(Vec<QueueName>, Option<String>)> {
+    let root = root(body, "EnumerationResults")?;
+    let next = root.child("NextMarker").map(|marker| marker.text.clone());
+    let queues = root.child("Queues").map_or(&[][..], |list| &list.children);
+    let names = queues
+        .iter()
+        .filter_map(|queue| queue.child("Name")?.text.parse().ok());
+    let names = names.collect();
+    Ok((names, next.filter(|marker| !marker.is_empty())))
+}
+
+fn root(body: &[u8], name: &str) -> Result<Element> {
+    match Element::parse(body) {
+        Ok(root) if root.name == name => Ok(root),
+        _ => Err(Failure::Malformed("it is not the XML that was expected")),
+    }
+}
+
+fn messages(body: &[u8]) -> Result<Vec<Fields>> {
+    let children = root(body, "QueueMessagesList")?.children;
+    Ok(children.into_iter().map(Fields).collect())
+}
+
+/// One message of a reply.
+struct Fields(Element);
+
+impl Fields {
+    fn text(&mut self, name: &str) -> Result<String> {
+        let children = &mut self.0.children;
+        let child = children.iter_mut().find(|child| child.name == name);
+        let child = child.ok_or(Failure::Malformed("a message lacks a field"))?;
+        Ok(std::mem::take(&mut child.text))
+    }
+
+    fn id(&mut self) -> Result<StorageId> {
+        self.text("MessageId").map(StorageId::new)
+    }
+
+    fn receipt(&mut self) -> Result<PopReceipt> {
+        self.text("PopReceipt").map(PopReceipt::new)
+    }
+
+    fn body(&mut self) -> Result<Bytes> {
+        self.text("MessageText").map(Bytes::from)
+    }
+
+    fn count(&mut self) -> Result<u32> {
+        let count = self.text("DequeueCount")?;
+        count
+            .parse()
+            .map_err(|_| Failure::Malformed("a dequeue count is no number"))
+    }
+
+    fn date(&mut self, name: &str) -> Result<Timestamp> {
+        http_date(&self.text(name)?).ok_or(Failure::Malformed("a date is none"))
+    }
+
+    /// The last day of the year 9999 stands for never, and is more than a timestamp holds.
+    fn expiry(&mut self) -> Result<Option<Timestamp>> {
+        let text = self.text("ExpirationTime")?;
+        if text.contains(" 9999 ") {
+            return Ok(None);
+        }
+        let date = http_date(&text).ok_or(Failure::Malformed("a date is none"))?;
+        Ok(Some(date))
+    }
+}

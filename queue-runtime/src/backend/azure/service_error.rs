@@ -1,0 +1,172 @@
+//! What an error reply of the service means.
+
+use std::time::Duration;
+
+use azure_core::http::headers::Headers;
+use queue_core::clock::between;
+use queue_core::{Error, ErrorKind, Operation, Outcome, Retry, Timestamp};
+
+use super::reply::http_date;
+use super::xml::Element;
+
+/// An error reply, without its message: that may repeat what was signed.
+#[derive(Debug, Default)]
+pub(super) struct ServiceError {
+    status: u16,
+    /// The service's own code; replies of anything in between have none.
+    code: Option<String>,
+    /// The query parameter or header that the service objects to.
+    parameter: Option<String>,
+    request_id: Option<String>,
+    retry_after: Option<RetryAfter>,
+    /// The service's time.
+    date: Option<Timestamp>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum RetryAfter {
+    For(Duration),
+    Until(Timestamp),
+}
+
+/// How far two clocks may be apart; the service refuses signatures at 15 minutes.
+const TOLERATED_SKEW: Duration = Duration::from_secs(5 * 60);
+
+impl ServiceError {
+    pub(super) fn read(status: u16, headers: Option<&Headers>, body: &[u8]) -> Self {
+        let mut error = Self {
+            status,
+            ..Self::default()
+        };
+        let mut milliseconds = None;
+        for (name, value) in headers.into_iter().flat_map(Headers::iter) {
+            let value = value.as_str().trim();
+            match name.as_str() {
+                "x-ms-error-code" => error.code = word(value),
+                "x-ms-request-id" => error.request_id = word(value),
+                "date" => error.date = http_date(value),
+                "retry-after" => error.retry_after = RetryAfter::parse(value),
+                "x-ms-retry-after-ms" | "retry-after-ms" => milliseconds = value.parse().ok(),
+                _ => {}
+            }
+        }
+        if let Some(milliseconds) = milliseconds {
+            error.retry_after = Some(RetryAfter::For(Duration::from_millis(milliseconds)));
+        }
+        if let Ok(root) = Element::parse(body)
+            && root.name == "Error"
+        {
+            let said = |name| root.child(name).and_then(|child| word(&child.text));
+            error.code = error.code.or_else(|| said("Code"));
+            error.parameter = said("QueryParameterName").or_else(|| said("HeaderName"));
+        }
+        error
+    }
+
+    pub(super) fn into_error(self, operation: Operation, now: Timestamp) -> Error {
+        let (kind, outcome) = self.classify(operation);
+        let mut detail = match &self.code {
+            Some(code) => format!("HTTP {} {code}", self.status),
+            None => format!("HTTP {}, not from Queue Storage itself", self.status),
+        };
+        if let Some(parameter) = &self.parameter {
+            detail.push_str(&format!(" about `{parameter}`"));
+        }
+        if let Some(id) = &self.request_id {
+            detail.push_str(&format!(", request {id}"));
+        }
+        if let (ErrorKind::Denied, Some(date)) = (kind, self.date)
+            && let Some(skew) = skew(now, date)
+        {
+            detail.push_str("; ");
+            detail.push_str(&skew);
+        }
+        let error = Error::new(kind, operation)
+            .with_outcome(outcome)
+            .with_detail(detail);
+        let after = self
+            .retry_after
+            .map(|after| after.from(self.date.unwrap_or(now)));
+        match (kind, after) {
+            (ErrorKind::Throttled, after) => error.with_retry(Retry::Throttled(after)),
+            (_, Some(after)) if error.retry() == Retry::Temporary => {
+                error.with_retry(Retry::Throttled(Some(after)))
+            }
+            // Something in between answered; it may be gone the next time.
+            (ErrorKind::Corrupt, None) => error.with_retry(Retry::Temporary),
+            _ => error,
+        }
+    }
+
+    fn classify(&self, operation: Operation) -> (ErrorKind, Outcome) {
+        use ErrorKind as Kind;
+        use Outcome::{NotDone, Unknown};
+        let on_receipt = matches!(operation, Operation::Update | Operation::Delete)
+            && self.parameter.as_deref() == Some("popreceipt");
+        match (self.status, self.code.as_deref()) {
+            (_, Some("QueueNotFound" | "ResourceNotFound")) => (Kind::QueueNotFound, NotDone),
+            (_, Some("MessageNotFound")) => (Kind::MessageNotFound, NotDone),
+            (_, Some("PopReceiptMismatch")) => (Kind::ReceiptMismatch, NotDone),
+            (400, Some(_)) if on_receipt => (Kind::ReceiptMismatch, NotDone),
+            (_, Some("QueueAlreadyExists")) => (Kind::QueueExists, NotDone),
+            (_, Some("QueueBeingDeleted")) => (Kind::QueueBeingDeleted, NotDone),
+            (_, Some("QueueDisabled")) => (Kind::Denied, NotDone),
+            (413, _) | (_, Some("RequestBodyTooLarge" | "MessageTooLarge")) => {
+                (Kind::TooLarge, NotDone)
+            }
+            (401 | 403 | 407, _) => (Kind::Denied, NotDone),
+            (429, _) | (_, Some("ServerBusy")) => (Kind::Throttled, NotDone),
+            (_, Some("OperationTimedOut")) | (503, _) => (Kind::Throttled, Unknown),
+            (408, _) => (Kind::Timeout, Unknown),
+            (502 | 504, _) => (Kind::Unreachable, Unknown),
+            (405 | 501, Some(_)) => (Kind::Unsupported, NotDone),
+            (400, Some(_)) if self.parameter.as_deref() == Some("x-ms-version") => {
+                (Kind::Unsupported, NotDone)
+            }
+            (400..=499, Some(_)) => (Kind::InvalidInput, NotDone),
+            (400..=499, None) => (Kind::Corrupt, NotDone),
+            (500.., _) => (Kind::Storage, Unknown),
+            _ => (Kind::Corrupt, Unknown),
+        }
+    }
+}
+
+impl RetryAfter {
+    fn parse(value: &str) -> Option<Self> {
+        match value.parse() {
+            Ok(seconds) => Some(Self::For(Duration::from_secs(seconds))),
+            Err(_) => http_date(value).map(Self::Until),
+        }
+    }
+
+    fn from(self, now: Timestamp) -> Duration {
+        match self {
+            Self::For(duration) => duration,
+            Self::Until(moment) => between(now, moment),
+        }
+    }
+}
+
+/// A value that can be shown: what a service puts in one of these is a short word.
+fn word(value: &str) -> Option<String> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    let shown = (1..=64).contains(&value.len()) && value.chars().all(allowed);
+    shown.then(|| value.to_owned())
+}
+
+fn skew(now: Timestamp, service: Timestamp) -> Option<String> {
+    let (ahead, behind) = (between(service, now), between(now, service));
+    let (by, direction) = if ahead > behind {
+        (ahead, "ahead of")
+    } else {
+        (behind, "behind")
+    };
+    (by > TOLERATED_SKEW).then(|| {
+        let minutes = by.as_secs().div_ceil(60);
+        format!("this machine's clock is {minutes} minutes {direction} the service's")
+    })
+}
+
+#[cfg(test)]
+#[path = "service_error_tests.rs"]
+mod tests;

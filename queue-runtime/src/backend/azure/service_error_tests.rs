@@ -1,0 +1,175 @@
+use super::*;
+
+const NOW: Timestamp = Timestamp::constant(1_767_225_600, 0);
+
+fn read(status: u16, headers: &[(&'static str, &'static str)], body: &str) -> ServiceError {
+    let mut given = Headers::new();
+    for (name, value) in headers {
+        given.insert(*name, *value);
+    }
+    ServiceError::read(status, Some(&given), body.as_bytes())
+}
+
+fn coded(status: u16, code: &'static str, operation: Operation) -> Error {
+    read(status, &[("x-ms-error-code", code)], "").into_error(operation, NOW)
+}
+
+#[test]
+fn codes_of_the_service() {
+    use ErrorKind as Kind;
+    use Operation::{CreateQueue, Delete, Put, Receive, Update};
+    use Outcome::{NotDone, Unknown};
+    let cases = [
+        (404, "QueueNotFound", Receive, Kind::QueueNotFound, NotDone),
+        (
+            404,
+            "MessageNotFound",
+            Delete,
+            Kind::MessageNotFound,
+            NotDone,
+        ),
+        (
+            400,
+            "PopReceiptMismatch",
+            Update,
+            Kind::ReceiptMismatch,
+            NotDone,
+        ),
+        (
+            409,
+            "QueueAlreadyExists",
+            CreateQueue,
+            Kind::QueueExists,
+            NotDone,
+        ),
+        (
+            409,
+            "QueueBeingDeleted",
+            CreateQueue,
+            Kind::QueueBeingDeleted,
+            NotDone,
+        ),
+        (409, "QueueDisabled", Put, Kind::Denied, NotDone),
+        (413, "RequestBodyTooLarge", Put, Kind::TooLarge, NotDone),
+        (400, "MessageTooLarge", Put, Kind::TooLarge, NotDone),
+        (403, "AuthenticationFailed", Put, Kind::Denied, NotDone),
+        (
+            403,
+            "AuthorizationPermissionMismatch",
+            Put,
+            Kind::Denied,
+            NotDone,
+        ),
+        (401, "InvalidAuthenticationInfo", Put, Kind::Denied, NotDone),
+        (503, "ServerBusy", Put, Kind::Throttled, NotDone),
+        (500, "OperationTimedOut", Put, Kind::Throttled, Unknown),
+        (500, "InternalError", Put, Kind::Storage, Unknown),
+        (
+            400,
+            "OutOfRangeQueryParameterValue",
+            Put,
+            Kind::InvalidInput,
+            NotDone,
+        ),
+        (400, "InvalidXmlDocument", Put, Kind::InvalidInput, NotDone),
+        (405, "UnsupportedHttpVerb", Put, Kind::Unsupported, NotDone),
+    ];
+    for (status, code, operation, kind, outcome) in cases {
+        let error = coded(status, code, operation);
+        assert_eq!((error.kind(), error.outcome()), (kind, outcome), "{code}");
+        assert!(error.to_string().contains(code), "{error}");
+    }
+    let retry = |status, code| coded(status, code, Put).retry();
+    assert_eq!(retry(503, "ServerBusy"), Retry::Throttled(None));
+    assert_eq!(retry(500, "OperationTimedOut"), Retry::Throttled(None));
+    assert_eq!(retry(500, "InternalError"), Retry::Temporary);
+    assert_eq!(retry(403, "AuthenticationFailed"), Retry::Permanent);
+}
+
+#[test]
+fn replies_of_something_in_between() {
+    use Outcome::{NotDone, Unknown};
+    let cases = [
+        (404, ErrorKind::Corrupt, NotDone),
+        (429, ErrorKind::Throttled, NotDone),
+        (302, ErrorKind::Corrupt, Unknown),
+        (408, ErrorKind::Timeout, Unknown),
+        (500, ErrorKind::Storage, Unknown),
+        (502, ErrorKind::Unreachable, Unknown),
+        (503, ErrorKind::Throttled, Unknown),
+        (504, ErrorKind::Unreachable, Unknown),
+    ];
+    for (status, kind, outcome) in cases {
+        let error = read(status, &[], "<html>Oops</html>").into_error(Operation::Put, NOW);
+        assert_eq!((error.kind(), error.outcome()), (kind, outcome), "{status}");
+        assert_ne!(error.retry(), Retry::Permanent, "{status}");
+        assert!(
+            error.to_string().contains("not from Queue Storage"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_receipt_that_the_service_cannot_read_is_stale() {
+    let body = "\u{feff}<?xml version=\"1.0\"?><Error><Code>InvalidQueryParameterValue</Code>\
+                <Message>s3cret</Message><QueryParameterName>popreceipt</QueryParameterName>\
+                <QueryParameterValue>s3cret</QueryParameterValue></Error>";
+    let error = |operation| read(400, &[], body).into_error(operation, NOW);
+    assert_eq!(error(Operation::Delete).kind(), ErrorKind::ReceiptMismatch);
+    assert_eq!(error(Operation::Update).kind(), ErrorKind::ReceiptMismatch);
+    assert_eq!(error(Operation::Put).kind(), ErrorKind::InvalidInput);
+    let told = format!("{0} {0:?}", error(Operation::Delete));
+    assert!(
+        told.contains("`popreceipt`") && !told.contains("s3cret"),
+        "{told}"
+    );
+}
+
+#[test]
+fn what_the_service_asks_to_wait() {
+    let date = ("date", "Thu, 01 Jan 2026 00:00:00 GMT");
+    let busy = ("x-ms-error-code", "ServerBusy");
+    let wait = |header| match read(503, &[busy, date, header], "")
+        .into_error(Operation::Put, NOW)
+        .retry()
+    {
+        Retry::Throttled(after) => after,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(wait(("retry-after", "7")), Some(Duration::from_secs(7)));
+    let at = ("retry-after", "Thu, 01 Jan 2026 00:00:09 GMT");
+    assert_eq!(wait(at), Some(Duration::from_secs(9)));
+    let short = ("x-ms-retry-after-ms", "250");
+    assert_eq!(wait(short), Some(Duration::from_millis(250)));
+    for nonsense in ["-1", "soon", "", "99999999999999999999999"] {
+        assert_eq!(wait(("retry-after", nonsense)), None);
+    }
+    let error = read(500, &[("retry-after", "3")], "").into_error(Operation::Put, NOW);
+    assert_eq!(
+        error.retry(),
+        Retry::Throttled(Some(Duration::from_secs(3)))
+    );
+}
+
+#[test]
+fn a_skewed_clock_is_told_as_such() {
+    let told = |date| {
+        let headers = [("x-ms-error-code", "AuthenticationFailed"), ("date", date)];
+        read(403, &headers, "")
+            .into_error(Operation::Put, NOW)
+            .to_string()
+    };
+    let behind = told("Thu, 01 Jan 2026 00:20:00 GMT");
+    assert!(
+        behind.contains("clock is 20 minutes behind the service's"),
+        "{behind}"
+    );
+    let ahead = told("Wed, 31 Dec 2025 23:39:30 GMT");
+    assert!(
+        ahead.contains("clock is 21 minutes ahead of the service's"),
+        "{ahead}"
+    );
+    let right = told("Thu, 01 Jan 2026 00:00:30 GMT");
+    assert!(!right.contains("clock"), "{right}");
+}

@@ -1,0 +1,160 @@
+//! The settings of a connection string: `NAME=VALUE;NAME=VALUE`.
+//!
+//! Problems are told by a setting's position or by the name of a known one, and never by what was
+//! written: a mistake may well be half a key.
+
+use super::account::Problem;
+use super::secret::Secret;
+
+/// The settings that name where queues are and who asks.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Settings {
+    pub(super) development: bool,
+    pub(super) development_proxy: Option<String>,
+    pub(super) protocol: Option<String>,
+    pub(super) account: Option<String>,
+    pub(super) key: Option<Secret>,
+    pub(super) suffix: Option<String>,
+    pub(super) queue_endpoint: Option<Secret>,
+    pub(super) signature: Option<Secret>,
+}
+
+/// What concerns other services of the account.
+const IGNORED: [&str; 9] = [
+    "BlobEndpoint",
+    "BlobSecondaryEndpoint",
+    "DfsEndpoint",
+    "DfsSecondaryEndpoint",
+    "FileEndpoint",
+    "FileSecondaryEndpoint",
+    "QueueSecondaryEndpoint",
+    "TableEndpoint",
+    "TableSecondaryEndpoint",
+];
+
+const KNOWN: &str = "AccountName, AccountKey, SharedAccessSignature, DefaultEndpointsProtocol, \
+                     EndpointSuffix, QueueEndpoint, UseDevelopmentStorage, DevelopmentStorageProxyUri \
+                     and the endpoints of other services";
+
+/// Whether this is a connection string rather than a URL.
+pub(crate) fn is_connection_string(text: &str) -> bool {
+    let name = text.trim_start_matches([';', ' ']);
+    let end = name.find(|c: char| !c.is_ascii_alphanumeric());
+    end.is_some_and(|end| end > 0 && name[end..].starts_with('='))
+}
+
+impl Settings {
+    pub(super) fn parse(text: &str) -> Result<Self, Problem> {
+        let mut settings = Self::default();
+        let mut seen = Vec::new();
+        let given = text.split(';').map(str::trim).enumerate();
+        for (index, setting) in given.filter(|(_, setting)| !setting.is_empty()) {
+            let position = index + 1;
+            let Some((name, value)) = setting.split_once('=') else {
+                return Err(Problem::new(format!(
+                    "setting {position} of the connection string is not NAME=VALUE"
+                )));
+            };
+            let (name, value) = (name.trim().to_ascii_lowercase(), value.trim());
+            if seen.contains(&name) {
+                return Err(Problem::new(format!(
+                    "setting {position} of the connection string was given before"
+                )));
+            }
+            settings.take(&name, value, position)?;
+            seen.push(name);
+        }
+        Ok(settings)
+    }
+
+    fn take(&mut self, name: &str, value: &str, position: usize) -> Result<(), Problem> {
+        let text = Some(value.to_owned());
+        match name {
+            "usedevelopmentstorage" if value.eq_ignore_ascii_case("true") => {
+                self.development = true;
+            }
+            "usedevelopmentstorage" => {
+                return Err(Problem::new("UseDevelopmentStorage allows only `true`"));
+            }
+            "developmentstorageproxyuri" => self.development_proxy = text,
+            "defaultendpointsprotocol" => match value.to_ascii_lowercase().as_str() {
+                protocol @ ("http" | "https") => self.protocol = Some(protocol.to_owned()),
+                _ => {
+                    return Err(Problem::new(
+                        "DefaultEndpointsProtocol allows only `https` and `http`",
+                    ));
+                }
+            },
+            "accountname" => self.account = text,
+            "accountkey" => self.key = Some(Secret::new(value)),
+            "endpointsuffix" => self.suffix = text,
+            "queueendpoint" => self.queue_endpoint = Some(Secret::new(value)),
+            "sharedaccesssignature" => self.signature = Some(Secret::new(value)),
+            other
+                if IGNORED
+                    .iter()
+                    .any(|known| known.eq_ignore_ascii_case(other)) => {}
+            _ => {
+                return Err(Problem::new(format!(
+                    "setting {position} of the connection string has no known name; known are {KNOWN}"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(text: &str) -> String {
+        let problem = Settings::parse(text).expect_err("it is refused");
+        let text = format!("{problem} {problem:?}");
+        assert!(!text.contains("s3cret"), "{text}");
+        text
+    }
+
+    #[test]
+    fn settings_are_read_whatever_their_case_and_order() {
+        let settings = Settings::parse(
+            "accountkey=a2V5PT0=; AccountName=acct ;;DefaultEndpointsProtocol=HTTPS;\
+             TableEndpoint=https://t/;EndpointSuffix=core.windows.net;",
+        );
+        let settings = settings.expect("allowed");
+        assert_eq!(settings.account.as_deref(), Some("acct"));
+        assert_eq!(settings.key, Some(Secret::new("a2V5PT0=")));
+        assert_eq!(settings.protocol.as_deref(), Some("https"));
+        assert_eq!(settings.suffix.as_deref(), Some("core.windows.net"));
+    }
+
+    #[test]
+    fn problems_name_the_place_and_no_value() {
+        assert!(problem("AccountName=a;s3cret").contains("setting 2"));
+        assert!(problem("AccountName=a;s3cret=b").contains("setting 2"));
+        assert!(problem("AccountKey=s3cret;accountkey=s3cret").contains("setting 2"));
+        assert!(problem("DefaultEndpointsProtocol=s3cret").contains("allows only"));
+        assert!(problem("UseDevelopmentStorage=s3cret").contains("allows only"));
+    }
+
+    #[test]
+    fn urls_are_no_connection_strings() {
+        for text in [
+            "UseDevelopmentStorage=true",
+            "AccountName=a;AccountKey=b",
+            "QueueEndpoint=http://127.0.0.1:1/a;SharedAccessSignature=sv=1&sig=x",
+        ] {
+            assert!(is_connection_string(text), "{text}");
+        }
+        for text in [
+            "memory:",
+            "sqlite:a=b",
+            "azure://acct",
+            "https://a.queue.core.windows.net/?sv=1&sig=x",
+            "",
+            "=",
+        ] {
+            assert!(!is_connection_string(text), "{text}");
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! The XML of requests and replies: small trees, read leniently where foreign text is concerned.
+
+use quick_xml::Reader;
+use quick_xml::escape::resolve_predefined_entity;
+use quick_xml::events::{BytesRef, Event};
+
+/// One element of a reply.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Element {
+    pub(super) name: String,
+    /// The text in it, as it stands: line ends are not touched.
+    pub(super) text: String,
+    pub(super) children: Vec<Element>,
+}
+
+/// What is not the XML of a reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Malformed;
+
+/// Deeper than any reply of the service.
+const MAX_DEPTH: usize = 8;
+
+impl Element {
+    pub(super) fn parse(body: &[u8]) -> Result<Self, Malformed> {
+        let body = body.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(body);
+        let text = std::str::from_utf8(body).map_err(|_| Malformed)?;
+        let mut reader = Reader::from_str(text);
+        reader.config_mut().expand_empty_elements = true;
+        let mut open: Vec<Self> = Vec::new();
+        loop {
+            match reader.read_event().map_err(|_| Malformed)? {
+                Event::Start(_) if open.len() == MAX_DEPTH => return Err(Malformed),
+                Event::Start(start) => {
+                    let name = std::str::from_utf8(start.name().into_inner());
+                    open.push(Self {
+                        name: name.map_err(|_| Malformed)?.to_owned(),
+                        ..Self::default()
+                    });
+                }
+                Event::End(_) => {
+                    let closed = open.pop().ok_or(Malformed)?;
+                    match open.last_mut() {
+                        Some(parent) => parent.children.push(closed),
+                        None => return Ok(closed),
+                    }
+                }
+                Event::Text(text) => append(&mut open, &text.decode().map_err(|_| Malformed)?),
+                Event::CData(text) => append(&mut open, &text.decode().map_err(|_| Malformed)?),
+                Event::GeneralRef(reference) => append(&mut open, &resolve(&reference)?),
+                Event::DocType(_) | Event::Eof => return Err(Malformed),
+                _ => {}
+            }
+        }
+    }
+
+    pub(super) fn child(&self, name: &str) -> Option<&Self> {
+        self.children.iter().find(|child| child.name == name)
+    }
+}
+
+fn append(open: &mut [Element], text: &str) {
+    if let Some(element) = open.last_mut() {
+        element.text.push_str(text);
+    }
+}
+
+/// The text of a reference. One that XML does not allow, as in text that a foreign client put, is
+/// resolved all the same: one message must not make its neighbours unreadable.
+fn resolve(reference: &BytesRef<'_>) -> Result<String, Malformed> {
+    let name = reference.decode().map_err(|_| Malformed)?;
+    let number = match name.strip_prefix('#') {
+        Some(digits) => match digits.strip_prefix(['x', 'X']) {
+            Some(digits) => u32::from_str_radix(digits, 16).ok(),
+            None => digits.parse().ok(),
+        },
+        None => None,
+    };
+    Ok(match (number.and_then(char::from_u32), &*name) {
+        (Some(character), _) => character.to_string(),
+        (None, name) => match resolve_predefined_entity(name) {
+            Some(text) => text.to_owned(),
+            None => format!("&{name};"),
+        },
+    })
+}
+
+/// The body of a put or update.
+pub(super) fn message(text: &str) -> Vec<u8> {
+    let mut body = String::with_capacity(text.len() + 120);
+    body.push_str("<?xml version=\"1.0\" encoding=\"utf-8\"?><QueueMessage><MessageText>");
+    for character in text.chars() {
+        match character {
+            '&' => body.push_str("&amp;"),
+            '<' => body.push_str("&lt;"),
+            '>' => body.push_str("&gt;"),
+            other => body.push(other),
+        }
+    }
+    body.push_str("</MessageText></QueueMessage>");
+    body.into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_as_it_was() {
+        for text in ["", " ", "a\nb\t ", "<a href=\"x\">&amp;</a> ]]> 東京 🦀"] {
+            let root = Element::parse(&message(text)).expect("well-formed");
+            assert_eq!(root.name, "QueueMessage");
+            assert_eq!(root.child("MessageText").expect("a text").text, text);
+        }
+    }
+
+    #[test]
+    fn foreign_text_is_read_leniently() {
+        let read = |body: &str| Element::parse(body.as_bytes()).map(|root| root.text);
+        assert_eq!(
+            read("\u{feff}<a>x&#1;&#x2;&#xD;y</a>").as_deref(),
+            Ok("x\u{1}\u{2}\ry")
+        );
+        assert_eq!(
+            read("<a>&nbsp;&#xFFFFFFFF;</a>").as_deref(),
+            Ok("&nbsp;&#xFFFFFFFF;")
+        );
+        assert_eq!(
+            read("<a>\u{1}\r\n<![CDATA[<b>]]></a>").as_deref(),
+            Ok("\u{1}\r\n<b>")
+        );
+    }
+
+    #[test]
+    fn what_is_no_reply_is_refused() {
+        let deep = format!("{}{}", "<a>".repeat(9), "</a>".repeat(9));
+        for body in [
+            "",
+            "not XML",
+            "{\"error\":1}",
+            "<a>",
+            "<a></b>",
+            "<a><b></a>",
+            "<!DOCTYPE a [<!ENTITY e \"x\">]><a>&e;</a>",
+            deep.as_str(),
+        ] {
+            assert_eq!(Element::parse(body.as_bytes()), Err(Malformed), "{body}");
+        }
+        assert_eq!(Element::parse(b"<a>\xff</a>"), Err(Malformed));
+    }
+}
