@@ -7,6 +7,7 @@ use queue_core::{Clock, Error, ErrorKind, Operation, Result};
 
 use super::account::{Account, Credential, EndpointKind};
 use super::call::Caller;
+use super::clients::Clients;
 use super::engine::{AzureBackend, capabilities};
 use super::entra::Entra;
 use super::failure::Failure;
@@ -48,6 +49,9 @@ impl AzureBuilder {
     /// Reads the URL or connection string and, for Entra ID, gets a first token. Nothing else is
     /// asked of the service.
     ///
+    /// Operations need a tokio runtime with timers and I/O. Each runtime has connections of its own,
+    /// so that one whose workers are all busy holds up no other.
+    ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`] says what is wrong with the URL or connection string, without
     /// repeating it; [`ErrorKind::Denied`] names each credential of Entra ID that gave no token, and
@@ -80,8 +84,8 @@ impl AzureBuilder {
             }
             _ => None,
         };
-        let transport = Transport::new(credential, kind, deadline / 2, Arc::clone(&clock))
-            .map_err(|failure| open_failed(Failure::Transport(failure), &*clock))?;
+        let clients = Clients::new(deadline / 2, kind);
+        let transport = Transport::new(credential, clients, Arc::clone(&clock));
         let mut options = QueueServiceClientOptions {
             client_options: ClientOptions {
                 retry: RetryOptions::none(),

@@ -7,6 +7,7 @@
 //! | `entra` | tokens of Microsoft Entra ID, from whoever gives one |
 //! | `call` | one operation: its deadline, and what travels beside it to the transport |
 //! | `transport`, `sign` | the pipeline's last station: the only place where secrets meet a request |
+//! | `clients` | connections, apart for each runtime |
 //! | `xml`, `reply`, `text` | bodies of requests and replies; which texts survive them |
 //! | `failure`, `service_error` | what went wrong, told without secrets |
 //!
@@ -16,6 +17,7 @@
 mod account;
 mod builder;
 mod call;
+mod clients;
 mod engine;
 mod entra;
 mod failure;

@@ -7,7 +7,6 @@
 use std::error::Error as _;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use azure_core::error::ErrorKind;
@@ -17,8 +16,9 @@ use azure_core::http::{AsyncRawResponse, Body, Context, Request, Url};
 use queue_core::Clock;
 use queue_core::backend::PopReceipt;
 
-use super::account::{Credential, EndpointKind};
+use super::account::Credential;
 use super::call::Companion;
+use super::clients::Clients;
 
 /// The header that brings an update's new receipt, under a name that no log lists as harmless.
 pub(super) const NEW_RECEIPT: &str = "x-held-back";
@@ -27,7 +27,7 @@ pub(super) const NEW_RECEIPT: &str = "x-held-back";
 const MAX_REPLY: usize = 16 * 1024 * 1024;
 
 pub(super) struct Transport {
-    client: reqwest::Client,
+    clients: Clients,
     credential: Credential,
     clock: Arc<dyn Clock>,
 }
@@ -46,32 +46,18 @@ pub(super) enum TransportFailure {
 }
 
 impl Transport {
-    pub(super) fn new(
-        credential: Credential,
-        kind: EndpointKind,
-        connect_timeout: Duration,
-        clock: Arc<dyn Clock>,
-    ) -> Result<Self, TransportFailure> {
-        let mut builder = reqwest::Client::builder()
-            .connect_timeout(connect_timeout)
-            .redirect(reqwest::redirect::Policy::none())
-            .retry(reqwest::retry::never());
-        if kind == EndpointKind::Emulator {
-            builder = builder.no_proxy();
-        }
-        let client = builder
-            .build()
-            .map_err(|error| TransportFailure::Connect(cause(error)))?;
-        Ok(Self {
-            client,
+    pub(super) fn new(credential: Credential, clients: Clients, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            clients,
             credential,
             clock,
-        })
+        }
     }
 
     /// The request as it goes out: with its receipt and signature.
     fn finish(
         &self,
+        client: &reqwest::Client,
         request: &Request,
         receipt: Option<&PopReceipt>,
     ) -> Result<reqwest::Request, TransportFailure> {
@@ -104,14 +90,9 @@ impl Transport {
         }
         let verb = reqwest::Method::from_bytes(verb.as_bytes())
             .map_err(|_| TransportFailure::Connect("the method is not allowed".to_owned()))?;
-        let empty = body.is_empty();
-        let mut outgoing = self.client.request(verb.clone(), url).body(body);
+        let mut outgoing = client.request(verb, url).body(body);
         for (name, value) in headers.iter() {
             outgoing = outgoing.header(name.as_str(), value.as_str());
-        }
-        // The service refuses a PUT or POST that does not say that it is empty.
-        if empty && matches!(verb, reqwest::Method::PUT | reqwest::Method::POST) {
-            outgoing = outgoing.header("content-length", "0");
         }
         outgoing
             .build()
@@ -124,11 +105,12 @@ impl Transport {
         companion: Option<&Companion>,
     ) -> Result<AsyncRawResponse, TransportFailure> {
         let receipt = companion.and_then(|companion| companion.receipt.as_ref());
-        let outgoing = self.finish(request, receipt)?;
+        let client = self.clients.here().map_err(failed)?;
+        let outgoing = self.finish(&client, request, receipt)?;
         if let Some(companion) = companion {
             companion.mark_sent();
         }
-        let mut reply = self.client.execute(outgoing).await.map_err(failed)?;
+        let mut reply = client.execute(outgoing).await.map_err(failed)?;
         let status = reply.status().as_u16();
         let headers = held_back(reply.headers());
         let mut body = Vec::new();

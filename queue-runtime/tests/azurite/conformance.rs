@@ -1,0 +1,110 @@
+//! The Azure backend under the conformance suite, on Azurite.
+
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use queue_core::backend::Backend;
+use queue_core::clock::BoxFuture;
+use queue_core::conformance::{Harness, Load, Stepped, Store, Survival};
+use queue_runtime::SystemClock;
+use queue_runtime::backend::AzureBackend;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::server::SERVER;
+
+static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
+    let mut builder = Builder::new_multi_thread();
+    let runtime = builder.worker_threads(4).enable_all().build();
+    runtime.expect("threads start")
+});
+
+struct AzuriteHarness;
+
+/// Tests share the account; each has its own prefix.
+struct AzuriteStore {
+    namespace: String,
+    client: Option<Arc<dyn Backend>>,
+}
+
+#[async_trait]
+impl Harness for AzuriteHarness {
+    async fn open(&self) -> Box<dyn Store> {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        Box::new(AzuriteStore {
+            namespace: format!("t{}-", NEXT.fetch_add(1, Relaxed)),
+            client: Some(connect().await),
+        })
+    }
+
+    fn block_on(&self, test: BoxFuture<'_, ()>) {
+        RUNTIME.block_on(test);
+    }
+
+    fn spawn(&self, task: BoxFuture<'static, ()>) -> BoxFuture<'static, ()> {
+        let running = RUNTIME.spawn(task);
+        Box::pin(async {
+            if let Err(failure) = running.await {
+                std::panic::resume_unwind(failure.into_panic());
+            }
+        })
+    }
+
+    /// Azurite carries out some hundred operations a second.
+    fn load(&self) -> Load {
+        Load {
+            tasks: 8,
+            messages: 800,
+        }
+    }
+}
+
+async fn connect() -> Arc<dyn Backend> {
+    // Azurite and its clients share few cores with whatever else runs.
+    let builder = AzureBackend::builder(&SERVER.connection_string(), Arc::new(SystemClock::new()))
+        .deadline(Duration::from_secs(60));
+    Arc::new(builder.open().await.expect("open"))
+}
+
+#[async_trait]
+impl Store for AzuriteStore {
+    fn client(&self) -> Arc<dyn Backend> {
+        Arc::clone(self.client.as_ref().expect("open"))
+    }
+
+    async fn second_client(&self) -> Arc<dyn Backend> {
+        connect().await
+    }
+
+    /// A client of a service that goes on running. Restarting Azurite would test its persistence,
+    /// which saves every five seconds and forgets times to live, and not this backend.
+    async fn reopen(&mut self) -> Arc<dyn Backend> {
+        self.client = None;
+        self.client = Some(connect().await);
+        self.client()
+    }
+
+    fn survival(&self) -> Survival {
+        Survival::Kept
+    }
+
+    async fn advance(&self, duration: Duration) {
+        tokio::time::sleep(duration).await;
+    }
+
+    fn step_back(&self, _by: Duration) -> Stepped {
+        Stepped::OutOfReach
+    }
+
+    /// Long enough that half of it outlasts a slow machine's pauses.
+    fn lease(&self) -> Duration {
+        Duration::from_secs(8)
+    }
+
+    fn namespace(&self) -> String {
+        self.namespace.clone()
+    }
+}
+
+queue_core::conformance_tests!(AzuriteHarness);

@@ -1,0 +1,7 @@
+//! The Azure backend against a real Azurite: the wire, and the one conformance suite.
+//!
+//! `cargo xtask test` installs Azurite and runs this. By hand, `AZURITE` names the program
+//! `azurite-queue`; run with `--test-threads=16`, because these tests mostly wait.
+
+mod conformance;
+mod server;
