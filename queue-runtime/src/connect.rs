@@ -1,5 +1,6 @@
 //! From a URL to a service.
 
+use std::fmt;
 use std::sync::Arc;
 
 use queue_core::backend::Backend;
@@ -23,10 +24,19 @@ pub struct ServiceBuilder {
     clock: Option<Arc<dyn Clock>>,
 }
 
-#[derive(Debug)]
 enum Target {
     Url(String),
     Backend(Arc<dyn Backend>),
+}
+
+/// A URL may hold a secret.
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Url(_) => f.write_str("Url(…)"),
+            Self::Backend(backend) => f.debug_tuple("Backend").field(backend).finish(),
+        }
+    }
 }
 
 /// Why a service could not be connected.
@@ -34,15 +44,16 @@ enum Target {
 #[non_exhaustive]
 pub enum ConnectError {
     /// `QUEUE_URL` is not set, or not text.
-    #[error(
-        "read the environment variable `QUEUE_URL`; set it to `memory:`, `memory:NAME` or `sqlite:PATH`"
-    )]
+    #[error("read the environment variable `QUEUE_URL`; set it to {}", allowed())]
     Environment {
         /// What is wrong with it.
         source: std::env::VarError,
     },
     /// The URL is of no kind that this build knows.
-    #[error("queue URL {url:?} is not understood: {problem}; allowed are {ALLOWED}")]
+    #[error(
+        "queue URL {url:?} is not understood: {problem}; allowed are {}",
+        allowed()
+    )]
     Url {
         /// The URL's scheme; what stands behind it may be a secret.
         url: String,
@@ -65,12 +76,6 @@ pub enum ConnectError {
         source: std::io::Error,
     },
 }
-
-#[cfg(feature = "sqlite")]
-const ALLOWED: &str =
-    "`memory:`, `memory:NAME`, `sqlite:PATH` and `sqlite:PATH?synchronous=normal`";
-#[cfg(not(feature = "sqlite"))]
-const ALLOWED: &str = "`memory:` and `memory:NAME` (this build is without the feature `sqlite`)";
 
 impl ServiceBuilder {
     pub(crate) fn new(url: &str) -> Self {
@@ -135,6 +140,9 @@ impl ServiceBuilder {
 }
 
 async fn open(url: String, clock: Arc<dyn Clock>) -> Result<Arc<dyn Backend>, ConnectError> {
+    if is_connection_string(&url) {
+        return azure::open(&url, clock).await;
+    }
     let Some((scheme, rest)) = url.split_once(':') else {
         return Err(refused(&url, "it has no scheme"));
     };
@@ -143,6 +151,7 @@ async fn open(url: String, clock: Arc<dyn Clock>) -> Result<Arc<dyn Backend>, Co
         "memory" => Ok(Arc::new(MemoryBackend::named(rest, clock))),
         #[cfg(feature = "sqlite")]
         "sqlite" => sqlite::open(&url, rest, clock).await,
+        "azure" | "https" | "http" => azure::open(&url, clock).await,
         _ => Err(refused(&url, "its scheme is unknown")),
     }
 }
@@ -173,12 +182,69 @@ mod sqlite {
     }
 }
 
+#[cfg(feature = "azure")]
+mod azure {
+    use super::*;
+    use crate::backend::azure::AzureBackend;
+
+    pub(super) async fn open(
+        url: &str,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Arc<dyn Backend>, ConnectError> {
+        let backend = AzureBackend::builder(url, clock).open().await;
+        Ok(Arc::new(backend.map_err(ConnectError::Storage)?))
+    }
+}
+
+#[cfg(not(feature = "azure"))]
+mod azure {
+    use super::*;
+
+    pub(super) async fn open(
+        url: &str,
+        _clock: Arc<dyn Clock>,
+    ) -> Result<Arc<dyn Backend>, ConnectError> {
+        Err(refused(url, "this build is without the feature `azure`"))
+    }
+}
+
+/// Whether this is a storage account's connection string, `NAME=VALUE;…`, rather than a URL.
+fn is_connection_string(text: &str) -> bool {
+    let name = text.trim_start_matches([';', ' ']);
+    let end = name.find(|c: char| !c.is_ascii_alphanumeric());
+    end.is_some_and(|end| end > 0 && name[end..].starts_with('='))
+}
+
+/// The URLs that this build knows.
+fn allowed() -> String {
+    let mut allowed = vec!["`memory:`", "`memory:NAME`"];
+    if cfg!(feature = "sqlite") {
+        allowed.extend(["`sqlite:PATH`", "`sqlite:PATH?synchronous=normal`"]);
+    }
+    if cfg!(feature = "azure") {
+        allowed.extend([
+            "`azure://ACCOUNT`",
+            "`https://…?sig=…`",
+            "an Azure connection string",
+        ]);
+    }
+    let last = allowed.pop().unwrap_or_default();
+    let without = match (cfg!(feature = "sqlite"), cfg!(feature = "azure")) {
+        (true, true) => "",
+        (true, false) => " (this build is without the feature `azure`)",
+        (false, true) => " (this build is without the feature `sqlite`)",
+        (false, false) => " (this build is without the features `sqlite` and `azure`)",
+    };
+    format!("{} and {last}{without}", allowed.join(", "))
+}
+
 /// Shows no more of a URL than its scheme: anything behind it may be a secret, and so may what only
 /// looks like a scheme.
 fn refused(url: &str, problem: &str) -> ConnectError {
     let scheme = url.split_once(':').map(|(scheme, _)| scheme);
-    let plain = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
-    let shown = match scheme.filter(|scheme| scheme.chars().all(plain)) {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "+-.".contains(c);
+    let plain = |scheme: &&str| scheme.len() <= 16 && scheme.chars().all(plain);
+    let shown = match scheme.filter(plain) {
         Some(scheme) => format!("{scheme}:…"),
         None => "…".to_owned(),
     };
@@ -196,4 +262,30 @@ fn default_client() -> String {
         host
     };
     format!("{host}/{}", std::process::id())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_no_connection_strings() {
+        for text in [
+            "UseDevelopmentStorage=true",
+            ";AccountName=a;AccountKey=b",
+            "QueueEndpoint=http://127.0.0.1:1/a;SharedAccessSignature=sv=1&sig=x",
+        ] {
+            assert!(is_connection_string(text), "{text}");
+        }
+        for text in [
+            "memory:",
+            "sqlite:a=b",
+            "azure://acct",
+            "https://a.queue.core.windows.net/?sv=1&sig=x",
+            "",
+            "=",
+        ] {
+            assert!(!is_connection_string(text), "{text}");
+        }
+    }
 }

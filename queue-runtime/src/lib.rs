@@ -1,5 +1,5 @@
-//! Typed messages over storage queues: in memory, on one SQLite file, and (later) on Azure Queue
-//! Storage, with only a URL changed.
+//! Typed messages over storage queues: in memory, on one SQLite file, and on Azure Queue Storage, with
+//! only a URL changed.
 //!
 //! | module | does | next |
 //! |---|---|---|

@@ -88,6 +88,12 @@ impl QueueService {
     /// | `memory:` | in this process, private to this service |
     /// | `memory:NAME` | in this process, shared by everybody who names it |
     /// | `sqlite:PATH` | one SQLite file, shared by several processes; `?synchronous=normal` trades the last commits at a power loss for speed |
+    /// | `azure://ACCOUNT` | Azure Queue Storage with Entra ID: workload identity, managed identity, then developer tools |
+    /// | `https://…?sig=…` | Azure Queue Storage with a shared access signature |
+    /// | `AccountName=…;AccountKey=…`, `UseDevelopmentStorage=true` | Azure Queue Storage or its emulator, by a connection string |
+    ///
+    /// The Azure forms need the feature `azure`. A URL that holds a secret belongs into `QUEUE_URL`
+    /// rather than on a command line.
     pub fn builder(url: &str) -> ServiceBuilder {
         ServiceBuilder::new(url)
     }

@@ -39,21 +39,17 @@ impl Server {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap_or_else(|error| panic!("start node for {}: {error}", program.display()));
-        let output = process.stdout.take().expect("piped");
-        let mut said = String::new();
-        for line in BufReader::new(output).lines() {
-            let line = line.expect("Azurite writes text");
-            if line.contains("successfully listens") {
-                let port = line.rsplit(':').next().and_then(|port| port.parse().ok());
-                return Self {
-                    port: port.expect("a port"),
-                    _process: process,
-                    _directory: directory,
-                };
+        match ready(&mut process) {
+            Ok(port) => Self {
+                port,
+                _process: process,
+                _directory: directory,
+            },
+            Err(said) => {
+                let ended = process.wait();
+                panic!("Azurite ended before it was ready ({ended:?}): {said}");
             }
-            said.push_str(&line);
         }
-        panic!("Azurite ended before it was ready: {said}");
     }
 
     pub(crate) fn connection_string(&self) -> String {
@@ -62,6 +58,21 @@ impl Server {
             self.port
         )
     }
+}
+
+/// Waits until the server says on which port it listens.
+fn ready(process: &mut Child) -> Result<u16, String> {
+    let output = process.stdout.take().ok_or("its output is not piped")?;
+    let mut said = String::new();
+    for line in BufReader::new(output).lines() {
+        let line = line.map_err(|error| error.to_string())?;
+        if line.contains("successfully listens") {
+            let port = line.rsplit(':').next().and_then(|port| port.parse().ok());
+            return port.ok_or(line);
+        }
+        said.push_str(&line);
+    }
+    Err(said)
 }
 
 fn program() -> PathBuf {

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use azure_core::http::Url;
 
 use super::secret::Secret;
-use super::settings::{Settings, is_connection_string};
+use super::settings::Settings;
 use super::sign::AccountKey;
 
 /// Where an account's queues are, and how to prove who asks.
@@ -60,13 +60,11 @@ impl fmt::Display for Problem {
 impl Account {
     pub(super) fn parse(text: &str) -> Result<Self, Problem> {
         let text = text.trim();
-        if is_connection_string(text) {
-            return Self::from_settings(Settings::parse(text)?);
+        match text.split_once(':') {
+            Some(("azure", rest)) => Self::with_entra(rest),
+            Some(("https" | "http", _)) => Self::from_signed_url(text),
+            _ => Self::from_settings(Settings::parse(text)?),
         }
-        if let Some(rest) = text.strip_prefix("azure:") {
-            return Self::with_entra(rest);
-        }
-        Self::from_signed_url(text)
     }
 
     fn from_settings(settings: Settings) -> Result<Self, Problem> {

@@ -36,13 +36,6 @@ const KNOWN: &str = "AccountName, AccountKey, SharedAccessSignature, DefaultEndp
                      EndpointSuffix, QueueEndpoint, UseDevelopmentStorage, DevelopmentStorageProxyUri \
                      and the endpoints of other services";
 
-/// Whether this is a connection string rather than a URL.
-pub(crate) fn is_connection_string(text: &str) -> bool {
-    let name = text.trim_start_matches([';', ' ']);
-    let end = name.find(|c: char| !c.is_ascii_alphanumeric());
-    end.is_some_and(|end| end > 0 && name[end..].starts_with('='))
-}
-
 impl Settings {
     pub(super) fn parse(text: &str) -> Result<Self, Problem> {
         let mut settings = Self::default();
@@ -135,26 +128,5 @@ mod tests {
         assert!(problem("AccountKey=s3cret;accountkey=s3cret").contains("setting 2"));
         assert!(problem("DefaultEndpointsProtocol=s3cret").contains("allows only"));
         assert!(problem("UseDevelopmentStorage=s3cret").contains("allows only"));
-    }
-
-    #[test]
-    fn urls_are_no_connection_strings() {
-        for text in [
-            "UseDevelopmentStorage=true",
-            "AccountName=a;AccountKey=b",
-            "QueueEndpoint=http://127.0.0.1:1/a;SharedAccessSignature=sv=1&sig=x",
-        ] {
-            assert!(is_connection_string(text), "{text}");
-        }
-        for text in [
-            "memory:",
-            "sqlite:a=b",
-            "azure://acct",
-            "https://a.queue.core.windows.net/?sv=1&sig=x",
-            "",
-            "=",
-        ] {
-            assert!(!is_connection_string(text), "{text}");
-        }
     }
 }

@@ -164,13 +164,15 @@ fn put_receipt(url: &mut Url, receipt: &PopReceipt) {
     }
 }
 
-/// The reply's headers, with the receipt under another name.
+/// The reply's headers, with the receipt under another name. Values that may be part of a URL or of a
+/// signature are left out: none of those that are read looks like one.
 fn held_back(headers: &reqwest::header::HeaderMap) -> Headers {
     let mut held = Headers::new();
     for (name, value) in headers {
         let Ok(value) = value.to_str() else { continue };
         let name = match name.as_str() {
             "x-ms-popreceipt" => NEW_RECEIPT.to_owned(),
+            name if !name.starts_with("x-ms-meta-") && value.contains(['=', '?']) => continue,
             name => name.to_owned(),
         };
         held.insert(HeaderName::from(name), HeaderValue::from(value.to_owned()));

@@ -1,0 +1,97 @@
+//! What goes out, and what is made of good replies.
+
+use std::time::Duration;
+
+use queue_core::backend::{Backend, PopReceipt, StorageId};
+use queue_runtime::ErrorKind;
+
+use crate::responder::{ACCOUNT, KEY, Reply, Responder, answer, queue, with};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[test]
+fn an_update_carries_its_receipt_and_brings_a_new_one() {
+    let headers = "x-ms-popreceipt: new+receipt==\r\n\
+                   x-ms-time-next-visible: Thu, 01 Jan 2026 00:00:30 GMT\r\n";
+    let responder = Responder::always(Reply::Send(answer("204 No Content", headers, "")));
+    let lease = with(&responder.with_key(), PATIENCE, async |backend| {
+        let (id, receipt) = (StorageId::new("a-1"), PopReceipt::new("old+receipt=="));
+        let visibility = Duration::from_millis(1_500);
+        backend
+            .update(&queue(), &id, &receipt, visibility, None)
+            .await
+    });
+    let lease = lease.expect("updated");
+    assert_eq!(lease.receipt.reveal(), "new+receipt==");
+    assert_eq!(lease.visible_at.to_string(), "2026-01-01T00:00:30Z");
+    let requests = responder.requests();
+    assert_eq!(requests.len(), 1);
+    let request = requests[0].to_lowercase();
+    let line = "put /acct/orders/messages/a-1?popreceipt=old%2breceipt%3d%3d&visibilitytimeout=2 ";
+    assert!(request.starts_with(line), "{request}");
+    for header in [
+        "\nx-ms-version: 2021-12-02\r\n",
+        "\nx-ms-date: ",
+        "\nauthorization: sharedkey acct:",
+        "\ncontent-length: 0\r\n",
+    ] {
+        assert_eq!(request.matches(header).count(), 1, "{header} in {request}");
+    }
+}
+
+#[test]
+fn a_signature_in_the_url_comes_last_and_unchanged() {
+    let page = "<EnumerationResults><Queues /><NextMarker /></EnumerationResults>";
+    let responder = Responder::always(Reply::Send(answer("200 OK", "", page)));
+    let url = responder.with_signature("sv=2021-12-02&sig=a%2Fb%3D");
+    let listed = with(&url, PATIENCE, async |backend| {
+        backend.list_queues("a&b").await
+    });
+    assert_eq!(listed.expect("listed"), []);
+    let request = &responder.requests()[0];
+    let line = "GET /acct?comp=list&prefix=a%26b&sv=2021-12-02&sig=a%2Fb%3D HTTP/1.1";
+    assert!(request.starts_with(line), "{request}");
+    assert!(!request.to_lowercase().contains("authorization"));
+}
+
+#[test]
+fn a_list_that_leads_back_to_itself_ends() {
+    let page = "<EnumerationResults><Queues><Queue><Name>orders</Name></Queue></Queues>\
+                <NextMarker>again</NextMarker></EnumerationResults>";
+    let responder = Responder::always(Reply::Send(answer("200 OK", "", page)));
+    let listed = with(&responder.with_key(), PATIENCE, async |backend| {
+        backend.list_queues("").await
+    });
+    assert_eq!(listed.expect_err("refused").kind(), ErrorKind::Corrupt);
+    assert_eq!(responder.requests().len(), 2);
+}
+
+#[test]
+fn what_the_service_could_not_have_given_is_not_sent() {
+    let responder = Responder::always(Reply::Send(answer("204 No Content", "", "")));
+    with(&responder.with_key(), PATIENCE, async |backend| {
+        for id in ["", "..", "a/b", "a?b", "a%2Fb", "a\nb"] {
+            let (id, receipt) = (StorageId::new(id), PopReceipt::new("r"));
+            let error = backend.delete(&queue(), &id, &receipt).await;
+            let kind = error.expect_err("no such id").kind();
+            assert_eq!(kind, ErrorKind::MessageNotFound, "{id}");
+        }
+        for body in [&b"\xff"[..], b"\0", b"\x01", b"a\rb"] {
+            let body = queue_core::backend::NewMessage::new(body);
+            let error = backend.put(&queue(), body).await.expect_err("no text");
+            assert_eq!(error.kind(), ErrorKind::InvalidInput);
+            assert!(error.to_string().contains("Base64"), "{error}");
+        }
+    });
+    assert_eq!(responder.requests().len(), 0);
+}
+
+#[test]
+fn a_queues_uri_holds_no_signature() {
+    let responder = Responder::always(Reply::Send(String::new()));
+    for url in [responder.with_key(), responder.with_signature("sig=x")] {
+        let uri = with(&url, PATIENCE, async |backend| backend.queue_uri(&queue()));
+        assert!(uri.ends_with(&format!("/{ACCOUNT}/orders")), "{uri}");
+        assert!(!uri.contains(KEY) && !uri.contains('?'), "{uri}");
+    }
+}

@@ -1,0 +1,212 @@
+//! A hand-written HTTP server: one thread, one reply after the other.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use queue_core::QueueName;
+use queue_core::backend::{Backend, Metadata, NewMessage, PopReceipt, ReceivedMessage, StorageId};
+use queue_runtime::backend::{AzureBackend, AzureBuilder};
+use queue_runtime::{Error, SystemClock};
+
+/// What the server does with each request.
+#[derive(Debug, Clone)]
+pub(crate) enum Reply {
+    /// Sends this, and keeps the connection.
+    Send(String),
+    /// Sends this and closes the connection, though more may have been announced.
+    Cut(String),
+    /// Sends this, and then nothing for ever.
+    Stall(String),
+    /// Sends this at ten bytes a second.
+    Drip(String),
+    /// Sends this many bytes of body.
+    Flood(usize),
+    /// Repeats what was asked, wherever a client may look for a reason.
+    Echo,
+}
+
+pub(crate) struct Responder {
+    port: u16,
+    requests: Arc<Mutex<Vec<String>>>,
+}
+
+pub(crate) const ACCOUNT: &str = "acct";
+pub(crate) const KEY: &str = "Y2FuYXJ5LWFjY291bnQta2V5";
+
+impl Responder {
+    /// A server that gives every request the same reply.
+    pub(crate) fn always(reply: Reply) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("bound").port();
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let heard = Arc::clone(&requests);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let (reply, heard) = (reply.clone(), Arc::clone(&heard));
+                std::thread::spawn(move || serve(stream, &reply, &heard));
+            }
+        });
+        Self { port, requests }
+    }
+
+    /// Every request so far: its head and body.
+    pub(crate) fn requests(&self) -> Vec<String> {
+        self.requests.lock().expect("no panic").clone()
+    }
+
+    pub(crate) fn with_key(&self) -> String {
+        format!(
+            "AccountName={ACCOUNT};AccountKey={KEY};QueueEndpoint=http://127.0.0.1:{}/{ACCOUNT}",
+            self.port
+        )
+    }
+
+    pub(crate) fn with_signature(&self, signature: &str) -> String {
+        format!("http://127.0.0.1:{}/{ACCOUNT}?{signature}", self.port)
+    }
+}
+
+fn serve(stream: TcpStream, reply: &Reply, heard: &Mutex<Vec<String>>) {
+    let mut reader = BufReader::new(stream.try_clone().expect("a socket"));
+    let mut stream = stream;
+    while let Some(request) = read_request(&mut reader) {
+        heard.lock().expect("no panic").push(request.clone());
+        // The client may be gone, which is its right.
+        let _ = match reply {
+            Reply::Send(text) => stream.write_all(text.as_bytes()),
+            Reply::Cut(text) => {
+                let _ = stream.write_all(text.as_bytes());
+                return;
+            }
+            Reply::Stall(text) => {
+                let _ = stream.write_all(text.as_bytes());
+                loop {
+                    std::thread::park();
+                }
+            }
+            Reply::Drip(text) => text.bytes().try_for_each(|byte| {
+                std::thread::sleep(Duration::from_millis(100));
+                stream.write_all(&[byte])
+            }),
+            Reply::Flood(length) => {
+                let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n");
+                let _ = stream.write_all(head.as_bytes());
+                let block = [b'x'; 65_536];
+                (0..length.div_ceil(block.len())).try_for_each(|_| stream.write_all(&block))
+            }
+            Reply::Echo => stream.write_all(echo(&request).as_bytes()),
+        };
+    }
+}
+
+fn read_request(reader: &mut impl BufRead) -> Option<String> {
+    let (mut request, mut length) = (String::new(), 0);
+    loop {
+        let start = request.len();
+        if reader.read_line(&mut request).ok()? == 0 {
+            return None;
+        }
+        let line = request[start..].trim_end().to_ascii_lowercase();
+        if let Some(value) = line.strip_prefix("content-length:") {
+            length = value.trim().parse().ok()?;
+        }
+        if line.is_empty() {
+            break;
+        }
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).ok()?;
+    request.push_str(&String::from_utf8(body).ok()?);
+    Some(request)
+}
+
+pub(crate) fn answer(status: &str, headers: &str, body: &str) -> String {
+    let length = body.len();
+    format!("HTTP/1.1 {status}\r\n{headers}Content-Length: {length}\r\n\r\n{body}")
+}
+
+/// An error whose every part repeats the request, as a careless service would.
+fn echo(request: &str) -> String {
+    let line = request
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .replace('&', "&amp;");
+    let said = request.replace(['&', '<', '>'], " ");
+    let body = format!(
+        "<Error><Code>{line}</Code><Message>{said}</Message>\
+         <AuthenticationErrorDetail>{said}</AuthenticationErrorDetail>\
+         <QueryParameterName>{line}</QueryParameterName></Error>"
+    );
+    let headers = format!(
+        "x-ms-error-code: {line}\r\nx-ms-request-id: {line}\r\nx-ms-popreceipt: {line}\r\n\
+         Retry-After: {line}\r\nDate: {line}\r\nLocation: {line}\r\n"
+    );
+    answer("403 Forbidden", &headers, &body)
+}
+
+pub(crate) fn queue() -> QueueName {
+    "orders".parse().expect("a name")
+}
+
+pub(crate) fn builder(url: &str) -> AzureBuilder {
+    AzureBackend::builder(url, Arc::new(SystemClock::new()))
+}
+
+/// Runs a test with a backend of that URL and a short deadline.
+pub(crate) fn with<T>(
+    url: &str,
+    deadline: Duration,
+    test: impl AsyncFnOnce(AzureBackend) -> T,
+) -> T {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(1).enable_all().build();
+    runtime.expect("a runtime").block_on(async {
+        let backend = builder(url).deadline(deadline).open().await;
+        test(backend.expect("open")).await
+    })
+}
+
+/// Calls every operation and gives back each error, with the operation's name.
+pub(crate) async fn every_error(
+    backend: &AzureBackend,
+    receipt: &str,
+) -> Vec<(&'static str, Error)> {
+    let (b, queue) = (backend, &queue());
+    let id = StorageId::new("11111111-2222-3333-4444-555555555555");
+    let receipt = PopReceipt::new(receipt);
+    let none = Metadata::new();
+    let second = Duration::from_secs(1);
+    let results: [(&str, Result<(), Error>); 12] = [
+        ("create_queue", b.create_queue(queue, &none).await.map(drop)),
+        ("delete_queue", b.delete_queue(queue).await),
+        ("list_queues", b.list_queues("or").await.map(drop)),
+        ("properties", b.properties(queue).await.map(drop)),
+        ("set_metadata", b.set_metadata(queue, &none).await),
+        ("put", b.put(queue, NewMessage::new("body")).await.map(drop)),
+        ("receive", received(b.receive(queue, 32, second).await)),
+        ("peek", b.peek(queue, 32).await.map(drop)),
+        (
+            "update",
+            b.update(queue, &id, &receipt, second, None).await.map(drop),
+        ),
+        (
+            "update with a body",
+            b.update(queue, &id, &receipt, second, Some("body".into()))
+                .await
+                .map(drop),
+        ),
+        ("delete", b.delete(queue, &id, &receipt).await),
+        ("clear", b.clear(queue).await),
+    ];
+    results
+        .into_iter()
+        .filter_map(|(name, result)| Some((name, result.err()?)))
+        .collect()
+}
+
+fn received(received: Result<Vec<ReceivedMessage>, Error>) -> Result<(), Error> {
+    received.map(drop)
+}

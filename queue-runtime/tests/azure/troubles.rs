@@ -1,0 +1,185 @@
+//! What each trouble on the way proves: done, not done, or unknown. In time, and without a repeat.
+
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+use queue_core::backend::Backend;
+use queue_runtime::{Error, ErrorKind, Outcome, Retry};
+
+use crate::responder::{Reply, Responder, answer, every_error, queue, with};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Every operation fails in this way, each after one request.
+fn assert_all(reply: Reply, deadline: Duration, expected: (ErrorKind, Outcome)) -> Vec<Error> {
+    let responder = Responder::always(reply);
+    let errors = with(&responder.with_key(), deadline, async |backend| {
+        every_error(&backend, "receipt").await
+    });
+    let named = format!("{errors:?}");
+    assert_eq!(errors.len(), 12, "{named}");
+    assert_eq!(responder.requests().len(), 12, "one request each: {named}");
+    let errors = errors.into_iter();
+    errors
+        .map(|(name, error)| {
+            let found = (error.kind(), error.outcome());
+            assert_eq!(found, expected, "{name}: {error}");
+            error
+        })
+        .collect()
+}
+
+#[test]
+fn refused() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("bound");
+    drop(listener);
+    let url = format!("http://{address}/acct?sig=x");
+    let errors = with(&url, PATIENCE, async |b| every_error(&b, "r").await);
+    assert_eq!(errors.len(), 12);
+    for (name, error) in errors {
+        assert_eq!(error.kind(), ErrorKind::Unreachable, "{name}");
+        assert_eq!(error.outcome(), Outcome::NotDone, "{name}");
+        assert_eq!(error.retry(), Retry::Temporary, "{name}");
+        assert!(error.to_string().contains("refused"), "{error}");
+    }
+}
+
+#[test]
+fn no_such_host() {
+    let url = "AccountName=acct;AccountKey=a2V5;EndpointSuffix=does-not-exist.invalid";
+    let errors = with(url, PATIENCE, async |b| every_error(&b, "r").await);
+    for (name, error) in errors {
+        assert_eq!(error.kind(), ErrorKind::Unreachable, "{name}: {error}");
+        assert_eq!(error.outcome(), Outcome::NotDone, "{name}: {error}");
+    }
+}
+
+#[test]
+fn the_connection_breaks() {
+    let broken = (ErrorKind::Unreachable, Outcome::Unknown);
+    let half_a_body = "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n<QueueMess";
+    for text in [
+        "",
+        "HTTP/1.1 200 OK\r\nContent-Le",
+        half_a_body,
+        "SSH-2.0-x\r\n",
+    ] {
+        assert_all(Reply::Cut(text.to_owned()), PATIENCE, broken);
+    }
+}
+
+#[test]
+fn no_answer_or_one_that_does_not_end() {
+    let late = (ErrorKind::Timeout, Outcome::Unknown);
+    let deadline = Duration::from_millis(250);
+    let whole = answer("200 OK", "x-ms-approximate-messages-count: 1\r\n", "<a/>");
+    let head = "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n<".to_owned();
+    let stalls = [Reply::Stall(String::new()), Reply::Stall(head)];
+    for reply in stalls.into_iter().chain([Reply::Drip(whole)]) {
+        let started = Instant::now();
+        assert_all(reply.clone(), deadline, late);
+        let took = started.elapsed();
+        assert!(took < deadline * 12 + PATIENCE / 2, "{reply:?}: {took:?}");
+    }
+}
+
+#[test]
+fn a_reply_without_end_is_not_kept() {
+    let flood = Reply::Flood(1 << 30);
+    let responder = Responder::always(flood);
+    let error = with(&responder.with_key(), PATIENCE, async |backend| {
+        backend.receive(&queue(), 1, Duration::from_secs(1)).await
+    });
+    let error = error.expect_err("refused");
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    assert_eq!(error.outcome(), Outcome::Unknown);
+}
+
+#[test]
+fn errors_of_the_service() {
+    let busy = "x-ms-error-code: ServerBusy\r\nRetry-After: 7\r\n";
+    let cases = [
+        ("503 Busy", busy, ErrorKind::Throttled, Outcome::NotDone),
+        ("503 Busy", "", ErrorKind::Throttled, Outcome::Unknown),
+        (
+            "500 Internal",
+            "x-ms-error-code: OperationTimedOut\r\n",
+            ErrorKind::Throttled,
+            Outcome::Unknown,
+        ),
+        ("500 Internal", "", ErrorKind::Storage, Outcome::Unknown),
+        (
+            "404 Not Found",
+            "x-ms-error-code: QueueNotFound\r\n",
+            ErrorKind::QueueNotFound,
+            Outcome::NotDone,
+        ),
+        (
+            "301 Moved",
+            "Location: /\r\n",
+            ErrorKind::Corrupt,
+            Outcome::Unknown,
+        ),
+    ];
+    for (status, headers, kind, outcome) in cases {
+        let reply = Reply::Send(answer(status, headers, "<html>not XML"));
+        for error in assert_all(reply, PATIENCE, (kind, outcome)) {
+            if headers == busy {
+                let after = Some(Duration::from_secs(7));
+                assert_eq!(error.retry(), Retry::Throttled(after), "{error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_skewed_clock_is_told_as_such() {
+    let headers =
+        "x-ms-error-code: AuthenticationFailed\r\nDate: Thu, 01 Jan 2026 00:00:00 GMT\r\n";
+    let reply = Reply::Send(answer("403 Forbidden", headers, ""));
+    for error in assert_all(reply, PATIENCE, (ErrorKind::Denied, Outcome::NotDone)) {
+        assert!(
+            error.to_string().contains("this machine's clock is"),
+            "{error}"
+        );
+        assert_eq!(error.retry(), Retry::Permanent);
+    }
+}
+
+#[test]
+fn replies_of_success_that_make_no_sense() {
+    for body in [
+        "",
+        "not XML",
+        "<Other/>",
+        "<QueueMessagesList><QueueMessage/></QueueMessagesList>",
+    ] {
+        for status in ["200 OK", "201 Created"] {
+            let responder = Responder::always(Reply::Send(answer(status, "", body)));
+            let errors = with(&responder.with_key(), PATIENCE, async |b| {
+                every_error(&b, "r").await
+            });
+            for (name, error) in errors {
+                assert_eq!(error.kind(), ErrorKind::Corrupt, "{name}: {error}");
+                assert_eq!(error.outcome(), Outcome::Unknown, "{name}: {error}");
+                assert_eq!(error.retry(), Retry::Temporary, "{name}: {error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_connection_that_was_closed_is_opened_again() {
+    let count = "x-ms-approximate-messages-count: 3\r\n";
+    let responder = Responder::always(Reply::Cut(answer("200 OK", count, "")));
+    with(&responder.with_key(), PATIENCE, async |backend| {
+        for _ in 0..3 {
+            let properties = backend.properties(&queue()).await.expect("properties");
+            assert_eq!(properties.approximate_count, 3);
+            // Lets the client see that the connection ended: before that, its end is no answer.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    });
+    assert_eq!(responder.requests().len(), 3);
+}
