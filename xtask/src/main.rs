@@ -5,9 +5,11 @@
 //! | `test` | `cargo xtask test`: the steps, in order |
 //! | `step` | one step: the command line, and whether it may be left out |
 //! | `summary` | what the steps came to, and the verdict |
+//! | `azurite` | the emulator of Azure Storage that a suite needs |
 //! | `bench` | `cargo xtask bench` |
 //! | `cargo` | the cargo that everything is run with |
 
+mod azurite;
 mod bench;
 mod cargo;
 mod step;

@@ -1,6 +1,6 @@
 use std::process::{Command, Stdio};
 
-use crate::cargo;
+use crate::{azurite, cargo};
 
 /// One step of `cargo xtask test`: a cargo command.
 #[derive(Debug, Clone, Copy)]
@@ -25,15 +25,27 @@ pub(crate) enum Part {
         install: &'static str,
     },
     /// Tests. Where their server is not to be had they may be left out, but not under CI.
-    Suite,
+    Suite(Server),
+}
+
+/// The server that tests need.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Server {
+    None,
+    Azurite,
 }
 
 impl Step {
     /// Why the step cannot run here, if it cannot. A suite that needs a server looks for it here.
     pub(crate) fn obstacle(&self) -> Option<String> {
-        let Part::Tool { install } = self.part else {
-            return None;
-        };
+        match self.part {
+            Part::Check | Part::Suite(Server::None) => None,
+            Part::Suite(Server::Azurite) => azurite::installed().err(),
+            Part::Tool { install } => self.missing(install),
+        }
+    }
+
+    fn missing(&self, install: &str) -> Option<String> {
         let found = cargo::command()
             .args([self.arguments[0], "--version"])
             .stdout(Stdio::null())

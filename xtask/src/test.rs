@@ -7,7 +7,7 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use crate::step::{Part, Step};
+use crate::step::{Part, Server, Step};
 use crate::summary::{Outcome, Summary, seconds};
 
 const STEPS: &[Step] = &[
@@ -31,6 +31,20 @@ const STEPS: &[Step] = &[
             "--package",
             "queue-runtime",
             "--no-default-features",
+            "--",
+            "-D",
+            "warnings",
+        ],
+    ),
+    check(
+        "clippy: queue-runtime with `azure` alone",
+        &[
+            "clippy",
+            "--package",
+            "queue-runtime",
+            "--no-default-features",
+            "--features",
+            "azure",
             "--",
             "-D",
             "warnings",
@@ -64,8 +78,24 @@ const STEPS: &[Step] = &[
     ),
     Step {
         name: "tests",
-        part: Part::Suite,
+        part: Part::Suite(Server::None),
         arguments: &["test", "--workspace", "--all-features"],
+        environment: &[],
+    },
+    Step {
+        name: "tests against Azurite",
+        part: Part::Suite(Server::Azurite),
+        arguments: &[
+            "test",
+            "--package",
+            "queue-runtime",
+            "--all-features",
+            "--test",
+            "azurite",
+            "--",
+            // They mostly wait for leases to end.
+            "--test-threads=24",
+        ],
         environment: &[],
     },
     Step {
@@ -159,7 +189,7 @@ mod tests {
             .iter()
             .filter(|step| step.arguments[0] == "clippy")
             .collect();
-        assert_eq!(lints.len(), 4);
+        assert_eq!(lints.len(), 5);
         for step in lints {
             assert!(
                 step.arguments.ends_with(&["--", "-D", "warnings"]),

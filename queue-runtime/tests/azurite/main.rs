@@ -5,3 +5,5 @@
 
 mod conformance;
 mod server;
+mod service;
+mod signature;

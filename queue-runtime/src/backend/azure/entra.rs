@@ -11,8 +11,8 @@ use async_trait::async_trait;
 use azure_core::credentials::{AccessToken, TokenCredential, TokenRequestOptions};
 use azure_core::error::ErrorKind;
 use azure_identity::{
-    DeveloperToolsCredential, ManagedIdentityCredential, ManagedIdentityCredentialOptions,
-    UserAssignedId, WorkloadIdentityCredential,
+    AzureCliCredential, AzureDeveloperCliCredential, ManagedIdentityCredential,
+    ManagedIdentityCredentialOptions, UserAssignedId, WorkloadIdentityCredential,
 };
 use queue_core::Clock;
 
@@ -27,7 +27,7 @@ const MANAGED_IDENTITY_PATIENCE: Duration = Duration::from_secs(5);
 /// A longer explanation of a credential is cut here.
 const MAX_REASON: usize = 300;
 
-/// Asks workload identity, managed identity and developer tools in this order, and stays with the
+/// Asks workload identity, managed identity and the developer's tools in this order, and stays with the
 /// first that gave a token.
 pub(super) struct Entra {
     sources: Vec<Source>,
@@ -53,7 +53,8 @@ impl Entra {
                 .map(UserAssignedId::ClientId),
             ..ManagedIdentityCredentialOptions::default()
         }));
-        let tools = DeveloperToolsCredential::new(None);
+        let cli = AzureCliCredential::new(None);
+        let developer_cli = AzureDeveloperCliCredential::new(None);
         let source = |name, credential, patience| Source {
             name,
             credential,
@@ -62,7 +63,8 @@ impl Entra {
         let sources = vec![
             source("workload identity", made(workload), patience),
             source("managed identity", made(managed), MANAGED_IDENTITY_PATIENCE),
-            source("developer tools", made(tools), patience),
+            source("Azure CLI", made(cli), patience),
+            source("Azure Developer CLI", made(developer_cli), patience),
         ];
         Self::of(sources, clock)
     }
@@ -161,9 +163,13 @@ fn denied(failed: &[(&str, String)]) -> azure_core::Error {
 /// What a credential says, on one line, cut short, and without anything as long as a token.
 fn reason(error: &azure_core::Error) -> String {
     let mut told = error.to_string();
-    if let Some(cause) = error.source() {
+    if let Some((before, _)) = told.split_once("To troubleshoot") {
+        told = before.trim_end().to_owned();
+    }
+    let cause = error.source().map(ToString::to_string);
+    if let Some(cause) = cause.filter(|cause| !told.contains(cause.as_str())) {
         told.push_str(": ");
-        told.push_str(&cause.to_string());
+        told.push_str(&cause);
     }
     let words: Vec<&str> = told
         .split_whitespace()

@@ -38,7 +38,7 @@ fn scripted(gives: Option<&'static str>) -> Arc<Scripted> {
 }
 
 fn chain(credentials: &[Arc<Scripted>]) -> Entra {
-    let names = ["workload identity", "managed identity", "developer tools"];
+    let names = ["workload identity", "managed identity", "Azure CLI"];
     let source = |(name, credential): (&&'static str, &Arc<Scripted>)| Source {
         name,
         credential: Ok(Arc::clone(credential) as _),
@@ -82,7 +82,7 @@ fn each_that_fails_is_named_and_nothing_long_is_told() {
     for named in [
         "workload identity: no such luck, assertion …",
         "managed identity: no answer within 20ms",
-        "developer tools: no such luck",
+        "Azure CLI: no such luck",
     ] {
         assert!(told.contains(named), "{told}");
     }
