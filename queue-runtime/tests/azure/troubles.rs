@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use queue_core::backend::Backend;
 use queue_runtime::{Error, ErrorKind, Outcome, Retry};
 
-use crate::responder::{Reply, Responder, answer, every_error, queue, with};
+use crate::responder::{Reply, Responder, answer, builder, every_error, queue, with};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -182,4 +182,26 @@ fn a_connection_that_was_closed_is_opened_again() {
         }
     });
     assert_eq!(responder.requests().len(), 3);
+}
+
+/// A connection is driven by the runtime that opened it. Were it shared, a call on the second runtime
+/// would wait for the first, which nothing drives any more.
+#[test]
+fn a_runtime_that_stands_still_holds_up_no_other() {
+    let count = "x-ms-approximate-messages-count: 3\r\n";
+    let responder = Responder::always(Reply::Send(answer("200 OK", count, "")));
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_all().build().expect("a runtime")
+    };
+    let (still, other) = (runtime(), runtime());
+    let backend = still.block_on(async {
+        let opened = builder(&responder.with_key()).deadline(PATIENCE).open();
+        let backend = opened.await.expect("open");
+        backend.properties(&queue()).await.expect("properties");
+        backend
+    });
+    let properties = other.block_on(backend.properties(&queue()));
+    assert_eq!(properties.expect("properties").approximate_count, 3);
+    drop(still);
 }
