@@ -11,6 +11,7 @@ use super::clients::Clients;
 use super::engine::{AzureBackend, capabilities};
 use super::entra::Entra;
 use super::failure::Failure;
+use super::requests::Requests;
 use super::secret::Secret;
 use super::transport::Transport;
 
@@ -100,10 +101,12 @@ impl AzureBuilder {
         let service = QueueServiceClient::new(endpoint.clone(), entra, Some(options))
             .map_err(|error| open_failed(Failure::from_sdk(error), &*clock))?;
         Ok(AzureBackend {
-            service,
+            requests: Requests {
+                service,
+                caller: Caller { clock, deadline },
+            },
             endpoint,
             capabilities: capabilities(kind),
-            caller: Caller { clock, deadline },
         })
     }
 }

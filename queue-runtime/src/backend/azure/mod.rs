@@ -5,6 +5,7 @@
 //! | `engine`, `builder` | [`AzureBackend`], and how it is opened |
 //! | `account`, `settings` | from a connection string or URL to endpoint and credential |
 //! | `entra` | tokens of Microsoft Entra ID, from whoever gives one |
+//! | `requests`, `queues`, `messages` | what is asked of the service, through the SDK's clients |
 //! | `call` | one operation: its deadline, and what travels beside it to the transport |
 //! | `transport`, `sign` | the pipeline's last station: the only place where secrets meet a request |
 //! | `clients` | connections, apart for each runtime |
@@ -21,7 +22,10 @@ mod clients;
 mod engine;
 mod entra;
 mod failure;
+mod messages;
+mod queues;
 mod reply;
+mod requests;
 mod secret;
 mod service_error;
 mod settings;
