@@ -3,7 +3,13 @@
 //! `cargo xtask test` installs Azurite and runs this. By hand, `AZURITE` names the program
 //! `azurite-queue`; run with `--test-threads=16`, because these tests mostly wait.
 
+mod case;
 mod conformance;
+mod fault;
+mod faults;
+mod http;
+mod outages;
+mod proxy;
 mod server;
 mod service;
 mod signature;

@@ -1,0 +1,210 @@
+//! What each fault on the way to a real service proves, for each operation: the outcome, in time, by
+//! one request; and that what follows loses nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use queue_core::Timestamp;
+use queue_core::backend::Backend;
+use queue_core::clock::{BoxFuture, Clock};
+use queue_runtime::backend::AzureBackend;
+use queue_runtime::{ErrorKind, Outcome, Retry, SystemClock};
+
+use crate::case::{
+    CALLS, Case, Expected, PATIENCE, SHORT, assert_each, assert_refused, connect, run,
+};
+use crate::fault::{Call, Fault};
+use crate::http::Message;
+
+const BROKEN: Expected = (ErrorKind::Unreachable, Outcome::Unknown, Retry::Temporary);
+const LATE: Expected = (ErrorKind::Timeout, Outcome::Unknown, Retry::Temporary);
+
+#[test]
+fn a_connection_that_is_refused() {
+    run(join_all(CALLS.map(async |call| {
+        let case = Case::of(call, PATIENCE).await;
+        let error = case.attempt(&case.harmed).await.expect_err("refused");
+        let found = (error.kind(), error.outcome(), error.retry());
+        let expected = (ErrorKind::Unreachable, Outcome::NotDone, Retry::Temporary);
+        assert_eq!(found, expected, "{call:?}: {error}");
+        assert_eq!(case.proxy.seen(call).len(), 0);
+        case.proxy.admit().await;
+        case.repeat_and_look(false).await;
+    })));
+}
+
+#[test]
+fn a_reset_before_the_request_is_carried_out() {
+    run(assert_each(&CALLS, Fault::ResetBefore, PATIENCE, BROKEN));
+}
+
+#[test]
+fn a_reset_after_the_request_was_carried_out() {
+    run(assert_each(&CALLS, Fault::ResetAfter, PATIENCE, BROKEN));
+}
+
+#[test]
+fn half_the_headers() {
+    run(assert_each(&CALLS, Fault::HalfHead, PATIENCE, BROKEN));
+}
+
+/// Answers to updates and deletes have no body.
+#[test]
+fn half_the_body() {
+    let calls = [Call::Put, Call::Receive, Call::Properties];
+    run(assert_each(&calls, Fault::HalfBody, PATIENCE, BROKEN));
+}
+
+#[test]
+fn one_byte_a_second() {
+    run(assert_each(&CALLS, Fault::Drip, SHORT, LATE));
+}
+
+#[test]
+fn no_answer_at_all() {
+    run(assert_each(&CALLS, Fault::BlackHole, SHORT, LATE));
+}
+
+#[test]
+fn errors_500_and_503() {
+    const BUSY: &str = "<?xml version=\"1.0\"?><Error><Code>ServerBusy</Code></Error>";
+    const TIMED_OUT: &str = "<?xml version=\"1.0\"?><Error><Code>OperationTimedOut</Code></Error>";
+    const WAIT: (&str, &str) = ("Retry-After", "3");
+    let asked = Retry::Throttled(Some(Duration::from_secs(3)));
+    let anyhow = Retry::Throttled(None);
+    let throttled = |outcome, retry| (ErrorKind::Throttled, outcome, retry);
+    let (unknown, not_done) = (Outcome::Unknown, Outcome::NotDone);
+    let storage = (ErrorKind::Storage, unknown, Retry::Temporary);
+    let cases = [
+        ("500 Internal", vec![], "<html>", storage),
+        (
+            "500 Timed Out",
+            vec![],
+            TIMED_OUT,
+            throttled(unknown, anyhow),
+        ),
+        (
+            "503 Unavailable",
+            vec![],
+            "<html>",
+            throttled(unknown, anyhow),
+        ),
+        (
+            "503 Unavailable",
+            vec![WAIT],
+            "<html>",
+            throttled(unknown, asked),
+        ),
+        ("503 Busy", vec![], BUSY, throttled(not_done, anyhow)),
+        ("503 Busy", vec![WAIT], BUSY, throttled(not_done, asked)),
+    ];
+    run(join_all(cases.map(
+        async |(status, headers, body, expected)| {
+            let answer = Message::answer(status, &headers, body);
+            let instead = Fault::Instead(answer.clone());
+            assert_each(&CALLS, instead, PATIENCE, expected).await;
+            // What stands between may answer so when the service has long done what was asked.
+            if expected.1 == Outcome::Unknown {
+                assert_each(&CALLS, Fault::Afterwards(answer), PATIENCE, expected).await;
+            }
+        },
+    )));
+}
+
+/// A page of something in between must not pass for an answer, whatever its status.
+#[test]
+fn bodies_that_are_not_xml() {
+    let corrupt = (ErrorKind::Corrupt, Outcome::Unknown, Retry::Temporary);
+    let html = ("Content-Type", "text/html");
+    run(join_all(["200 OK", "201 Created"].map(async |status| {
+        let page = Message::answer(status, &[html], "<html><body>Welcome!<p></body></html>");
+        assert_each(&CALLS, Fault::Instead(page.clone()), PATIENCE, corrupt).await;
+        assert_each(&CALLS, Fault::Afterwards(page), PATIENCE, corrupt).await;
+    })));
+}
+
+#[test]
+fn a_wrong_key() {
+    run(join_all(CALLS.map(async |call| {
+        let case = Case::of(call, PATIENCE).await;
+        case.proxy.admit().await;
+        let url = case.proxy.connection_string();
+        let url = url.replace("AccountKey=", "AccountKey=AAAA");
+        let wrong = connect(&url, PATIENCE).await;
+        let error = assert_refused(&case, &wrong, ErrorKind::Denied).await;
+        assert!(!error.to_string().contains("clock"), "{error}");
+        case.repeat_and_look(false).await;
+    })));
+}
+
+#[test]
+fn a_clock_that_is_twenty_minutes_off() {
+    let skews = [(20, "20 minutes ahead of"), (-20, "20 minutes behind")];
+    let cases = skews
+        .into_iter()
+        .flat_map(|skew| CALLS.map(|call| (skew, call)));
+    run(join_all(cases.map(async |((minutes, told), call)| {
+        let case = Case::of(call, PATIENCE).await;
+        case.proxy.admit().await;
+        let clock = Skewed(SystemClock::new(), jiff::SignedDuration::from_mins(minutes));
+        let url = case.proxy.connection_string();
+        let skewed = AzureBackend::builder(&url, Arc::new(clock));
+        let skewed = skewed.deadline(PATIENCE).open().await.expect("open");
+        case.proxy
+            .script(call, [Fault::CheckClock, Fault::CheckClock]);
+        let error = assert_refused(&case, &skewed, ErrorKind::Denied).await;
+        let said = error.to_string();
+        // The service's date has whole seconds, so that 20 minutes may be shown as 21.
+        let close = told.replace("20", "21");
+        assert!(said.contains(told) || said.contains(&close), "{said}");
+        assert!(said.contains("this machine's clock"), "{said}");
+        case.repeat_and_look(false).await;
+    })));
+}
+
+/// A clock that is wrong about the time of day.
+#[derive(Debug)]
+struct Skewed(SystemClock, jiff::SignedDuration);
+
+impl Clock for Skewed {
+    fn now(&self) -> Timestamp {
+        self.0.now() + self.1
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.0.monotonic()
+    }
+
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        self.0.sleep(duration)
+    }
+}
+
+#[test]
+fn a_queue_that_is_deleted_meanwhile() {
+    run(join_all(CALLS.map(async |call| {
+        let case = Case::of(call, PATIENCE).await;
+        case.proxy.admit().await;
+        let deleted = case.beside.delete_queue(&case.queue).await;
+        deleted.expect("delete");
+        let error = assert_refused(&case, &case.harmed, ErrorKind::QueueNotFound).await;
+        assert_eq!(error.queue(), Some(&case.queue), "{error}");
+    })));
+}
+
+/// A connection that ends while nobody uses it is no failure of the next call.
+#[test]
+fn a_connection_that_is_cut_between_calls() {
+    run(join_all(CALLS.map(async |call| {
+        let case = Case::of(call, PATIENCE).await;
+        case.proxy.admit().await;
+        case.harmed.peek(&case.queue, 1).await.expect("peek");
+        case.proxy.refuse().await;
+        // Lets the client see that the connection ended: before that, its end is no answer.
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        case.proxy.admit().await;
+        case.repeat_and_look(false).await;
+        assert_eq!(case.proxy.seen(call).len(), 1, "{call:?}: one request");
+    })));
+}
