@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use queue_core::Timestamp;
-use queue_core::backend::Backend;
+use queue_core::backend::{Backend, NewMessage};
 use queue_core::clock::{BoxFuture, Clock};
 use queue_runtime::backend::AzureBackend;
 use queue_runtime::{ErrorKind, Outcome, Retry, SystemClock};
@@ -16,6 +16,7 @@ use crate::case::{
 };
 use crate::fault::{Call, Fault};
 use crate::http::Message;
+use crate::server::ACCOUNT;
 
 const BROKEN: Expected = (ErrorKind::Unreachable, Outcome::Unknown, Retry::Temporary);
 const LATE: Expected = (ErrorKind::Timeout, Outcome::Unknown, Retry::Temporary);
@@ -207,4 +208,30 @@ fn a_connection_that_is_cut_between_calls() {
         case.repeat_and_look(false).await;
         assert_eq!(case.proxy.seen(call).len(), 1, "{call:?}: one request");
     })));
+}
+
+/// Packets that nobody answers, as behind a firewall: the request was never sent.
+#[tokio::test]
+async fn a_connection_that_is_never_made() {
+    let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+    socket.bind(([127, 0, 0, 1], 0).into()).expect("a port");
+    let listener = socket.listen(1).expect("listen");
+    let address = listener.local_addr().expect("bound");
+    let mut filling = Vec::new();
+    // What is over the listener's limit is not answered.
+    for _ in 0..64 {
+        let connection = tokio::net::TcpStream::connect(address);
+        match tokio::time::timeout(Duration::from_millis(500), connection).await {
+            Ok(connection) => filling.push(connection.expect("connected")),
+            Err(_) => break,
+        }
+    }
+    let url = format!("http://{address}/{ACCOUNT}?sig=x");
+    let backend = connect(&url, SHORT).await;
+    let queue = "orders".parse().expect("a name");
+    let put = backend.put(&queue, NewMessage::new("body")).await;
+    let error = put.expect_err("nobody answers");
+    assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+    assert_eq!(error.outcome(), Outcome::NotDone, "{error}");
+    assert_eq!(error.retry(), Retry::Temporary, "{error}");
 }

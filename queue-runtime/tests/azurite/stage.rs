@@ -1,0 +1,90 @@
+//! A service over a proxy that does harm, and messages to send through it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use queue_runtime::{Delivery, ListenerEvent, Message, Queue, QueueService};
+use serde::{Deserialize, Serialize};
+use tokio::sync::broadcast;
+
+use crate::case::{PATIENCE, connect};
+use crate::proxy::{GUARD, Proxy};
+use crate::server::SERVER;
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
+pub(crate) struct Order {
+    #[message(key)]
+    pub(crate) number: u32,
+}
+
+/// Short, so that a test can wait for its end.
+pub(crate) const LEASE: Duration = Duration::from_secs(6);
+
+/// A service behind a proxy, and one beside it.
+pub(crate) struct Stage {
+    pub(crate) proxy: Proxy,
+    pub(crate) harmed: QueueService,
+    pub(crate) beside: QueueService,
+    pub(crate) queue: &'static str,
+}
+
+impl Stage {
+    pub(crate) async fn on(queue: &'static str) -> Self {
+        let proxy = Proxy::open().await;
+        let service = async |url: &str| {
+            let backend = Arc::new(connect(url, PATIENCE).await);
+            QueueService::over(backend)
+                .connect()
+                .await
+                .expect("connect")
+        };
+        Self {
+            harmed: service(&proxy.connection_string()).await,
+            beside: service(&SERVER.connection_string()).await,
+            proxy,
+            queue,
+        }
+    }
+
+    /// The queue, as the service behind the proxy has it.
+    pub(crate) fn harmed(&self) -> Queue<Order> {
+        let queue = self.harmed.queue_named(self.queue);
+        queue.expect("a name")
+    }
+
+    pub(crate) async fn submit(&self, number: u32) {
+        let queue = self
+            .beside
+            .queue_named::<Order>(self.queue)
+            .expect("a name");
+        queue.submit(Order { number }).await.expect("submit");
+    }
+
+    pub(crate) async fn accept(&self, service: &QueueService) -> Delivery<Order> {
+        let queue = service.queue_named::<Order>(self.queue).expect("a name");
+        let accepted = queue.accept().visibility_timeout(LEASE).wait(GUARD).await;
+        accepted.expect("accept").expect("a message")
+    }
+
+    pub(crate) async fn count(&self) -> u64 {
+        let queue = self.beside.queue_at(self.queue).expect("a name");
+        let properties = queue.properties().await.expect("properties");
+        properties.approximate_count
+    }
+}
+
+pub(crate) async fn next(
+    events: &mut broadcast::Receiver<ListenerEvent>,
+    mut wanted: impl FnMut(&ListenerEvent) -> bool,
+) -> ListenerEvent {
+    let found = async {
+        loop {
+            let event = events.recv().await.expect("the listener runs");
+            if wanted(&event) {
+                return event;
+            }
+        }
+    };
+    let found = tokio::time::timeout(GUARD, found).await;
+    found.expect("in time")
+}
