@@ -1,4 +1,5 @@
-//! The Azure backend against a real Azurite: the wire, and the one conformance suite.
+//! The Azure backend against a real Azurite: the wire, the one conformance suite, and what becomes of
+//! calls and messages when a proxy does harm on the way.
 //!
 //! `cargo xtask test` installs Azurite and runs this. By hand, `AZURITE` names the program
 //! `azurite-queue`; run with `--test-threads=16`, because these tests mostly wait.

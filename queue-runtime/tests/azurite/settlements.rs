@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use queue_runtime::policy::ExponentialIdle;
+use queue_runtime::wire::Body;
 use queue_runtime::{Disposition, Fate, ListenerEvent, Message as Kind, Received, SettleProblem};
 use serde::{Deserialize, Serialize};
 
@@ -160,6 +161,50 @@ fn a_settlement_that_is_refused_to_the_end_is_not_done() {
         assert!(
             matches!(problem, SettleProblem::LeaseLost(_)),
             "{problem:?}"
+        );
+    });
+}
+
+/// The poison queue is made, or the copy is put, and nobody hears of it. The message is set aside all
+/// the same, and copies share its id.
+#[test]
+fn what_is_set_aside_is_never_dropped() {
+    let set_aside = |queue: &'static str, lost: Call, made_before: bool, copies: usize| async move {
+        let stage = Stage::on(queue).await;
+        stage.submit(1).await;
+        let poison = stage.beside.queue_at(&format!("{queue}-poison"));
+        let poison = poison.expect("a name");
+        if made_before {
+            poison.create().await.expect("create");
+        }
+        stage.proxy.script(lost, [Fault::ResetAfter]);
+        let listener = stage
+            .harmed()
+            .listener(|_: Received<Order>| async { Disposition::reject("it is never any good") });
+        let listener = listener.visibility_timeout(LEASE / 2);
+        let listener = listener.idle(ExponentialIdle::up_to(Duration::from_millis(250)));
+        let mut events = listener.events();
+        let listener = listener.start().expect("start");
+        let poisoned = |event: &ListenerEvent| matches!(event, ListenerEvent::Poisoned { .. });
+        let event = next(&mut events, poisoned).await;
+        let ListenerEvent::Poisoned { id, .. } = event else {
+            panic!("{event:?}")
+        };
+        assert_eq!(stage.count().await, 0);
+        listener.shutdown(GUARD).await;
+        let kept = poison.peek(32).await.expect("peek");
+        assert_eq!(kept.len(), copies, "{kept:?}");
+        for copy in kept {
+            let Body::Event(event) = copy.body else {
+                panic!("no event: {copy:?}")
+            };
+            assert_eq!(event.envelope.id, id);
+        }
+    };
+    run(async {
+        tokio::join!(
+            set_aside("made-orders", Call::Other, false, 1),
+            set_aside("copied-orders", Call::Put, true, 2),
         );
     });
 }
