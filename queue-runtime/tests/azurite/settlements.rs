@@ -208,3 +208,23 @@ fn what_is_set_aside_is_never_dropped() {
         );
     });
 }
+
+/// The repeat finds its receipt stale, which after a put-back of its own proves that it was done.
+#[test]
+fn a_put_back_whose_answer_is_lost_counts_one_failure() {
+    run(async {
+        let stage = Stage::on("retried-orders").await;
+        stage.submit(1).await;
+        stage.proxy.script(Call::Update, [Fault::ResetAfter]);
+        let delivery = stage.accept(&stage.harmed).await;
+        let retry = Disposition::retry_after(Duration::ZERO, "not now");
+        let fate = delivery.settle(retry).await.expect("settled");
+        assert!(matches!(fate, Fate::Retried { .. }), "{fate:?}");
+        assert_eq!(stage.proxy.seen(Call::Update).len(), 2);
+        let again = stage.accept(&stage.harmed).await;
+        assert_eq!(again.attempt(), 2);
+        assert_eq!(again.envelope().attempts.failures, 1);
+        again.complete().await.expect("complete");
+        assert_eq!(stage.count().await, 0);
+    });
+}
