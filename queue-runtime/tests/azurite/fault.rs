@@ -28,6 +28,8 @@ pub(crate) enum Fault {
     ResetBefore,
     /// The server carries the request out, and the connection is reset instead of an answer.
     ResetAfter,
+    /// The same, but the next answer that brings messages is lost, and none before it.
+    LoseMessages,
     /// The connection ends in the middle of the answer's head.
     HalfHead,
     /// The connection ends in the middle of the answer's body.
@@ -108,7 +110,7 @@ pub(crate) async fn harm(
         Some(Fault::Instead(given) | Fault::Afterwards(given)) => {
             client.write_all(&given.bytes(&[])).await.map(|()| true)
         }
-        Some(Fault::ResetBefore | Fault::ResetAfter) => Ok(false),
+        Some(Fault::ResetBefore | Fault::ResetAfter | Fault::LoseMessages) => Ok(false),
         Some(Fault::HalfHead) => {
             let head = answer.expect("executed").head(&[]);
             part(client, &head.as_bytes()[..head.len() / 2]).await

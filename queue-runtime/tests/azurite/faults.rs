@@ -2,7 +2,7 @@
 //! one request; and that what follows loses nothing.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use queue_core::Timestamp;
@@ -229,8 +229,11 @@ async fn a_connection_that_is_never_made() {
     let url = format!("http://{address}/{ACCOUNT}?sig=x");
     let backend = connect(&url, SHORT).await;
     let queue = "orders".parse().expect("a name");
+    let started = Instant::now();
     let put = backend.put(&queue, NewMessage::new("body")).await;
     let error = put.expect_err("nobody answers");
+    let took = started.elapsed();
+    assert!(took < PATIENCE / 2, "{took:?}");
     assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
     assert_eq!(error.outcome(), Outcome::NotDone, "{error}");
     assert_eq!(error.retry(), Retry::Temporary, "{error}");

@@ -85,6 +85,12 @@ impl Message {
         self.first.contains(" 204 ")
     }
 
+    /// Whether this is an answer with messages of a queue in it.
+    pub(crate) fn brings_messages(&self) -> bool {
+        let name = b"<MessageId>";
+        self.body.windows(name.len()).any(|part| part == name)
+    }
+
     /// The message as it is sent, with these headers besides.
     pub(crate) fn bytes(&self, more: &[(&str, &str)]) -> Vec<u8> {
         let mut text = self.head(more);

@@ -177,6 +177,15 @@ impl Shared {
             true => Some(request.carry_out(SERVER.port).await?),
             false => None,
         };
+        let fault = match (fault, &answer) {
+            (Some(Fault::LoseMessages), Some(answer)) if !answer.brings_messages() => {
+                let mut script = self.script();
+                let once = script.once.entry(call).or_default();
+                once.push_front(Fault::LoseMessages);
+                None
+            }
+            (fault, _) => fault,
+        };
         harm(fault, answer, client).await
     }
 }

@@ -57,7 +57,7 @@ fn lost_receives_do_not_poison() {
         stage.submit(1).await;
         stage
             .proxy
-            .script(Call::Receive, vec![Fault::ResetAfter; 2]);
+            .script(Call::Receive, vec![Fault::LoseMessages; 2]);
         stage.proxy.script(Call::Update, mark);
         let runs = Arc::new(AtomicU32::new(0));
         let counted = Arc::clone(&runs);
