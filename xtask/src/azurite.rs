@@ -1,5 +1,8 @@
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::Command;
+
+use crate::cargo;
+use crate::program::{answers, run};
 
 /// The version that the tests were written against: its quirks are part of what they know.
 const VERSION: &str = "3.35.0";
@@ -16,7 +19,7 @@ pub(crate) fn installed() -> Result<(), String> {
     if !answers("node") {
         return Err("Node.js, which Azurite runs on, is not installed".to_owned());
     }
-    let directory = directory();
+    let directory = cargo::target().join("azurite");
     if is_there(&directory) {
         return Ok(());
     }
@@ -26,43 +29,23 @@ pub(crate) fn installed() -> Result<(), String> {
     eprintln!("   installing azurite@{VERSION} in {}", directory.display());
     std::fs::create_dir_all(&directory)
         .map_err(|error| format!("{} cannot be made: {error}", directory.display()))?;
-    let installed = Command::new("npm")
-        .args([
-            "install",
-            "--no-audit",
-            "--no-fund",
-            "--no-save",
-            "--prefix",
-        ])
+    let mut npm = Command::new("npm");
+    npm.args(["install", "--no-audit", "--no-fund", "--no-save"])
+        .arg("--prefix")
         .arg(&directory)
-        .arg(format!("azurite@{VERSION}"))
-        .status();
-    match installed {
-        Ok(status) if status.success() && is_there(&directory) => Ok(()),
-        Ok(status) => Err(format!("npm did not install azurite@{VERSION}: {status}")),
-        Err(error) => Err(format!("npm did not start: {error}")),
+        .arg(format!("azurite@{VERSION}"));
+    let told = format!("npm did not install azurite@{VERSION}");
+    run(&mut npm, &told)?;
+    match is_there(&directory) {
+        true => Ok(()),
+        false => Err(told),
     }
-}
-
-fn directory() -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("target");
-    target.unwrap_or(root).join("azurite")
 }
 
 fn is_there(directory: &Path) -> bool {
     let package = directory.join("node_modules/azurite/package.json");
     let wanted = format!("\"version\": \"{VERSION}\"");
     std::fs::read_to_string(package).is_ok_and(|package| package.contains(&wanted))
-}
-
-fn answers(program: &str) -> bool {
-    let status = Command::new(program)
-        .arg("--version")
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status();
-    status.is_ok_and(|status| status.success())
 }
 
 #[cfg(test)]

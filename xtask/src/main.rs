@@ -5,13 +5,17 @@
 //! | `test` | `cargo xtask test`: the steps, in order |
 //! | `step` | one step: the command line, and whether it may be left out |
 //! | `summary` | what the steps came to, and the verdict |
-//! | `azurite` | the emulator of Azure Storage that a suite needs |
+//! | `azurite` | the emulator of Azure Storage that suites need |
+//! | `python` | the Python packages that a suite needs |
 //! | `bench` | `cargo xtask bench` |
-//! | `cargo` | the cargo that everything is run with |
+//! | `cargo` | the cargo that everything is run with, and its target directory |
+//! | `program` | other programs, and whether they are installed |
 
 mod azurite;
 mod bench;
 mod cargo;
+mod program;
+mod python;
 mod step;
 mod summary;
 mod test;

@@ -1,6 +1,6 @@
 use std::process::{Command, Stdio};
 
-use crate::{azurite, cargo};
+use crate::{azurite, cargo, python};
 
 /// One step of `cargo xtask test`: a cargo command.
 #[derive(Debug, Clone, Copy)]
@@ -33,6 +33,8 @@ pub(crate) enum Part {
 pub(crate) enum Server {
     None,
     Azurite,
+    /// Azurite, and Python with packages that talk to it.
+    AzuriteAndPython,
 }
 
 impl Step {
@@ -41,6 +43,9 @@ impl Step {
         match self.part {
             Part::Check | Part::Suite(Server::None) => None,
             Part::Suite(Server::Azurite) => azurite::installed().err(),
+            Part::Suite(Server::AzuriteAndPython) => azurite::installed()
+                .and_then(|()| python::installed())
+                .err(),
             Part::Tool { install } => self.missing(install),
         }
     }

@@ -99,6 +99,19 @@ const STEPS: &[Step] = &[
         environment: &[],
     },
     Step {
+        name: "tests with Python's packages",
+        part: Part::Suite(Server::AzuriteAndPython),
+        arguments: &[
+            "test",
+            "--package",
+            "queue-runtime",
+            "--all-features",
+            "--test",
+            "interop",
+        ],
+        environment: &[],
+    },
+    Step {
         name: "docs",
         part: Part::Check,
         arguments: &["doc", "--workspace", "--all-features", "--no-deps"],

@@ -1,0 +1,28 @@
+//! The same queues in the hands of programs that this repository did not write: the Python packages
+//! `azure-storage-queue` and `cloudevents`, on a real Azurite.
+//!
+//! `cargo xtask test` installs both sides and runs this. By hand, `AZURITE` names the program
+//! `azurite-queue`, and `INTEROP_PYTHON` a Python that has the packages of `requirements.txt`.
+
+mod from_python;
+mod metadata;
+mod peer;
+#[path = "../azurite/server.rs"]
+mod server;
+mod to_python;
+
+use queue_runtime::QueueService;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::server::SERVER;
+
+fn runtime() -> Runtime {
+    let mut builder = Builder::new_multi_thread();
+    let runtime = builder.worker_threads(1).enable_all().build();
+    runtime.expect("threads start")
+}
+
+async fn service() -> QueueService {
+    let connected = QueueService::connect(&SERVER.connection_string()).await;
+    connected.expect("connect")
+}
