@@ -70,3 +70,8 @@ pub use queue_derive::Message;
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 struct Readme;
+
+/// The programs in the guide to Azure compile.
+#[cfg(all(doctest, feature = "azure"))]
+#[doc = include_str!("../../docs/azure.md")]
+struct AzureGuide;
