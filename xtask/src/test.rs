@@ -25,6 +25,23 @@ const STEPS: &[Step] = &[
         ],
     ),
     check(
+        // `--all-targets` passes over tests that cargo does not run by itself.
+        "clippy: tests that need a server",
+        &[
+            "clippy",
+            "--package",
+            "queue-runtime",
+            "--all-features",
+            "--test",
+            "azurite",
+            "--test",
+            "interop",
+            "--",
+            "-D",
+            "warnings",
+        ],
+    ),
+    check(
         "clippy: queue-runtime without features",
         &[
             "clippy",
@@ -197,12 +214,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_feature_set_is_linted_and_warnings_are_errors() {
+    fn every_feature_set_and_every_suite_is_linted_and_warnings_are_errors() {
         let lints: Vec<_> = STEPS
             .iter()
             .filter(|step| step.arguments[0] == "clippy")
             .collect();
-        assert_eq!(lints.len(), 5);
+        assert_eq!(lints.len(), 6);
         for step in lints {
             assert!(
                 step.arguments.ends_with(&["--", "-D", "warnings"]),
