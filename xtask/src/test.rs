@@ -93,6 +93,18 @@ const STEPS: &[Step] = &[
             "warnings",
         ],
     ),
+    check(
+        "clippy: mosaic without features",
+        &[
+            "clippy",
+            "--package",
+            "mosaic",
+            "--all-targets",
+            "--",
+            "-D",
+            "warnings",
+        ],
+    ),
     Step {
         name: "tests",
         part: Part::Suite(Server::None),
@@ -125,6 +137,19 @@ const STEPS: &[Step] = &[
             "--all-features",
             "--test",
             "interop",
+        ],
+        environment: &[],
+    },
+    Step {
+        name: "mosaic over Azurite",
+        part: Part::Suite(Server::Azurite),
+        arguments: &[
+            "test",
+            "--package",
+            "mosaic",
+            "--all-features",
+            "--test",
+            "azurite",
         ],
         environment: &[],
     },

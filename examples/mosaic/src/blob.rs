@@ -25,16 +25,17 @@ pub enum Container {
     Status,
 }
 
-const CONTAINERS: [Container; 6] = [
-    Container::ImageInput,
-    Container::ImageLibrary,
-    Container::SliceRequest,
-    Container::SliceResponse,
-    Container::ImageOutput,
-    Container::Status,
-];
-
 impl Container {
+    /// All containers, in the order of their declaration.
+    pub(crate) const ALL: [Self; 6] = [
+        Self::ImageInput,
+        Self::ImageLibrary,
+        Self::SliceRequest,
+        Self::SliceResponse,
+        Self::ImageOutput,
+        Self::Status,
+    ];
+
     /// The container's name.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -127,8 +128,12 @@ impl BlobName {
         &self.0
     }
 
-    pub(crate) fn path(&self) -> Path {
-        Path::parse(&self.0).expect("a name has no part that a path may not have")
+    /// The container, and the path of the blob in it.
+    pub(crate) fn place(&self) -> (Container, Path) {
+        let (first, path) = self.0.split_once('/').unwrap_or((&self.0, ""));
+        let container = Container::ALL.into_iter().find(|one| one.name() == first);
+        let path = Path::parse(path).expect("a name has no part that a path may not have");
+        (container.expect("a name starts with a container"), path)
     }
 }
 
@@ -137,7 +142,7 @@ impl TryFrom<String> for BlobName {
 
     fn try_from(name: String) -> Result<Self, InvalidBlobName> {
         let mut parts = name.split('/');
-        let known = |name| CONTAINERS.iter().any(|known| known.name() == name);
+        let known = |name| Container::ALL.iter().any(|known| known.name() == name);
         let allowed = name.len() <= MAX_NAME
             && parts.next().is_some_and(known)
             && name.contains('/')
@@ -221,7 +226,8 @@ mod tests {
             let text = String::from(name(id));
             assert_eq!(BlobName::try_from(text.clone()), Ok(name(id)), "{text}");
             assert_eq!(text.matches('/').count(), 2, "{text}");
-            assert_eq!(name(id).path().to_string(), text);
+            let (container, path) = name(id).place();
+            assert_eq!(format!("{}/{path}", container.name()), text);
             assert!(
                 ids[..at].iter().all(|other| name(other) != name(id)),
                 "{id}"

@@ -9,8 +9,11 @@
 //! | [`ledger`] | how requests stand: records that are created once |
 //! | [`shelf`] | tile libraries: uploaded once, described once |
 //! | [`store`], [`blob`] | blobs and their names |
+//! | `azure` | blobs in a storage account; with the feature `azure` |
 //! | [`picture`] | source and tiles in, slices, mosaics out: pure functions of their input |
 
+#[cfg(feature = "azure")]
+pub mod azure;
 pub mod blob;
 pub mod client;
 pub mod embedded;

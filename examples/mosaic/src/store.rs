@@ -1,22 +1,26 @@
-//! Blobs: a local folder now, any object store behind the same few methods.
+//! Blobs: in a local folder, in memory or in a storage account, behind the same few methods.
 
 use std::error::Error;
-use std::path::Path;
+use std::fmt;
+use std::path::Path as FilePath;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
 use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::prefix::PrefixStore;
 use object_store::{ObjectStore, ObjectStoreExt as _, PutMode, WriteMultipart};
 use queue_runtime::Failure;
 
-use crate::blob::BlobName;
+use crate::blob::{BlobName, Container};
 
 /// The containers and their blobs. Clones share them.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Store {
-    objects: Arc<dyn ObjectStore>,
+    /// In the order of [`Container::ALL`].
+    containers: Arc<[Arc<dyn ObjectStore>; Container::ALL.len()]>,
 }
 
 /// Why a blob could not be read or written.
@@ -61,7 +65,8 @@ pub enum StoreError {
 pub enum Created {
     /// It was created.
     New,
-    /// It existed, and was left as it was.
+    /// It existed, and was left as it was. A storage account may say so also to the one who created
+    /// it, if its first answer was lost on the way: what counts is what the blob holds.
     Existed,
 }
 
@@ -70,7 +75,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Storage`] if the folder cannot be made or used.
-    pub fn folder(path: &Path) -> Result<Self, StoreError> {
+    pub fn folder(path: &FilePath) -> Result<Self, StoreError> {
         let failed = |source: Box<dyn Error + Send + Sync>| StoreError::Storage {
             operation: "open the folder",
             target: path.display().to_string(),
@@ -79,17 +84,33 @@ impl Store {
         std::fs::create_dir_all(path).map_err(|error| failed(error.into()))?;
         let folder =
             LocalFileSystem::new_with_prefix(path).map_err(|error| failed(error.into()))?;
-        Ok(Self {
-            objects: Arc::new(folder.with_fsync(true)),
-        })
+        Ok(Self::within(Arc::new(folder.with_fsync(true))))
     }
 
     /// A store in memory, for tests.
     #[must_use]
     pub fn memory() -> Self {
+        Self::within(Arc::new(InMemory::new()))
+    }
+
+    /// Containers of which each is an object store of its own.
+    pub(crate) fn of(containers: [Arc<dyn ObjectStore>; Container::ALL.len()]) -> Self {
         Self {
-            objects: Arc::new(InMemory::new()),
+            containers: Arc::new(containers),
         }
+    }
+
+    /// Containers that are prefixes in one object store.
+    fn within(objects: Arc<dyn ObjectStore>) -> Self {
+        Self::of(Container::ALL.map(|container| {
+            let prefixed = PrefixStore::new(Arc::clone(&objects), container.name());
+            Arc::new(prefixed) as _
+        }))
+    }
+
+    fn place(&self, name: &BlobName) -> (&dyn ObjectStore, Path) {
+        let (container, path) = name.place();
+        (&*self.containers[container as usize], path)
     }
 
     /// Reads a blob of at most `max` bytes.
@@ -98,7 +119,8 @@ impl Store {
     /// [`StoreError`], also if there is no such blob.
     pub async fn read(&self, name: &BlobName, max: u64) -> Result<Bytes, StoreError> {
         let failed = |error| failed("read", name, error);
-        let found = self.objects.get(&name.path()).await.map_err(failed)?;
+        let (objects, path) = self.place(name);
+        let found = objects.get(&path).await.map_err(failed)?;
         let size = found.meta.size;
         if size > max {
             return Err(StoreError::TooLarge {
@@ -127,7 +149,8 @@ impl Store {
     /// # Errors
     /// [`StoreError::Storage`].
     pub async fn exists(&self, name: &BlobName) -> Result<bool, StoreError> {
-        match self.objects.head(&name.path()).await {
+        let (objects, path) = self.place(name);
+        match objects.head(&path).await {
             Ok(_) => Ok(true),
             Err(object_store::Error::NotFound { .. }) => Ok(false),
             Err(error) => Err(failed("look for", name, error)),
@@ -139,7 +162,8 @@ impl Store {
     /// # Errors
     /// [`StoreError::Storage`].
     pub async fn write(&self, name: &BlobName, bytes: impl Into<Bytes>) -> Result<(), StoreError> {
-        let written = self.objects.put(&name.path(), bytes.into().into()).await;
+        let (objects, path) = self.place(name);
+        let written = objects.put(&path, bytes.into().into()).await;
         written
             .map(drop)
             .map_err(|error| failed("write", name, error))
@@ -154,21 +178,22 @@ impl Store {
         name: &BlobName,
         bytes: impl Into<Bytes>,
     ) -> Result<Created, StoreError> {
+        let (objects, path) = self.place(name);
         let payload = bytes.into().into();
-        match self
-            .objects
-            .put_opts(&name.path(), payload, PutMode::Create.into())
-            .await
-        {
+        let created = objects.put_opts(&path, payload, PutMode::Create.into());
+        match created.await {
             Ok(_) => Ok(Created::New),
-            Err(object_store::Error::AlreadyExists { .. }) => Ok(Created::Existed),
+            Err(error @ object_store::Error::AlreadyExists { .. }) if !of_container(&error) => {
+                Ok(Created::Existed)
+            }
             Err(error) => Err(failed("create", name, error)),
         }
     }
 
     /// Begins a blob that is written piece by piece, and is there once the upload is finished.
     pub(crate) async fn upload(&self, name: &BlobName) -> Result<WriteMultipart, StoreError> {
-        let upload = self.objects.put_multipart(&name.path()).await;
+        let (objects, path) = self.place(name);
+        let upload = objects.put_multipart(&path).await;
         upload
             .map(WriteMultipart::new)
             .map_err(|error| failed("write", name, error))
@@ -179,7 +204,8 @@ impl Store {
     /// # Errors
     /// [`StoreError::Storage`].
     pub async fn list(&self, name: &BlobName) -> Result<Vec<String>, StoreError> {
-        let listed = self.objects.list(Some(&name.path()));
+        let (objects, path) = self.place(name);
+        let listed = objects.list(Some(&path));
         let names =
             listed.try_filter_map(async |meta| Ok(meta.location.filename().map(str::to_owned)));
         names
@@ -200,17 +226,105 @@ impl StoreError {
     }
 }
 
+/// Shows nothing of the object stores, which may hold keys.
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").finish_non_exhaustive()
+    }
+}
+
 pub(crate) fn failed(
     operation: &'static str,
     name: &BlobName,
     error: object_store::Error,
 ) -> StoreError {
     match error {
-        object_store::Error::NotFound { .. } => StoreError::Missing(name.clone()),
+        object_store::Error::NotFound { .. } if !of_container(&error) => {
+            StoreError::Missing(name.clone())
+        }
         error => StoreError::Storage {
             operation,
             target: name.to_string(),
-            source: error.into(),
+            source: told(&error).into(),
         },
+    }
+}
+
+/// Whether a storage account means the container rather than the blob: `ContainerNotFound`,
+/// `ContainerBeingDeleted`, `ContainerDisabled`.
+fn of_container(error: &object_store::Error) -> bool {
+    error.to_string().contains("<Code>Container")
+}
+
+/// What an object store says with all its causes, but of a service's answer only the code, and of a
+/// URL no signature: the rest may repeat what a request was signed with.
+pub(crate) fn told(error: &(dyn Error + 'static)) -> String {
+    let mut told = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let text = error.to_string();
+        if !told.contains(&text) {
+            told = format!("{told}: {text}");
+        }
+        cause = error.source();
+    }
+    let code = told
+        .split_once("<Code>")
+        .and_then(|(_, rest)| rest.split_once("</Code>"))
+        .map(|(code, _)| code.to_owned());
+    if let Some(body) = told.find("<?xml").or_else(|| told.find("<Error>")) {
+        told.truncate(body);
+        told.push_str(code.as_deref().unwrap_or("an answer without a code"));
+    }
+    let mut parts = told.split("sig=");
+    let mut clean = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let rest = part.trim_start_matches(|c: char| c != '&' && !c.is_whitespace());
+        clean = format!("{clean}sig=…{rest}");
+    }
+    clean.replace('\u{feff}', "")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_service_says_is_told_by_its_code_and_without_signatures() {
+        let body = "\u{feff}<?xml version=\"1.0\"?><Error><Code>AuthenticationFailed</Code><Message>the \
+                    MAC signature found, s3cret</Message></Error>";
+        for (said, expected) in [
+            (
+                format!("status 403: {body}"),
+                "status 403: AuthenticationFailed",
+            ),
+            (
+                "get http://h/c?sv=1&sig=s3cret&se=2 in 1 s".to_owned(),
+                "get http://h/c?sv=1&sig=…&se=2 in 1 s",
+            ),
+            ("refused".to_owned(), "refused"),
+        ] {
+            let error = object_store::Error::Generic {
+                store: "test",
+                source: said.into(),
+            };
+            assert_eq!(told(&error), format!("Generic test error: {expected}"));
+        }
+    }
+
+    #[test]
+    fn a_missing_container_is_no_missing_blob() {
+        let name = BlobName::new(Container::Status, &["a"]);
+        let missing = |code: &str| object_store::Error::NotFound {
+            path: "a".to_owned(),
+            source: format!("<Error><Code>{code}</Code></Error>").into(),
+        };
+        let blob = failed("read", &name, missing("BlobNotFound"));
+        assert!(matches!(blob, StoreError::Missing(_)), "{blob:?}");
+        let container = failed("read", &name, missing("ContainerNotFound"));
+        assert!(
+            matches!(container, StoreError::Storage { .. }),
+            "{container:?}"
+        );
     }
 }

@@ -115,9 +115,14 @@ pub(crate) struct Place {
     /// The folder of blobs and queues; by default `mosaic-data`, and for `run` a temporary one
     #[arg(long, value_name = "FOLDER")]
     pub(crate) data: Option<PathBuf>,
-    /// Where the queues are, such as sqlite:PATH; by default a file in the folder
+    /// Where the queues are: sqlite:PATH, azure://ACCOUNT, a SAS URL or a connection string; by default
+    /// a file in the folder
     #[arg(long, value_name = "URL", env = "QUEUE_URL", hide_env_values = true)]
     pub(crate) queue: Option<String>,
+    /// Where the blobs are, if not in a folder: azure://ACCOUNT, a SAS URL or a connection string; by
+    /// default in the account of the queues, if they are in one and no folder is given
+    #[arg(long, value_name = "URL", env = "BLOBS_URL", hide_env_values = true)]
+    pub(crate) blobs: Option<String>,
 }
 
 impl Arguments {

@@ -4,20 +4,9 @@ use std::path::{Path, PathBuf};
 use mosaic::client::Job;
 use mosaic::picture::{SCENE_SIZE, draw_scene, draw_tiles, encode_png};
 use mosaic::shelf::{MAX_LIBRARY, MAX_PICTURE};
-use mosaic::store::Store;
-use queue_runtime::{Failure, QueueService};
+use queue_runtime::Failure;
 
-use super::arguments::{Picture, Place};
-
-/// Where blobs and queues are.
-pub(super) async fn open(data: &Path, place: &Place) -> Result<(QueueService, Store), Failure> {
-    let store = Store::folder(&data.join("blobs"))?;
-    let queue = match &place.queue {
-        Some(url) => url.clone(),
-        None => format!("sqlite:{}", data.join("queues.db").display()),
-    };
-    Ok((QueueService::connect(&queue).await?, store))
-}
+use super::arguments::Picture;
 
 /// What the arguments ask for, with all files read or drawn.
 pub(super) fn job(picture: &Picture) -> Result<Job, Failure> {

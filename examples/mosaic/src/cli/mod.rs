@@ -2,6 +2,7 @@ mod arguments;
 mod bars;
 mod job;
 mod log;
+mod place;
 mod role;
 mod run;
 

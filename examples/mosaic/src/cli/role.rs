@@ -6,7 +6,7 @@ use mosaic::roles::{Settings, broker, controller, processor};
 use queue_runtime::Failure;
 
 use super::arguments::{Kind, Role};
-use super::job::open;
+use super::place::open;
 
 /// How long handlers get to finish after the signal to stop.
 const GRACE: Duration = Duration::from_secs(20);

@@ -11,7 +11,8 @@ use tokio::task::spawn_blocking;
 
 use super::Bars;
 use super::arguments::{Picture, Run, Submit};
-use super::job::{job, open};
+use super::job::job;
+use super::place::open;
 
 /// How long handlers get to finish once the mosaic is there.
 const GRACE: Duration = Duration::from_secs(10);

@@ -1,12 +1,14 @@
+use std::process::Command;
+
 use tempfile::TempDir;
 
+use crate::support::{Place, job, pictures, program};
 #[cfg(unix)]
-use crate::support::Worker;
-use crate::support::{job, output, pictures};
+use crate::support::{Worker, output};
 
-fn refused(arguments: &[&str]) -> String {
-    let output = output(arguments);
-    assert!(!output.status.success(), "{arguments:?}");
+fn refused(command: &mut Command) -> String {
+    let output = command.output().expect("the program runs");
+    assert!(!output.status.success(), "{command:?}");
     String::from_utf8(output.stderr).expect("text")
 }
 
@@ -31,11 +33,19 @@ fn values_that_are_not_allowed_are_named_with_what_is() {
             "queue URL \"ftp:…\" is not understood",
         ),
         (
+            ["role", "--blobs=sftp:x", "broker"],
+            if cfg!(feature = "azure") {
+                "setting 1 of the connection string is not NAME=VALUE"
+            } else {
+                "this build is without the feature `azure`"
+            },
+        ),
+        (
             ["role", "janitor", "--tasks=1"],
             "broker, controller, processor",
         ),
     ] {
-        let error = refused(&arguments);
+        let error = refused(&mut program(&arguments));
         assert!(error.contains(expected), "{error}");
     }
 }
@@ -46,10 +56,8 @@ fn a_failure_is_told_with_its_reason_and_exit_code() {
     let tile = pictures.path().join("tiles/9.png");
     std::fs::write(&tile, "junk").expect("written");
     let out = data.path().join("out.png");
-    let mut arguments = vec!["run".to_owned()];
-    arguments.extend(job(pictures.path(), data.path(), &out));
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let error = refused(&arguments);
+    let place = Place::folder(data.path());
+    let error = refused(&mut job("run", pictures.path(), &place, &out));
     let expected = "error: there is no mosaic: tile \"9.png\" cannot be used: the file is neither PNG nor JPEG";
     assert!(error.contains(expected), "{error}");
     assert!(!out.exists());
@@ -58,15 +66,9 @@ fn a_failure_is_told_with_its_reason_and_exit_code() {
 #[test]
 fn nobody_there_is_told_within_the_timeout() {
     let (pictures, data) = (pictures(), TempDir::new().expect("a folder"));
-    let mut arguments = vec!["submit".to_owned()];
-    arguments.extend(job(
-        pictures.path(),
-        data.path(),
-        &data.path().join("out.png"),
-    ));
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let shorter = [&arguments[..arguments.len() - 1], &["300ms"]].concat();
-    let error = refused(&shorter);
+    let (place, out) = (Place::folder(data.path()), data.path().join("out.png"));
+    let mut submit = job("submit", pictures.path(), &place, &out);
+    let error = refused(submit.args(["--timeout", "300ms"]));
     assert!(
         error.contains("are a broker, a controller and a processor running"),
         "{error}"
@@ -78,12 +80,10 @@ fn nobody_there_is_told_within_the_timeout() {
 fn roles_in_processes_make_the_mosaic_and_stop_when_told() {
     let (pictures, data) = (pictures(), TempDir::new().expect("a folder"));
     let roles = ["broker", "controller", "processor", "processor"];
-    let workers = roles.map(|role| Worker::start(role, data.path(), &[]));
+    let place = Place::folder(data.path());
+    let workers = roles.map(|role| Worker::start(role, &place, &[]));
     let out = data.path().join("out.png");
-    let mut arguments = vec!["submit".to_owned()];
-    arguments.extend(job(pictures.path(), data.path(), &out));
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let submitted = output(&arguments);
+    let submitted = output(&mut job("submit", pictures.path(), &place, &out));
     let told = String::from_utf8(submitted.stdout).expect("text");
     assert!(submitted.status.success(), "{told}");
     assert!(

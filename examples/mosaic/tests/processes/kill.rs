@@ -5,12 +5,13 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
+use mosaic::blob::{BlobName, Container};
+use mosaic::store::Store;
 use queue_runtime::{ErrorKind, QueueService};
 use rand::rngs::SmallRng;
 use rand::{RngExt as _, SeedableRng as _};
-use tempfile::TempDir;
 
-use crate::support::{GUARD, Worker, job, output, pictures, program};
+use crate::support::{GUARD, Place, Worker, job, output};
 
 /// Three processors and a controller, and the broker with them.
 const ROLES: [&str; 5] = [
@@ -21,13 +22,11 @@ const ROLES: [&str; 5] = [
     "broker",
 ];
 
-/// Leases end soon after a kill; no number of kills makes poison; each slice takes a while, so that
-/// the job lasts for many kills, and most kills hit a processor that holds one.
-const SETTINGS: [&str; 8] = [
+/// No number of kills makes poison; each slice takes a while, so that the job lasts for many kills,
+/// and most kills hit a processor that holds one.
+const SETTINGS: [&str; 6] = [
     "--tasks",
     "1",
-    "--visibility-timeout",
-    "1s",
     "--poison-threshold",
     "1000",
     "--pace",
@@ -41,8 +40,17 @@ const QUEUES: [&str; 4] = [
     "imageresponse",
 ];
 
-const KILL_EVERY: Duration = Duration::from_millis(300);
 const HELD_KILLS: usize = 20;
+
+/// What workers are killed on.
+pub(crate) struct Ground {
+    pub(crate) place: Place,
+    /// The queues' URL.
+    pub(crate) queues: String,
+    /// Leases end soon after a kill.
+    pub(crate) visibility_timeout: &'static str,
+    pub(crate) kill_every: Duration,
+}
 
 #[derive(Debug, Default)]
 struct Tally {
@@ -52,31 +60,35 @@ struct Tally {
     remarks: Vec<String>,
 }
 
-#[test]
-fn workers_are_killed_and_the_mosaic_is_the_same() {
+/// Kills workers at random until the mosaic is there, again and again, and looks at what is left.
+pub(crate) fn workers(
+    ground: &Ground,
+    pictures: &Path,
+    scratch: &Path,
+    store: impl AsyncFnOnce() -> Store,
+) {
     let seed = match std::env::var("KILL_SEED") {
         Ok(seed) => seed.parse().expect("KILL_SEED is a number"),
         Err(_) => rand::random(),
     };
     println!("KILL_SEED={seed}");
     let mut random = SmallRng::seed_from_u64(seed);
-    let (pictures, place) = (pictures(), TempDir::new().expect("a folder"));
-    let expected = undisturbed(pictures.path(), &place.path().join("undisturbed"));
+    let expected = undisturbed(pictures, &scratch.join("undisturbed"));
 
-    let data = place.path().join("data");
-    fs::create_dir(&data).expect("made");
-    let start = |role: &str| Worker::start(role, &data, &SETTINGS);
+    let mut settings = SETTINGS.to_vec();
+    settings.extend(["--visibility-timeout", ground.visibility_timeout]);
+    let start = |role: &str| Worker::start(role, &ground.place, &settings);
     let mut workers: Vec<(&str, Worker)> = ROLES.iter().map(|role| (*role, start(role))).collect();
     let (mut tally, mut jobs) = (Tally::default(), 0);
     // A machine so fast or slow that one job sees too few kills gets another job.
     while tally.held < HELD_KILLS && jobs < 3 {
         jobs += 1;
-        let out = place.path().join(format!("{jobs}.png"));
-        let mut client = submit(pictures.path(), &data, &out);
+        let out = scratch.join(format!("{jobs}.png"));
+        let mut client = submit(pictures, &ground.place, &out);
         let begun = Instant::now();
         while client.try_wait().expect("it is a child of ours").is_none() {
             assert!(begun.elapsed() < GUARD, "the job hangs: {tally:#?}");
-            std::thread::sleep(KILL_EVERY);
+            std::thread::sleep(ground.kill_every);
             let victim = random.random_range(0..workers.len());
             let (role, worker) = workers.swap_remove(victim);
             let log = worker.kill();
@@ -103,7 +115,8 @@ fn workers_are_killed_and_the_mosaic_is_the_same() {
         tally.held
     );
 
-    drained(&data);
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(drained(&ground.queues));
     for (_, worker) in workers {
         let log = worker.kill();
         tally.add(log);
@@ -114,7 +127,7 @@ fn workers_are_killed_and_the_mosaic_is_the_same() {
         tally.recorded
     );
     println!("{:#?}", tally.remarks);
-    let records = responses(&data.join("blobs/status"));
+    let records = runtime.block_on(async { responses(&store().await).await });
     assert_eq!(records, jobs, "responses on record");
 }
 
@@ -127,13 +140,11 @@ impl Tally {
     }
 }
 
-fn undisturbed(pictures: &Path, place: &Path) -> Vec<u8> {
-    fs::create_dir(place).expect("made");
-    let out = place.join("out.png");
-    let mut arguments = vec!["run".to_owned()];
-    arguments.extend(job(pictures, place, &out));
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let made = output(&arguments);
+/// The mosaic as one process makes it, over SQLite and a folder, with nobody killed.
+pub(crate) fn undisturbed(pictures: &Path, data: &Path) -> Vec<u8> {
+    fs::create_dir(data).expect("made");
+    let out = data.join("out.png");
+    let made = output(&mut job("run", pictures, &Place::folder(data), &out));
     assert!(
         made.status.success(),
         "{}",
@@ -142,35 +153,30 @@ fn undisturbed(pictures: &Path, place: &Path) -> Vec<u8> {
     fs::read(&out).expect("the mosaic")
 }
 
-fn submit(pictures: &Path, data: &Path, out: &Path) -> Child {
-    let arguments = job(pictures, data, out);
-    let mut command = program(&["submit"]);
-    command.args(arguments).stdout(Stdio::piped());
+fn submit(pictures: &Path, place: &Place, out: &Path) -> Child {
+    let mut command = job("submit", pictures, place, out);
+    command.args(["--timeout", "100s"]).stdout(Stdio::piped());
     command.spawn().expect("the program runs")
 }
 
 /// Waits, with the workers still there, until all queues are empty; poison queues are empty or absent.
-fn drained(data: &Path) {
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    runtime.block_on(async {
-        let url = format!("sqlite:{}", data.join("queues.db").display());
-        let service = QueueService::connect(&url).await.expect("the file opens");
-        for queue in QUEUES {
-            let mut left = 0;
-            for _ in 0..300 {
-                left = count(&service, queue).await;
-                if left == 0 {
-                    break;
-                }
-                tokio::time::sleep(Duration::from_millis(100)).await;
+async fn drained(url: &str) {
+    let service = QueueService::connect(url).await.expect("it is there");
+    for queue in QUEUES {
+        let mut left = 0;
+        for _ in 0..300 {
+            left = count(&service, queue).await;
+            if left == 0 {
+                break;
             }
-            assert_eq!(left, 0, "messages left on {queue}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        for queue in QUEUES {
-            let poison = count(&service, &format!("{queue}-poison")).await;
-            assert_eq!(poison, 0, "poison of {queue}");
-        }
-    });
+        assert_eq!(left, 0, "messages left on {queue}");
+    }
+    for queue in QUEUES {
+        let poison = count(&service, &format!("{queue}-poison")).await;
+        assert_eq!(poison, 0, "poison of {queue}");
+    }
 }
 
 async fn count(service: &QueueService, queue: &str) -> u64 {
@@ -181,14 +187,11 @@ async fn count(service: &QueueService, queue: &str) -> u64 {
     }
 }
 
-fn responses(status: &Path) -> usize {
-    let requests = fs::read_dir(status).expect("records");
-    let has_response = |entry: std::io::Result<fs::DirEntry>| {
-        entry
-            .expect("an entry")
-            .path()
-            .join("response.json")
-            .exists()
-    };
-    requests.map(has_response).filter(|found| *found).count()
+async fn responses(store: &Store) -> usize {
+    let records = store.list(&BlobName::new(Container::Status, &[])).await;
+    let records = records.expect("records");
+    records
+        .iter()
+        .filter(|name| *name == "response.json")
+        .count()
 }

@@ -14,20 +14,41 @@ use tempfile::TempDir;
 /// Long enough for the slowest machine; only a hang meets it.
 pub(crate) const GUARD: Duration = Duration::from_secs(120);
 
+/// Where queues and blobs are in a test.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    /// What tells the program so on its command line.
+    pub(crate) arguments: Vec<String>,
+    /// What tells it so in its environment.
+    pub(crate) variables: Vec<(&'static str, String)>,
+}
+
+impl Place {
+    /// A folder.
+    pub(crate) fn folder(data: &Path) -> Self {
+        Self {
+            arguments: vec!["--data".to_owned(), text(data)],
+            variables: Vec::new(),
+        }
+    }
+}
+
 /// The program with arguments, heedless of this process's environment.
 pub(crate) fn program(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_mosaic"));
     command
         .args(arguments)
         .env_remove("QUEUE_URL")
+        .env_remove("BLOBS_URL")
         .env("RUST_LOG", "mosaic=info,warn")
         .stdin(Stdio::null());
     command
 }
 
-/// Runs the program to its end.
-pub(crate) fn output(arguments: &[&str]) -> Output {
-    program(arguments).output().expect("the program runs")
+/// Runs the program to its end, with time enough for a job.
+pub(crate) fn output(program: &mut Command) -> Output {
+    let program = program.args(["--timeout", "100s"]);
+    program.output().expect("the program runs")
 }
 
 /// A picture and tiles in a temporary folder.
@@ -46,23 +67,26 @@ pub(crate) fn pictures() -> TempDir {
     folder
 }
 
-/// The arguments of a job that is cut into 64 slices.
-pub(crate) fn job(pictures: &Path, data: &Path, out: &Path) -> Vec<String> {
-    let path = |path: &Path| path.to_str().expect("text").to_owned();
-    let mut arguments = Vec::new();
+/// The program with a job that is cut into 64 slices.
+pub(crate) fn job(command: &str, pictures: &Path, place: &Place, out: &Path) -> Command {
+    let mut program = program(&[command]);
+    program.args(&place.arguments);
+    program.envs(place.variables.clone());
     for (name, value) in [
-        ("--image", path(&pictures.join("scene.png"))),
-        ("--library", path(&pictures.join("tiles"))),
-        ("--data", path(data)),
-        ("--out", path(out)),
+        ("--image", text(&pictures.join("scene.png"))),
+        ("--library", text(&pictures.join("tiles"))),
+        ("--out", text(out)),
         ("--across", "96".to_owned()),
         ("--tile-size", "8".to_owned()),
         ("--slices", "64".to_owned()),
-        ("--timeout", "100s".to_owned()),
     ] {
-        arguments.extend([name.to_owned(), value]);
+        program.args([name.to_owned(), value]);
     }
-    arguments
+    program
+}
+
+fn text(path: &Path) -> String {
+    path.to_str().expect("text").to_owned()
 }
 
 /// A role in a process of its own, whose log is read.
@@ -83,9 +107,10 @@ pub(crate) struct Log {
 }
 
 impl Worker {
-    pub(crate) fn start(role: &str, data: &Path, more: &[&str]) -> Self {
+    pub(crate) fn start(role: &str, place: &Place, more: &[&str]) -> Self {
         let mut command = program(&["role", role]);
-        command.arg("--data").arg(data).args(more);
+        command.args(&place.arguments).args(more);
+        command.envs(place.variables.clone());
         let mut child = command
             .stderr(Stdio::piped())
             .spawn()

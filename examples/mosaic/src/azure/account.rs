@@ -1,0 +1,240 @@
+use std::collections::HashMap;
+use std::fmt;
+use std::net::IpAddr;
+
+use url::Url;
+
+/// Where an account's blobs are, and how to prove who asks.
+pub struct Account {
+    pub(super) name: String,
+    /// The root of the account, without a query and without a slash at its end.
+    pub(super) endpoint: String,
+    pub(super) is_emulator: bool,
+    pub(super) credential: Credential,
+}
+
+/// How to prove who asks.
+pub(super) enum Credential {
+    Key(String),
+    /// The query of a shared access signature.
+    Signature(String),
+    /// A token of Microsoft Entra ID.
+    Entra,
+}
+
+/// What is wrong with a connection string or URL. It never repeats what was written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Problem(String);
+
+/// The account and key that every emulator starts with. They are public.
+const DEVELOPMENT_ACCOUNT: &str = "devstoreaccount1";
+const DEVELOPMENT_KEY: &str =
+    "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
+
+impl Account {
+    /// Reads a connection string, `azure://ACCOUNT`, or the URL of a blob endpoint with a shared
+    /// access signature.
+    ///
+    /// # Errors
+    /// [`Problem`] says what is wrong with it.
+    pub fn parse(text: &str) -> Result<Self, Problem> {
+        let text = text.trim();
+        match text.split_once(':') {
+            Some(("azure", rest)) => {
+                let host = rest.trim_matches('/');
+                let url = match host.contains('.') {
+                    true => format!("https://{host}"),
+                    false => format!("https://{}.blob.core.windows.net", checked(host)?),
+                };
+                Place::parse(&url, None)?.with(Some(Credential::Entra))
+            }
+            Some(("https" | "http", _)) => Place::parse(text, None)?.with(None),
+            _ => Self::from_settings(&settings(text)?),
+        }
+    }
+
+    /// The account that a queue's URL or connection string names.
+    ///
+    /// # Errors
+    /// [`Problem`]; also for an endpoint of queues that does not tell where the blobs are.
+    pub fn beside(queue: &str) -> Result<Self, Problem> {
+        let queue = queue.trim();
+        let is_url = queue.starts_with("http:") || queue.starts_with("https:");
+        if is_url && !queue.contains(".queue.") {
+            return Err(problem(
+                "the URL of the queues does not tell where the blobs are; name them beside it",
+            ));
+        }
+        match is_url || queue.starts_with("azure:") {
+            true => Self::parse(&queue.replacen(".queue.", ".blob.", 1)),
+            false => Self::parse(queue),
+        }
+    }
+
+    fn from_settings(settings: &HashMap<String, &str>) -> Result<Self, Problem> {
+        let given = |name: &str| settings.get(name).copied();
+        if given("usedevelopmentstorage").is_some() {
+            let host = given("developmentstorageproxyuri").unwrap_or("http://127.0.0.1");
+            let url = format!("{}:10000/{DEVELOPMENT_ACCOUNT}", host.trim_end_matches('/'));
+            let key = Credential::Key(DEVELOPMENT_KEY.to_owned());
+            return Place::parse(&url, Some(DEVELOPMENT_ACCOUNT))?.with(Some(key));
+        }
+        let account = given("accountname");
+        let endpoint = match (given("blobendpoint"), account) {
+            (Some(endpoint), _) => endpoint.to_owned(),
+            (None, _) if given("queueendpoint").is_some() => {
+                return Err(problem(
+                    "the connection string has a QueueEndpoint but no BlobEndpoint",
+                ));
+            }
+            (None, Some(account)) => {
+                let protocol = given("defaultendpointsprotocol").unwrap_or("https");
+                let suffix = given("endpointsuffix").unwrap_or("core.windows.net");
+                format!("{protocol}://{}.blob.{suffix}", checked(account)?)
+            }
+            (None, None) => {
+                return Err(problem(
+                    "the connection string has neither AccountName nor BlobEndpoint",
+                ));
+            }
+        };
+        let key = given("accountkey").map(|key| Credential::Key(key.to_owned()));
+        let signature = given("sharedaccesssignature");
+        let signature = signature.map(|text| Credential::Signature(text.to_owned()));
+        if key.is_some() && signature.is_some() {
+            return Err(problem(
+                "the connection string has both AccountKey and SharedAccessSignature; give one",
+            ));
+        }
+        Place::parse(&endpoint, account)?.with(key.or(signature))
+    }
+}
+
+/// Shows nothing that the account's owner would not.
+impl fmt::Debug for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Account")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// An endpoint as it was given.
+struct Place {
+    url: Url,
+    account: String,
+    is_emulator: bool,
+}
+
+impl Place {
+    fn parse(given: &str, account: Option<&str>) -> Result<Self, Problem> {
+        let mut url = Url::parse(given)
+            .map_err(|error| Problem(format!("the blob endpoint is no URL: {error}")))?;
+        let Some(host) = url.host_str() else {
+            return Err(problem("the blob endpoint names no host"));
+        };
+        let is_plain = matches!(url.scheme(), "http" | "https") && url.username().is_empty();
+        if !is_plain || url.password().is_some() {
+            return Err(problem(
+                "the blob endpoint must be https or http, without a user",
+            ));
+        }
+        let is_emulator = is_private(host);
+        let named = match url.path_segments().and_then(|mut parts| parts.next()) {
+            Some(first) if is_emulator && !first.is_empty() => first.to_owned(),
+            _ if is_emulator => {
+                return Err(problem(
+                    "the blob endpoint of an emulator must end with the account's name",
+                ));
+            }
+            _ => host.split('.').next().unwrap_or(host).to_owned(),
+        };
+        let path = if is_emulator { named.as_str() } else { "" };
+        url.set_path(path);
+        Ok(Self {
+            url,
+            account: account.map_or(named, str::to_owned),
+            is_emulator,
+        })
+    }
+
+    /// The account, asked with this credential or else with the endpoint's signature.
+    fn with(mut self, credential: Option<Credential>) -> Result<Account, Problem> {
+        let query = self.url.query().map(str::to_owned);
+        self.url.set_query(None);
+        self.url.set_fragment(None);
+        let credential = match (credential, query) {
+            (Some(Credential::Entra), Some(_)) => {
+                return Err(problem(
+                    "`azure://ACCOUNT` takes no query; a SAS URL starts with `https://`",
+                ));
+            }
+            (Some(credential), _) => credential,
+            (None, Some(query)) => Credential::Signature(query),
+            (None, None) => {
+                return Err(problem(
+                    "it holds neither an account key nor a signature; for Entra ID give \
+                     `azure://ACCOUNT`",
+                ));
+            }
+        };
+        if let Credential::Signature(query) = &credential {
+            if !query.contains("sig=") {
+                return Err(problem("the shared access signature has no `sig`"));
+            }
+            if self.url.scheme() == "http" && !self.is_emulator {
+                return Err(problem(
+                    "a shared access signature over http could be read on the way; use https",
+                ));
+            }
+        }
+        Ok(Account {
+            name: self.account,
+            endpoint: self.url.as_str().trim_end_matches('/').to_owned(),
+            is_emulator: self.is_emulator,
+            credential,
+        })
+    }
+}
+
+/// The settings of a connection string by their names in lower case.
+fn settings(text: &str) -> Result<HashMap<String, &str>, Problem> {
+    let mut settings = HashMap::new();
+    let given = text.split(';').map(str::trim).enumerate();
+    for (index, setting) in given.filter(|(_, setting)| !setting.is_empty()) {
+        let Some((name, value)) = setting.split_once('=') else {
+            return Err(Problem(format!(
+                "setting {} of the connection string is not NAME=VALUE",
+                index + 1
+            )));
+        };
+        settings.insert(name.trim().to_ascii_lowercase(), value.trim());
+    }
+    Ok(settings)
+}
+
+/// Whether a host can only be an emulator's: an address, or a name without a domain.
+fn is_private(host: &str) -> bool {
+    let address = host.trim_start_matches('[').trim_end_matches(']');
+    address.parse::<IpAddr>().is_ok() || !host.contains('.')
+}
+
+/// An account's name that may become part of a host's name.
+fn checked(account: &str) -> Result<&str, Problem> {
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    match !account.is_empty() && account.chars().all(allowed) {
+        true => Ok(account),
+        false => Err(problem(
+            "the account's name is not allowed; allowed are lower-case letters and digits",
+        )),
+    }
+}
+
+fn problem(text: &str) -> Problem {
+    Problem(text.to_owned())
+}
+
+#[cfg(test)]
+#[path = "account_tests.rs"]
+mod tests;

@@ -1,0 +1,122 @@
+use super::*;
+
+fn described(account: Result<Account, Problem>) -> String {
+    match account {
+        Ok(account) => {
+            let by = match account.credential {
+                Credential::Key(_) => "key",
+                Credential::Signature(_) => "signature",
+                Credential::Entra => "entra",
+            };
+            format!("{} at {} by {by}", account.name, account.endpoint)
+        }
+        Err(problem) => problem.to_string(),
+    }
+}
+
+#[test]
+fn accounts_are_found_wherever_they_are_named() {
+    for (text, expected) in [
+        (
+            "AccountName=acct;AccountKey=a2V5",
+            "acct at https://acct.blob.core.windows.net by key",
+        ),
+        (
+            "DefaultEndpointsProtocol=https;accountname=acct;AccountKey=a2V5==;EndpointSuffix=core.chinacloudapi.cn;",
+            "acct at https://acct.blob.core.chinacloudapi.cn by key",
+        ),
+        (
+            "UseDevelopmentStorage=true",
+            "devstoreaccount1 at http://127.0.0.1:10000/devstoreaccount1 by key",
+        ),
+        (
+            "UseDevelopmentStorage=true;DevelopmentStorageProxyUri=http://azurite",
+            "devstoreaccount1 at http://azurite:10000/devstoreaccount1 by key",
+        ),
+        (
+            "AccountName=a;AccountKey=k;QueueEndpoint=http://h:1/a;BlobEndpoint=http://h:2/a/;",
+            "a at http://h:2/a by key",
+        ),
+        (
+            "BlobEndpoint=https://acct.blob.core.windows.net/;SharedAccessSignature=sv=1&sig=x",
+            "acct at https://acct.blob.core.windows.net by signature",
+        ),
+        (
+            "azure://acct",
+            "acct at https://acct.blob.core.windows.net by entra",
+        ),
+        (
+            "https://acct.blob.core.windows.net/?sv=1&sig=x",
+            "acct at https://acct.blob.core.windows.net by signature",
+        ),
+        (
+            "http://127.0.0.1:10000/acct?sv=1&sig=x",
+            "acct at http://127.0.0.1:10000/acct by signature",
+        ),
+    ] {
+        assert_eq!(described(Account::parse(text)), expected, "{text}");
+    }
+}
+
+#[test]
+fn the_blobs_are_beside_the_queues() {
+    for (text, expected) in [
+        (
+            "azure://acct.queue.core.windows.net",
+            "acct at https://acct.blob.core.windows.net by entra",
+        ),
+        (
+            "https://acct.queue.core.windows.net/?sv=1&sig=x",
+            "acct at https://acct.blob.core.windows.net by signature",
+        ),
+        (
+            "AccountName=acct;AccountKey=a2V5",
+            "acct at https://acct.blob.core.windows.net by key",
+        ),
+        (
+            "http://127.0.0.1:10001/acct?sv=1&sig=x",
+            "the URL of the queues does not tell where the blobs are; name them beside it",
+        ),
+        (
+            "AccountName=a;AccountKey=k;QueueEndpoint=http://127.0.0.1:10001/a",
+            "the connection string has a QueueEndpoint but no BlobEndpoint",
+        ),
+    ] {
+        assert_eq!(described(Account::beside(text)), expected, "{text}");
+    }
+}
+
+#[test]
+fn problems_repeat_nothing_of_what_was_written() {
+    for (text, expected) in [
+        ("AccountName=a;s3cret", "setting 2 "),
+        ("AccountKey=s3cret", "neither AccountName nor BlobEndpoint"),
+        ("AccountName=s3cret!;AccountKey=k", "name is not allowed"),
+        (
+            "AccountName=a;AccountKey=s3cret;SharedAccessSignature=sig=s3cret",
+            "give one",
+        ),
+        ("AccountName=a", "neither an account key nor a signature"),
+        (
+            "azure://a.blob.core.windows.net?sig=s3cret",
+            "takes no query",
+        ),
+        ("https://a.blob.core.windows.net/?sv=s3cret", "has no `sig`"),
+        ("http://a.blob.core.windows.net/?sig=s3cret", "use https"),
+        (
+            "https://u:s3cret@a.blob.core.windows.net/",
+            "without a user",
+        ),
+        (
+            "http://127.0.0.1:10000/?sig=s3cret",
+            "must end with the account's name",
+        ),
+    ] {
+        let problem = Account::parse(text).expect_err(text);
+        let told = format!("{problem} {problem:?}");
+        assert!(told.contains(expected), "{text}: {told}");
+        assert!(!told.contains("s3cret"), "{told}");
+    }
+    let account = Account::parse("AccountName=a;AccountKey=s3cret").expect("allowed");
+    assert!(!format!("{account:?}").contains("s3cret"));
+}

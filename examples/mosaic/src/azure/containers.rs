@@ -1,0 +1,181 @@
+use std::time::Duration;
+
+use futures_util::future::try_join_all;
+use object_store::azure::{AzureAuthorizer, MicrosoftAzure, MicrosoftAzureBuilder, split_sas};
+use object_store::client::{
+    HttpClient, HttpConnector as _, HttpRequest, HttpRequestBody, ReqwestConnector,
+};
+use object_store::{ClientOptions, RetryConfig};
+
+use super::account::{Account, Credential, Problem};
+use super::entra;
+use crate::blob::Container;
+use crate::store::{Store, told};
+
+/// Why an account's blobs cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AzureError {
+    /// The URL or connection string is not allowed.
+    #[error("use the blobs on Azure: {0}")]
+    Account(Problem),
+    /// Nobody gave a token.
+    #[error("use the blobs on Azure: Entra ID gave no token: {0}")]
+    NoToken(String),
+    /// A container is not there and could not be made.
+    #[error("make the container `{container}` in the account `{account}`: {reason}")]
+    Container {
+        /// The container's name.
+        container: &'static str,
+        /// The account's name.
+        account: String,
+        /// What the service said.
+        reason: String,
+    },
+    /// The client could not be made.
+    #[error("make a client of the account `{account}`: {reason}")]
+    Client {
+        /// The account's name.
+        account: String,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+/// How long a request may take, a picture of the largest size sent over a slow line included.
+const TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Less than the 5 s after which Azurite closes an idle connection, perhaps just as it is used.
+const EMULATOR_IDLE: Duration = Duration::from_secs(3);
+
+impl Store {
+    /// The containers of a storage account, made where they are missing.
+    ///
+    /// # Errors
+    /// [`AzureError`] names what is wrong with the account, the credential or a container.
+    pub async fn azure(account: Result<Account, Problem>) -> Result<Self, AzureError> {
+        let account = account.map_err(AzureError::Account)?;
+        let failed = |reason| AzureError::Client {
+            account: account.name.clone(),
+            reason,
+        };
+        let options = options(&account);
+        let builder = builder(&account, &options).await?;
+        let build = |container: Container| {
+            let built = builder.clone().with_container_name(container.name());
+            built.build().map_err(|error| failed(told(&error)))
+        };
+        let stores = (Container::ALL.into_iter().map(build)).collect::<Result<Vec<_>, _>>()?;
+        let client = ReqwestConnector::default()
+            .connect(&options)
+            .map_err(|error| failed(told(&error)))?;
+        let made = stores.iter().zip(Container::ALL).map(|(store, container)| {
+            let (client, account) = (&client, &account);
+            async move {
+                make(client, account, store, container)
+                    .await
+                    .map_err(|reason| AzureError::Container {
+                        container: container.name(),
+                        account: account.name.clone(),
+                        reason,
+                    })
+            }
+        });
+        try_join_all(made).await?;
+        let mut stores = stores.into_iter();
+        Ok(Self::of(Container::ALL.map(|_| {
+            std::sync::Arc::new(stores.next().expect("one for each container")) as _
+        })))
+    }
+}
+
+fn options(account: &Account) -> ClientOptions {
+    let options = ClientOptions::new()
+        .with_allow_http(account.endpoint.starts_with("http:"))
+        .with_timeout(TIMEOUT);
+    match account.is_emulator {
+        true => options.with_pool_idle_timeout(EMULATOR_IDLE),
+        false => options,
+    }
+}
+
+async fn builder(
+    account: &Account,
+    options: &ClientOptions,
+) -> Result<MicrosoftAzureBuilder, AzureError> {
+    // Handlers are tried again anyway; a client should not wait long to hear that nobody is there.
+    let retry = RetryConfig {
+        max_retries: 4,
+        retry_timeout: Duration::from_secs(30),
+        ..RetryConfig::default()
+    };
+    let builder = MicrosoftAzureBuilder::new()
+        .with_account(&account.name)
+        .with_endpoint(account.endpoint.clone())
+        .with_client_options(options.clone())
+        .with_retry(retry);
+    match &account.credential {
+        Credential::Key(key) => Ok(builder.with_access_key(key)),
+        Credential::Signature(query) => match split_sas(query) {
+            Ok(pairs) => Ok(builder.with_sas_authorization(pairs)),
+            Err(error) => Err(AzureError::Client {
+                account: account.name.clone(),
+                reason: told(&error),
+            }),
+        },
+        Credential::Entra => {
+            let credentials = entra::credentials(&builder).await;
+            let credentials = credentials.map_err(AzureError::NoToken)?;
+            Ok(builder.with_credentials(credentials))
+        }
+    }
+}
+
+/// Makes a container unless it is there, which `object_store` cannot. Who may not make containers may
+/// use those that are there.
+async fn make(
+    client: &HttpClient,
+    account: &Account,
+    store: &MicrosoftAzure,
+    container: Container,
+) -> Result<(), String> {
+    let found = ask(client, account, store, container, "HEAD").await?;
+    if found.0 == 200 {
+        return Ok(());
+    }
+    let (status, code) = ask(client, account, store, container, "PUT").await?;
+    match (status, code.as_str()) {
+        (201, _) | (409, "ContainerAlreadyExists") => Ok(()),
+        _ => Err(format!("status {status} {code}")),
+    }
+}
+
+/// The status and the error code that a request about a container is answered with.
+async fn ask(
+    client: &HttpClient,
+    account: &Account,
+    store: &MicrosoftAzure,
+    container: Container,
+    method: &str,
+) -> Result<(u16, String), String> {
+    let url = format!(
+        "{}/{}?restype=container",
+        account.endpoint,
+        container.name()
+    );
+    let mut request = HttpRequest::new(HttpRequestBody::empty());
+    *request.method_mut() = method.parse().expect("it is a method");
+    *request.uri_mut() = url.parse().map_err(|_| "its URL is not allowed")?;
+    let zero = "0".parse().expect("it is a header's value");
+    request.headers_mut().insert("content-length", zero);
+    let credential = store.credentials().get_credential().await;
+    let credential = credential.map_err(|error| told(&error))?;
+    AzureAuthorizer::new(&credential, &account.name)
+        .try_authorize(&mut request)
+        .map_err(|error| told(&error))?;
+    let response = client.execute(request).await;
+    let response = response.map_err(|error| told(&error))?;
+    let code = response.headers().get("x-ms-error-code");
+    let code = code.and_then(|code| code.to_str().ok()).unwrap_or_default();
+    Ok((response.status().as_u16(), code.to_owned()))
+}

@@ -1,0 +1,85 @@
+//! Keys and signatures are never told.
+
+use std::error::Error;
+
+use mosaic::azure::{Account, AzureError};
+use mosaic::blob::{BlobName, Container};
+use mosaic::store::{Created, Store, StoreError};
+use tempfile::TempDir;
+
+use crate::place;
+use crate::server::{KEY, SERVER};
+use crate::support::{job, output, pictures};
+
+/// Whether a text holds a key, in Base64 or as `Debug` shows its bytes, or a signature.
+fn is_secret(text: &str) -> bool {
+    [KEY, "109, 111, 115, 97, 105, 99", "SharedKey ", "canary"]
+        .iter()
+        .any(|secret| text.contains(secret))
+}
+
+fn all(error: &(dyn Error + 'static)) -> String {
+    let mut all = format!("{error} {error:?} {error:#?}");
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        all = format!("{all} {error} {error:?}");
+        cause = error.source();
+    }
+    all
+}
+
+#[test]
+fn logs_of_everything_hold_no_secret() {
+    let (pictures, scratch) = (pictures(), TempDir::new().expect("a folder"));
+    let out = scratch.path().join("out.png");
+    let mut run = job("run", pictures.path(), &place("secretive"), &out);
+    let made = output(run.env("RUST_LOG", "trace"));
+    let log = String::from_utf8_lossy(&made.stderr);
+    assert!(made.status.success(), "{log}");
+    assert!(log.contains("TRACE"), "nothing was logged");
+    let line = log.lines().find(|line| is_secret(line));
+    assert_eq!(line, None);
+}
+
+#[tokio::test]
+async fn errors_name_the_cause_and_no_secret() {
+    let given = SERVER.connection_string("secretive");
+    let wrong = given.replace(KEY, "bW9zYWljLWNhbmFyeS13cm9uZw==");
+    let signed =
+        "AccountName=secretive;SharedAccessSignature=sv=2021-12-02&sig=canary;BlobEndpoint=";
+    let endpoint = given.rsplit('=').next().expect("it is the last setting");
+    let refused = async |given: String| match Store::azure(Account::parse(&given)).await {
+        Err(error @ AzureError::Container { .. }) => all(&error),
+        other => panic!("{other:?}"),
+    };
+    for (given, expected) in [
+        (wrong, "status 403 AuthenticationFailed"),
+        (format!("{signed}{endpoint}"), "status 403 "),
+        (
+            format!("{signed}http://127.0.0.1:1/secretive"),
+            "Connection refused",
+        ),
+    ] {
+        let told = refused(given).await;
+        assert!(told.contains(expected), "{told}");
+        assert!(!is_secret(&told), "{told}");
+    }
+
+    let store = Store::azure(Account::parse(&given))
+        .await
+        .expect("it is there");
+    assert!(!is_secret(&format!("{store:?}")));
+    let name = BlobName::new(Container::Status, &["once"]);
+    let created = store.create(&name, "first").await.expect("created");
+    assert_eq!(created, Created::New);
+    let again = store.create(&name, "second").await.expect("found");
+    assert_eq!(again, Created::Existed);
+    assert_eq!(store.read(&name, 5).await.expect("read"), "first");
+    let missing = store
+        .read(&BlobName::new(Container::Status, &["never"]), 5)
+        .await;
+    assert!(
+        matches!(missing, Err(StoreError::Missing(_))),
+        "{missing:?}"
+    );
+}
