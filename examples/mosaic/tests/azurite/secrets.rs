@@ -53,7 +53,7 @@ async fn errors_name_the_cause_and_no_secret() {
         other => panic!("{other:?}"),
     };
     for (given, expected) in [
-        (wrong, "status 403 AuthenticationFailed"),
+        (wrong, "status 403 Auth"),
         (format!("{signed}{endpoint}"), "status 403 "),
         (
             format!("{signed}http://127.0.0.1:1/secretive"),

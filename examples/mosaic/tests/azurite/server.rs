@@ -20,6 +20,8 @@ pub(crate) struct Server {
     blobs: u16,
     queues: u16,
     _process: Child,
+    /// It still has things to say, and would end if nobody listened.
+    _output: BufReader<ChildStdout>,
     _directory: TempDir,
 }
 
@@ -44,12 +46,13 @@ impl Server {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap_or_else(|error| panic!("start node for {}: {error}", program.display()));
-        let output = process.stdout.take().expect("it is piped");
-        match ready(output) {
+        let mut output = BufReader::new(process.stdout.take().expect("it is piped"));
+        match ready(&mut output) {
             Ok((blobs, queues)) => Self {
                 blobs,
                 queues,
                 _process: process,
+                _output: output,
                 _directory: directory,
             },
             Err(said) => {
@@ -70,9 +73,9 @@ impl Server {
 }
 
 /// Waits until the server says on which ports it listens.
-fn ready(output: ChildStdout) -> Result<(u16, u16), String> {
+fn ready(output: &mut BufReader<ChildStdout>) -> Result<(u16, u16), String> {
     let (mut blobs, mut queues, mut said) = (None, None, String::new());
-    for line in BufReader::new(output).lines() {
+    for line in output.lines() {
         let line = line.map_err(|error| error.to_string())?;
         said.push_str(&line);
         let port = match line.split_once("successfully listen") {

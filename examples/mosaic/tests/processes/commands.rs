@@ -2,9 +2,9 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::support::{Place, job, pictures, program};
 #[cfg(unix)]
-use crate::support::{Worker, output};
+use crate::support::{Log, Worker, output};
+use crate::support::{Place, job, pictures, program};
 
 fn refused(command: &mut Command) -> String {
     let output = command.output().expect("the program runs");
@@ -92,7 +92,7 @@ fn roles_in_processes_make_the_mosaic_and_stop_when_told() {
     );
     assert!(out.exists());
     for worker in workers {
-        let (well, log) = worker.terminate();
+        let (well, log) = terminate(worker);
         assert!(well, "{log:?}");
         assert_eq!(log.held, 0);
         assert!(
@@ -100,4 +100,15 @@ fn roles_in_processes_make_the_mosaic_and_stop_when_told() {
             "{log:?}"
         );
     }
+}
+
+/// Asks a process to stop. Gives whether it said that all was well, and its log.
+#[cfg(unix)]
+fn terminate(mut worker: Worker) -> (bool, Log) {
+    let id = worker.child.id().to_string();
+    let told = Command::new("kill").args(["-TERM", &id]).status();
+    assert!(told.expect("kill runs").success());
+    let ended = worker.child.wait().expect("it is a child of ours");
+    let log = worker.log.join().expect("the reader does not panic");
+    (ended.success(), log)
 }

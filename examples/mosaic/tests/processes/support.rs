@@ -91,8 +91,8 @@ fn text(path: &Path) -> String {
 
 /// A role in a process of its own, whose log is read.
 pub(crate) struct Worker {
-    child: Child,
-    log: JoinHandle<Log>,
+    pub(crate) child: Child,
+    pub(crate) log: JoinHandle<Log>,
 }
 
 /// What a process has logged by its end.
@@ -125,22 +125,6 @@ impl Worker {
         self.child.kill().expect("it is a child of ours");
         self.child.wait().expect("it is a child of ours");
         self.log.join().expect("the reader does not panic")
-    }
-
-    /// Asks the process to stop. Gives whether it said that all was well, and its log.
-    #[cfg(unix)]
-    pub(crate) fn terminate(mut self) -> (bool, Log) {
-        let id = self.child.id().to_string();
-        let told = Command::new("kill")
-            .args(["-TERM", &id])
-            .status()
-            .expect("kill runs");
-        assert!(told.success());
-        let ended = self.child.wait().expect("it is a child of ours");
-        (
-            ended.success(),
-            self.log.join().expect("the reader does not panic"),
-        )
     }
 }
 
