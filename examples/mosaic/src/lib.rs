@@ -23,3 +23,4 @@ pub mod picture;
 pub mod roles;
 pub mod shelf;
 pub mod store;
+mod told;

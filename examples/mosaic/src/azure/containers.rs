@@ -1,3 +1,4 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
@@ -10,7 +11,8 @@ use object_store::{ClientOptions, RetryConfig};
 use super::account::{Account, Credential, Problem};
 use super::entra;
 use crate::blob::Container;
-use crate::store::{Store, told};
+use crate::store::Store;
+use crate::told::told;
 
 /// Why an account's blobs cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -84,7 +86,7 @@ impl Store {
         try_join_all(made).await?;
         let mut stores = stores.into_iter();
         Ok(Self::of(Container::ALL.map(|_| {
-            std::sync::Arc::new(stores.next().expect("one for each container")) as _
+            Arc::new(stores.next().expect("one for each container")) as _
         })))
     }
 }

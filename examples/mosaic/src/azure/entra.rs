@@ -3,7 +3,7 @@ use std::time::Duration;
 use object_store::azure::{AzureCredentialProvider, MicrosoftAzureBuilder};
 use tokio::time::timeout;
 
-use crate::store::told;
+use crate::told::told;
 
 /// Who may give a token, by the names that `object_store` has for them, and how long they may take:
 /// the address of a managed identity answers at once where there is one, and often never elsewhere.
