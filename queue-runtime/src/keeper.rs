@@ -122,7 +122,11 @@ impl Keeper {
                 let pause = match error.retry() {
                     Retry::Permanent => end.saturating_sub(now),
                     Retry::Temporary => (shared.visibility / 16).mul_f64(0.5 + jitter()),
-                    Retry::Throttled(after) => after.unwrap_or(shared.visibility / 8),
+                    // Asked to wait for longer than the lease, it still tries before the end.
+                    Retry::Throttled(after) => after
+                        .unwrap_or(shared.visibility / 8)
+                        .min(end.saturating_sub(now) / 2)
+                        .max(shared.visibility / 64),
                 };
                 self.schedule(&shared, now.saturating_add(pause).min(end));
             }

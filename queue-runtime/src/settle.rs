@@ -56,6 +56,9 @@ pub(crate) enum Settlement {
 /// else receives the message, the receipt still works.
 const MIN_PATIENCE: Duration = Duration::from_secs(2);
 
+/// A settlement that is throttled does not wait for less than this.
+const SHORTEST_THROTTLE: Duration = Duration::from_millis(100);
+
 /// Puts `puts` and carries out `last`, in one step where the backend can, otherwise in this order.
 pub(crate) async fn settle(
     backend: &dyn Backend,
@@ -103,7 +106,16 @@ pub(crate) async fn settle(
                 let ceiling = Duration::from_millis(50) * 2_u32.saturating_pow(tries.min(6));
                 ceiling.mul_f64(jitter())
             }
-            Retry::Throttled(after) => after.unwrap_or(Duration::from_secs(1)),
+            // Asked to wait for longer than the lease, it still tries before the end.
+            Retry::Throttled(after) => {
+                let left = give_up_at.saturating_sub(now);
+                let after = after.unwrap_or(Duration::from_secs(1));
+                if left > SHORTEST_THROTTLE {
+                    after.min(left / 2)
+                } else {
+                    after
+                }
+            }
         };
         tries += 1;
         if now.saturating_add(pause) >= give_up_at {
