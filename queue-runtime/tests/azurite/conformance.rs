@@ -55,7 +55,7 @@ impl Harness for AzuriteHarness {
     fn load(&self) -> Load {
         Load {
             tasks: 8,
-            messages: 400,
+            messages: 800,
         }
     }
 }
@@ -99,7 +99,7 @@ impl Store for AzuriteStore {
 
     /// Long enough that half of it outlasts a slow machine's pauses.
     fn lease(&self) -> Duration {
-        Duration::from_secs(12)
+        Duration::from_secs(8)
     }
 
     fn namespace(&self) -> String {
