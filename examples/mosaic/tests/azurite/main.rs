@@ -2,6 +2,7 @@
 
 #[path = "../processes/kill.rs"]
 mod kill;
+mod lost;
 mod secrets;
 mod server;
 #[path = "../processes/support.rs"]

@@ -14,10 +14,10 @@ pub(crate) static SERVER: LazyLock<Server> = LazyLock::new(Server::start);
 pub(crate) const KEY: &str = "bW9zYWljLWNhbmFyeS1rZXk=";
 
 /// An account for each test, so that none sees another's messages.
-pub(crate) const ACCOUNTS: [&str; 3] = ["quiet", "killed", "secretive"];
+const ACCOUNTS: [&str; 4] = ["quiet", "killed", "secretive", "lost"];
 
 pub(crate) struct Server {
-    blobs: u16,
+    pub(crate) blobs: u16,
     queues: u16,
     _process: Child,
     /// It still has things to say, and would end if nobody listened.

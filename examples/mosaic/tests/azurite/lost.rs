@@ -1,0 +1,101 @@
+//! The answer to a creation is lost on the way, and the creation is repeated.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::thread;
+
+use mosaic::azure::Account;
+use mosaic::ledger::{Ledger, ResponseRecord};
+use mosaic::messages::ImageOutcome;
+use mosaic::store::{Created, Store};
+use queue_runtime::RequestId;
+
+use crate::server::SERVER;
+
+/// Passes everything on, but for the answers to creations, so many as there are to lose.
+struct Lossy {
+    port: u16,
+    left: Arc<AtomicUsize>,
+}
+
+impl Lossy {
+    fn before(server: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("bound").port();
+        let left = Arc::new(AtomicUsize::new(0));
+        let losing = Arc::clone(&left);
+        thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let server = TcpStream::connect(("127.0.0.1", server)).expect("a server");
+                let losing = Arc::clone(&losing);
+                thread::spawn(move || pass(&client, &server, &losing));
+            }
+        });
+        Self { port, left }
+    }
+}
+
+/// Passes requests one way and, on a thread beside, answers the other.
+fn pass(mut client: &TcpStream, mut server: &TcpStream, losing: &AtomicUsize) {
+    let creating = AtomicUsize::new(0);
+    let mut buffer = vec![0; 1 << 16];
+    thread::scope(|scope| {
+        let creating = &creating;
+        scope.spawn(move || {
+            let mut buffer = vec![0; 1 << 16];
+            while let Ok(read @ 1..) = server.read(&mut buffer) {
+                if creating.swap(0, SeqCst) > 0 && losing.load(SeqCst) > 0 {
+                    losing.fetch_sub(1, SeqCst);
+                    break;
+                }
+                if client.write_all(&buffer[..read]).is_err() {
+                    break;
+                }
+            }
+            for end in [client, server] {
+                // The other side may have ended it.
+                let _ = end.shutdown(Shutdown::Both);
+            }
+        });
+        while let Ok(read @ 1..) = client.read(&mut buffer) {
+            let text = String::from_utf8_lossy(&buffer[..read]).to_ascii_lowercase();
+            creating.fetch_add(usize::from(text.contains("if-none-match: *")), SeqCst);
+            if server.write_all(&buffer[..read]).is_err() {
+                break;
+            }
+        }
+    });
+}
+
+#[tokio::test]
+async fn a_record_whose_creation_was_not_answered_holds() {
+    let (given, port) = (SERVER.connection_string("lost"), SERVER.blobs);
+    let lossy = Lossy::before(port);
+    let given = given.replace(&format!(":{port}/"), &format!(":{}/", lossy.port));
+    let store = Store::azure(Account::parse(&given)).await;
+    let ledger = Ledger::new(store.expect("it is there"));
+    let request = RequestId::new("a").expect("an id");
+    let record = |key: &str| ResponseRecord {
+        key: key.to_owned(),
+        outcome: ImageOutcome::Failed {
+            reason: "none".to_owned(),
+        },
+    };
+
+    lossy.left.store(1, SeqCst);
+    let (held, created) =
+        (ledger.record_response(&request, record("mine")).await).expect("it is tried again");
+    assert_eq!(lossy.left.load(SeqCst), 0, "an answer was lost");
+    assert_eq!(
+        created,
+        Created::Existed,
+        "so the service says the second time"
+    );
+    assert_eq!(held, record("mine"));
+
+    let (held, created) =
+        (ledger.record_response(&request, record("another")).await).expect("it is found");
+    assert_eq!((held, created), (record("mine"), Created::Existed));
+}
