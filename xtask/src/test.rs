@@ -244,7 +244,7 @@ mod tests {
             .iter()
             .filter(|step| step.arguments[0] == "clippy")
             .collect();
-        assert_eq!(lints.len(), 6);
+        assert_eq!(lints.len(), 7);
         for step in lints {
             assert!(
                 step.arguments.ends_with(&["--", "-D", "warnings"]),
