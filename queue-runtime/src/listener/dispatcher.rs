@@ -142,7 +142,7 @@ async fn after_failure(core: &Core, error: &Error, failures: u32) -> Duration {
         .saturating_mul(2_u32.saturating_pow(failures.min(20)))
         .min(MAX_ERROR_PAUSE);
     let pause = match error.retry() {
-        Retry::Throttled(Some(after)) => after.min(MAX_ERROR_PAUSE).mul_f64(1.0 + 0.2 * jitter()),
+        Retry::Throttled(Some(after)) => after.min(MAX_ERROR_PAUSE),
         _ => ceiling.mul_f64(0.5 + 0.5 * jitter()),
     };
     let text = error_chain(error);
