@@ -1,1 +1,3 @@
-//! Tests that need more than one crate; see `tests/`.
+//! What tests of several packages need; and in `tests/`, tests that need more than one crate.
+
+pub mod azurite;

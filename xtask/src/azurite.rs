@@ -7,7 +7,7 @@ use crate::program::{answers, run};
 /// The version that the tests were written against: its quirks are part of what they know.
 const VERSION: &str = "3.35.0";
 
-/// Makes sure that there is an Azurite where the tests look for one: at `AZURITE`, or below the
+/// Makes sure that there is an Azurite where `queue_tests::azurite` looks: at `AZURITE`, or below the
 /// target directory, where npm installs it if need be. Otherwise says why there is none.
 pub(crate) fn installed() -> Result<(), String> {
     if let Some(given) = std::env::var_os("AZURITE") {

@@ -1,8 +1,8 @@
 //! What CI runs.
 //!
 //! Dependencies are built twice and no more: once to be looked at, which clippy and rustdoc share, and
-//! once to be run. All steps use one target directory and, but for the feature sets, all features, so
-//! that none undoes what another built.
+//! once to be run. All steps use one target directory and, but for the feature sets, the whole
+//! workspace with all features, so that none undoes what another built.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -29,13 +29,14 @@ const STEPS: &[Step] = &[
         "clippy: tests that need a server",
         &[
             "clippy",
-            "--package",
-            "queue-runtime",
+            "--workspace",
             "--all-features",
             "--test",
             "azurite",
             "--test",
             "interop",
+            "--test",
+            "mosaic-azurite",
             "--",
             "-D",
             "warnings",
@@ -116,8 +117,7 @@ const STEPS: &[Step] = &[
         part: Part::Suite(Server::Azurite),
         arguments: &[
             "test",
-            "--package",
-            "queue-runtime",
+            "--workspace",
             "--all-features",
             "--test",
             "azurite",
@@ -130,14 +130,7 @@ const STEPS: &[Step] = &[
     Step {
         name: "tests with Python's packages",
         part: Part::Suite(Server::AzuriteAndPython),
-        arguments: &[
-            "test",
-            "--package",
-            "queue-runtime",
-            "--all-features",
-            "--test",
-            "interop",
-        ],
+        arguments: &["test", "--workspace", "--all-features", "--test", "interop"],
         environment: &[],
     },
     Step {
@@ -145,11 +138,10 @@ const STEPS: &[Step] = &[
         part: Part::Suite(Server::Azurite),
         arguments: &[
             "test",
-            "--package",
-            "mosaic",
+            "--workspace",
             "--all-features",
             "--test",
-            "azurite",
+            "mosaic-azurite",
         ],
         environment: &[],
     },

@@ -13,7 +13,7 @@ use queue_runtime::{Error, ErrorKind, Outcome, Retry, SystemClock};
 
 use crate::fault::{Call, Fault};
 use crate::proxy::{GUARD, Proxy};
-use crate::server::SERVER;
+use crate::server::connection_string;
 
 /// How long messages are leased: every failure comes sooner.
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
@@ -63,7 +63,7 @@ impl Case {
         let name = format!("fault-{}", NEXT.fetch_add(1, Relaxed));
         let queue: QueueName = name.parse().expect("a name");
         let proxy = Proxy::closed();
-        let beside = connect(&SERVER.connection_string(), GUARD).await;
+        let beside = connect(&connection_string(), GUARD).await;
         let created = beside.create_queue(&queue, &Metadata::new()).await;
         created.expect("create");
         if call != Call::Put {

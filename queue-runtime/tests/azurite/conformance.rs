@@ -12,7 +12,7 @@ use queue_runtime::SystemClock;
 use queue_runtime::backend::AzureBackend;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::server::SERVER;
+use crate::server::connection_string;
 
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
     let mut builder = Builder::new_multi_thread();
@@ -62,7 +62,7 @@ impl Harness for AzuriteHarness {
 
 async fn connect() -> Arc<dyn Backend> {
     // Azurite and its clients share few cores with whatever else runs.
-    let builder = AzureBackend::builder(&SERVER.connection_string(), Arc::new(SystemClock::new()))
+    let builder = AzureBackend::builder(&connection_string(), Arc::new(SystemClock::new()))
         .deadline(Duration::from_secs(60));
     Arc::new(builder.open().await.expect("open"))
 }

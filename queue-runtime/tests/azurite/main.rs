@@ -2,7 +2,7 @@
 //! calls and messages when a proxy does harm on the way.
 //!
 //! `cargo xtask test` installs Azurite and runs this. By hand, `AZURITE` names the program
-//! `azurite-queue`; run with `--test-threads=16`, because these tests mostly wait.
+//! `azurite`; run with `--test-threads=16`, because these tests mostly wait.
 
 mod case;
 mod conformance;
@@ -15,5 +15,4 @@ mod renewals;
 mod server;
 mod service;
 mod settlements;
-mod signature;
 mod stage;

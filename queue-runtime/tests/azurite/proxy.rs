@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use queue_tests::azurite::KEY;
 use tokio::io::BufReader;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
@@ -13,7 +14,7 @@ use tokio::task::JoinHandle;
 
 use crate::fault::{Call, Fault, harm};
 use crate::http::Message;
-use crate::server::{ACCOUNT, KEY, SERVER};
+use crate::server::{ACCOUNT, SERVER};
 
 /// A request that came.
 #[derive(Debug, Clone, Copy)]
@@ -174,7 +175,7 @@ impl Shared {
             .send_modify(|log| log.seen.push(Seen { call, at, executed }));
         let _ended = Ended(&self.log);
         let answer = match executed {
-            true => Some(request.carry_out(SERVER.port).await?),
+            true => Some(request.carry_out(SERVER.queue_port()).await?),
             false => None,
         };
         let fault = match (fault, &answer) {

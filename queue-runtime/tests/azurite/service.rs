@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
 
-use crate::server::{ACCOUNT, SERVER};
+use crate::server::{ACCOUNT, SERVER, connection_string};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
 #[message(queue = "whole-orders", visibility_timeout = "4s")]
@@ -33,7 +33,7 @@ fn runtime() -> Runtime {
 #[test]
 fn a_submitted_message_is_accepted_and_completed() {
     runtime().block_on(async {
-        let connected = QueueService::connect(&SERVER.connection_string()).await;
+        let connected = QueueService::connect(&connection_string()).await;
         let service = connected.expect("connect");
         let order = Order {
             number: 7,
@@ -54,7 +54,7 @@ fn a_submitted_message_is_accepted_and_completed() {
 #[test]
 fn a_handler_that_blocks_every_worker_loses_no_lease() {
     runtime().block_on(async {
-        let connected = QueueService::connect(&SERVER.connection_string()).await;
+        let connected = QueueService::connect(&connection_string()).await;
         let service = connected.expect("connect");
         service.submit(SlowOrder(1)).await.expect("submit");
         let runs = Arc::new(AtomicU32::new(0));
@@ -81,9 +81,7 @@ fn a_handler_that_blocks_every_worker_loses_no_lease() {
 
 #[test]
 fn a_wrong_key_is_denied() {
-    let url = SERVER
-        .connection_string()
-        .replace("AccountKey=", "AccountKey=AAAA");
+    let url = connection_string().replace("AccountKey=", "AccountKey=AAAA");
     runtime().block_on(async {
         let opened = AzureBackend::builder(&url, Arc::new(SystemClock::new())).open();
         let backend = opened.await.expect("nothing is asked yet");
@@ -93,14 +91,9 @@ fn a_wrong_key_is_denied() {
     });
 }
 
-/// Signed by the test, as the service defines account signatures.
 #[test]
 fn a_shared_access_signature_is_accepted() {
-    let url = format!(
-        "http://127.0.0.1:{}/{ACCOUNT}?{}",
-        SERVER.port,
-        crate::signature::for_account()
-    );
+    let url = SERVER.signed_url(ACCOUNT);
     runtime().block_on(async {
         let service = QueueService::connect(&url).await.expect("connect");
         service.queues().await.expect("the signature is accepted");

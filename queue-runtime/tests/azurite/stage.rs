@@ -9,7 +9,7 @@ use tokio::sync::broadcast;
 
 use crate::case::{PATIENCE, connect};
 use crate::proxy::{GUARD, Proxy};
-use crate::server::SERVER;
+use crate::server::connection_string;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
 pub(crate) struct Order {
@@ -40,7 +40,7 @@ impl Stage {
         };
         Self {
             harmed: service(&proxy.connection_string()).await,
-            beside: service(&SERVER.connection_string()).await,
+            beside: service(&connection_string()).await,
             proxy,
             queue,
         }

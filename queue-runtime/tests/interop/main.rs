@@ -2,7 +2,7 @@
 //! `azure-storage-queue` and `cloudevents`, on a real Azurite.
 //!
 //! `cargo xtask test` installs both sides and runs this. By hand, `AZURITE` names the program
-//! `azurite-queue`, and `INTEROP_PYTHON` a Python that has the packages of `requirements.txt`.
+//! `azurite`, and `INTEROP_PYTHON` a Python that has the packages of `requirements.txt`.
 
 mod from_python;
 mod metadata;
@@ -14,7 +14,7 @@ mod to_python;
 use queue_runtime::QueueService;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::server::SERVER;
+use crate::server::connection_string;
 
 fn runtime() -> Runtime {
     let mut builder = Builder::new_multi_thread();
@@ -23,6 +23,6 @@ fn runtime() -> Runtime {
 }
 
 async fn service() -> QueueService {
-    let connected = QueueService::connect(&SERVER.connection_string()).await;
+    let connected = QueueService::connect(&connection_string()).await;
     connected.expect("connect")
 }

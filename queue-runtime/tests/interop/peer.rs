@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::server::SERVER;
+use crate::server::connection_string;
 
 /// Has the other program carry out a request, and gives its answer.
 pub(crate) fn ask(request: &Value) -> Value {
@@ -16,7 +16,7 @@ pub(crate) fn ask(request: &Value) -> Value {
         // Nothing from the surroundings but what the environment has installed.
         .args(["-I", "-B"])
         .arg(script)
-        .env("CONNECTION_STRING", SERVER.connection_string())
+        .env("CONNECTION_STRING", connection_string())
         .env("NO_PROXY", "127.0.0.1")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::peer::ask;
-use crate::server::SERVER;
+use crate::server::{ACCOUNT, SERVER};
 use crate::{runtime, service};
 
 #[derive(Debug, PartialEq, Serialize, Deserialize, Message)]
@@ -134,8 +134,7 @@ impl Taken {
     }
 
     fn is_the_invoice_of(&mut self, queue: &str) {
-        let uri = SERVER.connection_string();
-        let (_, endpoint) = uri.split_once("QueueEndpoint=").expect("an endpoint");
+        let endpoint = SERVER.queue_endpoint(ACCOUNT);
         for (attribute, value) in [
             ("specversion", json!("1.0")),
             ("id", json!("invoice-7")),

@@ -71,7 +71,7 @@ fn pass(mut client: &TcpStream, mut server: &TcpStream, losing: &AtomicUsize) {
 
 #[tokio::test]
 async fn a_record_whose_creation_was_not_answered_holds() {
-    let (given, port) = (SERVER.connection_string("lost"), SERVER.blobs);
+    let (given, port) = (SERVER.connection_string("lost"), SERVER.blob_port());
     let lossy = Lossy::before(port);
     let given = given.replace(&format!(":{port}/"), &format!(":{}/", lossy.port));
     let store = Store::azure(Account::parse(&given)).await;
