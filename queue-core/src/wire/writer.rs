@@ -1,3 +1,5 @@
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
@@ -63,7 +65,7 @@ pub fn rewrite(
     let mut object = ObjectWriter::with_capacity(event.body.len() + 256);
     for (name, value) in members.iter() {
         if !ACCOUNTING.contains(&name) {
-            object.raw(name, value.get().as_bytes());
+            object.member(name, value.get().as_bytes());
         }
     }
     write_attempts(&mut object, attempts);
@@ -93,10 +95,8 @@ pub fn escape_text(text: &str) -> String {
 fn write_envelope(object: &mut ObjectWriter, envelope: &Envelope) {
     object.string("specversion", "1.0");
     object.string("id", envelope.id.as_str());
-    object.string(
-        "source",
-        &utf8_percent_encode(envelope.client.as_str(), SOURCE).to_string(),
-    );
+    let source = utf8_percent_encode(envelope.client.as_str(), SOURCE);
+    object.string("source", &Cow::from(source));
     object.string("type", &envelope.kind);
     if let Some(time) = envelope.time {
         object.string("time", &time.to_string());
@@ -161,28 +161,42 @@ impl ObjectWriter {
         self.out
     }
 
-    fn raw(&mut self, name: &str, value: &[u8]) {
-        if self.out.len() > 1 {
-            self.out.push(b',');
-        }
+    /// A member of any name.
+    fn member(&mut self, name: &str, value: &[u8]) {
+        self.comma();
         self.quoted(name);
         self.out.push(b':');
         self.out.extend_from_slice(value);
     }
 
-    fn string(&mut self, name: &str, value: &str) {
+    /// A member with a name of ours, which needs no escapes.
+    fn raw(&mut self, name: &'static str, value: &[u8]) {
+        self.comma();
+        self.out.push(b'"');
+        self.out.extend_from_slice(name.as_bytes());
+        self.out.extend_from_slice(b"\":");
+        self.out.extend_from_slice(value);
+    }
+
+    fn comma(&mut self) {
+        if self.out.len() > 1 {
+            self.out.push(b',');
+        }
+    }
+
+    fn string(&mut self, name: &'static str, value: &str) {
         self.raw(name, b"");
         self.quoted(value);
     }
 
     /// Free text: left out where it is empty, forbidden characters escaped.
-    fn text(&mut self, name: &str, value: Option<&str>) {
+    fn text(&mut self, name: &'static str, value: Option<&str>) {
         if let Some(value) = value.filter(|value| !value.is_empty()) {
             self.string(name, &escape_text(value));
         }
     }
 
-    fn number(&mut self, name: &str, value: u32) {
+    fn number(&mut self, name: &'static str, value: u32) {
         self.raw(name, value.to_string().as_bytes());
     }
 

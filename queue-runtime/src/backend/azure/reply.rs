@@ -1,5 +1,7 @@
 //! What the service's replies say.
 
+use std::borrow::Cow;
+
 use azure_core::http::headers::Headers;
 use bytes::Bytes;
 use jiff::fmt::rfc2822::DateTimeParser;
@@ -98,7 +100,9 @@ pub(super) fn properties(headers: &Headers) -> Result<QueueProperties> {
 /// One page of queues, and where the next one starts.
 pub(super) fn queues(body: &[u8]) -> Result<(Vec<QueueName>, Option<String>)> {
     let root = root(body, "EnumerationResults")?;
-    let next = root.child("NextMarker").map(|marker| marker.text.clone());
+    let next = root
+        .child("NextMarker")
+        .map(|marker| marker.text.to_string());
     let queues = root.child("Queues").map_or(&[][..], |list| &list.children);
     let names = queues
         .iter()
@@ -107,25 +111,25 @@ pub(super) fn queues(body: &[u8]) -> Result<(Vec<QueueName>, Option<String>)> {
     Ok((names, next.filter(|marker| !marker.is_empty())))
 }
 
-fn root(body: &[u8], name: &str) -> Result<Element> {
+fn root<'a>(body: &'a [u8], name: &str) -> Result<Element<'a>> {
     match Element::parse(body) {
-        Ok(root) if root.name == name => Ok(root),
+        Ok(root) if root.is(name) => Ok(root),
         _ => Err(Failure::Malformed("it is not the XML that was expected")),
     }
 }
 
-fn messages(body: &[u8]) -> Result<Vec<Fields>> {
+fn messages(body: &[u8]) -> Result<Vec<Fields<'_>>> {
     let children = root(body, "QueueMessagesList")?.children;
     Ok(children.into_iter().map(Fields).collect())
 }
 
 /// One message of a reply.
-struct Fields(Element);
+struct Fields<'a>(Element<'a>);
 
-impl Fields {
-    fn text(&mut self, name: &str) -> Result<String> {
+impl<'a> Fields<'a> {
+    fn text(&mut self, name: &str) -> Result<Cow<'a, str>> {
         let children = &mut self.0.children;
-        let child = children.iter_mut().find(|child| child.name == name);
+        let child = children.iter_mut().find(|child| child.is(name));
         let child = child.ok_or(Failure::Malformed("a message lacks a field"))?;
         Ok(std::mem::take(&mut child.text))
     }
@@ -139,7 +143,8 @@ impl Fields {
     }
 
     fn body(&mut self) -> Result<Bytes> {
-        self.text("MessageText").map(Bytes::from)
+        self.text("MessageText")
+            .map(|text| Bytes::from(text.into_owned()))
     }
 
     fn count(&mut self) -> Result<u32> {

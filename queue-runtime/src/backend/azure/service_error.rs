@@ -54,7 +54,7 @@ impl ServiceError {
             error.retry_after = Some(RetryAfter::For(Duration::from_millis(milliseconds)));
         }
         if let Ok(root) = Element::parse(body)
-            && root.name == "Error"
+            && root.is("Error")
         {
             let said = |name| root.child(name).and_then(|child| word(&child.text));
             error.code = error.code.or_else(|| said("Code"));

@@ -10,6 +10,9 @@ pub(super) fn checked(body: &[u8]) -> Result<&str, String> {
             error.valid_up_to()
         )
     })?;
+    if !contains(text, |byte| !matches!(byte, b' '..=b'~' | b'\t' | b'\n')) {
+        return Ok(text);
+    }
     let unfit = |c: char| match c {
         '\t' | '\n' => false,
         // XML turns it into a line feed.
@@ -23,6 +26,11 @@ pub(super) fn checked(body: &[u8]) -> Result<&str, String> {
         )),
         None => Ok(text),
     }
+}
+
+/// Whether a text has such a byte. It is read to its end, many bytes at a time: most have none.
+pub(super) fn contains(text: &str, such: impl Fn(u8) -> bool) -> bool {
+    text.bytes().fold(false, |found, byte| found | such(byte))
 }
 
 const ADVICE: &str = "Base64 carries any bytes";

@@ -10,11 +10,13 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use azure_core::error::ErrorKind;
-use azure_core::http::headers::{HeaderName, HeaderValue, Headers};
+use azure_core::http::headers::{HeaderName as SdkName, HeaderValue as SdkValue, Headers};
 use azure_core::http::policies::{Policy, PolicyResult};
 use azure_core::http::{AsyncRawResponse, Body, Context, Request, Url};
+use jiff::fmt::rfc2822::DateTimePrinter;
 use queue_core::Clock;
 use queue_core::backend::PopReceipt;
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 
 use super::account::Credential;
 use super::call::Companion;
@@ -25,6 +27,18 @@ pub(super) const NEW_RECEIPT: &str = "x-held-back";
 
 /// The longest reply that is read: 32 messages of 64 KiB, each character escaped.
 const MAX_REPLY: usize = 16 * 1024 * 1024;
+
+/// The headers of replies that are read, besides metadata and the receipt.
+const READ: [&str; 8] = [
+    "date",
+    "retry-after",
+    "retry-after-ms",
+    "x-ms-approximate-messages-count",
+    "x-ms-error-code",
+    "x-ms-request-id",
+    "x-ms-retry-after-ms",
+    "x-ms-time-next-visible",
+];
 
 pub(super) struct Transport {
     clients: Clients,
@@ -57,7 +71,6 @@ impl Transport {
     /// The request as it goes out: with its receipt and signature.
     fn finish(
         &self,
-        client: &reqwest::Client,
         request: &Request,
         receipt: Option<&PopReceipt>,
     ) -> Result<reqwest::Request, TransportFailure> {
@@ -68,14 +81,18 @@ impl Transport {
         let Body::Bytes(body) = request.body().clone() else {
             return Err(TransportFailure::Connect("the body is a stream".to_owned()));
         };
-        let verb = request.method().as_str();
-        let mut headers = request.headers().clone();
-        let date = self.clock.now().strftime("%a, %d %b %Y %H:%M:%S GMT");
-        headers.insert("x-ms-date", date.to_string());
+        let verb = reqwest::Method::from_bytes(request.method().as_str().as_bytes())
+            .map_err(|_| TransportFailure::Connect("the method is not allowed".to_owned()))?;
+        let mut headers = headers(request)?;
+        let date = DateTimePrinter::new().timestamp_to_rfc9110_string(&self.clock.now());
+        let date = date.map_err(|error| TransportFailure::Connect(error.to_string()))?;
+        headers.insert("x-ms-date", header(&date)?);
         match &self.credential {
             Credential::Key(key) => {
-                let authorization = key.authorization(verb, &url, &headers, body.len());
-                headers.insert("authorization", authorization);
+                let authorization = key.authorization(&verb, &url, &headers, body.len());
+                let mut authorization = header(&authorization)?;
+                authorization.set_sensitive(true);
+                headers.insert(AUTHORIZATION, authorization);
             }
             Credential::Signature(signature) => {
                 let query = match url.query() {
@@ -88,15 +105,10 @@ impl Transport {
             }
             Credential::Entra => {}
         }
-        let verb = reqwest::Method::from_bytes(verb.as_bytes())
-            .map_err(|_| TransportFailure::Connect("the method is not allowed".to_owned()))?;
-        let mut outgoing = client.request(verb, url).body(body);
-        for (name, value) in headers.iter() {
-            outgoing = outgoing.header(name.as_str(), value.as_str());
-        }
-        outgoing
-            .build()
-            .map_err(|error| TransportFailure::Connect(cause(error)))
+        let mut outgoing = reqwest::Request::new(verb, url);
+        *outgoing.headers_mut() = headers;
+        *outgoing.body_mut() = Some(body.into());
+        Ok(outgoing)
     }
 
     async fn exchange(
@@ -106,7 +118,7 @@ impl Transport {
     ) -> Result<AsyncRawResponse, TransportFailure> {
         let receipt = companion.and_then(|companion| companion.receipt.as_ref());
         let client = self.clients.here().map_err(failed)?;
-        let outgoing = self.finish(&client, request, receipt)?;
+        let outgoing = self.finish(request, receipt)?;
         if let Some(companion) = companion {
             companion.mark_sent();
         }
@@ -151,6 +163,23 @@ impl fmt::Debug for Transport {
     }
 }
 
+fn headers(request: &Request) -> Result<HeaderMap, TransportFailure> {
+    let mut headers = HeaderMap::with_capacity(16);
+    for (name, value) in request.headers().iter() {
+        let name = HeaderName::from_bytes(name.as_str().as_bytes())
+            .map_err(|_| TransportFailure::Connect("a header is not allowed".to_owned()))?;
+        let mut value = header(value.as_str())?;
+        value.set_sensitive(name == AUTHORIZATION);
+        headers.insert(name, value);
+    }
+    Ok(headers)
+}
+
+fn header(value: &str) -> Result<HeaderValue, TransportFailure> {
+    HeaderValue::from_str(value)
+        .map_err(|_| TransportFailure::Connect("a header is not allowed".to_owned()))
+}
+
 fn put_receipt(url: &mut Url, receipt: &PopReceipt) {
     let pairs: Vec<_> = url.query_pairs().into_owned().collect();
     let mut query = url.query_pairs_mut();
@@ -164,18 +193,21 @@ fn put_receipt(url: &mut Url, receipt: &PopReceipt) {
     }
 }
 
-/// The reply's headers, with the receipt under another name. Values that may be part of a URL or of a
-/// signature are left out: none of those that are read looks like one.
-fn held_back(headers: &reqwest::header::HeaderMap) -> Headers {
+/// The reply's headers that are read, with the receipt under another name. Values that may be part of a
+/// URL or of a signature are left out: none of those that are read looks like one.
+fn held_back(headers: &HeaderMap) -> Headers {
     let mut held = Headers::new();
     for (name, value) in headers {
         let Ok(value) = value.to_str() else { continue };
-        let name = match name.as_str() {
-            "x-ms-popreceipt" => NEW_RECEIPT.to_owned(),
-            name if !name.starts_with("x-ms-meta-") && value.contains(['=', '?']) => continue,
-            name => name.to_owned(),
+        let name = name.as_str();
+        let read = READ.iter().find(|read| **read == name);
+        let name = match (name, read) {
+            ("x-ms-popreceipt", _) => SdkName::from_static(NEW_RECEIPT),
+            (_, Some(read)) if !value.contains(['=', '?']) => SdkName::from_static(read),
+            (name, None) if name.starts_with("x-ms-meta-") => SdkName::from(name.to_owned()),
+            _ => continue,
         };
-        held.insert(HeaderName::from(name), HeaderValue::from(value.to_owned()));
+        held.insert(name, SdkValue::from(value.to_owned()));
     }
     held
 }

@@ -1,16 +1,20 @@
 //! The XML of requests and replies: small trees, read leniently where foreign text is concerned.
 
+use std::borrow::Cow;
+
 use quick_xml::Reader;
-use quick_xml::escape::resolve_predefined_entity;
-use quick_xml::events::{BytesRef, Event};
+use quick_xml::escape::{partial_escape, resolve_predefined_entity};
+use quick_xml::events::{BytesRef, BytesStart, Event};
+
+use super::text::contains;
 
 /// One element of a reply.
-#[derive(Debug, Default, PartialEq)]
-pub(super) struct Element {
-    pub(super) name: String,
+#[derive(Debug, PartialEq)]
+pub(super) struct Element<'a> {
+    tag: BytesStart<'a>,
     /// The text in it, as it stands: line ends are not touched.
-    pub(super) text: String,
-    pub(super) children: Vec<Element>,
+    pub(super) text: Cow<'a, str>,
+    pub(super) children: Vec<Element<'a>>,
 }
 
 /// What is not the XML of a reply.
@@ -20,47 +24,54 @@ pub(super) struct Malformed;
 /// Deeper than any reply of the service.
 const MAX_DEPTH: usize = 8;
 
-impl Element {
-    pub(super) fn parse(body: &[u8]) -> Result<Self, Malformed> {
+impl<'a> Element<'a> {
+    pub(super) fn parse(body: &'a [u8]) -> Result<Self, Malformed> {
         let body = body.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(body);
         let text = std::str::from_utf8(body).map_err(|_| Malformed)?;
         let mut reader = Reader::from_str(text);
         reader.config_mut().expand_empty_elements = true;
+        // It is checked here, against the names that are kept anyway.
+        reader.config_mut().check_end_names = false;
         let mut open: Vec<Self> = Vec::new();
         loop {
             match reader.read_event().map_err(|_| Malformed)? {
                 Event::Start(_) if open.len() == MAX_DEPTH => return Err(Malformed),
-                Event::Start(start) => {
-                    let name = std::str::from_utf8(start.name().into_inner());
-                    open.push(Self {
-                        name: name.map_err(|_| Malformed)?.to_owned(),
-                        ..Self::default()
-                    });
-                }
-                Event::End(_) => {
+                Event::Start(tag) => open.push(Self {
+                    tag,
+                    text: Cow::Borrowed(""),
+                    children: Vec::new(),
+                }),
+                Event::End(end) => {
                     let closed = open.pop().ok_or(Malformed)?;
+                    if closed.tag.name() != end.name() {
+                        return Err(Malformed);
+                    }
                     match open.last_mut() {
                         Some(parent) => parent.children.push(closed),
                         None => return Ok(closed),
                     }
                 }
-                Event::Text(text) => append(&mut open, &text.decode().map_err(|_| Malformed)?),
-                Event::CData(text) => append(&mut open, &text.decode().map_err(|_| Malformed)?),
-                Event::GeneralRef(reference) => append(&mut open, &resolve(&reference)?),
+                Event::Text(text) => append(&mut open, text.decode().map_err(|_| Malformed)?),
+                Event::CData(text) => append(&mut open, text.decode().map_err(|_| Malformed)?),
+                Event::GeneralRef(reference) => append(&mut open, resolve(&reference)?.into()),
                 Event::DocType(_) | Event::Eof => return Err(Malformed),
                 _ => {}
             }
         }
     }
 
+    pub(super) fn is(&self, name: &str) -> bool {
+        self.tag.name().into_inner() == name.as_bytes()
+    }
+
     pub(super) fn child(&self, name: &str) -> Option<&Self> {
-        self.children.iter().find(|child| child.name == name)
+        self.children.iter().find(|child| child.is(name))
     }
 }
 
-fn append(open: &mut [Element], text: &str) {
+fn append<'a>(open: &mut [Element<'a>], text: Cow<'a, str>) {
     if let Some(element) = open.last_mut() {
-        element.text.push_str(text);
+        element.text += text;
     }
 }
 
@@ -88,13 +99,9 @@ fn resolve(reference: &BytesRef<'_>) -> Result<String, Malformed> {
 pub(super) fn message(text: &str) -> Vec<u8> {
     let mut body = String::with_capacity(text.len() + 120);
     body.push_str("<?xml version=\"1.0\" encoding=\"utf-8\"?><QueueMessage><MessageText>");
-    for character in text.chars() {
-        match character {
-            '&' => body.push_str("&amp;"),
-            '<' => body.push_str("&lt;"),
-            '>' => body.push_str("&gt;"),
-            other => body.push(other),
-        }
+    match contains(text, |byte| matches!(byte, b'&' | b'<' | b'>')) {
+        true => body.push_str(&partial_escape(text)),
+        false => body.push_str(text),
     }
     body.push_str("</MessageText></QueueMessage>");
     body.into_bytes()
@@ -107,15 +114,16 @@ mod tests {
     #[test]
     fn what_is_written_is_read_as_it_was() {
         for text in ["", " ", "a\nb\t ", "<a href=\"x\">&amp;</a> ]]> 東京 🦀"] {
-            let root = Element::parse(&message(text)).expect("well-formed");
-            assert_eq!(root.name, "QueueMessage");
+            let body = message(text);
+            let root = Element::parse(&body).expect("well-formed");
+            assert!(root.is("QueueMessage"));
             assert_eq!(root.child("MessageText").expect("a text").text, text);
         }
     }
 
     #[test]
     fn foreign_text_is_read_leniently() {
-        let read = |body: &str| Element::parse(body.as_bytes()).map(|root| root.text);
+        let read = |body: &str| Element::parse(body.as_bytes()).map(|root| root.text.into_owned());
         assert_eq!(
             read("\u{feff}<a>x&#1;&#x2;&#xD;y</a>").as_deref(),
             Ok("x\u{1}\u{2}\ry")
