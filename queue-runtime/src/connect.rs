@@ -9,6 +9,7 @@ use queue_core::{ClientId, InvalidId};
 
 use crate::backend::memory::MemoryBackend;
 use crate::clock::SystemClock;
+use crate::encoding::MessageEncoding;
 use crate::engine::Engine;
 use crate::keeper::Keeper;
 use crate::remembered::Remembered;
@@ -22,6 +23,7 @@ pub struct ServiceBuilder {
     target: Target,
     client: Option<String>,
     clock: Option<Arc<dyn Clock>>,
+    encoding: MessageEncoding,
 }
 
 enum Target {
@@ -83,6 +85,7 @@ impl ServiceBuilder {
             target: Target::Url(url.to_owned()),
             client: None,
             clock: None,
+            encoding: MessageEncoding::default(),
         }
     }
 
@@ -91,12 +94,19 @@ impl ServiceBuilder {
             target: Target::Backend(backend),
             client: None,
             clock: None,
+            encoding: MessageEncoding::default(),
         }
     }
 
     /// Names the client that submissions come from. By default host name and process id.
     pub fn client(mut self, client: impl Into<String>) -> Self {
         self.client = Some(client.into());
+        self
+    }
+
+    /// Chooses how bodies are written where the storage carries only text. By default Base64.
+    pub fn message_encoding(mut self, encoding: MessageEncoding) -> Self {
+        self.encoding = encoding;
         self
     }
 
@@ -128,6 +138,7 @@ impl ServiceBuilder {
             backend,
             clock,
             client,
+            encoding: self.encoding,
             keeper,
             engine,
             terms: TermsCache::default(),

@@ -283,7 +283,7 @@ fn pack_all(
                 follow_up,
                 &incoming.envelope,
                 Position { role, ordinal },
-                shared.backend.capabilities(),
+                shared.encoder(),
                 |queue| shared.backend.queue_uri(queue),
                 now,
             )

@@ -19,6 +19,7 @@ mod clock;
 mod connect;
 mod delivery;
 mod dispose;
+mod encoding;
 mod engine;
 mod handler;
 mod intake;
@@ -42,6 +43,7 @@ pub use clock::SystemClock;
 pub use connect::{ConnectError, ServiceBuilder};
 pub use delivery::{Delivery, Received, SettleError, SettleProblem};
 pub use dispose::Fate;
+pub use encoding::MessageEncoding;
 pub use handler::Handler;
 pub use listener::{
     ListenerBuilder, ListenerEvent, ListenerHandle, ListenerInfo, ShutdownReport, StartError,

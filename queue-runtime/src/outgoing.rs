@@ -2,16 +2,17 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
-use queue_core::backend::{BodyForm, Capabilities, NewMessage, TimeToLive};
+use queue_core::backend::{NewMessage, TimeToLive};
 use queue_core::envelope::{Envelope, TraceContext};
 use queue_core::idempotency::canonical;
-use queue_core::wire::{self, ACCOUNTING_RESERVE, to_base64};
+use queue_core::wire::{self, ACCOUNTING_RESERVE};
 use queue_core::{
     ClientId, FollowUp, IdempotencyKey, MessageId, MessageType, QueueName, RequestId, Timestamp,
     Wire,
 };
 use serde_json::Value;
+
+use crate::encoding::Encoder;
 
 /// A message whose payload is encoded and whose envelope is known.
 pub(crate) struct Outgoing<'a> {
@@ -50,10 +51,10 @@ impl TooLarge {
 }
 
 impl Outgoing<'_> {
-    /// The bytes for a queue of a backend with these capabilities.
+    /// What is put.
     pub(crate) fn pack(
         self,
-        capabilities: &Capabilities,
+        encoder: Encoder,
         queue_uri: String,
         now: Timestamp,
     ) -> Result<NewMessage, TooLarge> {
@@ -81,7 +82,7 @@ impl Outgoing<'_> {
                 (body, ACCOUNTING_RESERVE)
             }
         };
-        let limit = raw_limit(capabilities).saturating_sub(reserve);
+        let limit = encoder.raw_limit().saturating_sub(reserve);
         if body.len() > limit {
             return Err(TooLarge {
                 kind,
@@ -89,7 +90,7 @@ impl Outgoing<'_> {
                 limit,
             });
         }
-        Ok(NewMessage::new(stored(capabilities, body))
+        Ok(NewMessage::new(encoder.stored(body))
             .with_delay(self.delay)
             .with_time_to_live(self.time_to_live))
     }
@@ -98,22 +99,6 @@ impl Outgoing<'_> {
 /// A type that implements `Message` by hand may have another format.
 fn is_json(payload: &[u8]) -> bool {
     serde_json::from_slice::<serde::de::IgnoredAny>(payload).is_ok()
-}
-
-/// What a body becomes on its way into a backend.
-pub(crate) fn stored(capabilities: &Capabilities, body: Vec<u8>) -> Bytes {
-    match capabilities.body {
-        BodyForm::Text => to_base64(&body).into(),
-        _ => body.into(),
-    }
-}
-
-/// The most bytes that a body may have before it is [`stored`].
-pub(crate) fn raw_limit(capabilities: &Capabilities) -> usize {
-    match capabilities.body {
-        BodyForm::Text => capabilities.max_body / 4 * 3,
-        _ => capabilities.max_body,
-    }
 }
 
 /// Which of a message's follow-ups one is, if its key does not say.
@@ -151,7 +136,7 @@ pub(crate) fn pack_follow_up(
     follow_up: &FollowUp,
     parent: &Envelope,
     position: Position,
-    capabilities: &Capabilities,
+    encoder: Encoder,
     queue_uri: impl FnOnce(&QueueName) -> String,
     now: Timestamp,
 ) -> Result<(QueueName, NewMessage), Box<dyn std::error::Error + Send + Sync>> {
@@ -172,7 +157,7 @@ pub(crate) fn pack_follow_up(
         time_to_live: time_to_live(message_type),
     };
     let uri = queue_uri(&queue);
-    Ok((queue, outgoing.pack(capabilities, uri, now)?))
+    Ok((queue, outgoing.pack(encoder, uri, now)?))
 }
 
 /// How long a message of that type lives unless its sender says otherwise.

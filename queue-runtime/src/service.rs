@@ -9,11 +9,11 @@ use queue_core::{ClientId, InvalidName, Message, QueueName};
 
 use crate::accept::Accept;
 use crate::connect::{ConnectError, ServiceBuilder};
+use crate::encoding::{Encoder, MessageEncoding};
 use crate::engine::Engine;
 use crate::handler::Handler;
 use crate::keeper::Keeper;
 use crate::listener::ListenerBuilder;
-use crate::outgoing::{raw_limit, stored};
 use crate::queue::{AnyQueue, Queue};
 use crate::remembered::Remembered;
 use crate::submit::Submit;
@@ -55,6 +55,7 @@ pub(crate) struct Shared {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) client: ClientId,
+    pub(crate) encoding: MessageEncoding,
     pub(crate) keeper: Keeper,
     pub(crate) engine: Engine,
     pub(crate) terms: TermsCache,
@@ -175,11 +176,15 @@ impl QueueService {
 
 impl Shared {
     pub(crate) fn body_limit(&self) -> usize {
-        raw_limit(self.backend.capabilities())
+        self.encoder().raw_limit()
     }
 
     pub(crate) fn stored(&self, body: Vec<u8>) -> bytes::Bytes {
-        stored(self.backend.capabilities(), body)
+        self.encoder().stored(body)
+    }
+
+    pub(crate) fn encoder(&self) -> Encoder {
+        Encoder::new(self.backend.capabilities(), self.encoding)
     }
 }
 

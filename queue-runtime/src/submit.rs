@@ -220,7 +220,7 @@ impl<M> Submit<M> {
             };
             let uri = shared.backend.queue_uri(&queue);
             let new = outgoing
-                .pack(shared.backend.capabilities(), uri, shared.clock.now())
+                .pack(shared.encoder(), uri, shared.clock.now())
                 .map_err(SubmitProblem::TooLarge)?;
             Ok(Packed {
                 queue,

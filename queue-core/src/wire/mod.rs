@@ -13,12 +13,14 @@ mod base64;
 mod body;
 mod event;
 mod members;
+mod text;
 mod writer;
 
 pub use self::base64::{to_base64, unwrap_base64};
 pub use body::Body;
 pub use event::{Event, Payload};
 pub(crate) use members::Members;
+pub use text::{NotXmlText, xml_text};
 pub use writer::{encode, encode_binary, escape_text, rewrite};
 
 /// What `submit` keeps free of a backend's body limit, for the attempt accounting that a put-back

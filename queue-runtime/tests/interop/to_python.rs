@@ -1,7 +1,9 @@
 //! What is put here, the other program receives, reads as an event and deletes.
 
+use std::time::Duration;
+
 use queue_runtime::envelope::PoisonReason;
-use queue_runtime::{Disposition, Fate, Message, QueueService};
+use queue_runtime::{Disposition, Fate, Message, MessageEncoding, QueueService};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -51,6 +53,34 @@ fn a_submitted_event_is_read_and_deleted() {
     });
 }
 
+/// Its attempt fails, so that it is rewritten; then it becomes poison.
+#[test]
+fn an_event_written_as_text_is_read_without_base64_wherever_it_goes() {
+    let queue = "plain-invoices";
+    let poison = "plain-invoices-poison";
+    runtime().block_on(async {
+        let builder = QueueService::builder(&SERVER.connection_string(ACCOUNT));
+        let builder = builder.message_encoding(MessageEncoding::Text);
+        let plain = builder.connect().await.expect("connect");
+        submit(&plain, queue).await;
+        submit(&plain, "plain-copies").await;
+        let failed = Disposition::retry_after(Duration::ZERO, "not yet");
+        let fate = settle_one(&plain, queue, failed).await;
+        assert!(matches!(fate, Fate::Retried { .. }), "{fate:?}");
+        let fate = settle_one(&plain, queue, Disposition::reject("no such customer")).await;
+        assert_eq!(fate, Fate::Poisoned(PoisonReason::Rejected));
+        submit(&plain, queue).await;
+    });
+    Taken::written("plain-copies", false).is_the_invoice_of("plain-copies");
+    Taken::written(poison, false).is_poison_of(queue, "rejected", 2);
+    runtime().block_on(async {
+        // What is read does not depend on how it is written.
+        let service = service().await;
+        let fate = settle_one(&service, queue, Disposition::complete()).await;
+        assert_eq!(fate, Fate::Completed);
+    });
+}
+
 #[test]
 fn a_poison_queue_is_read_in_the_same_way() {
     let queue = "broken-invoices";
@@ -63,7 +93,7 @@ fn a_poison_queue_is_read_in_the_same_way() {
     assert_eq!(messages(queue), 0);
     let mut taken = Taken::from("broken-invoices-poison");
     taken.is_the_invoice_of(queue);
-    taken.is_poison_of(queue, "rejected");
+    taken.is_poison_of(queue, "rejected", 1);
     assert_eq!(taken.take("poisonerror"), "no such customer");
     assert_eq!(taken.attributes, Map::new(), "more than was expected");
     assert_eq!(messages("broken-invoices-poison"), 0);
@@ -81,7 +111,7 @@ fn what_was_no_event_is_on_the_poison_queue_byte_for_byte() {
     });
     let mut taken = Taken::from("torn-invoices-poison");
     assert_eq!(taken.take("type"), queue_runtime::RAW_KIND);
-    taken.is_poison_of(queue, "undecodable");
+    taken.is_poison_of(queue, "undecodable", 1);
     assert_eq!(taken.take("poisonraw"), true);
     assert_eq!(
         taken.data,
@@ -119,7 +149,11 @@ struct Taken {
 
 impl Taken {
     fn from(queue: &str) -> Self {
-        let mut taken = ask(&json!({ "do": "take_event", "queue": queue, "base64": true }));
+        Self::written(queue, true)
+    }
+
+    fn written(queue: &str, base64: bool) -> Self {
+        let mut taken = ask(&json!({ "do": "take_event", "queue": queue, "base64": base64 }));
         let attributes = match taken["attributes"].take() {
             Value::Object(attributes) => attributes,
             other => panic!("no event on `{queue}`: {other}"),
@@ -152,10 +186,10 @@ impl Taken {
         assert_eq!(self.data, json!({ "order": 7, "text": TEXT }));
     }
 
-    fn is_poison_of(&mut self, queue: &str, reason: &str) {
+    fn is_poison_of(&mut self, queue: &str, reason: &str, attempts: u32) {
         assert_eq!(self.take("poisonreason"), reason);
         assert_eq!(self.take("poisonqueue"), queue);
-        assert_eq!(self.take("poisonattempts"), 1);
+        assert_eq!(self.take("poisonattempts"), attempts);
         assert_ne!(self.take("poisonid"), "");
         self.is_time("poisonfirst");
         self.is_time("poisonlast");

@@ -1,39 +1,13 @@
-//! Which bodies survive the service's XML.
+//! Values as the service takes them.
 
 use std::time::Duration;
 
+use queue_core::wire::xml_text;
+
 /// The body as text, or why the service would refuse or change it.
 pub(super) fn checked(body: &[u8]) -> Result<&str, String> {
-    let text = std::str::from_utf8(body).map_err(|error| {
-        format!(
-            "the body is not UTF-8 at byte {}; {ADVICE}",
-            error.valid_up_to()
-        )
-    })?;
-    if !contains(text, |byte| !matches!(byte, b' '..=b'~' | b'\t' | b'\n')) {
-        return Ok(text);
-    }
-    let unfit = |c: char| match c {
-        '\t' | '\n' => false,
-        // XML turns it into a line feed.
-        '\r' => true,
-        '\u{fffe}' | '\u{ffff}' => true,
-        c => c < ' ',
-    };
-    match text.char_indices().find(|(_, c)| unfit(*c)) {
-        Some((at, c)) => Err(format!(
-            "the body holds {c:?} at byte {at}, which XML does not carry; {ADVICE}"
-        )),
-        None => Ok(text),
-    }
+    xml_text(body).map_err(|problem| format!("{problem}; Base64 carries any bytes"))
 }
-
-/// Whether a text has such a byte. It is read to its end, many bytes at a time: most have none.
-pub(super) fn contains(text: &str, such: impl Fn(u8) -> bool) -> bool {
-    text.bytes().fold(false, |found, byte| found | such(byte))
-}
-
-const ADVICE: &str = "Base64 carries any bytes";
 
 /// A duration in whole seconds, rounded up.
 pub(super) fn seconds(duration: Duration) -> i32 {
@@ -45,23 +19,6 @@ pub(super) fn seconds(duration: Duration) -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_text_that_comes_back_is_let_through() {
-        for body in ["", " ", "a\n\tb", "東京 🦀 \u{7f}\u{85}"] {
-            assert_eq!(checked(body.as_bytes()), Ok(body));
-        }
-        for body in [
-            &b"a\0"[..],
-            b"\x01",
-            b"a\r\n",
-            b"\xff",
-            "\u{ffff}".as_bytes(),
-        ] {
-            let problem = checked(body).expect_err("it is refused");
-            assert!(problem.contains("Base64"), "{problem}");
-        }
-    }
 
     #[test]
     fn seconds_are_rounded_up() {

@@ -6,8 +6,6 @@ use quick_xml::Reader;
 use quick_xml::escape::{partial_escape, resolve_predefined_entity};
 use quick_xml::events::{BytesRef, BytesStart, Event};
 
-use super::text::contains;
-
 /// One element of a reply.
 #[derive(Debug, PartialEq)]
 pub(super) struct Element<'a> {
@@ -99,7 +97,9 @@ fn resolve(reference: &BytesRef<'_>) -> Result<String, Malformed> {
 pub(super) fn message(text: &str) -> Vec<u8> {
     let mut body = String::with_capacity(text.len() + 120);
     body.push_str("<?xml version=\"1.0\" encoding=\"utf-8\"?><QueueMessage><MessageText>");
-    match contains(text, |byte| matches!(byte, b'&' | b'<' | b'>')) {
+    // Base64 has none, and is read to its end many bytes at a time.
+    let escaped = |byte: u8| matches!(byte, b'&' | b'<' | b'>');
+    match text.bytes().fold(false, |any, byte| any | escaped(byte)) {
         true => body.push_str(&partial_escape(text)),
         false => body.push_str(text),
     }

@@ -1,0 +1,67 @@
+/// Why a body is no text that XML carries unchanged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotXmlText {
+    /// It is not UTF-8.
+    #[error("the body is not UTF-8 at byte {at}")]
+    NotUtf8 {
+        /// The first byte that is not, counted from 0.
+        at: usize,
+    },
+    /// It holds a character that XML does not allow, or turns into another.
+    #[error("the body holds {character:?} at byte {at}, which XML does not carry")]
+    Character {
+        /// The first such character.
+        character: char,
+        /// Where it starts, counted from 0.
+        at: usize,
+    },
+}
+
+/// The body as text, if XML carries it unchanged; Base64 carries every body.
+///
+/// # Errors
+/// [`NotXmlText`] names the first byte that XML would refuse or change.
+pub fn xml_text(body: &[u8]) -> Result<&str, NotXmlText> {
+    let text = std::str::from_utf8(body).map_err(|error| NotXmlText::NotUtf8 {
+        at: error.valid_up_to(),
+    })?;
+    // Read to its end, many bytes at a time: most bodies hold nothing else.
+    let plain = |byte: u8| matches!(byte, b' '..=b'~' | b'\t' | b'\n');
+    if text.bytes().fold(true, |all, byte| all & plain(byte)) {
+        return Ok(text);
+    }
+    let unfit = |c: char| match c {
+        '\t' | '\n' => false,
+        // XML turns it into a line feed.
+        '\r' => true,
+        '\u{fffe}' | '\u{ffff}' => true,
+        c => c < ' ',
+    };
+    match text.char_indices().find(|(_, c)| unfit(*c)) {
+        Some((at, character)) => Err(NotXmlText::Character { character, at }),
+        None => Ok(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_text_that_comes_back_is_let_through() {
+        for body in ["", " ", "a\n\tb", "東京 🦀 \u{7f}\u{85}"] {
+            assert_eq!(xml_text(body.as_bytes()), Ok(body));
+        }
+        assert_eq!(xml_text(b"a\xff"), Err(NotXmlText::NotUtf8 { at: 1 }));
+        for (body, character, at) in [
+            ("a\0", '\0', 1),
+            ("\u{1}", '\u{1}', 0),
+            ("ä\r\n", '\r', 2),
+            ("\u{ffff}", '\u{ffff}', 0),
+        ] {
+            let problem = NotXmlText::Character { character, at };
+            assert_eq!(xml_text(body.as_bytes()), Err(problem), "{body:?}");
+        }
+    }
+}
