@@ -1,12 +1,15 @@
 //! A hand-written HTTP server: one thread, one reply after the other.
 
+use std::future::Future;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use queue_core::QueueName;
-use queue_core::backend::{Backend, Metadata, NewMessage, PopReceipt, ReceivedMessage, StorageId};
+use queue_core::backend::{Backend, Metadata, NewMessage, PopReceipt, StorageId};
+use queue_core::clock::BoxFuture;
 use queue_runtime::backend::{AzureBackend, AzureBuilder};
 use queue_runtime::{Error, SystemClock};
 
@@ -122,7 +125,13 @@ fn read_request(reader: &mut impl BufRead) -> Option<String> {
     Some(request)
 }
 
+/// A reply of the service, as its request id shows.
 pub(crate) fn answer(status: &str, headers: &str, body: &str) -> String {
+    foreign_answer(status, &format!("x-ms-request-id: 7f\r\n{headers}"), body)
+}
+
+/// A reply of something in between.
+pub(crate) fn foreign_answer(status: &str, headers: &str, body: &str) -> String {
     let length = body.len();
     format!("HTTP/1.1 {status}\r\n{headers}Content-Length: {length}\r\n\r\n{body}")
 }
@@ -144,7 +153,7 @@ fn echo(request: &str) -> String {
         "x-ms-error-code: {line}\r\nx-ms-request-id: {line}\r\nx-ms-popreceipt: {line}\r\n\
          Retry-After: {line}\r\nDate: {line}\r\nLocation: {line}\r\n"
     );
-    answer("403 Forbidden", &headers, &body)
+    foreign_answer("403 Forbidden", &headers, &body)
 }
 
 pub(crate) fn queue() -> QueueName {
@@ -169,44 +178,45 @@ pub(crate) fn with<T>(
     })
 }
 
-/// Calls every operation and gives back each error, with the operation's name.
+/// Calls every operation, side by side, and gives back each error with the operation's name.
 pub(crate) async fn every_error(
     backend: &AzureBackend,
     receipt: &str,
 ) -> Vec<(&'static str, Error)> {
     let (b, queue) = (backend, &queue());
-    let id = StorageId::new("11111111-2222-3333-4444-555555555555");
-    let receipt = PopReceipt::new(receipt);
-    let none = Metadata::new();
+    let id = &StorageId::new("11111111-2222-3333-4444-555555555555");
+    let receipt = &PopReceipt::new(receipt);
+    let none = &Metadata::new();
     let second = Duration::from_secs(1);
-    let results: [(&str, Result<(), Error>); 12] = [
-        ("create_queue", b.create_queue(queue, &none).await.map(drop)),
-        ("delete_queue", b.delete_queue(queue).await),
-        ("list_queues", b.list_queues("or").await.map(drop)),
-        ("properties", b.properties(queue).await.map(drop)),
-        ("set_metadata", b.set_metadata(queue, &none).await),
-        ("put", b.put(queue, NewMessage::new("body")).await.map(drop)),
-        ("receive", received(b.receive(queue, 32, second).await)),
-        ("peek", b.peek(queue, 32).await.map(drop)),
+    let calls: [(&str, BoxFuture<'_, Result<(), Error>>); 12] = [
+        ("create_queue", nothing(b.create_queue(queue, none))),
+        ("delete_queue", b.delete_queue(queue)),
+        ("list_queues", nothing(b.list_queues("or"))),
+        ("properties", nothing(b.properties(queue))),
+        ("set_metadata", b.set_metadata(queue, none)),
+        ("put", nothing(b.put(queue, NewMessage::new("body")))),
+        ("receive", nothing(b.receive(queue, 32, second))),
+        ("peek", nothing(b.peek(queue, 32))),
         (
             "update",
-            b.update(queue, &id, &receipt, second, None).await.map(drop),
+            nothing(b.update(queue, id, receipt, second, None)),
         ),
         (
             "update with a body",
-            b.update(queue, &id, &receipt, second, Some("body".into()))
-                .await
-                .map(drop),
+            nothing(b.update(queue, id, receipt, second, Some("body".into()))),
         ),
-        ("delete", b.delete(queue, &id, &receipt).await),
-        ("clear", b.clear(queue).await),
+        ("delete", b.delete(queue, id, receipt)),
+        ("clear", b.clear(queue)),
     ];
+    let results = join_all(calls.map(async |(name, call)| (name, call.await))).await;
     results
         .into_iter()
         .filter_map(|(name, result)| Some((name, result.err()?)))
         .collect()
 }
 
-fn received(received: Result<Vec<ReceivedMessage>, Error>) -> Result<(), Error> {
-    received.map(drop)
+fn nothing<'a, T: 'a>(
+    call: impl Future<Output = Result<T, Error>> + Send + 'a,
+) -> BoxFuture<'a, Result<(), Error>> {
+    Box::pin(async { call.await.map(drop) })
 }

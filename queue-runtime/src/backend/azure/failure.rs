@@ -58,11 +58,16 @@ impl Failure {
                 let (kind, outcome) = match failure {
                     TransportFailure::Connect(_) => (ErrorKind::Unreachable, Outcome::NotDone),
                     TransportFailure::Broken(_) => (ErrorKind::Unreachable, Outcome::Unknown),
-                    TransportFailure::TooLong => (ErrorKind::Corrupt, Outcome::Unknown),
+                    TransportFailure::TooLong | TransportFailure::Foreign => {
+                        (ErrorKind::Corrupt, Outcome::Unknown)
+                    }
                 };
-                error(kind)
-                    .with_outcome(outcome)
-                    .with_detail(failure.to_string())
+                let error = match failure {
+                    // It may be gone the next time.
+                    TransportFailure::Foreign => error(kind).with_retry(Retry::Temporary),
+                    _ => error(kind),
+                };
+                error.with_outcome(outcome).with_detail(failure.to_string())
             }
             Self::Service(service) => service.into_error(operation, now),
             // A token service may be down for a while, so the listener goes on asking.

@@ -25,6 +25,9 @@ use super::clients::Clients;
 /// The header that brings an update's new receipt, under a name that no log lists as harmless.
 pub(super) const NEW_RECEIPT: &str = "x-held-back";
 
+/// What every reply of the service has.
+const REQUEST_ID: &str = "x-ms-request-id";
+
 /// The longest reply that is read: 32 messages of 64 KiB, each character escaped.
 const MAX_REPLY: usize = 16 * 1024 * 1024;
 
@@ -35,7 +38,7 @@ const READ: [&str; 8] = [
     "retry-after-ms",
     "x-ms-approximate-messages-count",
     "x-ms-error-code",
-    "x-ms-request-id",
+    REQUEST_ID,
     "x-ms-retry-after-ms",
     "x-ms-time-next-visible",
 ];
@@ -57,6 +60,9 @@ pub(super) enum TransportFailure {
     Broken(String),
     #[error("the reply is longer than {MAX_REPLY} bytes")]
     TooLong,
+    /// Something in between said that it was done.
+    #[error("the reply is not from Queue Storage itself: it has no `{REQUEST_ID}`")]
+    Foreign,
 }
 
 impl Transport {
@@ -125,12 +131,17 @@ impl Transport {
         let mut reply = client.execute(outgoing).await.map_err(failed)?;
         let status = reply.status().as_u16();
         let headers = held_back(reply.headers());
+        let reply_is_foreign =
+            reply.status().is_success() && !reply.headers().contains_key(REQUEST_ID);
         let mut body = Vec::new();
         while let Some(chunk) = reply.chunk().await.map_err(failed)? {
             if body.len() + chunk.len() > MAX_REPLY {
                 return Err(TransportFailure::TooLong);
             }
             body.extend_from_slice(&chunk);
+        }
+        if reply_is_foreign {
+            return Err(TransportFailure::Foreign);
         }
         Ok(AsyncRawResponse::from_bytes(status.into(), headers, body))
     }
