@@ -1,85 +1,92 @@
-//! What the framework costs: our API against a bare `rusqlite` loop that makes the same commits, in
-//! turn, in one run, on one disk.
+//! What the framework costs: our API against the bare engine under it, in turn, in one run.
 //!
 //! | module | holds |
 //! |---|---|
-//! | `workload` | the message that both sides store |
-//! | `raw` | the loop to compare with |
-//! | `ours` | submit, accept and listen through `queue-runtime` |
+//! | `workload` | the message that all sides store |
+//! | `ours` | submit, accept and listen through `queue-runtime`, on any engine |
+//! | `sqlite`, `raw` | what it comes to on SQLite, beside a bare `rusqlite` loop |
+//! | `azure`, `sdk` | what it comes to on Azure's queues, beside the bare SDK |
+//! | `loopback` | a server of such queues that does nothing |
+//! | `tasks` | the same work in many tasks |
 //! | `report` | medians and ratios |
 
+mod azure;
+mod loopback;
 mod ours;
 mod raw;
 mod report;
+mod sdk;
+mod sqlite;
+mod tasks;
 mod workload;
 
 use std::error::Error;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 
-use report::{Report, Sample};
-
-/// Messages per second of submit, accept+complete and a listener, on SQLite.
+/// Messages per second of submit, accept+complete and a listener, ours beside the bare engine's.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask bench")]
 struct Options {
+    /// What to measure; all of it unless chosen.
+    engines: Vec<Engine>,
     /// Rounds; the median of them is printed.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=99))]
     rounds: u32,
-    /// Messages in each measurement with 256 tasks; fewer tasks get fewer.
-    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(256..))]
-    messages: u32,
     /// One round of few messages, to see that it runs.
     #[arg(long)]
     quick: bool,
-    /// Where the database files go; the disk decides the figures.
+    /// Where SQLite's files go; the disk decides the figures.
     #[arg(long)]
     dir: Option<std::path::PathBuf>,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Engine {
+    /// Against a bare `rusqlite` loop that makes the same commits, on one disk.
+    Sqlite,
+    /// Against the bare Azure SDK, on a loopback server that does nothing.
+    Http,
+    /// Against the bare Azure SDK, on Azurite.
+    Azurite,
+}
+
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-const TASKS: [u32; 3] = [1, 32, 256];
-
 fn main() -> Outcome<()> {
-    let mut options = Options::parse();
-    if options.quick {
-        options.rounds = 1;
-        options.messages = 2_560;
+    let options = Options::parse();
+    let chosen = |engine| options.engines.contains(&engine);
+    let all = options.engines.is_empty();
+    if all || chosen(Engine::Sqlite) {
+        sqlite::measure(&options)?;
     }
-    let dir = match &options.dir {
-        Some(dir) => tempfile::tempdir_in(dir)?,
-        None => tempfile::tempdir()?,
-    };
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()?;
-    let mut report = Report::new(rusqlite::version());
-    for round in 1..=options.rounds {
-        for tasks in TASKS {
-            eprintln!("round {round} of {}: {tasks} tasks", options.rounds);
-            let messages = sized(options.messages, tasks);
-            let path = |name: &str| dir.path().join(format!("{name}-{round}-{tasks}.db"));
-            let (insert, consume) = raw::run(&path("raw"), messages, tasks)?;
-            report.add("submit", tasks, Sample::Raw, insert);
-            report.add("accept + complete", tasks, Sample::Raw, consume);
-            let ours = runtime.block_on(ours::run(&path("ours"), messages, tasks))?;
-            report.add("submit", tasks, Sample::Ours, ours.submit);
-            report.add("accept + complete", tasks, Sample::Ours, ours.accept);
-            report.add("listener", tasks, Sample::Raw, consume);
-            report.add("listener", tasks, Sample::Ours, ours.listen);
+    if all || chosen(Engine::Http) {
+        azure::measure_on_loopback(&options)?;
+    }
+    if all || chosen(Engine::Azurite) {
+        match queue_tests::azurite::Azurite::start(&[azure::ACCOUNT]) {
+            Ok(server) => azure::measure_on_azurite(&options, &server)?,
+            Err(why) if chosen(Engine::Azurite) => return Err(why.into()),
+            Err(why) => println!("\nLEFT OUT: the figures on Azurite: {why}"),
         }
     }
-    print!("{report}");
     Ok(())
 }
 
-/// Fewer messages where every one is a commit, and a multiple of the tasks.
-fn sized(messages: u32, tasks: u32) -> u32 {
-    let wanted = match tasks {
-        1 => messages / 10,
-        2..=32 => messages / 2,
-        _ => messages,
-    };
-    wanted.div_ceil(tasks) * tasks
+impl Options {
+    fn rounds(&self) -> std::ops::RangeInclusive<u32> {
+        1..=if self.quick { 1 } else { self.rounds }
+    }
+
+    /// That many messages, or a few; and a multiple of the tasks.
+    fn messages(&self, wanted: u32, tasks: u32) -> u32 {
+        let wanted = if self.quick { wanted / 40 } else { wanted };
+        wanted.div_ceil(tasks).max(1) * tasks
+    }
+}
+
+fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
 }

@@ -3,72 +3,86 @@ use std::fmt;
 
 /// Whose figure it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sample {
-    Raw,
+pub(crate) enum Whose {
     Ours,
+    Bare,
 }
 
-/// The figures of all rounds.
-pub(crate) struct Report {
-    sqlite: String,
+/// A figure for each of the three ways to use a queue.
+pub(crate) struct Figures {
+    pub(crate) submit: f64,
+    pub(crate) accept: f64,
+    pub(crate) listen: f64,
+}
+
+/// The figures of all rounds, ours beside those of something bare.
+pub(crate) struct Table {
+    title: String,
+    bare: &'static str,
+    decimals: usize,
     rows: BTreeMap<(&'static str, u32), Row>,
 }
 
 #[derive(Default)]
 struct Row {
-    raw: Vec<f64>,
     ours: Vec<f64>,
+    bare: Vec<f64>,
 }
 
-impl Report {
-    pub(crate) fn new(sqlite: &str) -> Self {
+impl Table {
+    pub(crate) fn new(title: String, bare: &'static str, decimals: usize) -> Self {
         Self {
-            sqlite: sqlite.to_owned(),
+            title,
+            bare,
+            decimals,
             rows: BTreeMap::new(),
         }
     }
 
-    pub(crate) fn add(&mut self, what: &'static str, tasks: u32, whose: Sample, rate: f64) {
+    pub(crate) fn add(&mut self, what: &'static str, tasks: u32, whose: Whose, figure: f64) {
         let row = self.rows.entry((what, tasks)).or_default();
         match whose {
-            Sample::Raw => row.raw.push(rate),
-            Sample::Ours => row.ours.push(rate),
+            Whose::Ours => row.ours.push(figure),
+            Whose::Bare => row.bare.push(figure),
         }
+    }
+
+    pub(crate) fn add_all(&mut self, tasks: u32, whose: Whose, figures: &Figures) {
+        self.add("submit", tasks, whose, figures.submit);
+        self.add("accept + complete", tasks, whose, figures.accept);
+        self.add("listener", tasks, whose, figures.listen);
+    }
+
+    fn spread(&self, figures: &[f64]) -> String {
+        let decimals = self.decimals;
+        let lowest = figures.iter().copied().fold(f64::INFINITY, f64::min);
+        let highest = figures.iter().copied().fold(0.0, f64::max);
+        format!(
+            "{:.decimals$} ({lowest:.decimals$} to {highest:.decimals$})",
+            median(figures)
+        )
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let cores = std::thread::available_parallelism().map_or(0, usize::from);
-        writeln!(
-            f,
-            "\nSQLite {}, WAL, synchronous=FULL, {cores} cores",
-            self.sqlite
-        )?;
-        writeln!(f, "messages per second, median (lowest to highest)\n")?;
-        writeln!(
-            f,
-            "| what | tasks | ours | bare rusqlite loop | ours / bare |"
-        )?;
+        writeln!(f, "\n{}", self.title)?;
+        writeln!(f, "{cores} cores; median (lowest to highest)\n")?;
+        writeln!(f, "| what | tasks | ours | {0} | ours / bare |", self.bare)?;
         writeln!(f, "|---|---:|---:|---:|---:|")?;
         for ((what, tasks), row) in &self.rows {
-            let ratios: Vec<f64> = row.ours.iter().zip(&row.raw).map(|(o, r)| o / r).collect();
+            let ratios: Vec<f64> = row.ours.iter().zip(&row.bare).map(|(o, b)| o / b).collect();
             writeln!(
                 f,
                 "| {what} | {tasks} | {} | {} | {:.2} |",
-                spread(&row.ours),
-                spread(&row.raw),
+                self.spread(&row.ours),
+                self.spread(&row.bare),
                 median(&ratios)
             )?;
         }
         Ok(())
     }
-}
-
-fn spread(rates: &[f64]) -> String {
-    let lowest = rates.iter().copied().fold(f64::INFINITY, f64::min);
-    let highest = rates.iter().copied().fold(0.0, f64::max);
-    format!("{:.0} ({lowest:.0} to {highest:.0})", median(rates))
 }
 
 fn median(values: &[f64]) -> f64 {
@@ -85,5 +99,17 @@ mod tests {
     fn the_median_is_the_middle_one() {
         assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
         assert!(median(&[]).is_nan());
+    }
+
+    #[test]
+    fn a_row_shows_the_spread_and_the_median_of_the_rounds_ratios() {
+        let mut table = Table::new("a title".to_owned(), "bare", 1);
+        for (ours, bare) in [(1.0, 2.0), (3.0, 3.0), (2.0, 8.0)] {
+            table.add("submit", 32, Whose::Ours, ours);
+            table.add("submit", 32, Whose::Bare, bare);
+        }
+        let shown = table.to_string();
+        let row = "| submit | 32 | 2.0 (1.0 to 3.0) | 3.0 (2.0 to 8.0) | 0.50 |";
+        assert!(shown.contains(row), "{shown}");
     }
 }

@@ -1,0 +1,125 @@
+//! What one writes by hand over the bare SDK: JSON in Base64, no envelope, no renewal, no retry.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use azure_core::http::Url;
+use azure_storage_queue::models::{
+    QueueClientReceiveMessagesOptions, QueueMessage, ReceivedMessage,
+};
+use azure_storage_queue::{QueueClient, QueueServiceClient, QueueServiceClientOptions};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use tokio::task::JoinSet;
+
+use crate::Outcome;
+use crate::tasks::{all_of, rate, side_by_side};
+use crate::workload::Parcel;
+
+#[derive(Clone)]
+pub(crate) struct Queue(Arc<QueueClient>);
+
+/// The most that the service gives to one request.
+const MOST: u32 = 32;
+
+impl Queue {
+    pub(crate) async fn open(url: &str) -> Outcome<Self> {
+        let options = QueueServiceClientOptions {
+            // What Azurite knows as it is started.
+            version: "2021-12-02".to_owned(),
+            ..QueueServiceClientOptions::default()
+        };
+        let service = QueueServiceClient::new(Url::parse(url)?, None, Some(options))?;
+        let queue = service.queue_client("bare-parcel")?;
+        queue.create(None).await?;
+        Ok(Self(Arc::new(queue)))
+    }
+
+    async fn send(&self, parcel: &Parcel) -> Outcome<()> {
+        let message = QueueMessage {
+            message_text: Some(STANDARD.encode(serde_json::to_vec(parcel)?)),
+        };
+        self.0.send_message(message.try_into()?, None).await?;
+        Ok(())
+    }
+
+    async fn receive(&self, most: u32) -> Outcome<Vec<ReceivedMessage>> {
+        let options = QueueClientReceiveMessagesOptions {
+            number_of_messages: Some(i32::try_from(most)?),
+            visibility_timeout: Some(30),
+            ..QueueClientReceiveMessagesOptions::default()
+        };
+        let received = self.0.receive_messages(Some(options)).await?.into_model()?;
+        Ok(received.items.unwrap_or_default())
+    }
+
+    /// Decodes a message and deletes it.
+    async fn handle(&self, message: ReceivedMessage) -> Outcome<()> {
+        let text = message.message_text.unwrap_or_default();
+        let _parcel: Parcel = serde_json::from_slice(&STANDARD.decode(text)?)?;
+        let id = message.message_id.unwrap_or_default();
+        let receipt = message.pop_receipt.unwrap_or_default();
+        self.0.delete_message(&id, &receipt, None).await?;
+        Ok(())
+    }
+}
+
+pub(crate) async fn submit(queue: &Queue, messages: u32, tasks: u32) -> Outcome<f64> {
+    let started = Instant::now();
+    side_by_side(tasks, |task| {
+        let queue = queue.clone();
+        async move {
+            for number in (task..messages).step_by(tasks as usize) {
+                queue.send(&Parcel::new(number)).await?;
+            }
+            Ok(0)
+        }
+    })
+    .await?;
+    Ok(rate(messages, started))
+}
+
+pub(crate) async fn accept(queue: &Queue, messages: u32, tasks: u32) -> Outcome<f64> {
+    let started = Instant::now();
+    let accepted = side_by_side(tasks, |_| {
+        let queue = queue.clone();
+        async move {
+            let mut accepted = 0;
+            while let Some(message) = queue.receive(1).await?.pop() {
+                queue.handle(message).await?;
+                accepted += 1;
+            }
+            Ok(accepted)
+        }
+    })
+    .await?;
+    all_of(messages, accepted, started)
+}
+
+/// So many messages at a time that as many are in flight, each in a task of its own.
+pub(crate) async fn listen(queue: &Queue, messages: u32, in_flight: u32) -> Outcome<f64> {
+    let batch = in_flight.min(MOST);
+    let started = Instant::now();
+    let handled = side_by_side(in_flight / batch, |_| {
+        let queue = queue.clone();
+        async move {
+            let (mut handled, mut running) = (0, JoinSet::new());
+            loop {
+                let received = queue.receive(batch).await?;
+                if received.is_empty() {
+                    return Ok(handled);
+                }
+                for message in received {
+                    let queue = queue.clone();
+                    running.spawn(async move { queue.handle(message).await });
+                }
+                while let Some(done) = running.join_next().await {
+                    done??;
+                    handled += 1;
+                }
+            }
+        }
+    })
+    .await?;
+    all_of(messages, handled, started)
+}
