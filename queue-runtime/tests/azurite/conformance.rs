@@ -99,7 +99,7 @@ impl Store for AzuriteStore {
 
     /// Long enough that half of it outlasts a slow machine's pauses.
     fn lease(&self) -> Duration {
-        Duration::from_secs(8)
+        Duration::from_secs(12)
     }
 
     fn namespace(&self) -> String {
