@@ -1,12 +1,21 @@
-use base64::Engine as _;
-use base64::alphabet::STANDARD;
-use base64::engine::DecodePaddingMode;
-use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
+use std::sync::LazyLock;
 
-const BASE64: GeneralPurpose = GeneralPurpose::new(
-    &STANDARD,
-    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
-);
+use base64::Engine as _;
+use base64::engine::{DecodePaddingMode, GeneralPurposeConfig};
+
+const CONFIG: GeneralPurposeConfig =
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
+
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+type Engine = base64::engine::Simd;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+static BASE64: LazyLock<Engine> = LazyLock::new(|| Engine::standard(CONFIG));
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+type Engine = base64::engine::GeneralPurpose;
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+static BASE64: LazyLock<Engine> =
+    LazyLock::new(|| Engine::new(&base64::alphabet::STANDARD, CONFIG));
 
 /// The standard Base64 text of `bytes`, padded.
 #[must_use]

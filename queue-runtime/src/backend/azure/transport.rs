@@ -133,13 +133,18 @@ impl Transport {
         let headers = held_back(reply.headers());
         let reply_is_foreign =
             reply.status().is_success() && !reply.headers().contains_key(REQUEST_ID);
-        let mut body = Vec::new();
+        let (mut chunks, mut length) = (Vec::new(), 0);
         while let Some(chunk) = reply.chunk().await.map_err(failed)? {
-            if body.len() + chunk.len() > MAX_REPLY {
+            length += chunk.len();
+            if length > MAX_REPLY {
                 return Err(TransportFailure::TooLong);
             }
-            body.extend_from_slice(&chunk);
+            chunks.push(chunk);
         }
+        let body = match chunks.as_mut_slice() {
+            [whole] => std::mem::take(whole),
+            chunks => chunks.concat().into(),
+        };
         if reply_is_foreign {
             return Err(TransportFailure::Foreign);
         }
@@ -175,7 +180,7 @@ impl fmt::Debug for Transport {
 }
 
 fn headers(request: &Request) -> Result<HeaderMap, TransportFailure> {
-    let mut headers = HeaderMap::with_capacity(16);
+    let mut headers = HeaderMap::new();
     for (name, value) in request.headers().iter() {
         let name = HeaderName::from_bytes(name.as_str().as_bytes())
             .map_err(|_| TransportFailure::Connect("a header is not allowed".to_owned()))?;
