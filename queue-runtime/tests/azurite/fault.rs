@@ -12,12 +12,17 @@ use crate::http::Message;
 /// What a request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Call {
+    CreateQueue,
+    DeleteQueue,
+    ListQueues,
+    Properties,
+    SetMetadata,
     Put,
     Receive,
     Peek,
     Update,
     Delete,
-    Properties,
+    Clear,
     Other,
 }
 
@@ -54,15 +59,22 @@ impl Call {
             parts.next().unwrap_or_default(),
         );
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
-        let on_messages = path.ends_with("/messages");
-        let on_one = path.contains("/messages/");
-        match verb {
-            "POST" if on_messages => Self::Put,
-            "GET" if on_messages && query.contains("peekonly") => Self::Peek,
-            "GET" if on_messages => Self::Receive,
-            "PUT" if on_one => Self::Update,
-            "DELETE" if on_one => Self::Delete,
-            "GET" | "HEAD" if query.contains("comp=metadata") => Self::Properties,
+        // ACCOUNT, ACCOUNT/QUEUE, ACCOUNT/QUEUE/messages, ACCOUNT/QUEUE/messages/ID.
+        let depth = path.trim_matches('/').split('/').count();
+        let asks = |wanted| query.split('&').any(|pair| pair == wanted);
+        let (listed, metadata) = (asks("comp=list"), asks("comp=metadata"));
+        match (verb, depth) {
+            ("GET", 1) if listed => Self::ListQueues,
+            ("PUT", 2) if metadata => Self::SetMetadata,
+            ("GET" | "HEAD", 2) if metadata => Self::Properties,
+            ("PUT", 2) if query.is_empty() => Self::CreateQueue,
+            ("DELETE", 2) => Self::DeleteQueue,
+            ("POST", 3) => Self::Put,
+            ("GET", 3) if asks("peekonly=true") => Self::Peek,
+            ("GET", 3) => Self::Receive,
+            ("DELETE", 3) => Self::Clear,
+            ("PUT", 4) => Self::Update,
+            ("DELETE", 4) => Self::Delete,
             _ => Self::Other,
         }
     }

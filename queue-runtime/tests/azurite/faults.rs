@@ -11,11 +11,10 @@ use queue_core::clock::{BoxFuture, Clock};
 use queue_runtime::backend::AzureBackend;
 use queue_runtime::{ErrorKind, Outcome, Retry, SystemClock};
 
-use crate::case::{
-    CALLS, Case, Expected, PATIENCE, SHORT, assert_each, assert_refused, connect, run,
-};
+use crate::case::{Case, Expected, PATIENCE, SHORT, assert_each, assert_refused, connect, run};
 use crate::fault::{Call, Fault};
 use crate::http::Message;
+use crate::operation::CALLS;
 use crate::server::ACCOUNT;
 
 const BROKEN: Expected = (ErrorKind::Unreachable, Outcome::Unknown, Retry::Temporary);
@@ -50,10 +49,17 @@ fn half_the_headers() {
     run(assert_each(&CALLS, Fault::HalfHead, PATIENCE, BROKEN));
 }
 
-/// Answers to updates and deletes have no body.
+/// Answers of status 204 have none.
 #[test]
 fn half_the_body() {
-    let calls = [Call::Put, Call::Receive, Call::Properties];
+    let calls = [
+        Call::CreateQueue,
+        Call::ListQueues,
+        Call::Properties,
+        Call::Put,
+        Call::Receive,
+        Call::Peek,
+    ];
     run(assert_each(&calls, Fault::HalfBody, PATIENCE, BROKEN));
 }
 
@@ -118,10 +124,16 @@ fn errors_500_and_503() {
 fn bodies_that_are_not_xml() {
     let corrupt = (ErrorKind::Corrupt, Outcome::Unknown, Retry::Temporary);
     let html = ("Content-Type", "text/html");
+    // The status is all that is looked at of an answer to a creation.
+    let calls: Vec<_> = CALLS
+        .into_iter()
+        .filter(|call| *call != Call::CreateQueue)
+        .collect();
+    let calls = &calls;
     run(join_all(["200 OK", "201 Created"].map(async |status| {
         let page = Message::answer(status, &[html], "<html><body>Welcome!<p></body></html>");
-        assert_each(&CALLS, Fault::Instead(page.clone()), PATIENCE, corrupt).await;
-        assert_each(&CALLS, Fault::Afterwards(page), PATIENCE, corrupt).await;
+        assert_each(calls, Fault::Instead(page.clone()), PATIENCE, corrupt).await;
+        assert_each(calls, Fault::Afterwards(page), PATIENCE, corrupt).await;
     })));
 }
 
@@ -184,7 +196,8 @@ impl Clock for Skewed {
 
 #[test]
 fn a_queue_that_is_deleted_meanwhile() {
-    run(join_all(CALLS.map(async |call| {
+    let calls = CALLS.into_iter().filter(|call| call.needs_a_queue());
+    run(join_all(calls.map(async |call| {
         let case = Case::of(call, PATIENCE).await;
         case.proxy.admit().await;
         let deleted = case.beside.delete_queue(&case.queue).await;
@@ -200,7 +213,7 @@ fn a_connection_that_is_cut_between_calls() {
     run(join_all(CALLS.map(async |call| {
         let case = Case::of(call, PATIENCE).await;
         case.proxy.admit().await;
-        case.harmed.peek(&case.queue, 1).await.expect("peek");
+        case.warm().await.expect("an answer");
         case.proxy.refuse().await;
         // Lets the client see that the connection ended: before that, its end is no answer.
         tokio::time::sleep(Duration::from_millis(500)).await;

@@ -9,6 +9,7 @@ mod conformance;
 mod fault;
 mod faults;
 mod http;
+mod operation;
 mod outages;
 mod proxy;
 mod renewals;

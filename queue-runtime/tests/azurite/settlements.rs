@@ -203,7 +203,7 @@ fn what_is_set_aside_is_never_dropped() {
     };
     run(async {
         tokio::join!(
-            set_aside("made-orders", Call::Other, false, 1),
+            set_aside("made-orders", Call::CreateQueue, false, 1),
             set_aside("copied-orders", Call::Put, true, 2),
         );
     });
