@@ -1,8 +1,10 @@
 //! An Azurite of one's own.
 
-use std::io::{BufRead, BufReader, Error};
+use std::io::{BufRead, BufReader, Error, Read as _};
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -11,64 +13,89 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use sha2::Sha256;
 use tempfile::TempDir;
 
-/// Azurite, with queues and blobs on free ports and kept in memory. It ends when this is dropped, and
-/// when the process that holds it ends, however it ends.
+/// Azurite, with queues and blobs. It ends when this is dropped, and when the process that holds it
+/// ends, however it ends.
 #[derive(Debug)]
 pub struct Azurite {
     queues: u16,
     blobs: u16,
+    accounts: String,
+    storage: Storage,
     process: Child,
     /// It still has things to say, and would end if nobody listened.
-    _output: BufReader<ChildStdout>,
-    _directory: TempDir,
+    output: BufReader<ChildStdout>,
+    directory: TempDir,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Storage {
+    Memory,
+    Files,
 }
 
 /// The key of every account.
 pub const KEY: &str = "cXVldWUtdGVzdHMtY2FuYXJ5LWtleQ==";
 
 /// Ends the server when its input does.
-const UNTIL_INPUT_ENDS: &str = "process.stdin.on('end', () => process.exit(0)).resume(); \
-                                require(process.argv[1]);";
+const UNTIL_INPUT_ENDS: &str = include_str!("azurite.js");
 
 impl Azurite {
-    /// Starts one that has these accounts, as soon as it listens.
+    /// Starts one that has these accounts, on free ports and kept in memory, as soon as it listens.
     ///
     /// # Errors
     /// Says what is missing, or what the program said before it ended.
     pub fn start(accounts: &[&str]) -> Result<Self, Error> {
-        let program = program()?;
+        Self::launch(accounts, Storage::Memory, [0, 0])
+    }
+
+    /// Starts one that outlasts a [`restart`](Self::restart), because it is kept in files.
+    ///
+    /// # Errors
+    /// As for [`start`](Self::start).
+    pub fn durable(accounts: &[&str]) -> Result<Self, Error> {
+        Self::launch(accounts, Storage::Files, [lasting_port()?, lasting_port()?])
+    }
+
+    /// Stops it and starts it again, on the same ports, and with all that it had acknowledged if it is
+    /// [`durable`](Self::durable). Requests that are under way are answered before it stops, and those
+    /// that come later are not. Blocks until it listens.
+    ///
+    /// # Errors
+    /// If it ends in another way than by closing its files, or as for [`start`](Self::start).
+    pub fn restart(&mut self) -> Result<(), Error> {
+        drop(self.process.stdin.take());
+        let mut said = String::new();
+        self.output.read_to_string(&mut said)?;
+        let ended = self.process.wait()?;
+        if !ended.success() {
+            let told = format!("Azurite did not close its files ({ended}): {said}");
+            return Err(Error::other(told));
+        }
+        let ports = [self.blobs, self.queues];
+        let mut process = spawn(&self.accounts, self.storage, ports, self.directory.path())?;
+        (self.output, _) = until_it_listens(&mut process)?;
+        self.process = process;
+        Ok(())
+    }
+
+    fn launch(accounts: &[&str], storage: Storage, ports: [u16; 2]) -> Result<Self, Error> {
         let directory = TempDir::new()?;
         let accounts: Vec<_> = accounts
             .iter()
             .map(|name| format!("{name}:{KEY}"))
             .collect();
-        let mut process = Command::new("node")
-            .args(["-e", UNTIL_INPUT_ENDS])
-            .arg(&program)
-            .args(["--blobPort", "0", "--queuePort", "0", "--tablePort", "0"])
-            .args(["--inMemoryPersistence", "--extentMemoryLimit", "1024"])
-            .args(["--silent", "--disableTelemetry"])
-            .current_dir(directory.path())
-            .env("AZURITE_ACCOUNTS", accounts.join(";"))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(|error| Error::other(format!("node did not start: {error}")))?;
-        let mut output = BufReader::new(process.stdout.take().expect("it is piped"));
-        match listening(&mut output)? {
-            Ok((blobs, queues)) => Ok(Self {
-                queues,
-                blobs,
-                process,
-                _output: output,
-                _directory: directory,
-            }),
-            Err(said) => {
-                let ended = process.wait()?;
-                let told = format!("Azurite ended before it listened ({ended}): {said}");
-                Err(Error::other(told))
-            }
-        }
+        let accounts = accounts.join(";");
+        let mut process = spawn(&accounts, storage, ports, directory.path())?;
+        let (output, (blobs, queues)) = until_it_listens(&mut process)?;
+        Ok(Self {
+            queues,
+            blobs,
+            accounts,
+            storage,
+            process,
+            output,
+            directory,
+        })
     }
 
     /// The port of the queue service on the loopback interface.
@@ -112,6 +139,58 @@ impl Drop for Azurite {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+fn spawn(
+    accounts: &str,
+    storage: Storage,
+    ports: [u16; 2],
+    directory: &Path,
+) -> Result<Child, Error> {
+    let [blobs, queues] = ports.map(|port| port.to_string());
+    let mut command = Command::new("node");
+    command
+        .args(["-e", UNTIL_INPUT_ENDS])
+        .arg(program()?)
+        .args(["--blobPort", &blobs, "--queuePort", &queues])
+        .args(["--tablePort", "0", "--silent", "--disableTelemetry"]);
+    if storage == Storage::Memory {
+        command.args(["--inMemoryPersistence", "--extentMemoryLimit", "1024"]);
+    }
+    command
+        .current_dir(directory)
+        .env("AZURITE_ACCOUNTS", accounts)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|error| Error::other(format!("node did not start: {error}")))
+}
+
+/// Its output from then on, and the ports of blobs and queues.
+fn until_it_listens(process: &mut Child) -> Result<(BufReader<ChildStdout>, (u16, u16)), Error> {
+    let mut output = BufReader::new(process.stdout.take().expect("it is piped"));
+    match listening(&mut output)? {
+        Ok(ports) => Ok((output, ports)),
+        Err(said) => {
+            let ended = process.wait()?;
+            let told = format!("Azurite ended before it listened ({ended}): {said}");
+            Err(Error::other(told))
+        }
+    }
+}
+
+/// A port that is free, and that no connection is given while the server that had it is down: those
+/// that systems give out begin at 32768 or higher.
+fn lasting_port() -> Result<u16, Error> {
+    static TRIED: AtomicU16 = AtomicU16::new(0);
+    let of_this_process = (std::process::id() % 500) as u16 * 20;
+    let free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
+    let ports = (0..1000).map(|_| {
+        let next = of_this_process.wrapping_add(TRIED.fetch_add(1, Relaxed));
+        20_000 + next % 10_000
+    });
+    let found = ports.into_iter().find(free);
+    found.ok_or_else(|| Error::other("no port from 20000 to 29999 is free"))
 }
 
 /// The ports of blobs and queues, or what was said instead.
@@ -187,5 +266,12 @@ mod tests {
     fn what_it_said_before_it_ended_is_told() {
         let ended = listening(&mut "Exit due to invalid account\n".as_bytes()).expect("read");
         assert_eq!(ended, Err("Exit due to invalid account".to_owned()));
+    }
+
+    #[test]
+    fn a_lasting_port_is_not_one_that_systems_give_out() {
+        let ports = [(); 2].map(|()| lasting_port().expect("a free port"));
+        assert!(ports.iter().all(|port| (20_000..30_000).contains(port)));
+        assert_ne!(ports[0], ports[1]);
     }
 }

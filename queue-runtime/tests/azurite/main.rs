@@ -13,6 +13,7 @@ mod operation;
 mod outages;
 mod proxy;
 mod renewals;
+mod restarts;
 mod server;
 mod service;
 mod settlements;

@@ -1,0 +1,215 @@
+//! A service that goes away and comes back, again and again, while it is in use.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use queue_runtime::policy::ExponentialIdle;
+use queue_runtime::{Delivery, Queue, QueueService, Received, SubmitProblem};
+use queue_tests::azurite::Azurite;
+use tokio::sync::watch;
+
+use crate::case::run;
+use crate::operation;
+use crate::proxy::GUARD;
+use crate::server::ACCOUNT;
+use crate::stage::{LEASE, Order};
+
+const RESTARTS: usize = 3;
+const PRODUCERS: u32 = 4;
+/// Messages that are acknowledged, and messages that are handled, between two restarts.
+const BETWEEN: usize = 40;
+
+/// What became of the messages, by their numbers.
+#[derive(Debug, Default)]
+struct History {
+    attempted: BTreeSet<u32>,
+    acknowledged: BTreeSet<u32>,
+    /// How often.
+    handled: BTreeMap<u32, u32>,
+    unknown: u32,
+    refused: u32,
+    /// No more are submitted.
+    over: bool,
+}
+
+#[derive(Clone)]
+struct Run {
+    history: Arc<watch::Sender<History>>,
+    up: watch::Receiver<bool>,
+}
+
+impl Run {
+    /// Submits every fourth number; a submission that failed is repeated under its id.
+    async fn produce(self, queue: Queue<Order>, first: u32) {
+        for number in (first..).step_by(PRODUCERS as usize) {
+            if self.history.borrow().over {
+                return;
+            }
+            self.note(|history| history.attempted.insert(number));
+            while let Err(error) = queue
+                .submit(Order { number })
+                .id(format!("order-{number}"))
+                .await
+            {
+                let problem = &error.problem;
+                assert!(matches!(problem, SubmitProblem::Storage(_)), "{problem:?}");
+                self.note(|history| match error.is_unknown() {
+                    true => history.unknown += 1,
+                    false => history.refused += 1,
+                });
+                let up = self.up.clone().wait_for(|up| *up).await.map(drop);
+                up.expect("the test goes on");
+            }
+            self.note(|history| history.acknowledged.insert(number));
+        }
+    }
+
+    fn note<T>(&self, change: impl FnOnce(&mut History) -> T) {
+        self.history.send_modify(|history| drop(change(history)));
+    }
+
+    async fn until(&self, mut wanted: impl FnMut(&History) -> bool) {
+        let mut history = self.history.subscribe();
+        let waited = tokio::time::timeout(GUARD, history.wait_for(|history| wanted(history)));
+        let waited = waited.await.map(drop);
+        waited.unwrap_or_else(|_| panic!("in time: {:?}", self.history.borrow()));
+    }
+
+    /// Until as many more messages were submitted, and as many more were handled.
+    async fn goes_on(&self) {
+        let counts = |history: &History| (history.acknowledged.len(), history.handled.len());
+        let (acknowledged, handled) = counts(&self.history.borrow());
+        let wanted = (acknowledged + BETWEEN, handled + BETWEEN);
+        let further = |history: &History| {
+            let (acknowledged, handled) = counts(history);
+            acknowledged >= wanted.0 && handled >= wanted.1
+        };
+        self.until(further).await;
+    }
+}
+
+#[test]
+fn what_was_acknowledged_is_handled_whatever_restarts() {
+    run(async {
+        let mut server = Azurite::durable(&[ACCOUNT]).unwrap_or_else(|error| panic!("{error}"));
+        let connected = QueueService::connect(&server.connection_string(ACCOUNT)).await;
+        let service = connected.expect("connect");
+        let named = |name| service.queue_named::<Order>(name).expect("a name");
+        let (queue, kept) = (named("restarted-orders"), named("kept-orders"));
+        let (power, up) = watch::channel(true);
+        let history = Arc::new(watch::Sender::new(History::default()));
+        let run = Run { history, up };
+
+        let noted = run.clone();
+        let handler = move |received: Received<Order>| {
+            noted.note(|history| *history.handled.entry(received.number).or_default() += 1);
+            async {}
+        };
+        let listener = queue.listener(handler).visibility_timeout(LEASE);
+        // Every restart may cost a message some attempts.
+        let listener = listener.poison_threshold(100);
+        let listener = listener.idle(ExponentialIdle::up_to(Duration::from_millis(250)));
+        let listener = listener.create_queue().start().expect("start");
+        let producing =
+            (0..PRODUCERS).map(|first| run.clone().produce(named("restarted-orders"), first));
+        let producing = tokio::spawn(join_all(producing));
+
+        for number in 0..RESTARTS {
+            run.goes_on().await;
+            let held = hold(&kept, number as u32).await;
+            power.send_replace(false);
+            let restarted = tokio::task::spawn_blocking(move || server.restart().map(|()| server));
+            let restarted = restarted.await.expect("no panic");
+            server = restarted.unwrap_or_else(|error| panic!("{error}"));
+            power.send_replace(true);
+            held.settle(&kept).await;
+        }
+        run.goes_on().await;
+        run.note(|history| history.over = true);
+        producing.await.expect("no panic");
+
+        let all = |history: &History| {
+            history
+                .acknowledged
+                .iter()
+                .all(|number| history.handled.contains_key(number))
+        };
+        run.until(all).await;
+        for queue in [&queue, &kept] {
+            until_empty(queue).await;
+        }
+        listener.shutdown(GUARD).await;
+        let history = run.history.borrow();
+        let (attempted, acknowledged) = (&history.attempted, &history.acknowledged);
+        assert_eq!(attempted, acknowledged);
+        assert!(
+            history.handled.keys().eq(attempted),
+            "nothing else is handled"
+        );
+        let queues = service.queues().await.expect("queues");
+        let queues: Vec<_> = queues.iter().map(|queue| queue.as_str()).collect();
+        assert_eq!(
+            queues,
+            ["kept-orders", "restarted-orders"],
+            "nothing is poison"
+        );
+        let twice = history.handled.values().filter(|runs| **runs > 1).count();
+        let (unknown, refused) = (history.unknown, history.refused);
+        println!(
+            "{} messages, {twice} handled more than once; {unknown} submissions unknown, {refused} refused",
+            acknowledged.len()
+        );
+    });
+}
+
+/// A message that is leased while the service restarts.
+struct Held {
+    delivery: Delivery<Order>,
+    since: Instant,
+}
+
+async fn hold(queue: &Queue<Order>, number: u32) -> Held {
+    queue.submit(Order { number }).await.expect("submit");
+    let since = Instant::now();
+    let accepting = queue.accept().visibility_timeout(operation::LEASE);
+    let accepted = accepting.wait(GUARD).await.expect("accept");
+    let delivery = accepted.expect("a message");
+    assert_eq!(delivery.number, number);
+    Held { delivery, since }
+}
+
+impl Held {
+    /// The lease has outlived the restart; or, where that took so long that it had to be renewed, the
+    /// message comes back.
+    async fn settle(self, queue: &Queue<Order>) {
+        let number = self.delivery.number;
+        let completed = self.delivery.complete().await;
+        let Err(error) = completed else { return };
+        let took = self.since.elapsed();
+        assert!(took > operation::LEASE / 3, "{took:?}: {:?}", error.problem);
+        let accepted = queue.accept().wait(GUARD).await.expect("accept");
+        let Some(again) = accepted else { return };
+        assert_eq!(again.number, number);
+        again.complete().await.expect("complete");
+    }
+}
+
+/// A service tells nobody when a queue is empty, so it is asked.
+async fn until_empty(queue: &Queue<Order>) {
+    let queue = queue.any().expect("a name");
+    let empty = async {
+        while queue
+            .properties()
+            .await
+            .expect("properties")
+            .approximate_count
+            > 0
+        {
+            tokio::time::sleep(Duration::from_millis(250)).await;
+        }
+    };
+    let emptied = tokio::time::timeout(GUARD, empty).await;
+    emptied.expect("in time");
+}
