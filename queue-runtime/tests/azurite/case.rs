@@ -26,7 +26,7 @@ pub(crate) const SHORT: Duration = Duration::from_secs(2);
 /// One for all, because a client reads the machine's certificates once for each runtime.
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
     let mut builder = Builder::new_multi_thread();
-    let runtime = builder.worker_threads(2).enable_all().build();
+    let runtime = builder.worker_threads(4).enable_all().build();
     runtime.expect("threads start")
 });
 

@@ -11,6 +11,7 @@ use queue_core::conformance::{Harness, Load, Stepped, Store, Survival};
 use queue_runtime::SystemClock;
 use queue_runtime::backend::AzureBackend;
 use tokio::runtime::{Builder, Runtime};
+use tokio::sync::OnceCell;
 
 use crate::server::connection_string;
 
@@ -32,9 +33,12 @@ struct AzuriteStore {
 impl Harness for AzuriteHarness {
     async fn open(&self) -> Box<dyn Store> {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
+        // Each new one reads the machine's certificates. Were all tests to begin with that, the first
+        // leases would be over before it is done.
+        static FIRST: OnceCell<Arc<dyn Backend>> = OnceCell::const_new();
         Box::new(AzuriteStore {
             namespace: format!("t{}-", NEXT.fetch_add(1, Relaxed)),
-            client: Some(connect().await),
+            client: Some(Arc::clone(FIRST.get_or_init(connect).await)),
         })
     }
 
