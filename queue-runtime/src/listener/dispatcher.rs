@@ -4,16 +4,13 @@ use std::time::Duration;
 
 use queue_core::backend::{BackendExt as _, ReceivedMessage};
 use queue_core::disposition::error_chain;
-use queue_core::{Error, ErrorKind, Operation, Outcome, Retry};
+use queue_core::{Error, ErrorKind, Operation, Outcome};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::event::ListenerEvent;
 use super::executor::{self, Core};
-use crate::policy::{Idle, jitter};
+use crate::policy::{Idle, jitter, outage_pause};
 use crate::terms::Terms;
-
-/// The longest pause after failing receives.
-const MAX_ERROR_PAUSE: Duration = Duration::from_secs(30);
 
 /// How the receives of one dequeue task have gone lately.
 #[derive(Debug, Default)]
@@ -138,13 +135,7 @@ async fn after_failure(core: &Core, error: &Error, failures: u32) -> Duration {
     if error.kind() == ErrorKind::QueueNotFound {
         return missing_queue(core).await;
     }
-    let ceiling = Duration::from_millis(100)
-        .saturating_mul(2_u32.saturating_pow(failures.min(20)))
-        .min(MAX_ERROR_PAUSE);
-    let pause = match error.retry() {
-        Retry::Throttled(Some(after)) => after.min(MAX_ERROR_PAUSE),
-        _ => ceiling.mul_f64(0.5 + 0.5 * jitter()),
-    };
+    let pause = outage_pause(error.retry(), failures, jitter());
     let text = error_chain(error);
     tracing::warn!(%queue, error = text, ?pause, "failed to receive; trying again");
     core.publish(|| ListenerEvent::ReceiveFailed {

@@ -1,9 +1,11 @@
 //! When to poll again and when to try again: pure functions of what they are told.
 
 mod idle;
+mod outage;
 mod retry;
 
 pub use idle::{ExponentialIdle, Idle, IdlePolicy};
+pub(crate) use outage::outage_pause;
 pub use retry::RetryPolicy;
 
 /// A number from 0 up to but not including 1, for jitter.
