@@ -6,44 +6,37 @@ use queue_runtime::{QueueService, Received};
 use tokio::sync::Notify;
 
 use crate::Outcome;
-use crate::tasks::{all_of, rate, side_by_side};
+use crate::tasks::{rate, submit_with, take_with};
 use crate::workload::Parcel;
 
-/// Messages per second, submitted by so many tasks.
 pub(crate) async fn submit(service: &QueueService, messages: u32, tasks: u32) -> Outcome<f64> {
-    let started = Instant::now();
-    side_by_side(tasks, |task| {
+    let service = service.clone();
+    let submit = move |number| {
         let service = service.clone();
         async move {
-            for number in (task..messages).step_by(tasks as usize) {
-                service.submit(Parcel::new(number)).await?;
-            }
-            Ok(0)
+            service.submit(Parcel::new(number)).await?;
+            Ok(())
         }
-    })
-    .await?;
-    Ok(rate(messages, started))
+    };
+    submit_with(messages, tasks, submit).await
 }
 
-/// Messages per second, accepted and completed by so many tasks.
 pub(crate) async fn accept(service: &QueueService, messages: u32, tasks: u32) -> Outcome<f64> {
-    let started = Instant::now();
-    let accepted = side_by_side(tasks, |_| {
+    let service = service.clone();
+    let take = move || {
         let service = service.clone();
         async move {
-            let mut accepted = 0;
-            while let Some(delivery) = service.accept::<Parcel>().await? {
-                delivery.complete().await?;
-                accepted += 1;
-            }
-            Ok(accepted)
+            let Some(delivery) = service.accept::<Parcel>().await? else {
+                return Ok(false);
+            };
+            delivery.complete().await?;
+            Ok(true)
         }
-    })
-    .await?;
-    all_of(messages, accepted, started)
+    };
+    take_with(messages, tasks, take).await
 }
 
-/// Messages per second, through a listener with so many in flight.
+/// Through a listener with so many in flight.
 pub(crate) async fn listen(service: &QueueService, messages: u32, in_flight: u32) -> Outcome<f64> {
     let (left, done) = (Arc::new(AtomicU32::new(messages)), Arc::new(Notify::new()));
     let (handled, finished) = (Arc::clone(&left), Arc::clone(&done));

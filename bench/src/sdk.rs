@@ -13,7 +13,7 @@ use base64::engine::general_purpose::STANDARD;
 use tokio::task::JoinSet;
 
 use crate::Outcome;
-use crate::tasks::{all_of, rate, side_by_side};
+use crate::tasks::{all_of, side_by_side, submit_with, take_with};
 use crate::workload::Parcel;
 
 #[derive(Clone)]
@@ -65,35 +65,27 @@ impl Queue {
 }
 
 pub(crate) async fn submit(queue: &Queue, messages: u32, tasks: u32) -> Outcome<f64> {
-    let started = Instant::now();
-    side_by_side(tasks, |task| {
+    let queue = queue.clone();
+    let submit = move |number| {
         let queue = queue.clone();
-        async move {
-            for number in (task..messages).step_by(tasks as usize) {
-                queue.send(&Parcel::new(number)).await?;
-            }
-            Ok(0)
-        }
-    })
-    .await?;
-    Ok(rate(messages, started))
+        async move { queue.send(&Parcel::new(number)).await }
+    };
+    submit_with(messages, tasks, submit).await
 }
 
 pub(crate) async fn accept(queue: &Queue, messages: u32, tasks: u32) -> Outcome<f64> {
-    let started = Instant::now();
-    let accepted = side_by_side(tasks, |_| {
+    let queue = queue.clone();
+    let take = move || {
         let queue = queue.clone();
         async move {
-            let mut accepted = 0;
-            while let Some(message) = queue.receive(1).await?.pop() {
-                queue.handle(message).await?;
-                accepted += 1;
-            }
-            Ok(accepted)
+            let Some(message) = queue.receive(1).await?.pop() else {
+                return Ok(false);
+            };
+            queue.handle(message).await?;
+            Ok(true)
         }
-    })
-    .await?;
-    all_of(messages, accepted, started)
+    };
+    take_with(messages, tasks, take).await
 }
 
 /// So many messages at a time that as many are in flight, each in a task of its own.

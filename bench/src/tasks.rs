@@ -5,6 +5,47 @@ use tokio::task::JoinSet;
 
 use crate::Outcome;
 
+/// Messages per second, submitted by so many tasks, each one message after the other.
+pub(crate) async fn submit_with<S, F>(messages: u32, tasks: u32, submit: S) -> Outcome<f64>
+where
+    S: Fn(u32) -> F + Clone + Send + 'static,
+    F: Future<Output = Outcome<()>> + Send + 'static,
+{
+    let started = Instant::now();
+    side_by_side(tasks, |task| {
+        let submit = submit.clone();
+        async move {
+            for number in (task..messages).step_by(tasks as usize) {
+                submit(number).await?;
+            }
+            Ok(0)
+        }
+    })
+    .await?;
+    Ok(rate(messages, started))
+}
+
+/// Messages per second, taken by so many tasks, each until there is none left.
+pub(crate) async fn take_with<T, F>(messages: u32, tasks: u32, take: T) -> Outcome<f64>
+where
+    T: Fn() -> F + Clone + Send + 'static,
+    F: Future<Output = Outcome<bool>> + Send + 'static,
+{
+    let started = Instant::now();
+    let taken = side_by_side(tasks, |_| {
+        let take = take.clone();
+        async move {
+            let mut taken = 0;
+            while take().await? {
+                taken += 1;
+            }
+            Ok(taken)
+        }
+    })
+    .await?;
+    all_of(messages, taken, started)
+}
+
 /// Runs so many tasks, each with its number, and adds up what they give.
 pub(crate) async fn side_by_side<F>(tasks: u32, work: impl Fn(u32) -> F) -> Outcome<u32>
 where
@@ -23,10 +64,10 @@ pub(crate) fn rate(messages: u32, started: Instant) -> f64 {
 }
 
 /// The rate, if none is missing and none came twice.
-pub(crate) fn all_of(messages: u32, accepted: u32, started: Instant) -> Outcome<f64> {
+pub(crate) fn all_of(messages: u32, taken: u32, started: Instant) -> Outcome<f64> {
     let rate = rate(messages, started);
-    match accepted == messages {
+    match taken == messages {
         true => Ok(rate),
-        false => Err(format!("{accepted} of {messages} messages were accepted").into()),
+        false => Err(format!("{taken} of {messages} messages were taken").into()),
     }
 }
