@@ -97,16 +97,12 @@ impl Run {
             let listen = side.listen(messages, tasks).await?;
             let each = |requests: u64| requests as f64 / f64::from(messages);
             Ok(Self {
-                rates: Figures {
-                    submit,
-                    accept,
-                    listen,
-                },
-                requests: Figures {
-                    submit: each(seen[1] - seen[0]),
-                    accept: each(seen[2] - seen[1]),
-                    listen: each(requests() - before),
-                },
+                rates: Figures::rates(submit, accept, listen),
+                requests: Figures::requests(
+                    each(seen[1] - seen[0]),
+                    each(seen[2] - seen[1]),
+                    each(requests() - before),
+                ),
             })
         })
     }

@@ -8,11 +8,35 @@ pub(crate) enum Whose {
     Bare,
 }
 
-/// A figure for each of the three ways to use a queue.
+/// A figure for each way to use a queue.
 pub(crate) struct Figures {
-    pub(crate) submit: f64,
-    pub(crate) accept: f64,
-    pub(crate) listen: f64,
+    submit: f64,
+    accept: f64,
+    /// Of submit and accept together.
+    both: f64,
+    listen: f64,
+}
+
+impl Figures {
+    /// From messages per second.
+    pub(crate) fn rates(submit: f64, accept: f64, listen: f64) -> Self {
+        Self {
+            submit,
+            accept,
+            both: 1.0 / (1.0 / submit + 1.0 / accept),
+            listen,
+        }
+    }
+
+    /// From requests per message.
+    pub(crate) fn requests(submit: f64, accept: f64, listen: f64) -> Self {
+        Self {
+            submit,
+            accept,
+            both: submit + accept,
+            listen,
+        }
+    }
 }
 
 /// The figures of all rounds, ours beside those of something bare.
@@ -39,7 +63,7 @@ impl Table {
         }
     }
 
-    pub(crate) fn add(&mut self, what: &'static str, tasks: u32, whose: Whose, figure: f64) {
+    fn add(&mut self, what: &'static str, tasks: u32, whose: Whose, figure: f64) {
         let row = self.rows.entry((what, tasks)).or_default();
         match whose {
             Whose::Ours => row.ours.push(figure),
@@ -50,6 +74,7 @@ impl Table {
     pub(crate) fn add_all(&mut self, tasks: u32, whose: Whose, figures: &Figures) {
         self.add("submit", tasks, whose, figures.submit);
         self.add("accept + complete", tasks, whose, figures.accept);
+        self.add("submit + accept + complete", tasks, whose, figures.both);
         self.add("listener", tasks, whose, figures.listen);
     }
 
@@ -99,6 +124,12 @@ mod tests {
     fn the_median_is_the_middle_one() {
         assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
         assert!(median(&[]).is_nan());
+    }
+
+    #[test]
+    fn both_take_as_long_as_one_after_the_other() {
+        assert_eq!(Figures::rates(300.0, 600.0, 1.0).both, 200.0);
+        assert_eq!(Figures::requests(1.0, 2.0, 1.0).both, 3.0);
     }
 
     #[test]

@@ -25,9 +25,8 @@ pub(crate) fn measure(options: &Options) -> Outcome<()> {
             let messages = options.messages(messages, tasks);
             let path = |name: &str| dir.path().join(format!("{name}-{round}-{tasks}.db"));
             let (insert, consume) = raw::run(&path("raw"), messages, tasks)?;
-            table.add("submit", tasks, Whose::Bare, insert);
-            table.add("accept + complete", tasks, Whose::Bare, consume);
-            table.add("listener", tasks, Whose::Bare, consume);
+            let bare = Figures::rates(insert, consume, consume);
+            table.add_all(tasks, Whose::Bare, &bare);
             let rates = runtime.block_on(async {
                 let url = format!("sqlite:{}", path("ours").display());
                 let service = QueueService::connect(&url).await?;
@@ -35,11 +34,7 @@ pub(crate) fn measure(options: &Options) -> Outcome<()> {
                 let accept = ours::accept(&service, messages, tasks).await?;
                 ours::submit(&service, messages, 256).await?;
                 let listen = ours::listen(&service, messages, tasks).await?;
-                Outcome::Ok(Figures {
-                    submit,
-                    accept,
-                    listen,
-                })
+                Outcome::Ok(Figures::rates(submit, accept, listen))
             })?;
             table.add_all(tasks, Whose::Ours, &rates);
         }
