@@ -14,7 +14,7 @@ const BARE: &str = "bare SDK";
 
 /// How many tasks, and how many messages.
 const ON_LOOPBACK: [(u32, u32); 3] = [(1, 10_000), (32, 40_000), (256, 40_000)];
-const ON_AZURITE: [(u32, u32); 2] = [(1, 800), (32, 1_600)];
+const ON_AZURITE: [(u32, u32); 2] = [(1, 400), (32, 640)];
 
 pub(crate) fn measure_on_loopback(options: &Options) -> Outcome<()> {
     let server = Loopback::start()?;
