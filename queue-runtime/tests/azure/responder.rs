@@ -1,8 +1,9 @@
 //! A hand-written HTTP server: one thread, one reply after the other.
 
 use std::future::Future;
-use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -33,6 +34,8 @@ pub(crate) enum Reply {
 pub(crate) struct Responder {
     port: u16,
     requests: Arc<Mutex<Vec<String>>>,
+    /// Connections that were cut, and that the client has then closed too.
+    ended: Receiver<()>,
 }
 
 pub(crate) const ACCOUNT: &str = "acct";
@@ -45,18 +48,29 @@ impl Responder {
         let port = listener.local_addr().expect("bound").port();
         let requests = Arc::new(Mutex::new(Vec::new()));
         let heard = Arc::clone(&requests);
+        let (end, ended) = channel();
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let (reply, heard) = (reply.clone(), Arc::clone(&heard));
-                std::thread::spawn(move || serve(stream, &reply, &heard));
+                let (reply, heard, end) = (reply.clone(), Arc::clone(&heard), end.clone());
+                std::thread::spawn(move || serve(stream, &reply, &heard, &end));
             }
         });
-        Self { port, requests }
+        Self {
+            port,
+            requests,
+            ended,
+        }
     }
 
     /// Every request so far: its head and body.
     pub(crate) fn requests(&self) -> Vec<String> {
         self.requests.lock().expect("no panic").clone()
+    }
+
+    /// Blocks until the client has seen that one more connection was cut.
+    pub(crate) fn cut_is_seen(&self) {
+        let seen = self.ended.recv_timeout(Duration::from_secs(60));
+        seen.expect("the client closes its end");
     }
 
     pub(crate) fn with_key(&self) -> String {
@@ -71,7 +85,7 @@ impl Responder {
     }
 }
 
-fn serve(stream: TcpStream, reply: &Reply, heard: &Mutex<Vec<String>>) {
+fn serve(stream: TcpStream, reply: &Reply, heard: &Mutex<Vec<String>>, end: &Sender<()>) {
     let mut reader = BufReader::new(stream.try_clone().expect("a socket"));
     let mut stream = stream;
     while let Some(request) = read_request(&mut reader) {
@@ -81,6 +95,9 @@ fn serve(stream: TcpStream, reply: &Reply, heard: &Mutex<Vec<String>>) {
             Reply::Send(text) => stream.write_all(text.as_bytes()),
             Reply::Cut(text) => {
                 let _ = stream.write_all(text.as_bytes());
+                let _ = stream.shutdown(Shutdown::Write);
+                let _ = reader.read_to_end(&mut Vec::new());
+                let _ = end.send(());
                 return;
             }
             Reply::Stall(text) => {

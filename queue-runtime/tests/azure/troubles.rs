@@ -198,8 +198,8 @@ fn a_connection_that_was_closed_is_opened_again() {
         for _ in 0..3 {
             let properties = backend.properties(&queue()).await.expect("properties");
             assert_eq!(properties.approximate_count, 3);
-            // Lets the client see that the connection ended: before that, its end is no answer.
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            // Before that, the end of the connection is no answer.
+            responder.cut_is_seen();
         }
     });
     assert_eq!(responder.requests().len(), 3);
