@@ -208,10 +208,8 @@ fn a_connection_that_is_cut_between_calls() {
         let case = Case::of(call, PATIENCE).await;
         case.proxy.admit().await;
         case.warm().await.expect("an answer");
-        case.proxy.refuse().await;
-        // Lets the client see that the connection ended: before that, its end is no answer.
-        tokio::time::sleep(Duration::from_millis(500)).await;
-        case.proxy.admit().await;
+        // Until the client has seen the end, it is no answer.
+        case.proxy.cut().await;
         case.repeat_and_look(false).await;
         assert_eq!(case.proxy.seen(call).len(), 1, "{call:?}: one request");
     })));

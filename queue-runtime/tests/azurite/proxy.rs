@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use queue_tests::azurite::KEY;
-use tokio::io::BufReader;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -43,6 +43,8 @@ struct Shared {
     script: Mutex<Script>,
     /// Changes with every request, and when an exchange ends.
     log: watch::Sender<Log>,
+    /// Changes when connections are cut.
+    cut: watch::Sender<()>,
 }
 
 #[derive(Default)]
@@ -70,6 +72,7 @@ impl Proxy {
             shared: Arc::new(Shared {
                 script: Mutex::default(),
                 log: watch::Sender::default(),
+                cut: watch::Sender::default(),
             }),
             address,
             door: tokio::sync::Mutex::new(Door::Closed(socket)),
@@ -92,6 +95,15 @@ impl Proxy {
             }
             other => other,
         };
+    }
+
+    /// Ends the connections that there are, which nobody may be using, and waits until the client has
+    /// closed them too.
+    pub(crate) async fn cut(&self) {
+        let connections = std::mem::take(&mut self.shared.script().connections);
+        self.shared.cut.send_replace(());
+        let closed = tokio::time::timeout(GUARD, futures_util::future::join_all(connections));
+        closed.await.expect("the client closes its ends");
     }
 
     /// Refuses connections from now on, and resets those that there are.
@@ -222,11 +234,21 @@ async fn converse(client: TcpStream, shared: &Shared) -> io::Result<()> {
     client.set_nodelay(true)?;
     // Whatever ends a conversation resets it: a client must not take an end for a whole answer.
     client.set_zero_linger()?;
+    let mut cut = shared.cut.subscribe();
     let mut reader = BufReader::new(client);
-    while let Some(request) = Message::request(&mut reader).await? {
+    loop {
+        let request = tokio::select! {
+            request = Message::request(&mut reader) => request?,
+            _ = cut.changed() => {
+                reader.get_mut().shutdown().await?;
+                return reader.read_to_end(&mut Vec::new()).await.map(drop);
+            }
+        };
+        let Some(request) = request else {
+            return Ok(());
+        };
         if !shared.exchange(&request, reader.get_mut()).await? {
-            break;
+            return Ok(());
         }
     }
-    Ok(())
 }
