@@ -27,6 +27,8 @@ struct Shared {
 struct State {
     jobs: VecDeque<Job>,
     idle: usize,
+    /// A thread was woken or started and has not looked at the jobs yet.
+    called: bool,
     closed: bool,
 }
 
@@ -44,19 +46,11 @@ impl Crew {
     pub(super) fn run(&self, job: impl FnOnce() + Send + 'static) -> io::Result<()> {
         let mut state = self.shared.lock();
         state.jobs.push_back(Box::new(job));
-        if state.jobs.len() <= state.idle {
-            self.shared.work.notify_one();
-            return Ok(());
+        let called = self.shared.call(&mut state);
+        if called.is_err() {
+            state.jobs.pop_back();
         }
-        drop(state);
-        let shared = Arc::clone(&self.shared);
-        let spawned = std::thread::Builder::new()
-            .name("queue-handler".to_owned())
-            .spawn(move || shared.work());
-        if spawned.is_err() {
-            self.shared.lock().jobs.pop_back();
-        }
-        spawned.map(drop)
+        called
     }
 
     /// Lets the threads end as they become idle.
@@ -71,11 +65,35 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Has one more thread look at the jobs, unless one is on its way already. It calls the next before
+    /// it turns to its job; so handlers that are soon done share few threads, and waking costs little.
+    fn call(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
+        if state.called {
+            return Ok(());
+        }
+        if state.idle > 0 {
+            self.work.notify_one();
+        } else {
+            let shared = Arc::clone(self);
+            std::thread::Builder::new()
+                .name("queue-handler".to_owned())
+                .spawn(move || shared.work())?;
+        }
+        state.called = true;
+        Ok(())
+    }
+
     /// A thread's life.
-    fn work(&self) {
+    fn work(self: Arc<Self>) {
         let mut state = self.lock();
+        state.called = false;
         loop {
             if let Some(job) = state.jobs.pop_front() {
+                if !state.jobs.is_empty()
+                    && let Err(error) = self.call(&mut state)
+                {
+                    tracing::warn!(%error, "handlers wait: no thread can be started");
+                }
                 drop(state);
                 job();
                 state = self.lock();
@@ -91,6 +109,7 @@ impl Shared {
                 .unwrap_or_else(PoisonError::into_inner);
             state = woken;
             state.idle -= 1;
+            state.called = false;
             if waited.timed_out() && state.jobs.is_empty() {
                 return;
             }
