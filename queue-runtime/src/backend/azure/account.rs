@@ -30,7 +30,7 @@ pub(super) enum EndpointKind {
 #[derive(Debug)]
 pub(super) enum Credential {
     Key(AccountKey),
-    /// The query of a shared access signature, without `?`.
+    /// The query of a shared access signature, without `?`, as it stands in a URL.
     Signature(Secret),
     /// A token of Microsoft Entra ID.
     Entra,
@@ -228,7 +228,10 @@ impl Place {
                 "a shared access signature over http could be read on the way; use https",
             ));
         }
-        Ok(Credential::Signature(Secret::new(query)))
+        let mut signed = self.root.clone();
+        signed.set_query(Some(query));
+        let escaped = signed.query().unwrap_or_default();
+        Ok(Credential::Signature(Secret::new(escaped)))
     }
 
     fn with(self, credential: Credential) -> Account {

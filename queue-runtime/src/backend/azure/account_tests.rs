@@ -93,6 +93,17 @@ fn every_form_is_understood() {
 }
 
 #[test]
+fn a_signature_is_escaped_as_in_a_url() {
+    let account = parsed(
+        "QueueEndpoint=https://acct.queue.core.windows.net/;SharedAccessSignature=?sv=a b&sig=é+%2F=",
+    );
+    let Credential::Signature(signature) = account.credential else {
+        panic!("{account:?}");
+    };
+    assert_eq!(signature.reveal(), "sv=a%20b&sig=%C3%A9+%2F=");
+}
+
+#[test]
 fn what_is_missing_or_wrong_is_said_without_the_secret() {
     let cases = [
         ("AccountName=acct", "neither AccountKey nor"),

@@ -85,7 +85,10 @@ impl AzureBuilder {
             }
             _ => None,
         };
-        let clients = Clients::new(deadline / 2, kind);
+        let clients = Clients::new(deadline / 2, kind).map_err(|error| {
+            Error::new(ErrorKind::Unreachable, Operation::Open)
+                .with_detail(format!("cannot set up TLS: {error}"))
+        })?;
         let transport = Transport::new(credential, clients, Arc::clone(&clock));
         let mut options = QueueServiceClientOptions {
             client_options: ClientOptions {

@@ -5,57 +5,86 @@
 //! handler may block for as long as it likes; and the end of one runtime would break the calls of
 //! another.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper_util::client::legacy;
+use hyper_util::client::proxy::matcher::Matcher;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rustls::ClientConfig;
 use tokio::runtime::{Handle, Id};
 
 use super::account::EndpointKind;
+use super::connector::{Connector, connector, tls};
+
+/// An HTTP client: no redirects, no repetitions, no time limits but for connecting.
+pub(super) type Client = legacy::Client<Connector, Full<Bytes>>;
 
 /// More runtimes than a program has; what is over may be runtimes that have ended.
 const MOST: usize = 8;
 
+/// How long an unused connection is kept.
+const IDLE: Duration = Duration::from_secs(90);
+
 /// Less than the 5 s after which Azurite closes an idle connection, perhaps just as it is used.
 const EMULATOR_IDLE: Duration = Duration::from_secs(3);
 
-#[derive(Debug)]
 pub(super) struct Clients {
     connect_timeout: Duration,
-    kind: EndpointKind,
-    open: Mutex<Vec<(Id, reqwest::Client)>>,
+    idle: Duration,
+    tls: Arc<ClientConfig>,
+    proxies: Option<Arc<Matcher>>,
+    open: Mutex<Vec<(Id, Client)>>,
 }
 
 impl Clients {
-    pub(super) fn new(connect_timeout: Duration, kind: EndpointKind) -> Self {
-        Self {
+    /// Proxies are those of the environment (`HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY`), and none for an
+    /// emulator.
+    ///
+    /// # Errors
+    /// The system's certificates could not be read.
+    pub(super) fn new(
+        connect_timeout: Duration,
+        kind: EndpointKind,
+    ) -> Result<Self, rustls::Error> {
+        let (idle, proxies) = match kind {
+            EndpointKind::Emulator => (EMULATOR_IDLE, None),
+            EndpointKind::Service => (IDLE, Some(Arc::new(Matcher::from_env()))),
+        };
+        Ok(Self {
             connect_timeout,
-            kind,
+            idle,
+            tls: Arc::new(tls()?),
+            proxies,
             open: Mutex::default(),
-        }
+        })
     }
 
     /// The client of the runtime that this is called on.
     ///
     /// # Panics
     /// Outside of a tokio runtime, as every use of its timers and sockets does.
-    pub(super) fn here(&self) -> reqwest::Result<reqwest::Client> {
+    pub(super) fn here(&self) -> Client {
         let runtime = Handle::current().id();
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, client)) = open.iter().find(|(id, _)| *id == runtime) {
-            return Ok(client.clone());
+            return client.clone();
         }
-        let mut builder = reqwest::Client::builder()
-            .connect_timeout(self.connect_timeout)
-            .redirect(reqwest::redirect::Policy::none())
-            .retry(reqwest::retry::never());
-        if self.kind == EndpointKind::Emulator {
-            builder = builder.no_proxy().pool_idle_timeout(EMULATOR_IDLE);
-        }
-        let client = builder.build()?;
+        let connector = connector(
+            self.connect_timeout,
+            Arc::clone(&self.tls),
+            self.proxies.clone(),
+        );
+        let client = legacy::Client::builder(TokioExecutor::new())
+            .pool_idle_timeout(self.idle)
+            .pool_timer(TokioTimer::new())
+            .build(connector);
         if open.len() == MOST {
             open.remove(0);
         }
         open.push((runtime, client.clone()));
-        Ok(client)
+        client
     }
 }

@@ -8,7 +8,7 @@
 //! | `requests`, `queues`, `messages` | what is asked of the service, through the SDK's clients |
 //! | `call` | one operation: its deadline, and what travels beside it to the transport |
 //! | `transport`, `sign` | the pipeline's last station: the only place where secrets meet a request |
-//! | `clients` | connections, apart for each runtime |
+//! | `clients`, `connector` | connections, apart for each runtime; how one is made |
 //! | `xml`, `reply`, `text` | bodies of requests and replies; which texts survive them |
 //! | `failure`, `service_error` | what went wrong, told without secrets |
 //!
@@ -19,6 +19,7 @@ mod account;
 mod builder;
 mod call;
 mod clients;
+mod connector;
 mod engine;
 mod entra;
 mod failure;

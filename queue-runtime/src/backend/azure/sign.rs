@@ -7,8 +7,8 @@ use azure_core::http::Url;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit, Mac};
-use reqwest::Method;
-use reqwest::header::HeaderMap;
+use hyper::Method;
+use hyper::header::HeaderMap;
 use sha2::Sha256;
 
 use super::account::Problem;
@@ -129,7 +129,7 @@ fn canonical_resource(account: &str, url: &Url) -> String {
 
 #[cfg(test)]
 mod tests {
-    use reqwest::header::HeaderValue;
+    use hyper::header::HeaderValue;
 
     use super::*;
 

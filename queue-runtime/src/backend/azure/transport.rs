@@ -4,7 +4,8 @@
 //! the pop receipt, no signature and no `authorization`; whatever comes back has its receipt in a
 //! header that the SDK does not log, and errors without a URL.
 
-use std::error::Error as _;
+use std::borrow::Cow;
+use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
@@ -13,10 +14,15 @@ use azure_core::error::ErrorKind;
 use azure_core::http::headers::{HeaderName as SdkName, HeaderValue as SdkValue, Headers};
 use azure_core::http::policies::{Policy, PolicyResult};
 use azure_core::http::{AsyncRawResponse, Body, Context, Request, Url};
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
+use hyper::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
+use hyper::{Method, Uri};
+use hyper_util::client::legacy;
 use jiff::fmt::rfc2822::DateTimePrinter;
 use queue_core::Clock;
 use queue_core::backend::PopReceipt;
-use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
+use queue_core::disposition::error_chain;
 
 use super::account::Credential;
 use super::call::Companion;
@@ -79,42 +85,45 @@ impl Transport {
         &self,
         request: &Request,
         receipt: Option<&PopReceipt>,
-    ) -> Result<reqwest::Request, TransportFailure> {
-        let mut url = request.url().clone();
+    ) -> Result<hyper::Request<Full<Bytes>>, TransportFailure> {
+        let mut url = Cow::Borrowed(request.url());
         if let Some(receipt) = receipt {
-            put_receipt(&mut url, receipt);
+            put_receipt(url.to_mut(), receipt);
         }
         let Body::Bytes(body) = request.body().clone() else {
-            return Err(TransportFailure::Connect("the body is a stream".to_owned()));
+            return Err(unfit("the body is a stream"));
         };
-        let verb = reqwest::Method::from_bytes(request.method().as_str().as_bytes())
-            .map_err(|_| TransportFailure::Connect("the method is not allowed".to_owned()))?;
+        let verb = Method::from_bytes(request.method().as_str().as_bytes())
+            .map_err(|_| unfit("the method is not allowed"))?;
         let mut headers = headers(request)?;
-        let date = DateTimePrinter::new().timestamp_to_rfc9110_string(&self.clock.now());
-        let date = date.map_err(|error| TransportFailure::Connect(error.to_string()))?;
-        headers.insert("x-ms-date", header(&date)?);
+        let mut target = url.as_str().to_owned();
         match &self.credential {
             Credential::Key(key) => {
+                headers.insert("x-ms-date", self.date()?);
                 let authorization = key.authorization(&verb, &url, &headers, body.len());
                 let mut authorization = header(&authorization)?;
                 authorization.set_sensitive(true);
                 headers.insert(AUTHORIZATION, authorization);
             }
             Credential::Signature(signature) => {
-                let query = match url.query() {
-                    Some(query) if !query.is_empty() => {
-                        format!("{query}&{}", signature.reveal())
-                    }
-                    _ => signature.reveal().to_owned(),
-                };
-                url.set_query(Some(&query));
+                target.push(if url.query().is_some() { '&' } else { '?' });
+                target.push_str(signature.reveal());
             }
-            Credential::Entra => {}
+            Credential::Entra => {
+                headers.insert("x-ms-date", self.date()?);
+            }
         }
-        let mut outgoing = reqwest::Request::new(verb, url);
+        let mut outgoing = hyper::Request::new(Full::new(body));
+        *outgoing.method_mut() = verb;
+        *outgoing.uri_mut() = Uri::try_from(target).map_err(|_| unfit("the URL is not allowed"))?;
         *outgoing.headers_mut() = headers;
-        *outgoing.body_mut() = Some(body.into());
         Ok(outgoing)
+    }
+
+    fn date(&self) -> Result<HeaderValue, TransportFailure> {
+        let date = DateTimePrinter::new().timestamp_to_rfc9110_string(&self.clock.now());
+        let date = date.map_err(|error| TransportFailure::Connect(error.to_string()))?;
+        header(&date)
     }
 
     async fn exchange(
@@ -123,31 +132,18 @@ impl Transport {
         companion: Option<&Companion>,
     ) -> Result<AsyncRawResponse, TransportFailure> {
         let receipt = companion.and_then(|companion| companion.receipt.as_ref());
-        let client = self.clients.here().map_err(failed)?;
         let outgoing = self.finish(request, receipt)?;
         if let Some(companion) = companion {
             companion.mark_sent();
         }
-        let mut reply = client.execute(outgoing).await.map_err(failed)?;
-        let status = reply.status().as_u16();
-        let headers = held_back(reply.headers());
-        let reply_is_foreign =
-            reply.status().is_success() && !reply.headers().contains_key(REQUEST_ID);
-        let (mut chunks, mut length) = (Vec::new(), 0);
-        while let Some(chunk) = reply.chunk().await.map_err(failed)? {
-            length += chunk.len();
-            if length > MAX_REPLY {
-                return Err(TransportFailure::TooLong);
-            }
-            chunks.push(chunk);
-        }
-        let body = match chunks.as_mut_slice() {
-            [whole] => std::mem::take(whole),
-            chunks => chunks.concat().into(),
-        };
-        if reply_is_foreign {
+        let reply = self.clients.here().request(outgoing).await;
+        let (head, body) = reply.map_err(failed)?.into_parts();
+        let body = Limited::new(body, MAX_REPLY).collect().await;
+        let body = body.map_err(cut_off)?.to_bytes();
+        if head.status.is_success() && !head.headers.contains_key(REQUEST_ID) {
             return Err(TransportFailure::Foreign);
         }
+        let (status, headers) = (head.status.as_u16(), held_back(&head.headers));
         Ok(AsyncRawResponse::from_bytes(status.into(), headers, body))
     }
 }
@@ -183,7 +179,7 @@ fn headers(request: &Request) -> Result<HeaderMap, TransportFailure> {
     let mut headers = HeaderMap::new();
     for (name, value) in request.headers().iter() {
         let name = HeaderName::from_bytes(name.as_str().as_bytes())
-            .map_err(|_| TransportFailure::Connect("a header is not allowed".to_owned()))?;
+            .map_err(|_| unfit("a header is not allowed"))?;
         let mut value = header(value.as_str())?;
         value.set_sensitive(name == AUTHORIZATION);
         headers.insert(name, value);
@@ -192,8 +188,12 @@ fn headers(request: &Request) -> Result<HeaderMap, TransportFailure> {
 }
 
 fn header(value: &str) -> Result<HeaderValue, TransportFailure> {
-    HeaderValue::from_str(value)
-        .map_err(|_| TransportFailure::Connect("a header is not allowed".to_owned()))
+    HeaderValue::from_str(value).map_err(|_| unfit("a header is not allowed"))
+}
+
+/// A request that cannot be sent.
+fn unfit(why: &str) -> TransportFailure {
+    TransportFailure::Connect(why.to_owned())
 }
 
 fn put_receipt(url: &mut Url, receipt: &PopReceipt) {
@@ -228,28 +228,20 @@ fn held_back(headers: &HeaderMap) -> Headers {
     held
 }
 
-fn failed(error: reqwest::Error) -> TransportFailure {
-    if error.is_connect() || error.is_builder() {
-        TransportFailure::Connect(cause(error))
-    } else {
-        TransportFailure::Broken(cause(error))
+fn failed(error: legacy::Error) -> TransportFailure {
+    let cause = error
+        .source()
+        .map_or_else(|| error.to_string(), error_chain);
+    match error.is_connect() {
+        true => TransportFailure::Connect(cause),
+        false => TransportFailure::Broken(cause),
     }
 }
 
-/// What the causes of an error say. The error itself would name the URL.
-fn cause(error: reqwest::Error) -> String {
-    let error = error.without_url();
-    let mut told = Vec::new();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let text = cause.to_string();
-        if told.last() != Some(&text) {
-            told.push(text);
-        }
-        next = cause.source();
-    }
-    match told.is_empty() {
-        true => error.to_string(),
-        false => told.join(": "),
+/// Why a reply was not read to its end.
+fn cut_off(error: Box<dyn Error + Send + Sync>) -> TransportFailure {
+    match error.is::<LengthLimitError>() {
+        true => TransportFailure::TooLong,
+        false => TransportFailure::Broken(error_chain(&*error)),
     }
 }
