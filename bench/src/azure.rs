@@ -5,12 +5,14 @@ use queue_runtime::QueueService;
 use queue_tests::azurite::Azurite;
 
 use crate::loopback::Loopback;
+use crate::meter::Meter;
 use crate::report::{Figures, Table, Whose};
 use crate::{Options, Outcome, ours, runtime, sdk};
 
 pub(crate) const ACCOUNT: &str = "bench";
 
 const BARE: &str = "bare SDK";
+const PROCESSOR_TIME: &str = "microseconds of processor time per message";
 
 /// How many tasks, and how many messages.
 const ON_LOOPBACK: [(u32, u32); 3] = [(1, 10_000), (32, 40_000), (256, 40_000)];
@@ -20,6 +22,7 @@ pub(crate) fn measure_on_loopback(options: &Options) -> Outcome<()> {
     let server = Loopback::start()?;
     let title = "A loopback server that does nothing";
     let mut rates = Table::new(format!("{title}: messages per second"), BARE, 0);
+    let mut times = Table::new(format!("{title}: {PROCESSOR_TIME}"), BARE, 1);
     let mut requests = Table::new(format!("{title}: requests per message"), BARE, 3);
     for round in options.rounds() {
         for (tasks, messages) in ON_LOOPBACK {
@@ -28,18 +31,20 @@ pub(crate) fn measure_on_loopback(options: &Options) -> Outcome<()> {
             for whose in in_turn(round) {
                 let run = Run::of(whose, &server.url(), messages, tasks, &|| server.requests())?;
                 rates.add_all(tasks, whose, &run.rates);
+                times.add_all(tasks, whose, &run.times);
                 requests.add_all(tasks, whose, &run.requests);
             }
         }
     }
-    println!("{rates}{requests}");
+    println!("{rates}{times}{requests}");
     Ok(())
 }
 
 pub(crate) fn measure_on_azurite(options: &Options, server: &Azurite) -> Outcome<()> {
     let url = server.signed_url(ACCOUNT);
-    let title = "Azurite, kept in memory: messages per second".to_owned();
-    let mut rates = Table::new(title, BARE, 0);
+    let title = "Azurite, kept in memory";
+    let mut rates = Table::new(format!("{title}: messages per second"), BARE, 0);
+    let mut times = Table::new(format!("{title}: {PROCESSOR_TIME}"), BARE, 1);
     for round in options.rounds() {
         for (tasks, messages) in ON_AZURITE {
             eprintln!("Azurite, round {round}: {tasks} tasks");
@@ -47,10 +52,11 @@ pub(crate) fn measure_on_azurite(options: &Options, server: &Azurite) -> Outcome
             for whose in in_turn(round) {
                 let run = Run::of(whose, &url, messages, tasks, &|| 0)?;
                 rates.add_all(tasks, whose, &run.rates);
+                times.add_all(tasks, whose, &run.times);
             }
         }
     }
-    println!("{rates}");
+    println!("{rates}{times}");
     Ok(())
 }
 
@@ -62,9 +68,10 @@ fn in_turn(round: u32) -> [Whose; 2] {
     }
 }
 
-/// Messages per second, and requests per message.
+/// What one side came to.
 struct Run {
     rates: Figures,
+    times: Figures,
     requests: Figures,
 }
 
@@ -82,28 +89,22 @@ impl Run {
         tasks: u32,
         requests: &dyn Fn() -> u64,
     ) -> Outcome<Self> {
-        runtime()?.block_on(async {
+        let meter = Meter { messages, requests };
+        let (submit, accept, listen) = runtime()?.block_on(async {
             let side = match whose {
                 Whose::Ours => Side::Ours(QueueService::connect(url).await?),
                 Whose::Bare => Side::Bare(sdk::Queue::open(url).await?),
             };
-            let mut seen = vec![requests()];
-            let submit = side.submit(messages, tasks).await?;
-            seen.push(requests());
-            let accept = side.accept(messages, tasks).await?;
-            seen.push(requests());
+            let submit = meter.measure(side.submit(messages, tasks)).await?;
+            let accept = meter.measure(side.accept(messages, tasks)).await?;
             side.submit(messages, 256).await?;
-            let before = requests();
-            let listen = side.listen(messages, tasks).await?;
-            let each = |requests: u64| requests as f64 / f64::from(messages);
-            Ok(Self {
-                rates: Figures::rates(submit, accept, listen),
-                requests: Figures::requests(
-                    each(seen[1] - seen[0]),
-                    each(seen[2] - seen[1]),
-                    each(requests() - before),
-                ),
-            })
+            let listen = meter.measure(side.listen(messages, tasks)).await?;
+            Outcome::Ok((submit, accept, listen))
+        })?;
+        Ok(Self {
+            rates: Figures::rates(submit.rate, accept.rate, listen.rate),
+            times: Figures::costs(submit.time, accept.time, listen.time),
+            requests: Figures::costs(submit.requests, accept.requests, listen.requests),
         })
     }
 }

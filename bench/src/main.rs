@@ -8,10 +8,12 @@
 //! | `azure`, `sdk` | what it comes to on Azure's queues, beside the bare SDK |
 //! | `loopback` | a server of such queues that does nothing |
 //! | `tasks` | the same work in many tasks |
+//! | `meter` | the rate, processor time and requests of some work |
 //! | `report` | medians and ratios |
 
 mod azure;
 mod loopback;
+mod meter;
 mod ours;
 mod raw;
 mod report;

@@ -28,8 +28,8 @@ impl Figures {
         }
     }
 
-    /// From requests per message.
-    pub(crate) fn requests(submit: f64, accept: f64, listen: f64) -> Self {
+    /// From what each message costs.
+    pub(crate) fn costs(submit: f64, accept: f64, listen: f64) -> Self {
         Self {
             submit,
             accept,
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn both_take_as_long_as_one_after_the_other() {
         assert_eq!(Figures::rates(300.0, 600.0, 1.0).both, 200.0);
-        assert_eq!(Figures::requests(1.0, 2.0, 1.0).both, 3.0);
+        assert_eq!(Figures::costs(1.0, 2.0, 1.0).both, 3.0);
     }
 
     #[test]
