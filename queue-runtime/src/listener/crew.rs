@@ -26,9 +26,10 @@ struct Shared {
 #[derive(Default)]
 struct State {
     jobs: VecDeque<Job>,
+    /// Threads that wait for work, woken or not.
     idle: usize,
-    /// A thread was woken or started and has not looked at the jobs yet.
-    called: bool,
+    /// A thread was woken and has not looked at the jobs yet.
+    waking: bool,
     closed: bool,
 }
 
@@ -46,11 +47,18 @@ impl Crew {
     pub(super) fn run(&self, job: impl FnOnce() + Send + 'static) -> io::Result<()> {
         let mut state = self.shared.lock();
         state.jobs.push_back(Box::new(job));
-        let called = self.shared.call(&mut state);
-        if called.is_err() {
+        if state.jobs.len() <= state.idle {
+            self.shared.wake_one(&mut state);
+            return Ok(());
+        }
+        let shared = Arc::clone(&self.shared);
+        let started = std::thread::Builder::new()
+            .name("queue-handler".to_owned())
+            .spawn(move || shared.work());
+        if started.is_err() {
             state.jobs.pop_back();
         }
-        called
+        started.map(drop)
     }
 
     /// Lets the threads end as they become idle.
@@ -65,34 +73,22 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has one more thread look at the jobs, unless one is on its way already. It calls the next before
-    /// it turns to its job; so handlers that are soon done share few threads, and waking costs little.
-    fn call(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
-        if state.called {
-            return Ok(());
-        }
-        if state.idle > 0 {
+    /// Wakes a thread, unless one is waking already: that one wakes the next before it turns to its own
+    /// job. So jobs that are soon done share few threads, and most are spared the cost of waking one.
+    fn wake_one(&self, state: &mut State) {
+        if !state.waking {
+            state.waking = true;
             self.work.notify_one();
-        } else {
-            let shared = Arc::clone(self);
-            std::thread::Builder::new()
-                .name("queue-handler".to_owned())
-                .spawn(move || shared.work())?;
         }
-        state.called = true;
-        Ok(())
     }
 
     /// A thread's life.
-    fn work(self: Arc<Self>) {
+    fn work(&self) {
         let mut state = self.lock();
-        state.called = false;
         loop {
             if let Some(job) = state.jobs.pop_front() {
-                if !state.jobs.is_empty()
-                    && let Err(error) = self.call(&mut state)
-                {
-                    tracing::warn!(%error, "handlers wait: no thread can be started");
+                if !state.jobs.is_empty() && state.idle > 0 {
+                    self.wake_one(&mut state);
                 }
                 drop(state);
                 job();
@@ -109,7 +105,8 @@ impl Shared {
                 .unwrap_or_else(PoisonError::into_inner);
             state = woken;
             state.idle -= 1;
-            state.called = false;
+            // Whichever thread was meant: this one looks now, and wakes the next if there is more to do.
+            state.waking = false;
             if waited.timed_out() && state.jobs.is_empty() {
                 return;
             }
@@ -119,9 +116,36 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc;
+    use std::sync::{Barrier, mpsc};
 
     use super::*;
+
+    /// Jobs that wait for each other, and end only if all run at a time.
+    fn meet(crew: &Crew, jobs: usize) {
+        let barrier = Arc::new(Barrier::new(jobs));
+        let (done, ended) = mpsc::channel();
+        for _ in 0..jobs {
+            let (barrier, done) = (Arc::clone(&barrier), done.clone());
+            let job = move || {
+                barrier.wait();
+                done.send(()).expect("the test waits");
+            };
+            crew.run(job).expect("a thread");
+        }
+        for _ in 0..jobs {
+            let end = ended.recv_timeout(Duration::from_secs(60));
+            end.expect("all of them run");
+        }
+    }
+
+    #[test]
+    fn each_job_has_a_thread_of_its_own_whether_threads_are_idle_or_not() {
+        let crew = Crew::new();
+        for jobs in [8, 8, 16, 4, 16] {
+            meet(&crew, jobs);
+        }
+        crew.close();
+    }
 
     #[test]
     fn a_job_that_never_ends_holds_up_no_other() {
