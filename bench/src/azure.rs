@@ -5,14 +5,14 @@ use queue_runtime::QueueService;
 use queue_tests::azurite::Azurite;
 
 use crate::loopback::Loopback;
-use crate::meter::Meter;
+use crate::meter::{Meter, Served};
 use crate::report::{Figures, Table, Whose};
 use crate::{Options, Outcome, ours, runtime, sdk};
 
 pub(crate) const ACCOUNT: &str = "bench";
 
 const BARE: &str = "bare SDK";
-const PROCESSOR_TIME: &str = "microseconds of processor time per message";
+const PROCESSOR_TIME: &str = "microseconds of the client's processor time per message";
 
 /// How many tasks, and how many messages.
 const ON_LOOPBACK: [(u32, u32); 3] = [(1, 10_000), (32, 40_000), (256, 40_000)];
@@ -29,7 +29,7 @@ pub(crate) fn measure_on_loopback(options: &Options) -> Outcome<()> {
             eprintln!("loopback, round {round}: {tasks} tasks");
             let messages = options.messages(messages, tasks);
             for whose in in_turn(round) {
-                let run = Run::of(whose, &server.url(), messages, tasks, &|| server.requests())?;
+                let run = Run::of(whose, &server.url(), messages, tasks, &|| server.served())?;
                 rates.add_all(tasks, whose, &run.rates);
                 times.add_all(tasks, whose, &run.times);
                 requests.add_all(tasks, whose, &run.requests);
@@ -50,7 +50,7 @@ pub(crate) fn measure_on_azurite(options: &Options, server: &Azurite) -> Outcome
             eprintln!("Azurite, round {round}: {tasks} tasks");
             let messages = options.messages(messages, tasks);
             for whose in in_turn(round) {
-                let run = Run::of(whose, &url, messages, tasks, &|| 0)?;
+                let run = Run::of(whose, &url, messages, tasks, &Served::default)?;
                 rates.add_all(tasks, whose, &run.rates);
                 times.add_all(tasks, whose, &run.times);
             }
@@ -87,9 +87,9 @@ impl Run {
         url: &str,
         messages: u32,
         tasks: u32,
-        requests: &dyn Fn() -> u64,
+        server: &dyn Fn() -> Served,
     ) -> Outcome<Self> {
-        let meter = Meter { messages, requests };
+        let meter = Meter { messages, server };
         let (submit, accept, listen) = runtime()?.block_on(async {
             let side = match whose {
                 Whose::Ours => Side::Ours(QueueService::connect(url).await?),

@@ -15,6 +15,7 @@ use tokio::net::TcpListener;
 
 use crate::Outcome;
 use crate::azure::ACCOUNT;
+use crate::meter::{Served, thread_time};
 
 /// Runs on a thread of its own, until the process ends.
 pub(crate) struct Loopback {
@@ -25,6 +26,8 @@ pub(crate) struct Loopback {
 #[derive(Default)]
 struct State {
     requests: AtomicU64,
+    /// Seconds of processor time of its thread, up to the last request; the bits of an `f64`.
+    time: AtomicU64,
     left: AtomicU64,
     /// `<QueueMessage>…</QueueMessage>` without its tags: what messages hold.
     text: Mutex<String>,
@@ -63,9 +66,12 @@ impl Loopback {
         )
     }
 
-    /// How many requests came so far.
-    pub(crate) fn requests(&self) -> u64 {
-        self.state.requests.load(Relaxed)
+    /// What it did so far.
+    pub(crate) fn served(&self) -> Served {
+        Served {
+            requests: self.state.requests.load(Relaxed),
+            time: f64::from_bits(self.state.time.load(Relaxed)),
+        }
     }
 }
 
@@ -90,6 +96,7 @@ async fn serve(listener: std::net::TcpListener, state: Arc<State>) -> std::io::R
 impl State {
     async fn answer(&self, request: Request<Incoming>) -> Reply {
         self.requests.fetch_add(1, Relaxed);
+        self.time.store(thread_time().to_bits(), Relaxed);
         let (head, body) = request.into_parts();
         let Ok(body) = body.collect().await else {
             return reply(StatusCode::BAD_REQUEST, String::new());

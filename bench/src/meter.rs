@@ -5,14 +5,22 @@ use crate::Outcome;
 /// Measures what some work with so many messages takes.
 pub(crate) struct Meter<'a> {
     pub(crate) messages: u32,
-    /// How many requests there were so far.
-    pub(crate) requests: &'a dyn Fn() -> u64,
+    /// What the server did so far, if it is in this process.
+    pub(crate) server: &'a dyn Fn() -> Served,
+}
+
+/// What a server did.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Served {
+    pub(crate) requests: u64,
+    /// Seconds of processor time.
+    pub(crate) time: f64,
 }
 
 pub(crate) struct Measured {
     /// Messages per second.
     pub(crate) rate: f64,
-    /// Microseconds of processor time per message, of the whole process.
+    /// Microseconds of the client's processor time per message.
     pub(crate) time: f64,
     /// Requests per message.
     pub(crate) requests: f64,
@@ -24,26 +32,43 @@ impl Meter<'_> {
         &self,
         work: impl Future<Output = Outcome<f64>>,
     ) -> Outcome<Measured> {
-        let (time, requests) = (processor_time(), (self.requests)());
+        let (time, before) = (process_time(), (self.server)());
         let rate = work.await?;
+        let (time, after) = (process_time() - time, (self.server)());
         let messages = f64::from(self.messages);
         Ok(Measured {
             rate,
-            time: (processor_time() - time) * 1e6 / messages,
-            requests: ((self.requests)() - requests) as f64 / messages,
+            time: (time - (after.time - before.time)) * 1e6 / messages,
+            requests: (after.requests - before.requests) as f64 / messages,
         })
     }
 }
 
 /// How many seconds the threads of this process ran so far, all of them together.
 #[cfg(unix)]
-fn processor_time() -> f64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+fn process_time() -> f64 {
+    seconds(rustix::time::ClockId::ProcessCPUTime)
+}
+
+/// How many seconds this thread ran so far.
+#[cfg(unix)]
+pub(crate) fn thread_time() -> f64 {
+    seconds(rustix::time::ClockId::ThreadCPUTime)
+}
+
+#[cfg(unix)]
+fn seconds(clock: rustix::time::ClockId) -> f64 {
+    let time = rustix::time::clock_gettime(clock);
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
 
-/// No figure: the system is not asked.
+/// Elsewhere it is not known.
 #[cfg(not(unix))]
-fn processor_time() -> f64 {
+fn process_time() -> f64 {
+    f64::NAN
+}
+
+#[cfg(not(unix))]
+pub(crate) fn thread_time() -> f64 {
     f64::NAN
 }

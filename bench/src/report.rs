@@ -91,6 +91,9 @@ impl Table {
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.rows.values().any(|row| median(&row.ours).is_nan()) {
+            return writeln!(f, "\n{}: not known on this system", self.title);
+        }
         let cores = std::thread::available_parallelism().map_or(0, usize::from);
         writeln!(f, "\n{}", self.title)?;
         writeln!(f, "{cores} cores; median (lowest to highest)\n")?;
@@ -130,6 +133,13 @@ mod tests {
     fn both_take_as_long_as_one_after_the_other() {
         assert_eq!(Figures::rates(300.0, 600.0, 1.0).both, 200.0);
         assert_eq!(Figures::costs(1.0, 2.0, 1.0).both, 3.0);
+    }
+
+    #[test]
+    fn what_the_system_does_not_tell_is_no_table() {
+        let mut table = Table::new("a title".to_owned(), "bare", 1);
+        table.add("submit", 32, Whose::Ours, f64::NAN);
+        assert_eq!(table.to_string(), "\na title: not known on this system\n");
     }
 
     #[test]
