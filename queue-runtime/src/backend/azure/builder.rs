@@ -56,7 +56,7 @@ impl AzureBuilder {
     /// # Errors
     /// [`ErrorKind::InvalidInput`] says what is wrong with the URL or connection string, without
     /// repeating it; [`ErrorKind::Denied`] names each credential of Entra ID that gave no token, and
-    /// why.
+    /// why; [`ErrorKind::Unsupported`] says that the system has no certificates to trust.
     ///
     /// # Cancel safety
     /// Dropping the future leaves nothing behind.
@@ -85,9 +85,9 @@ impl AzureBuilder {
             }
             _ => None,
         };
-        let clients = Clients::new(deadline / 2, kind).map_err(|error| {
-            Error::new(ErrorKind::Unreachable, Operation::Open)
-                .with_detail(format!("cannot set up TLS: {error}"))
+        let clients = Clients::new(&endpoint, kind, deadline / 2).map_err(|error| {
+            Error::new(ErrorKind::Unsupported, Operation::Open)
+                .with_detail(format!("TLS cannot be set up: {error}"))
         })?;
         let transport = Transport::new(credential, clients, Arc::clone(&clock));
         let mut options = QueueServiceClientOptions {

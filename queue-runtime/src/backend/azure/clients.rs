@@ -8,18 +8,19 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use azure_core::http::Url;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper_util::client::legacy;
 use hyper_util::client::proxy::matcher::Matcher;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use rustls::ClientConfig;
 use tokio::runtime::{Handle, Id};
 
 use super::account::EndpointKind;
-use super::connector::{Connector, connector, tls};
+use super::connector::{self, Connector, Secure, tls};
 
-/// An HTTP client: no redirects, no repetitions, no time limits but for connecting.
+/// An HTTP client: no redirects, and no time limit but for connecting. It repeats only what it did not
+/// begin to send, because the connection from the pool was closed.
 pub(super) type Client = legacy::Client<Connector, Full<Bytes>>;
 
 /// More runtimes than a program has; what is over may be runtimes that have ended.
@@ -34,30 +35,36 @@ const EMULATOR_IDLE: Duration = Duration::from_secs(3);
 pub(super) struct Clients {
     connect_timeout: Duration,
     idle: Duration,
-    tls: Arc<ClientConfig>,
-    proxies: Option<Arc<Matcher>>,
+    secure: Option<Secure>,
     open: Mutex<Vec<(Id, Client)>>,
 }
 
 impl Clients {
-    /// Proxies are those of the environment (`HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY`), and none for an
-    /// emulator.
+    /// Clients for an endpoint. The proxy is that of the environment (`HTTPS_PROXY`, `NO_PROXY`), and
+    /// none for an emulator.
     ///
     /// # Errors
-    /// The system's certificates could not be read.
+    /// The system trusts no certificate that could be read.
     pub(super) fn new(
-        connect_timeout: Duration,
+        endpoint: &Url,
         kind: EndpointKind,
+        connect_timeout: Duration,
     ) -> Result<Self, rustls::Error> {
         let (idle, proxies) = match kind {
             EndpointKind::Emulator => (EMULATOR_IDLE, None),
             EndpointKind::Service => (IDLE, Some(Arc::new(Matcher::from_env()))),
         };
+        let secure = match endpoint.scheme() {
+            "https" => Some(Secure {
+                tls: Arc::new(tls()?),
+                proxies,
+            }),
+            _ => None,
+        };
         Ok(Self {
             connect_timeout,
             idle,
-            tls: Arc::new(tls()?),
-            proxies,
+            secure,
             open: Mutex::default(),
         })
     }
@@ -72,15 +79,10 @@ impl Clients {
         if let Some((_, client)) = open.iter().find(|(id, _)| *id == runtime) {
             return client.clone();
         }
-        let connector = connector(
-            self.connect_timeout,
-            Arc::clone(&self.tls),
-            self.proxies.clone(),
-        );
         let client = legacy::Client::builder(TokioExecutor::new())
             .pool_idle_timeout(self.idle)
             .pool_timer(TokioTimer::new())
-            .build(connector);
+            .build(connector::build(self.connect_timeout, self.secure.clone()));
         if open.len() == MOST {
             open.remove(0);
         }

@@ -1,10 +1,21 @@
-use std::io::{Read as _, Write as _};
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread::JoinHandle;
+
+use bytes::Bytes;
+use http_body_util::Empty;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use queue_core::disposition::error_chain;
+use rcgen::{CertifiedKey, generate_simple_self_signed};
+use rustls::pki_types::PrivatePkcs8KeyDer;
+use rustls::{RootCertStore, ServerConfig, ServerConnection, Stream};
 
 use super::*;
 
 const LONG: Duration = Duration::from_secs(20);
+const ACCOUNT: &str = "acct.queue.core.windows.net";
+const TUNNEL: &[u8] = b"HTTP/1.1 200 OK\r\n\r\n";
 
 /// Serves one connection: its address, and what it makes of it.
 fn serve_one<T: Send + 'static>(
@@ -16,8 +27,8 @@ fn serve_one<T: Send + 'static>(
     (address, served)
 }
 
-/// What a proxy is asked, up to the empty line.
-fn head(stream: &mut TcpStream) -> String {
+/// What is asked, up to the empty line.
+fn head(stream: &mut impl Read) -> String {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         let mut byte = [0];
@@ -27,57 +38,161 @@ fn head(stream: &mut TcpStream) -> String {
     String::from_utf8(head).expect("text").to_lowercase()
 }
 
-/// Connects through a proxy, and says why that failed.
-fn connect(to: &str, proxy: Option<&str>, timeout: Duration) -> Result<(), String> {
-    let proxies = proxy.map(|proxy| Arc::new(Matcher::builder().all(proxy).build()));
-    let mut connector = connector(timeout, Arc::new(tls().expect("a configuration")), proxies);
+/// A certificate of the account and of `localhost`, as a server shows it and as a client trusts it.
+fn certificate() -> (Arc<ServerConfig>, Arc<ClientConfig>) {
+    let hosts = [ACCOUNT.to_owned(), "localhost".to_owned()];
+    let made = generate_simple_self_signed(hosts).expect("a certificate");
+    let CertifiedKey { cert, signing_key } = made;
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let key = PrivatePkcs8KeyDer::from(signing_key.serialize_der());
+    let server = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_no_client_auth()
+        .with_single_cert(vec![cert.der().clone()], key.into());
+    let mut roots = RootCertStore::empty();
+    roots.add(cert.der().clone()).expect("a root");
+    let client = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    (Arc::new(server.expect("a key")), Arc::new(client))
+}
+
+/// The server's side of a handshake, and of one request: what is asked.
+fn serve_request(stream: &mut (impl Read + Write), config: Arc<ServerConfig>) -> String {
+    let mut connection = ServerConnection::new(config).expect("a connection");
+    let mut secured = Stream::new(&mut connection, stream);
+    let head = head(&mut secured);
+    let reply = b"HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n";
+    secured.write_all(reply).expect("written");
+    head
+}
+
+/// The status that a request comes to, or why it came to none.
+fn get(to: &str, timeout: Duration, secure: Option<Secure>) -> Result<u16, String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
-    let connected = runtime.expect("a runtime").block_on(async {
-        let uri = Uri::try_from(to).expect("a URI");
-        connector.call(uri).await.map(drop)
+    runtime.expect("a runtime").block_on(async {
+        let client = Client::builder(TokioExecutor::new()).build(build(timeout, secure));
+        let request = hyper::Request::get(to).body(Empty::<Bytes>::new());
+        let replied = client.request(request.expect("a request")).await;
+        let replied = replied.map(|reply| reply.status().as_u16());
+        replied.map_err(|error| {
+            assert!(error.is_connect(), "{error:?}");
+            error_chain(&error)
+        })
+    })
+}
+
+fn through(proxy: &str, tls: Arc<ClientConfig>) -> Option<Secure> {
+    let proxies = Some(Arc::new(
+        Matcher::builder().https(proxy).no("localhost").build(),
+    ));
+    Some(Secure { tls, proxies })
+}
+
+fn trusting_the_system() -> Arc<ClientConfig> {
+    Arc::new(tls().expect("certificates"))
+}
+
+#[test]
+fn a_host_is_reached_directly_with_and_without_tls() {
+    let (host, served) = serve_one(|mut stream| {
+        let head = head(&mut stream);
+        stream
+            .write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n")
+            .expect("written");
+        head
     });
-    connected.map_err(|error| queue_core::disposition::error_chain(&*error))
+    assert_eq!(get(&format!("http://{host}/plain"), LONG, None), Ok(200));
+    assert!(served.join().expect("served").starts_with("get /plain "));
+
+    let (server, client) = certificate();
+    let (host, served) = serve_one(move |mut stream| serve_request(&mut stream, server));
+    let host = host.replace("127.0.0.1", "localhost");
+    // Nobody listens there: what is excepted does not go through it.
+    let secure = through("http://127.0.0.1:1", client);
+    assert_eq!(get(&format!("https://{host}/tls"), LONG, secure), Ok(204));
+    assert!(served.join().expect("served").starts_with("get /tls "));
 }
 
 #[test]
 fn tls_goes_through_the_tunnel_of_a_proxy() {
-    let (proxy, served) = serve_one(|mut stream| {
-        let head = head(&mut stream);
-        stream
-            .write_all(b"HTTP/1.1 200 OK\r\n\r\n")
-            .expect("written");
-        let mut hello = [0];
-        stream.read_exact(&mut hello).expect("a byte");
-        (head, hello[0])
+    let (server, client) = certificate();
+    let (proxy, served) = serve_one(move |mut stream| {
+        let asked = head(&mut stream);
+        stream.write_all(TUNNEL).expect("written");
+        (asked, serve_request(&mut stream, server))
     });
-    let proxy = format!("http://user:pass@{proxy}");
-    let failed = connect("https://acct.queue.core.windows.net/", Some(&proxy), LONG);
-    // The proxy cut the connection after the first byte.
-    failed.expect_err("no TLS");
-    let (head, hello) = served.join().expect("served");
-    assert!(
-        head.starts_with("connect acct.queue.core.windows.net:443 http/1.1\r\n"),
-        "{head}"
+    let secure = through(&format!("http://user:pass@{proxy}"), client);
+    assert_eq!(
+        get(&format!("https://{ACCOUNT}/queue"), LONG, secure),
+        Ok(204)
     );
+    let (asked, request) = served.join().expect("served");
+    let connect = format!("connect {ACCOUNT}:443 http/1.1\r\n");
+    assert!(asked.starts_with(&connect), "{asked}");
     assert!(
-        head.contains("proxy-authorization: basic dxnlcjpwyxnz\r\n"),
-        "{head}"
+        asked.contains("proxy-authorization: basic dxnlcjpwyxnz\r\n"),
+        "{asked}"
     );
-    assert_eq!(hello, 22, "a handshake of TLS");
+    assert!(request.starts_with("get /queue "), "{request}");
+    assert!(!request.contains("proxy-authorization"), "{request}");
+}
+
+#[test]
+fn the_proxy_may_have_tls_of_its_own() {
+    let (server, client) = certificate();
+    let (proxy, served) = serve_one(move |mut stream| {
+        let mut connection = ServerConnection::new(Arc::clone(&server)).expect("a connection");
+        let mut outer = Stream::new(&mut connection, &mut stream);
+        let asked = head(&mut outer);
+        outer.write_all(TUNNEL).expect("written");
+        (asked, serve_request(&mut outer, server))
+    });
+    let proxy = proxy.replace("127.0.0.1", "https://localhost");
+    let secure = through(&proxy, client);
+    assert_eq!(
+        get(&format!("https://{ACCOUNT}/queue"), LONG, secure),
+        Ok(204)
+    );
+    let (asked, request) = served.join().expect("served");
+    assert!(asked.starts_with("connect ") && request.starts_with("get /queue "));
+}
+
+#[test]
+fn a_certificate_that_the_system_does_not_trust_is_refused() {
+    let (server, _) = certificate();
+    let (host, served) = serve_one(move |mut stream| {
+        let mut connection = ServerConnection::new(server).expect("a connection");
+        Stream::new(&mut connection, &mut stream).read(&mut [0])
+    });
+    let host = host.replace("127.0.0.1", "localhost");
+    let secure = Secure {
+        tls: trusting_the_system(),
+        proxies: None,
+    };
+    let error = get(&format!("https://{host}/"), LONG, Some(secure)).expect_err("refused");
+    assert!(error.contains("invalid peer certificate"), "{error}");
+    served
+        .join()
+        .expect("served")
+        .expect_err("the handshake was broken off");
 }
 
 #[test]
 fn a_proxy_that_wants_to_know_who_asks_is_told_as_such() {
     let (proxy, served) = serve_one(|mut stream| {
-        let head = head(&mut stream);
+        let asked = head(&mut stream);
         let refusal = b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n";
         stream.write_all(refusal).expect("written");
-        head
+        asked
     });
-    let error = connect("https://acct.queue.core.windows.net/", Some(&proxy), LONG);
-    let error = error.expect_err("refused");
+    let secure = through(&proxy, trusting_the_system());
+    let error = get(&format!("https://{ACCOUNT}/"), LONG, secure).expect_err("refused");
     assert!(error.contains("proxy authorization required"), "{error}");
     assert!(
         !served
@@ -89,21 +204,9 @@ fn a_proxy_that_wants_to_know_who_asks_is_told_as_such() {
 
 #[test]
 fn a_proxy_of_another_kind_is_refused_by_its_name() {
-    let error = connect(
-        "https://acct.queue.core.windows.net/",
-        Some("socks5://127.0.0.1:1"),
-        LONG,
-    );
-    let error = error.expect_err("not supported");
+    let secure = through("socks5://127.0.0.1:1", trusting_the_system());
+    let error = get(&format!("https://{ACCOUNT}/"), LONG, secure).expect_err("not supported");
     assert!(error.contains("socks5"), "{error}");
-}
-
-#[test]
-fn what_has_no_tls_is_reached_directly() {
-    let (host, served) = serve_one(drop);
-    let connected = connect(&format!("http://{host}/"), Some("http://127.0.0.1:1"), LONG);
-    assert_eq!(connected, Ok(()));
-    served.join().expect("served");
 }
 
 #[test]
@@ -112,8 +215,12 @@ fn a_host_that_never_answers_the_handshake_is_no_connection() {
         let mut all = Vec::new();
         stream.read_to_end(&mut all).expect("closed by the client")
     });
-    let timeout = Duration::from_millis(50);
-    let error = connect(&format!("https://{host}/"), None, timeout).expect_err("a time-out");
+    let secure = Secure {
+        tls: trusting_the_system(),
+        proxies: None,
+    };
+    let to = format!("https://{host}/");
+    let error = get(&to, Duration::from_millis(50), Some(secure)).expect_err("a time-out");
     assert!(error.contains("no connection after 50ms"), "{error}");
     assert!(
         served.join().expect("served") > 0,

@@ -105,6 +105,7 @@ impl Transport {
                 authorization.set_sensitive(true);
                 headers.insert(AUTHORIZATION, authorization);
             }
+            // It has an end of its own; no date is looked at.
             Credential::Signature(signature) => {
                 target.push(if url.query().is_some() { '&' } else { '?' });
                 target.push_str(signature.reveal());
