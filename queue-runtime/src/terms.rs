@@ -19,7 +19,7 @@ const DEFAULT_VISIBILITY: Duration = Duration::from_secs(30);
 const DEFAULT_ATTEMPTS: u32 = 5;
 /// A handler may run for this many visibility timeouts unless it is told otherwise.
 const HANDLER_VISIBILITIES: u32 = 10;
-/// How long metadata is believed.
+/// How long metadata is believed before one of those who use it reads it again.
 const FRESH: Duration = Duration::from_secs(60);
 
 /// What a builder has been told.
@@ -117,6 +117,20 @@ impl TermsCache {
         self.lock().clear();
     }
 
+    /// What is known of a queue's metadata, and whether the caller is to read it: everybody before anything
+    /// is known, and then the first who asks when a minute is over. The others go on with what is known.
+    fn look_up(&self, queue: &QueueName, now: Duration) -> (Option<FromMetadata>, bool) {
+        let mut entries = self.lock();
+        let Some((read_at, metadata)) = entries.get_mut(queue) else {
+            return (None, true);
+        };
+        let old = now.saturating_sub(*read_at) >= FRESH;
+        if old {
+            *read_at = now;
+        }
+        (Some(*metadata), old)
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<QueueName, (Duration, FromMetadata)>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -131,19 +145,18 @@ impl Shared {
         overrides: Overrides,
     ) -> queue_core::Result<Terms> {
         let now = self.clock.monotonic();
-        let known = self.terms.lock().get(queue).copied();
-        let metadata = match known {
-            Some((read_at, metadata)) if now.saturating_sub(read_at) < FRESH => metadata,
-            _ => match self.backend.properties(queue).await {
-                Ok(properties) => {
+        let metadata = match self.terms.look_up(queue, now) {
+            (Some(metadata), false) => metadata,
+            (known, _) => match self.backend.metadata(queue).await {
+                Ok(metadata) => {
                     let longest = self.backend.capabilities().max_visibility;
-                    let metadata = FromMetadata::read(queue, &properties.metadata, longest);
+                    let metadata = FromMetadata::read(queue, &metadata, longest);
                     self.terms.lock().insert(queue.clone(), (now, metadata));
                     metadata
                 }
                 Err(error) if error.kind() == ErrorKind::QueueNotFound => FromMetadata::default(),
                 Err(error) => match known {
-                    Some((_, metadata)) => {
+                    Some(metadata) => {
                         tracing::warn!(%queue, %error, "kept to what was known of a queue's metadata");
                         metadata
                     }
@@ -187,6 +200,19 @@ mod tests {
     const TYPE: MessageType = MessageType::new("order", "orders")
         .with_visibility_timeout(Duration::from_secs(7))
         .with_poison_threshold(7);
+
+    #[test]
+    fn one_of_many_reads_metadata_again_when_a_minute_is_over() {
+        let (cache, queue) = (TermsCache::default(), "orders".parse().expect("valid"));
+        let start = Duration::from_secs(1000);
+        assert_eq!(cache.look_up(&queue, start), (None, true));
+        let known = metadata(&[("poisonthreshold", "3")]);
+        cache.lock().insert(queue.clone(), (start, known));
+        let almost = start + FRESH - Duration::from_nanos(1);
+        assert_eq!(cache.look_up(&queue, almost), (Some(known), false));
+        assert_eq!(cache.look_up(&queue, start + FRESH), (Some(known), true));
+        assert_eq!(cache.look_up(&queue, start + FRESH), (Some(known), false));
+    }
 
     fn metadata(pairs: &[(&str, &str)]) -> FromMetadata {
         let mut metadata = Metadata::new();

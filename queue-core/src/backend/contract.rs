@@ -53,6 +53,11 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// A queue's metadata and approximate count.
     async fn properties(&self, queue: &QueueName) -> Result<QueueProperties>;
 
+    /// A queue's metadata. Where counting takes time, this is to do without.
+    async fn metadata(&self, queue: &QueueName) -> Result<Metadata> {
+        Ok(self.properties(queue).await?.metadata)
+    }
+
     /// Replaces all of a queue's metadata. Idempotent.
     async fn set_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<()>;
 

@@ -45,6 +45,8 @@ pub(super) async fn metadata_is_replaced_as_a_whole(harness: &dyn Harness) {
             .expect("set metadata");
         let properties = f.backend.properties(&f.queue).await.expect("properties");
         assert_eq!(properties.metadata, *wanted);
+        let alone = f.backend.metadata(&f.queue).await.expect("metadata");
+        assert_eq!(alone, *wanted);
     }
 }
 
@@ -163,6 +165,7 @@ pub(super) async fn every_method_reports_a_missing_queue(harness: &dyn Harness) 
     let gone = |result: Result<()>| assert_refused(result, ErrorKind::QueueNotFound);
     let b = &f.backend;
     gone(b.properties(&missing).await.map(drop));
+    gone(b.metadata(&missing).await.map(drop));
     gone(b.set_metadata(&missing, &Metadata::new()).await);
     gone(b.put(&missing, NewMessage::new("body")).await.map(drop));
     gone(b.receive(&missing, 1, f.lease).await.map(drop));

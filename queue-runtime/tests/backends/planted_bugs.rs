@@ -33,6 +33,7 @@ enum Bug {
     UpdateForgetsBody,
     PeekLeases,
     CountsVisibleOnly,
+    ForgetsMetadata,
     ClearsVisibleOnly,
     RefusesAtLimit,
     AllowsPastLimit,
@@ -85,6 +86,7 @@ planted! {
     DropsTimeToLive => an_expired_message_is_never_seen a_leased_message_expires;
     UpdateForgetsBody => an_update_replaces_or_keeps_the_body;
     PeekLeases => peeking_changes_nothing;
+    ForgetsMetadata => metadata_is_replaced_as_a_whole;
     CountsVisibleOnly => the_count_includes_invisible_messages;
     ClearsVisibleOnly => clearing_takes_invisible_messages_too;
     RefusesAtLimit => bodies_at_the_limit;
@@ -185,6 +187,13 @@ impl Backend for Buggy {
             properties.approximate_count = self.inner.peek(queue, 256).await?.len() as u64;
         }
         Ok(properties)
+    }
+
+    async fn metadata(&self, queue: &QueueName) -> Result<Metadata> {
+        match self.bug {
+            Bug::ForgetsMetadata => Ok(Metadata::new()),
+            _ => self.inner.metadata(queue).await,
+        }
     }
 
     async fn set_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<()> {

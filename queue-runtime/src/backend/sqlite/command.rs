@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use queue_core::QueueName;
-use queue_core::backend::{Created, NewMessage, PeekedMessage, QueueProperties};
+use queue_core::backend::{Created, Metadata, NewMessage, PeekedMessage, QueueProperties};
 use tokio::sync::oneshot;
 
 use super::failure::{Failure, Result};
@@ -105,6 +105,10 @@ pub(super) enum Query {
     List {
         prefix: String,
         reply: oneshot::Sender<Result<Vec<QueueName>>>,
+    },
+    Metadata {
+        queue: QueueName,
+        reply: oneshot::Sender<Result<Metadata>>,
     },
     Properties {
         queue: QueueName,

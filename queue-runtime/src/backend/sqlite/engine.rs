@@ -207,6 +207,14 @@ impl Backend for SqliteBackend {
         .await
     }
 
+    async fn metadata(&self, queue: &QueueName) -> Result<Metadata> {
+        let name = queue.clone();
+        self.read(Operation::Properties, Some(queue), |reply| {
+            Query::Metadata { queue: name, reply }
+        })
+        .await
+    }
+
     async fn set_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<()> {
         let request = Request::SetMetadata {
             queue: queue.clone(),

@@ -35,6 +35,7 @@ impl Reader {
         for query in queries {
             match query {
                 Query::List { prefix, reply } => drop(reply.send(self.list(&prefix))),
+                Query::Metadata { queue, reply } => drop(reply.send(self.metadata(&queue))),
                 Query::Properties { queue, reply } => drop(reply.send(self.properties(&queue))),
                 Query::Peek { queue, max, reply } => drop(reply.send(self.peek(&queue, max))),
                 Query::Close { reply } => {
@@ -63,6 +64,15 @@ impl Reader {
             names.push(name.ok_or(Failure::Corrupt("a queue's name"))?);
         }
         Ok(names)
+    }
+
+    fn metadata(&self, queue: &QueueName) -> Result<Metadata> {
+        let mut statement = self
+            .connection
+            .prepare_cached("SELECT metadata FROM queues WHERE name = ?1")?;
+        let found = statement.query_row([queue.as_str()], |row| row.get(0));
+        let metadata: String = found.optional()?.ok_or(Failure::QueueNotFound)?;
+        parse_metadata(&metadata)
     }
 
     fn properties(&self, queue: &QueueName) -> Result<QueueProperties> {
