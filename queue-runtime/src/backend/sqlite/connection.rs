@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, MAIN_DB, OpenFlags};
 
 use super::builder::Synchronous;
@@ -106,6 +107,8 @@ fn configure(connection: &Connection, settings: &Settings) -> Result<()> {
     connection.pragma_update(None, "fullfsync", true)?;
     connection.pragma_update(None, "checkpoint_fullfsync", true)?;
     connection.pragma_update(None, "cache_size", -16 * 1024)?;
+    // Otherwise a library with STAT4 prepares a statement anew whenever other values are bound to it.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     let limit: i64 = 64 * 1024 * 1024;
     connection.pragma_update_and_check(None, "journal_size_limit", limit, |_| Ok(()))?;
     Ok(())
