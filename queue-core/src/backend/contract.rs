@@ -53,7 +53,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// A queue's metadata and approximate count.
     async fn properties(&self, queue: &QueueName) -> Result<QueueProperties>;
 
-    /// A queue's metadata. Where counting takes time, this is to do without.
+    /// A queue's metadata alone. A backend that counts messages one by one for
+    /// [`properties`](Self::properties) does not count them here.
     async fn metadata(&self, queue: &QueueName) -> Result<Metadata> {
         Ok(self.properties(queue).await?.metadata)
     }

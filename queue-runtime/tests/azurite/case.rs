@@ -23,8 +23,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// The whole-operation deadline where none is.
 pub(crate) const SHORT: Duration = Duration::from_secs(2);
 
-/// One for all, because a client reads the machine's certificates once for each runtime.
-static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
+/// One for all, as is the client beside every proxy, whose connections belong to a runtime.
+pub(crate) static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
     let mut builder = Builder::new_multi_thread();
     let runtime = builder.worker_threads(4).enable_all().build();
     runtime.expect("threads start")

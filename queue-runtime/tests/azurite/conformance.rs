@@ -1,7 +1,7 @@
 //! The Azure backend under the conformance suite, on Azurite.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -10,16 +10,9 @@ use queue_core::clock::BoxFuture;
 use queue_core::conformance::{Harness, Load, Stepped, Store, Survival};
 use queue_runtime::SystemClock;
 use queue_runtime::backend::AzureBackend;
-use tokio::runtime::{Builder, Runtime};
-use tokio::sync::OnceCell;
 
+use crate::case::RUNTIME;
 use crate::server::connection_string;
-
-static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
-    let mut builder = Builder::new_multi_thread();
-    let runtime = builder.worker_threads(4).enable_all().build();
-    runtime.expect("threads start")
-});
 
 struct AzuriteHarness;
 
@@ -33,12 +26,9 @@ struct AzuriteStore {
 impl Harness for AzuriteHarness {
     async fn open(&self) -> Box<dyn Store> {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
-        // Each new one reads the machine's certificates. Were all tests to begin with that, the first
-        // leases would be over before it is done.
-        static FIRST: OnceCell<Arc<dyn Backend>> = OnceCell::const_new();
         Box::new(AzuriteStore {
             namespace: format!("t{}-", NEXT.fetch_add(1, Relaxed)),
-            client: Some(Arc::clone(FIRST.get_or_init(connect).await)),
+            client: Some(connect().await),
         })
     }
 

@@ -1,18 +1,25 @@
 //! Leases whose renewals meet with a fault.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use queue_runtime::policy::ExponentialIdle;
 use queue_runtime::{ListenerEvent, Received, SettleProblem};
+use tokio::runtime::Builder;
 use tokio::sync::watch;
 
 use crate::case::run;
 use crate::fault::{Call, Fault};
 use crate::http::Message;
-use crate::proxy::{GUARD, Log, Seen};
+use crate::proxy::{GUARD, Log};
 use crate::stage::{LEASE, Order, Stage, next};
+
+/// How many renewals were sent.
+fn renewals(log: &Log) -> usize {
+    let renewals = log.seen.iter().filter(|seen| seen.call == Call::Update);
+    renewals.count()
+}
 
 /// The service renewed the lease and took its new receipt with it. The handler goes on; what it did is
 /// remembered, and the redelivery is acknowledged without another run.
@@ -42,13 +49,7 @@ fn a_handler_whose_renewal_went_unanswered_is_neither_cancelled_nor_run_again() 
         let mut events = listener.events();
         let listener = listener.start().expect("start");
         // The second is the keeper's next try, with the receipt that the first has made stale.
-        let tried = |count| {
-            let renewals = move |seen: &&Seen| seen.call == Call::Update;
-            stage
-                .proxy
-                .until(move |log| log.seen.iter().filter(renewals).count() >= count)
-        };
-        tried(2).await;
+        stage.proxy.until(|log| renewals(log) >= 2).await;
         go.send_replace(true);
         let gone_through = |event: &ListenerEvent| matches!(event, ListenerEvent::Completed { .. });
         let mut unsettled = 0;
@@ -62,6 +63,47 @@ fn a_handler_whose_renewal_went_unanswered_is_neither_cancelled_nor_run_again() 
         listener.shutdown(GUARD).await;
         assert_eq!(runs.load(SeqCst), 1);
         assert_eq!(cancelled.load(SeqCst), 0);
+    });
+}
+
+/// The handler blocks its thread, and something else the only worker of the application's runtime, for
+/// more than two leases. The renewals go on, on connections of the service's own thread.
+#[test]
+fn an_application_that_stands_still_loses_no_lease() {
+    let application = Builder::new_multi_thread().worker_threads(1).build();
+    let application = application.expect("threads start");
+    run(async {
+        let stage = Stage::on("still-orders").await;
+        stage.submit(1).await;
+        let (free_worker, worker_is_free) = mpsc::channel::<()>();
+        let (free_handler, handler_is_free) = mpsc::channel::<()>();
+        application.spawn(async move { worker_is_free.recv() });
+        let (runs, gate) = (Arc::new(AtomicU32::new(0)), Mutex::new(handler_is_free));
+        let shared = Arc::new((Arc::clone(&runs), gate));
+        let handler = move |_: Received<Order>| {
+            let shared = Arc::clone(&shared);
+            async move {
+                let (runs, gate) = &*shared;
+                runs.fetch_add(1, SeqCst);
+                let gate = gate.lock().expect("nobody panics");
+                gate.recv().expect_err("the gate opens by its end");
+            }
+        };
+        let queue = stage.harmed();
+        let listener = queue.listener(handler).visibility_timeout(LEASE);
+        let mut events = listener.events();
+        let listener = {
+            let _inside = application.enter();
+            listener.start().expect("start")
+        };
+        // One each half lease.
+        stage.proxy.until(|log| renewals(log) >= 5).await;
+        drop((free_worker, free_handler));
+        let done = |event: &ListenerEvent| matches!(event, ListenerEvent::Completed { .. });
+        next(&mut events, done).await;
+        assert_eq!(stage.count().await, 0);
+        listener.shutdown(GUARD).await;
+        assert_eq!(runs.load(SeqCst), 1);
     });
 }
 

@@ -1,15 +1,13 @@
 //! The service over Azurite: whole messages rather than calls.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
 use queue_core::backend::Backend;
 use queue_runtime::backend::AzureBackend;
-use queue_runtime::{ErrorKind, Message, Outcome, QueueService, Received, SystemClock};
+use queue_runtime::{ErrorKind, Message, Outcome, QueueService, SystemClock};
 use serde::{Deserialize, Serialize};
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::mpsc;
 
 use crate::server::{ACCOUNT, SERVER, connection_string};
 
@@ -19,10 +17,6 @@ struct Order {
     number: u32,
     note: String,
 }
-
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
-#[message(queue = "slow-orders", visibility_timeout = "4s")]
-struct SlowOrder(u32);
 
 fn runtime() -> Runtime {
     let mut builder = Builder::new_multi_thread();
@@ -46,36 +40,6 @@ fn a_submitted_message_is_accepted_and_completed() {
         delivery.complete().await.expect("complete");
         let left = service.accept::<Order>().await.expect("accept");
         assert!(left.is_none());
-    });
-}
-
-/// The handler blocks the only worker of the application's runtime for more than two leases. The
-/// renewals go on, on connections of the service's own thread.
-#[test]
-fn a_handler_that_blocks_every_worker_loses_no_lease() {
-    runtime().block_on(async {
-        let connected = QueueService::connect(&connection_string()).await;
-        let service = connected.expect("connect");
-        service.submit(SlowOrder(1)).await.expect("submit");
-        let runs = Arc::new(AtomicU32::new(0));
-        let (done, mut waiting) = mpsc::unbounded_channel();
-        let counted = Arc::clone(&runs);
-        let handler = move |_: Received<SlowOrder>| {
-            let (counted, done) = (Arc::clone(&counted), done.clone());
-            async move {
-                counted.fetch_add(1, SeqCst);
-                std::thread::sleep(Duration::from_secs(10));
-                let _ = done.send(());
-            }
-        };
-        let listener = service.listener(handler).start().expect("start");
-        waiting.recv().await.expect("handled");
-        tokio::time::sleep(Duration::from_secs(6)).await;
-        let report = listener.shutdown(Duration::from_secs(10)).await;
-        assert_eq!(runs.load(SeqCst), 1, "{report:?}");
-        let queue = service.queue::<SlowOrder>().any().expect("a name");
-        let left = queue.properties().await.expect("properties");
-        assert_eq!(left.approximate_count, 0);
     });
 }
 
