@@ -46,10 +46,9 @@ impl<T: Serialize + DeserializeOwned> Payload for T {
 /// # Errors
 /// [`EncodeError::Payload`].
 pub fn encode<M: Message + Payload>(message: &M) -> Result<Vec<u8>, EncodeError> {
-    message.to_json().map_err(|source| EncodeError::Payload {
-        kind: M::TYPE.kind,
-        source: Box::new(source),
-    })
+    message
+        .to_json()
+        .map_err(|source| EncodeError::payload(M::TYPE.kind, source))
 }
 
 /// Decodes a JSON payload of the type's own version.
@@ -57,11 +56,8 @@ pub fn encode<M: Message + Payload>(message: &M) -> Result<Vec<u8>, EncodeError>
 /// # Errors
 /// [`DecodeError::Payload`].
 pub fn decode<M: Message + Payload>(payload: &[u8]) -> Result<M, DecodeError> {
-    M::from_json(payload).map_err(|source| DecodeError::Payload {
-        kind: M::TYPE.kind,
-        version: M::TYPE.version,
-        source: Box::new(source),
-    })
+    M::from_json(payload)
+        .map_err(|source| DecodeError::payload(M::TYPE.kind, M::TYPE.version, source))
 }
 
 /// The error for a version that the type neither is nor upgrades from.

@@ -2,6 +2,7 @@
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::name::QueueName;
@@ -14,7 +15,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// Branch on [`kind`](Error::kind); ask [`retry`](Error::retry) whether trying again can help, and
 /// [`outcome`](Error::outcome) whether the operation may have happened all the same. The text is a
 /// fragment that reads after "failed to …"; the cause is in `source()`. Neither ever holds a key, a
-/// signature or a pop receipt.
+/// signature or a pop receipt. Clones share the cause.
 ///
 /// ```
 /// use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName};
@@ -25,10 +26,12 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// assert_eq!(error.outcome(), Outcome::NotDone);
 /// # Ok::<(), queue_core::InvalidName>(())
 /// ```
+#[derive(Clone)]
 pub struct Error {
-    inner: Box<Inner>,
+    inner: Arc<Inner>,
 }
 
+#[derive(Clone)]
 struct Inner {
     kind: ErrorKind,
     operation: Operation,
@@ -36,7 +39,7 @@ struct Inner {
     outcome: Outcome,
     queue: Option<QueueName>,
     detail: Option<String>,
-    source: Option<Box<dyn StdError + Send + Sync>>,
+    source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
 /// What went wrong, for branching.
@@ -121,7 +124,7 @@ impl Error {
     #[must_use]
     pub fn new(kind: ErrorKind, operation: Operation) -> Self {
         Self {
-            inner: Box::new(Inner {
+            inner: Arc::new(Inner {
                 kind,
                 operation,
                 retry: kind.usual_retry(),
@@ -136,35 +139,35 @@ impl Error {
     /// Names the queue that the operation was on.
     #[must_use]
     pub fn with_queue(mut self, queue: &QueueName) -> Self {
-        self.inner.queue = Some(queue.clone());
+        self.inner_mut().queue = Some(queue.clone());
         self
     }
 
     /// Says more than the kind does: which value, and what is allowed.
     #[must_use]
     pub fn with_detail(mut self, detail: impl Into<String>) -> Self {
-        self.inner.detail = Some(detail.into());
+        self.inner_mut().detail = Some(detail.into());
         self
     }
 
     /// Attaches the cause. Secrets must have been removed from it.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        self.inner.source = Some(source.into());
+        self.inner_mut().source = Some(source.into().into());
         self
     }
 
     /// Overrides the retry advice.
     #[must_use]
     pub fn with_retry(mut self, retry: Retry) -> Self {
-        self.inner.retry = retry;
+        self.inner_mut().retry = retry;
         self
     }
 
     /// Says what the failed operation may have done.
     #[must_use]
     pub fn with_outcome(mut self, outcome: Outcome) -> Self {
-        self.inner.outcome = outcome;
+        self.inner_mut().outcome = outcome;
         self
     }
 
@@ -206,6 +209,10 @@ impl Error {
             self.kind(),
             ErrorKind::MessageNotFound | ErrorKind::ReceiptMismatch
         )
+    }
+
+    fn inner_mut(&mut self) -> &mut Inner {
+        Arc::make_mut(&mut self.inner)
     }
 }
 
@@ -316,5 +323,20 @@ impl Operation {
             Self::Open | Self::ListQueues => "in",
             Self::Properties | Self::SetMetadata => "of",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_of_a_clone_leaves_the_original_alone() {
+        let error = Error::new(ErrorKind::Storage, Operation::Put).with_source("disk full");
+        let changed = error.clone().with_outcome(Outcome::Unknown);
+        assert_eq!(error.outcome(), Outcome::NotDone);
+        assert_eq!(changed.outcome(), Outcome::Unknown);
+        let source = changed.source().expect("shared with the original");
+        assert_eq!(source.to_string(), "disk full");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::error::Error as StdError;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -174,7 +175,7 @@ impl MessageType {
 }
 
 /// A payload that cannot be written.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum EncodeError {
     /// The type's serialisation failed.
@@ -183,7 +184,7 @@ pub enum EncodeError {
         /// The message's kind.
         kind: &'static str,
         /// What the serialiser said.
-        source: Box<dyn StdError + Send + Sync>,
+        source: Arc<dyn StdError + Send + Sync>,
     },
     /// A key field has a value that cannot be part of a key.
     #[error("use field `{field}` of `{kind}` as a key: {problem}")]
@@ -198,7 +199,7 @@ pub enum EncodeError {
 }
 
 /// A body or payload that is not the message it should be.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
     /// The body is neither an event nor anything that the type accepts.
@@ -245,6 +246,33 @@ pub enum DecodeError {
         /// The payload's version.
         version: u32,
         /// What the deserialiser said.
-        source: Box<dyn StdError + Send + Sync>,
+        source: Arc<dyn StdError + Send + Sync>,
     },
+}
+
+impl EncodeError {
+    /// Returns the error for a payload whose serialisation failed with `source`.
+    #[must_use]
+    pub fn payload(kind: &'static str, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        Self::Payload {
+            kind,
+            source: source.into().into(),
+        }
+    }
+}
+
+impl DecodeError {
+    /// Returns the error for a payload of `version` whose deserialisation failed with `source`.
+    #[must_use]
+    pub fn payload(
+        kind: &'static str,
+        version: u32,
+        source: impl Into<Box<dyn StdError + Send + Sync>>,
+    ) -> Self {
+        Self::Payload {
+            kind,
+            version,
+            source: source.into().into(),
+        }
+    }
 }

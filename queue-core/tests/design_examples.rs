@@ -63,11 +63,8 @@ impl Message for BareSliceRequest {
 }
 
 fn decode<T: for<'a> Deserialize<'a>>(version: u32, payload: &[u8]) -> Result<T, DecodeError> {
-    serde_json::from_slice(payload).map_err(|source| DecodeError::Payload {
-        kind: "mosaic.slice-request",
-        version,
-        source: source.into(),
-    })
+    serde_json::from_slice(payload)
+        .map_err(|source| DecodeError::payload("mosaic.slice-request", version, source))
 }
 
 #[test]

@@ -134,7 +134,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
 }
 
 /// The failure of one operation among several.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 #[error("operation {index} of several failed: {error}")]
 #[non_exhaustive]
 pub struct ApplyError {

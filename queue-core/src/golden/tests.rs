@@ -22,11 +22,8 @@ impl Message for Order {
     }
 
     fn decode(version: u32, payload: &[u8]) -> Result<Self, DecodeError> {
-        serde_json::from_slice(payload).map_err(|source| DecodeError::Payload {
-            kind: "order",
-            version,
-            source: source.into(),
-        })
+        serde_json::from_slice(payload)
+            .map_err(|source| DecodeError::payload("order", version, source))
     }
 }
 

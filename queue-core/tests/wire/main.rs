@@ -46,11 +46,9 @@ macro_rules! json_message {
 
             fn decode(version: u32, payload: &[u8]) -> Result<Self, DecodeError> {
                 let decoded = serde_json::from_slice(payload);
-                decoded.map(Self).map_err(|source| DecodeError::Payload {
-                    kind: "json",
-                    version,
-                    source: source.into(),
-                })
+                decoded
+                    .map(Self)
+                    .map_err(|source| DecodeError::payload("json", version, source))
             }
         }
     };
