@@ -15,11 +15,11 @@ use crate::name::QueueName;
 
 /// A storage engine.
 ///
-/// # Of every method
+/// # Common contract
 /// - An [`Error`] says what it proves: with [`Outcome::NotDone`](crate::Outcome::NotDone) nothing
 ///   happened, with [`Outcome::Unknown`](crate::Outcome::Unknown) it may have.
 /// - A backend never tries again by itself: the caller knows what may be repeated, and until when.
-/// - A missing queue is [`ErrorKind::QueueNotFound`], except where a method says otherwise.
+/// - A missing queue is [`ErrorKind::QueueNotFound`], and the error names the queue.
 /// - An argument outside [`capabilities`](Self::capabilities) is [`ErrorKind::InvalidInput`] (a body:
 ///   [`ErrorKind::TooLarge`]), says what is allowed, and nothing happened.
 ///
@@ -168,11 +168,27 @@ pub trait BackendExt: Backend {
     /// Those of [`put`](Backend::put) and [`create_queue`](Backend::create_queue).
     async fn put_or_create(&self, queue: &QueueName, message: NewMessage) -> Result<PutReceipt> {
         match self.put(queue, message.clone()).await {
-            Err(error) if error.kind() == ErrorKind::QueueNotFound => {
-                self.ensure_queue(queue).await?;
+            Ok(receipt) => Ok(receipt),
+            Err(error) => {
+                self.create_missing(error).await?;
                 self.put(queue, message).await
             }
-            other => other,
+        }
+    }
+
+    /// Creates the queue that an operation failed on because it does not exist, so that the operation
+    /// can be repeated. The queue has no metadata.
+    ///
+    /// # Errors
+    /// `error` itself unless it is [`ErrorKind::QueueNotFound`] and names its queue; otherwise those of
+    /// [`ensure_queue`](Self::ensure_queue).
+    async fn create_missing(&self, error: Error) -> Result<()> {
+        match (error.kind(), error.queue()) {
+            (ErrorKind::QueueNotFound, Some(queue)) => {
+                self.ensure_queue(queue).await?;
+                Ok(())
+            }
+            _ => Err(error),
         }
     }
 

@@ -9,6 +9,7 @@
 
 mod capabilities;
 mod contract;
+mod forward;
 mod metadata;
 mod model;
 

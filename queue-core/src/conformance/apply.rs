@@ -127,7 +127,10 @@ async fn fail_at(harness: &dyn Harness, position: usize, fault: Fault) {
     assert_eq!(refused.error.outcome(), Outcome::NotDone);
     match fault {
         Fault::StaleReceipt => assert!(refused.error.is_lease_gone(), "{refused}"),
-        Fault::MissingQueue => assert_eq!(refused.error.kind(), ErrorKind::QueueNotFound),
+        Fault::MissingQueue => {
+            assert_eq!(refused.error.kind(), ErrorKind::QueueNotFound);
+            assert_eq!(refused.error.queue(), Some(&f.store.queue("missing")));
+        }
     }
 
     let done = match f.backend.capabilities().atomicity {

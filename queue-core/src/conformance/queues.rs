@@ -162,7 +162,11 @@ pub(super) async fn every_method_reports_a_missing_queue(harness: &dyn Harness) 
     // A receipt in the backend's own form, so that only the queue can be at fault.
     let put = f.put("elsewhere").await;
     let missing = f.store.queue("missing");
-    let gone = |result: Result<()>| assert_refused(result, ErrorKind::QueueNotFound);
+    let gone = |result: Result<()>| {
+        let error = result.expect_err("the queue is missing");
+        assert_eq!(error.queue(), Some(&missing), "{error}");
+        assert_refused(Err::<(), _>(error), ErrorKind::QueueNotFound);
+    };
     let b = &f.backend;
     gone(b.properties(&missing).await.map(drop));
     gone(b.metadata(&missing).await.map(drop));
