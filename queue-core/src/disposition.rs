@@ -4,8 +4,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::time::Duration;
 
-use serde_json::Value;
-
+use crate::encoder::Encoded;
 use crate::message::{EncodeError, Message, MessageType};
 
 /// What happens to a message after its handler returned.
@@ -54,17 +53,11 @@ enum Advice {
 ///
 /// It inherits client id, request id and trace context, and its id is derived from its parent's, its
 /// kind and its key (or its position), so that a repeated handler repeats it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct FollowUp {
     message_type: MessageType,
     delay: Duration,
-    content: Result<Content, EncodeError>,
-}
-
-#[derive(Debug)]
-struct Content {
-    key: Option<Vec<Value>>,
-    payload: Vec<u8>,
+    encoded: Result<Encoded, EncodeError>,
 }
 
 /// Anything that a handler may return.
@@ -157,13 +150,10 @@ impl FollowUp {
     /// A follow-up that is visible at once.
     #[must_use]
     pub fn new<M: Message>(message: &M) -> Self {
-        let content = message
-            .key()
-            .and_then(|key| message.encode().map(|payload| Content { key, payload }));
         Self {
             message_type: M::TYPE,
             delay: Duration::ZERO,
-            content,
+            encoded: Encoded::of(message),
         }
     }
 
@@ -186,14 +176,12 @@ impl FollowUp {
         self.delay
     }
 
-    /// Its key fields and its payload.
+    /// The encoded message.
     ///
     /// # Errors
     /// [`EncodeError`] if the message could not be encoded.
-    pub fn content(&self) -> Result<(Option<&[Value]>, &[u8]), &EncodeError> {
-        self.content
-            .as_ref()
-            .map(|content| (content.key.as_deref(), &*content.payload))
+    pub fn encoded(&self) -> Result<&Encoded, &EncodeError> {
+        self.encoded.as_ref()
     }
 }
 

@@ -44,10 +44,10 @@ use serde_json::value::RawValue;
 
 use crate::clock::Timestamp;
 use crate::disposition::error_chain;
-use crate::envelope::{ClientId, Envelope, MessageId, RequestId};
-use crate::idempotency::IdempotencyKey;
-use crate::message::{Message, Wire};
-use crate::wire::{self, Body, Members};
+use crate::encoder::{Encoded, Origin};
+use crate::envelope::{ClientId, MessageId, RequestId};
+use crate::message::Message;
+use crate::wire::{Body, Members};
 
 /// The environment variable that has missing files written.
 const VARIABLE: &str = "QUEUE_GOLDEN";
@@ -60,7 +60,8 @@ const MAX_DIFFERENCES: usize = 40;
 /// members is no difference. A missing file is written if the environment has `QUEUE_GOLDEN=write`;
 /// one that is there is never overwritten.
 ///
-/// The file holds the type's kind, version, idempotency key and payload; ids and time are fixed.
+/// The file is the event that `submit` makes, but for ids and time, which are fixed, and the queue URI,
+/// which is left out.
 ///
 /// # Panics
 /// If the file is missing, or either check fails; the text lists the differences and says what to do.
@@ -149,27 +150,17 @@ fn in_package(path: &Path) -> PathBuf {
     }
 }
 
-/// The body that `submit` would make of the value, with fixed ids and time.
+/// The body that `submit` makes of the value, with fixed ids and time and no queue URI.
 fn event_of<M: Message>(value: &M) -> Result<Vec<u8>, Box<dyn StdError>> {
-    let payload = value.encode()?;
-    if M::TYPE.wire == Wire::Bare {
-        return Ok(payload);
-    }
-    let request = RequestId::new("golden")?;
-    let key = IdempotencyKey::declared(value, &request)?;
-    let mut envelope = Envelope::new(
-        MessageId::new("00000000-0000-7000-8000-000000000000")?,
-        ClientId::new("golden")?,
-        request,
-        M::TYPE.kind,
-    );
-    envelope.version = M::TYPE.version;
-    envelope.time = Some(Timestamp::UNIX_EPOCH);
-    envelope.subject = key.map(|key| key.as_str().to_owned());
-    Ok(match serde_json::from_slice::<&RawValue>(&payload) {
-        Ok(_) => wire::encode(&envelope, &payload),
-        Err(_) => wire::encode_binary(&envelope, &payload),
-    })
+    let origin = Origin {
+        id: MessageId::new("00000000-0000-7000-8000-000000000000")?,
+        client: ClientId::new("golden")?,
+        request: RequestId::new("golden")?,
+        time: Timestamp::UNIX_EPOCH,
+        queue_uri: None,
+        trace: None,
+    };
+    Ok(Encoded::of(value)?.body(origin))
 }
 
 fn encode_problem<M: Message>(path: &Path, committed: &[u8], current: &[u8]) -> Option<String> {

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`message`] | what a type says about itself: [`Message`], [`MessageType`] |
 //! | [`envelope`] | what travels beside the payload: [`Envelope`] and its ids |
+//! | [`encoder`] | message and envelope to the body that a backend stores |
 //! | [`wire`] | the bytes: envelope and payload to body and back |
 //! | [`backend`] | the storage contract: [`Backend`](backend::Backend) |
 //! | [`disposition`] | what a handler answers: [`Disposition`], [`FollowUp`] |
@@ -13,7 +14,7 @@
 //! | [`golden`] | for users' tests: a committed event must keep its form |
 //! | `conformance` | the suite that every backend passes (feature `conformance`) |
 //!
-//! Sending, data flows `message → envelope → wire → backend`; receiving, back again. No module here
+//! Sending, data flows `message → encoder → wire → backend`; receiving, back again. No module here
 //! does I/O (but for `golden`, which reads files in tests), waits, or knows a runtime.
 
 pub mod backend;
@@ -23,10 +24,13 @@ pub mod conformance;
 #[doc(hidden)]
 pub mod derive_support;
 pub mod disposition;
+pub mod encoder;
 pub mod envelope;
 pub mod error;
 pub mod golden;
 pub mod idempotency;
+#[doc(hidden)]
+pub mod internal;
 pub mod message;
 pub mod name;
 pub mod wire;

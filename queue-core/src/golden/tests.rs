@@ -61,6 +61,7 @@ const WRITTEN: &str = r#"{
   "type": "order",
   "time": "1970-01-01T00:00:00Z",
   "subject": "[\"order\",\"golden\",\"tea\"]",
+  "datacontenttype": "application/json",
   "dataversion": 1,
   "requestid": "golden",
   "data": {

@@ -1,0 +1,97 @@
+use serde::de::IgnoredAny;
+use serde_json::Value;
+
+use crate::clock::Timestamp;
+use crate::envelope::{ClientId, Envelope, MessageId, RequestId, TraceContext};
+use crate::idempotency::IdempotencyKey;
+use crate::message::{EncodeError, Message, MessageType, Wire};
+use crate::wire;
+
+/// A message's type, key fields and payload, no longer generic over the type.
+#[derive(Debug, Clone)]
+pub struct Encoded {
+    message_type: MessageType,
+    key: Option<Vec<Value>>,
+    payload: Vec<u8>,
+}
+
+/// The part of an envelope that does not depend on the message's type: who sends it, when and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    /// The message id.
+    pub id: MessageId,
+    /// The client that sends it.
+    pub client: ClientId,
+    /// The request that it belongs to.
+    pub request: RequestId,
+    /// When it is sent.
+    pub time: Timestamp,
+    /// The URI of the queue that it is sent to.
+    pub queue_uri: Option<String>,
+    /// The trace context that its handler continues.
+    pub trace: Option<TraceContext>,
+}
+
+impl Encoded {
+    /// Encodes a message.
+    ///
+    /// # Errors
+    /// [`EncodeError`] if a key field or the payload cannot be encoded.
+    pub fn of<M: Message>(message: &M) -> Result<Self, EncodeError> {
+        Ok(Self {
+            message_type: M::TYPE,
+            key: message.key()?,
+            payload: message.encode()?,
+        })
+    }
+
+    /// The message's type.
+    #[must_use]
+    pub fn message_type(&self) -> &MessageType {
+        &self.message_type
+    }
+
+    /// The values of the key fields, or `None` if the type declares none.
+    #[must_use]
+    pub fn key(&self) -> Option<&[Value]> {
+        self.key.as_deref()
+    }
+
+    /// Returns the body that this message has on the wire, before a backend's limit and form are
+    /// applied: an event, or the payload alone for [`Wire::Bare`].
+    #[must_use]
+    pub fn body(&self, origin: Origin) -> Vec<u8> {
+        if self.message_type.wire == Wire::Bare {
+            return self.payload.clone();
+        }
+        let mut envelope = origin.envelope(self.message_type.kind);
+        envelope.version = self.message_type.version;
+        envelope.subject = self.key().map(|fields| {
+            IdempotencyKey::of_fields(&self.message_type, &envelope.request, fields)
+                .as_str()
+                .to_owned()
+        });
+        if is_json(&self.payload) {
+            envelope.content_type = Some("application/json".to_owned());
+            wire::encode(&envelope, &self.payload)
+        } else {
+            envelope.content_type = Some("application/octet-stream".to_owned());
+            wire::encode_binary(&envelope, &self.payload)
+        }
+    }
+}
+
+impl Origin {
+    pub(super) fn envelope(self, kind: &str) -> Envelope {
+        let mut envelope = Envelope::new(self.id, self.client, self.request, kind);
+        envelope.time = Some(self.time);
+        envelope.queue_uri = self.queue_uri;
+        envelope.trace = self.trace;
+        envelope
+    }
+}
+
+/// A type that implements `Message` by hand may have another payload format.
+fn is_json(payload: &[u8]) -> bool {
+    serde_json::from_slice::<IgnoredAny>(payload).is_ok()
+}

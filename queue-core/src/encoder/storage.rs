@@ -1,0 +1,201 @@
+use bytes::Bytes;
+
+use super::encoded::{Encoded, Origin};
+use crate::backend::{BodyForm, Capabilities};
+use crate::envelope::{AttemptRecord, PoisonRecord};
+use crate::internal::clip;
+use crate::message::Wire;
+use crate::wire::{self, ACCOUNTING_RESERVE, Event, to_base64, xml_text};
+
+/// The kind of the event that wraps a body on a poison queue that was not an event itself.
+pub const RAW_KIND: &str = "queue.raw";
+
+/// The form in which a service writes bodies to storage that holds only text, such as Azure Queue
+/// Storage.
+///
+/// Reading does not depend on it: both forms are recognised.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MessageEncoding {
+    /// Base64, which the Azure Functions host expects by default.
+    #[default]
+    Base64,
+    /// Plain text, so that other programs and tools read the JSON without decoding it. A body that XML
+    /// cannot carry, or that exceeds the limit once escaped, is written as Base64.
+    Text,
+}
+
+/// Writes bodies in the form, and within the limit, of one backend.
+#[derive(Debug, Clone, Copy)]
+pub struct Encoder {
+    form: BodyForm,
+    max_body: usize,
+    encoding: MessageEncoding,
+}
+
+/// A message whose body exceeds the backend's limit.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the `{kind}` message takes {size} bytes on the wire, and {limit} are allowed")]
+pub struct TooLarge {
+    kind: &'static str,
+    size: usize,
+    limit: usize,
+}
+
+impl Encoder {
+    /// Creates an encoder for a backend with these capabilities.
+    #[must_use]
+    pub fn new(capabilities: &Capabilities, encoding: MessageEncoding) -> Self {
+        Self {
+            form: capabilities.body,
+            max_body: capabilities.max_body,
+            encoding,
+        }
+    }
+
+    /// Returns the body of a new message. An event leaves [`ACCOUNTING_RESERVE`] bytes free for the
+    /// attempts to come.
+    ///
+    /// # Errors
+    /// [`TooLarge`] if the body exceeds what the backend can store.
+    pub fn encode(self, message: &Encoded, origin: Origin) -> Result<Bytes, TooLarge> {
+        let message_type = message.message_type();
+        let reserve = match message_type.wire {
+            Wire::Bare => 0,
+            Wire::Event => ACCOUNTING_RESERVE,
+        };
+        let body = message.body(origin);
+        let limit = self.raw_limit().saturating_sub(reserve);
+        if body.len() > limit {
+            return Err(TooLarge {
+                kind: message_type.kind,
+                size: body.len(),
+                limit,
+            });
+        }
+        Ok(self.stored(body))
+    }
+
+    /// Returns the event with this attempt record, without its last error if there is no room for that.
+    /// Returns `None` if even that exceeds the limit.
+    #[must_use]
+    pub fn put_back(self, event: &Event, attempts: &AttemptRecord) -> Option<Bytes> {
+        let rewrite = |attempts: &AttemptRecord| {
+            wire::rewrite(&event.body, attempts, None).filter(|body| self.fits(body))
+        };
+        let body = rewrite(attempts).or_else(|| {
+            rewrite(&AttemptRecord {
+                last_error: None,
+                ..attempts.clone()
+            })
+        })?;
+        Some(self.stored(body))
+    }
+
+    /// Returns the event as it goes to the poison queue: with `record`, its error text shortened as far
+    /// as needed, and without the details of the last attempt. Returns `None` if there is no room for a
+    /// record at all.
+    #[must_use]
+    pub fn poison_event(self, event: &Event, record: &PoisonRecord) -> Option<Bytes> {
+        let attempts = AttemptRecord {
+            failures: event.envelope.attempts.failures,
+            forgiven: event.envelope.attempts.forgiven,
+            ..AttemptRecord::default()
+        };
+        self.with_record(record, |record| {
+            wire::rewrite(&event.body, &attempts, Some(&record))
+        })
+    }
+
+    /// Returns a body that is not an event as it goes to the poison queue: inside an event of kind
+    /// [`RAW_KIND`] with `record`, shortened as by [`poison_event`](Self::poison_event). Returns `None`
+    /// if there is no room for a record at all.
+    #[must_use]
+    pub fn poison_raw(self, body: &[u8], origin: &Origin, record: &PoisonRecord) -> Option<Bytes> {
+        self.with_record(record, |mut record| {
+            record.raw = true;
+            let mut envelope = origin.clone().envelope(RAW_KIND);
+            envelope.content_type = Some("application/octet-stream".to_owned());
+            envelope.poison = Some(record);
+            Some(wire::encode_binary(&envelope, body))
+        })
+    }
+
+    /// Returns the body of a message on a poison queue as it was before: the event with neither record
+    /// nor attempts, or the wrapped bytes. Returns `None` if the event has no poison record.
+    #[must_use]
+    pub fn restore(self, event: &Event) -> Option<Bytes> {
+        if event.envelope.poison.as_ref()?.raw {
+            return Some(Bytes::copy_from_slice(event.payload.as_bytes()));
+        }
+        let body = wire::rewrite(&event.body, &AttemptRecord::default(), None)?;
+        Some(self.stored(body))
+    }
+
+    /// Returns a body in the backend's form.
+    #[must_use]
+    pub fn stored(self, body: Vec<u8>) -> Bytes {
+        match (self.form, self.encoding) {
+            (BodyForm::Text, MessageEncoding::Text) if self.fits_as_text(&body) => body.into(),
+            (BodyForm::Text, _) => to_base64(&body).into(),
+            (BodyForm::Bytes, _) => body.into(),
+        }
+    }
+
+    /// The largest body, in bytes, before it is [`stored`](Self::stored): as much as Base64 leaves room
+    /// for, whatever the encoding.
+    #[must_use]
+    pub fn raw_limit(self) -> usize {
+        match self.form {
+            BodyForm::Text => self.max_body / 4 * 3,
+            BodyForm::Bytes => self.max_body,
+        }
+    }
+
+    /// Tries shorter and shorter error texts until the body fits.
+    fn with_record(
+        self,
+        record: &PoisonRecord,
+        write: impl Fn(PoisonRecord) -> Option<Vec<u8>>,
+    ) -> Option<Bytes> {
+        let shortened = |max: usize| {
+            let mut record = record.clone();
+            let error = record.error.map(|error| clip(&error, max).to_owned());
+            record.error = error.filter(|error| !error.is_empty());
+            record
+        };
+        [usize::MAX, 256, 0]
+            .into_iter()
+            .filter_map(|max| write(shortened(max)))
+            .find(|body| self.fits(body))
+            .map(|body| self.stored(body))
+    }
+
+    fn fits(self, body: &[u8]) -> bool {
+        body.len() <= self.raw_limit()
+    }
+
+    fn fits_as_text(self, body: &[u8]) -> bool {
+        let escapes = body
+            .iter()
+            .filter(|byte| matches!(byte, b'&' | b'<' | b'>'));
+        xml_text(body).is_ok() && body.len() + 4 * escapes.count() <= self.max_body
+    }
+}
+
+impl TooLarge {
+    /// The size of the body, in bytes.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// The limit, in bytes: the backend's, less what is kept free for the attempts to come.
+    #[must_use]
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,121 @@
+use super::*;
+use crate::clock::Timestamp;
+use crate::envelope::{ClientId, MessageId, PoisonReason, RequestId};
+use crate::wire::{Body, unwrap_base64};
+
+fn encoder(form: BodyForm, encoding: MessageEncoding) -> Encoder {
+    let mut capabilities = Capabilities::local();
+    capabilities.body = form;
+    capabilities.max_body = 64;
+    Encoder::new(&capabilities, encoding)
+}
+
+#[test]
+fn text_is_written_as_it_is_where_it_survives_and_fits() {
+    let encoder = encoder(BodyForm::Text, MessageEncoding::Text);
+    let json = "{\"city\":\"東京\"}";
+    assert_eq!(encoder.stored(json.into()), json);
+    for body in ["line\r\n", "\0", &"<".repeat(13)] {
+        let stored = encoder.stored(body.into());
+        assert_eq!(unwrap_base64(&stored).as_deref(), Some(body.as_bytes()));
+        assert!(stored.len() <= 64);
+    }
+    assert_eq!(encoder.stored("<".repeat(12).into()), "<".repeat(12));
+}
+
+#[test]
+fn base64_is_for_storage_of_text_alone() {
+    for encoding in [MessageEncoding::Base64, MessageEncoding::Text] {
+        let bytes = encoder(BodyForm::Bytes, encoding);
+        assert_eq!(bytes.stored(b"\0".to_vec()), &b"\0"[..]);
+        assert_eq!(bytes.raw_limit(), 64);
+        assert_eq!(encoder(BodyForm::Text, encoding).raw_limit(), 48);
+    }
+    let base64 = encoder(BodyForm::Text, MessageEncoding::Base64);
+    assert_eq!(base64.stored(b"{}".to_vec()), "e30=");
+}
+
+fn of_limit(max_body: usize) -> Encoder {
+    let mut capabilities = Capabilities::local();
+    capabilities.max_body = max_body;
+    Encoder::new(&capabilities, MessageEncoding::default())
+}
+
+fn origin() -> Origin {
+    Origin {
+        id: MessageId::new("1").expect("an id"),
+        client: ClientId::new("test").expect("an id"),
+        request: RequestId::new("7").expect("an id"),
+        time: Timestamp::UNIX_EPOCH,
+        queue_uri: None,
+        trace: None,
+    }
+}
+
+fn event(body: &Bytes) -> Event {
+    match Body::read(body, usize::MAX) {
+        Body::Event(event) => *event,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn new_event() -> Event {
+    event(&wire::encode(&origin().envelope("order"), b"{}").into())
+}
+
+fn record(error: String) -> PoisonRecord {
+    let mut record = PoisonRecord::new(PoisonReason::Failed, "orders", "1", Timestamp::UNIX_EPOCH);
+    record.error = Some(error);
+    record
+}
+
+#[test]
+fn a_put_back_drops_the_last_error_and_nothing_else_to_fit() {
+    let event_put = new_event();
+    let attempts = AttemptRecord {
+        failures: 2,
+        last_error: Some("x".repeat(100)),
+        ..AttemptRecord::default()
+    };
+    let size = event_put.body.len();
+    let put_back = |limit| {
+        let body = of_limit(limit).put_back(&event_put, &attempts)?;
+        assert!(body.len() <= limit);
+        Some(event(&body).envelope.attempts)
+    };
+    assert_eq!(put_back(size + 200), Some(attempts.clone()));
+    let short = put_back(size + 50).expect("fits without the error");
+    assert_eq!((short.failures, short.last_error), (2, None));
+    assert_eq!(put_back(size + 5), None);
+}
+
+#[test]
+fn a_poison_record_is_shortened_to_fit() {
+    let new = new_event();
+    let size = new.body.len();
+    let error_at = |limit| {
+        let body = of_limit(limit).poison_event(&new, &record("x".repeat(1000)))?;
+        assert!(body.len() <= limit);
+        let record = event(&body).envelope.poison.expect("a record");
+        Some(record.error.map_or(0, |error| error.len()))
+    };
+    assert_eq!(error_at(size + 2000), Some(1000));
+    assert_eq!(error_at(size + 600), Some(256));
+    assert_eq!(error_at(size + 250), Some(0));
+    assert_eq!(error_at(size + 20), None);
+}
+
+#[test]
+fn what_was_moved_to_the_poison_queue_is_restored() {
+    let encoder = of_limit(4096);
+    let new = new_event();
+    let poisoned = encoder.poison_event(&new, &record("broken".to_owned()));
+    let poisoned = event(&poisoned.expect("fits"));
+    assert_eq!(encoder.restore(&poisoned), Some(new.body.clone()));
+
+    let raw = encoder.poison_raw(b"{\"a\":", &origin(), &record("no event".to_owned()));
+    let raw = event(&raw.expect("fits"));
+    assert_eq!(raw.envelope.kind, RAW_KIND);
+    assert_eq!(encoder.restore(&raw).as_deref(), Some(&b"{\"a\":"[..]));
+    assert_eq!(encoder.restore(&new), None);
+}
