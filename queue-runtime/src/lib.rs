@@ -1,65 +1,55 @@
 //! Typed messages over storage queues: in memory, on one SQLite file, and on Azure Queue Storage, with
 //! only a URL changed.
 //!
-//! | module | does | next |
-//! |---|---|---|
-//! | [`QueueService`] | connects to the queues of one account | |
-//! | [`Submit`] | `message → envelope → wire → backend` | |
-//! | [`Accept`], [`ListenerBuilder`] | `backend → wire → envelope → message` | [`Delivery`], [`Received`] |
-//! | [`Handler`] | the application's code | [`Disposition`] |
-//! | `dispose`, `settle` | `disposition → retry, poison or acknowledgement → backend` | |
-//! | `lease` | one owner of each pop receipt; renewals | |
-//! | [`policy`] | when to poll again, when to try again | |
-//! | [`backend`] | the storage engines | |
+//! Data flows one way through the modules; nothing imports a module below it in this table.
+//!
+//! | module | does |
+//! |---|---|
+//! | `service` | the facade: [`QueueService`], its builder, [`Queue`] handles, [`Redrive`] |
+//! | `listener` | [`ListenerBuilder`], [`ListenerHandle`]: dequeue tasks that feed a handler |
+//! | `receive` | [`Accept`], [`Delivery`], [`Received`], [`Handler`]: from the backend to a handler, and from its [`Disposition`] back |
+//! | `send` | [`Submit`], [`SubmitAll`]: `message → envelope → wire → backend` |
+//! | `context` | what everything of one service shares |
+//! | `settings`, `idempotency`, `lease` | timeouts and thresholds; what is done already; one owner of each pop receipt |
+//! | `background`, `schedule`, `panic` | where renewals and watchdogs run, when they look, what they catch |
+//! | [`policy`] | when to poll again, when to retry |
+//! | [`backend`] | the storage engines |
 
-mod accept;
-mod attempts;
 pub mod backend;
+mod background;
 mod clock;
-mod connect;
-mod delivery;
-mod dispose;
-mod encoding;
-mod engine;
-mod handler;
-mod intake;
-mod keeper;
+mod context;
+mod idempotency;
 mod lease;
 mod listener;
-mod outgoing;
-mod poison;
+mod panic;
 pub mod policy;
-mod queue;
-mod redrive;
-mod remembered;
+mod receive;
+mod schedule;
+mod send;
 mod service;
-mod settle;
-mod submit;
-mod submit_all;
-mod terms;
+mod settings;
 
-pub use accept::{Accept, AcceptError};
 pub use clock::SystemClock;
-pub use connect::{ConnectError, ServiceBuilder};
-pub use delivery::{Delivery, Received, SettleError, SettleProblem};
-pub use dispose::Fate;
-pub use encoding::MessageEncoding;
-pub use handler::Handler;
 pub use listener::{
-    ListenerBuilder, ListenerEvent, ListenerHandle, ListenerInfo, ShutdownReport, StartError,
+    ListenerBuilder, ListenerEvent, ListenerHandle, ListenerInfo, ListenerPhase, ShutdownReport,
+    StartError,
 };
-pub use outgoing::TooLarge;
-pub use poison::{Poisoned, RAW_KIND};
+pub use panic::CaughtPanic;
 pub use policy::RetryPolicy;
-pub use queue::{AnyQueue, Peeked, Queue};
-pub use redrive::{Redrive, Redriven};
-pub use service::QueueService;
-pub use submit::{Submit, SubmitError, SubmitProblem, Submitted};
-pub use submit_all::{SubmitAll, SubmitAllError};
-pub use terms::{DEFAULT_TIMEOUT, InvalidSetting, POISON_THRESHOLD};
+pub use receive::{
+    Accept, AcceptError, Blocking, Delivery, Handler, Poisoned, Received, SettleError,
+    SettleProblem, Settled, blocking,
+};
+pub use send::{Submit, SubmitAll, SubmitAllError, SubmitError, SubmitProblem, Submitted};
+pub use service::{
+    AnyQueue, ConnectError, Peeked, Queue, QueueService, Redrive, Redriven, ServiceBuilder,
+};
+pub use settings::{DEFAULT_TIMEOUT, InvalidSetting, POISON_THRESHOLD};
 
 #[doc(hidden)]
 pub use queue_core::derive_support;
+pub use queue_core::encoder::{MessageEncoding, RAW_KIND, TooLarge};
 pub use queue_core::{
     ClientId, Clock, DecodeError, Disposition, EncodeError, Envelope, Error, ErrorKind, Failure,
     FollowUp, IdempotencyKey, IntoDisposition, InvalidId, InvalidName, KeyScope, ManualClock,

@@ -1,7 +1,12 @@
 //! Golden files as a user has them: committed events of derived types.
 
-use queue_core::golden;
+use std::sync::Arc;
+
+use queue_core::backend::Backend as _;
+use queue_core::{Clock as _, ManualClock, Message, QueueName, Timestamp, golden};
 use queue_derive::Message;
+use queue_runtime::QueueService;
+use queue_runtime::backend::MemoryBackend;
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, PartialEq, Serialize, Deserialize, Message)]
@@ -46,6 +51,18 @@ impl From<OrderV1> for Order {
     }
 }
 
+#[derive(Debug, PartialEq, Serialize, Deserialize, Message)]
+#[message(wire = "bare", crate = queue_core)]
+struct Thumbnail {
+    picture: String,
+}
+
+fn thumbnail() -> Thumbnail {
+    Thumbnail {
+        picture: "cat.jpg".to_owned(),
+    }
+}
+
 fn order() -> Order {
     Order {
         number: 7,
@@ -81,18 +98,39 @@ fn the_version_before_still_decodes() {
 
 #[test]
 fn a_bare_type_has_its_payload_alone_in_the_file() {
-    #[derive(Debug, PartialEq, Serialize, Deserialize, Message)]
-    #[message(wire = "bare", crate = queue_core)]
-    struct Thumbnail {
-        picture: String,
-    }
+    golden::assert("golden/thumbnail.json", &thumbnail());
+}
 
-    golden::assert(
-        "golden/thumbnail.json",
-        &Thumbnail {
-            picture: "cat.jpg".to_owned(),
-        },
-    );
+#[tokio::test(flavor = "current_thread")]
+async fn submit_stores_what_a_golden_file_holds() {
+    let file = include_str!("../golden/order-v2.json");
+    assert_eq!(stored(order(), "orders").await, without_space(file));
+    let file = include_str!("../golden/thumbnail.json");
+    assert_eq!(stored(thumbnail(), "thumbnail").await, without_space(file));
+}
+
+/// The body that `submit` stores, with the ids and the time of a golden file, and without the queue's
+/// URI.
+async fn stored<M: Message>(message: M, queue: &str) -> String {
+    let clock = ManualClock::new();
+    clock.step_wall_clock(Timestamp::UNIX_EPOCH.duration_since(clock.now()));
+    let backend = Arc::new(MemoryBackend::new(Arc::new(clock.clone())));
+    let builder = QueueService::over(Arc::clone(&backend) as _).clock(Arc::new(clock));
+    let service = builder.connect().await.expect("nothing to connect to");
+    let submit = service.submit(message).request("golden").client("golden");
+    let submit = submit.id("00000000-0000-7000-8000-000000000000");
+    submit.await.expect("memory takes it");
+
+    let queue = QueueName::new(queue).expect("a name");
+    let peeked = backend.peek(&queue, 1).await.expect("submitted");
+    let body = String::from_utf8(peeked[0].body.to_vec()).expect("JSON");
+    let uri = format!("\"queueuri\":\"{}\",", backend.queue_uri(&queue));
+    body.replace(&uri, "")
+}
+
+/// No value in the files has white space.
+fn without_space(json: &str) -> String {
+    json.split_ascii_whitespace().collect()
 }
 
 #[test]

@@ -2,84 +2,95 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{broadcast, watch};
+use tokio::sync::broadcast;
 
+use super::core::Core;
 use super::event::ListenerEvent;
-use super::executor::Core;
-use super::state::ListenerInfo;
+use super::info::ListenerInfo;
+use super::phase::ListenerPhase;
 
-/// A listener that is running. Dropping it stops the listener at once, as
+/// A handle on a running listener. Dropping it stops the listener at once, as
 /// [`shutdown`](Self::shutdown) without grace does.
 #[must_use = "dropping the handle stops the listener"]
 pub struct ListenerHandle {
-    pub(super) core: Arc<Core>,
-    pub(super) pause: watch::Sender<bool>,
+    core: Arc<Core>,
 }
 
-/// How a shutdown went.
+/// The result of a shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShutdownReport {
-    /// Whether every handler finished within the grace.
+    /// Whether every handler finished within the grace period.
     pub graceful: bool,
-    /// How many messages were handed back, uncounted.
+    /// The number of messages that were handed back without counting the attempt.
     pub released: u64,
-    /// How many handlers still block their threads.
+    /// The number of handlers that still block their threads.
     pub stuck: usize,
     /// The listener's last figures.
     pub info: ListenerInfo,
 }
 
-/// How long what is left may take to be handed back.
+/// How long handing back may take.
 const HAND_BACK: Duration = Duration::from_secs(10);
 
 impl ListenerHandle {
-    /// The listener's figures.
+    pub(super) fn new(core: Arc<Core>) -> Self {
+        Self { core }
+    }
+
+    /// Returns the listener's figures.
     #[must_use]
     pub fn info(&self) -> ListenerInfo {
         self.core.counters.snapshot()
     }
 
-    /// What happens from now on. A subscriber that falls more than 1,024 events behind is told how many
+    /// Returns the listener's phase.
+    #[must_use]
+    pub fn phase(&self) -> ListenerPhase {
+        self.core.phase.current()
+    }
+
+    /// Subscribes to future events. A subscriber that falls more than 1,024 events behind is told how many
     /// it missed.
     #[must_use]
     pub fn events(&self) -> broadcast::Receiver<ListenerEvent> {
         self.core.events.subscribe()
     }
 
-    /// Stops receiving; what is in flight goes on.
+    /// Stops receiving. Handlers continue.
+    ///
+    /// A receive that is under way is not interrupted: its messages are handled.
     pub fn pause(&self) {
-        self.pause.send_replace(true);
+        self.core.phase.pause();
     }
 
-    /// Receives again.
+    /// Resumes receiving after [`pause`](Self::pause).
     pub fn resume(&self) {
-        self.pause.send_replace(false);
+        self.core.phase.resume();
     }
 
-    /// Stops receiving, lets handlers finish for up to `grace`, then cuts them off and hands their
-    /// messages back at once, uncounted.
+    /// Stops receiving and lets handlers finish for up to `grace`. Then cancels those that are left, and
+    /// hands their messages back without counting the attempt.
     ///
     /// # Cancel safety
     /// Dropping the future stops the listener at once.
     pub async fn shutdown(self, grace: Duration) -> ShutdownReport {
         let core = &self.core;
         let released_before = self.info().released;
-        core.stop.cancel();
-        core.tracker.close();
-        let clock = &core.shared().clock;
+        core.stop();
+        let clock = &core.context.clock;
         let graceful = tokio::select! {
             biased;
-            () = core.tracker.wait() => true,
+            _ = core.phase.reached(ListenerPhase::Stopped) => true,
             () = clock.sleep(grace) => false,
         };
-        core.abort.cancel();
         if !graceful {
+            core.abort();
             tokio::select! {
-                () = core.tracker.wait() => {}
+                _ = core.phase.reached(ListenerPhase::Stopped) => {}
                 () = clock.sleep(HAND_BACK) => tracing::error!(
-                    queue = %core.route.queue,
-                    "messages were left to their leases: handing them back took too long"
+                    queue = %core.consumer.queue,
+                    "failed to hand back all messages in time; the rest become visible when their leases end"
                 ),
             }
         }
@@ -95,17 +106,15 @@ impl ListenerHandle {
 
 impl Drop for ListenerHandle {
     fn drop(&mut self) {
-        self.core.stop.cancel();
-        self.core.abort.cancel();
-        self.core.tracker.close();
-        self.core.crew.close();
+        self.core.abort();
     }
 }
 
 impl fmt::Debug for ListenerHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ListenerHandle")
-            .field("queue", &self.core.route.queue)
+            .field("queue", &self.core.consumer.queue)
+            .field("phase", &self.phase())
             .field("info", &self.info())
             .finish()
     }

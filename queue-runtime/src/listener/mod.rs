@@ -1,31 +1,43 @@
 //! The listener: dequeue tasks that feed a handler.
 //!
 //! ```text
-//! dispatcher (n tasks) ── receive ──► executor (one task a message) ──► crew (one thread a handler)
-//!      ▲                                   │                                │
-//!      └─ permits: room in flight ◄────────┤◄────────── disposition ◄───────┘
-//!                                          └──► dispose → retry / poison / acknowledge
+//!        application's runtime                               background
+//! dequeue (n tasks) ── receive ──► executor (a task for each message)
+//!      ▲                               │ ▲                      ▲
+//!      │                               ▼ │ disposition          │ tells to stop,
+//!      └── room in flight ◄──── finish   handler                │ takes over
+//!                                 │                          watchdog
+//!                                 └──► retry / poison / acknowledge
 //! ```
 //!
-//! | who | holds authority over |
+//! | file | has authority over |
 //! |---|---|
-//! | dispatcher | when to receive, and how much: never more than there is room for |
-//! | executor | the message: its lease, its time-out, its settlement |
-//! | crew | the threads that handlers run on, and nothing else |
-//! | [`ListenerHandle`] | running → paused → stopping → aborting → stopped |
+//! | `phase` | whether the listener receives, stops or has stopped; only [`ListenerHandle`] and the end of the runtime change it |
+//! | `dequeue` | when to receive, and how much: never more than there is room for |
+//! | `executor` | the message: its handler and its settlement |
+//! | `watchdog` | the handler's time: it takes over the messages of handlers that do not react |
+//! | `run` | which of the two settles a message |
+//! | `room` | when another message may take a message's place |
 //!
-//! Dispatcher and executor run on the service's engine thread, handlers on threads of their own; so a
-//! handler that blocks stalls only itself.
+//! Dequeue tasks and handlers run on the application's runtime. The watchdog runs in the background with
+//! the renewals, so that a blocked runtime costs no lease and no attempt that nobody counts.
 
 mod builder;
-mod crew;
-mod dispatcher;
+mod core;
+mod dequeue;
 mod event;
 mod executor;
+mod finish;
 mod handle;
-mod state;
+mod info;
+mod phase;
+mod room;
+mod run;
+mod threads;
+mod watchdog;
 
 pub use builder::{ListenerBuilder, StartError};
 pub use event::ListenerEvent;
 pub use handle::{ListenerHandle, ShutdownReport};
-pub use state::ListenerInfo;
+pub use info::ListenerInfo;
+pub use phase::ListenerPhase;

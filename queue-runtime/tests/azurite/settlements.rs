@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use queue_runtime::policy::ExponentialIdle;
 use queue_runtime::wire::Body;
-use queue_runtime::{Disposition, Fate, ListenerEvent, Message as Kind, Received, SettleProblem};
+use queue_runtime::{
+    Disposition, ListenerEvent, Message as Kind, Received, SettleProblem, Settled,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::case::run;
@@ -112,7 +114,7 @@ fn a_follow_up_whose_answer_is_lost_is_recognisable() {
         let fate = delivery
             .settle(Disposition::complete().then(&Invoice(1)))
             .await;
-        assert_eq!(fate.expect("settled"), Fate::Completed);
+        assert_eq!(fate.expect("settled"), Settled::Completed);
         assert_eq!(stage.count().await, 0);
         let mut ids = HashSet::new();
         for _ in 0..2 {
@@ -221,7 +223,7 @@ fn a_put_back_whose_answer_is_lost_counts_one_failure() {
         let delivery = stage.accept(&stage.harmed).await;
         let retry = Disposition::retry_after(Duration::ZERO, "not now");
         let fate = delivery.settle(retry).await.expect("settled");
-        assert!(matches!(fate, Fate::Retried { .. }), "{fate:?}");
+        assert!(matches!(fate, Settled::Retried { .. }), "{fate:?}");
         assert_eq!(stage.proxy.seen(Call::Update).len(), 2);
         let again = stage.accept(&stage.harmed).await;
         assert_eq!(again.attempt(), 2);

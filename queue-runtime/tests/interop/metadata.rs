@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use queue_runtime::envelope::PoisonReason;
-use queue_runtime::{Disposition, Fate, Message, QueueService};
+use queue_runtime::{Disposition, Message, QueueService, Settled};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -26,22 +26,28 @@ fn a_poison_threshold_takes_effect() {
     runtime().block_on(async {
         let service = service().await;
         service.submit(Judged(1)).await.expect("submit");
-        let retried = Fate::Retried {
+        let retried = Settled::Retried {
             after: Duration::ZERO,
         };
         assert_eq!(fail(&service).await, retried);
-        assert_eq!(fail(&service).await, Fate::Poisoned(PoisonReason::Failed));
+        assert_eq!(
+            fail(&service).await,
+            Settled::Poisoned(PoisonReason::Failed)
+        );
 
         ask(&json!({
             "do": "set_metadata", "queue": "judged", "metadata": { "poisonthreshold": "1" }
         }));
         service.refresh_metadata();
         service.submit(Judged(2)).await.expect("submit");
-        assert_eq!(fail(&service).await, Fate::Poisoned(PoisonReason::Failed));
+        assert_eq!(
+            fail(&service).await,
+            Settled::Poisoned(PoisonReason::Failed)
+        );
     });
 }
 
-async fn fail(service: &QueueService) -> Fate {
+async fn fail(service: &QueueService) -> Settled {
     let accepted = service.accept::<Judged>().await.expect("accept");
     let failed = Disposition::retry_after(Duration::ZERO, "no such picture");
     let settled = accepted.expect("it is visible").settle(failed).await;

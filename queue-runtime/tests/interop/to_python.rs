@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use queue_runtime::envelope::PoisonReason;
-use queue_runtime::{Disposition, Fate, Message, MessageEncoding, QueueService};
+use queue_runtime::{Disposition, Message, MessageEncoding, QueueService, Settled};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -66,9 +66,9 @@ fn an_event_written_as_text_is_read_without_base64_wherever_it_goes() {
         submit(&plain, "plain-copies").await;
         let failed = Disposition::retry_after(Duration::ZERO, "not yet");
         let fate = settle_one(&plain, queue, failed).await;
-        assert!(matches!(fate, Fate::Retried { .. }), "{fate:?}");
+        assert!(matches!(fate, Settled::Retried { .. }), "{fate:?}");
         let fate = settle_one(&plain, queue, Disposition::reject("no such customer")).await;
-        assert_eq!(fate, Fate::Poisoned(PoisonReason::Rejected));
+        assert_eq!(fate, Settled::Poisoned(PoisonReason::Rejected));
         submit(&plain, queue).await;
     });
     Taken::written("plain-copies", false).is_the_invoice_of("plain-copies");
@@ -77,7 +77,7 @@ fn an_event_written_as_text_is_read_without_base64_wherever_it_goes() {
         // What is read does not depend on how it is written.
         let service = service().await;
         let fate = settle_one(&service, queue, Disposition::complete()).await;
-        assert_eq!(fate, Fate::Completed);
+        assert_eq!(fate, Settled::Completed);
     });
 }
 
@@ -88,7 +88,7 @@ fn a_poison_queue_is_read_in_the_same_way() {
         let service = service().await;
         submit(&service, queue).await;
         let fate = settle_one(&service, queue, Disposition::reject("no such customer")).await;
-        assert_eq!(fate, Fate::Poisoned(PoisonReason::Rejected));
+        assert_eq!(fate, Settled::Poisoned(PoisonReason::Rejected));
     });
     assert_eq!(messages(queue), 0);
     let mut taken = Taken::from("broken-invoices-poison");
@@ -130,7 +130,7 @@ async fn submit(service: &QueueService, queue: &str) {
     submitted.await.expect("submit");
 }
 
-async fn settle_one(service: &QueueService, queue: &str, disposition: Disposition) -> Fate {
+async fn settle_one(service: &QueueService, queue: &str, disposition: Disposition) -> Settled {
     let queue = service.queue_named::<Invoice>(queue).expect("a name");
     let delivery = queue.accept().await.expect("accept").expect("submitted");
     delivery.settle(disposition).await.expect("settle")

@@ -7,8 +7,8 @@ use crate::support::{self, count, memory};
 use queue_runtime::backend::MemoryBackend;
 use queue_runtime::envelope::PoisonReason;
 use queue_runtime::{
-    AcceptError, Clock, DecodeError, Disposition, EncodeError, Fate, ManualClock, Message,
-    MessageType, QueueService, SettleProblem, SubmitProblem,
+    AcceptError, Clock, DecodeError, Disposition, EncodeError, ManualClock, Message, MessageType,
+    QueueService, SettleProblem, Settled, SubmitProblem,
 };
 use serde::{Deserialize, Serialize};
 
@@ -213,7 +213,7 @@ async fn follow_ups_go_with_the_acknowledgement_and_repeat_their_ids() {
         .settle(Disposition::complete().then(&Invoice { order: 1 }))
         .await
         .expect("settled");
-    assert_eq!(fate, Fate::Completed);
+    assert_eq!(fate, Settled::Completed);
     assert_eq!(count(&service, "orders").await, 0);
     for _ in 0..3 {
         let invoice = service
@@ -364,7 +364,7 @@ async fn metadata_sets_threshold_and_timeout() {
         .settle(Disposition::retry("no"))
         .await
         .expect("settled");
-    assert_eq!(fate, Fate::Poisoned(PoisonReason::Failed));
+    assert_eq!(fate, Settled::Poisoned(PoisonReason::Failed));
 }
 
 #[tokio::test]

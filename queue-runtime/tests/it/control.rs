@@ -176,7 +176,10 @@ async fn a_missing_queue_is_reported_and_waited_for() {
     let listener = service.listener(async |_: Received<Job>| ());
     let mut seen = listener.events();
     let listener = listener.start().expect("starts");
-    events(&mut seen, 1, |event| *event == ListenerEvent::QueueMissing).await;
+    events(&mut seen, 1, |event| {
+        matches!(event, ListenerEvent::QueueMissing)
+    })
+    .await;
     service
         .submit(Job { mood: Mood::Good })
         .await

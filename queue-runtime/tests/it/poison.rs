@@ -6,7 +6,7 @@ use std::time::Duration;
 use queue_runtime::backend::MemoryBackend;
 use queue_runtime::envelope::PoisonReason;
 use queue_runtime::wire::Body;
-use queue_runtime::{Disposition, Fate, Message, QueueService, SystemClock};
+use queue_runtime::{Disposition, Message, QueueService, Settled, SystemClock};
 use serde::{Deserialize, Serialize};
 
 use crate::accept::{Order, manual, order};
@@ -26,7 +26,7 @@ async fn failures_are_counted_and_the_last_one_is_poison() {
             .await
             .expect("settled");
         assert_eq!(
-            matches!(fate, Fate::Poisoned(PoisonReason::Failed)),
+            matches!(fate, Settled::Poisoned(PoisonReason::Failed)),
             attempt == 3,
             "{fate:?}"
         );
@@ -92,7 +92,7 @@ async fn a_put_back_past_the_expiry_is_poison() {
         .settle(Disposition::retry_after(hour, "later"))
         .await
         .expect("settled");
-    assert_eq!(fate, Fate::Poisoned(PoisonReason::Expiring));
+    assert_eq!(fate, Settled::Poisoned(PoisonReason::Expiring));
     assert_eq!(poison(&service, "orders-poison").await.len(), 1);
 }
 

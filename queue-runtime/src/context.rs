@@ -1,0 +1,62 @@
+//! What everything of one service shares. The facade is above it; nothing here or below imports it.
+
+use std::sync::Arc;
+
+use queue_core::backend::Backend;
+use queue_core::clock::Clock;
+use queue_core::encoder::{Encoder, MessageEncoding};
+use queue_core::{ClientId, MessageType, QueueName};
+
+use crate::background::Background;
+use crate::idempotency::CompletedIds;
+use crate::lease::Renewals;
+use crate::settings::{Overrides, Settings, SettingsCache};
+
+/// The state of one service.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) client: ClientId,
+    pub(crate) encoder: Encoder,
+    pub(crate) renewals: Renewals,
+    pub(crate) background: Background,
+    pub(crate) settings: SettingsCache,
+    pub(crate) completed: CompletedIds,
+}
+
+impl Context {
+    pub(crate) fn new(
+        backend: Arc<dyn Backend>,
+        clock: Arc<dyn Clock>,
+        client: ClientId,
+        encoding: MessageEncoding,
+        background: Background,
+    ) -> Self {
+        let renewals = Renewals::new(Arc::clone(&backend), Arc::clone(&clock));
+        background.spawn(renewals.clone().run());
+        Self {
+            encoder: Encoder::new(backend.capabilities(), encoding),
+            backend,
+            clock,
+            client,
+            renewals,
+            background,
+            settings: SettingsCache::default(),
+            completed: CompletedIds::default(),
+        }
+    }
+
+    /// Returns the settings in force for a queue.
+    pub(crate) async fn settings(
+        &self,
+        queue: &QueueName,
+        message_type: &MessageType,
+        overrides: Overrides,
+    ) -> queue_core::Result<Settings> {
+        let (backend, clock) = (&*self.backend, &*self.clock);
+        self.settings
+            .settings(backend, clock, queue, message_type, overrides)
+            .await
+    }
+}

@@ -1,0 +1,51 @@
+use std::sync::OnceLock;
+
+use tokio::sync::Notify;
+
+/// The signal that work on a message should stop. It is given at most once: the first cause stays.
+#[derive(Debug, Default)]
+pub(crate) struct Cancellation {
+    cause: OnceLock<Cause>,
+    given: Notify,
+}
+
+/// Why work on a message should stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// The lease is certainly lost.
+    LeaseLost,
+    /// The handler timeout is over.
+    TimedOut,
+    /// The listener stops.
+    Stopping,
+}
+
+impl Cancellation {
+    /// Gives the signal, unless it was given before.
+    pub(crate) fn cancel(&self, cause: Cause) {
+        if self.cause.set(cause).is_ok() {
+            self.given.notify_waiters();
+        }
+    }
+
+    pub(crate) fn cause(&self) -> Option<Cause> {
+        self.cause.get().copied()
+    }
+
+    /// Waits for the signal.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(crate) async fn cancelled(&self) -> Cause {
+        // Made before the cause is read, so that a signal in between wakes it.
+        let given = self.given.notified();
+        match self.cause() {
+            Some(cause) => cause,
+            None => {
+                given.await;
+                self.cause()
+                    .expect("the cause is set before anybody is woken")
+            }
+        }
+    }
+}

@@ -1,0 +1,130 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use queue_core::backend::{PopReceipt, ReceivedMessage, StorageId};
+use queue_core::{Error, QueueName};
+use tokio::sync::MutexGuard;
+
+use super::cancellation::Cancellation;
+use super::renewal::Renewals;
+use super::state::{Hold, Leased, Receive, SettlementKind, State};
+
+/// The right to settle one received message. Dropping it stops the renewals and settles nothing.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    leased: Arc<Leased>,
+    renewals: Renewals,
+}
+
+/// A lease whose state is locked, so that it is not renewed meanwhile.
+pub(crate) struct Locked<'a> {
+    lease: &'a Lease,
+    state: MutexGuard<'a, State>,
+}
+
+impl Lease {
+    /// Takes over the lease of a received message, and has it renewed for `renew_for` from when the
+    /// receive was sent.
+    pub(crate) fn hold(
+        renewals: &Renewals,
+        queue: &QueueName,
+        message: &ReceivedMessage,
+        receive: Receive,
+        renew_for: Duration,
+    ) -> Self {
+        Self {
+            leased: renewals.hold(queue, message, receive, renew_for),
+            renewals: renewals.clone(),
+        }
+    }
+
+    /// The signal that work on the message should stop. A lost lease gives it.
+    pub(crate) fn cancellation(&self) -> &Arc<Cancellation> {
+        &self.leased.cancellation
+    }
+
+    pub(crate) fn queue(&self) -> &QueueName {
+        &self.leased.queue
+    }
+
+    pub(crate) fn id(&self) -> &StorageId {
+        &self.leased.id
+    }
+
+    /// Stops the renewals, as dropping does, while others still share the lease.
+    pub(crate) fn abandon(&self) {
+        self.renewals.forget(&self.leased);
+    }
+
+    /// The error of an operation that needs the lease, once it has ended.
+    pub(crate) fn ended(&self) -> Error {
+        self.leased.ended()
+    }
+
+    /// Waits for a renewal on its way and keeps further ones off.
+    pub(crate) async fn lock(&self) -> Locked<'_> {
+        Locked {
+            lease: self,
+            state: self.leased.state.lock().await,
+        }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.abandon();
+    }
+}
+
+impl Locked<'_> {
+    /// The receipt, while the message is ours as far as we know.
+    pub(crate) fn receipt(&self) -> Result<PopReceipt, Error> {
+        match &self.state.hold {
+            Hold::Held(receipt) => Ok(receipt.clone()),
+            Hold::Settled | Hold::Lost => Err(self.lease.ended()),
+        }
+    }
+
+    /// Whether an operation of ours went unanswered, so that a stale receipt proves nothing.
+    pub(crate) fn is_doubtful(&self) -> bool {
+        self.state.doubtful
+    }
+
+    /// Records that a settlement of ours went unanswered.
+    pub(crate) fn settlement_unanswered(&mut self, kind: SettlementKind) {
+        self.state.doubtful = true;
+        self.state.unanswered = Some(kind);
+    }
+
+    /// The last settlement of ours that went unanswered, in this call or an earlier one.
+    pub(crate) fn unanswered_settlement(&self) -> Option<SettlementKind> {
+        self.state.unanswered
+    }
+
+    pub(crate) fn queue(&self) -> &QueueName {
+        self.lease.queue()
+    }
+
+    /// How long the lease can last at most.
+    pub(crate) fn remaining(&self) -> Duration {
+        self.lease.leased.remaining()
+    }
+
+    /// Records that the message was settled.
+    pub(crate) fn settled(&mut self) {
+        self.state.hold = Hold::Settled;
+        self.lease.abandon();
+    }
+
+    /// Records that the message belongs to another consumer, or is gone.
+    pub(crate) fn lose(&mut self) {
+        self.lease.leased.lose(&mut self.state);
+        self.lease.abandon();
+    }
+
+    /// Writes a new body and keeps the message leased.
+    pub(crate) async fn rewrite(&mut self, body: Bytes) -> Result<(), Error> {
+        self.lease.leased.extend(&mut self.state, Some(body)).await
+    }
+}

@@ -1,0 +1,37 @@
+//! The lease on a received message: one owner of its pop receipt.
+//!
+//! ```text
+//!             answered
+//!            ┌────────┐
+//!            ▼        │
+//!          Held ──────┘◄── renewal answered ─────┐
+//!           │ │                                  │
+//!           │ └── update or delete unanswered ─► Doubtful
+//!           │                                    │
+//!           ├── settled ──────► Settled ◄────────┤ settled, or gone after our own settlement
+//!           └── gone, or the ─► Lost ◄───────────┘ the certain end
+//!               certain end
+//! ```
+//!
+//! Every transition is listed in `docs/states.md`.
+//!
+//! | file | has authority over |
+//! |---|---|
+//! | `state` | the receipt and how long it is good for; whoever changes it holds its lock |
+//! | `renewal` | when a lease is renewed |
+//! | `guard` | settling: [`Lease`] is the one owner of the right to settle |
+//! | `cancellation` | the signal that work on the message should stop |
+//!
+//! Renewals and settlements lock the same state, so one never overtakes the other. A renewal that got
+//! no answer may have changed the receipt: from then on a stale receipt proves nothing, and the lease
+//! ends only at the moment after which no lease of ours can be left.
+
+mod cancellation;
+mod guard;
+mod renewal;
+mod state;
+
+pub(crate) use cancellation::{Cancellation, Cause};
+pub(crate) use guard::{Lease, Locked};
+pub(crate) use renewal::Renewals;
+pub(crate) use state::{Receive, SettlementKind};

@@ -1,0 +1,122 @@
+//! When each lease is renewed. Renewals run in the background, so handlers that block their threads
+//! cost no lease.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use queue_core::backend::{Backend, ReceivedMessage};
+use queue_core::clock::Clock;
+use queue_core::{QueueName, Retry};
+use tokio::task::JoinSet;
+
+use super::state::{Leased, Receive};
+use crate::policy::jitter;
+use crate::schedule::Schedule;
+
+/// Renews every lease of a service at half its visibility timeout. Clones share the leases.
+#[derive(Debug, Clone)]
+pub(crate) struct Renewals {
+    backend: Arc<dyn Backend>,
+    clock: Arc<dyn Clock>,
+    leases: Arc<Schedule<Arc<Leased>>>,
+}
+
+impl Renewals {
+    pub(crate) fn new(backend: Arc<dyn Backend>, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            backend,
+            clock,
+            leases: Arc::default(),
+        }
+    }
+
+    /// Renews leases for ever. Renewals run side by side, so a stalled one delays no other.
+    pub(crate) async fn run(self) {
+        let mut renewing = JoinSet::new();
+        loop {
+            for lease in self.leases.due(&*self.clock).await {
+                let renewals = self.clone();
+                renewing.spawn(async move { renewals.check(lease).await });
+            }
+            while renewing.try_join_next().is_some() {}
+        }
+    }
+
+    /// Takes over the lease of a received message, and renews it for `renew_for` from when the receive
+    /// was sent.
+    pub(super) fn hold(
+        &self,
+        queue: &QueueName,
+        message: &ReceivedMessage,
+        receive: Receive,
+        renew_for: Duration,
+    ) -> Arc<Leased> {
+        let (backend, clock) = (Arc::clone(&self.backend), Arc::clone(&self.clock));
+        let lease = Leased::new(backend, clock, queue, message, receive, renew_for);
+        let lease = Arc::new(lease);
+        self.schedule(
+            &lease,
+            receive.asked_at.saturating_add(receive.visibility / 2),
+        );
+        lease
+    }
+
+    /// Never renews the lease again.
+    pub(super) fn forget(&self, lease: &Leased) {
+        self.leases.close(&lease.ticket);
+    }
+
+    /// Renews the lease or finds that it has ended, and schedules the next check.
+    async fn check(&self, lease: Arc<Leased>) {
+        let mut state = lease.state.lock().await;
+        if !state.is_held() || lease.ticket.is_closed() {
+            return;
+        }
+        let (now, term) = (self.clock.monotonic(), lease.term());
+        if now >= term.certain_end {
+            warn_lost(&lease, "it ran out");
+            return lease.lose(&mut state);
+        }
+        // Only one of several unanswered renewals can have been carried out, because it made the receipt
+        // of the others stale; repeating them would put off the certain end for ever.
+        let in_vain = state.doubtful && now >= term.known_end;
+        if now >= lease.renew_until || in_vain {
+            return self.schedule(&lease, term.certain_end);
+        }
+        match lease.extend(&mut state, None).await {
+            Ok(()) => self.schedule(&lease, now.saturating_add(lease.visibility / 2)),
+            Err(error) if error.is_lease_gone() && !state.doubtful => {
+                warn_lost(
+                    &lease,
+                    "the message was received by another consumer or deleted",
+                );
+                lease.lose(&mut state);
+            }
+            Err(error) if error.is_lease_gone() => self.schedule(&lease, term.certain_end),
+            Err(error) => {
+                let (queue, id) = (&lease.queue, &lease.id);
+                tracing::warn!(%queue, %id, %error, "failed to renew a lease; trying again");
+                let remaining = lease.remaining();
+                let pause = match error.retry() {
+                    Retry::Permanent => remaining,
+                    Retry::Temporary => (lease.visibility / 16).mul_f64(0.5 + jitter()),
+                    // A service that asks for a longer wait than the lease still gets one more try.
+                    Retry::Throttled(after) => after
+                        .unwrap_or(lease.visibility / 8)
+                        .min(remaining / 2)
+                        .max(lease.visibility / 64),
+                };
+                let next = self.clock.monotonic().saturating_add(pause.min(remaining));
+                self.schedule(&lease, next);
+            }
+        }
+    }
+
+    fn schedule(&self, lease: &Arc<Leased>, due: Duration) {
+        self.leases.schedule(&lease.ticket, due, Arc::clone(lease));
+    }
+}
+
+fn warn_lost(lease: &Leased, cause: &str) {
+    tracing::warn!(queue = %lease.queue, id = %lease.id, "lost a lease: {cause}");
+}

@@ -1,0 +1,117 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use queue_core::MessageId;
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, broadcast};
+use tokio_util::task::TaskTracker;
+
+use super::event::ListenerEvent;
+use super::info::Counters;
+use super::phase::Phase;
+use super::run::Watched;
+use super::threads::HandlerThreads;
+use crate::context::Context;
+use crate::policy::IdlePolicy;
+use crate::receive::{Consumer, ErasedHandler, SettleProblem, Settled};
+use crate::schedule::Schedule;
+
+/// What the parts of one listener share.
+pub(super) struct Core {
+    pub(super) context: Arc<Context>,
+    pub(super) consumer: Consumer,
+    pub(super) handler: ErasedHandler,
+    pub(super) idle: Arc<dyn IdlePolicy>,
+    /// The most messages that one receive asks for.
+    pub(super) batch: u32,
+    pub(super) max_in_flight: usize,
+    /// Room in flight.
+    pub(super) permits: Arc<Semaphore>,
+    pub(super) threads: HandlerThreads,
+    /// The application's runtime, on which handlers and dequeue tasks run.
+    pub(super) runtime: Handle,
+    pub(super) phase: Phase,
+    /// What keeps the listener from having stopped: dequeue tasks and messages that are not settled.
+    pub(super) tracker: TaskTracker,
+    /// The handlers that are running, by when the watchdog looks at them next.
+    pub(super) running: Schedule<Watched>,
+    /// Whether the queue is known to be missing.
+    pub(super) missing: AtomicBool,
+    pub(super) counters: Arc<Counters>,
+    pub(super) events: broadcast::Sender<ListenerEvent>,
+}
+
+impl Core {
+    /// Publishes an event, which is made only if there are subscribers.
+    pub(super) fn publish(&self, event: impl FnOnce() -> ListenerEvent) {
+        if self.events.receiver_count() > 0 {
+            // An error says that the last subscriber has just gone.
+            let _ = self.events.send(event());
+        }
+    }
+
+    /// Stops receiving and waits for what is in flight.
+    pub(super) fn stop(&self) {
+        self.phase.stop();
+        self.tracker.close();
+    }
+
+    /// Stops receiving and hands back what is in flight. Returns whether this call began that.
+    pub(super) fn abort(&self) -> bool {
+        let began = self.phase.abort();
+        self.tracker.close();
+        began
+    }
+
+    /// Stops the listener because its tasks were dropped unasked.
+    pub(super) fn runtime_gone(&self) {
+        if self.abort() {
+            let queue = &self.consumer.queue;
+            tracing::error!(%queue, "the runtime of a listener has shut down; the listener stops");
+            self.publish(|| ListenerEvent::RuntimeGone);
+        }
+    }
+
+    /// Counts and publishes how a message was settled.
+    pub(super) fn report(
+        &self,
+        id: MessageId,
+        attempt: u32,
+        settled: Result<Settled, SettleProblem>,
+    ) {
+        let (counters, queue) = (&self.counters, &self.consumer.queue);
+        match settled {
+            Ok(Settled::Completed) => {
+                counters.completed.fetch_add(1, Ordering::Relaxed);
+                self.publish(|| ListenerEvent::Completed { id, attempt });
+            }
+            Ok(Settled::Retried { after }) => {
+                counters.retried.fetch_add(1, Ordering::Relaxed);
+                self.publish(|| ListenerEvent::Retried { id, attempt, after });
+            }
+            Ok(Settled::Poisoned(reason)) => {
+                counters.poisoned.fetch_add(1, Ordering::Relaxed);
+                self.publish(|| ListenerEvent::Poisoned {
+                    id,
+                    reason,
+                    attempts: attempt,
+                });
+            }
+            Ok(Settled::Released) => {
+                counters.released.fetch_add(1, Ordering::Relaxed);
+                self.publish(|| ListenerEvent::Released { id });
+            }
+            Ok(Settled::Postponed { after }) => {
+                counters.released.fetch_add(1, Ordering::Relaxed);
+                tracing::info!(%queue, %id, ?after, "postponed a message from a newer program");
+                self.publish(|| ListenerEvent::Postponed { id, after });
+            }
+            Err(problem) => {
+                counters.unsettled.fetch_add(1, Ordering::Relaxed);
+                let error = queue_core::disposition::error_chain(&problem);
+                tracing::warn!(%queue, %id, error, "failed to settle a message");
+                self.publish(|| ListenerEvent::NotSettled { id, problem });
+            }
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! The threads that blocking handlers run on. One is reserved for each message before it is received.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// A pool that grows to as many threads as are reserved at once. The threads end when it is closed.
+#[derive(Clone)]
+pub(super) struct HandlerThreads {
+    shared: Arc<Shared>,
+}
+
+/// Threads that are set apart. Dropping it gives them back.
+pub(super) struct Reserved {
+    shared: Arc<Shared>,
+    threads: usize,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    work: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    jobs: VecDeque<Job>,
+    /// Threads that have been started.
+    started: usize,
+    /// Threads that are set apart, or run a job.
+    reserved: usize,
+    closed: bool,
+}
+
+impl HandlerThreads {
+    pub(super) fn new() -> Self {
+        Self {
+            shared: Arc::default(),
+        }
+    }
+
+    /// Reserves up to `wanted` threads, at least one.
+    ///
+    /// # Errors
+    /// The system's, if there is none and none can be started.
+    pub(super) fn reserve(&self, wanted: usize) -> io::Result<Reserved> {
+        let mut state = self.shared.lock();
+        while state.started - state.reserved < wanted {
+            let shared = Arc::clone(&self.shared);
+            let started = std::thread::Builder::new()
+                .name("queue-handler".to_owned())
+                .spawn(move || shared.work());
+            match started {
+                Ok(_) => state.started += 1,
+                Err(error) if state.started == state.reserved => return Err(error),
+                Err(_) => break,
+            }
+        }
+        let threads = wanted.min(state.started - state.reserved);
+        state.reserved += threads;
+        Ok(Reserved {
+            shared: Arc::clone(&self.shared),
+            threads,
+        })
+    }
+
+    /// Ends the threads as they become idle.
+    pub(super) fn close(&self) {
+        self.shared.lock().closed = true;
+        self.shared.work.notify_all();
+    }
+}
+
+impl Reserved {
+    pub(super) fn count(&self) -> usize {
+        self.threads
+    }
+
+    /// Splits one thread off, if there is one.
+    pub(super) fn split(&mut self) -> Option<Self> {
+        self.threads = self.threads.checked_sub(1)?;
+        Some(Self {
+            shared: Arc::clone(&self.shared),
+            threads: 1,
+        })
+    }
+
+    /// Runs a job on a reserved thread, which is given back when the job returns.
+    pub(super) fn run(self, job: impl FnOnce() + Send + 'static) {
+        let shared = Arc::clone(&self.shared);
+        let mut state = shared.lock();
+        state.jobs.push_back(Box::new(move || {
+            job();
+            drop(self);
+        }));
+        drop(state);
+        shared.work.notify_one();
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.shared.lock().reserved -= self.threads;
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs jobs until the pool is closed.
+    fn work(&self) {
+        let mut state = self.lock();
+        loop {
+            if let Some(job) = state.jobs.pop_front() {
+                drop(state);
+                job();
+                state = self.lock();
+            } else if state.closed {
+                return;
+            } else {
+                state = self
+                    .work
+                    .wait(state)
+                    .unwrap_or_else(PoisonError::into_inner);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for HandlerThreads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.shared.lock();
+        f.debug_struct("HandlerThreads")
+            .field("started", &state.started)
+            .field("reserved", &state.reserved)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Reserved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reserved")
+            .field("threads", &self.threads)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Barrier, mpsc};
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Runs jobs that wait for each other, and so end only if all run at once.
+    fn meet(threads: &HandlerThreads, jobs: usize) {
+        let mut reserved = threads.reserve(jobs).expect("threads");
+        assert_eq!(reserved.count(), jobs);
+        let barrier = Arc::new(Barrier::new(jobs));
+        let (done, ended) = mpsc::channel();
+        while let Some(thread) = reserved.split() {
+            let (barrier, done) = (Arc::clone(&barrier), done.clone());
+            thread.run(move || {
+                barrier.wait();
+                done.send(()).expect("the test waits");
+            });
+        }
+        for _ in 0..jobs {
+            let end = ended.recv_timeout(Duration::from_secs(60));
+            end.expect("all of them run");
+        }
+    }
+
+    #[test]
+    fn each_job_has_a_thread_of_its_own() {
+        let threads = HandlerThreads::new();
+        for jobs in [8, 8, 16, 4, 16] {
+            meet(&threads, jobs);
+        }
+        // The last jobs may not have given their threads back yet.
+        assert!(threads.shared.lock().started <= 32);
+        threads.close();
+    }
+
+    #[test]
+    fn what_is_reserved_is_given_back() {
+        let threads = HandlerThreads::new();
+        for _ in 0..3 {
+            let mut reserved = threads.reserve(2).expect("threads");
+            drop(reserved.split());
+        }
+        let state = threads.shared.lock();
+        assert_eq!((state.started, state.reserved), (2, 0));
+        drop(state);
+        threads.close();
+    }
+
+    #[test]
+    fn a_job_that_never_ends_holds_up_no_other() {
+        let threads = HandlerThreads::new();
+        let (release, blocked) = mpsc::channel::<()>();
+        let stuck = threads.reserve(1).expect("a thread");
+        stuck.run(move || while blocked.recv().is_ok() {});
+        for _ in 0..100 {
+            meet(&threads, 1);
+        }
+        drop(release);
+        threads.close();
+    }
+}

@@ -1,0 +1,134 @@
+//! The watchdog of a listener. It runs in the background, apart from the handlers, and has authority over
+//! their time: it tells them to stop, and settles the messages of those that do not react.
+//!
+//! A handler that was told to stop is polled once more and then dropped by its task, which settles the
+//! message. After a grace of 1 s the watchdog takes the message over, which tells an overloaded runtime
+//! from a stuck handler:
+//!
+//! | then the handler | means | what happens |
+//! |---|---|---|
+//! | is not being polled | the runtime is blocked or overloaded | the message is settled at once; the handler is never polled again |
+//! | is in the same poll still | it blocks its thread | the message is settled, the handler is reported as stuck and keeps its room in flight until it returns |
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::core::Core;
+use super::event::ListenerEvent;
+use super::finish::{Ended, finish};
+use super::phase::ListenerPhase;
+use super::run::{Handler, Run, Watched};
+use crate::lease::Cause;
+use crate::receive::CANCEL_GRACE;
+
+/// Watches the handlers until the listener has stopped.
+pub(super) async fn run(core: Arc<Core>) {
+    let clock = Arc::clone(&core.context.clock);
+    let stopping = async {
+        core.phase.reached(ListenerPhase::Aborting).await;
+        for watched in core.running.take_all() {
+            tell_to_stop(&core, watched, Cause::Stopping);
+        }
+    };
+    let watching = async {
+        loop {
+            for watched in core.running.due(&*clock).await {
+                check(&core, watched);
+            }
+        }
+    };
+    tokio::select! {
+        () = core.tracker.wait() => core.phase.stopped(),
+        ((), ()) = async { tokio::join!(stopping, watching) } => {}
+    }
+    core.threads.close();
+}
+
+/// Puts a handler that is about to run under the watchdog.
+pub(super) fn watch(core: &Core, run: &Arc<Run>) {
+    let now = core.context.clock.monotonic();
+    let deadline = now.saturating_add(run.incoming.settings.handler_timeout);
+    let run = Arc::clone(run);
+    schedule(core, Watched { run, deadline }, now);
+    if core.phase.current() >= ListenerPhase::Aborting {
+        // The others were told so when that phase began.
+        for watched in core.running.take_all() {
+            tell_to_stop(core, watched, Cause::Stopping);
+        }
+    }
+}
+
+/// A handler has ended whose message was taken over.
+pub(super) fn handler_returned(core: &Core, run: &Run) {
+    if run.is_stuck() {
+        core.counters.stuck.fetch_sub(1, Ordering::Relaxed);
+    }
+    run.room.vacate();
+}
+
+/// Looks at the handler when its time is up; and as often as its lease may be lost, which is told to the
+/// handler, but not to the watchdog.
+fn schedule(core: &Core, watched: Watched, now: Duration) {
+    let visibility = watched.run.incoming.settings.visibility;
+    let due = watched.deadline.min(now.saturating_add(visibility));
+    let run = Arc::clone(&watched.run);
+    core.running.schedule(&run.ticket, due, watched);
+}
+
+fn check(core: &Arc<Core>, watched: Watched) {
+    let now = core.context.clock.monotonic();
+    let Some(stop) = watched.run.stop(now) else {
+        match now >= watched.deadline {
+            true => tell_to_stop(core, watched, Cause::TimedOut),
+            false => schedule(core, watched, now),
+        }
+        return;
+    };
+    let grace_over = now.saturating_sub(stop.since) >= CANCEL_GRACE;
+    if grace_over && !watched.run.polled_since(stop, now) {
+        take_over(core, watched.run, stop.cause);
+    } else {
+        schedule_grace(core, watched, now);
+    }
+}
+
+fn tell_to_stop(core: &Core, watched: Watched, cause: Cause) {
+    watched.run.cancellation().cancel(cause);
+    schedule_grace(core, watched, core.context.clock.monotonic());
+}
+
+/// Looks at a handler that was told to stop when its grace is over.
+fn schedule_grace(core: &Core, watched: Watched, now: Duration) {
+    let run = Arc::clone(&watched.run);
+    let since = run.stop(now).map_or(now, |stop| stop.since);
+    let due = since.saturating_add(CANCEL_GRACE);
+    core.running.schedule(&run.ticket, due, watched);
+}
+
+/// Settles the message of a handler that did not react.
+fn take_over(core: &Arc<Core>, run: Arc<Run>, cause: Cause) {
+    let Some(handler) = run.take_over() else {
+        return;
+    };
+    core.running.close(&run.ticket);
+    if handler == Handler::Blocking {
+        report_stuck(core, &run);
+    }
+    let core = Arc::clone(core);
+    let context = Arc::clone(&core.context);
+    context.background.spawn(async move {
+        finish(&core, &run, Ended::Stopped(cause, handler)).await;
+    });
+}
+
+fn report_stuck(core: &Core, run: &Run) {
+    let stuck = core.counters.stuck.fetch_add(1, Ordering::Relaxed) + 1;
+    let (queue, id) = (&core.consumer.queue, run.incoming.envelope.id.clone());
+    tracing::error!(%queue, %id, stuck, "a handler blocks its thread");
+    core.publish(|| ListenerEvent::HandlerStuck { id });
+    if stuck >= core.max_in_flight {
+        tracing::error!(%queue, stuck, "all room in flight is held by stuck handlers; nothing is received");
+        core.publish(|| ListenerEvent::AllHandlersStuck { stuck });
+    }
+}

@@ -1,0 +1,222 @@
+use std::future::IntoFuture;
+use std::sync::Arc;
+use std::time::Duration;
+
+use queue_core::clock::BoxFuture;
+use queue_core::{DecodeError, ErrorKind, FollowUp, InvalidName, Message, MessageType, QueueName};
+
+use super::admission::{Admission, admit};
+use super::consumer::{Caller, Consumer, InvalidConsumer, MissingQueue, Options};
+use super::delivery::Delivery;
+use super::fetch::{Fetched, fetch};
+use super::incoming::Incoming;
+use super::on_poison::{OnPoison, Poisoned};
+use super::received::Received;
+use super::settle::SettleProblem;
+use crate::context::Context;
+use crate::policy::{ExponentialIdle, Idle, IdlePolicy, RetryPolicy, jitter};
+use crate::settings::InvalidSetting;
+
+/// A pending accept of one message. Configure it, then `.await` it.
+///
+/// Returns `None` only if the queue is empty. Messages that turn out to be poison are moved to the poison
+/// queue, logged, and skipped.
+///
+/// # Errors
+/// [`AcceptError`] tells a missing queue from a failing backend.
+///
+/// # Cancel safety
+/// Dropping the future may leave a message leased to nobody until its visibility timeout is over.
+#[must_use = "nothing is accepted until this is awaited"]
+#[derive(Debug)]
+pub struct Accept<M> {
+    context: Arc<Context>,
+    queue: Result<QueueName, InvalidName>,
+    wait: Duration,
+    options: Options,
+    message_type: MessageType,
+    decode: Decode<M>,
+}
+
+/// The part of an accept that depends on the message type.
+type Decode<M> = fn(&Arc<Context>, &Incoming) -> Result<Received<M>, DecodeError>;
+
+/// The error of an accept.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AcceptError {
+    /// The name of the queue, or of its poison queue, is not allowed.
+    #[error(transparent)]
+    Queue(InvalidName),
+    /// A setting is outside the allowed range.
+    #[error(transparent)]
+    Setting(InvalidSetting),
+    /// The queue does not exist.
+    #[error(
+        "accept from queue `{0}`: the queue does not exist; submit to it first, or set `create_queue()`"
+    )]
+    QueueNotFound(QueueName),
+    /// The backend failed.
+    #[error(transparent)]
+    Storage(queue_core::Error),
+    /// A message was received that could be neither delivered nor settled.
+    #[error("settle a message of queue `{queue}` that cannot be delivered")]
+    Settle {
+        /// The queue.
+        queue: QueueName,
+        /// What is known of the settlement.
+        source: SettleProblem,
+    },
+}
+
+impl<M> Accept<M> {
+    pub(crate) fn new(context: Arc<Context>, queue: Result<QueueName, InvalidName>) -> Self
+    where
+        M: Message,
+    {
+        Self {
+            context,
+            queue,
+            wait: Duration::ZERO,
+            options: Options::default(),
+            message_type: M::TYPE,
+            decode: Received::decode,
+        }
+    }
+
+    /// Waits for a message for up to `wait`, polling with random exponential backoff.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// Creates the queue if it does not exist, instead of reporting it.
+    pub fn create_queue(mut self) -> Self {
+        self.options.missing_queue = MissingQueue::Create;
+        self
+    }
+
+    /// Sets how long the message stays invisible to others between renewals.
+    pub fn visibility_timeout(mut self, timeout: Duration) -> Self {
+        self.options.overrides.visibility = Some(timeout);
+        self
+    }
+
+    /// Sets the number of attempts after which a message is moved to the poison queue.
+    pub fn poison_threshold(mut self, attempts: u32) -> Self {
+        self.options.overrides.threshold = Some(attempts);
+        self
+    }
+
+    /// Sets the poison queue. The default is the message type's, or `QUEUE-poison`.
+    pub fn poison_queue(mut self, name: impl Into<String>) -> Self {
+        self.options.poison_queue = Some(name.into());
+        self
+    }
+
+    /// Sets the delay before the message is retried, where its settlement does not give one.
+    pub fn retry(mut self, policy: RetryPolicy) -> Self {
+        self.options.retry = policy;
+        self
+    }
+
+    /// Sets how long messages from newer programs are postponed before they are moved to the poison
+    /// queue. The default is 24 hours.
+    pub fn version_patience(mut self, patience: Duration) -> Self {
+        self.options.version_patience = patience;
+        self
+    }
+
+    /// Submits a follow-up in the same step that moves a message to the poison queue.
+    ///
+    /// The callback must not block.
+    pub fn on_poison(
+        mut self,
+        callback: impl Fn(Poisoned<M>) -> Option<FollowUp> + Send + Sync + 'static,
+    ) -> Self
+    where
+        M: Message,
+    {
+        self.options.on_poison = Some(OnPoison::new(callback));
+        self
+    }
+
+    async fn receive(self) -> Result<Option<Delivery<M>>, AcceptError> {
+        let context = &self.context;
+        let capabilities = context.backend.capabilities();
+        let queue = self.queue.map_err(AcceptError::Queue)?;
+        let consumer =
+            self.options
+                .build(queue, self.message_type, Caller::Accept, capabilities)?;
+        let consumer = Arc::new(consumer);
+        let until = context.clock.monotonic().saturating_add(self.wait);
+        let idle = ExponentialIdle::up_to(capabilities.idle_cap);
+        let mut empty = 0;
+        loop {
+            match fetch(context, &consumer, 1).await {
+                Ok(fetched) => {
+                    if let Some(fetched) = fetched.into_iter().next() {
+                        match deliver(context, &consumer, fetched, self.decode).await? {
+                            Some(delivery) => return Ok(Some(delivery)),
+                            None => continue,
+                        }
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::QueueNotFound => {
+                    return Err(AcceptError::QueueNotFound(consumer.queue.clone()));
+                }
+                Err(error) => return Err(AcceptError::Storage(error)),
+            }
+            let left = until.saturating_sub(context.clock.monotonic());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            empty += 1;
+            let pause = idle.delay(Idle::new(empty, jitter()));
+            context.clock.sleep(pause.min(left)).await;
+        }
+    }
+}
+
+/// Delivers a message, or settles it if it cannot be handled.
+async fn deliver<M>(
+    context: &Arc<Context>,
+    consumer: &Arc<Consumer>,
+    fetched: Fetched,
+    decode: Decode<M>,
+) -> Result<Option<Delivery<M>>, AcceptError> {
+    let mut incoming = Incoming::read(context, consumer, fetched);
+    let decode = |incoming: &Incoming| decode(context, incoming);
+    match admit(context, consumer, &mut incoming, decode).await {
+        Admission::Handle(received) => {
+            let (context, consumer) = (Arc::clone(context), Arc::clone(consumer));
+            Ok(Some(Delivery::new(received, incoming, context, consumer)))
+        }
+        Admission::Refused(Ok(_)) => Ok(None),
+        Admission::Refused(Err(SettleProblem::LeaseLost(_) | SettleProblem::Expired(_))) => {
+            Ok(None)
+        }
+        Admission::Refused(Err(source)) => Err(AcceptError::Settle {
+            queue: consumer.queue.clone(),
+            source,
+        }),
+    }
+}
+
+impl From<InvalidConsumer> for AcceptError {
+    fn from(invalid: InvalidConsumer) -> Self {
+        match invalid {
+            InvalidConsumer::Queue(error) => Self::Queue(error),
+            InvalidConsumer::Setting(error) => Self::Setting(error),
+        }
+    }
+}
+
+impl<M: Send + 'static> IntoFuture for Accept<M> {
+    type Output = Result<Option<Delivery<M>>, AcceptError>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.receive())
+    }
+}

@@ -1,0 +1,110 @@
+//! Whether a received message is handled: not if it was handled before, its attempts are used up, or it
+//! does not decode.
+
+use std::sync::Arc;
+
+use queue_core::DecodeError;
+use queue_core::envelope::PoisonReason;
+
+use super::attempts::Verdict;
+use super::consumer::Consumer;
+use super::incoming::Incoming;
+use super::poison::poison;
+use super::put_back;
+use super::settle::{SettleProblem, Settled, Settlement, settle};
+use crate::context::Context;
+use crate::panic;
+
+/// What becomes of a received message.
+#[derive(Debug)]
+pub(crate) enum Admission<T> {
+    /// It is handled.
+    Handle(T),
+    /// It was settled, or was to be, without being handled.
+    Refused(Result<Settled, SettleProblem>),
+}
+
+/// Admits a message, which `decode` then prepares to be handled.
+pub(crate) async fn admit<T>(
+    context: &Context,
+    consumer: &Consumer,
+    incoming: &mut Incoming,
+    decode: impl FnOnce(&Incoming) -> Result<T, DecodeError>,
+) -> Admission<T> {
+    if context
+        .completed
+        .contains(&consumer.queue, incoming.lease.id())
+    {
+        let deleted = settle(context, incoming, Vec::new(), Settlement::Delete).await;
+        return Admission::Refused(deleted.map(|_| Settled::Completed));
+    }
+    match incoming.verdict {
+        Verdict::Run { mark: false, .. } => {}
+        Verdict::Run { mark: true, .. } => {
+            if let Err(problem) = mark_last_chance(context, incoming).await {
+                return Admission::Refused(Err(problem));
+            }
+        }
+        Verdict::Poison { reason, attempts } => {
+            let error = match reason {
+                PoisonReason::Crashed => Some(format!(
+                    "{attempts} attempts ended with nothing written, as when a process dies"
+                )),
+                _ => incoming.envelope.attempts.last_error.clone(),
+            };
+            return Admission::Refused(poison(context, consumer, incoming, reason, error).await);
+        }
+    }
+    match panic::catch(|| decode(incoming)) {
+        Ok(Ok(decoded)) => Admission::Handle(decoded),
+        Ok(Err(error)) => {
+            Admission::Refused(undecodable(context, consumer, incoming, &error).await)
+        }
+        Err(panic) => {
+            let error = format!("decoding panicked: {panic}");
+            Admission::Refused(put_back::fail(context, consumer, incoming, None, &error).await)
+        }
+    }
+}
+
+/// Postpones a message from a newer program; moves any other that does not decode to the poison queue.
+async fn undecodable(
+    context: &Context,
+    consumer: &Consumer,
+    incoming: &Incoming,
+    error: &DecodeError,
+) -> Result<Settled, SettleProblem> {
+    let text = queue_core::disposition::error_chain(error);
+    match error {
+        DecodeError::NewerVersion { .. } => {
+            put_back::postpone(context, consumer, incoming, text).await
+        }
+        _ => {
+            let reason = PoisonReason::Undecodable;
+            poison(context, consumer, incoming, reason, Some(text)).await
+        }
+    }
+}
+
+/// Marks a message whose attempts ended unexplained. If the mark does not succeed for now, or its outcome
+/// is unknown, the handler runs all the same, within the lease that it has.
+async fn mark_last_chance(context: &Context, incoming: &mut Incoming) -> Result<(), SettleProblem> {
+    let mut record = incoming.envelope.attempts.clone();
+    record.last_chance = true;
+    let Some(body) = incoming.rewritten(context, &record) else {
+        return Ok(());
+    };
+    let marked = incoming.lease.lock().await.rewrite(body).await;
+    match marked {
+        Ok(()) => {
+            Arc::make_mut(&mut incoming.envelope).attempts = record;
+            Ok(())
+        }
+        Err(error) if error.is_lease_gone() => Err(SettleProblem::LeaseLost(error)),
+        Err(error) => {
+            let (queue, id) = (incoming.lease.queue(), &incoming.envelope.id);
+            tracing::warn!(%queue, %id, %error, "failed to mark a message as on its last chance");
+            Ok(())
+        }
+    }
+}

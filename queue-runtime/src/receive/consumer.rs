@@ -1,0 +1,105 @@
+use std::time::Duration;
+
+use queue_core::backend::Capabilities;
+use queue_core::{InvalidName, MessageType, QueueName};
+
+use super::on_poison::OnPoison;
+use crate::policy::RetryPolicy;
+use crate::settings::{InvalidSetting, Overrides, Settings};
+
+/// How the messages of one queue are received and settled, by an `accept` or a listener.
+#[derive(Debug, Clone)]
+pub(crate) struct Consumer {
+    pub(crate) queue: QueueName,
+    pub(crate) poison_queue: QueueName,
+    pub(crate) message_type: MessageType,
+    pub(crate) caller: Caller,
+    pub(crate) options: Options,
+}
+
+/// The options that `accept` and listeners share, with their defaults.
+#[derive(Debug, Clone)]
+pub(crate) struct Options {
+    pub(crate) overrides: Overrides,
+    pub(crate) poison_queue: Option<String>,
+    pub(crate) retry: RetryPolicy,
+    pub(crate) version_patience: Duration,
+    pub(crate) on_poison: Option<OnPoison>,
+    pub(crate) missing_queue: MissingQueue,
+}
+
+/// What runs the code that handles a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Caller {
+    /// The application, through `accept`. When settling fails it may undo its work.
+    Accept,
+    /// A listener. Its handler has returned when the message is settled, and cannot undo its work.
+    Listener,
+}
+
+/// What a receive does about a queue that does not exist.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MissingQueue {
+    Report,
+    Create,
+}
+
+/// Why a consumer cannot be built.
+#[derive(Debug)]
+pub(crate) enum InvalidConsumer {
+    Queue(InvalidName),
+    Setting(InvalidSetting),
+}
+
+/// How long a handler that was told to stop has to reach an `await`.
+pub(crate) const CANCEL_GRACE: Duration = Duration::from_secs(1);
+
+impl Options {
+    /// Checks the options against the backend's limits.
+    pub(crate) fn build(
+        self,
+        queue: QueueName,
+        message_type: MessageType,
+        caller: Caller,
+        capabilities: &Capabilities,
+    ) -> Result<Consumer, InvalidConsumer> {
+        let checked = self.overrides.check(capabilities);
+        checked.map_err(InvalidConsumer::Setting)?;
+        let poison_queue = match (&self.poison_queue, message_type.poison_queue) {
+            (Some(name), _) => name.parse(),
+            (None, Some(name)) => name.parse(),
+            (None, None) => queue.poison(),
+        };
+        Ok(Consumer {
+            queue,
+            poison_queue: poison_queue.map_err(InvalidConsumer::Queue)?,
+            message_type,
+            caller,
+            options: self,
+        })
+    }
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            overrides: Overrides::default(),
+            poison_queue: None,
+            retry: RetryPolicy::default(),
+            version_patience: Duration::from_secs(24 * 60 * 60),
+            on_poison: None,
+            missing_queue: MissingQueue::Report,
+        }
+    }
+}
+
+impl Consumer {
+    /// How long leases are renewed, from the receive. A listener's lease must outlast the grace of a
+    /// handler whose time is up.
+    pub(crate) fn renew_for(&self, settings: &Settings) -> Duration {
+        match self.caller {
+            Caller::Accept => settings.handler_timeout,
+            Caller::Listener => settings.handler_timeout.saturating_add(2 * CANCEL_GRACE),
+        }
+    }
+}

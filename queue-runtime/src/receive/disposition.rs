@@ -1,0 +1,68 @@
+//! From a handler's disposition to storage operations. Handlers return one; they never see a backend.
+
+use queue_core::envelope::PoisonReason;
+use queue_core::{Disposition, Failure, FollowUp};
+
+use super::consumer::{Caller, Consumer};
+use super::incoming::Incoming;
+use super::poison::poison;
+use super::put_back;
+use super::settle::{Confirmation, SettleProblem, Settled, Settlement, settle};
+use crate::context::Context;
+use crate::send::{Role, encode_follow_ups};
+
+/// Carries out a disposition.
+pub(crate) async fn apply(
+    context: &Context,
+    consumer: &Consumer,
+    incoming: &Incoming,
+    disposition: Disposition,
+) -> Result<Settled, SettleProblem> {
+    match disposition {
+        Disposition::Complete(follow_ups) => {
+            complete(context, consumer, incoming, &follow_ups).await
+        }
+        Disposition::Retry { after, error } => {
+            put_back::fail(context, consumer, incoming, after, &error.chain()).await
+        }
+        Disposition::Reject(error) => {
+            let reason = PoisonReason::Rejected;
+            poison(context, consumer, incoming, reason, Some(error.chain())).await
+        }
+        other => {
+            let error = format!("the disposition {other:?} is unknown to this runtime");
+            put_back::fail(context, consumer, incoming, None, &error).await
+        }
+    }
+}
+
+/// Deletes the message and puts its follow-ups.
+async fn complete(
+    context: &Context,
+    consumer: &Consumer,
+    incoming: &Incoming,
+    follow_ups: &[FollowUp],
+) -> Result<Settled, SettleProblem> {
+    let first = incoming.settlement_ordinal();
+    let envelope = &incoming.envelope;
+    let puts = match encode_follow_ups(context, envelope, follow_ups, Role::Handler, first) {
+        Ok(puts) => puts,
+        Err(error) => {
+            let (reason, error) = (PoisonReason::Rejected, Failure::from(error).chain());
+            return poison(context, consumer, incoming, reason, Some(error)).await;
+        }
+    };
+    let settled = settle(context, incoming, puts, Settlement::Delete).await;
+    let handled_but_there = match &settled {
+        Ok(Confirmation::Done) => false,
+        Ok(Confirmation::Presumed) => true,
+        // With follow-ups, they may be missing as well as the deletion: only another run of the handler
+        // makes them good.
+        Err(_) => follow_ups.is_empty() && consumer.caller == Caller::Listener,
+    };
+    if handled_but_there {
+        let id = incoming.lease.id();
+        context.completed.insert(&consumer.queue, id);
+    }
+    settled.map(|_| Settled::Completed)
+}

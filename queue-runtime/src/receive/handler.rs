@@ -1,0 +1,202 @@
+use std::fmt;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use queue_core::clock::BoxFuture;
+use queue_core::{DecodeError, Disposition, IntoDisposition, Message};
+
+use super::incoming::Incoming;
+use super::received::Received;
+use crate::context::Context;
+
+/// Handles the messages of a listener: any `async fn(Received<M>) -> impl IntoDisposition`, or a type
+/// that implements this trait. For a function that blocks, use [`blocking`].
+///
+/// Each call runs in a task of its own on the runtime that the listener was started on. A call that
+/// blocks its thread, or computes for long between two `await`s, holds up other tasks of that runtime,
+/// as in any Tokio program.
+///
+/// A call may be dropped at any `await`: when its time is up, its lease is lost, or the listener stops.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a handler of `{M}` messages",
+    label = "not a handler of `{M}`",
+    note = "a handler is an `async fn(Received<{M}>) -> impl IntoDisposition` whose future is `Send`"
+)]
+pub trait Handler<M>: Send + Sync + 'static {
+    /// Handles one message. The returned value decides how the message is settled.
+    fn call(&self, received: Received<M>) -> impl Future<Output: IntoDisposition> + Send;
+
+    /// Not public API.
+    #[doc(hidden)]
+    fn erase(self) -> ErasedHandler
+    where
+        Self: Sized,
+        M: Message,
+    {
+        ErasedHandler(Arc::new(Task {
+            handler: Arc::new(self),
+            message: PhantomData,
+        }))
+    }
+}
+
+impl<M, F, Fut> Handler<M> for F
+where
+    F: Fn(Received<M>) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output: IntoDisposition> + Send + 'static,
+{
+    fn call(&self, received: Received<M>) -> impl Future<Output: IntoDisposition> + Send {
+        self(received)
+    }
+}
+
+/// Makes a handler of a function that blocks its thread. See [`Blocking`].
+///
+/// ```
+/// use queue_runtime::{Message, QueueService, Received, blocking};
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(Serialize, Deserialize, Message)]
+/// struct Resize {
+///     path: String,
+/// }
+///
+/// fn resize(job: Received<Resize>) -> Result<(), std::io::Error> {
+///     let picture = std::fs::read(&job.path)?;
+///     std::fs::write(format!("{}.small", job.path), &picture[..picture.len() / 2])
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let service = QueueService::connect("memory:").await?;
+/// let listener = service.listener(blocking(resize)).max_in_flight(4).start()?;
+/// # listener.shutdown(std::time::Duration::ZERO).await;
+/// # Ok(())
+/// # }
+/// ```
+pub fn blocking<F>(function: F) -> Blocking<F> {
+    Blocking { function }
+}
+
+/// A handler that runs each call on a thread of the listener's, made by [`blocking`].
+///
+/// The listener has at most as many of these threads as messages in flight
+/// ([`max_in_flight`](crate::ListenerBuilder::max_in_flight)), and receives a message only once it has a
+/// thread for it. The calls run inside the runtime that the listener was started on, so that they can
+/// use [`tokio::runtime::Handle::current`].
+///
+/// A call cannot be interrupted: one whose time is up is settled as timed out, and keeps its thread and
+/// its room in flight until it returns. [`Received::is_cancelled`] tells it to stop.
+#[derive(Clone, Copy)]
+pub struct Blocking<F> {
+    function: F,
+}
+
+impl<M, F, R> Handler<M> for Blocking<F>
+where
+    M: Send + 'static,
+    F: Fn(Received<M>) -> R + Send + Sync + 'static,
+    R: IntoDisposition,
+{
+    fn call(&self, received: Received<M>) -> impl Future<Output: IntoDisposition> + Send {
+        async move { (self.function)(received).into_disposition() }
+    }
+
+    fn erase(self) -> ErasedHandler
+    where
+        M: Message,
+    {
+        ErasedHandler(Arc::new(Function {
+            function: Arc::new(self.function),
+            message: PhantomData,
+        }))
+    }
+}
+
+impl<F> fmt::Debug for Blocking<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Blocking").finish_non_exhaustive()
+    }
+}
+
+/// A handler with its message type erased, so that the listener is compiled once.
+#[derive(Clone)]
+pub struct ErasedHandler(Arc<dyn Erased>);
+
+/// One call of a handler, not started yet.
+pub(crate) enum Call {
+    Task(BoxFuture<'static, Disposition>),
+    Blocking(Box<dyn FnOnce() -> Disposition + Send>),
+}
+
+trait Erased: Send + Sync {
+    fn call(&self, context: &Arc<Context>, incoming: &Incoming) -> Result<Call, DecodeError>;
+
+    fn is_blocking(&self) -> bool;
+}
+
+impl ErasedHandler {
+    /// Decodes a message and prepares the call that handles it.
+    pub(crate) fn call(
+        &self,
+        context: &Arc<Context>,
+        incoming: &Incoming,
+    ) -> Result<Call, DecodeError> {
+        self.0.call(context, incoming)
+    }
+
+    /// Whether calls need a thread each.
+    pub(crate) fn is_blocking(&self) -> bool {
+        self.0.is_blocking()
+    }
+}
+
+impl fmt::Debug for ErasedHandler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ErasedHandler(…)")
+    }
+}
+
+struct Task<M, H> {
+    handler: Arc<H>,
+    message: PhantomData<fn(M)>,
+}
+
+impl<M: Message, H: Handler<M>> Erased for Task<M, H> {
+    fn call(&self, context: &Arc<Context>, incoming: &Incoming) -> Result<Call, DecodeError> {
+        let received = Received::<M>::decode(context, incoming)?;
+        let handler = Arc::clone(&self.handler);
+        Ok(Call::Task(Box::pin(async move {
+            handler.call(received).await.into_disposition()
+        })))
+    }
+
+    fn is_blocking(&self) -> bool {
+        false
+    }
+}
+
+struct Function<M, F> {
+    function: Arc<F>,
+    message: PhantomData<fn(M)>,
+}
+
+impl<M, F, R> Erased for Function<M, F>
+where
+    M: Message,
+    F: Fn(Received<M>) -> R + Send + Sync + 'static,
+    R: IntoDisposition,
+{
+    fn call(&self, context: &Arc<Context>, incoming: &Incoming) -> Result<Call, DecodeError> {
+        let received = Received::<M>::decode(context, incoming)?;
+        let function = Arc::clone(&self.function);
+        Ok(Call::Blocking(Box::new(move || {
+            function(received).into_disposition()
+        })))
+    }
+
+    fn is_blocking(&self) -> bool {
+        true
+    }
+}

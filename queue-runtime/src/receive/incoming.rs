@@ -1,0 +1,123 @@
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use queue_core::backend::ReceivedMessage;
+use queue_core::clock::later;
+use queue_core::envelope::AttemptRecord;
+use queue_core::wire::Body;
+use queue_core::{ClientId, Envelope, MessageId, RequestId, Timestamp};
+
+use super::attempts::{Verdict, judge, judge_bare};
+use super::consumer::Consumer;
+use super::fetch::Fetched;
+use crate::context::Context;
+use crate::lease::Lease;
+use crate::settings::Settings;
+
+/// A message that is leased to us and read, but not decoded as its type yet.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    pub(crate) lease: Lease,
+    pub(crate) body: Body,
+    /// The body as it was stored.
+    pub(crate) stored: Bytes,
+    pub(crate) envelope: Arc<Envelope>,
+    pub(crate) meta: Meta,
+    pub(crate) settings: Settings,
+    pub(crate) verdict: Verdict,
+    /// Counts the follow-ups that have no key of their own.
+    pub(crate) ordinals: Arc<AtomicU32>,
+    settlement_ordinal: OnceLock<u32>,
+}
+
+/// What the storage service says of a message.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Meta {
+    pub(crate) dequeue_count: u32,
+    pub(crate) inserted_at: Timestamp,
+    pub(crate) expires_at: Option<Timestamp>,
+}
+
+impl Incoming {
+    /// Reads a message and judges its attempts.
+    pub(crate) fn read(context: &Context, consumer: &Consumer, fetched: Fetched) -> Self {
+        let Fetched {
+            message,
+            lease,
+            settings,
+        } = fetched;
+        let body = Body::read(&message.body, context.backend.capabilities().max_body);
+        let (count, threshold) = (message.dequeue_count, settings.threshold);
+        let (envelope, verdict) = match &body {
+            Body::Event(event) => (
+                event.envelope.clone(),
+                judge(count, &event.envelope.attempts, threshold),
+            ),
+            Body::Bare(_) | Body::Malformed(_) => (
+                foreign_envelope(context, consumer, &message),
+                judge_bare(count, threshold),
+            ),
+        };
+        Self {
+            lease,
+            body,
+            envelope: Arc::new(envelope),
+            meta: Meta {
+                dequeue_count: message.dequeue_count,
+                inserted_at: message.inserted_at,
+                expires_at: message.expires_at,
+            },
+            stored: message.body,
+            settings,
+            verdict,
+            ordinals: Arc::default(),
+            settlement_ordinal: OnceLock::new(),
+        }
+    }
+
+    /// The number of this attempt from 1, or the number of attempts that were made if there will be no
+    /// further one.
+    pub(crate) fn attempt(&self) -> u32 {
+        match self.verdict {
+            Verdict::Run { attempt, .. } => attempt,
+            Verdict::Poison { attempts, .. } => attempts,
+        }
+    }
+
+    /// The ordinal of the first follow-up that goes with the settlement: the same in a second try.
+    pub(crate) fn settlement_ordinal(&self) -> u32 {
+        *self
+            .settlement_ordinal
+            .get_or_init(|| self.ordinals.load(Ordering::Relaxed))
+    }
+
+    /// Whether the message will have expired after this delay.
+    pub(crate) fn expires_within(&self, context: &Context, delay: Duration) -> bool {
+        let expires_at = self.meta.expires_at;
+        expires_at.is_some_and(|expiry| later(context.clock.now(), delay) >= expiry)
+    }
+
+    /// The event with other accounting, as the backend stores it. `None` if it does not fit, or the body
+    /// is not an event.
+    pub(crate) fn rewritten(&self, context: &Context, record: &AttemptRecord) -> Option<Bytes> {
+        let Body::Event(event) = &self.body else {
+            return None;
+        };
+        context.encoder.put_back(event, record)
+    }
+}
+
+/// The envelope of a body that has none: the storage service's id is the message's.
+fn foreign_envelope(context: &Context, consumer: &Consumer, message: &ReceivedMessage) -> Envelope {
+    let uri = context.backend.queue_uri(&consumer.queue);
+    let id = message.id.as_str();
+    let request = RequestId::of_foreign(&uri, id);
+    let id = MessageId::new(id).unwrap_or_else(|_| MessageId::random());
+    let client = ClientId::new(uri.as_str()).unwrap_or_else(|_| context.client.clone());
+    let mut envelope = Envelope::new(id, client, request, consumer.message_type.kind);
+    envelope.version = consumer.message_type.version;
+    envelope.queue_uri = Some(uri);
+    envelope
+}

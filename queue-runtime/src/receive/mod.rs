@@ -1,0 +1,40 @@
+//! Receiving: `backend → wire → envelope → message → handler → disposition → backend`.
+//!
+//! | file | does | next |
+//! |---|---|---|
+//! | `fetch` | receives, and takes over the leases | `incoming` |
+//! | `incoming` | reads body and envelope, has the attempts judged (`attempts`) | `admission` |
+//! | `admission` | decides whether the message is handled | `delivery`, or the listener |
+//! | `received`, `delivery`, `handler` | the application's view of the message | `disposition` |
+//! | `disposition` | decides between completing, `put_back` and `poison` | `settle` |
+//! | `settle` | carries out the last operation on the message | |
+//!
+//! `accept` runs these steps for one message; the listener runs them for many.
+
+mod accept;
+mod admission;
+mod attempts;
+mod consumer;
+mod delivery;
+pub(crate) mod disposition;
+mod fetch;
+mod handler;
+mod incoming;
+mod on_poison;
+mod poison;
+pub(crate) mod put_back;
+mod received;
+mod settle;
+
+pub use accept::{Accept, AcceptError};
+pub(crate) use admission::{Admission, admit};
+pub(crate) use consumer::{CANCEL_GRACE, Caller, Consumer, InvalidConsumer, MissingQueue, Options};
+pub use delivery::{Delivery, SettleError};
+pub(crate) use fetch::fetch;
+pub use handler::{Blocking, Handler, blocking};
+pub(crate) use handler::{Call, ErasedHandler};
+pub(crate) use incoming::Incoming;
+pub(crate) use on_poison::OnPoison;
+pub use on_poison::Poisoned;
+pub use received::Received;
+pub use settle::{SettleProblem, Settled};

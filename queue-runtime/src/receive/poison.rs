@@ -1,0 +1,99 @@
+//! Moving a message to the poison queue, with the reason, the error and the attempts.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use queue_core::QueueName;
+use queue_core::backend::NewMessage;
+use queue_core::encoder::Origin;
+use queue_core::envelope::{PoisonReason, PoisonRecord};
+use queue_core::internal::clip;
+use queue_core::wire::{Body, escape_text};
+
+use super::consumer::Consumer;
+use super::incoming::Incoming;
+use super::on_poison::OnPoison;
+use super::settle::{SettleProblem, Settled, Settlement, settle};
+use crate::context::Context;
+use crate::panic;
+use crate::send::{Role, encode_follow_ups};
+
+/// The longest `poisonerror`, in bytes.
+const MAX_POISON_ERROR: usize = 8 * 1024;
+
+/// Moves a message to the poison queue, together with the follow-up of `on_poison`.
+pub(crate) async fn poison(
+    context: &Context,
+    consumer: &Consumer,
+    incoming: &Incoming,
+    reason: PoisonReason,
+    error: Option<String>,
+) -> Result<Settled, SettleProblem> {
+    let (queue, poison_queue) = (&consumer.queue, &consumer.poison_queue);
+    let (id, inserted_at) = (incoming.lease.id().as_str(), incoming.meta.inserted_at);
+    let mut record = PoisonRecord::new(reason, queue.as_str(), id, inserted_at);
+    record.last = context.clock.now();
+    record.attempts = incoming.attempt();
+    record.raw = !matches!(incoming.body, Body::Event(_));
+    record.error = error.map(|error| clip(&escape_text(&error), MAX_POISON_ERROR).to_owned());
+    let body = body_with_record(context, incoming, &record);
+    let mut puts = vec![(poison_queue.clone(), NewMessage::new(body))];
+    if let Some(on_poison) = &consumer.options.on_poison {
+        match follow_up(on_poison, context, incoming, record.clone()) {
+            Ok(follow_up) => puts.extend(follow_up),
+            Err(error) => tracing::error!(
+                %queue, id = %incoming.envelope.id, error,
+                "failed to submit the follow-up of `on_poison`"
+            ),
+        }
+    }
+    settle(context, incoming, puts, Settlement::Delete).await?;
+    tracing::warn!(
+        %queue,
+        %poison_queue,
+        id = %incoming.envelope.id,
+        kind = %incoming.envelope.kind,
+        %reason,
+        attempts = record.attempts,
+        error = record.error.as_deref().unwrap_or_default(),
+        "moved a message to the poison queue"
+    );
+    Ok(Settled::Poisoned(reason))
+}
+
+/// Calls `on_poison`. Its panic must not keep the message from being moved.
+fn follow_up(
+    on_poison: &OnPoison,
+    context: &Context,
+    incoming: &Incoming,
+    record: PoisonRecord,
+) -> Result<Option<(QueueName, NewMessage)>, Box<dyn std::error::Error + Send + Sync>> {
+    let envelope = Arc::clone(&incoming.envelope);
+    let follow_up = panic::catch(|| on_poison.call(&incoming.body, envelope, record))
+        .map_err(|panic| format!("`on_poison` panicked: {panic}"))?;
+    let follow_up = follow_up.as_slice();
+    let mut puts = encode_follow_ups(context, &incoming.envelope, follow_up, Role::OnPoison, 0)?;
+    Ok(puts.pop())
+}
+
+/// Returns the body for the poison queue: the original body if there is no room for a record.
+fn body_with_record(context: &Context, incoming: &Incoming, record: &PoisonRecord) -> Bytes {
+    let Incoming {
+        envelope, stored, ..
+    } = incoming;
+    let body = match &incoming.body {
+        Body::Event(event) => context.encoder.poison_event(event, record),
+        Body::Bare(_) | Body::Malformed(_) => {
+            let origin = Origin {
+                id: envelope.id.clone(),
+                client: context.client.clone(),
+                request: envelope.request.clone(),
+                time: record.first,
+                queue_uri: envelope.queue_uri.clone(),
+                trace: None,
+            };
+            context.encoder.poison_raw(stored, &origin, record)
+        }
+    };
+    body.unwrap_or_else(|| stored.clone())
+}

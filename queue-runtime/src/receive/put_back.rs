@@ -1,0 +1,105 @@
+//! Putting a message back: it becomes visible again, with its accounting rewritten by the same update.
+
+use std::time::Duration;
+
+use queue_core::clock::between;
+use queue_core::envelope::{AttemptRecord, PoisonReason};
+use queue_core::internal::clip;
+use queue_core::wire::escape_text;
+
+use super::consumer::Consumer;
+use super::incoming::Incoming;
+use super::poison::poison;
+use super::settle::{SettleProblem, Settled, Settlement, settle};
+use crate::context::Context;
+use crate::policy::jitter;
+
+/// The longest delay before a message from a newer program is looked at again.
+const MAX_POSTPONEMENT: Duration = Duration::from_secs(60 * 60);
+/// The longest `lasterror`, in bytes; within what `submit` keeps free.
+const MAX_LAST_ERROR: usize = 1024;
+
+/// Counts a failed attempt. The message is retried after this delay, or after the retry policy's; the
+/// last attempt moves it to the poison queue.
+pub(crate) async fn fail(
+    context: &Context,
+    consumer: &Consumer,
+    incoming: &Incoming,
+    after: Option<Duration>,
+    error: &str,
+) -> Result<Settled, SettleProblem> {
+    let attempt = incoming.attempt();
+    let to_poison = |reason| poison(context, consumer, incoming, reason, Some(error.to_owned()));
+    if attempt >= incoming.settings.threshold {
+        return to_poison(PoisonReason::Failed).await;
+    }
+    let after = after.unwrap_or_else(|| consumer.options.retry.delay(attempt, jitter()));
+    let after = after.min(context.backend.capabilities().max_visibility);
+    if incoming.expires_within(context, after) {
+        return to_poison(PoisonReason::Expiring).await;
+    }
+    put_back(context, incoming, after, |record| {
+        record.failures = record.failures.saturating_add(1);
+        record.last_error = Some(clip(&escape_text(error), MAX_LAST_ERROR).to_owned());
+    })
+    .await?;
+    Ok(Settled::Retried { after })
+}
+
+/// Makes a message visible at once, without counting the attempt.
+pub(crate) async fn release(
+    context: &Context,
+    incoming: &Incoming,
+) -> Result<Settled, SettleProblem> {
+    put_back(context, incoming, Duration::ZERO, forgive).await?;
+    Ok(Settled::Released)
+}
+
+/// Puts a message from a newer program back for a program that knows its version, without counting the
+/// attempt. Once the consumer's patience is over, it is moved to the poison queue.
+pub(crate) async fn postpone(
+    context: &Context,
+    consumer: &Consumer,
+    incoming: &Incoming,
+    error: String,
+) -> Result<Settled, SettleProblem> {
+    let now = context.clock.now();
+    let attempts = &incoming.envelope.attempts;
+    let since = attempts.newer_since.unwrap_or(now);
+    let after = Duration::from_secs(1)
+        .saturating_mul(2_u32.saturating_pow(attempts.forgiven))
+        .min(MAX_POSTPONEMENT)
+        .mul_f64(0.8 + 0.2 * jitter());
+    let to_poison = |reason| poison(context, consumer, incoming, reason, Some(error));
+    if incoming.expires_within(context, after) {
+        return to_poison(PoisonReason::Expiring).await;
+    }
+    if between(since, now) >= consumer.options.version_patience {
+        return to_poison(PoisonReason::NewerVersion).await;
+    }
+    put_back(context, incoming, after, |record| {
+        record.newer_since = Some(since);
+        forgive(record);
+    })
+    .await?;
+    Ok(Settled::Postponed { after })
+}
+
+fn forgive(record: &mut AttemptRecord) {
+    record.forgiven = record.forgiven.saturating_add(1);
+}
+
+async fn put_back(
+    context: &Context,
+    incoming: &Incoming,
+    delay: Duration,
+    account: impl FnOnce(&mut AttemptRecord),
+) -> Result<(), SettleProblem> {
+    let mut record = incoming.envelope.attempts.clone();
+    record.last_chance = false;
+    account(&mut record);
+    let body = incoming.rewritten(context, &record);
+    let put_back = Settlement::PutBack { delay, body };
+    settle(context, incoming, Vec::new(), put_back).await?;
+    Ok(())
+}

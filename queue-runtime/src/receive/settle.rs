@@ -1,0 +1,286 @@
+//! The last operation on a received message: repeated while that is safe and the lease can last, and
+//! honest about what is not known.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use queue_core::backend::{Atomicity, BackendExt as _, NewMessage, Op, PopReceipt};
+use queue_core::envelope::PoisonReason;
+use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, Retry};
+
+use super::incoming::Incoming;
+use crate::context::Context;
+use crate::lease::{Lease, Locked, SettlementKind};
+use crate::policy::jitter;
+
+/// How a received message was settled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Settled {
+    /// It was acknowledged.
+    Completed,
+    /// The attempt failed; the message will be retried.
+    Retried {
+        /// The delay before the next attempt.
+        after: Duration,
+    },
+    /// It was handed back without counting the attempt.
+    Released,
+    /// It was written by a newer program, and was put back for one that knows its version.
+    Postponed {
+        /// The delay before it is looked at again.
+        after: Duration,
+    },
+    /// It was moved to the poison queue.
+    Poisoned(PoisonReason),
+}
+
+/// Why a message was not settled, or may not have been.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum SettleProblem {
+    /// The lease ended and the message belongs to another consumer, unchanged. Where the backend is not
+    /// atomic, follow-ups may have been submitted.
+    #[error("the lease was lost")]
+    LeaseLost(#[source] Error),
+    /// The message expired. Nothing was changed.
+    #[error("the message expired")]
+    Expired(#[source] Error),
+    /// The settlement may or may not have been carried out.
+    #[error("the outcome is unknown")]
+    Unknown(#[source] Error),
+    /// The message is unchanged and becomes visible again when its lease ends. Where the backend is not
+    /// atomic, follow-ups may have been submitted.
+    #[error("the message was not settled")]
+    NotDone(#[source] Error),
+}
+
+/// The operation on the received message itself.
+#[derive(Debug, Clone)]
+pub(crate) enum Settlement {
+    Delete,
+    PutBack {
+        delay: Duration,
+        body: Option<Bytes>,
+    },
+}
+
+impl Settlement {
+    fn kind(&self) -> SettlementKind {
+        match self {
+            Self::Delete => SettlementKind::Delete,
+            Self::PutBack { .. } => SettlementKind::PutBack,
+        }
+    }
+}
+
+/// How certain it is that a settlement took place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Confirmation {
+    /// The storage service confirmed it.
+    Done,
+    /// The message is gone after a settlement of ours that got no answer.
+    Presumed,
+}
+
+/// The shortest time for which a settlement is tried, even when the lease is about to end: the receipt is
+/// good until another consumer receives the message.
+const MIN_PATIENCE: Duration = Duration::from_secs(2);
+
+/// The shortest wait of a settlement that is throttled.
+const SHORTEST_THROTTLE: Duration = Duration::from_millis(100);
+
+/// Puts messages and then settles this one: in one step where the backend can, otherwise in this order.
+pub(crate) async fn settle(
+    context: &Context,
+    incoming: &Incoming,
+    puts: Vec<(QueueName, NewMessage)>,
+    settlement: Settlement,
+) -> Result<Confirmation, SettleProblem> {
+    let settled = carry_out(context, &incoming.lease, puts, settlement).await;
+    settled.map_err(|problem| match problem {
+        SettleProblem::LeaseLost(error) if incoming.expires_within(context, Duration::ZERO) => {
+            SettleProblem::Expired(error)
+        }
+        problem => problem,
+    })
+}
+
+async fn carry_out(
+    context: &Context,
+    lease: &Lease,
+    mut puts: Vec<(QueueName, NewMessage)>,
+    settlement: Settlement,
+) -> Result<Confirmation, SettleProblem> {
+    let clock = &*context.clock;
+    let mut locked = lease.lock().await;
+    let give_up_at = clock
+        .monotonic()
+        .saturating_add(locked.remaining().max(MIN_PATIENCE));
+    let mut tries = 0_u32;
+    loop {
+        let receipt = locked.receipt().map_err(SettleProblem::LeaseLost)?;
+        let left = give_up_at.saturating_sub(clock.monotonic());
+        let attempt = tokio::select! {
+            attempt = attempt(context, lease, receipt, &puts, &settlement) => attempt,
+            () = clock.sleep(left) => Err(Interrupted::at_settlement(no_answer(lease))),
+        };
+        let Err(Interrupted {
+            done,
+            at_settlement,
+            error,
+        }) = attempt
+        else {
+            locked.settled();
+            return Ok(Confirmation::Done);
+        };
+        puts.drain(..done);
+        if error.outcome() == Outcome::Unknown && at_settlement {
+            locked.settlement_unanswered(settlement.kind());
+        }
+        if error.is_lease_gone() {
+            return lease_gone(&mut locked, &settlement, error);
+        }
+        let now = clock.monotonic();
+        if error.kind() == ErrorKind::QueueNotFound && now < give_up_at {
+            create_target(context, &mut locked, error).await?;
+            continue;
+        }
+        let pause = match error.retry() {
+            Retry::Permanent => return Err(unsettled(&locked, error)),
+            Retry::Temporary => {
+                let ceiling = Duration::from_millis(50) * 2_u32.saturating_pow(tries.min(6));
+                ceiling.mul_f64(jitter())
+            }
+            // A service that asks for a longer wait than the lease still gets one more try.
+            Retry::Throttled(after) => {
+                let left = give_up_at.saturating_sub(now);
+                let after = after.unwrap_or(Duration::from_secs(1));
+                if left > SHORTEST_THROTTLE {
+                    after.min(left / 2)
+                } else {
+                    after
+                }
+            }
+        };
+        tries += 1;
+        if now.saturating_add(pause) >= give_up_at {
+            return Err(unsettled(&locked, error));
+        }
+        clock.sleep(pause).await;
+    }
+}
+
+/// An attempt at a settlement that failed.
+struct Interrupted {
+    /// How many of the puts were carried out for good.
+    done: usize,
+    /// Whether the operation on the message itself may have been carried out.
+    at_settlement: bool,
+    error: Error,
+}
+
+impl Interrupted {
+    fn at_settlement(error: Error) -> Self {
+        Self {
+            done: 0,
+            at_settlement: true,
+            error,
+        }
+    }
+}
+
+async fn attempt(
+    context: &Context,
+    lease: &Lease,
+    receipt: PopReceipt,
+    puts: &[(QueueName, NewMessage)],
+    settlement: &Settlement,
+) -> Result<(), Interrupted> {
+    let (queue, id) = (lease.queue(), lease.id());
+    if puts.is_empty() {
+        let alone = match settlement {
+            Settlement::Delete => context.backend.delete(queue, id, &receipt).await,
+            Settlement::PutBack { delay, body } => context
+                .backend
+                .update(queue, id, &receipt, *delay, body.clone())
+                .await
+                .map(|_| ()),
+        };
+        return alone.map_err(Interrupted::at_settlement);
+    }
+    let mut ops: Vec<Op> = puts
+        .iter()
+        .map(|(queue, message)| Op::Put {
+            queue: queue.clone(),
+            message: message.clone(),
+        })
+        .collect();
+    let (queue, id) = (queue.clone(), id.clone());
+    ops.push(match settlement.clone() {
+        Settlement::Delete => Op::Delete { queue, id, receipt },
+        Settlement::PutBack { delay, body } => Op::Update {
+            queue,
+            id,
+            receipt,
+            visibility: delay,
+            body,
+        },
+    });
+    let atomic = context.backend.capabilities().atomicity == Atomicity::Atomic;
+    let operations = ops.len();
+    match context.backend.apply(ops).await {
+        Ok(_) => Ok(()),
+        Err(failed) => Err(Interrupted {
+            done: failed.completed.len(),
+            at_settlement: atomic || failed.index + 1 == operations,
+            error: failed.error,
+        }),
+    }
+}
+
+/// Judges a message that is gone: after an unanswered settlement of the same kind, that one was carried
+/// out.
+fn lease_gone(
+    locked: &mut Locked<'_>,
+    settlement: &Settlement,
+    error: Error,
+) -> Result<Confirmation, SettleProblem> {
+    if locked.unanswered_settlement() == Some(settlement.kind()) {
+        locked.settled();
+        return Ok(Confirmation::Presumed);
+    }
+    if locked.is_doubtful() {
+        return Err(SettleProblem::Unknown(error));
+    }
+    locked.lose();
+    Err(SettleProblem::LeaseLost(error))
+}
+
+/// Creates the queue that a put goes to. If the message's own queue is missing, so is the message.
+async fn create_target(
+    context: &Context,
+    locked: &mut Locked<'_>,
+    error: Error,
+) -> Result<(), SettleProblem> {
+    if error.queue().is_none_or(|queue| queue == locked.queue()) {
+        locked.lose();
+        return Err(SettleProblem::LeaseLost(error));
+    }
+    let created = context.backend.create_missing(error).await;
+    created.map_err(SettleProblem::NotDone)
+}
+
+fn unsettled(locked: &Locked<'_>, error: Error) -> SettleProblem {
+    if locked.unanswered_settlement().is_some() {
+        SettleProblem::Unknown(error)
+    } else {
+        SettleProblem::NotDone(error)
+    }
+}
+
+fn no_answer(lease: &Lease) -> Error {
+    Error::new(ErrorKind::Timeout, Operation::Update)
+        .with_queue(lease.queue())
+        .with_outcome(Outcome::Unknown)
+}

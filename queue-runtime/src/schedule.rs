@@ -1,0 +1,198 @@
+//! Items in the order in which they are due, for one task to wait on.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use queue_core::clock::Clock;
+use tokio::sync::Notify;
+
+/// A priority queue by due time, on a clock's monotonic time.
+///
+/// Any thread schedules items; one task awaits [`due`](Self::due). Lock order: a ticket before the
+/// entries.
+pub(crate) struct Schedule<T> {
+    entries: Mutex<Entries<T>>,
+    earlier: Notify,
+}
+
+struct Entries<T> {
+    by_due_time: BTreeMap<Key, T>,
+    next_number: u64,
+    /// When the task that awaits `due` wakes by itself.
+    wake_at: Option<Duration>,
+}
+
+/// The due time, and a number that tells apart what is due at the same time.
+type Key = (Duration, u64);
+
+/// An item's place in a [`Schedule`]. It is scheduled at most once at a time, and never again once its
+/// ticket is closed.
+#[derive(Debug, Default)]
+pub(crate) struct Ticket(Mutex<Slot>);
+
+#[derive(Debug, Default, Clone, Copy)]
+enum Slot {
+    #[default]
+    Unscheduled,
+    /// Under this key, unless it has been taken since.
+    Scheduled(Key),
+    Closed,
+}
+
+impl<T> Schedule<T> {
+    /// Schedules an item for `due`, in place of what `ticket` had scheduled before. Does nothing once
+    /// the ticket is closed.
+    pub(crate) fn schedule(&self, ticket: &Ticket, due: Duration, item: T) {
+        let mut slot = ticket.lock();
+        let replaced = match *slot {
+            Slot::Closed => return,
+            Slot::Scheduled(key) => Some(key),
+            Slot::Unscheduled => None,
+        };
+        let mut entries = self.lock();
+        if let Some(key) = replaced {
+            entries.by_due_time.remove(&key);
+        }
+        let key = (due, entries.next_number);
+        entries.next_number += 1;
+        entries.by_due_time.insert(key, item);
+        *slot = Slot::Scheduled(key);
+        if entries.wake_at.is_none_or(|at| due < at) {
+            entries.wake_at = Some(due);
+            self.earlier.notify_one();
+        }
+    }
+
+    /// Removes what `ticket` has scheduled, for good.
+    pub(crate) fn close(&self, ticket: &Ticket) {
+        let mut slot = ticket.lock();
+        if let Slot::Scheduled(key) = *slot {
+            self.lock().by_due_time.remove(&key);
+        }
+        *slot = Slot::Closed;
+    }
+
+    /// Waits until an item is due, and takes all that are.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: nothing is taken before the future is ready.
+    pub(crate) async fn due(&self, clock: &dyn Clock) -> Vec<T> {
+        loop {
+            let now = clock.monotonic();
+            let (due, next) = self.take_until(now);
+            if !due.is_empty() {
+                return due;
+            }
+            match next {
+                Some(at) => tokio::select! {
+                    () = clock.sleep(at.saturating_sub(now)) => {}
+                    () = self.earlier.notified() => {}
+                },
+                None => self.earlier.notified().await,
+            }
+        }
+    }
+
+    /// Takes every item, due or not.
+    pub(crate) fn take_all(&self) -> Vec<T> {
+        self.take_until(Duration::MAX).0
+    }
+
+    fn take_until(&self, now: Duration) -> (Vec<T>, Option<Duration>) {
+        let mut entries = self.lock();
+        let later = entries.by_due_time.split_off(&(now, u64::MAX));
+        let due = std::mem::replace(&mut entries.by_due_time, later);
+        let next = entries.by_due_time.keys().next().map(|key| key.0);
+        // Whoever takes something comes back at once, and looks for the next then.
+        entries.wake_at = if due.is_empty() { next } else { None };
+        (due.into_values().collect(), next)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Entries<T>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Ticket {
+    pub(crate) fn is_closed(&self) -> bool {
+        matches!(*self.lock(), Slot::Closed)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Slot> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> Default for Schedule<T> {
+    fn default() -> Self {
+        Self {
+            entries: Mutex::new(Entries {
+                by_due_time: BTreeMap::new(),
+                next_number: 0,
+                wake_at: None,
+            }),
+            earlier: Notify::new(),
+        }
+    }
+}
+
+impl<T> fmt::Debug for Schedule<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Schedule")
+            .field("scheduled", &self.lock().by_due_time.len())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use queue_core::ManualClock;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[tokio::test]
+    async fn items_are_due_in_order_and_once() {
+        let (clock, schedule) = (ManualClock::new(), Schedule::default());
+        for (item, due) in [("second", 2), ("first", 1), ("third", 3), ("same", 2)] {
+            schedule.schedule(&Ticket::default(), due * SECOND, item);
+        }
+        clock.advance(2 * SECOND);
+        assert_eq!(schedule.due(&clock).await, ["first", "second", "same"]);
+        assert_eq!(schedule.take_all(), ["third"]);
+        assert!(schedule.take_all().is_empty());
+    }
+
+    #[test]
+    fn a_ticket_has_one_place_and_none_once_it_is_closed() {
+        let (schedule, ticket) = (Schedule::default(), Ticket::default());
+        schedule.schedule(&ticket, SECOND, "replaced");
+        schedule.schedule(&ticket, 2 * SECOND, "scheduled");
+        assert_eq!(schedule.take_all(), ["scheduled"]);
+        schedule.schedule(&ticket, SECOND, "removed");
+        schedule.close(&ticket);
+        schedule.schedule(&ticket, SECOND, "refused");
+        assert!(ticket.is_closed() && schedule.take_all().is_empty());
+    }
+
+    #[tokio::test]
+    async fn what_is_scheduled_earlier_wakes_the_task_that_waits() {
+        let clock = ManualClock::new();
+        let schedule = Arc::new(Schedule::default());
+        schedule.schedule(&Ticket::default(), 60 * SECOND, "late");
+        let waiting = tokio::spawn({
+            let (schedule, clock) = (Arc::clone(&schedule), clock.clone());
+            async move { schedule.due(&clock).await }
+        });
+        tokio::task::yield_now().await;
+        schedule.schedule(&Ticket::default(), SECOND, "early");
+        tokio::task::yield_now().await;
+        clock.advance(SECOND);
+        assert_eq!(waiting.await.expect("no panic"), ["early"]);
+    }
+}

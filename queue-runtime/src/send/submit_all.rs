@@ -1,0 +1,182 @@
+//! Submitting several messages in one step.
+
+use std::fmt;
+use std::future::IntoFuture;
+use std::sync::Arc;
+
+use queue_core::backend::{BackendExt, Op, OpOutcome};
+use queue_core::clock::BoxFuture;
+use queue_core::{ErrorKind, InvalidId, MessageId, RequestId};
+
+use super::submit::{Packed, Submit, SubmitError, SubmitProblem, Submitted};
+use crate::context::Context;
+
+/// The submission of several messages: await it.
+///
+/// # Errors
+/// [`SubmitAllError`] says how many were submitted. Where the backend is atomic that is none, unless
+/// the outcome of the failure is unknown: then it is none or all.
+///
+/// # Cancel safety
+/// As [`Submit`]'s.
+#[must_use = "a submission does nothing until it is awaited"]
+pub struct SubmitAll<M> {
+    context: Arc<Context>,
+    submissions: Vec<Submit<M>>,
+    request: Option<Result<RequestId, InvalidId>>,
+}
+
+/// The failure of a submission of several messages. It gives back those that were not submitted.
+///
+/// If [`is_unknown`](Self::is_unknown), any of [`rest`](Self::rest) may have been submitted: submit them
+/// again under the same ids.
+pub struct SubmitAllError<M> {
+    /// The messages that are known to have been submitted, in their order.
+    pub submitted: Vec<Submitted>,
+    /// The others in their order, with the ids that they have if they got as far as that.
+    pub rest: Vec<(Option<MessageId>, M)>,
+    /// What went wrong.
+    pub problem: SubmitProblem,
+}
+
+impl<M> SubmitAll<M> {
+    pub(crate) fn new(context: Arc<Context>, submissions: Vec<Submit<M>>) -> Self {
+        Self {
+            context,
+            submissions,
+            request: None,
+        }
+    }
+
+    /// Sets the request id of all of them. By default each has its own.
+    pub fn request(mut self, request: impl Into<String>) -> Self {
+        self.request = Some(RequestId::new(request));
+        self
+    }
+
+    async fn send(self) -> Result<Vec<Submitted>, SubmitAllError<M>> {
+        let Self {
+            context,
+            submissions,
+            request,
+        } = self;
+        let mut packed = Vec::with_capacity(submissions.len());
+        let mut messages = Vec::with_capacity(submissions.len());
+        let mut submissions = submissions.into_iter();
+        while let Some(submission) = submissions.next() {
+            match submission.of_request(request.clone()).pack() {
+                Ok((one, message)) => {
+                    packed.push(one);
+                    messages.push(message);
+                }
+                Err(SubmitError {
+                    message, problem, ..
+                }) => {
+                    let messages = messages.into_iter().chain([message]);
+                    let rest = messages.chain(submissions.map(Submit::into_message));
+                    let rest = rest.map(|message| (None, message)).collect();
+                    return Err(SubmitAllError {
+                        submitted: Vec::new(),
+                        rest,
+                        problem,
+                    });
+                }
+            }
+        }
+        let failed = |submitted: Vec<Submitted>, packed: &[Packed], messages: Vec<M>, problem| {
+            let ids = packed.iter().map(|packed| Some(packed.id.clone()));
+            let rest = ids.zip(messages).skip(submitted.len()).collect();
+            SubmitAllError {
+                submitted,
+                rest,
+                problem,
+            }
+        };
+        let puts = packed.iter().map(|packed| Op::Put {
+            queue: packed.queue.clone(),
+            message: packed.new.clone(),
+        });
+        let ops: Vec<Op> = puts.collect();
+        let backend = &context.backend;
+        let mut applied = backend.apply(ops.clone()).await;
+        if let Err(refused) = &applied
+            && refused.error.kind() == ErrorKind::QueueNotFound
+            && refused.completed.is_empty()
+        {
+            if let Err(error) = backend.create_missing(refused.error.clone()).await {
+                let problem = SubmitProblem::Storage(error);
+                return Err(failed(Vec::new(), &packed, messages, problem));
+            }
+            applied = backend.apply(ops).await;
+        }
+        let (outcomes, error) = match applied {
+            Ok(outcomes) => (outcomes, None),
+            Err(failed) => (failed.completed, Some(failed.error)),
+        };
+        let submitted = packed
+            .iter()
+            .zip(outcomes)
+            .filter_map(|(packed, outcome)| match outcome {
+                OpOutcome::Put(receipt) => Some(packed.submitted(receipt.visible_at)),
+                _ => None,
+            })
+            .collect();
+        match error {
+            None => Ok(submitted),
+            Some(error) => Err(failed(
+                submitted,
+                &packed,
+                messages,
+                SubmitProblem::Storage(error),
+            )),
+        }
+    }
+}
+
+impl<M: Send + 'static> IntoFuture for SubmitAll<M> {
+    type Output = Result<Vec<Submitted>, SubmitAllError<M>>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.send())
+    }
+}
+
+impl<M> SubmitAllError<M> {
+    /// Whether messages may have been submitted all the same.
+    #[must_use]
+    pub fn is_unknown(&self) -> bool {
+        self.problem.is_unknown()
+    }
+}
+
+impl<M> fmt::Debug for SubmitAllError<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SubmitAllError")
+            .field("submitted", &self.submitted)
+            .field("rest", &self.rest.len())
+            .field("problem", &self.problem)
+            .finish()
+    }
+}
+
+impl<M> fmt::Display for SubmitAllError<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = self.submitted.len() + self.rest.len();
+        write!(f, "submit {} of {all} messages", self.rest.len())
+    }
+}
+
+impl<M> std::error::Error for SubmitAllError<M> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.problem)
+    }
+}
+
+impl<M> fmt::Debug for SubmitAll<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SubmitAll")
+            .field("messages", &self.submissions.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,162 @@
+use std::fmt;
+use std::sync::Arc;
+
+use queue_core::ClientId;
+use queue_core::backend::Backend;
+use queue_core::clock::Clock;
+use queue_core::encoder::MessageEncoding;
+use tokio::runtime::Handle;
+
+use super::connect::open;
+use super::error::ConnectError;
+use super::queue_service::QueueService;
+use crate::background::Background;
+use crate::clock::SystemClock;
+use crate::context::Context;
+
+/// A builder of a [`QueueService`].
+#[derive(Debug)]
+#[must_use = "a builder does nothing until it connects"]
+pub struct ServiceBuilder {
+    target: Target,
+    client: Option<String>,
+    clock: Option<Arc<dyn Clock>>,
+    encoding: MessageEncoding,
+    background: Runs,
+}
+
+/// Where the service's own tasks run.
+#[derive(Debug)]
+enum Runs {
+    OnOwnThread,
+    OnCurrentRuntime,
+}
+
+enum Target {
+    Url(String),
+    Backend(Arc<dyn Backend>),
+}
+
+/// A URL may hold a secret.
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Url(_) => f.write_str("Url(…)"),
+            Self::Backend(backend) => f.debug_tuple("Backend").field(backend).finish(),
+        }
+    }
+}
+
+impl QueueService {
+    /// Connects to the queues at `url` with the default settings. [`builder`](Self::builder) lists the
+    /// URLs.
+    ///
+    /// # Errors
+    /// [`ConnectError`] if the URL is not understood or the storage cannot be opened.
+    pub async fn connect(url: &str) -> Result<Self, ConnectError> {
+        Self::builder(url).connect().await
+    }
+
+    /// Connects to the URL in the environment variable `QUEUE_URL`.
+    ///
+    /// # Errors
+    /// [`ConnectError`] if the variable is not set, or as [`connect`](Self::connect).
+    pub async fn from_env() -> Result<Self, ConnectError> {
+        match std::env::var("QUEUE_URL") {
+            Ok(url) => Self::connect(&url).await,
+            Err(source) => Err(ConnectError::Environment { source }),
+        }
+    }
+
+    /// Returns a builder of a service on the queues at `url`.
+    ///
+    /// | URL | backend |
+    /// |---|---|
+    /// | `memory:` | in this process, private to this service |
+    /// | `memory:NAME` | in this process, shared by all services that use the name |
+    /// | `sqlite:PATH` | one SQLite file, shared by several processes; `?synchronous=normal` is faster, but a power loss may undo the last commits |
+    /// | `azure://ACCOUNT` | Azure Queue Storage with Entra ID: workload identity, managed identity, then developer tools |
+    /// | `https://…?sig=…` | Azure Queue Storage with a shared access signature |
+    /// | `AccountName=…;AccountKey=…`, `UseDevelopmentStorage=true` | Azure Queue Storage or its emulator, by a connection string |
+    ///
+    /// The Azure URLs require the feature `azure`. Pass a URL that contains a secret in `QUEUE_URL` rather
+    /// than on a command line.
+    pub fn builder(url: &str) -> ServiceBuilder {
+        ServiceBuilder::new(Target::Url(url.to_owned()))
+    }
+
+    /// Returns a builder of a service on a custom [`Backend`].
+    pub fn over(backend: Arc<dyn Backend>) -> ServiceBuilder {
+        ServiceBuilder::new(Target::Backend(backend))
+    }
+}
+
+impl ServiceBuilder {
+    fn new(target: Target) -> Self {
+        Self {
+            target,
+            client: None,
+            clock: None,
+            encoding: MessageEncoding::default(),
+            background: Runs::OnOwnThread,
+        }
+    }
+
+    /// Sets the client id that submissions carry. The default is the host name and the process id.
+    pub fn client(mut self, client: impl Into<String>) -> Self {
+        self.client = Some(client.into());
+        self
+    }
+
+    /// Sets how bodies are written where the storage carries only text. The default is Base64.
+    pub fn message_encoding(mut self, encoding: MessageEncoding) -> Self {
+        self.encoding = encoding;
+        self
+    }
+
+    /// Replaces the system's clock, for tests.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Runs renewals and watchdogs as tasks on the current Tokio runtime instead of on a thread of the
+    /// service's own, for tests that pause Tokio's time. Leases are then lost while that runtime is
+    /// blocked.
+    pub fn on_current_runtime(mut self) -> Self {
+        self.background = Runs::OnCurrentRuntime;
+        self
+    }
+
+    /// Opens the storage and starts the service's background thread.
+    ///
+    /// # Errors
+    /// [`ConnectError`] names what is wrong with the URL or the storage.
+    pub async fn connect(self) -> Result<QueueService, ConnectError> {
+        let clock = self.clock.unwrap_or_else(|| Arc::new(SystemClock::new()));
+        let client = ClientId::new(self.client.unwrap_or_else(default_client));
+        let client = client.map_err(|source| ConnectError::Client { source })?;
+        let backend = match self.target {
+            Target::Backend(backend) => backend,
+            Target::Url(url) => open(url, Arc::clone(&clock)).await?,
+        };
+        let background = match self.background {
+            Runs::OnOwnThread => {
+                Background::start_thread().map_err(|source| ConnectError::Background { source })?
+            }
+            Runs::OnCurrentRuntime => Background::on(Handle::current()),
+        };
+        let context = Context::new(backend, clock, client, self.encoding, background);
+        Ok(QueueService::new(Arc::new(context)))
+    }
+}
+
+fn default_client() -> String {
+    let host = gethostname::gethostname().to_string_lossy().into_owned();
+    let host = if host.is_empty() {
+        "localhost".to_owned()
+    } else {
+        host
+    };
+    format!("{host}/{}", std::process::id())
+}

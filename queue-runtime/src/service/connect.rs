@@ -1,0 +1,130 @@
+//! From a URL to a backend.
+
+use std::sync::Arc;
+
+use queue_core::backend::Backend;
+use queue_core::clock::Clock;
+
+use super::error::ConnectError;
+use crate::backend::memory::MemoryBackend;
+
+pub(super) async fn open(
+    url: String,
+    clock: Arc<dyn Clock>,
+) -> Result<Arc<dyn Backend>, ConnectError> {
+    if is_connection_string(&url) {
+        return azure::open(&url, clock).await;
+    }
+    let Some((scheme, rest)) = url.split_once(':') else {
+        return Err(refused(&url, "it has no scheme"));
+    };
+    match scheme {
+        "memory" if rest.is_empty() => Ok(Arc::new(MemoryBackend::new(clock))),
+        "memory" => Ok(Arc::new(MemoryBackend::named(rest, clock))),
+        #[cfg(feature = "sqlite")]
+        "sqlite" => sqlite::open(&url, rest, clock).await,
+        "azure" | "https" | "http" => azure::open(&url, clock).await,
+        _ => Err(refused(&url, "its scheme is unknown")),
+    }
+}
+
+#[cfg(feature = "sqlite")]
+mod sqlite {
+    use super::*;
+    use crate::backend::sqlite::{SqliteBackend, Synchronous};
+
+    pub(super) async fn open(
+        url: &str,
+        rest: &str,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Arc<dyn Backend>, ConnectError> {
+        let rest = rest.strip_prefix("//").unwrap_or(rest);
+        let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+        if path.is_empty() {
+            return Err(refused(url, "it names no file"));
+        }
+        let synchronous = match query {
+            "" | "synchronous=full" => Synchronous::Full,
+            "synchronous=normal" => Synchronous::Normal,
+            other => return Err(refused(url, &format!("the option `{other}` is unknown"))),
+        };
+        let builder = SqliteBackend::builder(path, clock).synchronous(synchronous);
+        let backend = builder.open().await.map_err(ConnectError::Storage)?;
+        Ok(Arc::new(backend))
+    }
+}
+
+#[cfg(feature = "azure")]
+mod azure {
+    use super::*;
+    use crate::backend::azure::AzureBackend;
+
+    pub(super) async fn open(
+        url: &str,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Arc<dyn Backend>, ConnectError> {
+        let backend = AzureBackend::builder(url, clock).open().await;
+        Ok(Arc::new(backend.map_err(ConnectError::Storage)?))
+    }
+}
+
+#[cfg(not(feature = "azure"))]
+mod azure {
+    use super::*;
+
+    pub(super) async fn open(
+        url: &str,
+        _clock: Arc<dyn Clock>,
+    ) -> Result<Arc<dyn Backend>, ConnectError> {
+        Err(refused(url, "this build is without the feature `azure`"))
+    }
+}
+
+/// Whether this is a storage account's connection string, `NAME=VALUE;…`, rather than a URL.
+fn is_connection_string(text: &str) -> bool {
+    let name = text.trim_start_matches([';', ' ']);
+    let end = name.find(|c: char| !c.is_ascii_alphanumeric());
+    end.is_some_and(|end| end > 0 && name[end..].starts_with('='))
+}
+
+/// Shows no more of a URL than its scheme: anything behind it may be a secret, and so may what only
+/// looks like a scheme.
+fn refused(url: &str, problem: &str) -> ConnectError {
+    let scheme = url.split_once(':').map(|(scheme, _)| scheme);
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "+-.".contains(c);
+    let plain = |scheme: &&str| scheme.len() <= 16 && scheme.chars().all(plain);
+    let shown = match scheme.filter(plain) {
+        Some(scheme) => format!("{scheme}:…"),
+        None => "…".to_owned(),
+    };
+    ConnectError::Url {
+        url: shown,
+        problem: problem.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_no_connection_strings() {
+        for text in [
+            "UseDevelopmentStorage=true",
+            ";AccountName=a;AccountKey=b",
+            "QueueEndpoint=http://127.0.0.1:1/a;SharedAccessSignature=sv=1&sig=x",
+        ] {
+            assert!(is_connection_string(text), "{text}");
+        }
+        for text in [
+            "memory:",
+            "sqlite:a=b",
+            "azure://acct",
+            "https://a.queue.core.windows.net/?sv=1&sig=x",
+            "",
+            "=",
+        ] {
+            assert!(!is_connection_string(text), "{text}");
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! The facade: what an application connects to, and the handles on queues.
+
+mod builder;
+mod connect;
+mod error;
+mod queue;
+mod queue_service;
+mod redrive;
+
+pub use builder::ServiceBuilder;
+pub use error::ConnectError;
+pub use queue::{AnyQueue, Peeked, Queue};
+pub use queue_service::QueueService;
+pub use redrive::{Redrive, Redriven};

@@ -1,0 +1,269 @@
+//! Timeouts and thresholds for handling messages, by precedence: the builder, the queue's metadata, the
+//! message type, the defaults.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use queue_core::backend::{Backend, Capabilities, Metadata};
+use queue_core::clock::Clock;
+use queue_core::{ErrorKind, MessageType, QueueName};
+
+/// The name of the queue metadata that sets the number of attempts a message gets.
+pub const POISON_THRESHOLD: &str = "poisonthreshold";
+/// The name of the queue metadata that sets the visibility timeout, in seconds.
+pub const DEFAULT_TIMEOUT: &str = "defaulttimeout";
+
+const DEFAULT_VISIBILITY: Duration = Duration::from_secs(30);
+const DEFAULT_ATTEMPTS: u32 = 5;
+/// The default handler timeout, in visibility timeouts.
+const HANDLER_VISIBILITIES: u32 = 10;
+/// How long cached metadata stays fresh.
+const FRESH: Duration = Duration::from_secs(60);
+
+/// Settings given to a builder, which override all others.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Overrides {
+    pub(crate) visibility: Option<Duration>,
+    pub(crate) threshold: Option<u32>,
+    pub(crate) handler_timeout: Option<Duration>,
+}
+
+/// A setting outside the allowed range.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the {setting} is {value}; allowed is {allowed}")]
+pub struct InvalidSetting {
+    setting: &'static str,
+    value: String,
+    allowed: String,
+}
+
+impl InvalidSetting {
+    pub(crate) fn at_least_one(setting: &'static str, value: usize) -> Result<(), Self> {
+        if value > 0 {
+            return Ok(());
+        }
+        let (value, allowed) = ("0".to_owned(), "1 or more".to_owned());
+        Err(Self {
+            setting,
+            value,
+            allowed,
+        })
+    }
+}
+
+impl Overrides {
+    /// Checks the settings against the backend's limits.
+    pub(crate) fn check(&self, capabilities: &Capabilities) -> Result<(), InvalidSetting> {
+        if let Some(threshold) = self.threshold {
+            InvalidSetting::at_least_one("poison threshold", threshold as usize)?;
+        }
+        let allowed = capabilities.min_visibility..=capabilities.max_visibility;
+        match self.visibility.filter(|timeout| !allowed.contains(timeout)) {
+            None => Ok(()),
+            Some(timeout) => Err(InvalidSetting {
+                setting: "visibility timeout",
+                value: format!("{timeout:?}"),
+                allowed: format!("{:?} to {:?}", allowed.start(), allowed.end()),
+            }),
+        }
+    }
+}
+
+/// The settings in force for the messages of one queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Settings {
+    pub(crate) visibility: Duration,
+    pub(crate) threshold: u32,
+    pub(crate) handler_timeout: Duration,
+}
+
+impl Settings {
+    /// Decides the precedence.
+    fn resolve(overrides: Overrides, metadata: FromMetadata, message_type: &MessageType) -> Self {
+        let visibility = overrides
+            .visibility
+            .or(metadata.visibility)
+            .or(message_type.visibility_timeout)
+            .unwrap_or(DEFAULT_VISIBILITY);
+        Self {
+            visibility,
+            threshold: overrides
+                .threshold
+                .or(metadata.threshold)
+                .or(message_type.poison_threshold)
+                .unwrap_or(DEFAULT_ATTEMPTS),
+            handler_timeout: overrides
+                .handler_timeout
+                .unwrap_or(visibility.saturating_mul(HANDLER_VISIBILITIES)),
+        }
+    }
+}
+
+/// The metadata of the queues in use, cached for a minute.
+#[derive(Debug, Default)]
+pub(crate) struct SettingsCache {
+    entries: Mutex<HashMap<QueueName, (Duration, FromMetadata)>>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct FromMetadata {
+    visibility: Option<Duration>,
+    threshold: Option<u32>,
+}
+
+impl SettingsCache {
+    pub(crate) fn clear(&self) {
+        self.lock().clear();
+    }
+
+    /// Returns the settings of a queue. A missing queue has no metadata; the receive will report it.
+    ///
+    /// # Errors
+    /// The backend's, if metadata has never been read.
+    pub(crate) async fn settings(
+        &self,
+        backend: &dyn Backend,
+        clock: &dyn Clock,
+        queue: &QueueName,
+        message_type: &MessageType,
+        overrides: Overrides,
+    ) -> queue_core::Result<Settings> {
+        let now = clock.monotonic();
+        let metadata = match self.look_up(queue, now) {
+            (Some(metadata), false) => metadata,
+            (known, _) => match backend.metadata(queue).await {
+                Ok(metadata) => {
+                    let longest = backend.capabilities().max_visibility;
+                    let metadata = FromMetadata::read(queue, &metadata, longest);
+                    self.lock().insert(queue.clone(), (now, metadata));
+                    metadata
+                }
+                Err(error) if error.kind() == ErrorKind::QueueNotFound => FromMetadata::default(),
+                Err(error) => match known {
+                    Some(metadata) => {
+                        tracing::warn!(%queue, %error, "failed to refresh a queue's metadata; using the cached settings");
+                        metadata
+                    }
+                    None => return Err(error),
+                },
+            },
+        };
+        Ok(Settings::resolve(overrides, metadata, message_type))
+    }
+
+    /// Returns the cached metadata of a queue, and whether the caller is to read it: every caller before
+    /// any is cached, and then the first to ask once it is stale. The others use the cached value.
+    fn look_up(&self, queue: &QueueName, now: Duration) -> (Option<FromMetadata>, bool) {
+        let mut entries = self.lock();
+        let Some((read_at, metadata)) = entries.get_mut(queue) else {
+            return (None, true);
+        };
+        let stale = now.saturating_sub(*read_at) >= FRESH;
+        if stale {
+            *read_at = now;
+        }
+        (Some(*metadata), stale)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<QueueName, (Duration, FromMetadata)>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl FromMetadata {
+    fn read(queue: &QueueName, metadata: &Metadata, longest: Duration) -> Self {
+        let longest = u32::try_from(longest.as_secs()).unwrap_or(u32::MAX);
+        Self {
+            visibility: number(queue, metadata, DEFAULT_TIMEOUT, longest)
+                .map(|seconds| Duration::from_secs(seconds.into())),
+            threshold: number(queue, metadata, POISON_THRESHOLD, u32::MAX),
+        }
+    }
+}
+
+fn number(queue: &QueueName, metadata: &Metadata, name: &str, most: u32) -> Option<u32> {
+    let text = metadata.find(name)?;
+    match text.parse() {
+        Ok(number) if (1..=most).contains(&number) => Some(number),
+        _ => {
+            tracing::warn!(
+                %queue, metadata = name, value = text,
+                "ignored a queue's metadata; allowed is a whole number from 1 to {most}"
+            );
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TYPE: MessageType = MessageType::new("order", "orders")
+        .with_visibility_timeout(Duration::from_secs(7))
+        .with_poison_threshold(7);
+
+    #[test]
+    fn one_of_many_reads_stale_metadata_again() {
+        let (cache, queue) = (SettingsCache::default(), "orders".parse().expect("valid"));
+        let start = Duration::from_secs(1000);
+        assert_eq!(cache.look_up(&queue, start), (None, true));
+        let known = metadata(&[("poisonthreshold", "3")]);
+        cache.lock().insert(queue.clone(), (start, known));
+        let almost = start + FRESH - Duration::from_nanos(1);
+        assert_eq!(cache.look_up(&queue, almost), (Some(known), false));
+        assert_eq!(cache.look_up(&queue, start + FRESH), (Some(known), true));
+        assert_eq!(cache.look_up(&queue, start + FRESH), (Some(known), false));
+    }
+
+    fn metadata(pairs: &[(&str, &str)]) -> FromMetadata {
+        let mut metadata = Metadata::new();
+        for (name, value) in pairs {
+            metadata.insert(name, value).expect("allowed");
+        }
+        let week = Duration::from_secs(7 * 24 * 60 * 60);
+        FromMetadata::read(&"orders".parse().expect("valid"), &metadata, week)
+    }
+
+    #[test]
+    fn builder_before_metadata_before_type_before_default() {
+        let builder = Overrides {
+            threshold: Some(1),
+            ..Overrides::default()
+        };
+        let from_queue = metadata(&[("PoisonThreshold", "2"), ("DefaultTimeout", "2")]);
+        let plain = MessageType::new("order", "orders");
+
+        let settings = Settings::resolve(builder, from_queue, &TYPE);
+        assert_eq!(
+            (settings.threshold, settings.visibility),
+            (1, Duration::from_secs(2))
+        );
+        let settings = Settings::resolve(Overrides::default(), from_queue, &TYPE);
+        assert_eq!(settings.threshold, 2);
+        let settings = Settings::resolve(Overrides::default(), FromMetadata::default(), &TYPE);
+        assert_eq!(
+            (settings.threshold, settings.visibility),
+            (7, Duration::from_secs(7))
+        );
+        let settings = Settings::resolve(Overrides::default(), FromMetadata::default(), &plain);
+        assert_eq!(
+            (settings.threshold, settings.visibility),
+            (5, Duration::from_secs(30))
+        );
+        assert_eq!(settings.handler_timeout, Duration::from_secs(300));
+    }
+
+    #[test]
+    fn invalid_metadata_is_ignored() {
+        for value in ["0", "-1", "many", "1.5", ""] {
+            assert_eq!(
+                metadata(&[(POISON_THRESHOLD, value)]).threshold,
+                None,
+                "{value}"
+            );
+        }
+        assert_eq!(metadata(&[(DEFAULT_TIMEOUT, "604801")]).visibility, None);
+    }
+}
