@@ -48,7 +48,7 @@ impl<T: Serialize + DeserializeOwned> Payload for T {
 pub fn encode<M: Message + Payload>(message: &M) -> Result<Vec<u8>, EncodeError> {
     message
         .to_json()
-        .map_err(|source| EncodeError::payload(M::TYPE.kind, source))
+        .map_err(|source| EncodeError::payload(M::TYPE.kind(), source))
 }
 
 /// Decodes a JSON payload of the type's own version.
@@ -57,13 +57,13 @@ pub fn encode<M: Message + Payload>(message: &M) -> Result<Vec<u8>, EncodeError>
 /// [`DecodeError::Payload`].
 pub fn decode<M: Message + Payload>(payload: &[u8]) -> Result<M, DecodeError> {
     M::from_json(payload)
-        .map_err(|source| DecodeError::payload(M::TYPE.kind, M::TYPE.version, source))
+        .map_err(|source| DecodeError::payload(M::TYPE.kind(), M::TYPE.version(), source))
 }
 
 /// The error for a version that the type neither is nor upgrades from.
 #[must_use]
 pub fn wrong_version<M: Message>(found: u32) -> DecodeError {
-    let (kind, supported) = (M::TYPE.kind, M::TYPE.version);
+    let (kind, supported) = (M::TYPE.kind(), M::TYPE.version());
     if found > supported {
         DecodeError::NewerVersion {
             kind,
@@ -88,7 +88,7 @@ pub fn key_field<M: Message, F: Serialize + ?Sized>(
     value: &F,
 ) -> Result<Value, EncodeError> {
     let refuse = |problem| EncodeError::Key {
-        kind: M::TYPE.kind,
+        kind: M::TYPE.kind(),
         field,
         problem,
     };
@@ -107,22 +107,7 @@ pub fn is_forbidden(c: char) -> bool {
     crate::envelope::is_forbidden(c)
 }
 
-/// Whether two strings are equal, at compile time.
-#[must_use]
-pub const fn str_eq(left: &str, right: &str) -> bool {
-    let (left, right) = (left.as_bytes(), right.as_bytes());
-    if left.len() != right.len() {
-        return false;
-    }
-    let mut at = 0;
-    while at < left.len() {
-        if left[at] != right[at] {
-            return false;
-        }
-        at += 1;
-    }
-    true
-}
+pub use crate::internal::str_eq;
 
 fn holds_float(value: &Value) -> bool {
     match value {

@@ -175,8 +175,8 @@ fn encode_problem<M: Message>(path: &Path, committed: &[u8], current: &[u8]) -> 
     }
     let mut text = format!(
         "the wire format of `{}` version {} is not what {} holds:\n",
-        M::TYPE.kind,
-        M::TYPE.version,
+        M::TYPE.kind(),
+        M::TYPE.version(),
         path.display()
     );
     for difference in differences.iter().take(MAX_DIFFERENCES) {

@@ -29,8 +29,8 @@ impl IdempotencyKey {
     /// The key that a type's key fields make.
     #[must_use]
     pub fn of_fields(message_type: &MessageType, request: &RequestId, fields: &[Value]) -> Self {
-        let mut parts = vec![Value::from(message_type.kind)];
-        if message_type.key_scope == KeyScope::Request {
+        let mut parts = vec![Value::from(message_type.kind())];
+        if message_type.key_scope() == KeyScope::Request {
             parts.push(Value::from(request.as_str()));
         }
         parts.extend_from_slice(fields);

@@ -7,6 +7,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::internal::str_eq;
+use crate::name::QueueName;
+
 /// A typed queue message. Implemented by `#[derive(Message)]`.
 ///
 /// The derive fills in [`TYPE`](Message::TYPE) from the `#[message(…)]` attributes and encodes the
@@ -44,31 +47,30 @@ pub trait Message: Sized + Send + 'static {
 
 /// The wire identity of a message type and the settings of its queue.
 ///
-/// Durations and thresholds are `None` where the type leaves them to the queue's metadata or the
-/// defaults.
+/// Made in a `const`, so that a name or number that is not allowed does not compile. Durations and the
+/// threshold are `None` where the type leaves them to the queue's metadata or the defaults.
+///
+/// ```
+/// use std::time::Duration;
+/// use queue_core::MessageType;
+///
+/// const ORDER: MessageType = MessageType::new("shop.order", "orders")
+///     .with_version(2)
+///     .with_visibility_timeout(Duration::from_secs(120));
+/// assert_eq!(ORDER.queue().as_str(), "orders");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct MessageType {
-    /// The stable identity on the wire: CloudEvents `type`.
-    pub kind: &'static str,
-    /// Other kinds that decode as this type.
-    pub aliases: &'static [&'static str],
-    /// The payload's version: 1 to 2147483647, where CloudEvents' integers end.
-    pub version: u32,
-    /// The queue that carries this type.
-    pub queue: &'static str,
-    /// The form of the body.
-    pub wire: Wire,
-    /// How long a received message stays invisible to others.
-    pub visibility_timeout: Option<Duration>,
-    /// How long a submitted message lives.
-    pub time_to_live: Option<Duration>,
-    /// The number of attempts after which the message is poison.
-    pub poison_threshold: Option<u32>,
-    /// The poison queue, where it is not `QUEUE-poison`.
-    pub poison_queue: Option<&'static str>,
-    /// What an idempotency key is unique within.
-    pub key_scope: KeyScope,
+    kind: &'static str,
+    aliases: &'static [&'static str],
+    version: u32,
+    queue: &'static str,
+    wire: Wire,
+    visibility_timeout: Option<Duration>,
+    time_to_live: Option<Duration>,
+    poison_threshold: Option<u32>,
+    poison_queue: Option<&'static str>,
+    key_scope: KeyScope,
 }
 
 /// The form of a message's body.
@@ -94,9 +96,18 @@ pub enum KeyScope {
 }
 
 impl MessageType {
-    /// A type of version 1 with no settings of its own.
+    /// The highest version: the largest integer in CloudEvents.
+    pub const MAX_VERSION: u32 = i32::MAX.unsigned_abs();
+
+    /// Creates a type of version 1 whose messages are on `queue`.
+    ///
+    /// # Panics
+    /// If `kind` is empty or `queue` is not a queue name; in a `const`, that does not compile.
     #[must_use]
+    #[track_caller]
     pub const fn new(kind: &'static str, queue: &'static str) -> Self {
+        assert!(!kind.is_empty(), "a message's kind must not be empty");
+        QueueName::require(queue);
         Self {
             kind,
             aliases: &[],
@@ -119,8 +130,16 @@ impl MessageType {
     }
 
     /// Sets the payload's version.
+    ///
+    /// # Panics
+    /// If it is 0 or higher than [`MAX_VERSION`](Self::MAX_VERSION).
     #[must_use]
+    #[track_caller]
     pub const fn with_version(mut self, version: u32) -> Self {
+        assert!(
+            version >= 1 && version <= Self::MAX_VERSION,
+            "a version must be from 1 to 2147483647"
+        );
         self.version = version;
         self
     }
@@ -147,15 +166,29 @@ impl MessageType {
     }
 
     /// Sets the number of attempts after which the message is poison.
+    ///
+    /// # Panics
+    /// If it is 0.
     #[must_use]
+    #[track_caller]
     pub const fn with_poison_threshold(mut self, attempts: u32) -> Self {
+        assert!(attempts >= 1, "a poison threshold must be at least 1");
         self.poison_threshold = Some(attempts);
         self
     }
 
-    /// Names the poison queue.
+    /// Sets the poison queue.
+    ///
+    /// # Panics
+    /// If it is not a queue name, or the type's own queue.
     #[must_use]
+    #[track_caller]
     pub const fn with_poison_queue(mut self, queue: &'static str) -> Self {
+        QueueName::require(queue);
+        assert!(
+            !str_eq(queue, self.queue),
+            "the poison queue must differ from the type's own queue"
+        );
         self.poison_queue = Some(queue);
         self
     }
@@ -165,6 +198,69 @@ impl MessageType {
     pub const fn with_key_scope(mut self, scope: KeyScope) -> Self {
         self.key_scope = scope;
         self
+    }
+
+    /// The stable identity on the wire: CloudEvents `type`.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        self.kind
+    }
+
+    /// Other kinds that decode as this type.
+    #[must_use]
+    pub const fn aliases(&self) -> &'static [&'static str] {
+        self.aliases
+    }
+
+    /// The payload's version, from 1 to [`MAX_VERSION`](Self::MAX_VERSION).
+    #[must_use]
+    pub const fn version(&self) -> u32 {
+        self.version
+    }
+
+    /// The queue that carries this type.
+    #[must_use]
+    pub const fn queue(&self) -> QueueName {
+        QueueName::from_static(self.queue)
+    }
+
+    /// The form of the body.
+    #[must_use]
+    pub const fn wire(&self) -> Wire {
+        self.wire
+    }
+
+    /// How long a received message stays invisible to others.
+    #[must_use]
+    pub const fn visibility_timeout(&self) -> Option<Duration> {
+        self.visibility_timeout
+    }
+
+    /// How long a submitted message lives, or `None` if it never expires.
+    #[must_use]
+    pub const fn time_to_live(&self) -> Option<Duration> {
+        self.time_to_live
+    }
+
+    /// The number of attempts after which the message is poison.
+    #[must_use]
+    pub const fn poison_threshold(&self) -> Option<u32> {
+        self.poison_threshold
+    }
+
+    /// The poison queue, or `None` if it is `QUEUE-poison`.
+    #[must_use]
+    pub const fn poison_queue(&self) -> Option<QueueName> {
+        match self.poison_queue {
+            Some(queue) => Some(QueueName::from_static(queue)),
+            None => None,
+        }
+    }
+
+    /// What an idempotency key is unique within.
+    #[must_use]
+    pub const fn key_scope(&self) -> KeyScope {
+        self.key_scope
     }
 
     /// Whether an event of this kind decodes as this type.

@@ -1,6 +1,8 @@
 //! Queue names: Azure Queue Storage's rules, on every engine.
 
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -18,8 +20,26 @@ pub const POISON_SUFFIX: &str = "-poison";
 /// assert!("Slice--Request".parse::<QueueName>().is_err());
 /// # Ok::<(), queue_core::InvalidName>(())
 /// ```
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct QueueName(Arc<str>);
+///
+/// A name that is known when the program is compiled is checked then:
+///
+/// ```
+/// # use queue_core::QueueName;
+/// const ORDERS: QueueName = QueueName::from_static("orders");
+/// ```
+///
+/// ```compile_fail
+/// # use queue_core::QueueName;
+/// const ORDERS: QueueName = QueueName::from_static("Orders");
+/// ```
+#[derive(Clone)]
+pub struct QueueName(Text);
+
+#[derive(Clone)]
+enum Text {
+    Static(&'static str),
+    Shared(Arc<str>),
+}
 
 /// A queue name that breaks a rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -46,13 +66,13 @@ pub enum NameProblem {
 }
 
 impl QueueName {
-    /// Takes a name that keeps the rules.
+    /// Creates a queue name.
     ///
     /// # Errors
     /// [`InvalidName`] names the rule that `name` breaks.
     pub fn new(name: &str) -> Result<Self, InvalidName> {
         match Self::check(name) {
-            Ok(()) => Ok(Self(name.into())),
+            Ok(()) => Ok(Self(Text::Shared(name.into()))),
             Err(problem) => Err(InvalidName {
                 name: name.to_owned(),
                 problem,
@@ -60,32 +80,74 @@ impl QueueName {
         }
     }
 
-    /// Checks the rules without making a name, as the derive macro does.
+    /// Creates a queue name without allocating. In a `const`, an invalid name does not compile.
+    ///
+    /// # Panics
+    /// If the name breaks a rule.
+    #[must_use]
+    #[track_caller]
+    pub const fn from_static(name: &'static str) -> Self {
+        Self::require(name);
+        Self(Text::Static(name))
+    }
+
+    /// Checks a name without creating a [`QueueName`].
     ///
     /// # Errors
     /// The first rule that `name` breaks.
-    pub fn check(name: &str) -> Result<(), NameProblem> {
-        let length = name.chars().count();
-        if !(3..=63).contains(&length) {
+    pub const fn check(name: &str) -> Result<(), NameProblem> {
+        let bytes = name.as_bytes();
+        let length = count_chars(bytes);
+        if length < 3 || length > 63 {
             return Err(NameProblem::Length(length));
         }
-        let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        if let Some((at, c)) = name.char_indices().find(|&(_, c)| !allowed(c)) {
-            return Err(NameProblem::Character(c, at));
+        let mut at = 0;
+        while at < bytes.len() {
+            if !matches!(bytes[at], b'a'..=b'z' | b'0'..=b'9' | b'-') {
+                return Err(NameProblem::Character(char_at(bytes, at), at));
+            }
+            at += 1;
         }
-        if name.starts_with('-') || name.ends_with('-') {
+        if bytes[0] == b'-' || bytes[bytes.len() - 1] == b'-' {
             return Err(NameProblem::DashAtEnd);
         }
-        match name.find("--") {
-            Some(at) => Err(NameProblem::DoubleDash(at)),
-            None => Ok(()),
+        at = 1;
+        while at < bytes.len() {
+            if bytes[at - 1] == b'-' && bytes[at] == b'-' {
+                return Err(NameProblem::DoubleDash(at - 1));
+            }
+            at += 1;
+        }
+        Ok(())
+    }
+
+    /// Panics with the rule that `name` breaks.
+    #[track_caller]
+    pub(crate) const fn require(name: &str) {
+        match Self::check(name) {
+            Ok(()) => {}
+            Err(NameProblem::Length(_)) => {
+                panic!("a queue name must have 3 to 63 characters")
+            }
+            Err(NameProblem::Character(..)) => {
+                panic!("a queue name may hold only lower-case ASCII letters, digits and dashes")
+            }
+            Err(NameProblem::DashAtEnd) => {
+                panic!("a queue name must start and end with a letter or digit")
+            }
+            Err(NameProblem::DoubleDash(_)) => {
+                panic!("a queue name must not have two dashes in a row")
+            }
         }
     }
 
     /// The name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        &self.0
+        match &self.0 {
+            Text::Static(name) => name,
+            Text::Shared(name) => name,
+        }
     }
 
     /// The name of this queue's poison queue.
@@ -105,6 +167,32 @@ impl InvalidName {
     }
 }
 
+impl PartialEq for QueueName {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_str() == other.as_str()
+    }
+}
+
+impl Eq for QueueName {}
+
+impl PartialOrd for QueueName {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for QueueName {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.as_str().cmp(other.as_str())
+    }
+}
+
+impl Hash for QueueName {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_str().hash(state);
+    }
+}
+
 impl FromStr for QueueName {
     type Err = InvalidName;
 
@@ -115,19 +203,19 @@ impl FromStr for QueueName {
 
 impl AsRef<str> for QueueName {
     fn as_ref(&self) -> &str {
-        &self.0
+        self.as_str()
     }
 }
 
 impl fmt::Display for QueueName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(self.as_str())
     }
 }
 
 impl fmt::Debug for QueueName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", &*self.0)
+        write!(f, "{:?}", self.as_str())
     }
 }
 
@@ -142,8 +230,39 @@ impl fmt::Display for NameProblem {
     }
 }
 
+/// The number of characters in UTF-8 text: every byte that does not continue a character.
+const fn count_chars(utf8: &[u8]) -> usize {
+    let (mut at, mut chars) = (0, 0);
+    while at < utf8.len() {
+        chars += (!is_continuation(utf8[at])) as usize;
+        at += 1;
+    }
+    chars
+}
+
+/// The character that starts at this byte of UTF-8 text.
+const fn char_at(utf8: &[u8], at: usize) -> char {
+    let first = utf8[at] as u32;
+    let mut code = match utf8[at].leading_ones() {
+        0 => first,
+        ones => first & (0x7f >> ones),
+    };
+    let mut next = at + 1;
+    while next < utf8.len() && is_continuation(utf8[next]) {
+        code = code << 6 | (utf8[next] & 0x3f) as u32;
+        next += 1;
+    }
+    char::from_u32(code).expect("a string is UTF-8")
+}
+
+const fn is_continuation(byte: u8) -> bool {
+    byte & 0xc0 == 0x80
+}
+
 #[cfg(test)]
 mod tests {
+    use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
+
     use super::*;
 
     #[test]
@@ -164,6 +283,9 @@ mod tests {
             ("a_b", NameProblem::Character('_', 1)),
             ("Abc", NameProblem::Character('A', 0)),
             ("abcé", NameProblem::Character('é', 3)),
+            ("東京", NameProblem::Length(2)),
+            ("東京都", NameProblem::Character('東', 0)),
+            ("ab🦀", NameProblem::Character('🦀', 2)),
             ("../x", NameProblem::Character('.', 0)),
             ("-abc", NameProblem::DashAtEnd),
             ("abc-", NameProblem::DashAtEnd),
@@ -171,6 +293,17 @@ mod tests {
         ] {
             assert_eq!(QueueName::check(bad), Err(problem), "{bad}");
         }
+    }
+
+    #[test]
+    fn static_and_shared_names_are_the_same() {
+        let hash = |name: &QueueName| BuildHasherDefault::<DefaultHasher>::new().hash_one(name);
+        let (fixed, parsed) = (QueueName::from_static("abc"), QueueName::new("abc"));
+        let parsed = parsed.expect("valid");
+        assert_eq!(fixed, parsed);
+        assert_eq!(fixed.cmp(&parsed), Ordering::Equal);
+        assert_eq!(hash(&fixed), hash(&parsed));
+        assert!(fixed < QueueName::from_static("abd"));
     }
 
     #[test]

@@ -187,7 +187,7 @@ fn ids_and_keys_are_made_as_shown() {
     let key = example("key");
     let request = RequestId::new(text(&key["request"])).expect("an id");
     let fields = key["fields"].as_array().expect("an array");
-    assert_eq!(SliceRequest::TYPE.kind, key["kind"]);
+    assert_eq!(SliceRequest::TYPE.kind(), key["kind"]);
     let made = IdempotencyKey::of_fields(&SliceRequest::TYPE, &request, fields);
     assert_eq!(made.as_str(), key["subject"]);
 }
@@ -219,9 +219,9 @@ fn envelope() -> Envelope {
         MessageId::new("01978f2e-5c3a-7d61-8b0f-2f6f3a9c4e17").expect("an id"),
         ClientId::new("mosaic-1/4711").expect("an id"),
         request,
-        SliceRequest::TYPE.kind,
+        SliceRequest::TYPE.kind(),
     );
-    envelope.version = SliceRequest::TYPE.version;
+    envelope.version = SliceRequest::TYPE.version();
     envelope.time = Some(time("2026-03-14T09:26:53.589Z"));
     envelope.subject = key.map(|key| key.as_str().to_owned());
     envelope.queue_uri = Some("sqlite:/var/lib/mosaic/queues.db#slicerequest".to_owned());

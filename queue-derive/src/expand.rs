@@ -148,10 +148,10 @@ fn checks(input: &Input<'_>, settings: &Settings, krate: &Path) -> TokenStream {
     let at = at(old.span());
     quote_spanned! {at=>
         ::core::assert!(
-            #krate::derive_support::str_eq(<#old as #krate::Message>::TYPE.kind, #kind),
+            #krate::derive_support::str_eq(<#old as #krate::Message>::TYPE.kind(), #kind),
             #wrong_kind
         );
-        ::core::assert!(<#old as #krate::Message>::TYPE.version < #version, #wrong_version);
+        ::core::assert!(<#old as #krate::Message>::TYPE.version() < #version, #wrong_version);
     }
 }
 
@@ -256,7 +256,7 @@ fn decode(input: &Input<'_>, settings: &Settings, krate: &Path) -> TokenStream {
     let upgrade = input.attributes.upgrade_from.as_ref().map(|old: &Type| {
         let at = at(old.span());
         quote_spanned! {at=>
-            if version <= <#old as #krate::Message>::TYPE.version {
+            if version <= <#old as #krate::Message>::TYPE.version() {
                 return ::core::result::Result::Ok(<Self as ::core::convert::From<#old>>::from(
                     <#old as #krate::Message>::decode(version, payload)?,
                 ));

@@ -1,4 +1,5 @@
 use proc_macro2::TokenStream;
+use queue_core::QueueName;
 use quote::quote;
 use syn::parse_quote;
 
@@ -6,6 +7,9 @@ use crate::ast::Input;
 use crate::expand::krate;
 use crate::problem::Problems;
 use crate::valid::Settings;
+
+/// Stands in for a kind or queue name that is refused.
+const PLACEHOLDER: &str = "refused";
 
 /// The errors, and an impl that keeps code that uses the type from raising more of them.
 pub(crate) fn expand(input: &Input<'_>, settings: &Settings, problems: &Problems) -> TokenStream {
@@ -36,6 +40,11 @@ pub(crate) fn expand(input: &Input<'_>, settings: &Settings, problems: &Problems
         queue,
         ..
     } = settings;
+    // `MessageType::new` would refuse these once more.
+    let kind = Some(kind.as_str()).filter(|kind| !kind.is_empty());
+    let kind = kind.unwrap_or(PLACEHOLDER);
+    let queue = Some(queue.as_str()).filter(|queue| QueueName::check(queue).is_ok());
+    let queue = queue.unwrap_or(PLACEHOLDER);
 
     quote! {
         #errors

@@ -63,7 +63,7 @@ fn a_single_alias_needs_no_list() {
     #[message(alias = "order-placed", crate = queue_core)]
     struct Order;
 
-    assert_eq!(Order::TYPE.aliases, ["order-placed"]);
+    assert_eq!(Order::TYPE.aliases(), ["order-placed"]);
     assert!(Order::TYPE.accepts("order") && Order::TYPE.accepts("order-placed"));
     assert!(!Order::TYPE.accepts("other"));
 }
@@ -86,9 +86,9 @@ fn limits_are_allowed_at_both_ends() {
     #[message(poison_queue = "elsewhere", crate = queue_core)]
     struct Longest;
 
-    assert_eq!(Least::TYPE.version, 2_147_483_647);
-    assert_eq!(Most::TYPE.queue.len(), 56);
-    assert_eq!(Longest::TYPE.queue.len(), 63);
+    assert_eq!(Least::TYPE.version(), 2_147_483_647);
+    assert_eq!(Most::TYPE.queue().as_str().len(), 56);
+    assert_eq!(Longest::TYPE.queue().as_str().len(), 63);
 }
 
 #[derive(Debug, PartialEq, Serialize, Deserialize, Message)]
@@ -368,6 +368,6 @@ fn key_of<M: Message>(message: &M) -> Vec<Value> {
 
 fn round_trip<M: Message + std::fmt::Debug + PartialEq>(message: &M, payload: &str) {
     assert_eq!(message.encode().expect("encodes"), payload.as_bytes());
-    let decoded = M::decode(M::TYPE.version, payload.as_bytes()).expect("decodes");
+    let decoded = M::decode(M::TYPE.version(), payload.as_bytes()).expect("decodes");
     assert_eq!(&decoded, message);
 }

@@ -61,11 +61,11 @@ impl Encoded {
     /// applied: an event, or the payload alone for [`Wire::Bare`].
     #[must_use]
     pub fn body(&self, origin: Origin) -> Vec<u8> {
-        if self.message_type.wire == Wire::Bare {
+        if self.message_type.wire() == Wire::Bare {
             return self.payload.clone();
         }
-        let mut envelope = origin.envelope(self.message_type.kind);
-        envelope.version = self.message_type.version;
+        let mut envelope = origin.envelope(self.message_type.kind());
+        envelope.version = self.message_type.version();
         envelope.subject = self.key().map(|fields| {
             IdempotencyKey::of_fields(&self.message_type, &envelope.request, fields)
                 .as_str()

@@ -60,7 +60,7 @@ impl Encoder {
     /// [`TooLarge`] if the body exceeds what the backend can store.
     pub fn encode(self, message: &Encoded, origin: Origin) -> Result<Bytes, TooLarge> {
         let message_type = message.message_type();
-        let reserve = match message_type.wire {
+        let reserve = match message_type.wire() {
             Wire::Bare => 0,
             Wire::Event => ACCOUNTING_RESERVE,
         };
@@ -68,7 +68,7 @@ impl Encoder {
         let limit = self.raw_limit().saturating_sub(reserve);
         if body.len() > limit {
             return Err(TooLarge {
-                kind: message_type.kind,
+                kind: message_type.kind(),
                 size: body.len(),
                 limit,
             });

@@ -45,7 +45,7 @@ impl Body {
     pub fn decode<M: Message>(&self) -> Result<M, DecodeError> {
         let expected = M::TYPE;
         let not_an_event = |problem| DecodeError::NotAnEvent {
-            kind: expected.kind,
+            kind: expected.kind(),
             problem,
         };
         match self {
@@ -54,9 +54,9 @@ impl Body {
             }
             Self::Event(event) => Err(DecodeError::UnexpectedKind {
                 found: event.envelope.kind.clone(),
-                expected: expected.kind,
+                expected: expected.kind(),
             }),
-            Self::Bare(body) if expected.wire == Wire::Bare => decode_bare(body),
+            Self::Bare(body) if expected.wire() == Wire::Bare => decode_bare(body),
             Self::Bare(body) => Err(not_an_event(format!(
                 "it is {} bytes of something else; a type takes such bodies only if it declares \
                  `wire = \"bare\"`",
@@ -68,8 +68,8 @@ impl Body {
 }
 
 fn decode_bare<M: Message>(body: &[u8]) -> Result<M, DecodeError> {
-    M::decode(M::TYPE.version, body).or_else(|literal| match unwrap_base64(body) {
-        Some(inner) => M::decode(M::TYPE.version, &inner).map_err(|_| literal),
+    M::decode(M::TYPE.version(), body).or_else(|literal| match unwrap_base64(body) {
+        Some(inner) => M::decode(M::TYPE.version(), &inner).map_err(|_| literal),
         None => Err(literal),
     })
 }

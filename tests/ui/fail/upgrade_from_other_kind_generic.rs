@@ -20,5 +20,5 @@ impl<T> From<StampedV1<T>> for Stamped<T> {
 }
 
 fn main() {
-    println!("{}", <Stamped<u8> as queue_core::Message>::TYPE.version);
+    println!("{}", <Stamped<u8> as queue_core::Message>::TYPE.version());
 }

@@ -31,5 +31,5 @@ struct OrderV1;
 message!(Order, "order", 2, OrderV1, Option<u64>);
 
 fn main() {
-    assert_eq!(<Order as queue_core::Message>::TYPE.version, 2);
+    assert_eq!(<Order as queue_core::Message>::TYPE.version(), 2);
 }
