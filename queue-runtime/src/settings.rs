@@ -84,14 +84,14 @@ impl Settings {
         let visibility = overrides
             .visibility
             .or(metadata.visibility)
-            .or(message_type.visibility_timeout)
+            .or(message_type.visibility_timeout())
             .unwrap_or(DEFAULT_VISIBILITY);
         Self {
             visibility,
             threshold: overrides
                 .threshold
                 .or(metadata.threshold)
-                .or(message_type.poison_threshold)
+                .or(message_type.poison_threshold())
                 .unwrap_or(DEFAULT_ATTEMPTS),
             handler_timeout: overrides
                 .handler_timeout

@@ -29,7 +29,7 @@ use crate::settings::InvalidSetting;
 pub struct ListenerBuilder<M> {
     context: Arc<Context>,
     handler: ErasedHandler,
-    queue: Result<QueueName, InvalidName>,
+    queue: QueueName,
     tasks: usize,
     max_in_flight: usize,
     options: Options,
@@ -45,9 +45,9 @@ const EVENTS_KEPT: usize = 1024;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The name of the queue, or of its poison queue, is not allowed.
+    /// The name of the poison queue is not allowed.
     #[error(transparent)]
-    Queue(#[from] InvalidName),
+    PoisonQueue(#[from] InvalidName),
     /// A setting is outside the allowed range.
     #[error(transparent)]
     Setting(#[from] InvalidSetting),
@@ -57,11 +57,7 @@ pub enum StartError {
 }
 
 impl<M: Message> ListenerBuilder<M> {
-    pub(crate) fn new<H: Handler<M>>(
-        context: Arc<Context>,
-        queue: Result<QueueName, InvalidName>,
-        handler: H,
-    ) -> Self {
+    pub(crate) fn new<H: Handler<M>>(context: Arc<Context>, queue: QueueName, handler: H) -> Self {
         Self {
             context,
             handler: handler.erase(),
@@ -166,7 +162,7 @@ impl<M: Message> ListenerBuilder<M> {
         InvalidSetting::at_least_one("number of messages in flight", self.max_in_flight)?;
         let consumer = self
             .options
-            .build(self.queue?, M::TYPE, Caller::Listener, capabilities)?;
+            .build(self.queue, M::TYPE, Caller::Listener, capabilities)?;
         let idle = self
             .idle
             .unwrap_or_else(|| Arc::new(ExponentialIdle::up_to(capabilities.idle_cap)));
@@ -203,7 +199,7 @@ impl<M: Message> ListenerBuilder<M> {
 impl From<InvalidConsumer> for StartError {
     fn from(invalid: InvalidConsumer) -> Self {
         match invalid {
-            InvalidConsumer::Queue(error) => Self::Queue(error),
+            InvalidConsumer::PoisonQueue(error) => Self::PoisonQueue(error),
             InvalidConsumer::Setting(error) => Self::Setting(error),
         }
     }

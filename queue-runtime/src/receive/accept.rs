@@ -31,7 +31,7 @@ use crate::settings::InvalidSetting;
 #[derive(Debug)]
 pub struct Accept<M> {
     context: Arc<Context>,
-    queue: Result<QueueName, InvalidName>,
+    queue: QueueName,
     wait: Duration,
     options: Options,
     message_type: MessageType,
@@ -45,9 +45,9 @@ type Decode<M> = fn(&Arc<Context>, &Incoming) -> Result<Received<M>, DecodeError
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcceptError {
-    /// The name of the queue, or of its poison queue, is not allowed.
+    /// The name of the poison queue is not allowed.
     #[error(transparent)]
-    Queue(InvalidName),
+    PoisonQueue(InvalidName),
     /// A setting is outside the allowed range.
     #[error(transparent)]
     Setting(InvalidSetting),
@@ -70,7 +70,7 @@ pub enum AcceptError {
 }
 
 impl<M> Accept<M> {
-    pub(crate) fn new(context: Arc<Context>, queue: Result<QueueName, InvalidName>) -> Self
+    pub(crate) fn new(context: Arc<Context>, queue: QueueName) -> Self
     where
         M: Message,
     {
@@ -144,10 +144,9 @@ impl<M> Accept<M> {
     async fn receive(self) -> Result<Option<Delivery<M>>, AcceptError> {
         let context = &self.context;
         let capabilities = context.backend.capabilities();
-        let queue = self.queue.map_err(AcceptError::Queue)?;
         let consumer =
             self.options
-                .build(queue, self.message_type, Caller::Accept, capabilities)?;
+                .build(self.queue, self.message_type, Caller::Accept, capabilities)?;
         let consumer = Arc::new(consumer);
         let until = context.clock.monotonic().saturating_add(self.wait);
         let idle = ExponentialIdle::up_to(capabilities.idle_cap);
@@ -206,7 +205,7 @@ async fn deliver<M>(
 impl From<InvalidConsumer> for AcceptError {
     fn from(invalid: InvalidConsumer) -> Self {
         match invalid {
-            InvalidConsumer::Queue(error) => Self::Queue(error),
+            InvalidConsumer::PoisonQueue(error) => Self::PoisonQueue(error),
             InvalidConsumer::Setting(error) => Self::Setting(error),
         }
     }

@@ -47,7 +47,7 @@ pub(crate) enum MissingQueue {
 /// Why a consumer cannot be built.
 #[derive(Debug)]
 pub(crate) enum InvalidConsumer {
-    Queue(InvalidName),
+    PoisonQueue(InvalidName),
     Setting(InvalidSetting),
 }
 
@@ -65,14 +65,14 @@ impl Options {
     ) -> Result<Consumer, InvalidConsumer> {
         let checked = self.overrides.check(capabilities);
         checked.map_err(InvalidConsumer::Setting)?;
-        let poison_queue = match (&self.poison_queue, message_type.poison_queue) {
+        let poison_queue = match (&self.poison_queue, message_type.poison_queue()) {
             (Some(name), _) => name.parse(),
-            (None, Some(name)) => name.parse(),
+            (None, Some(name)) => Ok(name),
             (None, None) => queue.poison(),
         };
         Ok(Consumer {
             queue,
-            poison_queue: poison_queue.map_err(InvalidConsumer::Queue)?,
+            poison_queue: poison_queue.map_err(InvalidConsumer::PoisonQueue)?,
             message_type,
             caller,
             options: self,

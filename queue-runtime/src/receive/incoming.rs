@@ -116,8 +116,8 @@ fn foreign_envelope(context: &Context, consumer: &Consumer, message: &ReceivedMe
     let request = RequestId::of_foreign(&uri, id);
     let id = MessageId::new(id).unwrap_or_else(|_| MessageId::random());
     let client = ClientId::new(uri.as_str()).unwrap_or_else(|_| context.client.clone());
-    let mut envelope = Envelope::new(id, client, request, consumer.message_type.kind);
-    envelope.version = consumer.message_type.version;
+    let mut envelope = Envelope::new(id, client, request, consumer.message_type.kind());
+    envelope.version = consumer.message_type.version();
     envelope.queue_uri = Some(uri);
     envelope
 }

@@ -102,7 +102,7 @@ impl<M> Received<M> {
     /// together with the acknowledgement, return [`Disposition::then`].
     pub fn submit<N: Message>(&self, message: N) -> Submit<N> {
         let ordinal = self.ordinals.fetch_add(1, Ordering::Relaxed);
-        let (context, queue) = (Arc::clone(&self.context), N::TYPE.queue.parse());
+        let (context, queue) = (Arc::clone(&self.context), N::TYPE.queue());
         Submit::new(context, queue, message).following(&self.envelope, ordinal)
     }
 

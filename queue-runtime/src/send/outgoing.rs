@@ -57,10 +57,10 @@ pub(crate) fn encode_follow_ups(
         .map(|(follow_up, ordinal)| {
             let encoded = follow_up.encoded().map_err(|error| error.clone())?;
             let message_type = encoded.message_type();
-            let queue: QueueName = message_type.queue.parse()?;
+            let queue = message_type.queue();
             let position = Position { role, ordinal };
             let origin = Origin {
-                id: derived_id(&parent.id, message_type.kind, encoded.key(), position),
+                id: derived_id(&parent.id, message_type.kind(), encoded.key(), position),
                 client: parent.client.clone(),
                 request: parent.request.clone(),
                 time: now,
@@ -78,6 +78,6 @@ pub(crate) fn encode_follow_ups(
 /// How long a message of that type lives unless its sender says otherwise.
 pub(crate) fn time_to_live(message_type: &MessageType) -> TimeToLive {
     message_type
-        .time_to_live
+        .time_to_live()
         .map_or(TimeToLive::Never, TimeToLive::After)
 }

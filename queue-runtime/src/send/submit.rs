@@ -10,8 +10,7 @@ use queue_core::clock::{BoxFuture, Timestamp};
 use queue_core::encoder::{Encoded, Origin, TooLarge};
 use queue_core::envelope::TraceContext;
 use queue_core::{
-    ClientId, EncodeError, InvalidId, InvalidName, Message, MessageId, Outcome, QueueName,
-    RequestId,
+    ClientId, EncodeError, InvalidId, Message, MessageId, Outcome, QueueName, RequestId,
 };
 
 use super::outgoing::{Position, Role, derived_id, time_to_live};
@@ -27,7 +26,7 @@ use crate::context::Context;
 #[must_use = "a submission does nothing until it is awaited"]
 pub struct Submit<M> {
     context: Arc<Context>,
-    queue: Result<QueueName, InvalidName>,
+    queue: QueueName,
     message: M,
     encoded: Result<Encoded, EncodeError>,
     id: Option<Result<MessageId, InvalidId>>,
@@ -70,9 +69,6 @@ pub struct SubmitError<M> {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubmitProblem {
-    /// The type's queue name is not allowed.
-    #[error(transparent)]
-    Queue(InvalidName),
     /// The id, client id or request id is not allowed.
     #[error(transparent)]
     Id(InvalidId),
@@ -88,11 +84,7 @@ pub enum SubmitProblem {
 }
 
 impl<M> Submit<M> {
-    pub(crate) fn new(
-        context: Arc<Context>,
-        queue: Result<QueueName, InvalidName>,
-        message: M,
-    ) -> Self
+    pub(crate) fn new(context: Arc<Context>, queue: QueueName, message: M) -> Self
     where
         M: Message,
     {
@@ -177,7 +169,6 @@ impl<M> Submit<M> {
             ..
         } = self;
         let packed = (|| {
-            let queue = queue.map_err(SubmitProblem::Queue)?;
             let client = self.client.unwrap_or_else(|| Ok(context.client.clone()));
             let request = self.request.unwrap_or_else(|| Ok(RequestId::random()));
             let request = request.map_err(SubmitProblem::Id)?;
@@ -186,7 +177,7 @@ impl<M> Submit<M> {
             let id = match (self.id, &self.parent) {
                 (Some(id), _) => id.map_err(SubmitProblem::Id)?,
                 (None, Some((parent, position))) => {
-                    derived_id(parent, message_type.kind, encoded.key(), *position)
+                    derived_id(parent, message_type.kind(), encoded.key(), *position)
                 }
                 (None, None) => MessageId::random(),
             };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use queue_core::backend::{BackendExt, Created, Metadata, QueueProperties};
 use queue_core::wire::Body;
-use queue_core::{InvalidName, Message, QueueName, Result};
+use queue_core::{Message, QueueName, Result};
 
 use super::redrive::Redrive;
 use crate::context::Context;
@@ -15,7 +15,7 @@ use crate::send::{Submit, SubmitAll};
 /// A queue that carries `M`.
 pub struct Queue<M> {
     context: Arc<Context>,
-    name: std::result::Result<QueueName, InvalidName>,
+    name: QueueName,
     message: PhantomData<fn() -> M>,
 }
 
@@ -23,7 +23,7 @@ impl<M: Message> Queue<M> {
     pub(crate) fn of_type(context: Arc<Context>) -> Self {
         Self {
             context,
-            name: M::TYPE.queue.parse(),
+            name: M::TYPE.queue(),
             message: PhantomData,
         }
     }
@@ -31,7 +31,7 @@ impl<M: Message> Queue<M> {
     pub(crate) fn named(context: Arc<Context>, name: QueueName) -> Self {
         Self {
             context,
-            name: Ok(name),
+            name,
             message: PhantomData,
         }
     }
@@ -61,11 +61,9 @@ impl<M: Message> Queue<M> {
     }
 
     /// The queue without its type, for counting, clearing and the like.
-    ///
-    /// # Errors
-    /// [`InvalidName`] if the type's queue name is not allowed.
-    pub fn any(&self) -> std::result::Result<AnyQueue, InvalidName> {
-        Ok(AnyQueue::new(Arc::clone(&self.context), self.name.clone()?))
+    #[must_use]
+    pub fn any(&self) -> AnyQueue {
+        AnyQueue::new(Arc::clone(&self.context), self.name.clone())
     }
 }
 

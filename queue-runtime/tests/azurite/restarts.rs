@@ -198,7 +198,7 @@ impl Held {
 
 /// A service tells nobody when a queue is empty, so it is asked.
 async fn until_empty(queue: &Queue<Order>) {
-    let queue = queue.any().expect("a name");
+    let queue = queue.any();
     let empty = async {
         while queue
             .properties()

@@ -1,25 +1,25 @@
 use queue_runtime::envelope::{PoisonReason, PoisonRecord};
-use queue_runtime::{Message, MessageId, Received};
+use queue_runtime::{Message, MessageId, QueueName, Received};
 
 /// Logs that a message is being handled, and that it no longer is.
 #[derive(Debug)]
 pub(super) struct Handling {
-    queue: &'static str,
+    queue: QueueName,
     id: MessageId,
 }
 
 impl Handling {
     pub(super) fn of<M: Message>(received: &Received<M>) -> Self {
-        let (queue, id) = (M::TYPE.queue, received.envelope().id.clone());
+        let (queue, id) = (M::TYPE.queue(), received.envelope().id.clone());
         let request = &received.envelope().request;
-        tracing::info!(queue, %id, %request, attempt = received.attempt(), "handling");
+        tracing::info!(%queue, %id, %request, attempt = received.attempt(), "handling");
         Self { queue, id }
     }
 }
 
 impl Drop for Handling {
     fn drop(&mut self) {
-        tracing::info!(queue = self.queue, id = %self.id, "handled");
+        tracing::info!(queue = %self.queue, id = %self.id, "handled");
     }
 }
 
