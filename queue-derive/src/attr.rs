@@ -6,6 +6,7 @@ use syn::punctuated::Punctuated;
 use syn::{Attribute, Ident, LitInt, LitStr, Meta, Path, Token, Type, bracketed, token};
 
 use crate::problem::{Problem, Problems};
+use crate::suggest::nearest;
 
 /// The names that a type takes, in the order in which errors list them.
 const TYPE_ATTRIBUTES: [&str; 12] = [
@@ -26,20 +27,29 @@ const TYPE_ATTRIBUTES: [&str; 12] = [
 /// What `#[message(…)]` says on a type, as it was written.
 #[derive(Default)]
 pub(crate) struct TypeAttributes {
-    pub(crate) kind: Option<LitStr>,
-    pub(crate) alias: Option<Aliases>,
-    pub(crate) version: Option<LitInt>,
-    pub(crate) upgrade_from: Option<Type>,
-    pub(crate) queue: Option<LitStr>,
-    pub(crate) visibility_timeout: Option<LitStr>,
-    pub(crate) time_to_live: Option<LitStr>,
-    pub(crate) poison_threshold: Option<LitInt>,
-    pub(crate) poison_queue: Option<LitStr>,
-    pub(crate) key_scope: Option<LitStr>,
-    pub(crate) wire: Option<LitStr>,
-    pub(crate) krate: Option<Path>,
-    /// The names seen so far, whether or not their values could be read.
-    seen: Vec<Ident>,
+    pub(crate) kind: Setting<LitStr>,
+    pub(crate) alias: Setting<Aliases>,
+    pub(crate) version: Setting<LitInt>,
+    pub(crate) upgrade_from: Setting<Type>,
+    pub(crate) queue: Setting<LitStr>,
+    pub(crate) visibility_timeout: Setting<LitStr>,
+    pub(crate) time_to_live: Setting<LitStr>,
+    pub(crate) poison_threshold: Setting<LitInt>,
+    pub(crate) poison_queue: Setting<LitStr>,
+    pub(crate) key_scope: Setting<LitStr>,
+    pub(crate) wire: Setting<LitStr>,
+    pub(crate) krate: Setting<ModPath>,
+}
+
+/// The value of one attribute.
+#[derive(Default)]
+pub(crate) enum Setting<T> {
+    /// The attribute is not there.
+    #[default]
+    Absent,
+    /// The attribute is there, and its value was refused already.
+    Unreadable,
+    Given(T),
 }
 
 /// One kind, or several in brackets.
@@ -56,63 +66,50 @@ impl TypeAttributes {
         read
     }
 
-    /// Whether the attribute was written, even if its value could not be read.
-    pub(crate) fn mentions(&self, name: &str) -> bool {
-        self.seen.iter().any(|seen| seen == name)
-    }
-
     fn item(&mut self, name: &Ident, input: ParseStream<'_>, problems: &mut Problems) {
-        let known = TYPE_ATTRIBUTES.iter().any(|known| name == known);
-        if known && self.mentions(&name.to_string()) {
-            problems.push(name, Problem::Twice(name.to_string()));
-            skip_item(input);
-            return;
-        }
-        self.seen.push(name.clone());
         let mut item = Item {
             name,
             input,
             problems,
         };
         match name.to_string().as_str() {
-            "kind" => {
-                self.kind = item.value("a string, as in `kind = \"slice-request\"`");
-            }
-            "alias" => {
-                self.alias = item.value(
-                    "a string or a list of strings, as in `alias = \"old-kind\"` or \
-                     `alias = [\"old-kind\", \"older-kind\"]`",
-                );
-            }
-            "version" => self.version = item.value("a whole number, as in `version = 2`"),
-            "upgrade_from" => {
-                self.upgrade_from = item.value("a type, as in `upgrade_from = SliceRequestV1`");
-            }
-            "queue" => self.queue = item.value("a string, as in `queue = \"slice-request\"`"),
-            "visibility_timeout" => {
-                self.visibility_timeout =
-                    item.value("a duration in a string, as in `visibility_timeout = \"2m\"`");
-            }
-            "time_to_live" => {
-                self.time_to_live =
-                    item.value("a duration in a string, as in `time_to_live = \"7d\"`");
-            }
-            "poison_threshold" => {
-                self.poison_threshold = item.value("a whole number, as in `poison_threshold = 5`");
-            }
-            "poison_queue" => {
-                self.poison_queue =
-                    item.value("a string, as in `poison_queue = \"broken-slices\"`");
-            }
-            "key_scope" => {
-                self.key_scope = item.value("a string, as in `key_scope = \"global\"`");
-            }
-            "wire" => self.wire = item.value("a string, as in `wire = \"bare\"`"),
-            "crate" => {
-                self.krate = item
-                    .value("a path, as in `crate = my_crate::queues`")
-                    .map(|ModPath(path)| path);
-            }
+            "kind" => item.read(&mut self.kind, "a string, as in `kind = \"slice-request\"`"),
+            "alias" => item.read(
+                &mut self.alias,
+                "a string or a list of strings, as in `alias = \"old-kind\"` or \
+                 `alias = [\"old-kind\", \"older-kind\"]`",
+            ),
+            "version" => item.read(&mut self.version, "a whole number, as in `version = 2`"),
+            "upgrade_from" => item.read(
+                &mut self.upgrade_from,
+                "a type, as in `upgrade_from = SliceRequestV1`",
+            ),
+            "queue" => item.read(
+                &mut self.queue,
+                "a string, as in `queue = \"slice-request\"`",
+            ),
+            "visibility_timeout" => item.read(
+                &mut self.visibility_timeout,
+                "a duration in a string, as in `visibility_timeout = \"2m\"`",
+            ),
+            "time_to_live" => item.read(
+                &mut self.time_to_live,
+                "a duration in a string, as in `time_to_live = \"7d\"`",
+            ),
+            "poison_threshold" => item.read(
+                &mut self.poison_threshold,
+                "a whole number, as in `poison_threshold = 5`",
+            ),
+            "poison_queue" => item.read(
+                &mut self.poison_queue,
+                "a string, as in `poison_queue = \"broken-slices\"`",
+            ),
+            "key_scope" => item.read(
+                &mut self.key_scope,
+                "a string, as in `key_scope = \"global\"`",
+            ),
+            "wire" => item.read(&mut self.wire, "a string, as in `wire = \"bare\"`"),
+            "crate" => item.read(&mut self.krate, "a path, as in `crate = my_crate::queues`"),
             "key" => {
                 problems.push(name, Problem::KeyOnType(listed(&TYPE_ATTRIBUTES)));
                 skip_item(input);
@@ -120,7 +117,7 @@ impl TypeAttributes {
             unknown => {
                 let problem = Problem::UnknownOnType {
                     found: unknown.to_owned(),
-                    hint: nearest(unknown)
+                    hint: nearest(unknown, &TYPE_ATTRIBUTES)
                         .map(|known| format!(" (did you mean `{known}`?)"))
                         .unwrap_or_default(),
                     allowed: listed(&TYPE_ATTRIBUTES),
@@ -129,6 +126,21 @@ impl TypeAttributes {
                 skip_item(input);
             }
         }
+    }
+}
+
+impl<T> Setting<T> {
+    /// The value, if there is one that could be read.
+    pub(crate) fn given(&self) -> Option<&T> {
+        match self {
+            Self::Given(value) => Some(value),
+            Self::Absent | Self::Unreadable => None,
+        }
+    }
+
+    /// Whether the default applies. An unreadable value has its error already.
+    pub(crate) fn is_absent(&self) -> bool {
+        matches!(self, Self::Absent)
     }
 }
 
@@ -216,6 +228,19 @@ struct Item<'i, 'p> {
 }
 
 impl Item<'_, '_> {
+    fn read<T: Parse>(&mut self, setting: &mut Setting<T>, expected: &'static str) {
+        if setting.is_absent() {
+            *setting = match self.value(expected) {
+                Some(value) => Setting::Given(value),
+                None => Setting::Unreadable,
+            };
+        } else {
+            let twice = Problem::Twice(self.name.to_string());
+            self.problems.push(self.name, twice);
+            skip_item(self.input);
+        }
+    }
+
     fn value<T: Parse>(&mut self, expected: &'static str) -> Option<T> {
         let name = self.name.to_string();
         if self.input.parse::<Token![=]>().is_err() || at_end(self.input) {
@@ -257,7 +282,7 @@ impl Parse for Aliases {
 }
 
 /// A path without generic arguments, `crate` and `self` included.
-struct ModPath(Path);
+pub(crate) struct ModPath(pub(crate) Path);
 
 impl Parse for ModPath {
     fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
@@ -288,30 +313,4 @@ fn shown(tokens: &TokenStream) -> String {
 fn listed(names: &[&str]) -> String {
     let names: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
     names.join(", ")
-}
-
-/// The known name that is at most two edits away.
-fn nearest(unknown: &str) -> Option<&'static str> {
-    TYPE_ATTRIBUTES
-        .into_iter()
-        .map(|known| (edits(unknown, known), known))
-        .filter(|(distance, known)| *distance <= 2 && *distance < known.len() / 2)
-        .min()
-        .map(|(_, known)| known)
-}
-
-/// Levenshtein's distance.
-fn edits(from: &str, to: &str) -> usize {
-    let to: Vec<char> = to.chars().collect();
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (i, a) in from.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, b) in to.iter().enumerate() {
-            let replaced = diagonal + usize::from(a != *b);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[to.len()]
 }

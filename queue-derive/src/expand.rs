@@ -5,6 +5,7 @@ use syn::spanned::Spanned as _;
 use syn::{DeriveInput, Generics, Ident, Path, Type, WherePredicate, parse_quote};
 
 use crate::ast::{Body, Field, Input, Variant};
+use crate::attr::ModPath;
 use crate::fallback;
 use crate::key::shown_type;
 use crate::problem::Problems;
@@ -24,8 +25,8 @@ pub(crate) fn derive(original: &DeriveInput) -> TokenStream {
 
 /// The path that everything generated starts with.
 pub(crate) fn krate(input: &Input<'_>) -> Path {
-    match &input.attributes.krate {
-        Some(path) => path.clone(),
+    match input.attributes.krate.given() {
+        Some(ModPath(path)) => path.clone(),
         None => parse_quote!(::queue_runtime),
     }
 }
@@ -114,7 +115,7 @@ fn with_bounds(input: &Input<'_>, krate: &Path) -> Generics {
             bounds.push(parse_quote!(#ty: #krate::derive_support::Serialize));
         }
     }
-    if let Some(old) = &input.attributes.upgrade_from {
+    if let Some(old) = input.attributes.upgrade_from.given() {
         let upgrade: [WherePredicate; 2] = [
             parse_quote!(#old: #krate::Message),
             parse_quote!(Self: ::core::convert::From<#old>),
@@ -134,7 +135,7 @@ fn mentions(tokens: TokenStream, names: &[Ident]) -> bool {
 
 /// What only the compiler can check of the old version.
 fn checks(input: &Input<'_>, settings: &Settings, krate: &Path) -> TokenStream {
-    let Some(old) = &input.attributes.upgrade_from else {
+    let Some(old) = input.attributes.upgrade_from.given() else {
         return TokenStream::new();
     };
     let Settings { kind, version, .. } = settings;
@@ -253,7 +254,7 @@ fn key_field(field: &Field<'_>, value: TokenStream, krate: &Path) -> TokenStream
 
 fn decode(input: &Input<'_>, settings: &Settings, krate: &Path) -> TokenStream {
     let current = settings.version;
-    let upgrade = input.attributes.upgrade_from.as_ref().map(|old: &Type| {
+    let upgrade = input.attributes.upgrade_from.given().map(|old: &Type| {
         let at = at(old.span());
         quote_spanned! {at=>
             if version <= <#old as #krate::Message>::TYPE.version() {

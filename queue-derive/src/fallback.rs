@@ -4,6 +4,7 @@ use quote::quote;
 use syn::parse_quote;
 
 use crate::ast::Input;
+use crate::attr::Setting;
 use crate::expand::krate;
 use crate::problem::Problems;
 use crate::valid::Settings;
@@ -14,7 +15,7 @@ const PLACEHOLDER: &str = "refused";
 /// The errors, and an impl that keeps code that uses the type from raising more of them.
 pub(crate) fn expand(input: &Input<'_>, settings: &Settings, problems: &Problems) -> TokenStream {
     let errors = problems.to_compile_errors();
-    let crate_is_unknown = input.attributes.mentions("crate") && input.attributes.krate.is_none();
+    let crate_is_unknown = matches!(input.attributes.krate, Setting::Unreadable);
     let borrows = input.original.generics.lifetimes().next().is_some();
     if crate_is_unknown || borrows {
         return errors;

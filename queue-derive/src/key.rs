@@ -38,7 +38,10 @@ pub(crate) fn check(input: &Input<'_>, problems: &mut Problems) {
             problems.push(&skip, Problem::SkippedKey(skip.to_string()));
         }
     }
-    if let (Some(scope), None) = (&input.attributes.key_scope, input.key_fields().next()) {
+    if let (Some(scope), None) = (
+        input.attributes.key_scope.given(),
+        input.key_fields().next(),
+    ) {
         problems.push(scope, Problem::ScopeWithoutKey);
     }
 }

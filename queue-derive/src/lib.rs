@@ -16,6 +16,7 @@ mod fallback;
 mod kebab;
 mod key;
 mod problem;
+mod suggest;
 mod valid;
 
 use proc_macro::TokenStream;

@@ -3,12 +3,13 @@ use std::time::Duration;
 
 use queue_core::derive_support::is_forbidden;
 use queue_core::name::POISON_SUFFIX;
-use queue_core::{KeyScope, QueueName, Wire};
+use queue_core::{KeyScope, MessageType, QueueName, Wire};
 use quote::ToTokens;
 use syn::ext::IdentExt as _;
 use syn::{GenericParam, LitInt, LitStr};
 
 use crate::ast::Input;
+use crate::attr::Setting;
 use crate::kebab::kebab_case;
 use crate::key;
 use crate::problem::{Problem, Problems};
@@ -16,8 +17,6 @@ use crate::problem::{Problem, Problems};
 const MAX_KIND: usize = 255;
 /// Longer queue names leave no room for the suffix of their poison queue.
 const MAX_QUEUE: usize = 63 - POISON_SUFFIX.len();
-/// Where CloudEvents' integers end.
-const MAX_VERSION: u32 = i32::MAX.unsigned_abs();
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -45,16 +44,16 @@ impl Settings {
         let (queue, poison_queue) = queues(input, problems);
         let version = number(
             "version",
-            attributes.version.as_ref(),
-            MAX_VERSION,
+            attributes.version.given(),
+            MessageType::MAX_VERSION,
             problems,
         )
         .unwrap_or(1);
-        if let Some(old) = &attributes.upgrade_from {
-            let readable = attributes.version.is_some() || !attributes.mentions("version");
-            if version == 1 && readable {
-                problems.push(old, Problem::UpgradeToFirst);
-            }
+        if let Some(old) = attributes.upgrade_from.given()
+            && version == 1
+            && !matches!(attributes.version, Setting::Unreadable)
+        {
+            problems.push(old, Problem::UpgradeToFirst);
         }
         Self {
             aliases: aliases(input, &kind, problems),
@@ -64,7 +63,7 @@ impl Settings {
             poison_queue,
             wire: choice(
                 "wire",
-                attributes.wire.as_ref(),
+                attributes.wire.given(),
                 "\"event\" and \"bare\"",
                 |text| match text {
                     "event" => Some(Wire::Event),
@@ -75,14 +74,14 @@ impl Settings {
             ),
             visibility_timeout: duration(
                 "visibility_timeout",
-                attributes.visibility_timeout.as_ref(),
+                attributes.visibility_timeout.given(),
                 SECOND..=7 * DAY,
                 "a duration from 1s to 7days, such as \"30s\" or \"2m\"",
                 problems,
             ),
             time_to_live: duration(
                 "time_to_live",
-                attributes.time_to_live.as_ref(),
+                attributes.time_to_live.given(),
                 SECOND..=Duration::MAX,
                 "a duration from 1s, such as \"90m\" or \"7days\"; without `time_to_live`, messages \
                  never expire",
@@ -90,13 +89,13 @@ impl Settings {
             ),
             poison_threshold: number(
                 "poison_threshold",
-                attributes.poison_threshold.as_ref(),
+                attributes.poison_threshold.given(),
                 u32::MAX,
                 problems,
             ),
             key_scope: choice(
                 "key_scope",
-                attributes.key_scope.as_ref(),
+                attributes.key_scope.given(),
                 "\"request\" and \"global\"",
                 |text| match text {
                     "request" => Some(KeyScope::Request),
@@ -119,17 +118,16 @@ fn check_generics(input: &Input<'_>, problems: &mut Problems) {
 }
 
 fn kind(input: &Input<'_>, problems: &mut Problems) -> String {
+    let ident = &input.original.ident;
+    let default = kebab_case(&ident.unraw().to_string());
     match &input.attributes.kind {
-        Some(given) => {
+        Setting::Given(given) => {
             check_kind("kind", &given.value(), given, problems);
             given.value()
         }
-        None => {
-            let ident = &input.original.ident;
-            let default = kebab_case(&ident.unraw().to_string());
-            if !input.attributes.mentions("kind") {
-                check_kind("default kind", &default, ident, problems);
-            }
+        Setting::Unreadable => default,
+        Setting::Absent => {
+            check_kind("default kind", &default, ident, problems);
             default
         }
     }
@@ -137,7 +135,13 @@ fn kind(input: &Input<'_>, problems: &mut Problems) -> String {
 
 fn aliases(input: &Input<'_>, kind: &str, problems: &mut Problems) -> Vec<String> {
     let mut aliases = Vec::new();
-    for given in input.attributes.alias.iter().flat_map(|list| &list.0) {
+    for given in input
+        .attributes
+        .alias
+        .given()
+        .into_iter()
+        .flat_map(|list| &list.0)
+    {
         let alias = given.value();
         check_kind("alias", &alias, given, problems);
         if alias == kind {
@@ -181,26 +185,23 @@ fn check_kind(what: &'static str, kind: &str, written: impl ToTokens, problems: 
 
 fn queues(input: &Input<'_>, problems: &mut Problems) -> (String, Option<String>) {
     let attributes = &input.attributes;
-    let poison = attributes.poison_queue.as_ref();
+    let ident = &input.original.ident;
+    let default = kebab_case(&ident.unraw().to_string());
     let (queue, span) = match &attributes.queue {
-        Some(given) => {
+        Setting::Given(given) => {
             check_queue("queue", given, problems);
             (given.value(), given.span())
         }
-        None => {
-            let ident = &input.original.ident;
-            let default = kebab_case(&ident.unraw().to_string());
-            // A `queue` that could not be read has its error already.
-            if !attributes.mentions("queue")
-                && let Err(problem) = QueueName::new(&default)
-            {
+        Setting::Unreadable => (default, ident.span()),
+        Setting::Absent => {
+            if let Err(problem) = QueueName::new(&default) {
                 let name = ident.unraw().to_string();
                 problems.push(ident, Problem::DefaultQueueName { name, problem });
             }
             (default, ident.span())
         }
     };
-    if !attributes.mentions("poison_queue")
+    if attributes.poison_queue.is_absent()
         && QueueName::check(&queue).is_ok()
         && queue.len() > MAX_QUEUE
     {
@@ -210,6 +211,7 @@ fn queues(input: &Input<'_>, problems: &mut Problems) -> (String, Option<String>
         };
         problems.push_at(span, problem);
     }
+    let poison = attributes.poison_queue.given();
     if let Some(given) = poison {
         check_queue("poison_queue", given, problems);
         if given.value() == queue {
