@@ -26,21 +26,6 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()>;
 }
 
-/// `time + duration`, stopping at the last moment that a [`Timestamp`] can hold.
-#[must_use]
-pub fn later(time: Timestamp, duration: Duration) -> Timestamp {
-    let Ok(span) = jiff::SignedDuration::try_from(duration) else {
-        return Timestamp::MAX;
-    };
-    time.checked_add(span).unwrap_or(Timestamp::MAX)
-}
-
-/// The time from `earlier` to `later`, zero if that is negative.
-#[must_use]
-pub fn between(earlier: Timestamp, later: Timestamp) -> Duration {
-    Duration::try_from(later.duration_since(earlier)).unwrap_or(Duration::ZERO)
-}
-
 pub use manual::ManualClock;
 
 mod manual {
@@ -48,6 +33,7 @@ mod manual {
     use std::task::{Context, Poll, Waker};
 
     use super::*;
+    use crate::timestamp::later;
 
     /// A clock that moves only when it is told to.
     ///
@@ -112,12 +98,6 @@ mod manual {
         pub fn step_wall_clock(&self, by: jiff::SignedDuration) {
             let mut state = self.lock();
             state.wall_offset = state.wall_offset.saturating_add(by);
-        }
-
-        /// When the next sleeper is due, on the monotonic clock.
-        #[must_use]
-        pub fn next_wake(&self) -> Option<Duration> {
-            self.lock().sleepers.iter().map(|sleeper| sleeper.0).min()
         }
 
         fn lock(&self) -> MutexGuard<'_, State> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::encoder::Encoded;
 use crate::message::{EncodeError, Message, MessageType};
+use crate::text::error_chain;
 
 /// What happens to a message after its handler returned.
 #[derive(Debug)]
@@ -234,19 +235,6 @@ impl<T: IntoDisposition, E: Into<Failure>> IntoDisposition for Result<T, E> {
             Err(error) => error.into().into(),
         }
     }
-}
-
-/// An error and its causes in one text, outermost first.
-#[must_use]
-pub fn error_chain(error: &(dyn StdError + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use serde_json::json;
 use uuid::Uuid;
 
 use crate::clock::Timestamp;
-use crate::idempotency::canonical;
+use crate::text::{canonical, is_forbidden};
 
 /// Ids are text of 1 to this many bytes.
 pub const MAX_ID_BYTES: usize = 1024;
@@ -302,12 +302,6 @@ fn id_problem(text: &str) -> Option<String> {
             .find(|&c| is_forbidden(c))
             .map(|c| format!("{:?} holds the character U+{:04X}", text, u32::from(c)))
     }
-}
-
-/// Whether CloudEvents forbids the character in attribute values.
-pub(crate) fn is_forbidden(c: char) -> bool {
-    let code = u32::from(c);
-    c.is_control() || (0xfdd0..=0xfdef).contains(&code) || code & 0xfffe == 0xfffe
 }
 
 #[cfg(test)]

@@ -43,10 +43,10 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::clock::Timestamp;
-use crate::disposition::error_chain;
 use crate::encoder::{Encoded, Origin};
 use crate::envelope::{ClientId, MessageId, RequestId};
 use crate::message::Message;
+use crate::text::error_chain;
 use crate::wire::{Body, Members};
 
 /// The environment variable that has missing files written.

@@ -21,8 +21,6 @@ pub mod backend;
 pub mod clock;
 #[cfg(feature = "conformance")]
 pub mod conformance;
-#[doc(hidden)]
-pub mod derive_support;
 pub mod disposition;
 pub mod encoder;
 pub mod envelope;
@@ -33,6 +31,8 @@ pub mod idempotency;
 pub mod internal;
 pub mod message;
 pub mod name;
+mod text;
+mod timestamp;
 pub mod wire;
 
 pub use clock::{Clock, ManualClock, Timestamp};

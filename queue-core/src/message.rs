@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::internal::str_eq;
 use crate::name::QueueName;
+use crate::text::str_eq;
 
 /// A typed queue message. Implemented by `#[derive(Message)]`.
 ///

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use queue_core::envelope::{AttemptRecord, Envelope, PoisonReason, PoisonRecord, TraceContext};
+use queue_core::internal::{rewrite, to_base64};
 use queue_core::wire::{self, Body, Event};
 use queue_core::{
     ClientId, DecodeError, EncodeError, IdempotencyKey, Message, MessageId, MessageType, RequestId,
@@ -62,6 +63,25 @@ impl Message for BareSliceRequest {
     }
 }
 
+/// A message of these key fields.
+struct Keyed(Vec<Value>);
+
+impl Message for Keyed {
+    const TYPE: MessageType = SliceRequest::TYPE;
+
+    fn key(&self) -> Result<Option<Vec<Value>>, EncodeError> {
+        Ok(Some(self.0.clone()))
+    }
+
+    fn encode(&self) -> Result<Vec<u8>, EncodeError> {
+        unreachable!("only its key is asked for")
+    }
+
+    fn decode(_: u32, _: &[u8]) -> Result<Self, DecodeError> {
+        unreachable!("only its key is asked for")
+    }
+}
+
 fn decode<T: for<'a> Deserialize<'a>>(version: u32, payload: &[u8]) -> Result<T, DecodeError> {
     serde_json::from_slice(payload)
         .map_err(|source| DecodeError::payload("mosaic.slice-request", version, source))
@@ -87,7 +107,7 @@ fn a_new_event_is_decoded_to_what_was_encoded() {
 
 #[test]
 fn a_put_back_rewrites_the_event_as_shown() {
-    let rewritten = wire::rewrite(&example("event").into(), &attempts(), None);
+    let rewritten = rewrite(&example("event").into(), &attempts(), None);
     assert_same(&rewritten.expect("an event"), &example("put-back"));
     assert_eq!(event("put-back").envelope.attempts, attempts());
 }
@@ -96,14 +116,14 @@ fn a_put_back_rewrites_the_event_as_shown() {
 fn setting_aside_rewrites_the_put_back_event_as_shown() {
     let mut kept = AttemptRecord::default();
     (kept.failures, kept.forgiven) = (attempts().failures, attempts().forgiven);
-    let rewritten = wire::rewrite(&example("put-back").into(), &kept, Some(&record()));
+    let rewritten = rewrite(&example("put-back").into(), &kept, Some(&record()));
     assert_same(&rewritten.expect("an event"), &example("poison"));
     assert_eq!(event("poison").envelope.poison, Some(record()));
 }
 
 #[test]
 fn redriving_gives_the_new_event_again() {
-    let restored = wire::rewrite(&example("poison").into(), &AttemptRecord::default(), None);
+    let restored = rewrite(&example("poison").into(), &AttemptRecord::default(), None);
     assert_same(&restored.expect("an event"), &example("event"));
 }
 
@@ -161,7 +181,7 @@ fn base64_around_an_event_is_removed() {
     let text: String = examples()["base64"].split_whitespace().collect();
     assert_eq!(
         text,
-        wire::to_base64(&example("event")),
+        to_base64(&example("event")),
         "put this into the document"
     );
     let Body::Event(event) = Body::read(&text.into(), LIMIT) else {
@@ -187,9 +207,9 @@ fn ids_and_keys_are_made_as_shown() {
     let key = example("key");
     let request = RequestId::new(text(&key["request"])).expect("an id");
     let fields = key["fields"].as_array().expect("an array");
-    assert_eq!(SliceRequest::TYPE.kind(), key["kind"]);
-    let made = IdempotencyKey::of_fields(&SliceRequest::TYPE, &request, fields);
-    assert_eq!(made.as_str(), key["subject"]);
+    assert_eq!(Keyed::TYPE.kind(), key["kind"]);
+    let made = IdempotencyKey::declared(&Keyed(fields.clone()), &request).expect("allowed");
+    assert_eq!(made.expect("has a key").as_str(), key["subject"]);
 }
 
 #[test]

@@ -63,7 +63,7 @@ fn expand(input: &Input<'_>, settings: &Settings) -> TokenStream {
                 };
 
                 fn key(&self) -> ::core::result::Result<
-                    ::core::option::Option<::std::vec::Vec<#krate::derive_support::Value>>,
+                    ::core::option::Option<::std::vec::Vec<#krate::internal::Value>>,
                     #krate::EncodeError,
                 > {
                     #key
@@ -73,7 +73,7 @@ fn expand(input: &Input<'_>, settings: &Settings) -> TokenStream {
                     ::std::vec::Vec<::core::primitive::u8>,
                     #krate::EncodeError,
                 > {
-                    #krate::derive_support::encode::<Self>(self)
+                    #krate::internal::encode::<Self>(self)
                 }
 
                 fn decode(
@@ -100,7 +100,7 @@ fn with_bounds(input: &Input<'_>, krate: &Path) -> Generics {
     let parameters: Vec<Ident> = generics.type_params().map(|t| t.ident.clone()).collect();
     let bounds = &mut generics.make_where_clause().predicates;
     let at = at(input.original.ident.span());
-    let payload = quote_spanned!(at=> Self: #krate::derive_support::Payload);
+    let payload = quote_spanned!(at=> Self: #krate::internal::Payload);
     bounds.push(parse_quote!(#payload));
     if parameters.is_empty() {
         return generics;
@@ -112,7 +112,7 @@ fn with_bounds(input: &Input<'_>, krate: &Path) -> Generics {
     for field in input.key_fields() {
         let ty = field.ty();
         if mentions(quote!(#ty), &parameters) {
-            bounds.push(parse_quote!(#ty: #krate::derive_support::Serialize));
+            bounds.push(parse_quote!(#ty: #krate::internal::Serialize));
         }
     }
     if let Some(old) = input.attributes.upgrade_from.given() {
@@ -149,7 +149,7 @@ fn checks(input: &Input<'_>, settings: &Settings, krate: &Path) -> TokenStream {
     let at = at(old.span());
     quote_spanned! {at=>
         ::core::assert!(
-            #krate::derive_support::str_eq(<#old as #krate::Message>::TYPE.kind(), #kind),
+            #krate::internal::str_eq(<#old as #krate::Message>::TYPE.kind(), #kind),
             #wrong_kind
         );
         ::core::assert!(<#old as #krate::Message>::TYPE.version() < #version, #wrong_version);
@@ -171,7 +171,7 @@ fn message_type(settings: &Settings, krate: &Path) -> TokenStream {
     } = settings;
     let duration = |duration: &std::time::Duration| {
         let (seconds, nanos) = (duration.as_secs(), duration.subsec_nanos());
-        quote!(#krate::derive_support::Duration::new(#seconds, #nanos))
+        quote!(#krate::internal::Duration::new(#seconds, #nanos))
     };
     let visibility_timeout = visibility_timeout.as_ref().map(duration).into_iter();
     let time_to_live = time_to_live.as_ref().map(duration).into_iter();
@@ -240,7 +240,7 @@ fn key_arm(variant: &Variant<'_>, krate: &Path) -> Option<TokenStream> {
         .map(|(field, binding)| key_field(field, quote!(#binding), krate));
     Some(quote! {
         Self::#ident { #(#members: #bindings,)* .. } => ::core::option::Option::Some(::std::vec![
-            #krate::derive_support::Value::String(::std::string::String::from(#name)),
+            #krate::internal::Value::String(::std::string::String::from(#name)),
             #(#values),*
         ]),
     })
@@ -249,7 +249,7 @@ fn key_arm(variant: &Variant<'_>, krate: &Path) -> Option<TokenStream> {
 fn key_field(field: &Field<'_>, value: TokenStream, krate: &Path) -> TokenStream {
     let name = field.name();
     let at = at(field.ty().span());
-    quote_spanned!(at=> #krate::derive_support::key_field::<Self, _>(#name, #value)?)
+    quote_spanned!(at=> #krate::internal::key_field::<Self, _>(#name, #value)?)
 }
 
 fn decode(input: &Input<'_>, settings: &Settings, krate: &Path) -> TokenStream {
@@ -266,10 +266,10 @@ fn decode(input: &Input<'_>, settings: &Settings, krate: &Path) -> TokenStream {
     });
     quote! {
         if version == #current {
-            return #krate::derive_support::decode::<Self>(payload);
+            return #krate::internal::decode::<Self>(payload);
         }
         #upgrade
-        ::core::result::Result::Err(#krate::derive_support::wrong_version::<Self>(version))
+        ::core::result::Result::Err(#krate::internal::wrong_version::<Self>(version))
     }
 }
 

@@ -57,7 +57,7 @@ pub(crate) fn expand(input: &Input<'_>, settings: &Settings, problems: &Problems
                     #krate::MessageType::new(#kind, #queue).with_version(#version);
 
                 fn key(&self) -> ::core::result::Result<
-                    ::core::option::Option<::std::vec::Vec<#krate::derive_support::Value>>,
+                    ::core::option::Option<::std::vec::Vec<#krate::internal::Value>>,
                     #krate::EncodeError,
                 > {
                     ::core::unreachable!()

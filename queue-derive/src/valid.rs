@@ -1,7 +1,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use queue_core::derive_support::is_forbidden;
+use queue_core::internal::is_forbidden;
 use queue_core::name::POISON_SUFFIX;
 use queue_core::{KeyScope, MessageType, QueueName, Wire};
 use quote::ToTokens;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::fixture::{Fixture, LONG, assert_lease_gone};
 use super::harness::Harness;
-use crate::clock::between;
+use crate::timestamp::between;
 
 pub(super) async fn an_expired_message_is_never_seen(harness: &dyn Harness) {
     let f = Fixture::open(harness).await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::fixture::{Fixture, LONG, text};
 use super::harness::Harness;
 use crate::backend::{NewMessage, Ordering};
-use crate::clock::between;
+use crate::timestamp::between;
 
 pub(super) async fn what_was_put_is_received(harness: &dyn Harness) {
     let f = Fixture::open(harness).await;

@@ -3,9 +3,12 @@ use bytes::Bytes;
 use super::encoded::{Encoded, Origin};
 use crate::backend::{BodyForm, Capabilities};
 use crate::envelope::{AttemptRecord, PoisonRecord};
-use crate::internal::clip;
 use crate::message::Wire;
-use crate::wire::{self, ACCOUNTING_RESERVE, Event, to_base64, xml_text};
+use crate::text::clip;
+use crate::wire::base64::to_base64;
+use crate::wire::writer::rewrite;
+use crate::wire::xml::xml_text;
+use crate::wire::{self, ACCOUNTING_RESERVE, Event};
 
 /// The kind of the event that wraps a body on a poison queue that was not an event itself.
 pub const RAW_KIND: &str = "queue.raw";
@@ -80,11 +83,11 @@ impl Encoder {
     /// Returns `None` if even that exceeds the limit.
     #[must_use]
     pub fn put_back(self, event: &Event, attempts: &AttemptRecord) -> Option<Bytes> {
-        let rewrite = |attempts: &AttemptRecord| {
-            wire::rewrite(&event.body, attempts, None).filter(|body| self.fits(body))
+        let with = |attempts: &AttemptRecord| {
+            rewrite(&event.body, attempts, None).filter(|body| self.fits(body))
         };
-        let body = rewrite(attempts).or_else(|| {
-            rewrite(&AttemptRecord {
+        let body = with(attempts).or_else(|| {
+            with(&AttemptRecord {
                 last_error: None,
                 ..attempts.clone()
             })
@@ -103,7 +106,7 @@ impl Encoder {
             ..AttemptRecord::default()
         };
         self.with_record(record, |record| {
-            wire::rewrite(&event.body, &attempts, Some(&record))
+            rewrite(&event.body, &attempts, Some(&record))
         })
     }
 
@@ -128,7 +131,7 @@ impl Encoder {
         if event.envelope.poison.as_ref()?.raw {
             return Some(Bytes::copy_from_slice(event.payload.as_bytes()));
         }
-        let body = wire::rewrite(&event.body, &AttemptRecord::default(), None)?;
+        let body = rewrite(&event.body, &AttemptRecord::default(), None)?;
         Some(self.stored(body))
     }
 

@@ -6,7 +6,8 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use super::base64::to_base64;
 use super::body::Body;
 use super::members::Members;
-use crate::envelope::{AttemptRecord, Envelope, PoisonRecord, is_forbidden};
+use crate::envelope::{AttemptRecord, Envelope, PoisonRecord};
+use crate::text::escape_text;
 
 /// What RFC 3986 calls unreserved stays; so any client id is a valid URI reference.
 const SOURCE: &AsciiSet = &NON_ALPHANUMERIC
@@ -73,23 +74,6 @@ pub fn rewrite(
         write_poison(&mut object, poison);
     }
     Some(object.finish())
-}
-
-/// The text with every character that CloudEvents forbids in attributes written as an escape.
-#[must_use]
-pub fn escape_text(text: &str) -> String {
-    if !text.chars().any(is_forbidden) {
-        return text.to_owned();
-    }
-    let mut escaped = String::with_capacity(text.len() + 16);
-    for c in text.chars() {
-        if is_forbidden(c) {
-            escaped.extend(c.escape_default());
-        } else {
-            escaped.push(c);
-        }
-    }
-    escaped
 }
 
 fn write_envelope(object: &mut ObjectWriter, envelope: &Envelope) {

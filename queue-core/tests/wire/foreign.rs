@@ -1,4 +1,5 @@
-use queue_core::wire::{Body, Payload, to_base64};
+use queue_core::internal::to_base64;
+use queue_core::wire::{Body, Payload};
 use queue_core::{DecodeError, RequestId};
 use serde_json::json;
 

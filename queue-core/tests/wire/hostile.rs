@@ -1,7 +1,8 @@
 use bytes::Bytes;
 use proptest::collection::vec;
 use proptest::prelude::*;
-use queue_core::wire::{Body, encode, to_base64};
+use queue_core::internal::to_base64;
+use queue_core::wire::{Body, encode};
 use queue_core::{DecodeError, Message};
 
 use super::arbitrary::{envelope, json};

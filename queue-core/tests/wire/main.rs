@@ -37,7 +37,7 @@ macro_rules! json_message {
                 .with_wire(Wire::$wire);
 
             fn key(&self) -> Result<Option<Vec<Value>>, EncodeError> {
-                Ok(None)
+                Ok(Some(vec![self.0.clone()]))
             }
 
             fn encode(&self) -> Result<Vec<u8>, EncodeError> {

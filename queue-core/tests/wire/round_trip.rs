@@ -6,7 +6,8 @@ use proptest::option::of;
 use proptest::prelude::*;
 use queue_core::Envelope;
 use queue_core::envelope::AttemptRecord;
-use queue_core::wire::{Payload, encode, encode_binary, escape_text, rewrite, to_base64};
+use queue_core::internal::{escape_text, rewrite, to_base64};
+use queue_core::wire::{Payload, encode, encode_binary};
 use serde_json::value::RawValue;
 
 use super::arbitrary::{attempts, envelope, json, poison, quoted, text};

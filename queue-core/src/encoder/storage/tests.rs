@@ -1,7 +1,8 @@
 use super::*;
 use crate::clock::Timestamp;
 use crate::envelope::{ClientId, MessageId, PoisonReason, RequestId};
-use crate::wire::{Body, unwrap_base64};
+use crate::wire::Body;
+use crate::wire::base64::unwrap_base64;
 
 fn encoder(form: BodyForm, encoding: MessageEncoding) -> Encoder {
     let mut capabilities = Capabilities::local();

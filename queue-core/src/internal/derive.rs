@@ -1,4 +1,4 @@
-//! What the code that `#[derive(Message)]` writes calls. Not public API.
+//! What the code that `#[derive(Message)]` generates calls.
 
 pub use std::time::Duration;
 
@@ -100,14 +100,6 @@ pub fn key_field<M: Message, F: Serialize + ?Sized>(
     }
     Ok(value)
 }
-
-/// Whether CloudEvents forbids the character in attribute values.
-#[must_use]
-pub fn is_forbidden(c: char) -> bool {
-    crate::envelope::is_forbidden(c)
-}
-
-pub use crate::internal::str_eq;
 
 fn holds_float(value: &Value) -> bool {
     match value {

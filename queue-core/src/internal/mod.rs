@@ -1,0 +1,11 @@
+//! Shared with the runtime and the derive. Not public API: anything here may change in any release.
+
+mod derive;
+
+pub use derive::{Duration, Payload, Serialize, Value, decode, encode, key_field, wrong_version};
+
+pub use crate::text::{canonical, clip, error_chain, escape_text, is_forbidden, str_eq};
+pub use crate::timestamp::{between, later};
+pub use crate::wire::base64::{to_base64, unwrap_base64};
+pub use crate::wire::writer::rewrite;
+pub use crate::wire::xml::{NotXmlText, xml_text};

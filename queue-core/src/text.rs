@@ -1,0 +1,152 @@
+//! Text as attributes, keys and error records hold it.
+
+use std::error::Error as StdError;
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+/// JSON without white space, members sorted by name, and every character escaped that CloudEvents
+/// forbids, so that equal values have equal texts and the text may stand in a CloudEvents attribute.
+#[must_use]
+pub fn canonical(value: &Value) -> String {
+    let mut text = String::new();
+    write_canonical(value, &mut text);
+    text
+}
+
+fn write_canonical(value: &Value, text: &mut String) {
+    match value {
+        Value::Array(items) => {
+            text.push('[');
+            for (at, item) in items.iter().enumerate() {
+                if at > 0 {
+                    text.push(',');
+                }
+                write_canonical(item, text);
+            }
+            text.push(']');
+        }
+        Value::Object(members) => {
+            let mut members: Vec<_> = members.iter().collect();
+            members.sort_by_key(|(name, _)| *name);
+            text.push('{');
+            for (at, (name, member)) in members.into_iter().enumerate() {
+                if at > 0 {
+                    text.push(',');
+                }
+                write_canonical(&Value::from(name.as_str()), text);
+                text.push(':');
+                write_canonical(member, text);
+            }
+            text.push('}');
+        }
+        Value::String(string) => {
+            for c in Value::from(string.as_str()).to_string().chars() {
+                if !is_forbidden(c) {
+                    text.push(c);
+                    continue;
+                }
+                for unit in c.encode_utf16(&mut [0; 2]) {
+                    write!(text, "\\u{unit:04x}").expect("a String takes any text");
+                }
+            }
+        }
+        plain => write!(text, "{plain}").expect("a String takes any text"),
+    }
+}
+
+/// The text with every character that CloudEvents forbids in attributes written as an escape.
+#[must_use]
+pub fn escape_text(text: &str) -> String {
+    if !text.chars().any(is_forbidden) {
+        return text.to_owned();
+    }
+    let mut escaped = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if is_forbidden(c) {
+            escaped.extend(c.escape_default());
+        } else {
+            escaped.push(c);
+        }
+    }
+    escaped
+}
+
+/// Whether CloudEvents forbids the character in attribute values.
+#[must_use]
+pub fn is_forbidden(c: char) -> bool {
+    let code = u32::from(c);
+    c.is_control() || (0xfdd0..=0xfdef).contains(&code) || code & 0xfffe == 0xfffe
+}
+
+/// The longest prefix of at most `max` bytes.
+#[must_use]
+pub fn clip(text: &str, max: usize) -> &str {
+    let end = (0..=max.min(text.len()))
+        .rev()
+        .find(|&at| text.is_char_boundary(at));
+    &text[..end.unwrap_or(0)]
+}
+
+/// An error and its causes in one text, outermost first.
+#[must_use]
+pub fn error_chain(error: &(dyn StdError + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}
+
+/// Whether two strings are equal, at compile time.
+#[must_use]
+pub const fn str_eq(left: &str, right: &str) -> bool {
+    let (left, right) = (left.as_bytes(), right.as_bytes());
+    if left.len() != right.len() {
+        return false;
+    }
+    let mut at = 0;
+    while at < left.len() {
+        if left[at] != right[at] {
+            return false;
+        }
+        at += 1;
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn equal_values_have_equal_texts() {
+        let one = json!(["k", {"b": 1, "a": [true, null]}]);
+        let other = json!(["k", {"a": [true, null], "b": 1}]);
+        assert_eq!(canonical(&one), canonical(&other));
+        assert_eq!(canonical(&one), r#"["k",{"a":[true,null],"b":1}]"#);
+    }
+
+    #[test]
+    fn parts_cannot_run_into_each_other() {
+        assert_ne!(
+            canonical(&json!(["a", "b,c"])),
+            canonical(&json!(["a,b", "c"]))
+        );
+        assert_ne!(canonical(&json!(["1"])), canonical(&json!([1])));
+    }
+
+    #[test]
+    fn forbidden_characters_are_escaped_as_json_escapes_them() {
+        let value = json!(["\u{1}\u{85}\u{ffff}\u{1fffe}"]);
+        let text = canonical(&value);
+        assert_eq!(text, r#"["\u0001\u0085\uffff\ud83f\udffe"]"#);
+        let read: Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(read, value);
+    }
+}

@@ -1,0 +1,20 @@
+//! Arithmetic with timestamps that saturates.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+/// `time + duration`, stopping at the last moment that a [`Timestamp`] can hold.
+#[must_use]
+pub fn later(time: Timestamp, duration: Duration) -> Timestamp {
+    let Ok(span) = jiff::SignedDuration::try_from(duration) else {
+        return Timestamp::MAX;
+    };
+    time.checked_add(span).unwrap_or(Timestamp::MAX)
+}
+
+/// The time from `earlier` to `later`, zero if that is negative.
+#[must_use]
+pub fn between(earlier: Timestamp, later: Timestamp) -> Duration {
+    Duration::try_from(later.duration_since(earlier)).unwrap_or(Duration::ZERO)
+}
