@@ -47,9 +47,9 @@ pub use service::{
 };
 pub use settings::{DEFAULT_TIMEOUT, InvalidSetting, POISON_THRESHOLD};
 
-#[doc(hidden)]
-pub use queue_core::derive_support;
 pub use queue_core::encoder::{MessageEncoding, RAW_KIND, TooLarge};
+#[doc(hidden)]
+pub use queue_core::internal;
 pub use queue_core::{
     ClientId, Clock, DecodeError, Disposition, EncodeError, Envelope, Error, ErrorKind, Failure,
     FollowUp, IdempotencyKey, IntoDisposition, InvalidId, InvalidName, KeyScope, ManualClock,

@@ -108,7 +108,7 @@ impl Core {
             }
             Err(problem) => {
                 counters.unsettled.fetch_add(1, Ordering::Relaxed);
-                let error = queue_core::disposition::error_chain(&problem);
+                let error = queue_core::internal::error_chain(&problem);
                 tracing::warn!(%queue, %id, error, "failed to settle a message");
                 self.publish(|| ListenerEvent::NotSettled { id, problem });
             }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use queue_core::disposition::error_chain;
+use queue_core::internal::error_chain;
 use queue_core::{Error, ErrorKind, Retry};
 use tokio::sync::OwnedSemaphorePermit;
 

@@ -74,7 +74,7 @@ async fn undecodable(
     incoming: &Incoming,
     error: &DecodeError,
 ) -> Result<Settled, SettleProblem> {
-    let text = queue_core::disposition::error_chain(error);
+    let text = queue_core::internal::error_chain(error);
     match error {
         DecodeError::NewerVersion { .. } => {
             put_back::postpone(context, consumer, incoming, text).await

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use queue_core::backend::ReceivedMessage;
-use queue_core::clock::later;
 use queue_core::envelope::AttemptRecord;
+use queue_core::internal::later;
 use queue_core::wire::Body;
 use queue_core::{ClientId, Envelope, MessageId, RequestId, Timestamp};
 

@@ -7,8 +7,8 @@ use queue_core::QueueName;
 use queue_core::backend::NewMessage;
 use queue_core::encoder::Origin;
 use queue_core::envelope::{PoisonReason, PoisonRecord};
-use queue_core::internal::clip;
-use queue_core::wire::{Body, escape_text};
+use queue_core::internal::{clip, escape_text};
+use queue_core::wire::Body;
 
 use super::consumer::Consumer;
 use super::incoming::Incoming;

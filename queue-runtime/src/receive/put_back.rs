@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use queue_core::clock::between;
 use queue_core::envelope::{AttemptRecord, PoisonReason};
-use queue_core::internal::clip;
-use queue_core::wire::escape_text;
+use queue_core::internal::{between, clip, escape_text};
 
 use super::consumer::Consumer;
 use super::incoming::Incoming;

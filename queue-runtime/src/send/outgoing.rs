@@ -3,7 +3,7 @@
 use queue_core::backend::{NewMessage, TimeToLive};
 use queue_core::encoder::Origin;
 use queue_core::envelope::Envelope;
-use queue_core::idempotency::canonical;
+use queue_core::internal::canonical;
 use queue_core::{FollowUp, MessageId, MessageType, QueueName};
 use serde_json::Value;
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use azure_core::http::headers::Headers;
-use queue_core::clock::between;
+use queue_core::internal::between;
 use queue_core::{Error, ErrorKind, Operation, Outcome, Retry, Timestamp};
 
 use super::reply::http_date;

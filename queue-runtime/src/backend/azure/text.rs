@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::wire::xml_text;
+use queue_core::internal::xml_text;
 
 /// The body as text, or why the service would refuse or change it.
 pub(super) fn checked(body: &[u8]) -> Result<&str, String> {

@@ -22,7 +22,7 @@ use hyper_util::client::legacy;
 use jiff::fmt::rfc2822::DateTimePrinter;
 use queue_core::Clock;
 use queue_core::backend::PopReceipt;
-use queue_core::disposition::error_chain;
+use queue_core::internal::error_chain;
 
 use super::account::Credential;
 use super::call::Companion;
