@@ -18,12 +18,6 @@ pub struct Capabilities {
     pub body: BodyForm,
     /// What [`apply`](super::Backend::apply) promises.
     pub atomicity: Atomicity,
-    /// In which order messages are received.
-    pub ordering: Ordering,
-    /// What a pop receipt names.
-    pub receipts: ReceiptScope,
-    /// What happens to a message's time to live when the store is reopened.
-    pub expiry: Expiry,
 }
 
 /// What bodies may hold.
@@ -46,36 +40,6 @@ pub enum Atomicity {
     InOrder,
 }
 
-/// In which order messages that are visible are received.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Ordering {
-    /// By the time at which they became visible, then in the order of the puts.
-    ByVisibility,
-    /// Roughly by age; nothing is promised.
-    BestEffort,
-}
-
-/// What a pop receipt names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ReceiptScope {
-    /// One message's one receive or update.
-    Message,
-    /// One receive: messages of a batch share it.
-    Batch,
-}
-
-/// What happens to a message's time to live when the store is reopened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Expiry {
-    /// It is stored with the message.
-    Kept,
-    /// The store forgets it.
-    ForgottenOnReopen,
-}
-
 impl Capabilities {
     /// Azure Queue Storage's limits on an engine that stores bytes atomically in order, which is what
     /// a local engine offers: 48 KiB of body, the raw size of 64 KiB in Base64, and 7 days of
@@ -90,9 +54,6 @@ impl Capabilities {
             idle_cap: Duration::from_millis(250),
             body: BodyForm::Bytes,
             atomicity: Atomicity::Atomic,
-            ordering: Ordering::ByVisibility,
-            receipts: ReceiptScope::Message,
-            expiry: Expiry::Kept,
         }
     }
 }

@@ -55,6 +55,16 @@ pub trait Store: Send + Sync {
         Duration::from_secs(30)
     }
 
+    /// The order in which the store hands out visible messages.
+    fn ordering(&self) -> Ordering {
+        Ordering::ByVisibility
+    }
+
+    /// What one of the store's pop receipts is good for.
+    fn receipts(&self) -> ReceiptScope {
+        ReceiptScope::Message
+    }
+
     /// What every queue name of this test starts with, where tests share an account.
     fn namespace(&self) -> String {
         String::new()
@@ -83,6 +93,24 @@ pub enum Survival {
     Kept,
     /// An empty store: it lived only as long as its clients.
     Gone,
+}
+
+/// The order in which a store hands out visible messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ordering {
+    /// By the time at which they become visible, then in the order of the puts.
+    ByVisibility,
+    /// Roughly by age; nothing is guaranteed.
+    BestEffort,
+}
+
+/// What one pop receipt is good for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReceiptScope {
+    /// One message.
+    Message,
+    /// All messages of one receive.
+    Batch,
 }
 
 /// Whether a clock was stepped.

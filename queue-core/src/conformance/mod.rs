@@ -2,9 +2,9 @@
 //!
 //! A backend's tests implement [`Harness`] and [`Store`] and call
 //! [`conformance_tests!`](crate::conformance_tests), which makes a `#[test]` of every function listed
-//! here: a test added to the suite runs for all backends. What a backend does not promise, by its
-//! [`Capabilities`](crate::backend::Capabilities) or its [`Survival`], is checked for what it does
-//! instead.
+//! here: a test added to the suite runs for all backends. Where a backend's
+//! [`Capabilities`](crate::backend::Capabilities) or its [`Store`] promise something else, the suite
+//! checks that instead.
 
 mod apply;
 mod bodies;
@@ -19,5 +19,5 @@ mod receipts;
 mod suite;
 mod visibility;
 
-pub use harness::{Harness, Load, Stepped, Store, Survival, Test, run};
+pub use harness::{Harness, Load, Ordering, ReceiptScope, Stepped, Store, Survival, Test, run};
 pub use suite::*;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::fixture::{Fixture, assert_lease_gone, text};
-use super::harness::Harness;
-use crate::backend::{PopReceipt, ReceiptScope, ReceivedMessage, StorageId};
+use super::harness::{Harness, ReceiptScope};
+use crate::backend::{PopReceipt, ReceivedMessage, StorageId};
 
 pub(super) async fn a_deleted_message_is_gone(harness: &dyn Harness) {
     let f = Fixture::open(harness).await;
@@ -134,7 +134,7 @@ pub(super) async fn what_is_no_receipt_changes_nothing(harness: &dyn Harness) {
             ..received[0].clone()
         },
     ];
-    if f.backend.capabilities().receipts == ReceiptScope::Message {
+    if f.store.receipts() == ReceiptScope::Message {
         forged.push(with_receipt(&received[0], received[1].receipt.reveal()));
     }
     for forged in &forged {

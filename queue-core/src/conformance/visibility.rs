@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::fixture::{Fixture, LONG, text};
-use super::harness::Harness;
-use crate::backend::{NewMessage, Ordering};
+use super::harness::{Harness, Ordering};
+use crate::backend::NewMessage;
 use crate::timestamp::between;
 
 pub(super) async fn what_was_put_is_received(harness: &dyn Harness) {
@@ -139,7 +139,7 @@ pub(super) async fn messages_come_by_visibility_then_in_order(harness: &dyn Harn
     f.put("last").await;
     let mut bodies = f.drain().await;
     let mut expected = ["first a", "first b", "second", "third", "held", "last"];
-    if f.backend.capabilities().ordering == Ordering::BestEffort {
+    if f.store.ordering() == Ordering::BestEffort {
         bodies.sort();
         expected.sort_unstable();
     }
@@ -153,7 +153,7 @@ pub(super) async fn many_come_in_the_order_of_the_puts(harness: &dyn Harness) {
         f.put_message(NewMessage::new(body.clone())).await;
     }
     let mut received = f.drain().await;
-    if f.backend.capabilities().ordering == Ordering::BestEffort {
+    if f.store.ordering() == Ordering::BestEffort {
         received.sort();
     }
     assert_eq!(received, bodies);
