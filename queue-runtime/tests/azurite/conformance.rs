@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use queue_core::backend::Backend;
 use queue_core::clock::BoxFuture;
-use queue_core::conformance::{Harness, Load, Stepped, Store, Survival};
+use queue_core::conformance::{Harness, Load, Ordering, ReceiptScope, Stepped, Store, Survival};
 use queue_runtime::SystemClock;
 use queue_runtime::backend::AzureBackend;
 
@@ -94,6 +94,15 @@ impl Store for AzuriteStore {
     /// Long enough that half of it outlasts a slow machine's pauses.
     fn lease(&self) -> Duration {
         Duration::from_secs(12)
+    }
+
+    fn ordering(&self) -> Ordering {
+        Ordering::BestEffort
+    }
+
+    /// Azurite gives all messages of one receive the same receipt.
+    fn receipts(&self) -> ReceiptScope {
+        ReceiptScope::Batch
     }
 
     fn namespace(&self) -> String {

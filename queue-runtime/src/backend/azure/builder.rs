@@ -109,7 +109,7 @@ impl AzureBuilder {
                 caller: Caller { clock, deadline },
             },
             endpoint,
-            capabilities: capabilities(kind),
+            capabilities: capabilities(),
         })
     }
 }

@@ -6,13 +6,12 @@ use async_trait::async_trait;
 use azure_core::http::Url;
 use bytes::Bytes;
 use queue_core::backend::{
-    ApplyError, Atomicity, Backend, BodyForm, Capabilities, Created, Expiry, Lease, Metadata,
-    NewMessage, Op, OpOutcome, Ordering, PeekedMessage, PopReceipt, PutReceipt, QueueProperties,
-    ReceiptScope, ReceivedMessage, StorageId,
+    ApplyError, Atomicity, Backend, BodyForm, Capabilities, Created, Lease, Metadata, NewMessage,
+    Op, OpOutcome, PeekedMessage, PopReceipt, PutReceipt, QueueProperties, ReceivedMessage,
+    StorageId,
 };
 use queue_core::{Clock, Error, ErrorKind, Operation, QueueName, Result};
 
-use super::account::EndpointKind;
 use super::builder::AzureBuilder;
 use super::requests::Requests;
 use super::text::checked;
@@ -28,8 +27,8 @@ pub struct AzureBackend {
     pub(super) capabilities: Capabilities,
 }
 
-/// What the service promises, and where an emulator differs.
-pub(super) fn capabilities(kind: EndpointKind) -> Capabilities {
+/// What the service promises.
+pub(super) fn capabilities() -> Capabilities {
     let mut capabilities = Capabilities::local();
     capabilities.max_body = 64 * 1024;
     capabilities.max_receive = 32;
@@ -37,13 +36,6 @@ pub(super) fn capabilities(kind: EndpointKind) -> Capabilities {
     capabilities.idle_cap = Duration::from_secs(30);
     capabilities.body = BodyForm::Text;
     capabilities.atomicity = Atomicity::InOrder;
-    capabilities.ordering = Ordering::BestEffort;
-    if kind == EndpointKind::Emulator {
-        // Azurite gives all messages of one receive the same receipt, and keeps no time to live
-        // over a restart.
-        capabilities.receipts = ReceiptScope::Batch;
-        capabilities.expiry = Expiry::ForgottenOnReopen;
-    }
     capabilities
 }
 
