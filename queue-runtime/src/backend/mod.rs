@@ -14,7 +14,7 @@ mod limits;
 pub mod memory;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
-mod timeline;
+mod store_clock;
 
 #[cfg(feature = "azure")]
 pub use azure::{AzureBackend, AzureBuilder};

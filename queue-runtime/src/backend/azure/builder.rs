@@ -6,9 +6,9 @@ use azure_storage_queue::{QueueServiceClient, QueueServiceClientOptions};
 use queue_core::{Clock, Error, ErrorKind, Operation, Result};
 
 use super::account::{Account, Credential, EndpointKind};
+use super::backend::{AzureBackend, capabilities};
 use super::call::Caller;
 use super::clients::Clients;
-use super::engine::{AzureBackend, capabilities};
 use super::entra::Entra;
 use super::failure::Failure;
 use super::requests::Requests;

@@ -2,7 +2,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `engine`, `builder` | [`AzureBackend`], and how it is opened |
+//! | `backend`, `builder` | [`AzureBackend`], and how it is opened |
 //! | `account`, `settings` | from a connection string or URL to endpoint and credential |
 //! | `entra` | tokens of Microsoft Entra ID, from whoever gives one |
 //! | `requests`, `queues`, `messages` | what is asked of the service, through the SDK's clients |
@@ -16,11 +16,11 @@
 //! `transport` therefore ever holds a key, a signature or a pop receipt.
 
 mod account;
+mod backend;
 mod builder;
 mod call;
 mod clients;
 mod connector;
-mod engine;
 mod entra;
 mod failure;
 mod messages;
@@ -35,5 +35,5 @@ mod text;
 mod transport;
 mod xml;
 
+pub use backend::AzureBackend;
 pub use builder::AzureBuilder;
-pub use engine::AzureBackend;

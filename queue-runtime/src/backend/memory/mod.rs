@@ -1,7 +1,7 @@
 //! Queues in this process: the reference model, for tests.
 
-mod engine;
+mod backend;
 mod registry;
 mod store;
 
-pub use engine::MemoryBackend;
+pub use backend::MemoryBackend;

@@ -11,14 +11,14 @@ use queue_core::backend::{
 };
 use queue_core::{Clock, ErrorKind, QueueName};
 
-use crate::backend::timeline::{Timeline, after, timestamp};
+use crate::backend::store_clock::{StoreClock, after, timestamp};
 
 /// A failure, before it is known which operation and queue it belongs to.
 pub(super) type Result<T> = std::result::Result<T, ErrorKind>;
 
 #[derive(Debug)]
 pub(super) struct Store {
-    timeline: Timeline,
+    store_clock: StoreClock,
     state: Mutex<State>,
 }
 
@@ -62,7 +62,7 @@ pub(super) struct MessageBefore(Message);
 impl Store {
     pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
         Self {
-            timeline: Timeline::new(clock),
+            store_clock: StoreClock::new(clock),
             state: Mutex::default(),
         }
     }
@@ -70,7 +70,7 @@ impl Store {
     /// Runs one call, alone, at one moment.
     pub(super) fn with<T>(&self, call: impl FnOnce(&mut State, i64) -> T) -> T {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = self.timeline.now();
+        let now = self.store_clock.now();
         call(&mut state, now)
     }
 }

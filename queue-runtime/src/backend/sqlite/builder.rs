@@ -5,7 +5,7 @@ use std::time::Duration;
 use queue_core::backend::Capabilities;
 use queue_core::{Clock, Result};
 
-use super::engine::SqliteBackend;
+use super::backend::SqliteBackend;
 
 /// When a commit counts as durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -5,7 +5,7 @@ use queue_core::backend::{Lease, Op, OpOutcome, PutReceipt, ReceivedMessage};
 
 use super::command::{Claimed, Placed, Step, StepDone};
 use super::receipt::{self, Handle};
-use crate::backend::timeline::timestamp;
+use crate::backend::store_clock::timestamp;
 
 impl Step {
     pub(super) fn from_op(op: Op) -> Self {

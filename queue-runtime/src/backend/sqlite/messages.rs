@@ -9,7 +9,7 @@ use rusqlite::{Connection, PrepFlags, Row, Statement, params};
 use super::command::{Claimed, Placed};
 use super::failure::{Failure, Result};
 use super::receipt::Handle;
-use crate::backend::timeline::after;
+use crate::backend::store_clock::after;
 
 /// How many expired messages one transaction removes on the way to those that live.
 const MOST_EXPIRED: usize = 4096;

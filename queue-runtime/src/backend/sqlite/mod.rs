@@ -2,7 +2,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `engine`, `builder` | [`SqliteBackend`], and how it is opened |
+//! | `backend`, `builder` | [`SqliteBackend`], and how it is opened |
 //! | `connection`, `schema` | the file: pragmas, whose it is, its version |
 //! | `threads`, `command` | the backend's two threads, what is asked of them, and their answers |
 //! | `convert` | between the contract's types and theirs |
@@ -11,12 +11,12 @@
 //! | `reader` | the thread that reads beside it |
 //! | `receipt`, `failure` | storage ids and pop receipts as text; what went wrong |
 
+mod backend;
 mod batch;
 mod builder;
 mod command;
 mod connection;
 mod convert;
-mod engine;
 mod failure;
 mod messages;
 mod purge;
@@ -27,5 +27,5 @@ mod schema;
 mod threads;
 mod writer;
 
+pub use backend::SqliteBackend;
 pub use builder::{SqliteBuilder, Synchronous};
-pub use engine::SqliteBackend;

@@ -13,19 +13,19 @@ use tokio::sync::oneshot;
 use super::command::Query;
 use super::failure::{Failure, Result};
 use super::receipt;
-use crate::backend::timeline::{Timeline, timestamp};
+use crate::backend::store_clock::{StoreClock, timestamp};
 
 /// The reading connection.
 pub(super) struct Reader {
     connection: Connection,
-    timeline: Arc<Timeline>,
+    store_clock: Arc<StoreClock>,
 }
 
 impl Reader {
-    pub(super) fn new(connection: Connection, timeline: Arc<Timeline>) -> Self {
+    pub(super) fn new(connection: Connection, store_clock: Arc<StoreClock>) -> Self {
         Self {
             connection,
-            timeline,
+            store_clock,
         }
     }
 
@@ -102,7 +102,7 @@ impl Reader {
              AND (schedule.expires_at IS NULL OR schedule.expires_at > ?2) \
              ORDER BY visible_at, seq LIMIT ?3",
         )?;
-        let mut rows = statement.query(params![id, self.timeline.now(), max])?;
+        let mut rows = statement.query(params![id, self.store_clock.now(), max])?;
         let mut peeked = Vec::new();
         while let Some(row) = rows.next()? {
             peeked.push(read(row)?);

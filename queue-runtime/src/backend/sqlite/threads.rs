@@ -13,7 +13,7 @@ use super::connection::{self, Settings};
 use super::failure::{Failure, Result};
 use super::reader::Reader;
 use super::writer::Writer;
-use crate::backend::timeline::Timeline;
+use crate::backend::store_clock::StoreClock;
 
 /// The ways to the threads. They end when these are gone.
 pub(super) struct Threads {
@@ -24,12 +24,12 @@ pub(super) struct Threads {
 
 /// Opens the file: the writer first, because it prepares what the reader finds.
 pub(super) async fn start(builder: SqliteBuilder) -> Result<Threads> {
-    let timeline = Arc::new(Timeline::new(Arc::clone(&builder.clock)));
+    let store_clock = Arc::new(StoreClock::new(Arc::clone(&builder.clock)));
     let (commands, command_queue) = mpsc::channel();
     let (ready, started) = oneshot::channel();
-    let times = Arc::clone(&timeline);
+    let writers_clock = Arc::clone(&store_clock);
     spawn("queue-sqlite-writer", move || {
-        write(&builder, times, ready, &command_queue);
+        write(&builder, writers_clock, ready, &command_queue);
     })?;
     let settings = started.await.unwrap_or(Err(Failure::Lost))?;
 
@@ -37,7 +37,7 @@ pub(super) async fn start(builder: SqliteBuilder) -> Result<Threads> {
     let (queries, query_queue) = mpsc::channel();
     let (ready, started) = oneshot::channel();
     spawn("queue-sqlite-reader", move || {
-        read(&settings, timeline, ready, &query_queue);
+        read(&settings, store_clock, ready, &query_queue);
     })?;
     started.await.unwrap_or(Err(Failure::Lost))?;
     Ok(Threads {
@@ -56,7 +56,7 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
 
 fn write(
     builder: &SqliteBuilder,
-    timeline: Arc<Timeline>,
+    store_clock: Arc<StoreClock>,
     ready: oneshot::Sender<Result<Settings>>,
     commands: &Receiver<Command>,
 ) {
@@ -72,7 +72,7 @@ fn write(
         Ok(opened) => opened,
         Err(failure) => return drop(ready.send(Err(failure))),
     };
-    let closing = match Writer::prepare(&connection, timeline, settings.patience) {
+    let closing = match Writer::prepare(&connection, store_clock, settings.patience) {
         Ok(mut writer) => {
             drop(ready.send(Ok(settings)));
             writer.serve(commands)
@@ -87,14 +87,14 @@ fn write(
 
 fn read(
     settings: &Settings,
-    timeline: Arc<Timeline>,
+    store_clock: Arc<StoreClock>,
     ready: oneshot::Sender<Result<()>>,
     queries: &Receiver<Query>,
 ) {
     match connection::open_reader(settings) {
         Ok(connection) => {
             drop(ready.send(Ok(())));
-            Reader::new(connection, timeline).serve(queries);
+            Reader::new(connection, store_clock).serve(queries);
         }
         Err(failure) => drop(ready.send(Err(failure))),
     }

@@ -21,7 +21,7 @@ use super::messages::Messages;
 use super::purge::Purge;
 use super::queues::Queues;
 use super::schema;
-use crate::backend::timeline::Timeline;
+use crate::backend::store_clock::StoreClock;
 
 /// How far the time recorded in the file may lag, in microseconds.
 const RECORD_EVERY: i64 = 1_000_000;
@@ -35,7 +35,7 @@ const PURGE_PAUSE: Duration = Duration::from_millis(1);
 /// The writing connection with its statements.
 pub(super) struct Writer<'c> {
     connection: &'c Connection,
-    timeline: Arc<Timeline>,
+    store_clock: Arc<StoreClock>,
     patience: Duration,
     pace: Pace,
     queues: Queues<'c>,
@@ -55,14 +55,14 @@ type Answers = Vec<Option<Result<Answer>>>;
 impl<'c> Writer<'c> {
     pub(super) fn prepare(
         connection: &'c Connection,
-        timeline: Arc<Timeline>,
+        store_clock: Arc<StoreClock>,
         patience: Duration,
     ) -> Result<Self> {
         // The wait for the lock is the loop in `begin`, which is jittered and knows each deadline.
         connection.busy_timeout(Duration::ZERO)?;
         let mut writer = Self {
             connection,
-            timeline,
+            store_clock,
             patience,
             pace: Pace::default(),
             queues: Queues::prepare(connection)?,
@@ -277,7 +277,7 @@ impl<'c> Writer<'c> {
             self.queues.forget();
             return Err(failure);
         }
-        Ok(self.timeline.now())
+        Ok(self.store_clock.now())
     }
 
     fn take_notice(&mut self) -> Result<()> {
@@ -285,7 +285,7 @@ impl<'c> Writer<'c> {
         let (latest, dropped): (i64, bool) = self
             .store
             .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        self.timeline.raise(latest);
+        self.store_clock.raise(latest);
         if dropped {
             self.purge.expect_work();
         }

@@ -6,7 +6,7 @@ use super::{Answers, Writer};
 use crate::backend::sqlite::command::{Answer, Command, Request};
 use crate::backend::sqlite::failure::Result;
 use crate::backend::sqlite::messages::Visible;
-use crate::backend::timeline::after;
+use crate::backend::store_clock::after;
 
 /// A receive that waits for its share of a claim.
 struct Waiting {

@@ -12,9 +12,9 @@ type Reply = oneshot::Receiver<Result<Answer>>;
 
 /// Serves these requests as one batch each.
 fn serve(connection: &Connection, batches: Vec<Vec<Request>>) -> Vec<Vec<Result<Answer>>> {
-    let timeline = Arc::new(Timeline::new(Arc::new(ManualClock::new())));
+    let store_clock = Arc::new(StoreClock::new(Arc::new(ManualClock::new())));
     let patience = Duration::from_millis(20);
-    let mut writer = Writer::prepare(connection, timeline, patience).expect("prepare");
+    let mut writer = Writer::prepare(connection, store_clock, patience).expect("prepare");
     let mut answers = Vec::new();
     for batch in batches {
         let (sender, commands) = mpsc::channel();
