@@ -1,10 +1,10 @@
 //! From a connection string or URL to an account's endpoint and credential.
 
-use std::fmt;
 use std::net::IpAddr;
 
 use azure_core::http::Url;
 
+use super::problem::Problem;
 use super::secret::Secret;
 use super::settings::Settings;
 use super::sign::AccountKey;
@@ -36,26 +36,10 @@ pub(super) enum Credential {
     Entra,
 }
 
-/// What is wrong with a connection string or URL. It never repeats what was written.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Problem(String);
-
 /// The account and key that every emulator starts with. They are public.
 const DEVELOPMENT_ACCOUNT: &str = "devstoreaccount1";
 const DEVELOPMENT_KEY: &str =
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
-
-impl Problem {
-    pub(super) fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
-    }
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
 
 impl Account {
     pub(super) fn parse(text: &str) -> Result<Self, Problem> {
@@ -122,7 +106,7 @@ impl Account {
         let proxy = proxy.unwrap_or("http://127.0.0.1").trim_end_matches('/');
         let given = format!("{proxy}:10001/{DEVELOPMENT_ACCOUNT}");
         let place = Place::parse(&given, Some(DEVELOPMENT_ACCOUNT))
-            .map_err(|problem| Problem(format!("DevelopmentStorageProxyUri: {problem}")))?;
+            .map_err(|problem| Problem::new(format!("DevelopmentStorageProxyUri: {problem}")))?;
         let key = Secret::new(DEVELOPMENT_KEY);
         let key = AccountKey::decode(DEVELOPMENT_ACCOUNT, &key)?;
         Ok(place.with(Credential::Key(key)))

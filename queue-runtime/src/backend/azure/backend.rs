@@ -1,5 +1,4 @@
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -10,10 +9,9 @@ use queue_core::backend::{
     NewMessage, Op, OpOutcome, Ordering, PeekedMessage, PopReceipt, PutReceipt, QueueProperties,
     ReceiptScope, ReceivedMessage, StorageId,
 };
-use queue_core::{Clock, Error, ErrorKind, Operation, QueueName, Result};
+use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
 
 use super::account::EndpointKind;
-use super::builder::AzureBuilder;
 use super::requests::Requests;
 use super::text::checked;
 use crate::backend::limits::{Limits, check_op};
@@ -48,12 +46,6 @@ pub(super) fn capabilities(kind: EndpointKind) -> Capabilities {
 }
 
 impl AzureBackend {
-    /// How an account is opened. `url` is a connection string, a SAS URL, or `azure://ACCOUNT` for
-    /// Entra ID. `clock` dates the signatures and ends operations that take too long.
-    pub fn builder(url: &str, clock: Arc<dyn Clock>) -> AzureBuilder {
-        AzureBuilder::new(url, clock)
-    }
-
     fn limits<'a>(&'a self, operation: Operation, queue: &'a QueueName) -> Limits<'a> {
         Limits {
             capabilities: &self.capabilities,

@@ -31,15 +31,19 @@ const EMULATOR_VERSION: &str = "2021-12-02";
 /// How long the first token may take: a developer's tool starts a process for it.
 const FIRST_TOKEN: Duration = Duration::from_secs(60);
 
-impl AzureBuilder {
-    pub(super) fn new(url: &str, clock: Arc<dyn Clock>) -> Self {
-        Self {
+impl AzureBackend {
+    /// How an account is opened. `url` is a connection string, a SAS URL, or `azure://ACCOUNT` for
+    /// Entra ID. `clock` dates the signatures and ends operations that take too long.
+    pub fn builder(url: &str, clock: Arc<dyn Clock>) -> AzureBuilder {
+        AzureBuilder {
             url: Secret::new(url),
             clock,
             deadline: Duration::from_secs(10),
         }
     }
+}
 
+impl AzureBuilder {
     /// How long one operation may take, its reply's last byte included; 10 s unless chosen. Half of
     /// it is for connecting, after which nothing was done for certain. Keep it below the leases.
     pub fn deadline(mut self, deadline: Duration) -> Self {

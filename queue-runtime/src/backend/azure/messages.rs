@@ -13,7 +13,7 @@ use queue_core::backend::{
 };
 use queue_core::{Operation, QueueName, Result};
 
-use super::call::RECEIPT_TO_COME;
+use super::companion::RECEIPT_TO_COME;
 use super::requests::Requests;
 use super::text::seconds;
 use super::{reply, xml};

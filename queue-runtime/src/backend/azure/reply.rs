@@ -4,24 +4,18 @@ use std::borrow::Cow;
 
 use azure_core::http::headers::Headers;
 use bytes::Bytes;
-use jiff::fmt::rfc2822::DateTimeParser;
 use queue_core::backend::{
     Lease, Metadata, PeekedMessage, PopReceipt, PutReceipt, QueueProperties, ReceivedMessage,
     StorageId,
 };
 use queue_core::{QueueName, Timestamp};
 
+use super::companion::NEW_RECEIPT;
 use super::failure::Failure;
-use super::transport::NEW_RECEIPT;
+use super::text::http_date;
 use super::xml::Element;
 
 type Result<T> = std::result::Result<T, Failure>;
-
-/// A date as HTTP writes it.
-pub(super) fn http_date(text: &str) -> Option<Timestamp> {
-    static PARSER: DateTimeParser = DateTimeParser::new();
-    PARSER.parse_timestamp(text).ok()
-}
 
 pub(super) fn put(body: &[u8]) -> Result<PutReceipt> {
     let mut message = messages(body)?

@@ -6,7 +6,7 @@ use azure_core::http::headers::Headers;
 use queue_core::clock::between;
 use queue_core::{Error, ErrorKind, Operation, Outcome, Retry, Timestamp};
 
-use super::reply::http_date;
+use super::text::http_date;
 use super::xml::Element;
 
 /// An error reply, without its message: that may repeat what was signed.

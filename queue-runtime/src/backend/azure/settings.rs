@@ -3,7 +3,7 @@
 //! Problems are told by a setting's position or by the name of a known one, and never by what was
 //! written: a mistake may well be half a key.
 
-use super::account::Problem;
+use super::problem::Problem;
 use super::secret::Secret;
 
 /// The settings that name where queues are and who asks.

@@ -11,7 +11,7 @@ use hyper::Method;
 use hyper::header::HeaderMap;
 use sha2::Sha256;
 
-use super::account::Problem;
+use super::problem::Problem;
 use super::secret::Secret;
 
 /// An account's key. `Debug` does not show it.

@@ -1,7 +1,9 @@
-//! Values as the service takes them.
+//! Conversion of values to and from the service's formats.
 
 use std::time::Duration;
 
+use jiff::fmt::rfc2822::DateTimeParser;
+use queue_core::Timestamp;
 use queue_core::wire::xml_text;
 
 /// The body as text, or why the service would refuse or change it.
@@ -14,6 +16,12 @@ pub(super) fn seconds(duration: Duration) -> i32 {
     let part = u64::from(duration.subsec_nanos() > 0);
     let whole = duration.as_secs().saturating_add(part);
     i32::try_from(whole).unwrap_or(i32::MAX)
+}
+
+/// Parses a date in HTTP's format.
+pub(super) fn http_date(text: &str) -> Option<Timestamp> {
+    static PARSER: DateTimeParser = DateTimeParser::new();
+    PARSER.parse_timestamp(text).ok()
 }
 
 #[cfg(test)]

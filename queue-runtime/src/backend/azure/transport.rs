@@ -25,11 +25,8 @@ use queue_core::backend::PopReceipt;
 use queue_core::disposition::error_chain;
 
 use super::account::Credential;
-use super::call::Companion;
 use super::clients::Clients;
-
-/// The header that brings an update's new receipt, under a name that no log lists as harmless.
-pub(super) const NEW_RECEIPT: &str = "x-held-back";
+use super::companion::{Companion, NEW_RECEIPT};
 
 /// What every reply of the service has.
 const REQUEST_ID: &str = "x-ms-request-id";

@@ -1,0 +1,44 @@
+//! What travels beside a request, past the SDK's pipeline: pop receipts, which it would log, and
+//! whether the request was sent.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use queue_core::backend::PopReceipt;
+
+/// Carried by the pipeline's context from the operation to the transport.
+pub(super) struct Companion {
+    /// The receipt that replaces [`RECEIPT_TO_COME`].
+    pub(super) receipt: Option<PopReceipt>,
+    sent: AtomicBool,
+}
+
+/// A placeholder for the pop receipt in a URL, until the transport replaces it.
+pub(super) const RECEIPT_TO_COME: &str = "held-back";
+
+/// The header that carries an update's new receipt, under a name that no log treats as harmless.
+pub(super) const NEW_RECEIPT: &str = "x-held-back";
+
+impl Companion {
+    pub(super) fn new(receipt: Option<PopReceipt>) -> Self {
+        Self {
+            receipt,
+            sent: AtomicBool::new(false),
+        }
+    }
+
+    /// Records that the request may reach the service from now on.
+    pub(super) fn mark_sent(&self) {
+        self.sent.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_sent(&self) -> bool {
+        self.sent.load(Ordering::Acquire)
+    }
+}
+
+impl fmt::Debug for Companion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Companion").finish_non_exhaustive()
+    }
+}
