@@ -1,6 +1,5 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
@@ -11,16 +10,15 @@ use queue_core::backend::{
     ApplyError, Backend, Capabilities, Created, Lease, Metadata, NewMessage, Op, OpOutcome,
     PeekedMessage, PopReceipt, PutReceipt, QueueProperties, ReceivedMessage, StorageId,
 };
-use queue_core::{Clock, Error, Operation, QueueName, Result};
+use queue_core::{Error, Operation, QueueName, Result};
 use tokio::sync::oneshot;
 
-use super::builder::SqliteBuilder;
 use super::command::{Answer, Claimed, Command, Query, Request, Step, StepDone};
 use super::convert::lease;
 use super::failure::{self, Failure};
 use super::reader::format_metadata;
 use super::receipt::Handle;
-use super::threads::{self, Threads};
+use super::threads::Threads;
 use crate::backend::limits::{Limits, check_op};
 
 /// What a path in a URI must not hold as it is.
@@ -62,19 +60,6 @@ pub struct SqliteBackend {
 }
 
 impl SqliteBackend {
-    /// Opens a file with the defaults.
-    ///
-    /// # Errors
-    /// Those of [`SqliteBuilder::open`].
-    pub async fn open(path: impl Into<PathBuf>, clock: Arc<dyn Clock>) -> Result<Self> {
-        Self::builder(path, clock).open().await
-    }
-
-    /// Chooses how a file is opened.
-    pub fn builder(path: impl Into<PathBuf>, clock: Arc<dyn Clock>) -> SqliteBuilder {
-        SqliteBuilder::new(path.into(), clock)
-    }
-
     /// The file, absolute and without links.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -95,23 +80,20 @@ impl SqliteBackend {
         drop(self.ask(Request::Close).await);
     }
 
-    pub(super) async fn start(builder: SqliteBuilder) -> Result<Self> {
-        let given = builder.path.clone();
-        let capabilities = builder.capabilities.clone();
-        let started = threads::start(builder).await;
+    pub(super) fn new(threads: Threads, capabilities: Capabilities) -> Self {
         let Threads {
             path,
             commands,
             queries,
-        } = started.map_err(|failure| failure.into_error(Operation::Open, None, &given))?;
+        } = threads;
         let encoded = percent_encode(path.as_os_str().as_encoded_bytes(), NOT_IN_URI);
-        Ok(Self {
+        Self {
             uri: format!("sqlite:{encoded}"),
             path,
             capabilities,
             commands,
             queries,
-        })
+        }
     }
 
     fn limits<'a>(&'a self, operation: Operation, queue: &'a QueueName) -> Limits<'a> {

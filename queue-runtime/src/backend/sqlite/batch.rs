@@ -4,13 +4,17 @@ use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
-use super::command::{Command, Request, Step};
+use super::command::{Answer, Command, Request, Step};
+use super::failure::Result;
 
 /// How much work one transaction takes, in messages.
 const MOST_MESSAGES: usize = 1024;
 
 /// How many bytes of bodies one transaction writes, so that the log stays small.
 const MOST_BYTES: usize = 8 * 1024 * 1024;
+
+/// An answer for each command of a batch; `None` for a receive that continues in the next one.
+pub(super) type Answers = Vec<Option<Result<Answer>>>;
 
 /// The commands that wait for a transaction.
 ///

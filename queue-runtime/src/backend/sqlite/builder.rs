@@ -3,48 +3,48 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_core::backend::Capabilities;
-use queue_core::{Clock, Result};
+use queue_core::{Clock, Operation, Result};
 
 use super::backend::SqliteBackend;
-
-/// When a commit counts as durable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum Synchronous {
-    /// When the log has reached the disk: what was acknowledged survives a loss of power.
-    #[default]
-    Full,
-    /// When the log was handed to the operating system: what was acknowledged survives the end of
-    /// the process, and a loss of power may take the last commits before the next checkpoint. The
-    /// file stays consistent.
-    Normal,
-}
+use super::connection::{Settings, Synchronous};
+use super::threads;
 
 /// How a [`SqliteBackend`] is opened.
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct SqliteBuilder {
-    pub(super) path: PathBuf,
-    pub(super) clock: Arc<dyn Clock>,
-    pub(super) synchronous: Synchronous,
-    pub(super) patience: Duration,
-    pub(super) capabilities: Capabilities,
+    settings: Settings,
+    clock: Arc<dyn Clock>,
+    capabilities: Capabilities,
 }
 
-impl SqliteBuilder {
-    pub(super) fn new(path: PathBuf, clock: Arc<dyn Clock>) -> Self {
-        Self {
-            path,
+impl SqliteBackend {
+    /// Opens a file with the defaults.
+    ///
+    /// # Errors
+    /// Those of [`SqliteBuilder::open`].
+    pub async fn open(path: impl Into<PathBuf>, clock: Arc<dyn Clock>) -> Result<Self> {
+        Self::builder(path, clock).open().await
+    }
+
+    /// Chooses how a file is opened.
+    pub fn builder(path: impl Into<PathBuf>, clock: Arc<dyn Clock>) -> SqliteBuilder {
+        SqliteBuilder {
+            settings: Settings {
+                path: path.into(),
+                synchronous: Synchronous::Full,
+                patience: Duration::from_secs(5),
+            },
             clock,
-            synchronous: Synchronous::Full,
-            patience: Duration::from_secs(5),
             capabilities: Capabilities::local(),
         }
     }
+}
 
+impl SqliteBuilder {
     /// Chooses when a commit counts as durable; [`Synchronous::Full`] unless chosen.
     pub fn synchronous(mut self, synchronous: Synchronous) -> Self {
-        self.synchronous = synchronous;
+        self.settings.synchronous = synchronous;
         self
     }
 
@@ -52,7 +52,7 @@ impl SqliteBuilder {
     /// with [`ErrorKind::Timeout`](queue_core::ErrorKind::Timeout), and nothing happened. Keep it
     /// below the leases.
     pub fn busy_timeout(mut self, patience: Duration) -> Self {
-        self.patience = patience;
+        self.settings.patience = patience;
         self
     }
 
@@ -75,6 +75,15 @@ impl SqliteBuilder {
     /// # Cancel safety
     /// Dropping the future may leave a file without queues behind.
     pub async fn open(self) -> Result<SqliteBackend> {
-        SqliteBackend::start(self).await
+        let Self {
+            settings,
+            clock,
+            capabilities,
+        } = self;
+        let given = settings.path.clone();
+        let threads = threads::start(settings, clock).await;
+        let threads =
+            threads.map_err(|failure| failure.into_error(Operation::Open, None, &given))?;
+        Ok(SqliteBackend::new(threads, capabilities))
     }
 }

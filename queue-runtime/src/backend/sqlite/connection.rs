@@ -7,12 +7,24 @@ use std::time::{Duration, Instant};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, MAIN_DB, OpenFlags};
 
-use super::builder::Synchronous;
 use super::failure::{Failure, Result};
 use super::schema;
 
 /// The first version without the WAL-reset bug, which damages files that several connections use.
 const OLDEST_LIBRARY: i32 = 3_051_003;
+
+/// When a commit counts as durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Synchronous {
+    /// When the log has reached the disk: what was acknowledged survives a loss of power.
+    #[default]
+    Full,
+    /// When the log was handed to the operating system: what was acknowledged survives the end of
+    /// the process, and a loss of power may take the last commits before the next checkpoint. The
+    /// file stays consistent.
+    Normal,
+}
 
 /// How a connection is opened.
 #[derive(Debug, Clone)]

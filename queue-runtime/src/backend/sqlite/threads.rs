@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 
+use queue_core::Clock;
 use tokio::sync::oneshot;
 
-use super::builder::SqliteBuilder;
 use super::command::{Answer, Command, Query};
 use super::connection::{self, Settings};
 use super::failure::{Failure, Result};
@@ -23,13 +23,13 @@ pub(super) struct Threads {
 }
 
 /// Opens the file: the writer first, because it prepares what the reader finds.
-pub(super) async fn start(builder: SqliteBuilder) -> Result<Threads> {
-    let store_clock = Arc::new(StoreClock::new(Arc::clone(&builder.clock)));
+pub(super) async fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<Threads> {
+    let store_clock = Arc::new(StoreClock::new(clock));
     let (commands, command_queue) = mpsc::channel();
     let (ready, started) = oneshot::channel();
     let writers_clock = Arc::clone(&store_clock);
     spawn("queue-sqlite-writer", move || {
-        write(&builder, writers_clock, ready, &command_queue);
+        write(settings, writers_clock, ready, &command_queue);
     })?;
     let settings = started.await.unwrap_or(Err(Failure::Lost))?;
 
@@ -55,17 +55,13 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
 }
 
 fn write(
-    builder: &SqliteBuilder,
+    settings: Settings,
     store_clock: Arc<StoreClock>,
     ready: oneshot::Sender<Result<Settings>>,
     commands: &Receiver<Command>,
 ) {
-    let opened = connection::canonical(&builder.path).and_then(|path| {
-        let settings = Settings {
-            path,
-            synchronous: builder.synchronous,
-            patience: builder.patience,
-        };
+    let opened = connection::canonical(&settings.path).and_then(|path| {
+        let settings = Settings { path, ..settings };
         Ok((connection::open_writer(&settings)?, settings))
     });
     let (connection, settings) = match opened {

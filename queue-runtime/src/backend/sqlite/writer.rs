@@ -6,20 +6,19 @@
 //! back, and each command is tried alone, so that one that meets a damaged page spares the others. A
 //! failed commit is *unknown* to all.
 
-mod receive;
-
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, Statement};
 
-use super::batch::{Pace, Pending};
+use super::batch::{Answers, Pace, Pending};
 use super::command::{Answer, Command, Request, Step, StepDone};
 use super::failure::{Failure, Result};
 use super::messages::Messages;
 use super::purge::Purge;
 use super::queues::Queues;
+use super::receive::Receives;
 use super::schema;
 use crate::backend::store_clock::StoreClock;
 
@@ -48,9 +47,6 @@ pub(super) struct Writer<'c> {
     record: Statement<'c>,
     recorded: i64,
 }
-
-/// An answer for each command of a batch; none for a receive that has to go on in the next one.
-type Answers = Vec<Option<Result<Answer>>>;
 
 impl<'c> Writer<'c> {
     pub(super) fn prepare(
@@ -122,7 +118,8 @@ impl<'c> Writer<'c> {
             .all(|command| matches!(command.request, Request::Receive { .. }));
         if only_receives {
             let asked = batch.len();
-            batch = self.answer_idle(batch);
+            let now = self.refresh();
+            batch = self.receives().answer_idle(batch, &now);
             if batch.is_empty() {
                 self.pace.note_idle(asked);
             }
@@ -196,13 +193,20 @@ impl<'c> Writer<'c> {
             };
             answers.push(answer);
         }
-        self.receive_all(batch, &mut answers, now)?;
+        self.receives().answer_all(batch, &mut answers, now)?;
         self.purge.run(&mut self.messages, now)?;
         if now.saturating_sub(self.recorded) >= RECORD_EVERY {
             self.record.execute([now])?;
             self.recorded = now;
         }
         Ok(answers)
+    }
+
+    fn receives(&mut self) -> Receives<'_, 'c> {
+        Receives {
+            queues: &mut self.queues,
+            messages: &mut self.messages,
+        }
     }
 
     fn request(&mut self, request: &Request, now: i64) -> Result<Answer> {
