@@ -249,5 +249,4 @@ fn checked(account: &str) -> Result<&str, Problem> {
 }
 
 #[cfg(test)]
-#[path = "account_tests.rs"]
 mod tests;

@@ -101,5 +101,4 @@ async fn reach(
 }
 
 #[cfg(test)]
-#[path = "connector_tests.rs"]
 mod tests;

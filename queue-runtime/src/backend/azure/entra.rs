@@ -183,5 +183,4 @@ fn reason(error: &azure_core::Error) -> String {
 }
 
 #[cfg(test)]
-#[path = "entra_tests.rs"]
 mod tests;

@@ -168,5 +168,4 @@ fn skew(now: Timestamp, service: Timestamp) -> Option<String> {
 }
 
 #[cfg(test)]
-#[path = "service_error_tests.rs"]
 mod tests;
