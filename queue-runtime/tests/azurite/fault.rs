@@ -4,10 +4,9 @@ use std::io;
 use std::time::Duration;
 
 use jiff::fmt::rfc2822::DateTimeParser;
+use queue_tests::http::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-
-use crate::http::Message;
 
 /// What a request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

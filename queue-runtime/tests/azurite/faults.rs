@@ -10,10 +10,10 @@ use queue_core::backend::{Backend, NewMessage};
 use queue_core::clock::{BoxFuture, Clock};
 use queue_runtime::backend::AzureBackend;
 use queue_runtime::{ErrorKind, Outcome, Retry, SystemClock};
+use queue_tests::http::Message;
 
 use crate::case::{Case, Expected, PATIENCE, SHORT, assert_each, assert_refused, connect, run};
 use crate::fault::{Call, Fault};
-use crate::http::Message;
 use crate::operation::CALLS;
 use crate::server::ACCOUNT;
 

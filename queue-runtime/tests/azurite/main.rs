@@ -8,7 +8,6 @@ mod case;
 mod conformance;
 mod fault;
 mod faults;
-mod http;
 mod operation;
 mod outages;
 mod proxy;

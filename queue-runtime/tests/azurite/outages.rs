@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use queue_runtime::policy::ExponentialIdle;
 use queue_runtime::{ErrorKind, ListenerEvent, Received, SubmitProblem};
+use queue_tests::http::Message;
 
 use crate::case::run;
 use crate::fault::{Call, Fault};
-use crate::http::Message;
 use crate::proxy::GUARD;
 use crate::stage::{Order, Stage, next};
 

@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use queue_tests::azurite::KEY;
+use queue_tests::http::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::fault::{Call, Fault, harm};
-use crate::http::Message;
 use crate::server::{ACCOUNT, SERVER};
 
 /// A request that came.
@@ -187,11 +187,11 @@ impl Shared {
             .send_modify(|log| log.seen.push(Seen { call, at, executed }));
         let _ended = Ended(&self.log);
         let answer = match executed {
-            true => Some(request.carry_out(SERVER.queue_port()).await?),
+            true => Some(request.forward(SERVER.queue_port()).await?),
             false => None,
         };
         let fault = match (fault, &answer) {
-            (Some(Fault::LoseMessages), Some(answer)) if !answer.brings_messages() => {
+            (Some(Fault::LoseMessages), Some(answer)) if !holds_messages(answer) => {
                 let mut script = self.script();
                 let once = script.once.entry(call).or_default();
                 once.push_front(Fault::LoseMessages);
@@ -210,6 +210,12 @@ impl Drop for Ended<'_> {
     fn drop(&mut self) {
         self.0.send_modify(|log| log.ended += 1);
     }
+}
+
+/// Whether an answer holds messages of a queue.
+fn holds_messages(answer: &Message) -> bool {
+    let name = b"<MessageId>";
+    answer.body.windows(name.len()).any(|part| part == name)
 }
 
 fn bind(address: SocketAddr) -> io::Result<TcpSocket> {
@@ -238,7 +244,7 @@ async fn converse(client: TcpStream, shared: &Shared) -> io::Result<()> {
     let mut reader = BufReader::new(client);
     loop {
         let request = tokio::select! {
-            request = Message::request(&mut reader) => request?,
+            request = Message::read_async(&mut reader) => request?,
             _ = cut.changed() => {
                 reader.get_mut().shutdown().await?;
                 return reader.read_to_end(&mut Vec::new()).await.map(drop);

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use queue_runtime::policy::ExponentialIdle;
 use queue_runtime::{ListenerEvent, Received, SettleProblem};
+use queue_tests::http::Message;
 use tokio::runtime::Builder;
 use tokio::sync::watch;
 
 use crate::case::run;
 use crate::fault::{Call, Fault};
-use crate::http::Message;
 use crate::proxy::{GUARD, Log};
 use crate::stage::{LEASE, Order, Stage, next};
 

@@ -1,12 +1,12 @@
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::thread::JoinHandle;
+use std::net::SocketAddr;
 
 use bytes::Bytes;
 use http_body_util::Empty;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use queue_core::disposition::error_chain;
+use queue_tests::http::{Message, serve_one};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::{RootCertStore, ServerConfig, ServerConnection, Stream};
@@ -17,25 +17,15 @@ const LONG: Duration = Duration::from_secs(20);
 const ACCOUNT: &str = "acct.queue.core.windows.net";
 const TUNNEL: &[u8] = b"HTTP/1.1 200 OK\r\n\r\n";
 
-/// Serves one connection: its address, and what it makes of it.
-fn serve_one<T: Send + 'static>(
-    serve: impl FnOnce(TcpStream) -> T + Send + 'static,
-) -> (String, JoinHandle<T>) {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("bound").to_string();
-    let served = std::thread::spawn(move || serve(listener.accept().expect("a connection").0));
-    (address, served)
+/// The address by the name that the certificate has.
+fn local(address: SocketAddr) -> String {
+    format!("localhost:{}", address.port())
 }
 
-/// What is asked, up to the empty line.
+/// Reads a request without a body, in lower case.
 fn head(stream: &mut impl Read) -> String {
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        let mut byte = [0];
-        stream.read_exact(&mut byte).expect("a byte");
-        head.push(byte[0]);
-    }
-    String::from_utf8(head).expect("text").to_lowercase()
+    let request = Message::read(stream).expect("HTTP").expect("a request");
+    request.to_string().to_lowercase()
 }
 
 /// A certificate of the account and of `localhost`, as a server shows it and as a client trusts it.
@@ -112,7 +102,7 @@ fn a_host_is_reached_directly_with_and_without_tls() {
 
     let (server, client) = certificate();
     let (host, served) = serve_one(move |mut stream| serve_request(&mut stream, server));
-    let host = host.replace("127.0.0.1", "localhost");
+    let host = local(host);
     // Nobody listens there: what is excepted does not go through it.
     let secure = through("http://127.0.0.1:1", client);
     assert_eq!(get(&format!("https://{host}/tls"), LONG, secure), Ok(204));
@@ -153,8 +143,7 @@ fn the_proxy_may_have_tls_of_its_own() {
         outer.write_all(TUNNEL).expect("written");
         (asked, serve_request(&mut outer, server))
     });
-    let proxy = proxy.replace("127.0.0.1", "https://localhost");
-    let secure = through(&proxy, client);
+    let secure = through(&format!("https://{}", local(proxy)), client);
     assert_eq!(
         get(&format!("https://{ACCOUNT}/queue"), LONG, secure),
         Ok(204)
@@ -170,7 +159,7 @@ fn a_certificate_that_the_system_does_not_trust_is_refused() {
         let mut connection = ServerConnection::new(server).expect("a connection");
         Stream::new(&mut connection, &mut stream).read(&mut [0])
     });
-    let host = host.replace("127.0.0.1", "localhost");
+    let host = local(host);
     let secure = Secure {
         tls: trusting_the_system(),
         proxies: None,
@@ -191,7 +180,7 @@ fn a_proxy_that_wants_to_know_who_asks_is_told_as_such() {
         stream.write_all(refusal).expect("written");
         asked
     });
-    let secure = through(&proxy, trusting_the_system());
+    let secure = through(&proxy.to_string(), trusting_the_system());
     let error = get(&format!("https://{ACCOUNT}/"), LONG, secure).expect_err("refused");
     assert!(error.contains("proxy authorization required"), "{error}");
     assert!(
