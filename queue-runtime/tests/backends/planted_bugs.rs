@@ -155,6 +155,10 @@ impl Buggy {
     }
 }
 
+#[warn(
+    clippy::missing_trait_methods,
+    reason = "a method that is not forwarded would hide the backend's own"
+)]
 #[async_trait]
 impl Backend for Buggy {
     fn capabilities(&self) -> &Capabilities {
