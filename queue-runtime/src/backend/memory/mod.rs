@@ -1,4 +1,4 @@
-//! Queues in this process: the reference model, for tests.
+//! Queues in this process, for tests; the reference model of the other backends.
 
 mod backend;
 mod registry;

@@ -1,5 +1,5 @@
-//! Rows told in the contract's terms, and operations in those of the writer. It happens on the
-//! caller's thread, to leave the writer's to SQLite.
+//! Conversion of operations to requests, and of rows to the contract's types. It happens on the
+//! caller's thread, to keep the writer's free.
 
 use queue_core::backend::{Lease, Op, OpOutcome, PutReceipt, ReceivedMessage};
 
@@ -27,7 +27,7 @@ impl Step {
                 queue,
                 handle: Handle::parse(&id, &receipt),
             },
-            _ => unreachable!("operations were checked before they were sent"),
+            _ => unreachable!("`apply` checks the operations before it sends them"),
         }
     }
 }

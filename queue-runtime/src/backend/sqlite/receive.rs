@@ -15,7 +15,7 @@ pub(super) struct Receives<'w, 'c> {
     pub(super) messages: &'w mut Messages<'c>,
 }
 
-/// A receive that waits for its share of a claim.
+/// A receive and its share of a claim.
 struct Waiting {
     index: usize,
     max: usize,

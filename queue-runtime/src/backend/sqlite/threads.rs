@@ -1,4 +1,4 @@
-//! The two threads of a backend, from opening the file to closing it.
+//! The two threads of a backend, which open, use and close the file.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use super::reader::Reader;
 use super::writer::Writer;
 use crate::backend::store_clock::StoreClock;
 
-/// The ways to the threads. They end when these are gone.
+/// The channels to the threads. The threads end when these are dropped.
 pub(super) struct Threads {
     pub(super) path: PathBuf,
     pub(super) commands: Sender<Command>,
     pub(super) queries: Sender<Query>,
 }
 
-/// Opens the file: the writer first, because it prepares what the reader finds.
+/// Opens the file: the writer first, because it creates and migrates the tables.
 pub(super) async fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<Threads> {
     let store_clock = Arc::new(StoreClock::new(clock));
     let (commands, command_queue) = mpsc::channel();
@@ -68,7 +68,7 @@ fn write(
         Ok(opened) => opened,
         Err(failure) => return drop(ready.send(Err(failure))),
     };
-    let closing = match Writer::prepare(&connection, store_clock, settings.patience) {
+    let closing = match Writer::prepare(&connection, store_clock, settings.busy_timeout) {
         Ok(mut writer) => {
             drop(ready.send(Ok(settings)));
             writer.serve(commands)
