@@ -1,4 +1,4 @@
-//! From a connection string or URL to an account's endpoint and credential.
+//! Parsing of connection strings and URLs into an account's endpoint and credential.
 
 use std::net::IpAddr;
 
@@ -9,10 +9,10 @@ use super::secret::Secret;
 use super::settings::Settings;
 use super::sign::AccountKey;
 
-/// Where an account's queues are, and how to prove who asks.
+/// The endpoint and credential of an account.
 #[derive(Debug)]
 pub(super) struct Account {
-    /// The root of the account: its path is `/`, or `/ACCOUNT` on an emulator. Without a query.
+    /// The URL of the account, without a query. Its path is `/`, or `/ACCOUNT` on an emulator.
     pub(super) endpoint: Url,
     pub(super) kind: EndpointKind,
     pub(super) credential: Credential,
@@ -20,23 +20,23 @@ pub(super) struct Account {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EndpointKind {
-    /// Azure itself: the account is in the host's name.
+    /// Azure: the host name contains the account.
     Service,
-    /// An emulator: the account is in the path, or the host is `*.localhost`.
+    /// An emulator: the path contains the account, or the host is `*.localhost`.
     Emulator,
 }
 
-/// How to prove who asks.
+/// How requests are authenticated.
 #[derive(Debug)]
 pub(super) enum Credential {
     Key(AccountKey),
-    /// The query of a shared access signature, without `?`, as it stands in a URL.
+    /// The query of a shared access signature, without `?`, escaped as in a URL.
     Signature(Secret),
     /// A token of Microsoft Entra ID.
     Entra,
 }
 
-/// The account and key that every emulator starts with. They are public.
+/// The default account and key of every emulator. They are public.
 const DEVELOPMENT_ACCOUNT: &str = "devstoreaccount1";
 const DEVELOPMENT_KEY: &str =
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
@@ -72,7 +72,7 @@ impl Account {
         let credential = match (settings.key, settings.signature) {
             (Some(_), Some(_)) => {
                 return Err(Problem::new(
-                    "the connection string has both AccountKey and SharedAccessSignature; give one",
+                    "the connection string has both AccountKey and SharedAccessSignature; use one of them",
                 ));
             }
             (Some(key), None) => Credential::Key(AccountKey::decode(&place.account, &key)?),
@@ -82,7 +82,7 @@ impl Account {
                 None => {
                     return Err(Problem::new(
                         "the connection string has neither AccountKey nor SharedAccessSignature; for \
-                         Entra ID give `azure://ACCOUNT` instead",
+                         Entra ID use `azure://ACCOUNT`",
                     ));
                 }
             },
@@ -99,7 +99,7 @@ impl Account {
         ];
         if others.contains(&true) {
             return Err(Problem::new(
-                "UseDevelopmentStorage stands with DevelopmentStorageProxyUri alone",
+                "UseDevelopmentStorage can be combined only with DevelopmentStorageProxyUri",
             ));
         }
         let proxy = settings.development_proxy.as_deref();
@@ -135,14 +135,14 @@ impl Account {
                 Ok(place.with(credential))
             }
             None => Err(Problem::new(
-                "the URL has no signature (`sig=…`); for Entra ID give `azure://ACCOUNT`, for an \
+                "the URL has no signature (`sig=…`); for Entra ID use `azure://ACCOUNT`, for an \
                  account key a connection string",
             )),
         }
     }
 }
 
-/// An endpoint as it was given.
+/// An endpoint as the user gave it.
 struct Place {
     root: Url,
     account: String,
@@ -153,24 +153,25 @@ struct Place {
 impl Place {
     fn parse(given: &str, account: Option<&str>) -> Result<Self, Problem> {
         let url = Url::parse(given)
-            .map_err(|error| Problem::new(format!("the queue endpoint is no URL: {error}")))?;
+            .map_err(|error| Problem::new(format!("the queue endpoint is not a URL: {error}")))?;
         if !matches!(url.scheme(), "http" | "https") {
             return Err(Problem::new("the queue endpoint must be https or http"));
         }
         if !url.username().is_empty() || url.password().is_some() {
             return Err(Problem::new(
-                "the queue endpoint must not hold user information",
+                "the queue endpoint must not contain user information",
             ));
         }
         let Some(host) = url.host_str().filter(|host| !host.is_empty()) else {
-            return Err(Problem::new("the queue endpoint names no host"));
+            return Err(Problem::new("the queue endpoint has no host"));
         };
         let first = url
             .path_segments()
             .and_then(|mut segments| segments.next())
             .filter(|segment| !segment.is_empty());
         let (path, named, kind) = match first {
-            // What follows is a queue's name: a signature for one queue works on the account's root.
+            // The path may go on with a queue's name: a signature for one queue is also used on the
+            // account's URL.
             Some(first) if is_private(host) || account == Some(first) => (
                 format!("/{first}"),
                 first.to_owned(),
@@ -181,7 +182,7 @@ impl Place {
             }
             _ if is_private(host) => {
                 return Err(Problem::new(
-                    "the queue endpoint of an emulator must end with the account's name",
+                    "the queue endpoint of an emulator must end with the account name",
                 ));
             }
             _ => ("/".to_owned(), first_label(host), EndpointKind::Service),
@@ -209,7 +210,7 @@ impl Place {
         }
         if self.root.scheme() == "http" && self.kind == EndpointKind::Service {
             return Err(Problem::new(
-                "a shared access signature over http could be read on the way; use https",
+                "a shared access signature must not be sent over http; use https",
             ));
         }
         let mut signed = self.root.clone();
@@ -227,7 +228,7 @@ impl Place {
     }
 }
 
-/// Whether a host can only be an emulator's: an address, or a name without a domain.
+/// Whether a host can only be an emulator: an IP address, or a name without a domain.
 fn is_private(host: &str) -> bool {
     let address = host.trim_start_matches('[').trim_end_matches(']');
     address.parse::<IpAddr>().is_ok() || !host.contains('.')
@@ -237,12 +238,12 @@ fn first_label(host: &str) -> String {
     host.split('.').next().unwrap_or(host).to_owned()
 }
 
-/// An account's name that may become part of a host's name.
+/// Checks that an account name can be part of a host name.
 fn checked(account: &str) -> Result<&str, Problem> {
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     if account.is_empty() || !account.chars().all(allowed) {
         return Err(Problem::new(
-            "the account's name is not allowed; allowed are lower-case letters and digits",
+            "the account name must consist of lower-case letters and digits",
         ));
     }
     Ok(account)

@@ -11,7 +11,7 @@ use queue_core::backend::PopReceipt;
 use super::companion::Companion;
 use super::failure::Failure;
 
-/// Runs operations, each within the same deadline.
+/// Runs operations, all with the same deadline.
 #[derive(Debug, Clone)]
 pub(super) struct Caller {
     pub(super) clock: Arc<dyn Clock>,
@@ -19,7 +19,7 @@ pub(super) struct Caller {
 }
 
 impl Caller {
-    /// Runs one operation to its end, its reply's last byte included, or gives up at the deadline.
+    /// Runs one operation up to the last byte of its reply, or fails at the deadline.
     pub(super) async fn call<T, F>(
         &self,
         receipt: Option<PopReceipt>,

@@ -1,4 +1,4 @@
-//! Requests about messages.
+//! Requests on messages.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ impl Requests {
         let delay = seconds(message.delay);
         let lifetime = match message.time_to_live {
             TimeToLive::Never => -1,
-            // Rounding up must not make the two equal, which the service refuses.
+            // After rounding up, the two may be equal, which the service rejects.
             TimeToLive::After(lifetime) => seconds(lifetime).max(delay + 1),
         };
         let answer = self.on_queue(Operation::Put, queue, None, |client, options| {

@@ -1,6 +1,6 @@
 use std::fmt;
 
-/// What is wrong with a connection string or URL. It never repeats what was written.
+/// What is wrong with a connection string or URL. It never repeats the text, which may hold a secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Problem(String);
 

@@ -1,4 +1,4 @@
-//! Requests about queues.
+//! Requests on queues.
 
 use std::collections::HashMap;
 
@@ -67,7 +67,7 @@ impl Requests {
             let (more, next) = reply::queues(page.body()).map_err(told)?;
             names.extend(more);
             if next.is_some() && next == marker {
-                return Err(told(Failure::Malformed("its marker leads back to itself")));
+                return Err(told(Failure::Malformed("its marker repeats")));
             }
             match next {
                 Some(next) => marker = Some(next),

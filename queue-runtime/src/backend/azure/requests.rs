@@ -1,4 +1,4 @@
-//! What is asked of the service: one request each, but for lists.
+//! Requests to the service: each operation sends one, except lists.
 
 use std::future::Future;
 
@@ -10,7 +10,7 @@ use queue_core::{Error, Operation, QueueName, Result};
 use super::call::Caller;
 use super::failure::Failure;
 
-/// The SDK's clients, each call within the deadline. Arguments were checked before.
+/// The SDK's clients. Each call has the deadline; its arguments have been checked.
 pub(super) struct Requests {
     pub(super) service: QueueServiceClient,
     pub(super) caller: Caller,
