@@ -1,4 +1,4 @@
-//! A hand-written HTTP server: one thread, one reply after the other.
+//! A fake server that gives every request the same reply, and calls of all operations against it.
 
 use std::future::Future;
 use std::io::{Read as _, Write as _};
@@ -15,27 +15,27 @@ use queue_runtime::backend::{AzureBackend, AzureBuilder};
 use queue_runtime::{Error, SystemClock};
 use queue_tests::http::{self, Message};
 
-/// What the server does with each request.
+/// The reply to each request.
 #[derive(Debug, Clone)]
 pub(crate) enum Reply {
-    /// Sends this, and keeps the connection.
+    /// Sends this and keeps the connection open.
     Send(String),
-    /// Sends this and closes the connection, though more may have been announced.
+    /// Sends this and closes the connection, even if the reply is incomplete.
     Cut(String),
-    /// Sends this, and then nothing for ever.
+    /// Sends this and then nothing more.
     Stall(String),
-    /// Sends this at ten bytes a second.
+    /// Sends this at ten bytes per second.
     Drip(String),
-    /// Sends this many bytes of body.
+    /// Sends a body of this many bytes.
     Flood(usize),
-    /// Repeats what was asked, wherever a client may look for a reason.
+    /// Repeats the request in every place where a client may look for the reason of an error.
     Echo,
 }
 
 pub(crate) struct Responder {
     address: SocketAddr,
     requests: Arc<Mutex<Vec<String>>>,
-    /// Connections that were cut, and that the client has then closed too.
+    /// One for each connection that the client has closed after it was cut.
     ended: Receiver<()>,
 }
 
@@ -43,7 +43,7 @@ pub(crate) const ACCOUNT: &str = "acct";
 pub(crate) const KEY: &str = "Y2FuYXJ5LWFjY291bnQta2V5";
 
 impl Responder {
-    /// A server that gives every request the same reply.
+    /// Starts a server that gives every request this reply.
     pub(crate) fn always(reply: Reply) -> Self {
         let requests = Arc::new(Mutex::new(Vec::new()));
         let heard = Arc::clone(&requests);
@@ -56,12 +56,12 @@ impl Responder {
         }
     }
 
-    /// Every request so far: its head and body.
+    /// Returns all requests so far, each with head and body.
     pub(crate) fn requests(&self) -> Vec<String> {
         self.requests.lock().expect("no panic").clone()
     }
 
-    /// Blocks until the client has seen that one more connection was cut.
+    /// Blocks until the client has closed one more cut connection.
     pub(crate) fn cut_is_seen(&self) {
         let seen = self.ended.recv_timeout(Duration::from_secs(60));
         seen.expect("the client closes its end");
@@ -113,18 +113,18 @@ fn serve(mut stream: TcpStream, reply: &Reply, heard: &Mutex<Vec<String>>, end: 
     }
 }
 
-/// A reply of the service, as its request id shows.
+/// Formats a reply of the service, which has a request id.
 pub(crate) fn answer(status: &str, headers: &str, body: &str) -> String {
     foreign_answer(status, &format!("x-ms-request-id: 7f\r\n{headers}"), body)
 }
 
-/// A reply of something in between.
+/// Formats a reply of a proxy or gateway.
 pub(crate) fn foreign_answer(status: &str, headers: &str, body: &str) -> String {
     let length = body.len();
     format!("HTTP/1.1 {status}\r\n{headers}Content-Length: {length}\r\n\r\n{body}")
 }
 
-/// An error whose every part repeats the request, as a careless service would.
+/// Formats an error reply in which every part repeats the request.
 fn echo(request: &Message) -> String {
     let line = request.first.replace('&', "&amp;");
     let said = request.to_string().replace(['&', '<', '>'], " ");
@@ -162,7 +162,7 @@ pub(crate) fn with<T>(
     })
 }
 
-/// Calls every operation, side by side, and gives back each error with the operation's name.
+/// Calls every operation concurrently. Returns the errors with the names of the operations.
 pub(crate) async fn every_error(
     backend: &AzureBackend,
     receipt: &str,
