@@ -68,17 +68,17 @@ impl Account {
                 ));
             }
         };
-        let place = Place::parse(&given, settings.account.as_deref())?;
+        let endpoint = Endpoint::parse(&given, settings.account.as_deref())?;
         let credential = match (settings.key, settings.signature) {
             (Some(_), Some(_)) => {
                 return Err(Problem::new(
                     "the connection string has both AccountKey and SharedAccessSignature; use one of them",
                 ));
             }
-            (Some(key), None) => Credential::Key(AccountKey::decode(&place.account, &key)?),
-            (None, Some(signature)) => place.signed_by(signature.reveal())?,
-            (None, None) => match &place.query {
-                Some(query) => place.signed_by(query.reveal())?,
+            (Some(key), None) => Credential::Key(AccountKey::decode(&endpoint.account, &key)?),
+            (None, Some(signature)) => endpoint.signed_by(signature.reveal())?,
+            (None, None) => match &endpoint.query {
+                Some(query) => endpoint.signed_by(query.reveal())?,
                 None => {
                     return Err(Problem::new(
                         "the connection string has neither AccountKey nor SharedAccessSignature; for \
@@ -87,7 +87,7 @@ impl Account {
                 }
             },
         };
-        Ok(place.with(credential))
+        Ok(endpoint.with(credential))
     }
 
     fn development(settings: &Settings) -> Result<Self, Problem> {
@@ -105,11 +105,11 @@ impl Account {
         let proxy = settings.development_proxy.as_deref();
         let proxy = proxy.unwrap_or("http://127.0.0.1").trim_end_matches('/');
         let given = format!("{proxy}:10001/{DEVELOPMENT_ACCOUNT}");
-        let place = Place::parse(&given, Some(DEVELOPMENT_ACCOUNT))
+        let endpoint = Endpoint::parse(&given, Some(DEVELOPMENT_ACCOUNT))
             .map_err(|problem| Problem::new(format!("DevelopmentStorageProxyUri: {problem}")))?;
         let key = Secret::new(DEVELOPMENT_KEY);
         let key = AccountKey::decode(DEVELOPMENT_ACCOUNT, &key)?;
-        Ok(place.with(Credential::Key(key)))
+        Ok(endpoint.with(Credential::Key(key)))
     }
 
     fn with_entra(rest: &str) -> Result<Self, Problem> {
@@ -118,21 +118,21 @@ impl Account {
             true => host.to_owned(),
             false => format!("{}.queue.core.windows.net", checked(host)?),
         };
-        let place = Place::parse(&format!("https://{host}"), None)?;
-        if place.query.is_some() {
+        let endpoint = Endpoint::parse(&format!("https://{host}"), None)?;
+        if endpoint.query.is_some() {
             return Err(Problem::new(
                 "`azure://ACCOUNT` takes no query; a SAS URL starts with `https://`",
             ));
         }
-        Ok(place.with(Credential::Entra))
+        Ok(endpoint.with(Credential::Entra))
     }
 
     fn from_signed_url(text: &str) -> Result<Self, Problem> {
-        let place = Place::parse(text, None)?;
-        match &place.query {
+        let endpoint = Endpoint::parse(text, None)?;
+        match &endpoint.query {
             Some(query) => {
-                let credential = place.signed_by(query.reveal())?;
-                Ok(place.with(credential))
+                let credential = endpoint.signed_by(query.reveal())?;
+                Ok(endpoint.with(credential))
             }
             None => Err(Problem::new(
                 "the URL has no signature (`sig=…`); for Entra ID use `azure://ACCOUNT`, for an \
@@ -143,14 +143,14 @@ impl Account {
 }
 
 /// An endpoint as the user gave it.
-struct Place {
+struct Endpoint {
     root: Url,
     account: String,
     kind: EndpointKind,
     query: Option<Secret>,
 }
 
-impl Place {
+impl Endpoint {
     fn parse(given: &str, account: Option<&str>) -> Result<Self, Problem> {
         let url = Url::parse(given)
             .map_err(|error| Problem::new(format!("the queue endpoint is not a URL: {error}")))?;

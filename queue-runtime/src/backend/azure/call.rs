@@ -8,7 +8,7 @@ use azure_core::http::{ClientMethodOptions, Context};
 use queue_core::Clock;
 use queue_core::backend::PopReceipt;
 
-use super::companion::Companion;
+use super::call_state::CallState;
 use super::failure::Failure;
 
 /// Runs operations, all with the same deadline.
@@ -28,16 +28,16 @@ impl Caller {
     where
         F: Future<Output = azure_core::Result<T>> + Send,
     {
-        let companion = Arc::new(Companion::new(receipt));
+        let state = Arc::new(CallState::new(receipt));
         let mut context = Context::new();
-        context.insert(Arc::clone(&companion));
+        context.insert(Arc::clone(&state));
         let answer = operation(ClientMethodOptions { context });
         tokio::select! {
             biased;
             answer = answer => answer.map_err(Failure::from_sdk),
             () = self.clock.sleep(self.deadline) => Err(Failure::Deadline {
                 after: self.deadline,
-                sent: companion.is_sent(),
+                sent: state.is_sent(),
             }),
         }
     }

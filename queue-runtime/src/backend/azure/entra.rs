@@ -61,10 +61,14 @@ impl Entra {
             timeout,
         };
         let sources = vec![
-            source("workload identity", made(workload), timeout),
-            source("managed identity", made(managed), MANAGED_IDENTITY_TIMEOUT),
-            source("Azure CLI", made(cli), timeout),
-            source("Azure Developer CLI", made(developer_cli), timeout),
+            source("workload identity", erased(workload), timeout),
+            source(
+                "managed identity",
+                erased(managed),
+                MANAGED_IDENTITY_TIMEOUT,
+            ),
+            source("Azure CLI", erased(cli), timeout),
+            source("Azure Developer CLI", erased(developer_cli), timeout),
         ];
         Self::of(sources, clock)
     }
@@ -130,7 +134,7 @@ impl fmt::Debug for Entra {
     }
 }
 
-fn made<C: TokenCredential + 'static>(
+fn erased<C: TokenCredential + 'static>(
     credential: azure_core::Result<Arc<C>>,
 ) -> Result<Arc<dyn TokenCredential>, String> {
     match credential {
@@ -152,36 +156,36 @@ async fn within(
 }
 
 fn denied(failed: &[(&str, String)]) -> azure_core::Error {
-    let told: Vec<String> = failed
+    let text: Vec<String> = failed
         .iter()
         .map(|(name, reason)| format!("{name}: {reason}"))
         .collect();
-    let told = format!(
+    let text = format!(
         "no credential of Entra ID provided a token: {}",
-        told.join("; ")
+        text.join("; ")
     );
-    azure_core::Error::with_message(ErrorKind::Credential, told)
+    azure_core::Error::with_message(ErrorKind::Credential, text)
 }
 
 /// Returns the error text on one line, truncated, and without words long enough to be tokens.
 fn reason(error: &azure_core::Error) -> String {
-    let mut told = error.to_string();
-    if let Some((before, _)) = told.split_once("To troubleshoot") {
-        told = before.trim_end().to_owned();
+    let mut text = error.to_string();
+    if let Some((before, _)) = text.split_once("To troubleshoot") {
+        text = before.trim_end().to_owned();
     }
     let cause = error.source().map(ToString::to_string);
-    if let Some(cause) = cause.filter(|cause| !told.contains(cause.as_str())) {
-        told.push_str(": ");
-        told.push_str(&cause);
+    if let Some(cause) = cause.filter(|cause| !text.contains(cause.as_str())) {
+        text.push_str(": ");
+        text.push_str(&cause);
     }
-    let words: Vec<&str> = told
+    let words: Vec<&str> = text
         .split_whitespace()
         .map(|word| if word.len() > 100 { "…" } else { word })
         .collect();
-    let told = words.join(" ");
-    match told.char_indices().nth(MAX_REASON) {
-        Some((end, _)) => format!("{}…", &told[..end]),
-        None => told,
+    let text = words.join(" ");
+    match text.char_indices().nth(MAX_REASON) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
     }
 }
 

@@ -13,7 +13,7 @@ use queue_core::backend::{
 };
 use queue_core::{Operation, QueueName, Result};
 
-use super::companion::RECEIPT_TO_COME;
+use super::call_state::RECEIPT_PLACEHOLDER;
 use super::requests::Requests;
 use super::text::seconds;
 use super::{reply, xml};
@@ -98,7 +98,7 @@ impl Requests {
                 };
                 let visibility = seconds(visibility);
                 async move {
-                    let (id, receipt) = (&id, RECEIPT_TO_COME);
+                    let (id, receipt) = (&id, RECEIPT_PLACEHOLDER);
                     client
                         .update_message(id, receipt, visibility, Some(options))
                         .await
@@ -126,7 +126,7 @@ impl Requests {
                 };
                 async move {
                     client
-                        .delete_message(&id, RECEIPT_TO_COME, Some(options))
+                        .delete_message(&id, RECEIPT_PLACEHOLDER, Some(options))
                         .await
                 }
             },

@@ -7,7 +7,7 @@
 //! | `entra` | tokens of Microsoft Entra ID, from the first credential that gives one |
 //! | `requests`, `queues`, `messages` | requests to the service, through the SDK's clients |
 //! | `call` | one operation and its deadline |
-//! | `companion` | what an operation passes to the transport beside the request |
+//! | `call_state` | what the SDK's pipeline must not see: the pop receipt of a call |
 //! | `transport`, `sign` | the last step of the SDK's pipeline, where a request gets its secrets |
 //! | `clients`, `connector` | a connection pool for each runtime; how a connection is made |
 //! | `xml`, `reply`, `text` | bodies of requests and replies; which text XML can carry |
@@ -20,8 +20,8 @@ mod account;
 mod backend;
 mod builder;
 mod call;
+mod call_state;
 mod clients;
-mod companion;
 mod connector;
 mod entra;
 mod failure;

@@ -10,7 +10,7 @@ use queue_core::backend::{
 };
 use queue_core::{QueueName, Timestamp};
 
-use super::companion::NEW_RECEIPT;
+use super::call_state::NEW_RECEIPT_HEADER;
 use super::failure::Failure;
 use super::text::http_date;
 use super::xml::Element;
@@ -66,7 +66,7 @@ pub(super) fn updated(headers: &Headers) -> Result<Lease> {
     let (mut receipt, mut visible_at) = (None, None);
     for (name, value) in headers.iter() {
         match name.as_str() {
-            NEW_RECEIPT => receipt = Some(PopReceipt::new(value.as_str())),
+            NEW_RECEIPT_HEADER => receipt = Some(PopReceipt::new(value.as_str())),
             "x-ms-time-next-visible" => visible_at = http_date(value.as_str()),
             _ => {}
         }

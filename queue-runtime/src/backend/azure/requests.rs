@@ -27,13 +27,13 @@ impl Requests {
     where
         F: Future<Output = azure_core::Result<T>> + Send,
     {
-        let told = |failure: Failure| self.error(failure, operation, queue);
+        let fail = |failure: Failure| self.error(failure, operation, queue);
         let client = self.service.queue_client(queue.as_str());
-        let client = client.map_err(|error| told(Failure::from_sdk(error)))?;
+        let client = client.map_err(|error| fail(Failure::from_sdk(error)))?;
         let answer = self
             .caller
             .call(receipt.cloned(), |options| call(client, options));
-        answer.await.map_err(told)
+        answer.await.map_err(fail)
     }
 
     pub(super) fn error(&self, failure: Failure, operation: Operation, queue: &QueueName) -> Error {

@@ -56,9 +56,9 @@ impl ServiceError {
         if let Ok(root) = Element::parse(body)
             && root.is("Error")
         {
-            let said = |name| root.child(name).and_then(|child| word(&child.text));
-            error.code = error.code.or_else(|| said("Code"));
-            error.parameter = said("QueryParameterName").or_else(|| said("HeaderName"));
+            let element = |name| root.child(name).and_then(|child| word(&child.text));
+            error.code = error.code.or_else(|| element("Code"));
+            error.parameter = element("QueryParameterName").or_else(|| element("HeaderName"));
         }
         error
     }

@@ -25,8 +25,8 @@ use queue_core::backend::PopReceipt;
 use queue_core::disposition::error_chain;
 
 use super::account::Credential;
+use super::call_state::{CallState, NEW_RECEIPT_HEADER};
 use super::clients::Clients;
-use super::companion::{Companion, NEW_RECEIPT};
 
 /// The header that every reply of the service has.
 const REQUEST_ID: &str = "x-ms-request-id";
@@ -102,7 +102,7 @@ impl Transport {
                 authorization.set_sensitive(true);
                 headers.insert(AUTHORIZATION, authorization);
             }
-            // A signature has an expiry of its own; the service ignores the date.
+            // A signature has its own expiry; the service ignores the date.
             Credential::Signature(signature) => {
                 target.push(if url.query().is_some() { '&' } else { '?' });
                 target.push_str(signature.reveal());
@@ -127,12 +127,12 @@ impl Transport {
     async fn exchange(
         &self,
         request: &Request,
-        companion: Option<&Companion>,
+        state: Option<&CallState>,
     ) -> Result<AsyncRawResponse, TransportFailure> {
-        let receipt = companion.and_then(|companion| companion.receipt.as_ref());
+        let receipt = state.and_then(|state| state.receipt.as_ref());
         let outgoing = self.finish(request, receipt)?;
-        if let Some(companion) = companion {
-            companion.mark_sent();
+        if let Some(state) = state {
+            state.mark_sent();
         }
         let reply = self.clients.current().request(outgoing).await;
         let (head, body) = reply.map_err(failed)?.into_parts();
@@ -141,7 +141,7 @@ impl Transport {
         if head.status.is_success() && !head.headers.contains_key(REQUEST_ID) {
             return Err(TransportFailure::Foreign);
         }
-        let (status, headers) = (head.status.as_u16(), held_back(&head.headers));
+        let (status, headers) = (head.status.as_u16(), visible_headers(&head.headers));
         Ok(AsyncRawResponse::from_bytes(status.into(), headers, body))
     }
 }
@@ -154,8 +154,8 @@ impl Policy for Transport {
         request: &mut Request,
         _next: &[Arc<dyn Policy>],
     ) -> PolicyResult {
-        let companion = context.value::<Arc<Companion>>().map(Arc::as_ref);
-        self.exchange(request, companion).await.map_err(|failure| {
+        let state = context.value::<Arc<CallState>>().map(Arc::as_ref);
+        self.exchange(request, state).await.map_err(|failure| {
             let kind = match &failure {
                 TransportFailure::Connect(_) => ErrorKind::Connection,
                 _ => ErrorKind::Io,
@@ -209,14 +209,14 @@ fn put_receipt(url: &mut Url, receipt: &PopReceipt) {
 
 /// Returns the headers to pass on, with the receipt under another name. Leaves out values that may be part
 /// of a URL or signature, which valid ones never resemble.
-fn held_back(headers: &HeaderMap) -> Headers {
+fn visible_headers(headers: &HeaderMap) -> Headers {
     let mut held = Headers::new();
     for (name, value) in headers {
         let Ok(value) = value.to_str() else { continue };
         let name = name.as_str();
         let read = READ.iter().find(|read| **read == name);
         let name = match (name, read) {
-            ("x-ms-popreceipt", _) => SdkName::from_static(NEW_RECEIPT),
+            ("x-ms-popreceipt", _) => SdkName::from_static(NEW_RECEIPT_HEADER),
             (_, Some(read)) if !value.contains(['=', '?']) => SdkName::from_static(read),
             (name, None) if name.starts_with("x-ms-meta-") => SdkName::from(name.to_owned()),
             _ => continue,

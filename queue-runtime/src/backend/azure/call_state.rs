@@ -1,25 +1,25 @@
-//! What travels beside a request, past the SDK's pipeline: pop receipts, which it would log, and
-//! whether the request was sent.
+//! The state of a call that the SDK's pipeline must not see or does not know: the pop receipt, which it
+//! would log, and whether the request was sent.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use queue_core::backend::PopReceipt;
 
-/// Carried by the pipeline's context from the operation to the transport.
-pub(super) struct Companion {
-    /// The receipt that replaces [`RECEIPT_TO_COME`].
+/// The state of one call, carried by the pipeline's context to the transport.
+pub(super) struct CallState {
+    /// The receipt that replaces [`RECEIPT_PLACEHOLDER`].
     pub(super) receipt: Option<PopReceipt>,
     sent: AtomicBool,
 }
 
 /// A placeholder for the pop receipt in a URL, until the transport replaces it.
-pub(super) const RECEIPT_TO_COME: &str = "held-back";
+pub(super) const RECEIPT_PLACEHOLDER: &str = "held-back";
 
 /// The header that carries an update's new receipt, under a name that no log treats as harmless.
-pub(super) const NEW_RECEIPT: &str = "x-held-back";
+pub(super) const NEW_RECEIPT_HEADER: &str = "x-held-back";
 
-impl Companion {
+impl CallState {
     pub(super) fn new(receipt: Option<PopReceipt>) -> Self {
         Self {
             receipt,
@@ -37,8 +37,8 @@ impl Companion {
     }
 }
 
-impl fmt::Debug for Companion {
+impl fmt::Debug for CallState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Companion").finish_non_exhaustive()
+        f.debug_struct("CallState").finish_non_exhaustive()
     }
 }
