@@ -1,5 +1,5 @@
-//! A server with the replies of Azure's queues, on which every message has the body of the last put. It uses
-//! hyper, unlike the fake servers of the tests, because the figures depend on its cost.
+//! A server with the replies of Azure's queues, on which every message has the body of the last put. It
+//! uses hyper, unlike the fake servers of the tests, because the figures depend on its cost.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -57,8 +57,8 @@ impl Azurite {
         Self::launch(accounts, Storage::Files, [lasting_port()?, lasting_port()?])
     }
 
-    /// Restarts Azurite on the same ports. If it is [`durable`](Self::durable), it keeps its data. Requests
-    /// in flight are answered before it stops. Blocks until it listens again.
+    /// Restarts Azurite on the same ports. If it is [`durable`](Self::durable), it keeps its data.
+    /// Requests in flight are answered before it stops. Blocks until it listens again.
     ///
     /// # Errors
     /// If Azurite does not exit cleanly, and those of [`start`](Self::start).
@@ -179,8 +179,8 @@ fn until_it_listens(process: &mut Child) -> Result<(BufReader<ChildStdout>, (u16
     }
 }
 
-/// Finds a free port below the ephemeral range, which starts at 32768 or higher, so that the system does not
-/// assign it to a connection while the server restarts.
+/// Finds a free port below the ephemeral range, which starts at 32768 or higher, so that the system does
+/// not assign it to a connection while the server restarts.
 fn lasting_port() -> Result<u16, Error> {
     static TRIED: AtomicU16 = AtomicU16::new(0);
     let of_this_process = (std::process::id() % 500) as u16 * 20;
@@ -227,7 +227,7 @@ fn program() -> Result<PathBuf, Error> {
         }
     };
     let found = found.ok_or_else(|| {
-        Error::other("Azurite is not installed: run `cargo xtask test`, which installs it, or set AZURITE to the program")
+        Error::other("Azurite is not installed: `cargo xtask test` installs it, or set AZURITE to the program")
     })?;
     let told = |error| Error::other(format!("no Azurite at {}: {error}", found.display()));
     found.canonicalize().map_err(told)

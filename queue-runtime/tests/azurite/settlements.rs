@@ -167,8 +167,8 @@ fn a_settlement_that_is_refused_until_the_lease_ends_is_not_done() {
     });
 }
 
-/// The answer to creating the poison queue, or to the put on it, is lost. The message is still moved to the
-/// poison queue, and copies share its id.
+/// The answer to creating the poison queue, or to the put on it, is lost. The message is still moved to
+/// the poison queue, and copies share its id.
 #[test]
 fn a_message_moved_to_the_poison_queue_is_never_lost() {
     let moved = |queue: &'static str, lost: Call, created_before: bool, copies: usize| async move {

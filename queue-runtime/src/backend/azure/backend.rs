@@ -18,8 +18,8 @@ use crate::backend::limits::{Limits, check_op};
 
 /// Queues in an Azure Storage account.
 ///
-/// Bodies must be text that XML can carry; [`QueueService`](crate::QueueService) encodes its own as Base64.
-/// Durations are rounded up to whole seconds. A time to live is capped at 68 years.
+/// Bodies must be text that XML can carry; [`QueueService`](crate::QueueService) encodes its own as
+/// Base64. Durations are rounded up to whole seconds. A time to live is capped at 68 years.
 pub struct AzureBackend {
     pub(super) requests: Requests,
     pub(super) endpoint: Url,

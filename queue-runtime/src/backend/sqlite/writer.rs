@@ -77,8 +77,8 @@ impl<'c> Writer<'c> {
         Ok(writer)
     }
 
-    /// Serves commands until every sender is gone or a command asks to close. Returns the commands that
-    /// asked.
+    /// Serves commands until every sender is gone or a command requests to close. Returns those commands,
+    /// to be answered when the file is closed.
     pub(super) fn serve(&mut self, commands: &Receiver<Command>) -> Vec<Command> {
         let mut pending = Pending::default();
         loop {
