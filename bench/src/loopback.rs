@@ -1,4 +1,5 @@
-//! A server that answers like Azure's queues and keeps nothing: the last body and how many are left.
+//! A server with the replies of Azure's queues, on which every message has the body of the last put. It
+//! uses hyper, unlike the fake servers of the tests, because the figures depend on its cost.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -17,7 +18,7 @@ use crate::Outcome;
 use crate::azure::ACCOUNT;
 use crate::meter::{Served, thread_time};
 
-/// Runs on a thread of its own, until the process ends.
+/// Runs on its own thread until the process ends.
 pub(crate) struct Loopback {
     port: u16,
     state: Arc<State>,
@@ -26,10 +27,10 @@ pub(crate) struct Loopback {
 #[derive(Default)]
 struct State {
     requests: AtomicU64,
-    /// Seconds of processor time of its thread, up to the last request; the bits of an `f64`.
+    /// The processor time of its thread at the last request, in seconds; the bits of an `f64`.
     time: AtomicU64,
     left: AtomicU64,
-    /// `<QueueMessage>…</QueueMessage>` without its tags: what messages hold.
+    /// The text of every message.
     text: Mutex<String>,
 }
 
@@ -66,7 +67,7 @@ impl Loopback {
         )
     }
 
-    /// What it did so far.
+    /// Returns the requests and processor time so far.
     pub(crate) fn served(&self) -> Served {
         Served {
             requests: self.state.requests.load(Relaxed),
@@ -87,7 +88,7 @@ async fn serve(listener: std::net::TcpListener, state: Arc<State>) -> std::io::R
         });
         tokio::spawn(async move {
             let served = http1::Builder::new().serve_connection(TokioIo::new(connection), service);
-            // A client that goes away, as each does at the end of its run.
+            // Fails when the client disconnects, as each does at the end of its run.
             drop(served.await);
         });
     }

@@ -1,4 +1,4 @@
-//! An Azurite of one's own.
+//! Starting Azurite, the emulator of Azure Storage.
 
 use std::io::{BufRead, BufReader, Error, Read as _};
 use std::net::{Ipv4Addr, TcpListener};
@@ -13,8 +13,8 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use sha2::Sha256;
 use tempfile::TempDir;
 
-/// Azurite, with queues and blobs. It ends when this is dropped, and when the process that holds it
-/// ends, however it ends.
+/// A running Azurite, with queues and blobs. It is stopped when this is dropped or when the process ends,
+/// even if that is killed.
 #[derive(Debug)]
 pub struct Azurite {
     queues: u16,
@@ -22,7 +22,7 @@ pub struct Azurite {
     accounts: String,
     storage: Storage,
     process: Child,
-    /// It still has things to say, and would end if nobody listened.
+    /// Kept open, because Azurite would fail when it writes to a closed pipe.
     output: BufReader<ChildStdout>,
     directory: TempDir,
 }
@@ -33,22 +33,23 @@ enum Storage {
     Files,
 }
 
-/// The key of every account.
+/// The key of all accounts.
 pub const KEY: &str = "cXVldWUtdGVzdHMtY2FuYXJ5LWtleQ==";
 
-/// Ends the server when its input does.
+/// Stops the server when its input ends.
 const UNTIL_INPUT_ENDS: &str = include_str!("azurite.js");
 
 impl Azurite {
-    /// Starts one that has these accounts, on free ports and kept in memory, as soon as it listens.
+    /// Starts an Azurite with these accounts, on free ports and with its data in memory. Blocks until it
+    /// listens.
     ///
     /// # Errors
-    /// Says what is missing, or what the program said before it ended.
+    /// If Azurite or Node.js is not installed, or if Azurite exits; then with its output.
     pub fn start(accounts: &[&str]) -> Result<Self, Error> {
         Self::launch(accounts, Storage::Memory, [0, 0])
     }
 
-    /// Starts one that outlasts a [`restart`](Self::restart), because it is kept in files.
+    /// Starts an Azurite with its data in files, so that it survives a [`restart`](Self::restart).
     ///
     /// # Errors
     /// As for [`start`](Self::start).
@@ -56,19 +57,18 @@ impl Azurite {
         Self::launch(accounts, Storage::Files, [lasting_port()?, lasting_port()?])
     }
 
-    /// Stops it and starts it again, on the same ports, and with all that it had acknowledged if it is
-    /// [`durable`](Self::durable). Requests that are under way are answered before it stops, and those
-    /// that come later are not. Blocks until it listens.
+    /// Restarts Azurite on the same ports. If it is [`durable`](Self::durable), it keeps its data.
+    /// Requests in flight are answered before it stops. Blocks until it listens again.
     ///
     /// # Errors
-    /// If it ends in another way than by closing its files, or as for [`start`](Self::start).
+    /// If Azurite does not exit cleanly, and those of [`start`](Self::start).
     pub fn restart(&mut self) -> Result<(), Error> {
         drop(self.process.stdin.take());
         let mut said = String::new();
         self.output.read_to_string(&mut said)?;
         let ended = self.process.wait()?;
         if !ended.success() {
-            let told = format!("Azurite did not close its files ({ended}): {said}");
+            let told = format!("Azurite did not exit cleanly ({ended}): {said}");
             return Err(Error::other(told));
         }
         let ports = [self.blobs, self.queues];
@@ -98,25 +98,25 @@ impl Azurite {
         })
     }
 
-    /// The port of the queue service on the loopback interface.
+    /// Returns the port of the queue service on loopback.
     #[must_use]
     pub fn queue_port(&self) -> u16 {
         self.queues
     }
 
-    /// The port of the blob service on the loopback interface.
+    /// Returns the port of the blob service on loopback.
     #[must_use]
     pub fn blob_port(&self) -> u16 {
         self.blobs
     }
 
-    /// Where the account's queues are.
+    /// Returns the URL of the account's queue service.
     #[must_use]
     pub fn queue_endpoint(&self, account: &str) -> String {
         format!("http://127.0.0.1:{}/{account}", self.queues)
     }
 
-    /// A connection string for queues and blobs, with the account's key.
+    /// Returns a connection string for queues and blobs, with the account key.
     #[must_use]
     pub fn connection_string(&self, account: &str) -> String {
         let (queues, blobs) = (self.queue_endpoint(account), self.blobs);
@@ -126,7 +126,7 @@ impl Azurite {
         )
     }
 
-    /// The URL of the queue service, with a shared access signature that allows everything there.
+    /// Returns the URL of the queue service with a shared access signature for all of its operations.
     #[must_use]
     pub fn signed_url(&self, account: &str) -> String {
         format!("{}?{}", self.queue_endpoint(account), signature(account))
@@ -135,7 +135,7 @@ impl Azurite {
 
 impl Drop for Azurite {
     fn drop(&mut self) {
-        // Both fail only if it has ended already.
+        // Both fail only if it has already exited.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -163,24 +163,24 @@ fn spawn(
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
-        .map_err(|error| Error::other(format!("node did not start: {error}")))
+        .map_err(|error| Error::other(format!("failed to start node: {error}")))
 }
 
-/// Its output from then on, and the ports of blobs and queues.
+/// Waits until Azurite listens. Returns the rest of its output, and the ports of blobs and queues.
 fn until_it_listens(process: &mut Child) -> Result<(BufReader<ChildStdout>, (u16, u16)), Error> {
     let mut output = BufReader::new(process.stdout.take().expect("it is piped"));
     match listening(&mut output)? {
         Ok(ports) => Ok((output, ports)),
         Err(said) => {
             let ended = process.wait()?;
-            let told = format!("Azurite ended before it listened ({ended}): {said}");
+            let told = format!("Azurite exited before it listened ({ended}): {said}");
             Err(Error::other(told))
         }
     }
 }
 
-/// A port that is free, and that no connection is given while the server that had it is down: those
-/// that systems give out begin at 32768 or higher.
+/// Finds a free port below the ephemeral range, which starts at 32768 or higher, so that the system does
+/// not assign it to a connection while the server restarts.
 fn lasting_port() -> Result<u16, Error> {
     static TRIED: AtomicU16 = AtomicU16::new(0);
     let of_this_process = (std::process::id() % 500) as u16 * 20;
@@ -193,7 +193,7 @@ fn lasting_port() -> Result<u16, Error> {
     found.ok_or_else(|| Error::other("no port from 20000 to 29999 is free"))
 }
 
-/// The ports of blobs and queues, or what was said instead.
+/// Reads the ports of blobs and queues from the output, or returns the output if it ends before.
 fn listening(output: &mut impl BufRead) -> Result<Result<(u16, u16), String>, Error> {
     let (mut blobs, mut queues, mut said) = (None, None, String::new());
     for line in output.lines() {
@@ -215,7 +215,8 @@ fn listening(output: &mut impl BufRead) -> Result<Result<(u16, u16), String>, Er
     Ok(Err(said))
 }
 
-/// What `AZURITE` names, or what `cargo xtask` installed in the directory that this was built in.
+/// Finds the program: that which `AZURITE` names, or the one that `cargo xtask` installed in the target
+/// directory.
 fn program() -> Result<PathBuf, Error> {
     let found = match std::env::var_os("AZURITE") {
         Some(given) => Some(PathBuf::from(given)),
@@ -226,13 +227,13 @@ fn program() -> Result<PathBuf, Error> {
         }
     };
     let found = found.ok_or_else(|| {
-        Error::other("there is no Azurite: `cargo xtask test` installs it, or set AZURITE to one")
+        Error::other("Azurite is not installed: `cargo xtask test` installs it, or set AZURITE to the program")
     })?;
     let told = |error| Error::other(format!("no Azurite at {}: {error}", found.display()));
     found.canonicalize().map_err(told)
 }
 
-/// The query of a signature for the whole account, as the service defines account signatures.
+/// Returns the query of an account signature.
 fn signature(account: &str) -> String {
     let (version, permissions, expiry) = ("2021-12-02", "rwdlacup", "2099-01-01T00:00:00Z");
     let text = format!("{account}\n{permissions}\nq\nsco\n\n{expiry}\n\nhttps,http\n{version}\n\n");
@@ -254,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_ports_are_read_from_what_azurite_says() {
+    fn the_ports_are_read_from_the_output() {
         let said = "Azurite Blob service is starting at http://127.0.0.1:0\n\
                     Azurite Blob service is successfully listening at http://127.0.0.1:41001\n\
                     Azurite Queue service is successfully listening at http://127.0.0.1:41002\n";
@@ -263,13 +264,13 @@ mod tests {
     }
 
     #[test]
-    fn what_it_said_before_it_ended_is_told() {
+    fn the_output_is_returned_if_azurite_exits() {
         let ended = listening(&mut "Exit due to invalid account\n".as_bytes()).expect("read");
         assert_eq!(ended, Err("Exit due to invalid account".to_owned()));
     }
 
     #[test]
-    fn a_lasting_port_is_not_one_that_systems_give_out() {
+    fn a_lasting_port_is_not_ephemeral() {
         let ports = [(); 2].map(|()| lasting_port().expect("a free port"));
         assert!(ports.iter().all(|port| (20_000..30_000).contains(port)));
         assert_ne!(ports[0], ports[1]);

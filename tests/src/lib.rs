@@ -1,3 +1,4 @@
-//! What tests of several packages need; and in `tests/`, tests that need more than one crate.
+//! Servers for the tests of several packages. `tests/` holds tests that need more than one crate.
 
 pub mod azurite;
+pub mod http;

@@ -1,4 +1,4 @@
-//! Arguments held against a backend's [`Capabilities`], before anything happens.
+//! Checks of arguments against a backend's [`Capabilities`], made before the operation starts.
 
 use std::time::Duration;
 
@@ -18,16 +18,16 @@ impl Limits<'_> {
         let longest = self.capabilities.max_visibility;
         if message.delay > longest {
             return Err(self.invalid(format!(
-                "a delay of {:?} is too long; allowed are up to {longest:?}",
+                "the delay of {:?} exceeds the maximum of {longest:?}",
                 message.delay
             )));
         }
         match message.time_to_live {
             TimeToLive::After(Duration::ZERO) => {
-                Err(self.invalid("a time to live of zero is not allowed".into()))
+                Err(self.invalid("the time to live is zero".into()))
             }
             TimeToLive::After(lifetime) if lifetime <= message.delay => Err(self.invalid(format!(
-                "a time to live of {lifetime:?} is not longer than the delay of {:?}",
+                "the time to live of {lifetime:?} does not exceed the delay of {:?}",
                 message.delay
             ))),
             _ => Ok(()),
@@ -42,8 +42,7 @@ impl Limits<'_> {
         );
         if visibility < shortest || visibility > longest {
             return Err(self.invalid(format!(
-                "a visibility timeout of {visibility:?} is not allowed; allowed are {shortest:?} to \
-                 {longest:?}"
+                "the visibility timeout of {visibility:?} is not within {shortest:?} to {longest:?}"
             )));
         }
         Ok(())
@@ -53,7 +52,7 @@ impl Limits<'_> {
         let most = self.capabilities.max_receive;
         if max == 0 || max > most {
             return Err(self.invalid(format!(
-                "asking for {max} messages is not allowed; allowed are 1 to {most}"
+                "the number of messages must be 1 to {most}, not {max}"
             )));
         }
         Ok(())
@@ -63,7 +62,7 @@ impl Limits<'_> {
         let longest = self.capabilities.max_visibility;
         if visibility > longest {
             return Err(self.invalid(format!(
-                "a visibility timeout of {visibility:?} is too long; allowed are up to {longest:?}"
+                "the visibility timeout of {visibility:?} exceeds the maximum of {longest:?}"
             )));
         }
         body.map_or(Ok(()), |length| self.check_body(length))
@@ -74,7 +73,7 @@ impl Limits<'_> {
         if length > largest {
             return Err(self.error(
                 ErrorKind::TooLarge,
-                format!("it has {length} bytes; allowed are up to {largest}"),
+                format!("it has {length} bytes; the maximum is {largest}"),
             ));
         }
         Ok(())
@@ -91,7 +90,7 @@ impl Limits<'_> {
     }
 }
 
-/// Checks one operation among several.
+/// Checks one operation of an [`apply`](queue_core::backend::Backend::apply).
 pub(super) fn check_op(capabilities: &Capabilities, op: &Op) -> Result<()> {
     let limits = |queue| Limits {
         capabilities,

@@ -1,12 +1,12 @@
-//! The storage engines.
+//! The backends, one for each storage engine.
 //!
-//! | module | engine | for |
+//! | module | engine | intended for |
 //! |---|---|---|
-//! | [`memory`] | the reference model, in this process | tests |
+//! | [`memory`] | this process's memory; the reference model | tests |
 //! | `sqlite` (feature `sqlite`, on by default) | one SQLite file, several processes | a laptop, one server, the edge |
 //! | `azure` (feature `azure`) | Azure Queue Storage | more than one machine |
 //!
-//! All pass the one suite in `queue_core::conformance`.
+//! All pass the conformance suite in `queue_core::conformance`.
 
 #[cfg(feature = "azure")]
 pub mod azure;
@@ -14,7 +14,7 @@ mod limits;
 pub mod memory;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
-mod timeline;
+mod store_clock;
 
 #[cfg(feature = "azure")]
 pub use azure::{AzureBackend, AzureBuilder};

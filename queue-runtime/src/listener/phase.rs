@@ -132,7 +132,7 @@ mod tests {
                 [Stopping, Stopping, Stopping, Aborting, Stopped],
             ),
             (
-                |phase| drop(phase.abort()),
+                |phase| _ = phase.abort(),
                 [Aborting, Aborting, Aborting, Aborting, Stopped],
             ),
             (Phase::stopped, [Stopped; 5]),

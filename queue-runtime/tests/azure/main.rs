@@ -1,4 +1,4 @@
-//! The Azure backend against a server on loopback that answers what the test tells it to.
+//! The Azure backend against a fake server on loopback whose replies the tests choose.
 
 mod requests;
 mod responder;

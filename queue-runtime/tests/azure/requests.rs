@@ -1,4 +1,4 @@
-//! What goes out, and what is made of good replies.
+//! The requests that are sent, and valid replies.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::responder::{ACCOUNT, KEY, Reply, Responder, answer, queue, with};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[test]
-fn an_update_carries_its_receipt_and_brings_a_new_one() {
+fn an_update_sends_its_receipt_and_returns_a_new_one() {
     let headers = "x-ms-popreceipt: new+receipt==\r\n\
                    x-ms-time-next-visible: Thu, 01 Jan 2026 00:00:30 GMT\r\n";
     let responder = Responder::always(Reply::Send(answer("204 No Content", headers, "")));
@@ -40,7 +40,7 @@ fn an_update_carries_its_receipt_and_brings_a_new_one() {
 }
 
 #[test]
-fn a_signature_in_the_url_comes_last_and_unchanged() {
+fn a_signature_is_appended_to_the_url_unchanged() {
     let page = "<EnumerationResults><Queues /><NextMarker /></EnumerationResults>";
     let responder = Responder::always(Reply::Send(answer("200 OK", "", page)));
     let url = responder.with_signature("sv=2021-12-02&sig=a%2Fb%3D");
@@ -55,7 +55,7 @@ fn a_signature_in_the_url_comes_last_and_unchanged() {
 }
 
 #[test]
-fn a_list_that_leads_back_to_itself_ends() {
+fn a_list_whose_marker_repeats_fails() {
     let page = "<EnumerationResults><Queues><Queue><Name>orders</Name></Queue></Queues>\
                 <NextMarker>again</NextMarker></EnumerationResults>";
     let responder = Responder::always(Reply::Send(answer("200 OK", "", page)));
@@ -67,7 +67,7 @@ fn a_list_that_leads_back_to_itself_ends() {
 }
 
 #[test]
-fn what_the_service_could_not_have_given_is_not_sent() {
+fn invalid_ids_and_bodies_are_not_sent() {
     let responder = Responder::always(Reply::Send(answer("204 No Content", "", "")));
     with(&responder.with_key(), PATIENCE, async |backend| {
         for id in ["", "..", "a/b", "a?b", "a%2Fb", "a\nb"] {
@@ -78,7 +78,7 @@ fn what_the_service_could_not_have_given_is_not_sent() {
         }
         for body in [&b"\xff"[..], b"\0", b"\x01", b"a\rb"] {
             let body = queue_core::backend::NewMessage::new(body);
-            let error = backend.put(&queue(), body).await.expect_err("no text");
+            let error = backend.put(&queue(), body).await.expect_err("not text");
             assert_eq!(error.kind(), ErrorKind::InvalidInput);
             assert!(error.to_string().contains("Base64"), "{error}");
         }
@@ -87,7 +87,7 @@ fn what_the_service_could_not_have_given_is_not_sent() {
 }
 
 #[test]
-fn a_queues_uri_holds_no_signature() {
+fn a_queue_uri_contains_no_signature() {
     let responder = Responder::always(Reply::Send(String::new()));
     for url in [responder.with_key(), responder.with_signature("sig=x")] {
         let uri = with(&url, PATIENCE, async |backend| backend.queue_uri(&queue()));

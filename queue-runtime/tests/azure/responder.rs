@@ -1,8 +1,8 @@
-//! A hand-written HTTP server: one thread, one reply after the other.
+//! A fake server that gives every request the same reply, and calls of all operations against it.
 
 use std::future::Future;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,28 +13,29 @@ use queue_core::backend::{Backend, Metadata, NewMessage, PopReceipt, StorageId};
 use queue_core::clock::BoxFuture;
 use queue_runtime::backend::{AzureBackend, AzureBuilder};
 use queue_runtime::{Error, SystemClock};
+use queue_tests::http::{self, Message};
 
-/// What the server does with each request.
+/// The reply to each request.
 #[derive(Debug, Clone)]
 pub(crate) enum Reply {
-    /// Sends this, and keeps the connection.
+    /// Sends this and keeps the connection open.
     Send(String),
-    /// Sends this and closes the connection, though more may have been announced.
+    /// Sends this and closes the connection, even if the reply is incomplete.
     Cut(String),
-    /// Sends this, and then nothing for ever.
+    /// Sends this and then nothing more.
     Stall(String),
-    /// Sends this at ten bytes a second.
+    /// Sends this at ten bytes per second.
     Drip(String),
-    /// Sends this many bytes of body.
+    /// Sends a body of this many bytes.
     Flood(usize),
-    /// Repeats what was asked, wherever a client may look for a reason.
+    /// Repeats the request in every place where a client may look for the reason of an error.
     Echo,
 }
 
 pub(crate) struct Responder {
-    port: u16,
+    address: SocketAddr,
     requests: Arc<Mutex<Vec<String>>>,
-    /// Connections that were cut, and that the client has then closed too.
+    /// One for each connection that the client has closed after it was cut.
     ended: Receiver<()>,
 }
 
@@ -42,32 +43,25 @@ pub(crate) const ACCOUNT: &str = "acct";
 pub(crate) const KEY: &str = "Y2FuYXJ5LWFjY291bnQta2V5";
 
 impl Responder {
-    /// A server that gives every request the same reply.
+    /// Starts a server that gives every request this reply.
     pub(crate) fn always(reply: Reply) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let port = listener.local_addr().expect("bound").port();
         let requests = Arc::new(Mutex::new(Vec::new()));
         let heard = Arc::clone(&requests);
         let (end, ended) = channel();
-        std::thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let (reply, heard, end) = (reply.clone(), Arc::clone(&heard), end.clone());
-                std::thread::spawn(move || serve(stream, &reply, &heard, &end));
-            }
-        });
+        let address = http::serve(move |stream| serve(stream, &reply, &heard, &end));
         Self {
-            port,
+            address,
             requests,
             ended,
         }
     }
 
-    /// Every request so far: its head and body.
+    /// Returns all requests so far, each with head and body.
     pub(crate) fn requests(&self) -> Vec<String> {
         self.requests.lock().expect("no panic").clone()
     }
 
-    /// Blocks until the client has seen that one more connection was cut.
+    /// Blocks until the client has closed one more cut connection.
     pub(crate) fn cut_is_seen(&self) {
         let seen = self.ended.recv_timeout(Duration::from_secs(60));
         seen.expect("the client closes its end");
@@ -75,28 +69,26 @@ impl Responder {
 
     pub(crate) fn with_key(&self) -> String {
         format!(
-            "AccountName={ACCOUNT};AccountKey={KEY};QueueEndpoint=http://127.0.0.1:{}/{ACCOUNT}",
-            self.port
+            "AccountName={ACCOUNT};AccountKey={KEY};QueueEndpoint=http://{}/{ACCOUNT}",
+            self.address
         )
     }
 
     pub(crate) fn with_signature(&self, signature: &str) -> String {
-        format!("http://127.0.0.1:{}/{ACCOUNT}?{signature}", self.port)
+        format!("http://{}/{ACCOUNT}?{signature}", self.address)
     }
 }
 
-fn serve(stream: TcpStream, reply: &Reply, heard: &Mutex<Vec<String>>, end: &Sender<()>) {
-    let mut reader = BufReader::new(stream.try_clone().expect("a socket"));
-    let mut stream = stream;
-    while let Some(request) = read_request(&mut reader) {
-        heard.lock().expect("no panic").push(request.clone());
-        // The client may be gone, which is its right.
+fn serve(mut stream: TcpStream, reply: &Reply, heard: &Mutex<Vec<String>>, end: &Sender<()>) {
+    while let Ok(Some(request)) = Message::read(&mut stream) {
+        heard.lock().expect("no panic").push(request.to_string());
+        // Writing fails if the client has closed the connection, as some tests make it do.
         let _ = match reply {
             Reply::Send(text) => stream.write_all(text.as_bytes()),
             Reply::Cut(text) => {
                 let _ = stream.write_all(text.as_bytes());
                 let _ = stream.shutdown(Shutdown::Write);
-                let _ = reader.read_to_end(&mut Vec::new());
+                let _ = stream.read_to_end(&mut Vec::new());
                 let _ = end.send(());
                 return;
             }
@@ -121,46 +113,21 @@ fn serve(stream: TcpStream, reply: &Reply, heard: &Mutex<Vec<String>>, end: &Sen
     }
 }
 
-fn read_request(reader: &mut impl BufRead) -> Option<String> {
-    let (mut request, mut length) = (String::new(), 0);
-    loop {
-        let start = request.len();
-        if reader.read_line(&mut request).ok()? == 0 {
-            return None;
-        }
-        let line = request[start..].trim_end().to_ascii_lowercase();
-        if let Some(value) = line.strip_prefix("content-length:") {
-            length = value.trim().parse().ok()?;
-        }
-        if line.is_empty() {
-            break;
-        }
-    }
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body).ok()?;
-    request.push_str(&String::from_utf8(body).ok()?);
-    Some(request)
-}
-
-/// A reply of the service, as its request id shows.
+/// Formats a reply of the service, which has a request id.
 pub(crate) fn answer(status: &str, headers: &str, body: &str) -> String {
     foreign_answer(status, &format!("x-ms-request-id: 7f\r\n{headers}"), body)
 }
 
-/// A reply of something in between.
+/// Formats a reply of a proxy or gateway.
 pub(crate) fn foreign_answer(status: &str, headers: &str, body: &str) -> String {
     let length = body.len();
     format!("HTTP/1.1 {status}\r\n{headers}Content-Length: {length}\r\n\r\n{body}")
 }
 
-/// An error whose every part repeats the request, as a careless service would.
-fn echo(request: &str) -> String {
-    let line = request
-        .lines()
-        .next()
-        .unwrap_or_default()
-        .replace('&', "&amp;");
-    let said = request.replace(['&', '<', '>'], " ");
+/// Formats an error reply in which every part repeats the request.
+fn echo(request: &Message) -> String {
+    let line = request.first.replace('&', "&amp;");
+    let said = request.to_string().replace(['&', '<', '>'], " ");
     let body = format!(
         "<Error><Code>{line}</Code><Message>{said}</Message>\
          <AuthenticationErrorDetail>{said}</AuthenticationErrorDetail>\
@@ -195,7 +162,7 @@ pub(crate) fn with<T>(
     })
 }
 
-/// Calls every operation, side by side, and gives back each error with the operation's name.
+/// Calls every operation concurrently. Returns the errors with the names of the operations.
 pub(crate) async fn every_error(
     backend: &AzureBackend,
     receipt: &str,

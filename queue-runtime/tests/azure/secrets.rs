@@ -1,4 +1,4 @@
-//! Canaries: a key, a signature and receipts, looked for in everything that is ever shown.
+//! Secrets (a key, a signature and receipts) must not appear in any output: each is a canary.
 
 use std::error::Error as _;
 use std::io::Write;
@@ -26,7 +26,7 @@ const CANARIES: [&str; 8] = [
     "SharedKey",
 ];
 
-/// All that was logged, at TRACE, by whatever crate and thread.
+/// The log of all crates and threads, at TRACE.
 static LOG: LazyLock<Log> = LazyLock::new(|| {
     let log = Log::default();
     tracing_subscriber::fmt()
@@ -70,7 +70,7 @@ fn assert_clean(shown: &str) {
     }
 }
 
-/// Everything that an error shows.
+/// Returns all output of an error and of its sources.
 fn shown(error: &queue_runtime::Error) -> String {
     let mut shown = format!("{error} {error:?} {error:#?}");
     let mut next = error.source();
@@ -90,7 +90,7 @@ fn replies() -> Vec<Reply> {
     let cut = format!("HTTP/1.1 200 OK\r\n{receipt}Content-Length: 999\r\n\r\n{message}");
     vec![
         Reply::Echo,
-        // Lacks fields, so that whoever reads it may be tempted to show it.
+        // Lacks fields, so the error about it may quote it.
         Reply::Send(answer("200 OK", &receipt, &message)),
         Reply::Send(answer("201 Created", &receipt, &message)),
         Reply::Send(answer("204 No Content", &receipt, "")),
@@ -103,7 +103,7 @@ fn replies() -> Vec<Reply> {
 }
 
 #[test]
-fn neither_errors_nor_logs_hold_a_secret() {
+fn neither_errors_nor_logs_contain_a_secret() {
     let log = LazyLock::force(&LOG);
     for reply in replies() {
         let responder = Responder::always(reply.clone());
@@ -128,7 +128,7 @@ fn neither_errors_nor_logs_hold_a_secret() {
     successes();
     let logged = String::from_utf8(log.0.lock().expect("no panic").clone()).expect("text");
     for proof in ["==> Request", "popreceipt=held-back", "hyper_util"] {
-        assert!(logged.contains(proof), "the log holds no `{proof}`");
+        assert!(logged.contains(proof), "the log does not contain `{proof}`");
     }
     assert_clean(&logged);
 }
@@ -142,7 +142,7 @@ fn refused(url: &str) {
     }
 }
 
-/// Receipts that come with success are as secret.
+/// The receipts of successful operations are secret too.
 fn successes() {
     let headers = format!(
         "x-ms-popreceipt: {NEW_RECEIPT}\r\nx-ms-time-next-visible: Thu, 01 Jan 2026 00:00:30 GMT\r\n"
@@ -176,7 +176,7 @@ fn successes() {
 }
 
 #[test]
-fn what_is_not_opened_yet_or_cannot_be_shows_none() {
+fn builders_and_connect_errors_contain_no_secret() {
     let urls = [
         format!("AccountName=acct;AccountKey={KEY}"),
         format!("AccountKey={KEY};AccountName=acct;QueueEndpoint=ftp://x"),

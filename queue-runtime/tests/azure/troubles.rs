@@ -1,4 +1,4 @@
-//! What each trouble on the way proves: done, not done, or unknown. In time, and without a repeat.
+//! Failed requests: kind, outcome and retry of each error, within the deadline and with one request.
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::responder::{
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Every operation fails in this way, each after one request.
+/// Asserts that every operation fails in this way, each after one request.
 fn assert_all(reply: Reply, deadline: Duration, expected: (ErrorKind, Outcome)) -> Vec<Error> {
     let responder = Responder::always(reply);
     let errors = with(&responder.with_key(), deadline, async |backend| {
@@ -32,7 +32,7 @@ fn assert_all(reply: Reply, deadline: Duration, expected: (ErrorKind, Outcome)) 
 }
 
 #[test]
-fn refused() {
+fn the_connection_is_refused() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("bound");
     drop(listener);
@@ -72,7 +72,7 @@ fn the_connection_breaks() {
 }
 
 #[test]
-fn no_answer_or_one_that_does_not_end() {
+fn no_reply_or_an_incomplete_one() {
     let late = (ErrorKind::Timeout, Outcome::Unknown);
     let deadline = Duration::from_secs(2);
     let whole = answer("200 OK", "x-ms-approximate-messages-count: 1\r\n", "<a/>");
@@ -87,7 +87,7 @@ fn no_answer_or_one_that_does_not_end() {
 }
 
 #[test]
-fn a_reply_without_end_is_not_kept() {
+fn a_reply_that_is_too_long_is_rejected() {
     let flood = Reply::Flood(1 << 30);
     let responder = Responder::always(flood);
     let error = with(&responder.with_key(), PATIENCE, async |backend| {
@@ -136,7 +136,7 @@ fn errors_of_the_service() {
 }
 
 #[test]
-fn a_skewed_clock_is_told_as_such() {
+fn clock_skew_is_mentioned() {
     let headers =
         "x-ms-error-code: AuthenticationFailed\r\nDate: Thu, 01 Jan 2026 00:00:00 GMT\r\n";
     let reply = Reply::Send(answer("403 Forbidden", headers, ""));
@@ -149,7 +149,7 @@ fn a_skewed_clock_is_told_as_such() {
     }
 }
 
-/// A page for signing in to a network, or a proxy that answers everything.
+/// For example the login page of a network, or a proxy that answers every request.
 #[test]
 fn replies_of_success_that_are_not_from_the_service() {
     let headers = "x-ms-popreceipt: r\r\nx-ms-time-next-visible: Thu, 01 Jan 2026 00:00:30 GMT\r\n\
@@ -169,7 +169,7 @@ fn replies_of_success_that_are_not_from_the_service() {
 }
 
 #[test]
-fn replies_of_success_that_make_no_sense() {
+fn invalid_replies_of_success() {
     for body in [
         "",
         "not XML",
@@ -198,25 +198,25 @@ fn a_connection_that_was_closed_is_opened_again() {
         for _ in 0..3 {
             let properties = backend.properties(&queue()).await.expect("properties");
             assert_eq!(properties.approximate_count, 3);
-            // Before that, the end of the connection is no answer.
+            // Until then, the next call might use the connection and fail.
             responder.cut_is_seen();
         }
     });
     assert_eq!(responder.requests().len(), 3);
 }
 
-/// A connection is driven by the runtime that opened it. Were it shared, a call on the second runtime
-/// would wait for the first, which nothing drives any more.
+/// A connection is driven by the runtime that opened it. If it were shared, a call on the second runtime
+/// would wait for the first, which is not running.
 #[test]
-fn a_runtime_that_stands_still_holds_up_no_other() {
+fn a_blocked_runtime_does_not_delay_another() {
     let count = "x-ms-approximate-messages-count: 3\r\n";
     let responder = Responder::always(Reply::Send(answer("200 OK", count, "")));
     let runtime = || {
         let mut builder = tokio::runtime::Builder::new_current_thread();
         builder.enable_all().build().expect("a runtime")
     };
-    let (still, other) = (runtime(), runtime());
-    let backend = still.block_on(async {
+    let (blocked, other) = (runtime(), runtime());
+    let backend = blocked.block_on(async {
         let opened = builder(&responder.with_key()).deadline(PATIENCE).open();
         let backend = opened.await.expect("open");
         backend.properties(&queue()).await.expect("properties");
@@ -224,5 +224,5 @@ fn a_runtime_that_stands_still_holds_up_no_other() {
     });
     let properties = other.block_on(backend.properties(&queue()));
     assert_eq!(properties.expect("properties").approximate_count, 3);
-    drop(still);
+    drop(blocked);
 }

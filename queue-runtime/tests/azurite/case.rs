@@ -1,4 +1,4 @@
-//! One call of one operation, harmed on its way: what is asserted of each.
+//! One call with a fault, and the assertions on it.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -14,27 +14,27 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
 use crate::fault::{Call, Fault};
-use crate::operation::{LEASE, check_left};
+use crate::operation::{LEASE, check_state};
 use crate::proxy::{GUARD, Proxy};
 use crate::server::connection_string;
 
-/// The whole-operation deadline where an answer is expected.
+/// The deadline of operations that are expected to be answered.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
-/// The whole-operation deadline where none is.
+/// The deadline of operations that are not.
 pub(crate) const SHORT: Duration = Duration::from_secs(2);
 
-/// One for all, as is the client beside every proxy, whose connections belong to a runtime.
+/// Shared by all tests, because the connections of the shared direct client belong to one runtime.
 pub(crate) static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
     let mut builder = Builder::new_multi_thread();
     let runtime = builder.worker_threads(4).enable_all().build();
     runtime.expect("threads start")
 });
 
-/// The client beside every proxy.
-static BESIDE: OnceCell<AzureBackend> = OnceCell::const_new();
+/// A client without a proxy, shared by all cases.
+static DIRECT: OnceCell<AzureBackend> = OnceCell::const_new();
 
-/// Cases at a time: Azurite carries out some hundred operations a second, and other tests have leases
-/// to keep.
+/// Limits the concurrent cases: Azurite executes a few hundred operations per second, and other tests
+/// must be able to renew their leases.
 static TURNS: Semaphore = Semaphore::const_new(8);
 
 pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
@@ -51,12 +51,12 @@ pub(crate) async fn connect(url: &str, deadline: Duration) -> AzureBackend {
     builder.deadline(deadline).open().await.expect("open")
 }
 
-/// One queue, with a client behind the proxy and one beside it.
+/// One queue, with a client that uses a proxy and one that does not.
 pub(crate) struct Case {
     pub(crate) call: Call,
     pub(crate) proxy: Proxy,
-    pub(crate) harmed: AzureBackend,
-    pub(crate) beside: &'static AzureBackend,
+    pub(crate) proxied: AzureBackend,
+    pub(crate) direct: &'static AzureBackend,
     pub(crate) queue: QueueName,
     held: Option<ReceivedMessage>,
     _turn: SemaphorePermit<'static>,
@@ -66,29 +66,33 @@ impl Case {
     pub(crate) async fn of(call: Call, deadline: Duration) -> Self {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let turn = TURNS.acquire().await.expect("never closed");
-        // With an end, so that no name starts another.
+        // With a suffix, so that no name is a prefix of another.
         let name = format!("fault-{}-queue", NEXT.fetch_add(1, Relaxed));
         let queue: QueueName = name.parse().expect("a name");
         let proxy = Proxy::closed();
         let opened = async || connect(&connection_string(), GUARD).await;
-        let beside = BESIDE.get_or_init(opened).await;
-        let held = call.course().before.arrange(beside, &queue).await;
+        let direct = DIRECT.get_or_init(opened).await;
+        let held = call.expectations().setup.arrange(direct, &queue).await;
         Self {
             call,
-            harmed: connect(&proxy.connection_string(), deadline).await,
+            proxied: connect(&proxy.connection_string(), deadline).await,
             proxy,
-            beside,
+            direct,
             queue,
             held,
             _turn: turn,
         }
     }
 
-    /// Opens a connection with another call, so that this one meets an open one, as most do.
+    /// Opens a connection with another call, so that the call under test reuses it, as most calls do.
     pub(crate) async fn warm(&self) -> Result<(), Error> {
         match self.call {
-            Call::ListQueues => self.harmed.properties(&self.queue).await.map(drop),
-            _ => self.harmed.list_queues(self.queue.as_str()).await.map(drop),
+            Call::ListQueues => self.proxied.properties(&self.queue).await.map(drop),
+            _ => self
+                .proxied
+                .list_queues(self.queue.as_str())
+                .await
+                .map(drop),
         }
     }
 
@@ -98,23 +102,23 @@ impl Case {
         self.call.make(backend, &self.queue, held, false).await
     }
 
-    /// Repeats the call without a fault, as its caller may, and looks at what there then is.
-    pub(crate) async fn repeat_and_look(&self, executed: bool) {
+    /// Repeats the call without a fault, and checks the result and the state of the queue.
+    pub(crate) async fn repeat_and_check(&self, executed: bool) {
         let (call, held) = (self.call, self.held.as_ref());
-        let again = call.make(&self.harmed, &self.queue, held, executed);
+        let again = call.make(&self.proxied, &self.queue, held, executed);
         let again = again.await;
         match executed {
-            true => call.course().again.check(call, again),
+            true => call.expectations().repeat.check(call, again),
             false => again.unwrap_or_else(|error| panic!("{call:?} again: {error}")),
         }
-        check_left(call, executed, self.beside, &self.queue).await;
+        check_state(call, executed, self.direct, &self.queue).await;
     }
 }
 
-/// What an operation is expected to fail with.
+/// The expected error of an operation.
 pub(crate) type Expected = (ErrorKind, Outcome, Retry);
 
-/// Harms each of the calls once.
+/// Makes each of the calls once with this fault.
 pub(crate) async fn assert_each(
     calls: &[Call],
     fault: Fault,
@@ -124,19 +128,22 @@ pub(crate) async fn assert_each(
     let cases = calls.iter().map(async |call| {
         let call = *call;
         let mut case = Case::of(call, deadline).await;
-        case.proxy.admit().await;
+        case.proxy.accept_connections().await;
         let warmed = case.warm().await;
         assert!(warmed.is_ok() || deadline == SHORT, "{warmed:?}");
         case.proxy.script(call, [fault.clone()]);
         let started = Instant::now();
-        let error = case.attempt(&case.harmed).await.expect_err("it is harmed");
+        let error = case
+            .attempt(&case.proxied)
+            .await
+            .expect_err("it has a fault");
         let took = started.elapsed();
         let found = (error.kind(), error.outcome(), error.retry());
         assert_eq!(found, expected, "{call:?}, {fault:?}: {error}");
         assert_eq!(error.operation(), call.operation(), "{call:?}: {error}");
         assert!(took < LEASE, "{call:?}, {fault:?}: {took:?}");
         assert!(took < deadline + LEASE / 2, "{call:?}, {fault:?}: {took:?}");
-        case.proxy.at_rest().await;
+        case.proxy.idle().await;
         let seen = case.proxy.seen(call);
         assert_eq!(seen.len(), 1, "{call:?}, {fault:?}: one request");
         let executed = seen[0].executed;
@@ -144,15 +151,15 @@ pub(crate) async fn assert_each(
             assert_eq!(error.outcome(), Outcome::Unknown, "{call:?}: {error}");
         }
         if deadline == SHORT {
-            case.harmed = connect(&case.proxy.connection_string(), PATIENCE).await;
+            case.proxied = connect(&case.proxy.connection_string(), PATIENCE).await;
         }
-        case.repeat_and_look(executed).await;
+        case.repeat_and_check(executed).await;
         assert_eq!(case.proxy.seen(call).len(), 2, "{call:?}: one request each");
     });
     join_all(cases).await;
 }
 
-/// Fails with the same error in every call; the service does nothing, and says so.
+/// Asserts that the service refuses the call with this kind of error, and returns the error.
 pub(crate) async fn assert_refused(case: &Case, client: &AzureBackend, kind: ErrorKind) -> Error {
     let call = case.call;
     let error = case.attempt(client).await.expect_err("refused");

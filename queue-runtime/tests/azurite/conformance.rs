@@ -16,7 +16,7 @@ use crate::server::connection_string;
 
 struct AzuriteHarness;
 
-/// Tests share the account; each has its own prefix.
+/// Tests share the account; each has its own prefix of queue names.
 struct AzuriteStore {
     namespace: String,
     client: Option<Arc<dyn Backend>>,
@@ -45,7 +45,7 @@ impl Harness for AzuriteHarness {
         })
     }
 
-    /// Azurite carries out some hundred operations a second.
+    /// Azurite executes a few hundred operations per second.
     fn load(&self) -> Load {
         Load {
             tasks: 8,
@@ -55,7 +55,7 @@ impl Harness for AzuriteHarness {
 }
 
 async fn connect() -> Arc<dyn Backend> {
-    // Azurite and its clients share few cores with whatever else runs.
+    // Azurite and its clients may share few cores with other programs.
     let builder = AzureBackend::builder(&connection_string(), Arc::new(SystemClock::new()))
         .deadline(Duration::from_secs(60));
     Arc::new(builder.open().await.expect("open"))
@@ -71,8 +71,8 @@ impl Store for AzuriteStore {
         connect().await
     }
 
-    /// A client of a service that goes on running. Restarting Azurite would test its persistence,
-    /// which saves every five seconds and forgets times to live, and not this backend.
+    /// Opens another client of the running service. Restarting Azurite would test its persistence, which
+    /// saves every five seconds and forgets times to live, rather than this backend.
     async fn reopen(&mut self) -> Arc<dyn Backend> {
         self.client = None;
         self.client = Some(connect().await);
@@ -91,7 +91,7 @@ impl Store for AzuriteStore {
         Stepped::OutOfReach
     }
 
-    /// Long enough that half of it outlasts a slow machine's pauses.
+    /// Half of it must exceed the pauses of a slow machine.
     fn lease(&self) -> Duration {
         Duration::from_secs(12)
     }

@@ -1,15 +1,14 @@
-//! What may happen to a request on its way, and to its answer.
+//! The faults that a proxy injects into a request and its answer.
 
 use std::io;
 use std::time::Duration;
 
 use jiff::fmt::rfc2822::DateTimeParser;
+use queue_tests::http::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::http::Message;
-
-/// What a request asks for.
+/// The operation of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Call {
     CreateQueue,
@@ -26,28 +25,28 @@ pub(crate) enum Call {
     Other,
 }
 
-/// What happens to a request, and to its answer.
+/// What happens to a request and to its answer.
 #[derive(Debug, Clone)]
 pub(crate) enum Fault {
-    /// The connection is reset; the server never hears of the request.
+    /// The connection is reset; the server does not get the request.
     ResetBefore,
-    /// The server carries the request out, and the connection is reset instead of an answer.
+    /// The server executes the request; the connection is reset instead of the answer.
     ResetAfter,
-    /// The same, but the next answer that brings messages is lost, and none before it.
+    /// As `ResetAfter`, for the next answer that contains messages; answers before it are delivered.
     LoseMessages,
-    /// The connection ends in the middle of the answer's head.
+    /// The connection ends within the head of the answer.
     HalfHead,
-    /// The connection ends in the middle of the answer's body.
+    /// The connection ends within the body of the answer.
     HalfBody,
-    /// The answer comes at one byte a second.
+    /// The answer is sent at one byte per second.
     Drip,
-    /// Nothing ever comes, and the server never hears of the request.
+    /// There is no answer; the server does not get the request.
     BlackHole,
-    /// The server never hears of the request; this is the answer.
+    /// The server does not get the request; this is the answer.
     Instead(Message),
-    /// The server carries the request out, and this is the answer.
+    /// The server executes the request; this is the answer.
     Afterwards(Message),
-    /// The signature's date is judged as the service does, which Azurite does not.
+    /// The date of the signature is checked, as the service does and Azurite does not.
     CheckClock,
 }
 
@@ -81,12 +80,12 @@ impl Call {
 }
 
 impl Fault {
-    /// Whether the server carries the request out.
-    pub(crate) fn lets_through(&self) -> bool {
+    /// Whether the server executes the request.
+    pub(crate) fn executes(&self) -> bool {
         !matches!(self, Self::ResetBefore | Self::BlackHole | Self::Instead(_))
     }
 
-    /// The fault that this one amounts to for a request.
+    /// Returns the fault that applies to this request.
     pub(crate) fn due(self, request: &Message) -> Option<Self> {
         if !matches!(self, Self::CheckClock) {
             return Some(self);
@@ -110,8 +109,8 @@ impl Fault {
     }
 }
 
-/// Gives the client what the fault leaves of the answer; says whether the connection goes on.
-pub(crate) async fn harm(
+/// Sends the client what the fault leaves of the answer. Returns whether the connection stays open.
+pub(crate) async fn inject(
     fault: Option<Fault>,
     answer: Option<Message>,
     client: &mut TcpStream,
@@ -129,7 +128,7 @@ pub(crate) async fn harm(
         }
         Some(Fault::HalfBody) => {
             let mut answer = answer.expect("executed");
-            assert!(!answer.is_bodiless(), "it has no half");
+            assert!(!answer.is_bodiless(), "the answer has no body to cut");
             if answer.body.is_empty() {
                 answer.body = b"a body that does not matter".to_vec();
             }
@@ -145,13 +144,13 @@ pub(crate) async fn harm(
         }
         Some(Fault::BlackHole) => {
             let mut nothing = [0; 1];
-            // Until the client gives up.
+            // Reads until the client closes the connection.
             client.read(&mut nothing).await.map(|_| false)
         }
     }
 }
 
-/// Sends a part of an answer and ends orderly, so that the part is not lost with the connection.
+/// Sends a part of an answer and closes the connection gracefully, so that the part arrives.
 async fn part(client: &mut TcpStream, bytes: &[u8]) -> io::Result<bool> {
     client.write_all(bytes).await?;
     client.shutdown().await?;

@@ -1,5 +1,5 @@
-//! What each fault on the way to a real service proves, for each operation: the outcome, in time, by
-//! one request; and that what follows loses nothing.
+//! Faults between client and service: for each fault and operation, the error, its outcome, the number of
+//! requests and the state afterwards.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,10 +10,10 @@ use queue_core::backend::{Backend, NewMessage};
 use queue_core::clock::{BoxFuture, Clock};
 use queue_runtime::backend::AzureBackend;
 use queue_runtime::{ErrorKind, Outcome, Retry, SystemClock};
+use queue_tests::http::Message;
 
 use crate::case::{Case, Expected, PATIENCE, SHORT, assert_each, assert_refused, connect, run};
 use crate::fault::{Call, Fault};
-use crate::http::Message;
 use crate::operation::CALLS;
 use crate::server::ACCOUNT;
 
@@ -24,34 +24,34 @@ const LATE: Expected = (ErrorKind::Timeout, Outcome::Unknown, Retry::Temporary);
 fn a_connection_that_is_refused() {
     run(join_all(CALLS.map(async |call| {
         let case = Case::of(call, PATIENCE).await;
-        let error = case.attempt(&case.harmed).await.expect_err("refused");
+        let error = case.attempt(&case.proxied).await.expect_err("refused");
         let found = (error.kind(), error.outcome(), error.retry());
         let expected = (ErrorKind::Unreachable, Outcome::NotDone, Retry::Temporary);
         assert_eq!(found, expected, "{call:?}: {error}");
         assert_eq!(case.proxy.seen(call).len(), 0);
-        case.proxy.admit().await;
-        case.repeat_and_look(false).await;
+        case.proxy.accept_connections().await;
+        case.repeat_and_check(false).await;
     })));
 }
 
 #[test]
-fn a_reset_before_the_request_is_carried_out() {
+fn a_reset_before_execution() {
     run(assert_each(&CALLS, Fault::ResetBefore, PATIENCE, BROKEN));
 }
 
 #[test]
-fn a_reset_after_the_request_was_carried_out() {
+fn a_reset_after_execution() {
     run(assert_each(&CALLS, Fault::ResetAfter, PATIENCE, BROKEN));
 }
 
 #[test]
-fn half_the_headers() {
+fn an_answer_cut_within_its_head() {
     run(assert_each(&CALLS, Fault::HalfHead, PATIENCE, BROKEN));
 }
 
-/// Answers of status 204 have none.
+/// Answers with status 204 have no body.
 #[test]
-fn half_the_body() {
+fn an_answer_cut_within_its_body() {
     let calls = [
         Call::CreateQueue,
         Call::ListQueues,
@@ -64,7 +64,7 @@ fn half_the_body() {
 }
 
 #[test]
-fn one_byte_a_second() {
+fn an_answer_at_one_byte_per_second() {
     run(assert_each(&CALLS, Fault::Drip, SHORT, LATE));
 }
 
@@ -111,7 +111,7 @@ fn errors_500_and_503() {
             let answer = Message::answer(status, &headers, body);
             let instead = Fault::Instead(answer.clone());
             assert_each(&CALLS, instead, PATIENCE, expected).await;
-            // What stands between may answer so when the service has long done what was asked.
+            // A gateway may answer so although the service has executed the request.
             if expected.1 == Outcome::Unknown {
                 assert_each(&CALLS, Fault::Afterwards(answer), PATIENCE, expected).await;
             }
@@ -119,7 +119,7 @@ fn errors_500_and_503() {
     )));
 }
 
-/// A page of something in between must not pass for an answer, whatever its status.
+/// The page of a proxy must not be taken for an answer, whatever its status.
 #[test]
 fn bodies_that_are_not_xml() {
     let corrupt = (ErrorKind::Corrupt, Outcome::Unknown, Retry::Temporary);
@@ -135,13 +135,13 @@ fn bodies_that_are_not_xml() {
 fn a_wrong_key() {
     run(join_all(CALLS.map(async |call| {
         let case = Case::of(call, PATIENCE).await;
-        case.proxy.admit().await;
+        case.proxy.accept_connections().await;
         let url = case.proxy.connection_string();
         let url = url.replace("AccountKey=", "AccountKey=AAAA");
         let wrong = connect(&url, PATIENCE).await;
         let error = assert_refused(&case, &wrong, ErrorKind::Denied).await;
         assert!(!error.to_string().contains("clock"), "{error}");
-        case.repeat_and_look(false).await;
+        case.repeat_and_check(false).await;
     })));
 }
 
@@ -153,7 +153,7 @@ fn a_clock_that_is_twenty_minutes_off() {
         .flat_map(|skew| CALLS.map(|call| (skew, call)));
     run(join_all(cases.map(async |((minutes, told), call)| {
         let case = Case::of(call, PATIENCE).await;
-        case.proxy.admit().await;
+        case.proxy.accept_connections().await;
         let clock = Skewed(SystemClock::new(), jiff::SignedDuration::from_mins(minutes));
         let url = case.proxy.connection_string();
         let skewed = AzureBackend::builder(&url, Arc::new(clock));
@@ -162,15 +162,15 @@ fn a_clock_that_is_twenty_minutes_off() {
             .script(call, [Fault::CheckClock, Fault::CheckClock]);
         let error = assert_refused(&case, &skewed, ErrorKind::Denied).await;
         let said = error.to_string();
-        // The service's date has whole seconds, so that 20 minutes may be shown as 21.
+        // The service's date has whole seconds, so 20 minutes may be shown as 21.
         let close = told.replace("20", "21");
         assert!(said.contains(told) || said.contains(&close), "{said}");
         assert!(said.contains("this machine's clock"), "{said}");
-        case.repeat_and_look(false).await;
+        case.repeat_and_check(false).await;
     })));
 }
 
-/// A clock that is wrong about the time of day.
+/// A clock with a constant error of the wall-clock time.
 #[derive(Debug)]
 struct Skewed(SystemClock, jiff::SignedDuration);
 
@@ -189,41 +189,41 @@ impl Clock for Skewed {
 }
 
 #[test]
-fn a_queue_that_is_deleted_meanwhile() {
+fn a_queue_that_was_deleted() {
     let calls = CALLS.into_iter().filter(|call| call.needs_a_queue());
     run(join_all(calls.map(async |call| {
         let case = Case::of(call, PATIENCE).await;
-        case.proxy.admit().await;
-        let deleted = case.beside.delete_queue(&case.queue).await;
+        case.proxy.accept_connections().await;
+        let deleted = case.direct.delete_queue(&case.queue).await;
         deleted.expect("delete");
-        let error = assert_refused(&case, &case.harmed, ErrorKind::QueueNotFound).await;
+        let error = assert_refused(&case, &case.proxied, ErrorKind::QueueNotFound).await;
         assert_eq!(error.queue(), Some(&case.queue), "{error}");
     })));
 }
 
-/// A connection that ends while nobody uses it is no failure of the next call.
+/// A connection that ends while it is idle does not fail the next call.
 #[test]
 fn a_connection_that_is_cut_between_calls() {
     run(join_all(CALLS.map(async |call| {
         let case = Case::of(call, PATIENCE).await;
-        case.proxy.admit().await;
+        case.proxy.accept_connections().await;
         case.warm().await.expect("an answer");
-        // Until the client has seen the end, it is no answer.
+        // Before the client has noticed the end, the next call would fail.
         case.proxy.cut().await;
-        case.repeat_and_look(false).await;
+        case.repeat_and_check(false).await;
         assert_eq!(case.proxy.seen(call).len(), 1, "{call:?}: one request");
     })));
 }
 
-/// Packets that nobody answers, as behind a firewall: the request was never sent.
+/// Packets are dropped, as by a firewall: the request was never sent.
 #[tokio::test]
-async fn a_connection_that_is_never_made() {
+async fn a_connection_that_times_out() {
     let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
     socket.bind(([127, 0, 0, 1], 0).into()).expect("a port");
     let listener = socket.listen(1).expect("listen");
     let address = listener.local_addr().expect("bound");
     let mut filling = Vec::new();
-    // What is over the listener's limit is not answered.
+    // Connections beyond the listener's backlog are not answered.
     for _ in 0..64 {
         let connection = tokio::net::TcpStream::connect(address);
         match tokio::time::timeout(Duration::from_millis(500), connection).await {
@@ -236,7 +236,7 @@ async fn a_connection_that_is_never_made() {
     let queue = "orders".parse().expect("a name");
     let started = Instant::now();
     let put = backend.put(&queue, NewMessage::new("body")).await;
-    let error = put.expect_err("nobody answers");
+    let error = put.expect_err("no connection");
     let took = started.elapsed();
     assert!(took < PATIENCE / 2, "{took:?}");
     assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");

@@ -1,14 +1,13 @@
-//! The Azure backend against a real Azurite: the wire, the one conformance suite, and what becomes of
-//! calls and messages when a proxy does harm on the way.
+//! The Azure backend against Azurite: the wire format, the conformance suite, and calls and messages under
+//! faults that a proxy injects.
 //!
-//! `cargo xtask test` installs Azurite and runs this. By hand, `AZURITE` names the program
-//! `azurite`; run with `--test-threads=16`, because these tests mostly wait.
+//! `cargo xtask test` installs Azurite and runs these tests. To run them by hand, set `AZURITE` to the
+//! program `azurite`, and use `--test-threads=16`, because they mostly wait.
 
 mod case;
 mod conformance;
 mod fault;
 mod faults;
-mod http;
 mod operation;
 mod outages;
 mod proxy;

@@ -1,4 +1,4 @@
-//! The operations of a backend: how each is called, and what it leaves behind.
+//! The operations of a backend: how each is called, and the state that it leaves.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName};
 
 use crate::fault::Call;
 
-/// How long messages are leased: every failure comes sooner.
+/// The visibility timeout of messages, longer than any failure takes.
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
 
-/// The calls that are harmed: all that a backend can make.
+/// All calls that a backend can make.
 pub(crate) const CALLS: [Call; 11] = [
     Call::CreateQueue,
     Call::DeleteQueue,
@@ -25,81 +25,81 @@ pub(crate) const CALLS: [Call; 11] = [
     Call::Clear,
 ];
 
-/// What there is before a call.
+/// The state before a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Before {
+pub(crate) enum Setup {
     Nothing,
-    /// A queue without messages, whose note is `as it was`.
+    /// An empty queue with the metadata `note = as it was`.
     Queue,
-    /// The same with a message `as it was`.
+    /// The same, with one message `as it was`.
     Message,
-    /// The same, and the message is leased.
+    /// The same, with the message leased.
     Lease,
 }
 
-/// What a call answers after one like it was carried out.
+/// The result of repeating a call that was executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Again {
+pub(crate) enum Repeat {
     Done,
     QueueGone,
     LeaseGone,
 }
 
-/// A queue's note and its messages with their dequeue counts, or no queue. Two stands for more, too.
-pub(crate) type Left = Option<(&'static str, &'static [(&'static str, u32)])>;
+/// The note of a queue and its messages with their dequeue counts (2 means 2 or more), or no queue.
+pub(crate) type State = Option<(&'static str, &'static [(&'static str, u32)])>;
 
-/// What is known of a call.
+/// What is expected of a call.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Course {
-    pub(crate) before: Before,
-    pub(crate) again: Again,
-    /// After it was carried out once, or twice.
-    pub(crate) left: [Left; 2],
+pub(crate) struct Expectations {
+    pub(crate) setup: Setup,
+    pub(crate) repeat: Repeat,
+    /// The states after it was executed once, and twice.
+    pub(crate) states: [State; 2],
 }
 
 impl Call {
-    pub(crate) fn course(self) -> Course {
-        const AS_IT_WAS: Left = Some(("as it was", &[("as it was", 1)]));
-        const EMPTY: Left = Some(("as it was", &[]));
-        let (before, again, left) = match self {
-            Self::CreateQueue => (Before::Nothing, Again::Done, [EMPTY; 2]),
-            Self::DeleteQueue => (Before::Message, Again::QueueGone, [None; 2]),
+    pub(crate) fn expectations(self) -> Expectations {
+        const AS_IT_WAS: State = Some(("as it was", &[("as it was", 1)]));
+        const EMPTY: State = Some(("as it was", &[]));
+        let (setup, repeat, states) = match self {
+            Self::CreateQueue => (Setup::Nothing, Repeat::Done, [EMPTY; 2]),
+            Self::DeleteQueue => (Setup::Message, Repeat::QueueGone, [None; 2]),
             Self::ListQueues | Self::Properties | Self::Peek => {
-                (Before::Message, Again::Done, [AS_IT_WAS; 2])
+                (Setup::Message, Repeat::Done, [AS_IT_WAS; 2])
             }
             Self::SetMetadata => {
-                let changed: Left = Some(("changed", &[("as it was", 1)]));
-                (Before::Message, Again::Done, [changed; 2])
+                let changed: State = Some(("changed", &[("as it was", 1)]));
+                (Setup::Message, Repeat::Done, [changed; 2])
             }
             Self::Put => {
-                let twice: Left = Some(("as it was", &[("as it was", 1), ("as it was", 1)]));
-                (Before::Queue, Again::Done, [AS_IT_WAS, twice])
+                let twice: State = Some(("as it was", &[("as it was", 1), ("as it was", 1)]));
+                (Setup::Queue, Repeat::Done, [AS_IT_WAS, twice])
             }
             Self::Receive => {
-                let received: Left = Some(("as it was", &[("as it was", 2)]));
-                (Before::Message, Again::Done, [received; 2])
+                let received: State = Some(("as it was", &[("as it was", 2)]));
+                (Setup::Message, Repeat::Done, [received; 2])
             }
             Self::Update => {
-                let changed: Left = Some(("as it was", &[("changed", 2)]));
-                (Before::Lease, Again::LeaseGone, [changed; 2])
+                let changed: State = Some(("as it was", &[("changed", 2)]));
+                (Setup::Lease, Repeat::LeaseGone, [changed; 2])
             }
-            Self::Delete => (Before::Lease, Again::LeaseGone, [EMPTY; 2]),
-            Self::Clear => (Before::Lease, Again::Done, [EMPTY; 2]),
-            Self::Other => unreachable!("no backend makes it"),
+            Self::Delete => (Setup::Lease, Repeat::LeaseGone, [EMPTY; 2]),
+            Self::Clear => (Setup::Lease, Repeat::Done, [EMPTY; 2]),
+            Self::Other => unreachable!("no backend makes this call"),
         };
-        Course {
-            before,
-            again,
-            left,
+        Expectations {
+            setup,
+            repeat,
+            states,
         }
     }
 
-    /// Whether it fails where there is no queue.
+    /// Whether it fails if the queue does not exist.
     pub(crate) fn needs_a_queue(self) -> bool {
         !matches!(self, Self::CreateQueue | Self::ListQueues)
     }
 
-    /// What errors call it.
+    /// The operation that its errors name.
     pub(crate) fn operation(self) -> Operation {
         match self {
             Self::CreateQueue => Operation::CreateQueue,
@@ -113,12 +113,12 @@ impl Call {
             Self::Update => Operation::Update,
             Self::Delete => Operation::Delete,
             Self::Clear => Operation::Clear,
-            Self::Other => unreachable!("no backend makes it"),
+            Self::Other => unreachable!("no backend makes this call"),
         }
     }
 
-    /// Makes the call. What only looks must see what there is; `repeated` says that a call like this
-    /// was carried out before.
+    /// Makes the call, and checks what a reading call returns. `repeated` says that the call was executed
+    /// before.
     pub(crate) async fn make(
         self,
         backend: &impl Backend,
@@ -149,7 +149,7 @@ impl Call {
                 let put = backend.put(queue, NewMessage::new("as it was"));
                 put.await.map(drop)?;
             }
-            // What the first one leased may not be visible yet.
+            // The message that the first receive leased may not be visible yet.
             Self::Receive => backend.receive(queue, 1, second).await.map(drop)?,
             Self::Peek => {
                 let seen = backend.peek(queue, 1).await?;
@@ -164,14 +164,14 @@ impl Call {
             }
             Self::Delete => backend.delete(queue, &held().id, &held().receipt).await?,
             Self::Clear => backend.clear(queue).await?,
-            Self::Other => unreachable!("no backend makes it"),
+            Self::Other => unreachable!("no backend makes this call"),
         }
         Ok(())
     }
 }
 
-impl Before {
-    /// Makes a queue so; gives the message that is leased.
+impl Setup {
+    /// Creates this state. Returns the leased message.
     pub(crate) async fn arrange(
         self,
         backend: &impl Backend,
@@ -195,12 +195,12 @@ impl Before {
     }
 }
 
-impl Again {
+impl Repeat {
     pub(crate) fn check(self, call: Call, answer: Result<(), Error>) {
         let error = match (self, answer) {
             (Self::Done, Ok(())) => return,
-            (Self::Done, Err(error)) => panic!("{call:?} may be repeated: {error}"),
-            (_, answer) => answer.expect_err("it was done before"),
+            (Self::Done, Err(error)) => panic!("{call:?} can be repeated: {error}"),
+            (_, answer) => answer.expect_err("already executed"),
         };
         assert_eq!(error.outcome(), Outcome::NotDone, "{call:?}: {error}");
         match self {
@@ -210,10 +210,15 @@ impl Again {
     }
 }
 
-/// Waits for as many messages as a call leaves when it was carried out, and looks at all there is.
-pub(crate) async fn check_left(call: Call, twice: bool, backend: &impl Backend, queue: &QueueName) {
+/// Checks the state of the queue; receives until it has all expected messages.
+pub(crate) async fn check_state(
+    call: Call,
+    twice: bool,
+    backend: &impl Backend,
+    queue: &QueueName,
+) {
     let properties = backend.properties(queue).await;
-    let Some((noted, messages)) = call.course().left[usize::from(twice)] else {
+    let Some((noted, messages)) = call.expectations().states[usize::from(twice)] else {
         let error = properties.expect_err("no queue");
         assert_eq!(error.kind(), ErrorKind::QueueNotFound, "{call:?}: {error}");
         return;

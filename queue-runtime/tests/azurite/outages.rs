@@ -1,40 +1,40 @@
-//! Submissions and idle listeners while the service fails.
+//! Submissions and idle listeners during an outage.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use queue_runtime::policy::ExponentialIdle;
 use queue_runtime::{ErrorKind, ListenerEvent, Received, SubmitProblem};
+use queue_tests::http::Message;
 
 use crate::case::run;
 use crate::fault::{Call, Fault};
-use crate::http::Message;
 use crate::proxy::GUARD;
 use crate::stage::{Order, Stage, next};
 
 #[test]
-fn an_unknown_submission_is_repeated_under_its_id() {
+fn a_submission_with_unknown_outcome_is_repeated_with_its_id() {
     run(async {
         let stage = Stage::on("unknown-orders").await;
         stage.submit(0).await;
         stage
-            .accept(&stage.beside)
+            .accept(&stage.direct)
             .await
             .complete()
             .await
             .expect("complete");
-        let queue = stage.harmed();
+        let queue = stage.proxied();
         for (fault, copies) in [(Fault::ResetAfter, 2), (Fault::ResetBefore, 1)] {
             stage.proxy.script(Call::Put, [fault]);
             let order = Order { number: copies };
             let error = queue.submit(order.clone()).await.expect_err("no answer");
             assert!(error.is_unknown(), "{error:?}");
             assert_eq!(error.message, order);
-            let id = error.id.expect("it got as far as that");
+            let id = error.id.expect("the submission has an id");
             let again = queue.submit(error.message).id(id.as_str()).await;
             assert_eq!(again.expect("submitted").id, id);
             for _ in 0..copies {
-                let delivery = stage.accept(&stage.beside).await;
+                let delivery = stage.accept(&stage.direct).await;
                 assert_eq!(delivery.envelope().id, id);
                 assert_eq!(*delivery.message(), order);
                 delivery.complete().await.expect("complete");
@@ -45,13 +45,13 @@ fn an_unknown_submission_is_repeated_under_its_id() {
     });
 }
 
-/// Nothing was done, and the error says so: the repeat is no duplicate.
+/// The error says that nothing was done, so a repeat makes no duplicate.
 #[test]
 fn a_submission_that_was_refused_is_not_done() {
     run(async {
         let stage = Stage::on("refused-orders").await;
-        stage.proxy.refuse().await;
-        let queue = stage.harmed();
+        stage.proxy.refuse_connections().await;
+        let queue = stage.proxied();
         let error = queue
             .submit(Order { number: 1 })
             .await
@@ -61,18 +61,18 @@ fn a_submission_that_was_refused_is_not_done() {
             panic!("{error:?}")
         };
         assert_eq!(problem.kind(), ErrorKind::Unreachable);
-        stage.proxy.admit().await;
+        stage.proxy.accept_connections().await;
         queue.submit(error.message).await.expect("submitted");
         assert_eq!(stage.count().await, 1);
     });
 }
 
 #[test]
-fn an_outage_is_waited_out_with_jitter() {
+fn a_listener_backs_off_with_jitter_during_an_outage() {
     run(async {
         let stage = Stage::on("idle-orders").await;
         stage.submit(0).await;
-        let queue = stage.harmed();
+        let queue = stage.proxied();
         let listener = queue.listener(|_: Received<Order>| async {}).tasks(1);
         let listener = listener.idle(ExponentialIdle::up_to(Duration::from_millis(250)));
         let mut events = listener.events();
@@ -85,10 +85,10 @@ fn an_outage_is_waited_out_with_jitter() {
             other => panic!("{other:?}"),
         };
 
-        stage.proxy.refuse().await;
+        stage.proxy.refuse_connections().await;
         let mut ratios = HashSet::new();
         let mut first = pause(next(&mut events, failed).await);
-        // The receive that was on its way may have been broken off: then this is still the first.
+        // If the first failure was that of a receive in flight, this is the first of the outage.
         for ceiling in [400, 800, 1600].map(Duration::from_millis) {
             let second = pause(next(&mut events, failed).await);
             assert!(second >= ceiling / 2 && second <= ceiling, "{second:?}");
@@ -102,7 +102,7 @@ fn an_outage_is_waited_out_with_jitter() {
         let busy = Message::answer("503 Busy", &asked, "");
         stage.proxy.script(Call::Receive, [Fault::Instead(busy)]);
         stage.proxy.always(Some(Fault::ResetBefore));
-        stage.proxy.admit().await;
+        stage.proxy.accept_connections().await;
         let two = Duration::from_secs(2);
         let as_asked = |event: &ListenerEvent| matches!(event, ListenerEvent::ReceiveFailed { after, .. } if *after == two);
         next(&mut events, as_asked).await;
@@ -110,7 +110,7 @@ fn an_outage_is_waited_out_with_jitter() {
         assert_eq!(
             listener.info().empty_receives,
             empty,
-            "an outage is no idleness"
+            "failed receives are not empty receives"
         );
 
         stage.submit(1).await;

@@ -1,4 +1,4 @@
-//! A proxy between a client and Azurite that does harm on the way, as its script says.
+//! A proxy between a client and Azurite that injects scripted faults.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -7,43 +7,43 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use queue_tests::azurite::KEY;
+use queue_tests::http::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::fault::{Call, Fault, harm};
-use crate::http::Message;
+use crate::fault::{Call, Fault, inject};
 use crate::server::{ACCOUNT, SERVER};
 
-/// A request that came.
+/// A request that the proxy received.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Seen {
     pub(crate) call: Call,
     pub(crate) at: Instant,
-    /// Whether the server was asked to carry it out.
+    /// Whether it was forwarded to the server.
     pub(crate) executed: bool,
 }
 
 pub(crate) struct Proxy {
     shared: Arc<Shared>,
     address: SocketAddr,
-    door: tokio::sync::Mutex<Door>,
+    port: tokio::sync::Mutex<Port>,
 }
 
-/// The port is held all the time, so that nobody else gets it.
-enum Door {
+/// The port stays bound, so that no other process gets it.
+enum Port {
     /// Connections are refused.
     Closed(TcpSocket),
     Open(JoinHandle<()>),
-    Moving,
+    Changing,
 }
 
 struct Shared {
     script: Mutex<Script>,
-    /// Changes with every request, and when an exchange ends.
+    /// Changes with every request, and when its exchange ends.
     log: watch::Sender<Log>,
-    /// Changes when connections are cut.
+    /// Changes when [`Proxy::cut`] closes the connections.
     cut: watch::Sender<()>,
 }
 
@@ -60,11 +60,11 @@ pub(crate) struct Log {
     ended: usize,
 }
 
-/// Long enough for the slowest machine; only a hang meets it.
+/// A timeout that only a hang reaches, on the slowest machine too.
 pub(crate) const GUARD: Duration = Duration::from_secs(60);
 
 impl Proxy {
-    /// A proxy that refuses connections until it is opened.
+    /// Creates a proxy that refuses connections.
     pub(crate) fn closed() -> Self {
         let socket = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).expect("a port");
         let address = socket.local_addr().expect("bound");
@@ -75,30 +75,29 @@ impl Proxy {
                 cut: watch::Sender::default(),
             }),
             address,
-            door: tokio::sync::Mutex::new(Door::Closed(socket)),
+            port: tokio::sync::Mutex::new(Port::Closed(socket)),
         }
     }
 
     pub(crate) async fn open() -> Self {
         let proxy = Self::closed();
-        proxy.admit().await;
+        proxy.accept_connections().await;
         proxy
     }
 
-    /// Accepts connections from now on.
-    pub(crate) async fn admit(&self) {
-        let mut door = self.door.lock().await;
-        *door = match std::mem::replace(&mut *door, Door::Moving) {
-            Door::Closed(socket) => {
+    /// Starts to accept connections.
+    pub(crate) async fn accept_connections(&self) {
+        let mut port = self.port.lock().await;
+        *port = match std::mem::replace(&mut *port, Port::Changing) {
+            Port::Closed(socket) => {
                 let listener = socket.listen(64).expect("listen");
-                Door::Open(tokio::spawn(serve(listener, Arc::clone(&self.shared))))
+                Port::Open(tokio::spawn(serve(listener, Arc::clone(&self.shared))))
             }
             other => other,
         };
     }
 
-    /// Ends the connections that there are, which nobody may be using, and waits until the client has
-    /// closed them too.
+    /// Closes all connections, which must be idle, and waits until the client has closed them too.
     pub(crate) async fn cut(&self) {
         let connections = std::mem::take(&mut self.shared.script().connections);
         self.shared.cut.send_replace(());
@@ -106,12 +105,12 @@ impl Proxy {
         closed.await.expect("the client closes its ends");
     }
 
-    /// Refuses connections from now on, and resets those that there are.
-    pub(crate) async fn refuse(&self) {
-        let mut door = self.door.lock().await;
-        if let Door::Open(serving) = std::mem::replace(&mut *door, Door::Moving) {
+    /// Starts to refuse connections, and resets the open ones.
+    pub(crate) async fn refuse_connections(&self) {
+        let mut port = self.port.lock().await;
+        if let Port::Open(serving) = std::mem::replace(&mut *port, Port::Changing) {
             serving.abort();
-            // It was aborted, and the listener is gone once that is known.
+            // The listener is closed once the aborted task has ended.
             let _ = serving.await;
         }
         let connections = std::mem::take(&mut self.shared.script().connections);
@@ -125,36 +124,36 @@ impl Proxy {
                 Err(_) => tokio::task::yield_now().await,
             }
         };
-        *door = Door::Closed(socket);
+        *port = Port::Closed(socket);
     }
 
-    /// Harms the next calls of a kind, one after the other.
+    /// Injects these faults into the next calls of a kind, one into each.
     pub(crate) fn script(&self, call: Call, faults: impl IntoIterator<Item = Fault>) {
         let mut script = self.shared.script();
         script.once.entry(call).or_default().extend(faults);
     }
 
-    /// Harms every call, or none, that has no fault of its own.
+    /// Sets the fault of every call without a scripted one.
     pub(crate) fn always(&self, fault: Option<Fault>) {
         self.shared.script().always = fault;
     }
 
-    /// The requests of a kind that came.
+    /// Returns the requests of a kind.
     pub(crate) fn seen(&self, call: Call) -> Vec<Seen> {
         let log = self.shared.log.borrow();
         let seen = log.seen.iter().filter(|seen| seen.call == call);
         seen.copied().collect()
     }
 
-    /// Waits until the log is as wanted.
+    /// Waits until the log fulfils a condition.
     pub(crate) async fn until(&self, wanted: impl FnMut(&Log) -> bool) {
         let mut log = self.shared.log.subscribe();
         let waited = tokio::time::timeout(GUARD, log.wait_for(wanted)).await;
-        waited.expect("in time").expect("the proxy is here");
+        waited.expect("in time").expect("the proxy exists");
     }
 
-    /// Waits until every request has come to its end, whatever became of the client.
-    pub(crate) async fn at_rest(&self) {
+    /// Waits until every exchange has ended, even if the client has given up.
+    pub(crate) async fn idle(&self) {
         self.until(|log| log.ended == log.seen.len()).await;
     }
 
@@ -177,21 +176,21 @@ impl Shared {
         once.or_else(|| script.always.clone())
     }
 
-    /// Deals with one request; says whether the connection goes on.
+    /// Handles one request. Returns whether the connection stays open.
     async fn exchange(&self, request: &Message, client: &mut TcpStream) -> io::Result<bool> {
         let call = Call::of(request);
         let fault = self.fault(call).and_then(|fault| fault.due(request));
-        let executed = fault.as_ref().is_none_or(Fault::lets_through);
+        let executed = fault.as_ref().is_none_or(Fault::executes);
         let at = Instant::now();
         self.log
             .send_modify(|log| log.seen.push(Seen { call, at, executed }));
         let _ended = Ended(&self.log);
         let answer = match executed {
-            true => Some(request.carry_out(SERVER.queue_port()).await?),
+            true => Some(request.forward(SERVER.queue_port()).await?),
             false => None,
         };
         let fault = match (fault, &answer) {
-            (Some(Fault::LoseMessages), Some(answer)) if !answer.brings_messages() => {
+            (Some(Fault::LoseMessages), Some(answer)) if !holds_messages(answer) => {
                 let mut script = self.script();
                 let once = script.once.entry(call).or_default();
                 once.push_front(Fault::LoseMessages);
@@ -199,17 +198,23 @@ impl Shared {
             }
             (fault, _) => fault,
         };
-        harm(fault, answer, client).await
+        inject(fault, answer, client).await
     }
 }
 
-/// Notes the end of an exchange, however it ends.
+/// Records the end of an exchange, also when its task is aborted.
 struct Ended<'a>(&'a watch::Sender<Log>);
 
 impl Drop for Ended<'_> {
     fn drop(&mut self) {
         self.0.send_modify(|log| log.ended += 1);
     }
+}
+
+/// Whether an answer holds messages of a queue.
+fn holds_messages(answer: &Message) -> bool {
+    let name = b"<MessageId>";
+    answer.body.windows(name.len()).any(|part| part == name)
 }
 
 fn bind(address: SocketAddr) -> io::Result<TcpSocket> {
@@ -223,7 +228,7 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>) {
     while let Ok((client, _)) = listener.accept().await {
         let handed = Arc::clone(&shared);
         let connection = tokio::spawn(async move {
-            // The client may be gone, which is its right.
+            // Fails if the client has closed the connection, as some tests make it do.
             let _ = converse(client, &handed).await;
         });
         shared.script().connections.push(connection);
@@ -232,13 +237,13 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>) {
 
 async fn converse(client: TcpStream, shared: &Shared) -> io::Result<()> {
     client.set_nodelay(true)?;
-    // Whatever ends a conversation resets it: a client must not take an end for a whole answer.
+    // Dropping the connection resets it: the client must not take its end for that of an answer.
     client.set_zero_linger()?;
     let mut cut = shared.cut.subscribe();
     let mut reader = BufReader::new(client);
     loop {
         let request = tokio::select! {
-            request = Message::request(&mut reader) => request?,
+            request = Message::read_async(&mut reader) => request?,
             _ = cut.changed() => {
                 reader.get_mut().shutdown().await?;
                 return reader.read_to_end(&mut Vec::new()).await.map(drop);

@@ -1,4 +1,4 @@
-//! Leases whose renewals meet with a fault.
+//! Leases whose renewals fail.
 
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
@@ -6,23 +6,23 @@ use std::time::{Duration, Instant};
 
 use queue_runtime::policy::ExponentialIdle;
 use queue_runtime::{ListenerEvent, Received, SettleProblem};
+use queue_tests::http::Message;
 use tokio::runtime::Builder;
 use tokio::sync::watch;
 
 use crate::case::run;
 use crate::fault::{Call, Fault};
-use crate::http::Message;
 use crate::proxy::{GUARD, Log};
 use crate::stage::{LEASE, Order, Stage, next};
 
-/// How many renewals were sent.
+/// Returns the number of renewals sent.
 fn renewals(log: &Log) -> usize {
     let renewals = log.seen.iter().filter(|seen| seen.call == Call::Update);
     renewals.count()
 }
 
-/// The service renewed the lease and took its new receipt with it. The handler goes on; what it did is
-/// remembered, and the redelivery is acknowledged without another run.
+/// The service renews the lease, but the answer with the new receipt is lost. The handler continues; its
+/// completion is remembered, and the redelivery is completed without running it again.
 #[test]
 fn a_handler_whose_renewal_went_unanswered_is_neither_cancelled_nor_run_again() {
     run(async {
@@ -43,19 +43,19 @@ fn a_handler_whose_renewal_went_unanswered_is_neither_cancelled_nor_run_again() 
                 cancelled.fetch_add(u32::from(received.is_cancelled()), SeqCst);
             }
         };
-        let queue = stage.harmed();
+        let queue = stage.proxied();
         let listener = queue.listener(handler).visibility_timeout(LEASE);
         let listener = listener.idle(ExponentialIdle::up_to(Duration::from_millis(250)));
         let mut events = listener.events();
         let listener = listener.start().expect("start");
-        // The second is the keeper's next try, with the receipt that the first has made stale.
+        // The second renewal uses the receipt that the first one has made stale.
         stage.proxy.until(|log| renewals(log) >= 2).await;
         go.send_replace(true);
-        let gone_through = |event: &ListenerEvent| matches!(event, ListenerEvent::Completed { .. });
+        let completed = |event: &ListenerEvent| matches!(event, ListenerEvent::Completed { .. });
         let mut unsettled = 0;
         next(&mut events, |event| {
             unsettled += u32::from(matches!(event, ListenerEvent::NotSettled { .. }));
-            gone_through(event)
+            completed(event)
         })
         .await;
         assert_eq!(unsettled, 1, "its first settlement is unknown");
@@ -66,10 +66,10 @@ fn a_handler_whose_renewal_went_unanswered_is_neither_cancelled_nor_run_again() 
     });
 }
 
-/// The handler blocks its thread, and something else the only worker of the application's runtime, for
-/// more than two leases. The renewals go on, on connections of the service's own thread.
+/// The handler blocks its thread, and another task the only worker of the application's runtime, for more
+/// than two leases. Renewals continue, on connections of the background runtime.
 #[test]
-fn an_application_that_stands_still_loses_no_lease() {
+fn an_application_whose_threads_are_blocked_loses_no_lease() {
     let application = Builder::new_multi_thread().worker_threads(1).build();
     let application = application.expect("threads start");
     run(async {
@@ -86,17 +86,18 @@ fn an_application_that_stands_still_loses_no_lease() {
                 let (runs, gate) = &*shared;
                 runs.fetch_add(1, SeqCst);
                 let gate = gate.lock().expect("nobody panics");
-                gate.recv().expect_err("the gate opens by its end");
+                gate.recv()
+                    .expect_err("the gate opens when its sender is dropped");
             }
         };
-        let queue = stage.harmed();
+        let queue = stage.proxied();
         let listener = queue.listener(handler).visibility_timeout(LEASE);
         let mut events = listener.events();
         let listener = {
             let _inside = application.enter();
             listener.start().expect("start")
         };
-        // One each half lease.
+        // One per half visibility timeout.
         stage.proxy.until(|log| renewals(log) >= 5).await;
         drop((free_worker, free_handler));
         let done = |event: &ListenerEvent| matches!(event, ListenerEvent::Completed { .. });
@@ -108,12 +109,12 @@ fn an_application_that_stands_still_loses_no_lease() {
 }
 
 #[test]
-fn nothing_is_cancelled_before_the_certain_end_of_a_lease() {
+fn nothing_is_cancelled_before_the_lease_has_certainly_ended() {
     run(async {
         let stage = Stage::on("doubtful-orders").await;
         stage.submit(1).await;
         stage.proxy.script(Call::Update, [Fault::ResetAfter]);
-        let delivery = stage.accept(&stage.harmed).await;
+        let delivery = stage.accept(&stage.proxied).await;
         let id = delivery.envelope().id.clone();
         delivery.cancelled().await;
         let ended = Instant::now();
@@ -122,13 +123,13 @@ fn nothing_is_cancelled_before_the_certain_end_of_a_lease() {
         let lasted = ended - renewal.at;
         assert!(lasted >= LEASE, "{lasted:?}");
         assert!(lasted < LEASE + GUARD / 2, "{lasted:?}");
-        let error = delivery.complete().await.expect_err("it is lost");
+        let error = delivery.complete().await.expect_err("the lease is lost");
         let problem = error.problem;
         assert!(
             matches!(problem, SettleProblem::LeaseLost(_)),
             "{problem:?}"
         );
-        let again = stage.accept(&stage.beside).await;
+        let again = stage.accept(&stage.direct).await;
         assert_eq!(again.envelope().id, id);
         assert_eq!(again.dequeue_count(), 2);
         again.complete().await.expect("complete");
@@ -136,17 +137,17 @@ fn nothing_is_cancelled_before_the_certain_end_of_a_lease() {
     });
 }
 
-/// The renewals do not reach the service for a while; then one does, before the lease has ended.
+/// Two renewals do not reach the service; the next one does, before the lease has ended.
 #[test]
-fn a_renewal_that_did_not_arrive_is_sent_again() {
+fn a_failed_renewal_is_repeated() {
     run(async {
         let stage = Stage::on("kept-orders").await;
         stage.submit(1).await;
         let busy = Message::answer("503 Busy", &[("x-ms-error-code", "ServerBusy")], "");
         let faults = [Fault::Instead(busy), Fault::ResetBefore];
         stage.proxy.script(Call::Update, faults);
-        let delivery = stage.accept(&stage.harmed).await;
-        // One renewal after the first that succeeded, by when the first lease is over.
+        let delivery = stage.accept(&stage.proxied).await;
+        // By the second renewal that succeeds, the original lease would have ended.
         let renewed = |log: &Log| {
             let mut renewals = log.seen.iter();
             renewals

@@ -1,4 +1,4 @@
-//! A service that goes away and comes back, again and again, while it is in use.
+//! A service that restarts repeatedly while it is in use.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,19 +18,19 @@ use crate::stage::{LEASE, Order};
 
 const RESTARTS: usize = 3;
 const PRODUCERS: u32 = 4;
-/// Messages that are acknowledged, and messages that are handled, between two restarts.
+/// The number of messages submitted, and of messages handled, between two restarts.
 const BETWEEN: usize = 40;
 
-/// What became of the messages, by their numbers.
+/// The messages by their state, as numbers.
 #[derive(Debug, Default)]
 struct History {
     attempted: BTreeSet<u32>,
     acknowledged: BTreeSet<u32>,
-    /// How often.
+    /// The number of runs for each message.
     handled: BTreeMap<u32, u32>,
     unknown: u32,
     refused: u32,
-    /// No more are submitted.
+    /// Producers stop.
     over: bool,
 }
 
@@ -41,7 +41,7 @@ struct Run {
 }
 
 impl Run {
-    /// Submits every fourth number; a submission that failed is repeated under its id.
+    /// Submits every fourth number. Repeats a failed submission with the same id.
     async fn produce(self, queue: Queue<Order>, first: u32) {
         for number in (first..).step_by(PRODUCERS as usize) {
             if self.history.borrow().over {
@@ -77,7 +77,7 @@ impl Run {
         waited.unwrap_or_else(|_| panic!("in time: {:?}", self.history.borrow()));
     }
 
-    /// Until as many more messages were submitted, and as many more were handled.
+    /// Waits until [`BETWEEN`] more messages were submitted, and as many more handled.
     async fn goes_on(&self) {
         let counts = |history: &History| (history.acknowledged.len(), history.handled.len());
         let (acknowledged, handled) = counts(&self.history.borrow());
@@ -91,7 +91,7 @@ impl Run {
 }
 
 #[test]
-fn what_was_acknowledged_is_handled_whatever_restarts() {
+fn acknowledged_messages_are_handled_despite_restarts() {
     run(async {
         let mut server = Azurite::durable(&[ACCOUNT]).unwrap_or_else(|error| panic!("{error}"));
         let connected = QueueService::connect(&server.connection_string(ACCOUNT)).await;
@@ -108,7 +108,7 @@ fn what_was_acknowledged_is_handled_whatever_restarts() {
             async {}
         };
         let listener = queue.listener(handler).visibility_timeout(LEASE);
-        // Every restart may cost a message some attempts.
+        // Each restart may cost a message several attempts.
         let listener = listener.poison_threshold(100);
         let listener = listener.idle(ExponentialIdle::up_to(Duration::from_millis(250)));
         let listener = listener.create_queue().start().expect("start");
@@ -146,14 +146,14 @@ fn what_was_acknowledged_is_handled_whatever_restarts() {
         assert_eq!(attempted, acknowledged);
         assert!(
             history.handled.keys().eq(attempted),
-            "nothing else is handled"
+            "no other message is handled"
         );
         let queues = service.queues().await.expect("queues");
         let queues: Vec<_> = queues.iter().map(|queue| queue.as_str()).collect();
         assert_eq!(
             queues,
             ["kept-orders", "restarted-orders"],
-            "nothing is poison"
+            "there is no poison queue"
         );
         let twice = history.handled.values().filter(|runs| **runs > 1).count();
         let (unknown, refused) = (history.unknown, history.refused);
@@ -181,8 +181,8 @@ async fn hold(queue: &Queue<Order>, number: u32) -> Held {
 }
 
 impl Held {
-    /// The lease has outlived the restart; or, where that took so long that it had to be renewed, the
-    /// message comes back.
+    /// Completes the message, whose lease has outlasted the restart. If the restart took so long that the
+    /// lease had to be renewed, the message may be received again instead.
     async fn settle(self, queue: &Queue<Order>) {
         let number = self.delivery.number;
         let completed = self.delivery.complete().await;
@@ -196,7 +196,7 @@ impl Held {
     }
 }
 
-/// A service tells nobody when a queue is empty, so it is asked.
+/// Polls until the queue is empty; the service has no notification for it.
 async fn until_empty(queue: &Queue<Order>) {
     let queue = queue.any();
     let empty = async {

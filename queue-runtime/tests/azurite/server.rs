@@ -1,4 +1,4 @@
-//! One Azurite for all tests of this process.
+//! An Azurite that all tests of this process share.
 
 use std::sync::LazyLock;
 

@@ -1,4 +1,4 @@
-//! The service over Azurite: whole messages rather than calls.
+//! `QueueService` on Azurite.
 
 use std::sync::Arc;
 use std::time::Duration;

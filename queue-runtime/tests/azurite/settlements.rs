@@ -1,4 +1,4 @@
-//! Settlements and receives whose answers are lost: nothing is lost or run again with them.
+//! Settlements and receives whose answers are lost: no message is lost or handled again.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ fn a_delete_whose_answer_is_lost_is_done() {
             counted.fetch_add(1, SeqCst);
             async {}
         };
-        let queue = stage.harmed();
+        let queue = stage.proxied();
         let listener = queue.listener(handler).visibility_timeout(LEASE);
         let mut events = listener.events();
         let listener = listener.start().expect("start");
@@ -50,8 +50,8 @@ fn a_delete_whose_answer_is_lost_is_done() {
     });
 }
 
-/// The service leased the message to nobody, again and again; no handler has seen it, so it is not
-/// poison yet, not even when the answer to the mark that says so is lost too.
+/// The service leases the message several times, but no answer arrives. No handler has run, so the message
+/// must not become poison, even if the answer to the update that marks the last attempt is lost too.
 #[test]
 fn lost_receives_do_not_poison() {
     let lost = |queue: &'static str, mark: Vec<Fault>| async move {
@@ -67,7 +67,7 @@ fn lost_receives_do_not_poison() {
             counted.fetch_add(1, SeqCst);
             async {}
         };
-        let listener = stage.harmed().listener(handler);
+        let listener = stage.proxied().listener(handler);
         let listener = listener.visibility_timeout(LEASE / 2).poison_threshold(2);
         let listener = listener.idle(ExponentialIdle::up_to(Duration::from_millis(250)));
         let mut events = listener.events();
@@ -90,25 +90,25 @@ fn lost_receives_do_not_poison() {
     });
 }
 
-/// What stands before the delete may be done twice, under one id.
+/// A follow-up may be put twice before the delete, with the same message id.
 #[test]
-fn a_follow_up_whose_answer_is_lost_is_recognisable() {
+fn copies_of_a_follow_up_share_their_id() {
     #[derive(Debug, Serialize, Deserialize, Kind)]
     #[message(queue = "followed-up-invoices")]
     struct Invoice(u32);
 
     run(async {
         let stage = Stage::on("followed-up-orders").await;
-        // So that its queue is there.
-        stage.beside.submit(Invoice(0)).await.expect("submit");
-        let first = stage.beside.accept::<Invoice>().await.expect("accept");
+        // Creates the queue of the follow-ups.
+        stage.direct.submit(Invoice(0)).await.expect("submit");
+        let first = stage.direct.accept::<Invoice>().await.expect("accept");
         first
             .expect("a message")
             .complete()
             .await
             .expect("complete");
         stage.submit(1).await;
-        let delivery = stage.accept(&stage.harmed).await;
+        let delivery = stage.accept(&stage.proxied).await;
         stage.proxy.script(Call::Put, [Fault::ResetAfter]);
         stage.proxy.script(Call::Delete, [Fault::ResetAfter]);
         let fate = delivery
@@ -118,7 +118,7 @@ fn a_follow_up_whose_answer_is_lost_is_recognisable() {
         assert_eq!(stage.count().await, 0);
         let mut ids = HashSet::new();
         for _ in 0..2 {
-            let accepted = stage.beside.accept::<Invoice>().wait(GUARD).await;
+            let accepted = stage.direct.accept::<Invoice>().wait(GUARD).await;
             let delivery = accepted.expect("accept").expect("a message");
             assert_eq!(delivery.0, 1);
             ids.insert(delivery.envelope().id.clone());
@@ -127,7 +127,7 @@ fn a_follow_up_whose_answer_is_lost_is_recognisable() {
         assert_eq!(ids.len(), 1);
         assert!(
             stage
-                .beside
+                .direct
                 .accept::<Invoice>()
                 .await
                 .expect("accept")
@@ -136,31 +136,31 @@ fn a_follow_up_whose_answer_is_lost_is_recognisable() {
     });
 }
 
-/// An outage that outlasts the lease: the settlement says so, and the message comes back.
+/// An outage that outlasts the lease: the settlement fails, and the message becomes visible again.
 #[test]
-fn a_settlement_that_is_refused_to_the_end_is_not_done() {
+fn a_settlement_that_is_refused_until_the_lease_ends_is_not_done() {
     run(async {
         let stage = Stage::on("stranded-orders").await;
         stage.submit(1).await;
-        let delivery = stage.accept(&stage.harmed).await;
+        let delivery = stage.accept(&stage.proxied).await;
         let id = delivery.envelope().id.clone();
-        // A connection whose end the client has not seen yet would leave the first try unknown.
+        // On an open connection, the outcome of the first try would be unknown.
         stage.proxy.cut().await;
-        stage.proxy.refuse().await;
+        stage.proxy.refuse_connections().await;
         let started = Instant::now();
         let error = delivery.complete().await.expect_err("refused");
         assert!(started.elapsed() < LEASE + GUARD / 2);
         let problem = &error.problem;
         assert!(matches!(problem, SettleProblem::NotDone(_)), "{problem:?}");
-        let again = stage.accept(&stage.beside).await;
+        let again = stage.accept(&stage.direct).await;
         assert_eq!(again.envelope().id, id);
         again.complete().await.expect("complete");
-        stage.proxy.admit().await;
+        stage.proxy.accept_connections().await;
         let error = error
             .delivery
             .complete()
             .await
-            .expect_err("it is another's");
+            .expect_err("another client has received it");
         let problem = error.problem;
         assert!(
             matches!(problem, SettleProblem::LeaseLost(_)),
@@ -169,22 +169,22 @@ fn a_settlement_that_is_refused_to_the_end_is_not_done() {
     });
 }
 
-/// The poison queue is made, or the copy is put, and nobody hears of it. The message is set aside all
-/// the same, and copies share its id.
+/// The answer to creating the poison queue, or to the put on it, is lost. The message is still moved to
+/// the poison queue, and copies share its id.
 #[test]
-fn what_is_set_aside_is_never_dropped() {
-    let set_aside = |queue: &'static str, lost: Call, made_before: bool, copies: usize| async move {
+fn a_message_moved_to_the_poison_queue_is_never_lost() {
+    let moved = |queue: &'static str, lost: Call, created_before: bool, copies: usize| async move {
         let stage = Stage::on(queue).await;
         stage.submit(1).await;
-        let poison = stage.beside.queue_at(&format!("{queue}-poison"));
+        let poison = stage.direct.queue_at(&format!("{queue}-poison"));
         let poison = poison.expect("a name");
-        if made_before {
+        if created_before {
             poison.create().await.expect("create");
         }
         stage.proxy.script(lost, [Fault::ResetAfter]);
         let listener = stage
-            .harmed()
-            .listener(|_: Received<Order>| async { Disposition::reject("it is never any good") });
+            .proxied()
+            .listener(|_: Received<Order>| async { Disposition::reject("invalid order") });
         let listener = listener.visibility_timeout(LEASE / 2);
         let listener = listener.idle(ExponentialIdle::up_to(Duration::from_millis(250)));
         let mut events = listener.events();
@@ -207,25 +207,25 @@ fn what_is_set_aside_is_never_dropped() {
     };
     run(async {
         tokio::join!(
-            set_aside("made-orders", Call::CreateQueue, false, 1),
-            set_aside("copied-orders", Call::Put, true, 2),
+            moved("created-orders", Call::CreateQueue, false, 1),
+            moved("copied-orders", Call::Put, true, 2),
         );
     });
 }
 
-/// The repeat finds its receipt stale, which after a put-back of its own proves that it was done.
+/// The repeated put-back finds its receipt stale, which proves that the first one was executed.
 #[test]
 fn a_put_back_whose_answer_is_lost_counts_one_failure() {
     run(async {
         let stage = Stage::on("retried-orders").await;
         stage.submit(1).await;
         stage.proxy.script(Call::Update, [Fault::ResetAfter]);
-        let delivery = stage.accept(&stage.harmed).await;
+        let delivery = stage.accept(&stage.proxied).await;
         let retry = Disposition::retry_after(Duration::ZERO, "not now");
         let fate = delivery.settle(retry).await.expect("settled");
         assert!(matches!(fate, Settled::Retried { .. }), "{fate:?}");
         assert_eq!(stage.proxy.seen(Call::Update).len(), 2);
-        let again = stage.accept(&stage.harmed).await;
+        let again = stage.accept(&stage.proxied).await;
         assert_eq!(again.attempt(), 2);
         assert_eq!(again.envelope().attempts.failures, 1);
         again.complete().await.expect("complete");

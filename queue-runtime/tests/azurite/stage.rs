@@ -1,4 +1,4 @@
-//! A service over a proxy that does harm, and messages to send through it.
+//! A service that uses a proxy, and its messages.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,14 +17,14 @@ pub(crate) struct Order {
     pub(crate) number: u32,
 }
 
-/// Short, so that a test can wait for its end.
+/// A visibility timeout that is short enough to wait for.
 pub(crate) const LEASE: Duration = Duration::from_secs(6);
 
-/// A service behind a proxy, and one beside it.
+/// A service that uses a proxy, and one that does not.
 pub(crate) struct Stage {
     pub(crate) proxy: Proxy,
-    pub(crate) harmed: QueueService,
-    pub(crate) beside: QueueService,
+    pub(crate) proxied: QueueService,
+    pub(crate) direct: QueueService,
     pub(crate) queue: &'static str,
 }
 
@@ -39,22 +39,22 @@ impl Stage {
                 .expect("connect")
         };
         Self {
-            harmed: service(&proxy.connection_string()).await,
-            beside: service(&connection_string()).await,
+            proxied: service(&proxy.connection_string()).await,
+            direct: service(&connection_string()).await,
             proxy,
             queue,
         }
     }
 
-    /// The queue, as the service behind the proxy has it.
-    pub(crate) fn harmed(&self) -> Queue<Order> {
-        let queue = self.harmed.queue_named(self.queue);
+    /// Returns the queue of the service that uses the proxy.
+    pub(crate) fn proxied(&self) -> Queue<Order> {
+        let queue = self.proxied.queue_named(self.queue);
         queue.expect("a name")
     }
 
     pub(crate) async fn submit(&self, number: u32) {
         let queue = self
-            .beside
+            .direct
             .queue_named::<Order>(self.queue)
             .expect("a name");
         queue.submit(Order { number }).await.expect("submit");
@@ -67,7 +67,7 @@ impl Stage {
     }
 
     pub(crate) async fn count(&self) -> u64 {
-        let queue = self.beside.queue_at(self.queue).expect("a name");
+        let queue = self.direct.queue_at(self.queue).expect("a name");
         let properties = queue.properties().await.expect("properties");
         properties.approximate_count
     }

@@ -1,4 +1,4 @@
-//! SQLite and the reference model, given the same random calls, answer the same.
+//! SQLite and the reference model give the same answers to the same random calls.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::threads;
 
 const STEPS: usize = 400;
 
-/// What one engine gave out: the same place in both lists is the same message.
+/// An id and receipt of one backend. The same index in both lists is the same message.
 #[derive(Debug, Clone)]
 struct Handle {
     id: StorageId,
@@ -41,7 +41,7 @@ enum Call {
     List,
 }
 
-/// What both engines must agree on; ids and receipts are their own.
+/// The part of an answer that must be equal; ids and receipts differ.
 #[derive(Debug, PartialEq)]
 enum Answer {
     Done,
@@ -54,7 +54,7 @@ enum Answer {
 }
 
 #[test]
-fn sqlite_answers_as_the_model_does() {
+fn sqlite_answers_like_the_model() {
     let first: u64 = match std::env::var("MODEL_SEED") {
         Ok(seed) => seed.parse().expect("MODEL_SEED is a number"),
         Err(_) => rand::random(),
@@ -80,8 +80,8 @@ async fn compare(seed: u64) {
         match random.random_range(0..40) {
             0..10 => clock.advance(Duration::from_millis(random.random_range(0..3000))),
             10 => {
-                // Which calls read the clock is an engine's own affair; a step back takes both from the
-                // same moment.
+                // Backends read the clock in different calls. Reading it in both now makes them step back
+                // from the same time.
                 observe(&model).await;
                 observe(&sqlite).await;
                 clock.step_wall_clock(SignedDuration::from_secs(random.random_range(-60..5)));
@@ -89,7 +89,7 @@ async fn compare(seed: u64) {
             11 => {
                 sqlite.close().await;
                 sqlite = open(&path, &clock).await;
-                // A file's time lags by up to a second behind what the process had seen.
+                // The time recorded in the file lags by up to one second.
                 clock.step_wall_clock(SignedDuration::from_hours(1));
             }
             _ => {}
@@ -97,7 +97,7 @@ async fn compare(seed: u64) {
     }
 }
 
-/// Has an engine see the present time.
+/// Makes a backend read the clock.
 async fn observe(backend: &dyn Backend) {
     let queue: QueueName = "observed".parse().expect("a name");
     let put = backend.put_or_create(&queue, NewMessage::new("now"));
@@ -107,7 +107,7 @@ async fn observe(backend: &dyn Backend) {
 
 async fn open(path: &Path, clock: &ManualClock) -> SqliteBackend {
     let builder = SqliteBackend::builder(path, Arc::new(clock.clone()));
-    // Meaning is compared here, not durability.
+    // Durability is not tested here.
     let opened = builder.synchronous(Synchronous::Normal).open().await;
     opened.expect("open")
 }
@@ -140,7 +140,7 @@ fn random_step(random: &mut StdRng, handles: usize) -> Call {
     let queue = ["one", "one", "two"].choose(random).expect("three");
     let queue: QueueName = queue.parse().expect("a name");
     let visibility = Duration::from_millis(random.random_range(0..4000));
-    // Recent handles are the ones that may still be good.
+    // Recent handles are more likely to be valid.
     let recent = handles.saturating_sub(random.random_range(1..12));
     match random.random_range(0..3) {
         0 if handles > 0 => Call::Delete(queue, recent),
@@ -224,7 +224,7 @@ async fn attempt(
                 Ok(outcomes) => Answer::Applied(
                     outcomes
                         .into_iter()
-                        .map(|o| note(o, None, handles))
+                        .map(|o| record(o, None, handles))
                         .collect(),
                 ),
                 Err(failure) => Answer::ApplyFailed(failure.index, failure.error.kind()),
@@ -232,13 +232,13 @@ async fn attempt(
         }
         Call::Put(queue, message) => {
             let put = backend.put(queue, message.clone()).await?;
-            note(OpOutcome::Put(put), None, handles)
+            record(OpOutcome::Put(put), None, handles)
         }
         Call::Update(queue, at, visibility, body) => {
             let Handle { id, receipt } = handles[*at].clone();
             let body = body.map(Into::into);
             let lease = backend.update(queue, &id, &receipt, *visibility, body);
-            note(OpOutcome::Updated(lease.await?), Some(id), handles)
+            record(OpOutcome::Updated(lease.await?), Some(id), handles)
         }
         Call::Delete(queue, at) => {
             let Handle { id, receipt } = &handles[*at];
@@ -267,8 +267,8 @@ fn op(call: &Call, handles: &[Handle]) -> Op {
     }
 }
 
-/// Keeps what was given out, and tells what both engines must agree on.
-fn note(outcome: OpOutcome, id: Option<StorageId>, handles: &mut Vec<Handle>) -> Answer {
+/// Records the handle, and returns the part of the outcome that must be equal.
+fn record(outcome: OpOutcome, id: Option<StorageId>, handles: &mut Vec<Handle>) -> Answer {
     match outcome {
         OpOutcome::Put(put) => {
             handles.push(Handle {

@@ -1,5 +1,5 @@
-//! Every backend of this crate under the conformance suite, that suite under planted bugs, and what
-//! is special to one backend.
+//! The local backends under the conformance suite, the suite itself against planted bugs, and tests that
+//! are specific to one backend.
 
 #[cfg(feature = "sqlite")]
 mod against_model;

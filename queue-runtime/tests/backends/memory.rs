@@ -1,4 +1,4 @@
-//! The memory backend under the conformance suite, as it is or wrapped.
+//! The memory backend under the conformance suite, plain or wrapped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -14,7 +14,7 @@ use queue_runtime::backend::MemoryBackend;
 
 use crate::threads;
 
-/// What stands between the suite and the backend.
+/// Wraps the backend that the suite tests.
 pub(crate) type Wrap = fn(MemoryBackend) -> Arc<dyn Backend>;
 
 pub(crate) struct MemoryHarness {

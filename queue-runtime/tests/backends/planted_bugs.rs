@@ -1,4 +1,4 @@
-//! The conformance suite can fail: each planted bug turns the tests that name it red.
+//! Proof that the conformance suite can fail: each planted bug fails the listed tests.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -113,9 +113,9 @@ struct Buggy {
     inner: MemoryBackend,
     bug: Bug,
     capabilities: Capabilities,
-    /// The receipt that would be right, by message.
+    /// The current receipt of each message.
     latest: Mutex<HashMap<StorageId, PopReceipt>>,
-    /// The receipt first given out, by message.
+    /// The first receipt of each message.
     first: Mutex<HashMap<StorageId, PopReceipt>>,
 }
 
@@ -142,19 +142,23 @@ impl Buggy {
         }
     }
 
-    fn note(&self, id: &StorageId, receipt: &PopReceipt) {
+    fn record(&self, id: &StorageId, receipt: &PopReceipt) {
         let mut latest = self.latest.lock().expect("no panic");
         latest.insert(id.clone(), receipt.clone());
         let mut first = self.first.lock().expect("no panic");
         first.entry(id.clone()).or_insert_with(|| receipt.clone());
     }
 
-    fn right(&self, id: &StorageId, given: &PopReceipt) -> PopReceipt {
+    fn current(&self, id: &StorageId, given: &PopReceipt) -> PopReceipt {
         let latest = self.latest.lock().expect("no panic");
         latest.get(id).unwrap_or(given).clone()
     }
 }
 
+#[warn(
+    clippy::missing_trait_methods,
+    reason = "a method that is not forwarded would hide the backend's own"
+)]
 #[async_trait]
 impl Backend for Buggy {
     fn capabilities(&self) -> &Capabilities {
@@ -208,7 +212,7 @@ impl Backend for Buggy {
             _ => {}
         }
         let put = self.inner.put(queue, message).await?;
-        self.note(&put.id, &put.receipt);
+        self.record(&put.id, &put.receipt);
         if self.bug == Bug::LosesPuts && put.id.as_str().ends_with('7') {
             self.inner.delete(queue, &put.id, &put.receipt).await?;
         }
@@ -232,13 +236,13 @@ impl Backend for Buggy {
             other => other?,
         };
         for message in &mut received {
-            self.note(&message.id, &message.receipt);
+            self.record(&message.id, &message.receipt);
             match self.bug {
                 Bug::CountStaysOne => message.dequeue_count = 1,
                 Bug::ReceivesTwice => {
                     let (id, receipt) = (&message.id, &message.receipt);
                     let shown = self.inner.update(queue, id, receipt, Duration::ZERO, None);
-                    self.note(id, &shown.await?.receipt);
+                    self.record(id, &shown.await?.receipt);
                 }
                 _ => {}
             }
@@ -268,13 +272,13 @@ impl Backend for Buggy {
         body: Option<Bytes>,
     ) -> Result<Lease> {
         let receipt = match self.bug {
-            Bug::AcceptsStaleUpdate | Bug::ReceiptsStay => self.right(id, receipt),
+            Bug::AcceptsStaleUpdate | Bug::ReceiptsStay => self.current(id, receipt),
             _ => receipt.clone(),
         };
         let body = body.filter(|_| self.bug != Bug::UpdateForgetsBody);
         let updated = self.inner.update(queue, id, &receipt, visibility, body);
         let mut lease = updated.await?;
-        self.note(id, &lease.receipt);
+        self.record(id, &lease.receipt);
         if self.bug == Bug::ReceiptsStay {
             let first = self.first.lock().expect("no panic");
             lease.receipt = first.get(id).unwrap_or(&receipt).clone();
@@ -285,13 +289,20 @@ impl Backend for Buggy {
     async fn delete(&self, queue: &QueueName, id: &StorageId, receipt: &PopReceipt) -> Result<()> {
         match self.bug {
             Bug::AcceptsStaleDelete => {
-                let deleted = self.inner.delete(queue, id, &self.right(id, receipt)).await;
+                let deleted = self
+                    .inner
+                    .delete(queue, id, &self.current(id, receipt))
+                    .await;
                 deleted.or_else(|error| match error.kind() {
                     ErrorKind::MessageNotFound => Ok(()),
                     _ => Err(error),
                 })
             }
-            Bug::ReceiptsStay => self.inner.delete(queue, id, &self.right(id, receipt)).await,
+            Bug::ReceiptsStay => {
+                self.inner
+                    .delete(queue, id, &self.current(id, receipt))
+                    .await
+            }
             _ => self.inner.delete(queue, id, receipt).await,
         }
     }

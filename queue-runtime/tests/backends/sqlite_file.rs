@@ -1,4 +1,4 @@
-//! What is special to the SQLite backend.
+//! Tests that are specific to the SQLite backend.
 
 use std::collections::HashSet;
 use std::fs;
@@ -19,7 +19,7 @@ use crate::threads;
 
 const LEASE: Duration = Duration::from_secs(30);
 
-/// For what happens on a thread of the backend, unasked.
+/// The timeout for work of the backend in the background.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Place {
@@ -71,7 +71,7 @@ impl Place {
 }
 
 #[test]
-fn two_backends_on_one_file_claim_apart() {
+fn two_backends_on_one_file_receive_different_messages() {
     threads::block_on(async {
         let place = Place::new();
         let (one, other) = (place.open().await, place.open().await);
@@ -89,7 +89,7 @@ fn two_backends_on_one_file_claim_apart() {
 }
 
 #[test]
-fn many_open_a_new_file_together() {
+fn many_backends_open_a_new_file_concurrently() {
     threads::block_on(async {
         for _ in 0..5 {
             let place = Place::new();
@@ -107,7 +107,7 @@ fn many_open_a_new_file_together() {
 }
 
 #[test]
-fn one_refused_operation_spares_those_it_shares_a_commit_with() {
+fn a_refused_operation_does_not_fail_others_of_its_commit() {
     threads::block_on(async {
         let place = Place::new();
         let backend = place.open().await;
@@ -133,7 +133,7 @@ fn one_refused_operation_spares_those_it_shares_a_commit_with() {
             ]),
             async { lock.execute_batch("ROLLBACK").expect("unlock") },
         );
-        a.expect("the put is spared");
+        a.expect("the put succeeds");
         assert_eq!(b.expect_err("stale").kind(), ErrorKind::ReceiptMismatch);
         assert_eq!(c.expect_err("missing").kind(), ErrorKind::QueueNotFound);
         let failure = d.expect_err("stale");
@@ -154,7 +154,7 @@ fn put_op(queue: &QueueName, body: &'static str) -> Op {
 }
 
 #[test]
-fn a_locked_file_times_out_with_nothing_done() {
+fn an_operation_on_a_locked_file_times_out_without_effect() {
     threads::block_on(async {
         let place = Place::new();
         let backend = place.open().await;
@@ -166,7 +166,10 @@ fn a_locked_file_times_out_with_nothing_done() {
         assert_eq!(refused.retry(), Retry::Temporary);
         assert_eq!(refused.outcome(), Outcome::NotDone);
         let received = backend.receive(&place.queue, 1, LEASE).await;
-        assert_eq!(received.expect("an idle poll needs no lock"), []);
+        assert_eq!(
+            received.expect("a receive from an empty queue needs no lock"),
+            []
+        );
         lock.execute_batch("ROLLBACK").expect("unlock");
         let put = backend.put(&place.queue, NewMessage::new("two")).await;
         put.expect("the lock is free");
@@ -202,12 +205,12 @@ fn idle_polling_writes_nothing() {
         place.clock.advance(LEASE);
         let received = backend.receive(&place.queue, 10, LEASE).await;
         assert_eq!(received.expect("receive").len(), 1);
-        assert_ne!(version(&watcher), before, "the watcher can tell");
+        assert_ne!(version(&watcher), before, "the watcher detects changes");
     });
 }
 
 #[test]
-fn a_newer_file_is_refused_untouched() {
+fn a_newer_file_is_refused_and_not_changed() {
     threads::block_on(async {
         let place = Place::new();
         place.open().await.close().await;
@@ -225,7 +228,7 @@ fn a_newer_file_is_refused_untouched() {
 }
 
 #[test]
-fn another_applications_database_is_refused_untouched() {
+fn another_applications_database_is_refused_and_not_changed() {
     threads::block_on(async {
         let place = Place::new();
         let connection = place.connection();
@@ -244,7 +247,7 @@ fn canonical(place: &Place) -> PathBuf {
 }
 
 #[test]
-fn what_is_no_database_is_refused_untouched() {
+fn a_file_that_is_not_a_database_is_refused_and_not_changed() {
     threads::block_on(async {
         let place = Place::new();
         let text = "this is a letter, and not a database. ".repeat(100);
@@ -256,7 +259,7 @@ fn what_is_no_database_is_refused_untouched() {
 }
 
 #[test]
-fn a_directory_that_is_missing_is_named() {
+fn a_missing_directory_is_named() {
     threads::block_on(async {
         let place = Place::new();
         let path = place.directory.path().join("missing/queue.db");
@@ -268,7 +271,7 @@ fn a_directory_that_is_missing_is_named() {
     });
 }
 
-/// Permissions do not bind root; then the test runs itself again as nobody.
+/// Permissions do not apply to root; as root, the test runs itself again as the user nobody.
 #[cfg(unix)]
 #[test]
 fn a_read_only_file_is_refused() {
@@ -315,7 +318,7 @@ fn a_read_only_file_is_refused() {
 }
 
 #[test]
-fn a_damaged_page_gives_an_error_and_no_panic() {
+fn a_damaged_page_is_reported_as_corrupt() {
     threads::block_on(async {
         let place = Place::new();
         let backend = place.open().await;
@@ -351,24 +354,24 @@ fn after_close_everything_fails_as_closed() {
         assert_eq!(peeked.expect_err("closed").kind(), ErrorKind::Closed);
         assert!(
             !place.path().with_extension("db-wal").exists(),
-            "the log is tidied away"
+            "the log is removed"
         );
     });
 }
 
 #[test]
-fn dropping_finishes_what_was_asked() {
+fn dropping_the_backend_finishes_pending_operations() {
     threads::block_on(async {
         let place = Place::new();
         let backend = place.open().await;
-        // One poll sends it; then nobody waits for it any more.
+        // The first poll sends the request; then its future is dropped.
         let put = backend.put(&place.queue, NewMessage::new("one"));
         drop(put.now_or_never());
         drop(backend);
         let again = place.open().await;
         let start = Instant::now();
         while again.peek(&place.queue, 1).await.expect("peek").is_empty() {
-            assert!(start.elapsed() < PATIENCE, "what was asked is lost");
+            assert!(start.elapsed() < PATIENCE, "the operation was lost");
         }
     });
 }
@@ -394,7 +397,7 @@ fn messages_of_deleted_and_cleared_queues_are_removed() {
                 .query_row(&sql, [], |row| row.get(0))
                 .expect("count")
         };
-        // It is removed between commands, without being asked.
+        // The backend removes it in the background.
         let start = Instant::now();
         while rows("dropped") > 0 {
             assert!(start.elapsed() < PATIENCE, "it is still there");
@@ -405,7 +408,7 @@ fn messages_of_deleted_and_cleared_queues_are_removed() {
 }
 
 #[test]
-fn expired_messages_of_a_queue_that_nobody_reads_are_removed() {
+fn expired_messages_are_removed_without_a_receive() {
     threads::block_on(async {
         let place = Place::new();
         let backend = place.open().await;
@@ -423,7 +426,7 @@ fn expired_messages_of_a_queue_that_nobody_reads_are_removed() {
 }
 
 #[test]
-fn more_expired_messages_than_one_transaction_removes_hide_nothing() {
+fn a_receive_skips_any_number_of_expired_messages() {
     threads::block_on(async {
         let place = Place::new();
         let backend = place.open().await;
@@ -443,7 +446,7 @@ fn more_expired_messages_than_one_transaction_removes_hide_nothing() {
 }
 
 #[test]
-fn a_path_becomes_a_uri() {
+fn a_queue_uri_contains_the_escaped_path() {
     threads::block_on(async {
         let place = Place::new();
         let path = place.directory.path().join("a b#c.db");

@@ -1,4 +1,4 @@
-//! The threads that conformance tests run on.
+//! The runtime of the conformance tests.
 
 use std::sync::LazyLock;
 

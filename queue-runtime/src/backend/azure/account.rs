@@ -1,18 +1,18 @@
-//! From a connection string or URL to an account's endpoint and credential.
+//! Parsing of connection strings and URLs into an account's endpoint and credential.
 
-use std::fmt;
 use std::net::IpAddr;
 
 use azure_core::http::Url;
 
+use super::problem::Problem;
 use super::secret::Secret;
 use super::settings::Settings;
 use super::sign::AccountKey;
 
-/// Where an account's queues are, and how to prove who asks.
+/// The endpoint and credential of an account.
 #[derive(Debug)]
 pub(super) struct Account {
-    /// The root of the account: its path is `/`, or `/ACCOUNT` on an emulator. Without a query.
+    /// The URL of the account, without a query. Its path is `/`, or `/ACCOUNT` on an emulator.
     pub(super) endpoint: Url,
     pub(super) kind: EndpointKind,
     pub(super) credential: Credential,
@@ -20,42 +20,26 @@ pub(super) struct Account {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EndpointKind {
-    /// Azure itself: the account is in the host's name.
+    /// Azure: the host name contains the account.
     Service,
-    /// An emulator: the account is in the path, or the host is `*.localhost`.
+    /// An emulator: the path contains the account, or the host is `*.localhost`.
     Emulator,
 }
 
-/// How to prove who asks.
+/// How requests are authenticated.
 #[derive(Debug)]
 pub(super) enum Credential {
     Key(AccountKey),
-    /// The query of a shared access signature, without `?`, as it stands in a URL.
+    /// The query of a shared access signature, without `?`, escaped as in a URL.
     Signature(Secret),
     /// A token of Microsoft Entra ID.
     Entra,
 }
 
-/// What is wrong with a connection string or URL. It never repeats what was written.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Problem(String);
-
-/// The account and key that every emulator starts with. They are public.
+/// The default account and key of every emulator. They are public.
 const DEVELOPMENT_ACCOUNT: &str = "devstoreaccount1";
 const DEVELOPMENT_KEY: &str =
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
-
-impl Problem {
-    pub(super) fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
-    }
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
 
 impl Account {
     pub(super) fn parse(text: &str) -> Result<Self, Problem> {
@@ -84,26 +68,26 @@ impl Account {
                 ));
             }
         };
-        let place = Place::parse(&given, settings.account.as_deref())?;
+        let endpoint = Endpoint::parse(&given, settings.account.as_deref())?;
         let credential = match (settings.key, settings.signature) {
             (Some(_), Some(_)) => {
                 return Err(Problem::new(
-                    "the connection string has both AccountKey and SharedAccessSignature; give one",
+                    "the connection string has both AccountKey and SharedAccessSignature; use one of them",
                 ));
             }
-            (Some(key), None) => Credential::Key(AccountKey::decode(&place.account, &key)?),
-            (None, Some(signature)) => place.signed_by(signature.reveal())?,
-            (None, None) => match &place.query {
-                Some(query) => place.signed_by(query.reveal())?,
+            (Some(key), None) => Credential::Key(AccountKey::decode(&endpoint.account, &key)?),
+            (None, Some(signature)) => endpoint.signed_by(signature.reveal())?,
+            (None, None) => match &endpoint.query {
+                Some(query) => endpoint.signed_by(query.reveal())?,
                 None => {
                     return Err(Problem::new(
                         "the connection string has neither AccountKey nor SharedAccessSignature; for \
-                         Entra ID give `azure://ACCOUNT` instead",
+                         Entra ID use `azure://ACCOUNT`",
                     ));
                 }
             },
         };
-        Ok(place.with(credential))
+        Ok(endpoint.with(credential))
     }
 
     fn development(settings: &Settings) -> Result<Self, Problem> {
@@ -115,17 +99,17 @@ impl Account {
         ];
         if others.contains(&true) {
             return Err(Problem::new(
-                "UseDevelopmentStorage stands with DevelopmentStorageProxyUri alone",
+                "UseDevelopmentStorage can be combined only with DevelopmentStorageProxyUri",
             ));
         }
         let proxy = settings.development_proxy.as_deref();
         let proxy = proxy.unwrap_or("http://127.0.0.1").trim_end_matches('/');
         let given = format!("{proxy}:10001/{DEVELOPMENT_ACCOUNT}");
-        let place = Place::parse(&given, Some(DEVELOPMENT_ACCOUNT))
-            .map_err(|problem| Problem(format!("DevelopmentStorageProxyUri: {problem}")))?;
+        let endpoint = Endpoint::parse(&given, Some(DEVELOPMENT_ACCOUNT))
+            .map_err(|problem| Problem::new(format!("DevelopmentStorageProxyUri: {problem}")))?;
         let key = Secret::new(DEVELOPMENT_KEY);
         let key = AccountKey::decode(DEVELOPMENT_ACCOUNT, &key)?;
-        Ok(place.with(Credential::Key(key)))
+        Ok(endpoint.with(Credential::Key(key)))
     }
 
     fn with_entra(rest: &str) -> Result<Self, Problem> {
@@ -134,59 +118,60 @@ impl Account {
             true => host.to_owned(),
             false => format!("{}.queue.core.windows.net", checked(host)?),
         };
-        let place = Place::parse(&format!("https://{host}"), None)?;
-        if place.query.is_some() {
+        let endpoint = Endpoint::parse(&format!("https://{host}"), None)?;
+        if endpoint.query.is_some() {
             return Err(Problem::new(
                 "`azure://ACCOUNT` takes no query; a SAS URL starts with `https://`",
             ));
         }
-        Ok(place.with(Credential::Entra))
+        Ok(endpoint.with(Credential::Entra))
     }
 
     fn from_signed_url(text: &str) -> Result<Self, Problem> {
-        let place = Place::parse(text, None)?;
-        match &place.query {
+        let endpoint = Endpoint::parse(text, None)?;
+        match &endpoint.query {
             Some(query) => {
-                let credential = place.signed_by(query.reveal())?;
-                Ok(place.with(credential))
+                let credential = endpoint.signed_by(query.reveal())?;
+                Ok(endpoint.with(credential))
             }
             None => Err(Problem::new(
-                "the URL has no signature (`sig=…`); for Entra ID give `azure://ACCOUNT`, for an \
+                "the URL has no signature (`sig=…`); for Entra ID use `azure://ACCOUNT`, for an \
                  account key a connection string",
             )),
         }
     }
 }
 
-/// An endpoint as it was given.
-struct Place {
+/// An endpoint as the user gave it.
+struct Endpoint {
     root: Url,
     account: String,
     kind: EndpointKind,
     query: Option<Secret>,
 }
 
-impl Place {
+impl Endpoint {
     fn parse(given: &str, account: Option<&str>) -> Result<Self, Problem> {
         let url = Url::parse(given)
-            .map_err(|error| Problem::new(format!("the queue endpoint is no URL: {error}")))?;
+            .map_err(|error| Problem::new(format!("the queue endpoint is not a URL: {error}")))?;
         if !matches!(url.scheme(), "http" | "https") {
             return Err(Problem::new("the queue endpoint must be https or http"));
         }
         if !url.username().is_empty() || url.password().is_some() {
             return Err(Problem::new(
-                "the queue endpoint must not hold user information",
+                "the queue endpoint must not contain user information",
             ));
         }
         let Some(host) = url.host_str().filter(|host| !host.is_empty()) else {
-            return Err(Problem::new("the queue endpoint names no host"));
+            return Err(Problem::new("the queue endpoint has no host"));
         };
         let first = url
             .path_segments()
             .and_then(|mut segments| segments.next())
             .filter(|segment| !segment.is_empty());
         let (path, named, kind) = match first {
-            // What follows is a queue's name: a signature for one queue works on the account's root.
+            // The path may go on with a queue's name: a signature for one queue is also used on the
+            // account's URL.
             Some(first) if is_private(host) || account == Some(first) => (
                 format!("/{first}"),
                 first.to_owned(),
@@ -197,7 +182,7 @@ impl Place {
             }
             _ if is_private(host) => {
                 return Err(Problem::new(
-                    "the queue endpoint of an emulator must end with the account's name",
+                    "the queue endpoint of an emulator must end with the account name",
                 ));
             }
             _ => ("/".to_owned(), first_label(host), EndpointKind::Service),
@@ -225,7 +210,7 @@ impl Place {
         }
         if self.root.scheme() == "http" && self.kind == EndpointKind::Service {
             return Err(Problem::new(
-                "a shared access signature over http could be read on the way; use https",
+                "a shared access signature must not be sent over http; use https",
             ));
         }
         let mut signed = self.root.clone();
@@ -243,7 +228,7 @@ impl Place {
     }
 }
 
-/// Whether a host can only be an emulator's: an address, or a name without a domain.
+/// Whether a host can only be an emulator: an IP address, or a name without a domain.
 fn is_private(host: &str) -> bool {
     let address = host.trim_start_matches('[').trim_end_matches(']');
     address.parse::<IpAddr>().is_ok() || !host.contains('.')
@@ -253,17 +238,16 @@ fn first_label(host: &str) -> String {
     host.split('.').next().unwrap_or(host).to_owned()
 }
 
-/// An account's name that may become part of a host's name.
+/// Checks that an account name can be part of a host name.
 fn checked(account: &str) -> Result<&str, Problem> {
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     if account.is_empty() || !account.chars().all(allowed) {
         return Err(Problem::new(
-            "the account's name is not allowed; allowed are lower-case letters and digits",
+            "the account name must consist of lower-case letters and digits",
         ));
     }
     Ok(account)
 }
 
 #[cfg(test)]
-#[path = "account_tests.rs"]
 mod tests;

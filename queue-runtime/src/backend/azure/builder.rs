@@ -6,16 +6,16 @@ use azure_storage_queue::{QueueServiceClient, QueueServiceClientOptions};
 use queue_core::{Clock, Error, ErrorKind, Operation, Result};
 
 use super::account::{Account, Credential, EndpointKind};
+use super::backend::{AzureBackend, capabilities};
 use super::call::Caller;
 use super::clients::Clients;
-use super::engine::{AzureBackend, capabilities};
 use super::entra::Entra;
 use super::failure::Failure;
 use super::requests::Requests;
 use super::secret::Secret;
 use super::transport::Transport;
 
-/// How an [`AzureBackend`] is opened.
+/// Configures and opens an [`AzureBackend`].
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct AzureBuilder {
@@ -24,42 +24,47 @@ pub struct AzureBuilder {
     deadline: Duration,
 }
 
-/// A version that every emulator of the last years knows as it is started, and that has all that is
-/// used here. They refuse the SDK's own.
+/// A service version that emulators of the last years accept by default and that has every feature used
+/// here. They reject the SDK's default.
 const EMULATOR_VERSION: &str = "2021-12-02";
 
-/// How long the first token may take: a developer's tool starts a process for it.
-const FIRST_TOKEN: Duration = Duration::from_secs(60);
+/// The timeout of the first token: developer tools start a process for it.
+const FIRST_TOKEN_TIMEOUT: Duration = Duration::from_secs(60);
 
-impl AzureBuilder {
-    pub(super) fn new(url: &str, clock: Arc<dyn Clock>) -> Self {
-        Self {
+impl AzureBackend {
+    /// Returns a builder for a backend on an account. `url` is a connection string, a SAS URL, or
+    /// `azure://ACCOUNT` for Entra ID. `clock` provides the time of signatures and timeouts.
+    pub fn builder(url: &str, clock: Arc<dyn Clock>) -> AzureBuilder {
+        AzureBuilder {
             url: Secret::new(url),
             clock,
             deadline: Duration::from_secs(10),
         }
     }
+}
 
-    /// How long one operation may take, its reply's last byte included; 10 s unless chosen. Half of
-    /// it is for connecting, after which nothing was done for certain. Keep it below the leases.
+impl AzureBuilder {
+    /// Sets the timeout of one operation, up to the last byte of its reply; 10 s by default. Connecting
+    /// may take half of it; an operation that fails to connect has certainly had no effect. Keep this
+    /// below the visibility timeout.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
     }
 
-    /// Reads the URL or connection string and, for Entra ID, gets a first token. Nothing else is
-    /// asked of the service.
+    /// Parses the URL or connection string and, for Entra ID, gets a first token. Sends no request to the
+    /// storage service.
     ///
-    /// Operations need a tokio runtime with timers and I/O. Each runtime has connections of its own,
-    /// so that one whose workers are all busy holds up no other.
+    /// Operations require a Tokio runtime with timers and I/O enabled. Each runtime has its own
+    /// connections, so a runtime whose workers are all blocked does not delay another.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] says what is wrong with the URL or connection string, without
-    /// repeating it; [`ErrorKind::Denied`] names each credential of Entra ID that gave no token, and
-    /// why; [`ErrorKind::Unsupported`] says that the system has no certificates to trust.
+    /// [`ErrorKind::InvalidInput`] if the URL or connection string is invalid (the error does not repeat
+    /// it); [`ErrorKind::Denied`] if no credential of Entra ID gives a token, with the reason of each;
+    /// [`ErrorKind::Unsupported`] if the system's trusted certificates cannot be loaded.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves nothing behind.
+    /// Dropping the future has no lasting effect.
     pub async fn open(self) -> Result<AzureBackend> {
         let Self {
             url,
@@ -76,7 +81,7 @@ impl AzureBuilder {
         } = account;
         let entra = match credential {
             Credential::Entra => {
-                let entra = Entra::new(Arc::clone(&clock), FIRST_TOKEN);
+                let entra = Entra::new(Arc::clone(&clock), FIRST_TOKEN_TIMEOUT);
                 entra
                     .check()
                     .await
@@ -87,7 +92,7 @@ impl AzureBuilder {
         };
         let clients = Clients::new(&endpoint, kind, deadline / 2).map_err(|error| {
             Error::new(ErrorKind::Unsupported, Operation::Open)
-                .with_detail(format!("TLS cannot be set up: {error}"))
+                .with_detail(format!("TLS cannot be configured: {error}"))
         })?;
         let transport = Transport::new(credential, clients, Arc::clone(&clock));
         let mut options = QueueServiceClientOptions {

@@ -1,9 +1,8 @@
-//! One pool of connections for each runtime.
+//! One connection pool for each runtime.
 //!
-//! A connection is driven by the runtime that opened it. Were the pool shared, a renewal on the
-//! service's own thread could wait for a connection of the application's runtime, whose workers a
-//! handler may block for as long as it likes; and the end of one runtime would break the calls of
-//! another.
+//! A connection is driven by the runtime that opened it. With a shared pool, a renewal in the background
+//! could use a connection of the application's runtime, whose workers a handler may block for any time.
+//! When a runtime ended, the calls of others on its connections would fail.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -19,17 +18,18 @@ use tokio::runtime::{Handle, Id};
 use super::account::EndpointKind;
 use super::connector::{self, Connector, Secure, tls};
 
-/// An HTTP client: no redirects, and no time limit but for connecting. It repeats only what it did not
-/// begin to send, because the connection from the pool was closed.
+/// An HTTP client without redirects, and without timeouts except for connecting. It retries a request
+/// only if none of it was sent, because the pooled connection had been closed.
 pub(super) type Client = legacy::Client<Connector, Full<Bytes>>;
 
-/// More runtimes than a program has; what is over may be runtimes that have ended.
-const MOST: usize = 8;
+/// The maximum number of pools, more than a program has runtimes. The oldest may be of runtimes that have
+/// ended.
+const MAX_POOLS: usize = 8;
 
-/// How long an unused connection is kept.
+/// How long an idle connection stays in the pool.
 const IDLE: Duration = Duration::from_secs(90);
 
-/// Less than the 5 s after which Azurite closes an idle connection, perhaps just as it is used.
+/// Less than the 5 s after which Azurite closes an idle connection, possibly just as a request is sent.
 const EMULATOR_IDLE: Duration = Duration::from_secs(3);
 
 pub(super) struct Clients {
@@ -40,11 +40,11 @@ pub(super) struct Clients {
 }
 
 impl Clients {
-    /// Clients for an endpoint. The proxy is that of the environment (`HTTPS_PROXY`, `NO_PROXY`), and
-    /// none for an emulator.
+    /// Creates the clients of an endpoint. The proxy is that of the environment (`HTTPS_PROXY`,
+    /// `NO_PROXY`); for an emulator there is none.
     ///
     /// # Errors
-    /// The system trusts no certificate that could be read.
+    /// If the system's trusted certificates cannot be loaded.
     pub(super) fn new(
         endpoint: &Url,
         kind: EndpointKind,
@@ -69,11 +69,11 @@ impl Clients {
         })
     }
 
-    /// The client of the runtime that this is called on.
+    /// Returns the client of the current runtime.
     ///
     /// # Panics
-    /// Outside of a tokio runtime, as every use of its timers and sockets does.
-    pub(super) fn here(&self) -> Client {
+    /// Panics outside of a Tokio runtime.
+    pub(super) fn current(&self) -> Client {
         let runtime = Handle::current().id();
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, client)) = open.iter().find(|(id, _)| *id == runtime) {
@@ -83,7 +83,7 @@ impl Clients {
             .pool_idle_timeout(self.idle)
             .pool_timer(TokioTimer::new())
             .build(connector::build(self.connect_timeout, self.secure.clone()));
-        if open.len() == MOST {
+        if open.len() == MAX_POOLS {
             open.remove(0);
         }
         open.push((runtime, client.clone()));

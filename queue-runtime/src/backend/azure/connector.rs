@@ -1,4 +1,4 @@
-//! How a connection is made: TCP, perhaps through a proxy, TLS, all of it within one time limit.
+//! Connecting: TCP, possibly through a proxy, and TLS, all within one timeout.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -19,25 +19,26 @@ use tower::{ServiceBuilder, ServiceExt as _, service_fn};
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
-/// To the host itself or to a proxy, which may have TLS of its own.
+/// A stream to the host, or through a proxy, which may itself use TLS.
 type Reached = MaybeHttpsStream<TokioIo<TcpStream>>;
 
-/// What makes connections, whatever it is made of.
+/// A service that connects to a host.
 pub(super) type Connector = BoxCloneSyncService<Uri, MaybeHttpsStream<Reached>, BoxError>;
 
-/// What a connection to an `https` endpoint needs besides TCP.
+/// The settings of a connection to an `https` endpoint.
 #[derive(Clone)]
 pub(super) struct Secure {
     pub(super) tls: Arc<ClientConfig>,
     pub(super) proxies: Option<Arc<Matcher>>,
 }
 
-/// TCP asks a silent other side so often whether it is there, and gives up after so many times. A
-/// connection in the pool that a router has forgotten is found out before a call needs it.
+/// The interval of TCP keepalive probes, and their number before the connection is closed. They detect
+/// pooled connections that a router has dropped before a call uses them.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 const KEEP_ALIVE_RETRIES: u32 = 3;
 
-/// TLS with the certificates that the system trusts, and the application's cryptography if it chose one.
+/// Configures TLS with the certificates that the system trusts, and with the process's default
+/// cryptography provider if one is installed.
 pub(super) fn tls() -> Result<ClientConfig, rustls::Error> {
     let provider = match CryptoProvider::get_default() {
         Some(provider) => Arc::clone(provider),
@@ -49,7 +50,7 @@ pub(super) fn tls() -> Result<ClientConfig, rustls::Error> {
     Ok(config.with_no_client_auth())
 }
 
-/// Makes connections, each within `timeout`. Without `secure`, to `http` alone.
+/// Creates a connector with this timeout. Without `secure`, it connects only to `http`.
 pub(super) fn build(timeout: Duration, secure: Option<Secure>) -> Connector {
     let tcp = tcp(timeout);
     let Some(Secure { tls, proxies }) = secure else {
@@ -61,7 +62,7 @@ pub(super) fn build(timeout: Duration, secure: Option<Secure>) -> Connector {
     let socket = service_fn(move |to| reach(to, tcp.clone(), to_proxy.clone(), proxies.clone()));
     let connect = ServiceBuilder::new()
         .map_err(move |error: BoxError| match error.is::<Elapsed>() {
-            true => format!("there was no connection after {timeout:?}").into(),
+            true => format!("no connection within {timeout:?}").into(),
             false => error,
         })
         .timeout(timeout)
@@ -78,12 +79,12 @@ fn tcp(timeout: Duration) -> HttpConnector {
     tcp.set_keepalive_retries(Some(KEEP_ALIVE_RETRIES));
     #[cfg(any(target_os = "android", target_os = "linux"))]
     tcp.set_tcp_user_timeout(Some(2 * KEEP_ALIVE));
-    // A host's addresses have equal shares of it, so that one that is silent leaves time for the next.
+    // It is divided among the addresses of a host, so that an unresponsive one leaves time for the next.
     tcp.set_connect_timeout(Some(timeout));
     tcp
 }
 
-/// Gets through to a host, up to where TLS begins.
+/// Connects to a host, through a proxy if there is one, up to the TLS handshake.
 async fn reach(
     to: Uri,
     tcp: HttpConnector,
@@ -101,5 +102,4 @@ async fn reach(
 }
 
 #[cfg(test)]
-#[path = "connector_tests.rs"]
 mod tests;

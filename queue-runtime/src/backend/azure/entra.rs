@@ -1,4 +1,4 @@
-//! Tokens of Microsoft Entra ID, from the first of several credentials that gives one.
+//! Tokens of Microsoft Entra ID, from the first of several credentials that provides one.
 
 use std::error::Error as _;
 use std::fmt;
@@ -20,15 +20,15 @@ use super::failure::Failure;
 
 const SCOPE: &str = "https://storage.azure.com/.default";
 
-/// How long to wait for a managed identity, whose address answers at once where there is one and
-/// often never where there is none.
-const MANAGED_IDENTITY_PATIENCE: Duration = Duration::from_secs(5);
+/// The timeout for a managed identity. Its endpoint answers immediately where it exists, and often never
+/// where it does not.
+const MANAGED_IDENTITY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A longer explanation of a credential is cut here.
+/// The maximum length of an error text, in characters.
 const MAX_REASON: usize = 300;
 
-/// Asks workload identity, managed identity and the developer's tools in this order, and stays with the
-/// first that gave a token.
+/// Tries workload identity, managed identity and the developer tools, in this order, and keeps using the
+/// first that provided a token.
 pub(super) struct Entra {
     sources: Vec<Source>,
     chosen: AtomicUsize,
@@ -38,13 +38,13 @@ pub(super) struct Entra {
 struct Source {
     name: &'static str,
     credential: Result<Arc<dyn TokenCredential>, String>,
-    patience: Duration,
+    timeout: Duration,
 }
 
 const NONE_YET: usize = usize::MAX;
 
 impl Entra {
-    pub(super) fn new(clock: Arc<dyn Clock>, patience: Duration) -> Self {
+    pub(super) fn new(clock: Arc<dyn Clock>, timeout: Duration) -> Self {
         let workload = WorkloadIdentityCredential::new(None);
         let managed = ManagedIdentityCredential::new(Some(ManagedIdentityCredentialOptions {
             user_assigned_id: std::env::var("AZURE_CLIENT_ID")
@@ -55,16 +55,20 @@ impl Entra {
         }));
         let cli = AzureCliCredential::new(None);
         let developer_cli = AzureDeveloperCliCredential::new(None);
-        let source = |name, credential, patience| Source {
+        let source = |name, credential, timeout| Source {
             name,
             credential,
-            patience,
+            timeout,
         };
         let sources = vec![
-            source("workload identity", made(workload), patience),
-            source("managed identity", made(managed), MANAGED_IDENTITY_PATIENCE),
-            source("Azure CLI", made(cli), patience),
-            source("Azure Developer CLI", made(developer_cli), patience),
+            source("workload identity", erased(workload), timeout),
+            source(
+                "managed identity",
+                erased(managed),
+                MANAGED_IDENTITY_TIMEOUT,
+            ),
+            source("Azure CLI", erased(cli), timeout),
+            source("Azure Developer CLI", erased(developer_cli), timeout),
         ];
         Self::of(sources, clock)
     }
@@ -77,7 +81,7 @@ impl Entra {
         }
     }
 
-    /// Gets a first token, so that a missing credential is told when the account is opened.
+    /// Gets a first token, so that opening the account fails if there is no credential.
     pub(super) async fn check(&self) -> Result<(), Failure> {
         let token = self.get_token(&[SCOPE], None).await;
         token.map(drop).map_err(Failure::from_sdk)
@@ -92,7 +96,7 @@ impl Entra {
         let credential = source.credential.as_ref().map_err(String::clone)?;
         within(
             &*self.clock,
-            source.patience,
+            source.timeout,
             credential.get_token(scopes, options),
         )
         .await
@@ -130,7 +134,7 @@ impl fmt::Debug for Entra {
     }
 }
 
-fn made<C: TokenCredential + 'static>(
+fn erased<C: TokenCredential + 'static>(
     credential: azure_core::Result<Arc<C>>,
 ) -> Result<Arc<dyn TokenCredential>, String> {
     match credential {
@@ -141,47 +145,49 @@ fn made<C: TokenCredential + 'static>(
 
 async fn within(
     clock: &dyn Clock,
-    patience: Duration,
+    timeout: Duration,
     token: impl Future<Output = azure_core::Result<AccessToken>>,
 ) -> Result<AccessToken, String> {
     tokio::select! {
         biased;
         token = token => token.map_err(|error| reason(&error)),
-        () = clock.sleep(patience) => Err(format!("no answer within {patience:?}")),
+        () = clock.sleep(timeout) => Err(format!("no answer within {timeout:?}")),
     }
 }
 
 fn denied(failed: &[(&str, String)]) -> azure_core::Error {
-    let told: Vec<String> = failed
+    let text: Vec<String> = failed
         .iter()
         .map(|(name, reason)| format!("{name}: {reason}"))
         .collect();
-    let told = format!("Entra ID gave no token: {}", told.join("; "));
-    azure_core::Error::with_message(ErrorKind::Credential, told)
+    let text = format!(
+        "no credential of Entra ID provided a token: {}",
+        text.join("; ")
+    );
+    azure_core::Error::with_message(ErrorKind::Credential, text)
 }
 
-/// What a credential says, on one line, cut short, and without anything as long as a token.
+/// Returns the error text on one line, truncated, and without words long enough to be tokens.
 fn reason(error: &azure_core::Error) -> String {
-    let mut told = error.to_string();
-    if let Some((before, _)) = told.split_once("To troubleshoot") {
-        told = before.trim_end().to_owned();
+    let mut text = error.to_string();
+    if let Some((before, _)) = text.split_once("To troubleshoot") {
+        text = before.trim_end().to_owned();
     }
     let cause = error.source().map(ToString::to_string);
-    if let Some(cause) = cause.filter(|cause| !told.contains(cause.as_str())) {
-        told.push_str(": ");
-        told.push_str(&cause);
+    if let Some(cause) = cause.filter(|cause| !text.contains(cause.as_str())) {
+        text.push_str(": ");
+        text.push_str(&cause);
     }
-    let words: Vec<&str> = told
+    let words: Vec<&str> = text
         .split_whitespace()
         .map(|word| if word.len() > 100 { "…" } else { word })
         .collect();
-    let told = words.join(" ");
-    match told.char_indices().nth(MAX_REASON) {
-        Some((end, _)) => format!("{}…", &told[..end]),
-        None => told,
+    let text = words.join(" ");
+    match text.char_indices().nth(MAX_REASON) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
     }
 }
 
 #[cfg(test)]
-#[path = "entra_tests.rs"]
 mod tests;

@@ -1,4 +1,4 @@
-//! What went wrong with an operation, told in the contract's terms and without secrets.
+//! Errors of the backend, without secrets, and their conversion to [`Error`].
 
 use std::time::Duration;
 
@@ -8,18 +8,18 @@ use queue_core::{Error, ErrorKind, Operation, Outcome, Retry, Timestamp};
 use super::service_error::ServiceError;
 use super::transport::TransportFailure;
 
-/// A failure. The SDK's own errors, which hold URLs and replies, end here.
+/// An error. The SDK's errors, which contain URLs and replies, are not kept as sources.
 #[derive(Debug)]
 pub(super) enum Failure {
     Transport(TransportFailure),
     Service(Box<ServiceError>),
-    /// No credential gave a token: why, for each.
+    /// No credential provided a token; the reason for each.
     Credential(String),
     Deadline {
         after: Duration,
         sent: bool,
     },
-    /// A reply of success that makes no sense.
+    /// A successful reply that cannot be interpreted.
     Malformed(&'static str),
     /// The SDK refused the call.
     Refused,
@@ -43,14 +43,14 @@ impl Failure {
                 let error = ServiceError::read(u16::from(*status), headers, body);
                 Self::Service(Box::new(error))
             }
-            // Only `entra` makes these, from texts that it has checked.
+            // Only `entra` creates these, from texts without secrets.
             SdkKind::Credential => Self::Credential(error.to_string()),
-            SdkKind::DataConversion => Self::Malformed("it is not the XML that was expected"),
+            SdkKind::DataConversion => Self::Malformed("unexpected XML"),
             _ => Self::Refused,
         }
     }
 
-    /// The failure in the contract's terms; `now` is this machine's time.
+    /// Converts the failure to the contract's error. `now` is this machine's time.
     pub(super) fn into_error(self, operation: Operation, now: Timestamp) -> Error {
         let error = |kind| Error::new(kind, operation);
         match self {
@@ -63,14 +63,14 @@ impl Failure {
                     }
                 };
                 let error = match failure {
-                    // It may be gone the next time.
+                    // The proxy may not interfere the next time.
                     TransportFailure::Foreign => error(kind).with_retry(Retry::Temporary),
                     _ => error(kind),
                 };
                 error.with_outcome(outcome).with_detail(failure.to_string())
             }
             Self::Service(service) => service.into_error(operation, now),
-            // A token service may be down for a while, so the listener goes on asking.
+            // A token service may be temporarily unavailable, so listeners retry.
             Self::Credential(told) => error(ErrorKind::Denied)
                 .with_retry(Retry::Temporary)
                 .with_detail(told),
@@ -84,9 +84,9 @@ impl Failure {
             Self::Malformed(what) => error(ErrorKind::Corrupt)
                 .with_retry(Retry::Temporary)
                 .with_outcome(Outcome::Unknown)
-                .with_detail(format!("the service's reply cannot be read: {what}")),
+                .with_detail(format!("the reply of the service is invalid: {what}")),
             Self::Refused => {
-                error(ErrorKind::InvalidInput).with_detail("the client library refused the call")
+                error(ErrorKind::InvalidInput).with_detail("the client library rejected the call")
             }
         }
     }

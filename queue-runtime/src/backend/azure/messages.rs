@@ -1,4 +1,4 @@
-//! Requests about messages.
+//! Requests on messages.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use queue_core::backend::{
 };
 use queue_core::{Operation, QueueName, Result};
 
-use super::call::RECEIPT_TO_COME;
+use super::call_state::RECEIPT_PLACEHOLDER;
 use super::requests::Requests;
 use super::text::seconds;
 use super::{reply, xml};
@@ -29,7 +29,7 @@ impl Requests {
         let delay = seconds(message.delay);
         let lifetime = match message.time_to_live {
             TimeToLive::Never => -1,
-            // Rounding up must not make the two equal, which the service refuses.
+            // After rounding up, the two may be equal, which the service rejects.
             TimeToLive::After(lifetime) => seconds(lifetime).max(delay + 1),
         };
         let answer = self.on_queue(Operation::Put, queue, None, |client, options| {
@@ -98,7 +98,7 @@ impl Requests {
                 };
                 let visibility = seconds(visibility);
                 async move {
-                    let (id, receipt) = (&id, RECEIPT_TO_COME);
+                    let (id, receipt) = (&id, RECEIPT_PLACEHOLDER);
                     client
                         .update_message(id, receipt, visibility, Some(options))
                         .await
@@ -126,7 +126,7 @@ impl Requests {
                 };
                 async move {
                     client
-                        .delete_message(&id, RECEIPT_TO_COME, Some(options))
+                        .delete_message(&id, RECEIPT_PLACEHOLDER, Some(options))
                         .await
                 }
             },

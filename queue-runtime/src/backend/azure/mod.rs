@@ -1,29 +1,32 @@
 //! Queues in an Azure Storage account, or in an emulator of one.
 //!
-//! | module | holds |
+//! | module | contents |
 //! |---|---|
-//! | `engine`, `builder` | [`AzureBackend`], and how it is opened |
-//! | `account`, `settings` | from a connection string or URL to endpoint and credential |
-//! | `entra` | tokens of Microsoft Entra ID, from whoever gives one |
-//! | `requests`, `queues`, `messages` | what is asked of the service, through the SDK's clients |
-//! | `call` | one operation: its deadline, and what travels beside it to the transport |
-//! | `transport`, `sign` | the pipeline's last station: the only place where secrets meet a request |
-//! | `clients`, `connector` | connections, apart for each runtime; how one is made |
-//! | `xml`, `reply`, `text` | bodies of requests and replies; which texts survive them |
-//! | `failure`, `service_error` | what went wrong, told without secrets |
+//! | `backend`, `builder` | [`AzureBackend`], and how it is opened |
+//! | `account`, `settings`, `problem` | parsing a connection string or URL into endpoint and credential |
+//! | `entra` | tokens of Microsoft Entra ID, from the first credential that gives one |
+//! | `requests`, `queues`, `messages` | requests to the service, through the SDK's clients |
+//! | `call` | one operation and its deadline |
+//! | `call_state` | what the SDK's pipeline must not see: the pop receipt of a call |
+//! | `transport`, `sign` | the last step of the SDK's pipeline, where a request gets its secrets |
+//! | `clients`, `connector` | a connection pool for each runtime; how a connection is made |
+//! | `xml`, `reply`, `text` | bodies of requests and replies; which text XML can carry |
+//! | `failure`, `service_error` | errors, without secrets |
 //!
-//! The pipeline of the Azure SDK logs URLs and headers, and keeps them in its errors. Nothing above
-//! `transport` therefore ever holds a key, a signature or a pop receipt.
+//! The pipeline of the Azure SDK logs URLs and headers and keeps them in its errors. Therefore no module
+//! above `transport` handles a key, a signature or a pop receipt in a request.
 
 mod account;
+mod backend;
 mod builder;
 mod call;
+mod call_state;
 mod clients;
 mod connector;
-mod engine;
 mod entra;
 mod failure;
 mod messages;
+mod problem;
 mod queues;
 mod reply;
 mod requests;
@@ -35,5 +38,5 @@ mod text;
 mod transport;
 mod xml;
 
+pub use backend::AzureBackend;
 pub use builder::AzureBuilder;
-pub use engine::AzureBackend;

@@ -1,4 +1,4 @@
-//! Requests about queues.
+//! Requests on queues.
 
 use std::collections::HashMap;
 
@@ -48,7 +48,7 @@ impl Requests {
     }
 
     pub(super) async fn list_queues(&self, prefix: &str) -> Result<Vec<QueueName>> {
-        let told =
+        let fail =
             |failure: Failure| failure.into_error(Operation::ListQueues, self.caller.clock.now());
         let mut names = Vec::new();
         let mut marker: Option<String> = None;
@@ -61,13 +61,13 @@ impl Requests {
                 let pager = self.service.list_queues(Some(listing));
                 async move { pager?.into_pages().try_next().await }
             });
-            let Some(page) = page.await.map_err(told)? else {
+            let Some(page) = page.await.map_err(fail)? else {
                 break;
             };
-            let (more, next) = reply::queues(page.body()).map_err(told)?;
+            let (more, next) = reply::queues(page.body()).map_err(fail)?;
             names.extend(more);
             if next.is_some() && next == marker {
-                return Err(told(Failure::Malformed("its marker leads back to itself")));
+                return Err(fail(Failure::Malformed("its marker repeats")));
             }
             match next {
                 Some(next) => marker = Some(next),

@@ -1,32 +1,26 @@
-//! What the service's replies say.
+//! Parsing of the service's replies.
 
 use std::borrow::Cow;
 
 use azure_core::http::headers::Headers;
 use bytes::Bytes;
-use jiff::fmt::rfc2822::DateTimeParser;
 use queue_core::backend::{
     Lease, Metadata, PeekedMessage, PopReceipt, PutReceipt, QueueProperties, ReceivedMessage,
     StorageId,
 };
 use queue_core::{QueueName, Timestamp};
 
+use super::call_state::NEW_RECEIPT_HEADER;
 use super::failure::Failure;
-use super::transport::NEW_RECEIPT;
+use super::text::http_date;
 use super::xml::Element;
 
 type Result<T> = std::result::Result<T, Failure>;
 
-/// A date as HTTP writes it.
-pub(super) fn http_date(text: &str) -> Option<Timestamp> {
-    static PARSER: DateTimeParser = DateTimeParser::new();
-    PARSER.parse_timestamp(text).ok()
-}
-
 pub(super) fn put(body: &[u8]) -> Result<PutReceipt> {
     let mut message = messages(body)?
         .pop()
-        .ok_or(Failure::Malformed("it holds no message"))?;
+        .ok_or(Failure::Malformed("it contains no message"))?;
     let mut receipt = PutReceipt::new(
         message.id()?,
         message.receipt()?,
@@ -67,18 +61,18 @@ pub(super) fn peeked(body: &[u8]) -> Result<Vec<PeekedMessage>> {
     messages(body)?.into_iter().map(read).collect()
 }
 
-/// An update's new receipt, which its headers bring.
+/// Reads the new lease from the headers of an update's reply.
 pub(super) fn updated(headers: &Headers) -> Result<Lease> {
     let (mut receipt, mut visible_at) = (None, None);
     for (name, value) in headers.iter() {
         match name.as_str() {
-            NEW_RECEIPT => receipt = Some(PopReceipt::new(value.as_str())),
+            NEW_RECEIPT_HEADER => receipt = Some(PopReceipt::new(value.as_str())),
             "x-ms-time-next-visible" => visible_at = http_date(value.as_str()),
             _ => {}
         }
     }
-    let receipt = receipt.ok_or(Failure::Malformed("it brings no pop receipt"))?;
-    let visible_at = visible_at.ok_or(Failure::Malformed("it says no time"))?;
+    let receipt = receipt.ok_or(Failure::Malformed("it has no pop receipt"))?;
+    let visible_at = visible_at.ok_or(Failure::Malformed("it has no visibility time"))?;
     Ok(Lease::new(receipt, visible_at))
 }
 
@@ -87,17 +81,17 @@ pub(super) fn properties(headers: &Headers) -> Result<QueueProperties> {
     for (name, value) in headers.iter() {
         let (name, value) = (name.as_str(), value.as_str());
         if let Some(name) = name.strip_prefix("x-ms-meta-") {
-            // What others set and the contract does not allow is not ours to read.
+            // Other clients may have set metadata that the contract does not allow; it is skipped.
             drop(metadata.insert(name, value));
         } else if name == "x-ms-approximate-messages-count" {
             count = value.parse().ok();
         }
     }
-    let count = count.ok_or(Failure::Malformed("it says no count"))?;
+    let count = count.ok_or(Failure::Malformed("it has no message count"))?;
     Ok(QueueProperties::new(metadata, count))
 }
 
-/// One page of queues, and where the next one starts.
+/// Reads one page of queue names, and the marker of the next page.
 pub(super) fn queues(body: &[u8]) -> Result<(Vec<QueueName>, Option<String>)> {
     let root = root(body, "EnumerationResults")?;
     let next = root
@@ -114,7 +108,7 @@ pub(super) fn queues(body: &[u8]) -> Result<(Vec<QueueName>, Option<String>)> {
 fn root<'a>(body: &'a [u8], name: &str) -> Result<Element<'a>> {
     match Element::parse(body) {
         Ok(root) if root.is(name) => Ok(root),
-        _ => Err(Failure::Malformed("it is not the XML that was expected")),
+        _ => Err(Failure::Malformed("unexpected XML")),
     }
 }
 
@@ -123,7 +117,7 @@ fn messages(body: &[u8]) -> Result<Vec<Fields<'_>>> {
     Ok(children.into_iter().map(Fields).collect())
 }
 
-/// One message of a reply.
+/// The fields of one message in a reply.
 struct Fields<'a>(Element<'a>);
 
 impl<'a> Fields<'a> {
@@ -151,20 +145,20 @@ impl<'a> Fields<'a> {
         let count = self.text("DequeueCount")?;
         count
             .parse()
-            .map_err(|_| Failure::Malformed("a dequeue count is no number"))
+            .map_err(|_| Failure::Malformed("a dequeue count is not a number"))
     }
 
     fn date(&mut self, name: &str) -> Result<Timestamp> {
-        http_date(&self.text(name)?).ok_or(Failure::Malformed("a date is none"))
+        http_date(&self.text(name)?).ok_or(Failure::Malformed("a date is invalid"))
     }
 
-    /// The last day of the year 9999 stands for never, and is more than a timestamp holds.
+    /// The last day of the year 9999, which exceeds the range of a timestamp, means *never*.
     fn expiry(&mut self) -> Result<Option<Timestamp>> {
         let text = self.text("ExpirationTime")?;
         if text.contains(" 9999 ") {
             return Ok(None);
         }
-        let date = http_date(&text).ok_or(Failure::Malformed("a date is none"))?;
+        let date = http_date(&text).ok_or(Failure::Malformed("a date is invalid"))?;
         Ok(Some(date))
     }
 }

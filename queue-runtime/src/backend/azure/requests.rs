@@ -1,4 +1,4 @@
-//! What is asked of the service: one request each, but for lists.
+//! Requests to the service: each operation sends one, except lists.
 
 use std::future::Future;
 
@@ -10,7 +10,7 @@ use queue_core::{Error, Operation, QueueName, Result};
 use super::call::Caller;
 use super::failure::Failure;
 
-/// The SDK's clients, each call within the deadline. Arguments were checked before.
+/// The SDK's clients. Each call has the deadline; its arguments have been checked.
 pub(super) struct Requests {
     pub(super) service: QueueServiceClient,
     pub(super) caller: Caller,
@@ -27,13 +27,13 @@ impl Requests {
     where
         F: Future<Output = azure_core::Result<T>> + Send,
     {
-        let told = |failure: Failure| self.error(failure, operation, queue);
+        let fail = |failure: Failure| self.error(failure, operation, queue);
         let client = self.service.queue_client(queue.as_str());
-        let client = client.map_err(|error| told(Failure::from_sdk(error)))?;
+        let client = client.map_err(|error| fail(Failure::from_sdk(error)))?;
         let answer = self
             .caller
             .call(receipt.cloned(), |options| call(client, options));
-        answer.await.map_err(told)
+        answer.await.map_err(fail)
     }
 
     pub(super) fn error(&self, failure: Failure, operation: Operation, queue: &QueueName) -> Error {

@@ -1,6 +1,6 @@
 use std::fmt;
 
-/// A text that is never shown.
+/// Text that `Debug` does not show.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Secret(String);
 

@@ -1,4 +1,4 @@
-//! What an error reply of the service means.
+//! The meaning of the service's error replies.
 
 use std::time::Duration;
 
@@ -6,20 +6,20 @@ use azure_core::http::headers::Headers;
 use queue_core::internal::between;
 use queue_core::{Error, ErrorKind, Operation, Outcome, Retry, Timestamp};
 
-use super::reply::http_date;
+use super::text::http_date;
 use super::xml::Element;
 
-/// An error reply, without its message: that may repeat what was signed.
+/// An error reply, without its message, which may repeat the string to sign.
 #[derive(Debug, Default)]
 pub(super) struct ServiceError {
     status: u16,
-    /// The service's own code; replies of anything in between have none.
+    /// The service's error code; absent in replies of proxies and gateways.
     code: Option<String>,
-    /// The query parameter or header that the service objects to.
+    /// The query parameter or header that the service rejects.
     parameter: Option<String>,
     request_id: Option<String>,
     retry_after: Option<RetryAfter>,
-    /// The service's time.
+    /// The service's time of the reply.
     date: Option<Timestamp>,
 }
 
@@ -29,7 +29,7 @@ enum RetryAfter {
     Until(Timestamp),
 }
 
-/// How far two clocks may be apart; the service refuses signatures at 15 minutes.
+/// The clock skew above which it is mentioned; the service rejects signatures at 15 minutes.
 const TOLERATED_SKEW: Duration = Duration::from_secs(5 * 60);
 
 impl ServiceError {
@@ -56,9 +56,9 @@ impl ServiceError {
         if let Ok(root) = Element::parse(body)
             && root.is("Error")
         {
-            let said = |name| root.child(name).and_then(|child| word(&child.text));
-            error.code = error.code.or_else(|| said("Code"));
-            error.parameter = said("QueryParameterName").or_else(|| said("HeaderName"));
+            let element = |name| root.child(name).and_then(|child| word(&child.text));
+            error.code = error.code.or_else(|| element("Code"));
+            error.parameter = element("QueryParameterName").or_else(|| element("HeaderName"));
         }
         error
     }
@@ -92,7 +92,7 @@ impl ServiceError {
             (_, Some(after)) if error.retry() == Retry::Temporary => {
                 error.with_retry(Retry::Throttled(Some(after)))
             }
-            // Something in between answered; it may be gone the next time.
+            // A proxy or gateway answered; it may not the next time.
             (ErrorKind::Corrupt, None) => error.with_retry(Retry::Temporary),
             _ => error,
         }
@@ -147,7 +147,7 @@ impl RetryAfter {
     }
 }
 
-/// A value that can be shown: what a service puts in one of these is a short word.
+/// Returns a value that is safe to show: a short word, as the service uses in these places.
 fn word(value: &str) -> Option<String> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     let shown = (1..=64).contains(&value.len()) && value.chars().all(allowed);
@@ -168,5 +168,4 @@ fn skew(now: Timestamp, service: Timestamp) -> Option<String> {
 }
 
 #[cfg(test)]
-#[path = "service_error_tests.rs"]
 mod tests;

@@ -1,12 +1,12 @@
 //! The settings of a connection string: `NAME=VALUE;NAME=VALUE`.
 //!
-//! Problems are told by a setting's position or by the name of a known one, and never by what was
-//! written: a mistake may well be half a key.
+//! Errors name a setting by its position or, if it is known, by its name. They never repeat what was
+//! written, which may be part of a key.
 
-use super::account::Problem;
+use super::problem::Problem;
 use super::secret::Secret;
 
-/// The settings that name where queues are and who asks.
+/// The settings of endpoint and credential.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Settings {
     pub(super) development: bool,
@@ -19,7 +19,7 @@ pub(super) struct Settings {
     pub(super) signature: Option<Secret>,
 }
 
-/// What concerns other services of the account.
+/// Settings of other services of the account.
 const IGNORED: [&str; 9] = [
     "BlobEndpoint",
     "BlobSecondaryEndpoint",
@@ -51,7 +51,7 @@ impl Settings {
             let (name, value) = (name.trim().to_ascii_lowercase(), value.trim());
             if seen.contains(&name) {
                 return Err(Problem::new(format!(
-                    "setting {position} of the connection string was given before"
+                    "setting {position} of the connection string is a duplicate"
                 )));
             }
             settings.take(&name, value, position)?;
@@ -67,14 +67,14 @@ impl Settings {
                 self.development = true;
             }
             "usedevelopmentstorage" => {
-                return Err(Problem::new("UseDevelopmentStorage allows only `true`"));
+                return Err(Problem::new("UseDevelopmentStorage must be `true`"));
             }
             "developmentstorageproxyuri" => self.development_proxy = text,
             "defaultendpointsprotocol" => match value.to_ascii_lowercase().as_str() {
                 protocol @ ("http" | "https") => self.protocol = Some(protocol.to_owned()),
                 _ => {
                     return Err(Problem::new(
-                        "DefaultEndpointsProtocol allows only `https` and `http`",
+                        "DefaultEndpointsProtocol must be `https` or `http`",
                     ));
                 }
             },
@@ -89,7 +89,7 @@ impl Settings {
                     .any(|known| known.eq_ignore_ascii_case(other)) => {}
             _ => {
                 return Err(Problem::new(format!(
-                    "setting {position} of the connection string has no known name; known are {KNOWN}"
+                    "setting {position} of the connection string is unknown; known settings are {KNOWN}"
                 )));
             }
         }
@@ -102,14 +102,14 @@ mod tests {
     use super::*;
 
     fn problem(text: &str) -> String {
-        let problem = Settings::parse(text).expect_err("it is refused");
+        let problem = Settings::parse(text).expect_err("it is rejected");
         let text = format!("{problem} {problem:?}");
         assert!(!text.contains("s3cret"), "{text}");
         text
     }
 
     #[test]
-    fn settings_are_read_whatever_their_case_and_order() {
+    fn settings_are_parsed_in_any_case_and_order() {
         let settings = Settings::parse(
             "accountkey=a2V5PT0=; AccountName=acct ;;DefaultEndpointsProtocol=HTTPS;\
              TableEndpoint=https://t/;EndpointSuffix=core.windows.net;",
@@ -122,11 +122,11 @@ mod tests {
     }
 
     #[test]
-    fn problems_name_the_place_and_no_value() {
+    fn errors_name_the_position_and_no_value() {
         assert!(problem("AccountName=a;s3cret").contains("setting 2"));
         assert!(problem("AccountName=a;s3cret=b").contains("setting 2"));
         assert!(problem("AccountKey=s3cret;accountkey=s3cret").contains("setting 2"));
-        assert!(problem("DefaultEndpointsProtocol=s3cret").contains("allows only"));
-        assert!(problem("UseDevelopmentStorage=s3cret").contains("allows only"));
+        assert!(problem("DefaultEndpointsProtocol=s3cret").contains("must be"));
+        assert!(problem("UseDevelopmentStorage=s3cret").contains("must be"));
     }
 }

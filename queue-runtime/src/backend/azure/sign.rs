@@ -1,4 +1,4 @@
-//! The account key's signature on a request, as the storage services define it (`SharedKey`).
+//! Signing of requests with an account key, as defined by the storage services (`SharedKey`).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +11,7 @@ use hyper::Method;
 use hyper::header::HeaderMap;
 use sha2::Sha256;
 
-use super::account::Problem;
+use super::problem::Problem;
 use super::secret::Secret;
 
 /// An account's key. `Debug` does not show it.
@@ -20,8 +20,8 @@ pub(super) struct AccountKey {
     keyed: Hmac<Sha256>,
 }
 
-/// The headers that stand in the string to sign by position, between verb and `x-ms-*`.
-/// `content-length` and `date` have rules of their own.
+/// The headers in the string to sign, in this order, between verb and `x-ms-*`.
+/// `content-length` and `date` have additional rules.
 const STANDARD_HEADERS: [&str; 11] = [
     "content-encoding",
     "content-language",
@@ -40,19 +40,19 @@ impl AccountKey {
     pub(super) fn decode(account: &str, key: &Secret) -> Result<Self, Problem> {
         let key = STANDARD
             .decode(key.reveal())
-            .map_err(|_| Problem::new("AccountKey is no Base64"))?;
+            .map_err(|_| Problem::new("AccountKey is not Base64"))?;
         if key.is_empty() {
             return Err(Problem::new("AccountKey is empty"));
         }
         let keyed = Hmac::new_from_slice(&key)
-            .map_err(|_| Problem::new("AccountKey has a length that is not allowed"))?;
+            .map_err(|_| Problem::new("AccountKey has an invalid length"))?;
         Ok(Self {
             account: account.to_owned(),
             keyed,
         })
     }
 
-    /// The value of the header `authorization`.
+    /// Returns the value of the header `authorization`.
     pub(super) fn authorization(
         &self,
         verb: &Method,
@@ -141,7 +141,7 @@ mod tests {
         headers
     }
 
-    /// The example of the specification, "Authorize with Shared Key", as it reads since 2015-02-21.
+    /// The example of the specification, "Authorize with Shared Key", for versions since 2015-02-21.
     #[test]
     fn the_example_of_the_specification() {
         let url = "http://myaccount.blob.core.windows.net/mycontainer?restype=container&comp=metadata&timeout=20";
@@ -176,7 +176,7 @@ mod tests {
         );
     }
 
-    /// Computed by another implementation of HMAC.
+    /// The expected value was computed by another implementation of HMAC.
     #[test]
     fn the_signature_is_an_hmac_of_the_decoded_key() {
         let key = AccountKey::decode("acct", &Secret::new("a2V5")).expect("a key");

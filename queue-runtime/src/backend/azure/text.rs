@@ -1,19 +1,27 @@
-//! Values as the service takes them.
+//! Conversion of values to and from the service's formats.
 
 use std::time::Duration;
 
+use jiff::fmt::rfc2822::DateTimeParser;
+use queue_core::Timestamp;
 use queue_core::internal::xml_text;
 
-/// The body as text, or why the service would refuse or change it.
+/// Returns the body as text, or an error if XML cannot carry it unchanged.
 pub(super) fn checked(body: &[u8]) -> Result<&str, String> {
-    xml_text(body).map_err(|problem| format!("{problem}; Base64 carries any bytes"))
+    xml_text(body).map_err(|problem| format!("{problem}; encode the body as Base64"))
 }
 
-/// A duration in whole seconds, rounded up.
+/// Converts a duration to whole seconds, rounded up.
 pub(super) fn seconds(duration: Duration) -> i32 {
     let part = u64::from(duration.subsec_nanos() > 0);
     let whole = duration.as_secs().saturating_add(part);
     i32::try_from(whole).unwrap_or(i32::MAX)
+}
+
+/// Parses a date in HTTP's format.
+pub(super) fn http_date(text: &str) -> Option<Timestamp> {
+    static PARSER: DateTimeParser = DateTimeParser::new();
+    PARSER.parse_timestamp(text).ok()
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! The last station of the pipeline, where a request gets its secrets and goes out.
+//! The last step of the pipeline, which adds the secrets to a request and sends it.
 //!
-//! Whatever stands before it (the SDK's logging, instrumentation and errors) sees a placeholder for
-//! the pop receipt, no signature and no `authorization`; whatever comes back has its receipt in a
-//! header that the SDK does not log, and errors without a URL.
+//! The steps before it (the SDK's logging, instrumentation and errors) see a placeholder instead of the
+//! pop receipt, no signature and no `authorization`. In a reply, they see the receipt under a header name
+//! that the SDK does not log, and errors without a URL.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -25,19 +25,16 @@ use queue_core::backend::PopReceipt;
 use queue_core::internal::error_chain;
 
 use super::account::Credential;
-use super::call::Companion;
+use super::call_state::{CallState, NEW_RECEIPT_HEADER};
 use super::clients::Clients;
 
-/// The header that brings an update's new receipt, under a name that no log lists as harmless.
-pub(super) const NEW_RECEIPT: &str = "x-held-back";
-
-/// What every reply of the service has.
+/// The header that every reply of the service has.
 const REQUEST_ID: &str = "x-ms-request-id";
 
-/// The longest reply that is read: 32 messages of 64 KiB, each character escaped.
+/// The maximum length of a reply, in bytes: 32 messages of 64 KiB with every character escaped.
 const MAX_REPLY: usize = 16 * 1024 * 1024;
 
-/// The headers of replies that are read, besides metadata and the receipt.
+/// The headers of replies that are passed on, besides metadata and the receipt.
 const READ: [&str; 8] = [
     "date",
     "retry-after",
@@ -55,18 +52,18 @@ pub(super) struct Transport {
     clock: Arc<dyn Clock>,
 }
 
-/// A request that brought no reply. It holds no URL.
+/// Why a request has no valid reply. It contains no URL.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(super) enum TransportFailure {
-    /// It was never sent.
+    /// The request was not sent.
     #[error("{0}")]
     Connect(String),
-    /// It may have been sent, and perhaps carried out.
+    /// The request may have been sent and executed.
     #[error("{0}")]
     Broken(String),
     #[error("the reply is longer than {MAX_REPLY} bytes")]
     TooLong,
-    /// Something in between said that it was done.
+    /// A proxy or gateway reported success.
     #[error("the reply is not from Queue Storage itself: it has no `{REQUEST_ID}`")]
     Foreign,
 }
@@ -80,7 +77,7 @@ impl Transport {
         }
     }
 
-    /// The request as it goes out: with its receipt and signature.
+    /// Returns the request to send, with its receipt and signature.
     fn finish(
         &self,
         request: &Request,
@@ -91,7 +88,7 @@ impl Transport {
             put_receipt(url.to_mut(), receipt);
         }
         let Body::Bytes(body) = request.body().clone() else {
-            return Err(unfit("the body is a stream"));
+            return Err(unfit("its body is a stream"));
         };
         let verb = Method::from_bytes(request.method().as_str().as_bytes())
             .map_err(|_| unfit("the method is not allowed"))?;
@@ -105,7 +102,7 @@ impl Transport {
                 authorization.set_sensitive(true);
                 headers.insert(AUTHORIZATION, authorization);
             }
-            // It has an end of its own; no date is looked at.
+            // A signature has its own expiry; the service ignores the date.
             Credential::Signature(signature) => {
                 target.push(if url.query().is_some() { '&' } else { '?' });
                 target.push_str(signature.reveal());
@@ -130,21 +127,21 @@ impl Transport {
     async fn exchange(
         &self,
         request: &Request,
-        companion: Option<&Companion>,
+        state: Option<&CallState>,
     ) -> Result<AsyncRawResponse, TransportFailure> {
-        let receipt = companion.and_then(|companion| companion.receipt.as_ref());
+        let receipt = state.and_then(|state| state.receipt.as_ref());
         let outgoing = self.finish(request, receipt)?;
-        if let Some(companion) = companion {
-            companion.mark_sent();
+        if let Some(state) = state {
+            state.mark_sent();
         }
-        let reply = self.clients.here().request(outgoing).await;
+        let reply = self.clients.current().request(outgoing).await;
         let (head, body) = reply.map_err(failed)?.into_parts();
         let body = Limited::new(body, MAX_REPLY).collect().await;
         let body = body.map_err(cut_off)?.to_bytes();
         if head.status.is_success() && !head.headers.contains_key(REQUEST_ID) {
             return Err(TransportFailure::Foreign);
         }
-        let (status, headers) = (head.status.as_u16(), held_back(&head.headers));
+        let (status, headers) = (head.status.as_u16(), visible_headers(&head.headers));
         Ok(AsyncRawResponse::from_bytes(status.into(), headers, body))
     }
 }
@@ -157,8 +154,8 @@ impl Policy for Transport {
         request: &mut Request,
         _next: &[Arc<dyn Policy>],
     ) -> PolicyResult {
-        let companion = context.value::<Arc<Companion>>().map(Arc::as_ref);
-        self.exchange(request, companion).await.map_err(|failure| {
+        let state = context.value::<Arc<CallState>>().map(Arc::as_ref);
+        self.exchange(request, state).await.map_err(|failure| {
             let kind = match &failure {
                 TransportFailure::Connect(_) => ErrorKind::Connection,
                 _ => ErrorKind::Io,
@@ -192,7 +189,7 @@ fn header(value: &str) -> Result<HeaderValue, TransportFailure> {
     HeaderValue::from_str(value).map_err(|_| unfit("a header is not allowed"))
 }
 
-/// A request that cannot be sent.
+/// Returns the error of a request that cannot be sent.
 fn unfit(why: &str) -> TransportFailure {
     TransportFailure::Connect(why.to_owned())
 }
@@ -210,16 +207,16 @@ fn put_receipt(url: &mut Url, receipt: &PopReceipt) {
     }
 }
 
-/// The reply's headers that are read, with the receipt under another name. Values that may be part of a
-/// URL or of a signature are left out: none of those that are read looks like one.
-fn held_back(headers: &HeaderMap) -> Headers {
+/// Returns the headers to pass on, with the receipt under another name. Leaves out values that may be part
+/// of a URL or signature, which valid ones never resemble.
+fn visible_headers(headers: &HeaderMap) -> Headers {
     let mut held = Headers::new();
     for (name, value) in headers {
         let Ok(value) = value.to_str() else { continue };
         let name = name.as_str();
         let read = READ.iter().find(|read| **read == name);
         let name = match (name, read) {
-            ("x-ms-popreceipt", _) => SdkName::from_static(NEW_RECEIPT),
+            ("x-ms-popreceipt", _) => SdkName::from_static(NEW_RECEIPT_HEADER),
             (_, Some(read)) if !value.contains(['=', '?']) => SdkName::from_static(read),
             (name, None) if name.starts_with("x-ms-meta-") => SdkName::from(name.to_owned()),
             _ => continue,
@@ -239,7 +236,7 @@ fn failed(error: legacy::Error) -> TransportFailure {
     }
 }
 
-/// Why a reply was not read to its end.
+/// Converts an error while reading a reply's body.
 fn cut_off(error: Box<dyn Error + Send + Sync>) -> TransportFailure {
     match error.is::<LengthLimitError>() {
         true => TransportFailure::TooLong,

@@ -1,4 +1,4 @@
-//! The XML of requests and replies: small trees, read leniently where foreign text is concerned.
+//! The XML of requests and replies: small trees, parsed leniently for text of foreign clients.
 
 use std::borrow::Cow;
 
@@ -10,16 +10,16 @@ use quick_xml::events::{BytesRef, BytesStart, Event};
 #[derive(Debug, PartialEq)]
 pub(super) struct Element<'a> {
     tag: BytesStart<'a>,
-    /// The text in it, as it stands: line ends are not touched.
+    /// The text in the element, with its line ends unchanged.
     pub(super) text: Cow<'a, str>,
     pub(super) children: Vec<Element<'a>>,
 }
 
-/// What is not the XML of a reply.
+/// The body is not the XML of a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Malformed;
 
-/// Deeper than any reply of the service.
+/// The maximum depth, more than that of any reply.
 const MAX_DEPTH: usize = 8;
 
 impl<'a> Element<'a> {
@@ -28,7 +28,7 @@ impl<'a> Element<'a> {
         let text = std::str::from_utf8(body).map_err(|_| Malformed)?;
         let mut reader = Reader::from_str(text);
         reader.config_mut().expand_empty_elements = true;
-        // It is checked here, against the names that are kept anyway.
+        // Checked below, against the names that are kept anyway.
         reader.config_mut().check_end_names = false;
         let mut open: Vec<Self> = Vec::new();
         loop {
@@ -73,8 +73,8 @@ fn append<'a>(open: &mut [Element<'a>], text: Cow<'a, str>) {
     }
 }
 
-/// The text of a reference. One that XML does not allow, as in text that a foreign client put, is
-/// resolved all the same: one message must not make its neighbours unreadable.
+/// Returns the text of a reference. References that XML does not allow are resolved too: a message of a
+/// foreign client must not make the other messages of a reply unreadable.
 fn resolve(reference: &BytesRef<'_>) -> Result<String, Malformed> {
     let name = reference.decode().map_err(|_| Malformed)?;
     let number = match name.strip_prefix('#') {
@@ -93,11 +93,11 @@ fn resolve(reference: &BytesRef<'_>) -> Result<String, Malformed> {
     })
 }
 
-/// The body of a put or update.
+/// Returns the body of a put or update.
 pub(super) fn message(text: &str) -> Vec<u8> {
     let mut body = String::with_capacity(text.len() + 120);
     body.push_str("<?xml version=\"1.0\" encoding=\"utf-8\"?><QueueMessage><MessageText>");
-    // Base64 has none, and is read to its end many bytes at a time.
+    // Base64 has no such bytes. A fold without an early exit is vectorized.
     let escaped = |byte: u8| matches!(byte, b'&' | b'<' | b'>');
     match text.bytes().fold(false, |any, byte| any | escaped(byte)) {
         true => body.push_str(&partial_escape(text)),
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_as_it_was() {
+    fn written_text_is_read_unchanged() {
         for text in ["", " ", "a\nb\t ", "<a href=\"x\">&amp;</a> ]]> 東京 🦀"] {
             let body = message(text);
             let root = Element::parse(&body).expect("well-formed");
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_text_is_read_leniently() {
+    fn foreign_text_is_parsed_leniently() {
         let read = |body: &str| Element::parse(body.as_bytes()).map(|root| root.text.into_owned());
         assert_eq!(
             read("\u{feff}<a>x&#1;&#x2;&#xD;y</a>").as_deref(),
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_reply_is_refused() {
+    fn other_bodies_are_rejected() {
         let deep = format!("{}{}", "<a>".repeat(9), "</a>".repeat(9));
         for body in [
             "",

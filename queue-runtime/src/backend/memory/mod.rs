@@ -1,7 +1,7 @@
-//! Queues in this process: the reference model, for tests.
+//! Queues in this process, for tests; the reference model of the other backends.
 
-mod engine;
+mod backend;
 mod registry;
 mod store;
 
-pub use engine::MemoryBackend;
+pub use backend::MemoryBackend;

@@ -7,10 +7,10 @@ use queue_core::Clock;
 
 use super::store::Store;
 
-// Weak, so that a store goes away with its last user and a later one of the name starts empty.
+// Weak, so that a store is dropped with its last user, and a later one of that name starts empty.
 static STORES: LazyLock<Mutex<HashMap<String, Weak<Store>>>> = LazyLock::new(Mutex::default);
 
-/// The store of that name, made with this clock if nobody uses one.
+/// Returns the store of that name, or creates it with this clock if no backend uses one.
 pub(super) fn find_or_create(name: &str, clock: Arc<dyn Clock>) -> Arc<Store> {
     let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(store) = stores.get(name).and_then(Weak::upgrade) {

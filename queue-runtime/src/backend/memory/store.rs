@@ -1,4 +1,4 @@
-//! What a memory backend holds, and the transitions of a message.
+//! The queues of a memory backend, and the transitions of a message.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,18 +11,18 @@ use queue_core::backend::{
 };
 use queue_core::{Clock, ErrorKind, QueueName};
 
-use crate::backend::timeline::{Timeline, after, timestamp};
+use crate::backend::store_clock::{StoreClock, after, timestamp};
 
-/// A failure, before it is known which operation and queue it belongs to.
+/// An error of which only the kind is known; the backend adds operation and queue.
 pub(super) type Result<T> = std::result::Result<T, ErrorKind>;
 
 #[derive(Debug)]
 pub(super) struct Store {
-    timeline: Timeline,
+    store_clock: StoreClock,
     state: Mutex<State>,
 }
 
-/// Everything stored. One lock holds it all, which is what makes each call atomic.
+/// All stored queues. They are under one lock, so each call is atomic.
 #[derive(Debug, Default)]
 pub(super) struct State {
     queues: BTreeMap<QueueName, Queue>,
@@ -33,7 +33,7 @@ pub(super) struct State {
 struct Queue {
     metadata: Metadata,
     messages: BTreeMap<u64, Message>,
-    /// Each message by when it is visible, then in the order of the puts.
+    /// The messages by the time when they become visible, then in the order of the puts.
     schedule: BTreeSet<(i64, u64)>,
 }
 
@@ -48,29 +48,29 @@ struct Message {
     dequeue_count: u32,
 }
 
-/// How to take back one operation.
+/// How to undo one operation.
 #[derive(Debug)]
 pub(super) enum Undo {
-    Forget(QueueName, u64),
+    Remove(QueueName, u64),
     Restore(QueueName, Box<MessageBefore>),
 }
 
-/// A message as it was.
+/// A message as it was before the operation.
 #[derive(Debug)]
 pub(super) struct MessageBefore(Message);
 
 impl Store {
     pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
         Self {
-            timeline: Timeline::new(clock),
+            store_clock: StoreClock::new(clock),
             state: Mutex::default(),
         }
     }
 
-    /// Runs one call, alone, at one moment.
+    /// Runs one call under the lock, with the store time of that moment.
     pub(super) fn with<T>(&self, call: impl FnOnce(&mut State, i64) -> T) -> T {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = self.timeline.now();
+        let now = self.store_clock.now();
         call(&mut state, now)
     }
 }
@@ -147,7 +147,7 @@ impl State {
         );
         put.expires_at = message.expires_at.map(timestamp);
         queue.insert(message);
-        Ok((put, Undo::Forget(name.clone(), number)))
+        Ok((put, Undo::Remove(name.clone(), number)))
     }
 
     pub(super) fn receive(
@@ -220,11 +220,11 @@ impl State {
         Ok(Undo::restore(name, before))
     }
 
-    /// Takes back what several operations did; the last one first.
+    /// Undoes several operations, the last one first.
     pub(super) fn undo(&mut self, done: Vec<Undo>) {
         for undo in done.into_iter().rev() {
             match undo {
-                Undo::Forget(name, number) => {
+                Undo::Remove(name, number) => {
                     if let Ok(queue) = self.queue(&name) {
                         queue.take(number);
                     }
@@ -250,12 +250,12 @@ impl State {
 }
 
 impl Queue {
-    /// The first messages that are visible. Those that have expired are dropped on the way.
+    /// Returns the first visible messages, and drops those found expired.
     fn visible(&mut self, now: i64, max: u32) -> Vec<u64> {
         let mut expired = Vec::new();
         let mut visible = Vec::new();
         for &(_, number) in self.schedule.range(..=(now, u64::MAX)) {
-            if self.messages.get(&number).is_some_and(|m| m.lives(now)) {
+            if self.messages.get(&number).is_some_and(|m| m.is_alive(now)) {
                 visible.push(number);
             } else {
                 expired.push(number);
@@ -281,14 +281,14 @@ impl Queue {
         Some(message)
     }
 
-    /// Takes the message out if it lives and the receipt is its present one.
+    /// Removes the message if it has not expired and the receipt is the current one.
     fn take_with(&mut self, id: &StorageId, receipt: &PopReceipt, now: i64) -> Result<Message> {
         let number: u64 = id
             .as_str()
             .parse()
             .map_err(|_| ErrorKind::MessageNotFound)?;
         match self.messages.get(&number) {
-            Some(message) if message.lives(now) => {
+            Some(message) if message.is_alive(now) => {
                 if message.pop_receipt() != *receipt {
                     return Err(ErrorKind::ReceiptMismatch);
                 }
@@ -300,7 +300,7 @@ impl Queue {
 }
 
 impl Message {
-    fn lives(&self, now: i64) -> bool {
+    fn is_alive(&self, now: i64) -> bool {
         self.expires_at.is_none_or(|expires_at| expires_at > now)
     }
 

@@ -1,21 +1,25 @@
-//! Which commands share a transaction.
+//! The commands that share a transaction.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
-use super::command::{Command, Request, Step};
+use super::command::{Answer, Command, Request, Step};
+use super::failure::Result;
 
-/// How much work one transaction takes, in messages.
-const MOST_MESSAGES: usize = 1024;
+/// The number of messages after which a transaction takes no further command.
+const MAX_MESSAGES: usize = 1024;
 
-/// How many bytes of bodies one transaction writes, so that the log stays small.
-const MOST_BYTES: usize = 8 * 1024 * 1024;
+/// The number of body bytes after which a transaction takes no further command, to keep the log small.
+const MAX_BYTES: usize = 8 * 1024 * 1024;
+
+/// An answer for each command of a batch; `None` for a receive that continues in the next one.
+pub(super) type Answers = Vec<Option<Result<Answer>>>;
 
 /// The commands that wait for a transaction.
 ///
-/// Renewals and settlements go ahead of everything else: they keep leases that exist from being
-/// lost. Those are bounded by what was received before, so nothing starves.
+/// Renewals and settlements go first, because a late one loses its lease. Their number is bounded by
+/// that of the messages received before, so other commands do not starve.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     urgent: VecDeque<Command>,
@@ -34,7 +38,7 @@ impl Pending {
         }
     }
 
-    /// Puts commands back that have waited longest.
+    /// Puts commands back at the front of the queue.
     pub(super) fn put_back(&mut self, commands: Vec<Command>) {
         for command in commands.into_iter().rev() {
             self.normal.push_front(command);
@@ -53,16 +57,16 @@ impl Pending {
         !self.closing.is_empty()
     }
 
-    /// Those who wait for the end.
+    /// Returns the requests to close, to be answered when the file is closed.
     pub(super) fn into_closing(self) -> Vec<Command> {
         self.closing
     }
 
-    /// The next transaction's commands: at least one, if there is any.
+    /// Takes the commands of the next transaction: at least one if any is pending.
     pub(super) fn take_batch(&mut self) -> Vec<Command> {
-        let mut batch = Vec::with_capacity(self.len().min(MOST_MESSAGES));
+        let mut batch = Vec::with_capacity(self.len().min(MAX_MESSAGES));
         let (mut messages, mut bytes) = (0, 0);
-        while messages < MOST_MESSAGES && bytes < MOST_BYTES {
+        while messages < MAX_MESSAGES && bytes < MAX_BYTES {
             let Some(command) = self.urgent.pop_front().or_else(|| self.normal.pop_front()) else {
                 break;
             };
@@ -76,7 +80,7 @@ impl Pending {
 }
 
 impl Request {
-    /// How many messages and bytes of bodies it writes at most.
+    /// Returns the maximum number of messages and of body bytes that it writes.
     fn weight(&self) -> (usize, usize) {
         match self {
             Self::Receive { max, .. } => (*max as usize, 0),
@@ -97,10 +101,10 @@ impl Step {
     }
 }
 
-/// How long to hold a transaction back for commands that are on their way.
+/// Decides how long a transaction waits for further commands.
 ///
-/// Callers that wait for an answer ask again as soon as they have it. Starting at the first of them
-/// would leave the others to the next commit, and every round would pay for two.
+/// Callers whose operations were answered together send their next commands at about the same time. A
+/// transaction that started with the first of these would leave the others to a second commit.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     commit: Duration,
@@ -108,19 +112,20 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Takes note of a batch and of what its commit cost.
+    /// Records the size of a batch and the duration of its commit.
     pub(super) fn note(&mut self, commands: usize, commit: Duration) {
         self.sizes = [commands, self.sizes[0]];
         self.commit = commit;
     }
 
-    /// Takes note of commands that needed no commit.
+    /// Records a batch that needed no commit.
     pub(super) fn note_idle(&mut self, commands: usize) {
         self.note(commands, self.commit);
     }
 
-    /// Takes what has queued up, and waits a little for as many as came lately: for less than a
-    /// commit, and only while they keep coming. Whether more may come.
+    /// Takes the queued commands. If they are fewer than the recent batches, waits for more, for less
+    /// than the duration of a commit and only while commands keep arriving. Returns `false` once every
+    /// sender is gone.
     pub(super) fn gather(&self, commands: &Receiver<Command>, pending: &mut Pending) -> bool {
         let expected = self.sizes[0].max(self.sizes[1]);
         let longest = self.commit.min(Duration::from_millis(2));

@@ -3,78 +3,87 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_core::backend::Capabilities;
-use queue_core::{Clock, Result};
+use queue_core::{Clock, Operation, Result};
 
-use super::engine::SqliteBackend;
+use super::backend::SqliteBackend;
+use super::connection::{Settings, Synchronous};
+use super::threads;
 
-/// When a commit counts as durable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum Synchronous {
-    /// When the log has reached the disk: what was acknowledged survives a loss of power.
-    #[default]
-    Full,
-    /// When the log was handed to the operating system: what was acknowledged survives the end of
-    /// the process, and a loss of power may take the last commits before the next checkpoint. The
-    /// file stays consistent.
-    Normal,
-}
-
-/// How a [`SqliteBackend`] is opened.
+/// Configures and opens a [`SqliteBackend`].
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct SqliteBuilder {
-    pub(super) path: PathBuf,
-    pub(super) clock: Arc<dyn Clock>,
-    pub(super) synchronous: Synchronous,
-    pub(super) patience: Duration,
-    pub(super) capabilities: Capabilities,
+    settings: Settings,
+    clock: Arc<dyn Clock>,
+    capabilities: Capabilities,
 }
 
-impl SqliteBuilder {
-    pub(super) fn new(path: PathBuf, clock: Arc<dyn Clock>) -> Self {
-        Self {
-            path,
+impl SqliteBackend {
+    /// Opens a file with the default settings.
+    ///
+    /// # Errors
+    /// Those of [`SqliteBuilder::open`].
+    pub async fn open(path: impl Into<PathBuf>, clock: Arc<dyn Clock>) -> Result<Self> {
+        Self::builder(path, clock).open().await
+    }
+
+    /// Returns a builder for a backend on this file.
+    pub fn builder(path: impl Into<PathBuf>, clock: Arc<dyn Clock>) -> SqliteBuilder {
+        SqliteBuilder {
+            settings: Settings {
+                path: path.into(),
+                synchronous: Synchronous::Full,
+                busy_timeout: Duration::from_secs(5),
+            },
             clock,
-            synchronous: Synchronous::Full,
-            patience: Duration::from_secs(5),
             capabilities: Capabilities::local(),
         }
     }
+}
 
-    /// Chooses when a commit counts as durable; [`Synchronous::Full`] unless chosen.
+impl SqliteBuilder {
+    /// Sets when a commit counts as durable; [`Synchronous::Full`] by default.
     pub fn synchronous(mut self, synchronous: Synchronous) -> Self {
-        self.synchronous = synchronous;
+        self.settings.synchronous = synchronous;
         self
     }
 
-    /// How long an operation waits while other processes write, 5 s unless chosen. Then it fails
-    /// with [`ErrorKind::Timeout`](queue_core::ErrorKind::Timeout), and nothing happened. Keep it
-    /// below the leases.
-    pub fn busy_timeout(mut self, patience: Duration) -> Self {
-        self.patience = patience;
+    /// Sets how long an operation waits while other processes write; 5 s by default. It then fails
+    /// with [`ErrorKind::Timeout`](queue_core::ErrorKind::Timeout) and has had no effect. Keep this
+    /// below the visibility timeout.
+    pub fn busy_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.busy_timeout = timeout;
         self
     }
 
-    /// Allows bodies of up to this many bytes instead of Azure's 48 KiB.
+    /// Sets the largest body, in bytes; 48 KiB by default, as on Azure.
     pub fn max_body(mut self, bytes: usize) -> Self {
         self.capabilities.max_body = bytes;
         self
     }
 
-    /// Opens the file, making it if there is none, and migrating it if its tables are older.
+    /// Opens the file. Creates it if it does not exist, and migrates it if its schema is older.
     ///
     /// # Errors
     /// [`ErrorKind::Storage`](queue_core::ErrorKind::Storage) if the directory is missing or the
-    /// file cannot be opened; [`ErrorKind::Denied`](queue_core::ErrorKind::Denied) if it cannot be
-    /// written to; [`ErrorKind::Corrupt`](queue_core::ErrorKind::Corrupt) if it is no database;
-    /// [`ErrorKind::Unsupported`](queue_core::ErrorKind::Unsupported) if it is another
-    /// application's, was written by a newer version (both stay untouched), or if the SQLite library
-    /// is older than 3.51.3. Each names the path.
+    /// file cannot be opened; [`ErrorKind::Denied`](queue_core::ErrorKind::Denied) if it is read-only;
+    /// [`ErrorKind::Corrupt`](queue_core::ErrorKind::Corrupt) if it is not a database;
+    /// [`ErrorKind::Unsupported`](queue_core::ErrorKind::Unsupported) if it belongs to another
+    /// application or was written by a newer version, in which cases it is not changed, or if the
+    /// SQLite library is older than 3.51.3. The error names the path.
     ///
     /// # Cancel safety
-    /// Dropping the future may leave a file without queues behind.
+    /// Dropping the future may leave a new file without queues.
     pub async fn open(self) -> Result<SqliteBackend> {
-        SqliteBackend::start(self).await
+        let Self {
+            settings,
+            clock,
+            capabilities,
+        } = self;
+        let given = settings.path.clone();
+        let threads = threads::start(settings, clock).await;
+        let threads =
+            threads.map_err(|failure| failure.into_error(Operation::Open, None, &given))?;
+        Ok(SqliteBackend::new(threads, capabilities))
     }
 }

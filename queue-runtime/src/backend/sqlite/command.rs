@@ -1,4 +1,4 @@
-//! What the engine asks of its threads, and what they answer.
+//! The requests to the threads of a backend, and their answers.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use super::failure::{Failure, Result};
 use super::receipt::Handle;
 
-/// A request to the writer, and where its answer goes once it is durable.
+/// A request to the writer, and the channel for its answer, which is sent after the commit.
 #[derive(Debug)]
 pub(super) struct Command {
     pub(super) request: Request,
@@ -41,7 +41,7 @@ pub(super) enum Request {
     },
     Step(Step),
     Apply(Vec<Step>),
-    /// Answered when the file is closed; everything asked before it is done first.
+    /// Executed after all earlier requests; answered when the file is closed.
     Close,
 }
 
@@ -80,7 +80,7 @@ pub(super) enum StepDone {
     Deleted,
 }
 
-/// A message as it was put.
+/// A message that was put.
 #[derive(Debug)]
 pub(super) struct Placed {
     pub(super) seq: i64,
@@ -91,7 +91,7 @@ pub(super) struct Placed {
     pub(super) expires_at: Option<i64>,
 }
 
-/// A message as it was received.
+/// A message that was received.
 #[derive(Debug)]
 pub(super) struct Claimed {
     pub(super) placed: Placed,
@@ -99,7 +99,7 @@ pub(super) struct Claimed {
     pub(super) body: Bytes,
 }
 
-/// A request to the reader. Nothing there is changed, so each carries its own reply.
+/// A request to the reader. No commit delays its answer, so each has a channel of its own type.
 #[derive(Debug)]
 pub(super) enum Query {
     List {
@@ -125,7 +125,7 @@ pub(super) enum Query {
 }
 
 impl Command {
-    /// Tells the caller, if it still waits.
+    /// Sends the answer if the caller still waits for it.
     pub(super) fn answer(self, answer: Result<Answer>) {
         drop(self.reply.send(answer));
     }

@@ -1,4 +1,4 @@
-//! Opening the file.
+//! Opening the database file.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,22 +7,34 @@ use std::time::{Duration, Instant};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, MAIN_DB, OpenFlags};
 
-use super::builder::Synchronous;
 use super::failure::{Failure, Result};
 use super::schema;
 
-/// The first version without the WAL-reset bug, which damages files that several connections use.
+/// The first version without the WAL-reset bug, which corrupts files that several connections use.
 const OLDEST_LIBRARY: i32 = 3_051_003;
 
-/// How a connection is opened.
+/// When a commit counts as durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Synchronous {
+    /// When the log has reached the disk: completed operations survive a power failure.
+    #[default]
+    Full,
+    /// When the log was written to the operating system: completed operations survive a crash of the
+    /// process, but a power failure may lose the commits since the last checkpoint. The file stays
+    /// consistent.
+    Normal,
+}
+
+/// The settings of a connection.
 #[derive(Debug, Clone)]
 pub(super) struct Settings {
     pub(super) path: PathBuf,
     pub(super) synchronous: Synchronous,
-    pub(super) patience: Duration,
+    pub(super) busy_timeout: Duration,
 }
 
-/// The path by which every process knows the file: absolute, without links.
+/// Returns the path that is the same in every process: absolute, with symbolic links resolved.
 pub(super) fn canonical(path: &Path) -> Result<PathBuf> {
     if let Ok(existing) = path.canonicalize() {
         return Ok(existing);
@@ -42,7 +54,7 @@ pub(super) fn canonical(path: &Path) -> Result<PathBuf> {
     Ok(directory.join(name))
 }
 
-/// Opens the file for writing, making or migrating it as needed.
+/// Opens the file for writing; creates or migrates it if needed.
 pub(super) fn open_writer(settings: &Settings) -> Result<Connection> {
     if rusqlite::version_number() < OLDEST_LIBRARY {
         return Err(Failure::OldLibrary(rusqlite::version()));
@@ -50,8 +62,8 @@ pub(super) fn open_writer(settings: &Settings) -> Result<Connection> {
     let start = Instant::now();
     loop {
         match try_open_writer(settings) {
-            // SQLite does not wait by itself where processes switch a new file to WAL together.
-            Err(failure) if failure.is_busy() && start.elapsed() < settings.patience => {
+            // The busy timeout does not apply when several processes switch a new file to WAL.
+            Err(failure) if failure.is_busy() && start.elapsed() < settings.busy_timeout => {
                 std::thread::sleep(Duration::from_millis(rand::random_range(1..10)));
             }
             opened => return opened,
@@ -64,7 +76,7 @@ fn try_open_writer(settings: &Settings) -> Result<Connection> {
     if connection.is_readonly(MAIN_DB)? {
         return Err(Failure::ReadOnly);
     }
-    // Before anything that writes: a file that is not ours must stay as it is.
+    // Before anything that writes: a file of another application must not be changed.
     schema::check(&connection)?;
     use_wal(&connection)?;
     configure(&connection, settings)?;
@@ -83,7 +95,7 @@ pub(super) fn open_reader(settings: &Settings) -> Result<Connection> {
 fn open(settings: &Settings, more: OpenFlags) -> Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | more;
     let connection = Connection::open_with_flags(&settings.path, flags)?;
-    connection.busy_timeout(settings.patience)?;
+    connection.busy_timeout(settings.busy_timeout)?;
     Ok(connection)
 }
 
@@ -103,11 +115,11 @@ fn configure(connection: &Connection, settings: &Settings) -> Result<()> {
         Synchronous::Normal => "NORMAL",
     };
     connection.pragma_update(None, "synchronous", synchronous)?;
-    // Ignored where fsync keeps its promise.
+    // Ignored except on macOS, where fsync alone does not reach the disk.
     connection.pragma_update(None, "fullfsync", true)?;
     connection.pragma_update(None, "checkpoint_fullfsync", true)?;
     connection.pragma_update(None, "cache_size", -16 * 1024)?;
-    // Otherwise a library with STAT4 prepares a statement anew whenever other values are bound to it.
+    // Without it, a library built with STAT4 prepares a statement again when other values are bound.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     let limit: i64 = 64 * 1024 * 1024;
     connection.pragma_update_and_check(None, "journal_size_limit", limit, |_| Ok(()))?;

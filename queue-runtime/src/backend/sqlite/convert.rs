@@ -1,11 +1,11 @@
-//! Rows told in the contract's terms, and operations in those of the writer. It happens on the
-//! caller's thread, to leave the writer's to SQLite.
+//! Conversion of operations to requests, and of rows to the contract's types. It happens on the
+//! caller's thread, to keep the writer's free.
 
 use queue_core::backend::{Lease, Op, OpOutcome, PutReceipt, ReceivedMessage};
 
 use super::command::{Claimed, Placed, Step, StepDone};
 use super::receipt::{self, Handle};
-use crate::backend::timeline::timestamp;
+use crate::backend::store_clock::timestamp;
 
 impl Step {
     pub(super) fn from_op(op: Op) -> Self {
@@ -27,7 +27,7 @@ impl Step {
                 queue,
                 handle: Handle::parse(&id, &receipt),
             },
-            _ => unreachable!("operations were checked before they were sent"),
+            _ => unreachable!("`apply` checks the operations before it sends them"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What went wrong, before it is told in the contract's terms.
+//! Errors of the backend, and their conversion to [`Error`].
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,22 +9,22 @@ use rusqlite::ErrorCode;
 
 pub(super) type Result<T, E = Failure> = std::result::Result<T, E>;
 
-/// A failure. Cloned for every operation of a transaction that failed.
+/// An error. It is cloned for every operation of a failed transaction.
 #[derive(Debug, Clone)]
 pub(super) enum Failure {
     QueueNotFound,
     QueueExists,
     MessageNotFound,
     ReceiptMismatch,
-    /// The operation at this place among several.
+    /// The operation at this index of an `apply` was refused.
     Step(usize, QueueName, Box<Failure>),
-    /// Other processes kept the write lock for this long.
+    /// Other processes held the write lock for this long.
     Locked(Duration),
-    /// Before the commit: everything was rolled back.
-    Engine(Arc<rusqlite::Error>),
-    /// At the commit: whether it took effect is not known.
+    /// SQLite failed before the commit; the transaction was rolled back.
+    Sqlite(Arc<rusqlite::Error>),
+    /// The commit failed; whether it took effect is unknown.
     Commit(Arc<rusqlite::Error>),
-    /// What is stored does not make sense.
+    /// Stored data is invalid.
     Corrupt(&'static str),
     ReadOnly,
     NoDirectory,
@@ -37,21 +37,21 @@ pub(super) enum Failure {
     OldLibrary(&'static str),
     Io(Arc<std::io::Error>),
     Closed,
-    /// The thread that should have answered is gone.
+    /// The thread ended without an answer.
     Lost,
 }
 
 impl From<rusqlite::Error> for Failure {
     fn from(error: rusqlite::Error) -> Self {
-        Self::Engine(Arc::new(error))
+        Self::Sqlite(Arc::new(error))
     }
 }
 
 impl Failure {
-    /// Whether another process held the lock.
+    /// Whether another connection holds the lock.
     pub(super) fn is_busy(&self) -> bool {
         let code = match self {
-            Self::Engine(error) => error.sqlite_error_code(),
+            Self::Sqlite(error) => error.sqlite_error_code(),
             _ => None,
         };
         matches!(
@@ -60,7 +60,7 @@ impl Failure {
         )
     }
 
-    /// Whether the operation was refused for what it asked, so that its transaction is unharmed.
+    /// Whether the operation was refused because of its arguments, which leaves the transaction intact.
     pub(super) fn is_refusal(&self) -> bool {
         match self {
             Self::Step(_, _, failure) => failure.is_refusal(),
@@ -72,7 +72,7 @@ impl Failure {
         }
     }
 
-    /// The failure in the contract's terms.
+    /// Converts the failure to the contract's error.
     pub(super) fn into_error(
         self,
         operation: Operation,
@@ -98,9 +98,9 @@ impl Failure {
             Self::Locked(waited) => error(ErrorKind::Timeout)
                 .with_retry(Retry::Temporary)
                 .with_detail(format!(
-                    "other processes kept `{file}` locked for {waited:?}"
+                    "other processes have locked `{file}` for {waited:?}"
                 )),
-            Self::Engine(source) => {
+            Self::Sqlite(source) => {
                 let (kind, retry) = classify(&source);
                 error(kind)
                     .with_retry(retry)
@@ -110,28 +110,28 @@ impl Failure {
             Self::Commit(source) => error(ErrorKind::Storage)
                 .with_retry(Retry::Temporary)
                 .with_outcome(Outcome::Unknown)
-                .with_detail(format!("committing to `{file}`"))
+                .with_detail(format!("while committing to `{file}`"))
                 .with_source(source),
             Self::Corrupt(what) => {
-                error(ErrorKind::Corrupt).with_detail(format!("{what} in `{file}`"))
+                error(ErrorKind::Corrupt).with_detail(format!("{what}, in `{file}`"))
             }
             Self::ReadOnly => {
-                error(ErrorKind::Denied).with_detail(format!("`{file}` cannot be written to"))
+                error(ErrorKind::Denied).with_detail(format!("`{file}` is read-only"))
             }
             Self::NoDirectory => error(ErrorKind::Storage)
                 .with_retry(Retry::Permanent)
                 .with_detail(format!("the directory of `{file}` does not exist")),
             Self::NoWal(mode) => error(ErrorKind::Unsupported).with_detail(format!(
-                "`{file}` stays in journal mode {mode}; the file system must allow WAL"
+                "`{file}` remains in journal mode {mode}; its file system does not support WAL"
             )),
             Self::Foreign => error(ErrorKind::Unsupported)
-                .with_detail(format!("`{file}` is another application's database")),
+                .with_detail(format!("`{file}` is the database of another application")),
             Self::Newer { found, known } => error(ErrorKind::Unsupported).with_detail(format!(
-                "`{file}` has schema version {found}; this program knows versions up to {known}"
+                "`{file}` has schema version {found}; this program supports versions up to {known}"
             )),
             Self::OldLibrary(version) => error(ErrorKind::Unsupported).with_detail(format!(
-                "SQLite {version} can damage a file that several connections use; 3.51.3 or later \
-                 is needed"
+                "SQLite {version} can corrupt a file that several connections use; 3.51.3 or later \
+                 is required"
             )),
             Self::Io(source) => error(ErrorKind::Storage)
                 .with_retry(Retry::Permanent)
@@ -140,7 +140,7 @@ impl Failure {
             Self::Closed => error(ErrorKind::Closed),
             Self::Lost => error(ErrorKind::Closed)
                 .with_outcome(Outcome::Unknown)
-                .with_detail(format!("the thread that serves `{file}` is gone")),
+                .with_detail(format!("the backend's thread for `{file}` has ended")),
         }
     }
 }

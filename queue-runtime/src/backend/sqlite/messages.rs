@@ -1,4 +1,4 @@
-//! The statements on messages.
+//! The SQL statements on messages.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use rusqlite::{Connection, PrepFlags, Row, Statement, params};
 use super::command::{Claimed, Placed};
 use super::failure::{Failure, Result};
 use super::receipt::Handle;
-use crate::backend::timeline::after;
+use crate::backend::store_clock::after;
 
-/// How many expired messages one transaction removes on the way to those that live.
-const MOST_EXPIRED: usize = 4096;
+/// The number of expired messages that one claim removes before it gives up.
+const MAX_EXPIRED: usize = 4096;
 
 /// The statements that change messages, within a transaction.
 pub(super) struct Messages<'c> {
@@ -30,15 +30,15 @@ pub(super) struct Messages<'c> {
     expired: Statement<'c>,
 }
 
-/// What a claim found.
+/// The result of a claim.
 pub(super) enum Visible {
-    /// So many messages as were asked for, or all there are.
+    /// As many messages as requested, or all visible ones.
     Messages(Vec<Claimed>),
-    /// Nothing yet, behind many that have expired.
+    /// None among the first [`MAX_EXPIRED`], all of which had expired. There may be more.
     NotYetKnown,
 }
 
-/// Where a message stands in the schedule.
+/// The key of a message in the schedule.
 struct Place {
     queue: i64,
     visible_at: i64,
@@ -120,12 +120,12 @@ impl<'c> Messages<'c> {
         Ok(placed)
     }
 
-    /// Whether anything is visible, expired or not.
+    /// Whether any message is visible, including expired ones.
     pub(super) fn any_visible(&mut self, queue: i64, now: i64) -> Result<bool> {
         Ok(self.any_visible.exists(params![queue, now])?)
     }
 
-    /// Leases the first visible messages, each until the time that `leases` gives for it in turn.
+    /// Leases the first visible messages, each until the next time of `leases`.
     pub(super) fn claim(
         &mut self,
         queue: i64,
@@ -152,7 +152,7 @@ impl<'c> Messages<'c> {
             if all || claimed.len() == max {
                 return Ok(Visible::Messages(claimed));
             }
-            if expired >= MOST_EXPIRED {
+            if expired >= MAX_EXPIRED {
                 return Ok(if claimed.is_empty() {
                     Visible::NotYetKnown
                 } else {
@@ -186,7 +186,7 @@ impl<'c> Messages<'c> {
         Ok(())
     }
 
-    /// Makes a message visible in `visibility` from now; its new time and nonce.
+    /// Makes a message visible after `visibility`. Returns the time and the new nonce.
     pub(super) fn update(
         &mut self,
         queue: i64,
@@ -229,7 +229,7 @@ impl<'c> Messages<'c> {
         Ok(())
     }
 
-    /// Removes some of the messages that have expired, wherever they stand; how many.
+    /// Removes up to `max` expired messages of all queues. Returns their number.
     pub(super) fn drop_expired(&mut self, now: i64, max: usize) -> Result<usize> {
         let mut places = Vec::new();
         let mut rows = self.expired.query(params![now, max as i64])?;
@@ -254,7 +254,7 @@ impl<'c> Messages<'c> {
         Ok(())
     }
 
-    /// Why no message has this handle.
+    /// Finds out why no message has this handle.
     fn why_not(&mut self, queue: i64, handle: Handle, now: i64) -> Result<Failure> {
         let mut rows = self.find.query(params![handle.seq, handle.salt, queue])?;
         let lives = match rows.next()? {
@@ -279,10 +279,10 @@ impl Claimed {
     }
 }
 
-/// A row of what is visible.
+/// Reads a row of `first_visible`.
 fn read(row: &Row<'_>) -> Result<Claimed> {
     let body = row.get_ref(6)?.as_blob();
-    let body = body.map_err(|_| Failure::Corrupt("a body that is no blob"))?;
+    let body = body.map_err(|_| Failure::Corrupt("a message body is not a blob"))?;
     Ok(Claimed {
         placed: Placed {
             visible_at: row.get(0)?,

@@ -1,18 +1,18 @@
-//! Removing what nobody can receive any more, a bounded number of rows at a time.
+//! Removal of messages that can no longer be received, a bounded number of rows at a time.
 
 use rusqlite::{Connection, OptionalExtension, Statement, params};
 
 use super::failure::Result;
 use super::messages::Messages;
 
-/// How many rows one transaction removes.
+/// The number of rows that one transaction removes.
 const CHUNK: usize = 512;
 
-/// Expired messages are looked for this often, in microseconds, by whoever writes.
-const SWEEP_EVERY: i64 = 1_000_000;
+/// The interval between sweeps for expired messages, in microseconds. Any transaction may sweep.
+const SWEEP_INTERVAL: i64 = 1_000_000;
 
-/// What is left to remove. Messages that have expired are also removed by the receive that meets
-/// them; the sweep is for queues that nobody receives from.
+/// Removes the messages of deleted and cleared queues, and expired messages. A receive also removes the
+/// expired messages that it finds; the sweep is for queues that nobody receives from.
 pub(super) struct Purge<'c> {
     next_sweep: i64,
     dropped: bool,
@@ -41,25 +41,25 @@ impl<'c> Purge<'c> {
         })
     }
 
-    /// Whether messages of a queue that is no more may be left.
+    /// Whether there may be messages of deleted or cleared queues.
     pub(super) fn has_work(&self) -> bool {
         self.dropped
     }
 
-    /// Says that a queue was deleted or cleared, or may have been.
+    /// Records that a queue was, or may have been, deleted or cleared.
     pub(super) fn expect_work(&mut self) {
         self.dropped = true;
     }
 
-    /// Gives up until there is new work.
+    /// Stops until [`expect_work`](Self::expect_work) is called again.
     pub(super) fn rest(&mut self) {
         self.dropped = false;
     }
 
-    /// Removes a few rows, within a transaction.
+    /// Removes a bounded number of rows, within a transaction.
     pub(super) fn run(&mut self, messages: &mut Messages<'_>, now: i64) -> Result<()> {
         if now >= self.next_sweep && messages.drop_expired(now, CHUNK)? < CHUNK {
-            self.next_sweep = now + SWEEP_EVERY;
+            self.next_sweep = now + SWEEP_INTERVAL;
         }
         if self.dropped {
             self.remove_dropped()?;

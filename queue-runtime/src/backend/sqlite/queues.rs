@@ -1,4 +1,4 @@
-//! The statements on queues, and the cache of their ids.
+//! The SQL statements on queues, and the cache of queue ids.
 
 use std::collections::HashMap;
 
@@ -8,10 +8,10 @@ use rusqlite::{Connection, OptionalExtension, PrepFlags, Statement, params};
 
 use super::failure::{Failure, Result};
 
-/// Queues by name, within a transaction or a read.
+/// Access to queues by name, within a transaction or a read.
 ///
-/// Ids are never used again, and the cache is emptied whenever another connection has committed, so
-/// that a queue deleted by another process is noticed before anything is done to it.
+/// Ids are never reused, and the cache is emptied whenever another connection has committed. An operation
+/// on a queue that another process has deleted is therefore refused.
 pub(super) struct Queues<'c> {
     ids: HashMap<QueueName, i64>,
     seen: Option<i64>,
@@ -39,7 +39,7 @@ impl<'c> Queues<'c> {
         })
     }
 
-    /// Whether another connection has committed since this was last asked. Then nothing is cached.
+    /// Whether another connection has committed since the last call. If so, the cache is emptied.
     pub(super) fn changed_elsewhere(&mut self) -> Result<bool> {
         let version = self.data_version.query_row([], |row| row.get(0))?;
         let changed = self.seen.replace(version) != Some(version);
@@ -49,7 +49,7 @@ impl<'c> Queues<'c> {
         Ok(changed)
     }
 
-    /// Forgets what a transaction that was rolled back may have cached.
+    /// Empties the cache, which may hold ids of a transaction that was rolled back.
     pub(super) fn forget(&mut self) {
         self.ids.clear();
         self.seen = None;
@@ -84,7 +84,7 @@ impl<'c> Queues<'c> {
         Ok(())
     }
 
-    /// Gives the queue a new id, which no message has.
+    /// Gives the queue a new id, under which there are no messages.
     pub(super) fn clear(&mut self, queue: &QueueName) -> Result<()> {
         let (_, metadata) = self.find(queue)?.ok_or(Failure::QueueNotFound)?;
         self.remove(queue)?;

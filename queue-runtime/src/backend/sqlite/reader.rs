@@ -1,4 +1,4 @@
-//! The thread that reads beside the writer: what changes nothing never waits for a commit.
+//! The thread that reads, so that operations without changes never wait for a commit.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,23 +13,23 @@ use tokio::sync::oneshot;
 use super::command::Query;
 use super::failure::{Failure, Result};
 use super::receipt;
-use crate::backend::timeline::{Timeline, timestamp};
+use crate::backend::store_clock::{StoreClock, timestamp};
 
-/// The reading connection.
+/// The read-only connection.
 pub(super) struct Reader {
     connection: Connection,
-    timeline: Arc<Timeline>,
+    store_clock: Arc<StoreClock>,
 }
 
 impl Reader {
-    pub(super) fn new(connection: Connection, timeline: Arc<Timeline>) -> Self {
+    pub(super) fn new(connection: Connection, store_clock: Arc<StoreClock>) -> Self {
         Self {
             connection,
-            timeline,
+            store_clock,
         }
     }
 
-    /// Serves until every sender is gone or one asks to close.
+    /// Serves queries until every sender is gone or a query asks to close.
     pub(super) fn serve(self, queries: &Receiver<Query>) {
         let mut closing: Option<oneshot::Sender<()>> = None;
         for query in queries {
@@ -46,7 +46,7 @@ impl Reader {
         }
         drop(self);
         if let Some(reply) = closing {
-            // Whoever asked may have stopped waiting.
+            // The caller may have stopped waiting.
             let _ = reply.send(());
         }
     }
@@ -61,7 +61,7 @@ impl Reader {
         while let Some(row) = rows.next()? {
             let name = row.get_ref(0)?.as_str().ok();
             let name = name.and_then(|name| QueueName::new(name).ok());
-            names.push(name.ok_or(Failure::Corrupt("a queue's name"))?);
+            names.push(name.ok_or(Failure::Corrupt("a queue name is invalid"))?);
         }
         Ok(names)
     }
@@ -76,7 +76,7 @@ impl Reader {
     }
 
     fn properties(&self, queue: &QueueName) -> Result<QueueProperties> {
-        // The count reads the queue's part of the schedule, some thirty bytes a message.
+        // Counting reads the queue's part of the schedule, about 30 bytes per message.
         let mut statement = self.connection.prepare_cached(
             "SELECT metadata, (SELECT count(*) FROM schedule WHERE queue = queues.id) \
              FROM queues WHERE name = ?1",
@@ -102,7 +102,7 @@ impl Reader {
              AND (schedule.expires_at IS NULL OR schedule.expires_at > ?2) \
              ORDER BY visible_at, seq LIMIT ?3",
         )?;
-        let mut rows = statement.query(params![id, self.timeline.now(), max])?;
+        let mut rows = statement.query(params![id, self.store_clock.now(), max])?;
         let mut peeked = Vec::new();
         while let Some(row) = rows.next()? {
             peeked.push(read(row)?);
@@ -113,7 +113,7 @@ impl Reader {
 
 fn read(row: &Row<'_>) -> Result<PeekedMessage> {
     let body = row.get_ref(2)?.as_blob();
-    let body = body.map_err(|_| Failure::Corrupt("a body that is no blob"))?;
+    let body = body.map_err(|_| Failure::Corrupt("a message body is not a blob"))?;
     let mut peeked = PeekedMessage::new(
         receipt::storage_id(row.get(0)?, row.get(1)?),
         Bytes::copy_from_slice(body),
@@ -124,14 +124,14 @@ fn read(row: &Row<'_>) -> Result<PeekedMessage> {
     Ok(peeked)
 }
 
-/// Metadata as the file holds it: equal metadata has equal text.
+/// Formats metadata as it is stored: equal metadata has equal text.
 pub(super) fn format_metadata(metadata: &Metadata) -> String {
     let entries: BTreeMap<&str, &str> = metadata.iter().collect();
     serde_json::to_string(&entries).expect("a map of strings is JSON")
 }
 
 fn parse_metadata(text: &str) -> Result<Metadata> {
-    const DAMAGED: Failure = Failure::Corrupt("a queue's metadata");
+    const DAMAGED: Failure = Failure::Corrupt("the metadata of a queue is invalid");
     let entries: BTreeMap<String, String> = serde_json::from_str(text).map_err(|_| DAMAGED)?;
     let mut metadata = Metadata::new();
     for (name, value) in &entries {

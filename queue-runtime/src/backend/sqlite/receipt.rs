@@ -1,14 +1,12 @@
 //! Storage ids and pop receipts as text.
 //!
-//! A storage id is the row's number and the salt that it was put with, because SQLite gives the
-//! number of a deleted last row again. A receipt is the key of the row in the schedule, which moves
-//! at every receive and update, and a random nonce: a stale one finds no row, and a guessed one
-//! would have to hit 64 bits.
+//! A storage id is the row's number and a random salt, because SQLite reuses the number of the last row
+//! if that was deleted. A receipt is the row's visibility time, which every receive and update changes,
+//! and a random nonce of 64 bits: a stale receipt matches no row, and a valid one cannot be guessed.
 
 use queue_core::backend::{PopReceipt, StorageId};
 
-/// A message and the right to change it, as a caller gave them. What cannot be read is a number
-/// that no row has.
+/// A storage id and a pop receipt, parsed. Invalid text is parsed to numbers that no row has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Handle {
     pub(super) seq: i64,
@@ -63,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_and_back() {
+    fn formatting_and_parsing_round_trip() {
         for (a, b) in [(0, 0), (1, -1), (i64::MAX, i64::MIN), (12_345, 67_890)] {
             let text = format_pair(a, b);
             assert_eq!(text.len(), 32);
@@ -72,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_receipt_names_no_row() {
+    fn invalid_text_matches_no_row() {
         let good = format_pair(1, 2);
         for bad in [
             "",

@@ -1,19 +1,19 @@
-//! Whose file it is, and which version of the tables it has.
+//! The application id and schema version of a file, and migrations.
 
 use rusqlite::{Connection, TransactionBehavior};
 
 use super::failure::{Failure, Result};
 
-/// Marks a file as ours: `QMSG` in ASCII.
+/// Marks a file as one of this library: `QMSG` in ASCII.
 const APPLICATION_ID: i64 = 0x514d_5347;
 
-/// What turns each version into the next; the first turns nothing into version 1.
+/// The migrations from each version to the next; the first creates version 1 in an empty file.
 ///
-/// `schedule` is kept apart from the bodies, so that receiving moves small rows of one B-tree only.
-/// Its key is the order in which messages are received: a receive reads a range of it from the
-/// queue's start, whatever lies behind. Queue ids are never used again, which makes deleting and
-/// clearing a queue a matter of one row; what belonged to the old id is `dropped`, and removed
-/// bit by bit. `latest` is the highest time that any process has seen, to a second.
+/// `schedule` is separate from the bodies, so that a receive only updates small rows of one B-tree. Its
+/// key is the order in which messages are received: a receive reads the start of the queue's range,
+/// independent of the backlog. Queue ids are never reused, so deleting or clearing a queue changes one
+/// row; the old id goes to `dropped`, and its messages are removed in small steps. `latest` is the
+/// highest time that any process has seen, exact to one second.
 const VERSIONS: &[&str] = &["
     CREATE TABLE queues (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -46,17 +46,17 @@ const VERSIONS: &[&str] = &["
     INSERT INTO store VALUES (1, 0);
 "];
 
-/// Refuses a file that is another application's, or newer than this program. Changes nothing.
+/// Refuses a file of another application or of a newer version of this library. Changes nothing.
 pub(super) fn check(connection: &Connection) -> Result<()> {
     inspect_alone(connection, VERSIONS).map(drop)
 }
 
-/// Refuses to go on with a file that a newer program has migrated meanwhile.
+/// Refuses a file that a newer version of this library has migrated since it was opened.
 pub(super) fn check_version(version: i64) -> Result<()> {
     known(version, VERSIONS).map(drop)
 }
 
-/// Brings the tables up to this program's version, in one transaction.
+/// Migrates the tables to the current version, in one transaction.
 pub(super) fn migrate(connection: &mut Connection) -> Result<()> {
     migrate_to(connection, VERSIONS)
 }
@@ -66,7 +66,7 @@ fn migrate_to(connection: &mut Connection, versions: &[&str]) -> Result<()> {
         return Ok(());
     }
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    // Another process may have been first.
+    // Another process may have migrated the file before this one got the lock.
     let present = inspect(&transaction, versions)?;
     for step in &versions[present..] {
         transaction.execute_batch(step)?;
@@ -76,14 +76,14 @@ fn migrate_to(connection: &mut Connection, versions: &[&str]) -> Result<()> {
     Ok(transaction.commit()?)
 }
 
-/// Inspects at one moment: while another process makes the tables, either all of what tells them ours
-/// is there or nothing.
+/// Inspects the file in a read transaction: while another process creates the tables, the application id
+/// and the tables are seen either together or not at all.
 fn inspect_alone(connection: &Connection, versions: &[&str]) -> Result<usize> {
     let transaction = connection.unchecked_transaction()?;
     inspect(&transaction, versions)
 }
 
-/// The version of the tables; zero for a file that holds nothing yet.
+/// Returns the schema version, or zero for an empty file.
 fn inspect(connection: &Connection, versions: &[&str]) -> Result<usize> {
     let pragma = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
     let (application, version) = (pragma("application_id")?, pragma("user_version")?);
@@ -117,7 +117,7 @@ mod tests {
     const NEXT: &str = "ALTER TABLE queues ADD COLUMN owner TEXT NOT NULL DEFAULT 'nobody'";
 
     #[test]
-    fn an_older_file_is_migrated_with_what_it_holds() {
+    fn an_older_file_is_migrated_with_its_contents() {
         let mut connection = Connection::open_in_memory().expect("open");
         migrate_to(&mut connection, VERSIONS).expect("create");
         let insert = "INSERT INTO queues (name, metadata) VALUES ('orders', '{}')";
@@ -131,7 +131,7 @@ mod tests {
                 [],
                 |row| row.get(0),
             )
-            .expect("the new column");
+            .expect("query the new column");
         assert_eq!(owner, "nobody");
         let refused = migrate_to(&mut connection, VERSIONS).expect_err("newer now");
         assert!(matches!(refused, Failure::Newer { found: 2, known: 1 }));

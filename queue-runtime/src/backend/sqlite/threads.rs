@@ -1,35 +1,35 @@
-//! The two threads of a backend, from opening the file to closing it.
+//! The two threads of a backend, which open, use and close the file.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 
+use queue_core::Clock;
 use tokio::sync::oneshot;
 
-use super::builder::SqliteBuilder;
 use super::command::{Answer, Command, Query};
 use super::connection::{self, Settings};
 use super::failure::{Failure, Result};
 use super::reader::Reader;
 use super::writer::Writer;
-use crate::backend::timeline::Timeline;
+use crate::backend::store_clock::StoreClock;
 
-/// The ways to the threads. They end when these are gone.
+/// The channels to the threads. The threads end when these are dropped.
 pub(super) struct Threads {
     pub(super) path: PathBuf,
     pub(super) commands: Sender<Command>,
     pub(super) queries: Sender<Query>,
 }
 
-/// Opens the file: the writer first, because it prepares what the reader finds.
-pub(super) async fn start(builder: SqliteBuilder) -> Result<Threads> {
-    let timeline = Arc::new(Timeline::new(Arc::clone(&builder.clock)));
+/// Opens the file: the writer first, because it creates and migrates the tables.
+pub(super) async fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<Threads> {
+    let store_clock = Arc::new(StoreClock::new(clock));
     let (commands, command_queue) = mpsc::channel();
     let (ready, started) = oneshot::channel();
-    let times = Arc::clone(&timeline);
+    let writers_clock = Arc::clone(&store_clock);
     spawn("queue-sqlite-writer", move || {
-        write(&builder, times, ready, &command_queue);
+        write(settings, writers_clock, ready, &command_queue);
     })?;
     let settings = started.await.unwrap_or(Err(Failure::Lost))?;
 
@@ -37,7 +37,7 @@ pub(super) async fn start(builder: SqliteBuilder) -> Result<Threads> {
     let (queries, query_queue) = mpsc::channel();
     let (ready, started) = oneshot::channel();
     spawn("queue-sqlite-reader", move || {
-        read(&settings, timeline, ready, &query_queue);
+        read(&settings, store_clock, ready, &query_queue);
     })?;
     started.await.unwrap_or(Err(Failure::Lost))?;
     Ok(Threads {
@@ -55,24 +55,20 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
 }
 
 fn write(
-    builder: &SqliteBuilder,
-    timeline: Arc<Timeline>,
+    settings: Settings,
+    store_clock: Arc<StoreClock>,
     ready: oneshot::Sender<Result<Settings>>,
     commands: &Receiver<Command>,
 ) {
-    let opened = connection::canonical(&builder.path).and_then(|path| {
-        let settings = Settings {
-            path,
-            synchronous: builder.synchronous,
-            patience: builder.patience,
-        };
+    let opened = connection::canonical(&settings.path).and_then(|path| {
+        let settings = Settings { path, ..settings };
         Ok((connection::open_writer(&settings)?, settings))
     });
     let (connection, settings) = match opened {
         Ok(opened) => opened,
         Err(failure) => return drop(ready.send(Err(failure))),
     };
-    let closing = match Writer::prepare(&connection, timeline, settings.patience) {
+    let closing = match Writer::prepare(&connection, store_clock, settings.busy_timeout) {
         Ok(mut writer) => {
             drop(ready.send(Ok(settings)));
             writer.serve(commands)
@@ -87,14 +83,14 @@ fn write(
 
 fn read(
     settings: &Settings,
-    timeline: Arc<Timeline>,
+    store_clock: Arc<StoreClock>,
     ready: oneshot::Sender<Result<()>>,
     queries: &Receiver<Query>,
 ) {
     match connection::open_reader(settings) {
         Ok(connection) => {
             drop(ready.send(Ok(())));
-            Reader::new(connection, timeline).serve(queries);
+            Reader::new(connection, store_clock).serve(queries);
         }
         Err(failure) => drop(ready.send(Err(failure))),
     }

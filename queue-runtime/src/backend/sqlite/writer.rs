@@ -1,12 +1,10 @@
 //! The one thread of a backend that writes.
 //!
-//! It takes whatever has queued up, carries it out in one transaction, commits, and only then
-//! answers: the cost of making a commit durable is shared by all who wait for it. What a request was
-//! refused for leaves the transaction unharmed. An engine failure before the commit rolls everything
-//! back, and each command is tried alone, so that one that meets a damaged page spares the others. A
-//! failed commit is *unknown* to all.
-
-mod receive;
+//! It executes all queued commands in one transaction, commits, and then answers (group commit): they
+//! share the cost of a durable commit. A refused command leaves the transaction intact. If SQLite fails
+//! before the commit, the transaction is rolled back and each command is retried in a transaction of its
+//! own, so that one that reads a damaged page does not fail the others. If the commit fails, the outcome
+//! is *unknown* for every command.
 
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -14,29 +12,30 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, Statement};
 
-use super::batch::{Pace, Pending};
+use super::batch::{Answers, Pace, Pending};
 use super::command::{Answer, Command, Request, Step, StepDone};
 use super::failure::{Failure, Result};
 use super::messages::Messages;
 use super::purge::Purge;
 use super::queues::Queues;
+use super::receive::Receives;
 use super::schema;
-use crate::backend::timeline::Timeline;
+use crate::backend::store_clock::StoreClock;
 
-/// How far the time recorded in the file may lag, in microseconds.
-const RECORD_EVERY: i64 = 1_000_000;
+/// The interval at which the time is recorded in the file, in microseconds.
+const RECORD_INTERVAL: i64 = 1_000_000;
 
-/// The longest pause between two attempts at the write lock.
-const LONGEST_PAUSE: Duration = Duration::from_millis(2);
+/// The longest pause between two attempts to take the write lock.
+const MAX_PAUSE: Duration = Duration::from_millis(2);
 
-/// Between two chunks of a purge, so that other processes get at the lock.
+/// The pause between two chunks of a purge, so that other processes get the lock.
 const PURGE_PAUSE: Duration = Duration::from_millis(1);
 
-/// The writing connection with its statements.
+/// The read-write connection with its statements.
 pub(super) struct Writer<'c> {
     connection: &'c Connection,
-    timeline: Arc<Timeline>,
-    patience: Duration,
+    store_clock: Arc<StoreClock>,
+    busy_timeout: Duration,
     pace: Pace,
     queues: Queues<'c>,
     messages: Messages<'c>,
@@ -49,21 +48,18 @@ pub(super) struct Writer<'c> {
     recorded: i64,
 }
 
-/// An answer for each command of a batch; none for a receive that has to go on in the next one.
-type Answers = Vec<Option<Result<Answer>>>;
-
 impl<'c> Writer<'c> {
     pub(super) fn prepare(
         connection: &'c Connection,
-        timeline: Arc<Timeline>,
-        patience: Duration,
+        store_clock: Arc<StoreClock>,
+        busy_timeout: Duration,
     ) -> Result<Self> {
-        // The wait for the lock is the loop in `begin`, which is jittered and knows each deadline.
+        // `begin` waits for the lock itself, with jitter and with the deadline of each command.
         connection.busy_timeout(Duration::ZERO)?;
         let mut writer = Self {
             connection,
-            timeline,
-            patience,
+            store_clock,
+            busy_timeout,
             pace: Pace::default(),
             queues: Queues::prepare(connection)?,
             messages: Messages::prepare(connection)?,
@@ -76,12 +72,13 @@ impl<'c> Writer<'c> {
             record: connection.prepare("UPDATE store SET latest = max(latest, ?1)")?,
             recorded: i64::MIN,
         };
-        // Finds what an earlier process left to remove.
+        // Detects what an earlier process left to purge.
         writer.refresh()?;
         Ok(writer)
     }
 
-    /// Serves until every sender is gone or one asks to close; those who asked.
+    /// Serves commands until every sender is gone or a command requests to close. Returns those commands,
+    /// to be answered when the file is closed.
     pub(super) fn serve(&mut self, commands: &Receiver<Command>) -> Vec<Command> {
         let mut pending = Pending::default();
         loop {
@@ -115,14 +112,15 @@ impl<'c> Writer<'c> {
         }
     }
 
-    /// Carries out a batch and answers it. What comes back has to go on in the next one.
+    /// Executes and answers a batch. Returns the commands that continue in the next one.
     fn run(&mut self, mut batch: Vec<Command>) -> Vec<Command> {
         let only_receives = batch
             .iter()
             .all(|command| matches!(command.request, Request::Receive { .. }));
         if only_receives {
             let asked = batch.len();
-            batch = self.answer_idle(batch);
+            let now = self.refresh();
+            batch = self.receives().answer_idle(batch, &now);
             if batch.is_empty() {
                 self.pace.note_idle(asked);
             }
@@ -144,8 +142,7 @@ impl<'c> Writer<'c> {
         }
     }
 
-    /// Takes the write lock. Commands whose patience ends meanwhile are answered; the others come
-    /// back.
+    /// Takes the write lock. Answers the commands that time out meanwhile and returns the others.
     fn begin(&mut self, mut batch: Vec<Command>) -> Vec<Command> {
         let mut pause = Duration::from_micros(50);
         while !batch.is_empty() {
@@ -161,16 +158,16 @@ impl<'c> Writer<'c> {
             let now = Instant::now();
             let (late, waiting): (Vec<_>, Vec<_>) = batch
                 .into_iter()
-                .partition(|command| now.duration_since(command.since) >= self.patience);
-            fail(late, &Failure::Locked(self.patience));
+                .partition(|command| now.duration_since(command.since) >= self.busy_timeout);
+            fail(late, &Failure::Locked(self.busy_timeout));
             batch = waiting;
             std::thread::sleep(pause.mul_f64(rand::random_range(0.5..1.5)));
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            pause = (pause * 2).min(MAX_PAUSE);
         }
         batch
     }
 
-    /// Executes and commits. On failure everything is rolled back.
+    /// Executes and commits a batch. On failure the transaction is rolled back.
     fn transact(&mut self, batch: &[Command]) -> Result<Answers> {
         let executed = self.execute(batch);
         if executed.is_err() {
@@ -196,13 +193,20 @@ impl<'c> Writer<'c> {
             };
             answers.push(answer);
         }
-        self.receive_all(batch, &mut answers, now)?;
+        self.receives().answer_all(batch, &mut answers, now)?;
         self.purge.run(&mut self.messages, now)?;
-        if now.saturating_sub(self.recorded) >= RECORD_EVERY {
+        if now.saturating_sub(self.recorded) >= RECORD_INTERVAL {
             self.record.execute([now])?;
             self.recorded = now;
         }
         Ok(answers)
+    }
+
+    fn receives(&mut self) -> Receives<'_, 'c> {
+        Receives {
+            queues: &mut self.queues,
+            messages: &mut self.messages,
+        }
     }
 
     fn request(&mut self, request: &Request, now: i64) -> Result<Answer> {
@@ -248,8 +252,8 @@ impl<'c> Writer<'c> {
         }
     }
 
-    /// Carries out all or none. A single step that is refused changes nothing by itself; several
-    /// need a savepoint.
+    /// Executes all steps or none. A refused step changes nothing itself; the savepoint undoes those
+    /// before it.
     fn apply(&mut self, steps: &[Step], now: i64) -> Result<Vec<StepDone>> {
         self.connection.execute_batch("SAVEPOINT apply")?;
         let mut done = Vec::with_capacity(steps.len());
@@ -269,30 +273,30 @@ impl<'c> Writer<'c> {
         Ok(done)
     }
 
-    /// Takes notice of what other processes did; the present time.
+    /// Reads what other processes have changed, and returns the current time.
     fn refresh(&mut self) -> Result<i64> {
         if self.queues.changed_elsewhere()?
-            && let Err(failure) = self.take_notice()
+            && let Err(failure) = self.read_changes()
         {
             self.queues.forget();
             return Err(failure);
         }
-        Ok(self.timeline.now())
+        Ok(self.store_clock.now())
     }
 
-    fn take_notice(&mut self) -> Result<()> {
+    fn read_changes(&mut self) -> Result<()> {
         schema::check_version(self.version.query_row([], |row| row.get(0))?)?;
         let (latest, dropped): (i64, bool) = self
             .store
             .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        self.timeline.raise(latest);
+        self.store_clock.raise(latest);
         if dropped {
             self.purge.expect_work();
         }
         Ok(())
     }
 
-    /// Removes rows while there is nothing else to do.
+    /// Purges in a transaction of its own, when no command is pending.
     fn purge_alone(&mut self) -> Result<()> {
         self.begin.execute([])?;
         self.transact(&[]).map(drop)
@@ -302,13 +306,13 @@ impl<'c> Writer<'c> {
         self.queues.forget();
         self.recorded = i64::MIN;
         if !self.connection.is_autocommit() {
-            // If this fails too, the next BEGIN says so.
+            // If this fails too, the next BEGIN reports it.
             drop(self.connection.execute_batch("ROLLBACK"));
         }
     }
 }
 
-/// Tells a refusal, which concerns one command, from a failure of the engine, which concerns all.
+/// Separates a refusal, which concerns one command, from an error of SQLite, which fails the batch.
 fn spare_others(answer: Result<Answer>) -> Result<Result<Answer>> {
     match answer {
         Err(failure) if !failure.is_refusal() => Err(failure),

@@ -10,11 +10,11 @@ use crate::backend::sqlite::receipt::Handle;
 
 type Reply = oneshot::Receiver<Result<Answer>>;
 
-/// Serves these requests as one batch each.
+/// Serves each list of requests as one batch.
 fn serve(connection: &Connection, batches: Vec<Vec<Request>>) -> Vec<Vec<Result<Answer>>> {
-    let timeline = Arc::new(Timeline::new(Arc::new(ManualClock::new())));
-    let patience = Duration::from_millis(20);
-    let mut writer = Writer::prepare(connection, timeline, patience).expect("prepare");
+    let store_clock = Arc::new(StoreClock::new(Arc::new(ManualClock::new())));
+    let busy_timeout = Duration::from_millis(20);
+    let mut writer = Writer::prepare(connection, store_clock, busy_timeout).expect("prepare");
     let mut answers = Vec::new();
     for batch in batches {
         let (sender, commands) = mpsc::channel();
@@ -63,7 +63,7 @@ fn put(length: usize) -> Request {
 }
 
 #[test]
-fn a_refusal_spares_its_batch() {
+fn a_refused_command_does_not_fail_its_batch() {
     let connection = prepared();
     serve(&connection, vec![create()]);
     let handle = Handle {
@@ -98,7 +98,7 @@ fn a_refusal_spares_its_batch() {
 }
 
 #[test]
-fn a_full_disk_spares_what_still_fits() {
+fn on_a_full_disk_commands_that_still_fit_succeed() {
     let connection = prepared();
     let placed = serve(&connection, vec![create(), vec![put(10)]]);
     let Ok(Answer::Step(StepDone::Put(placed))) = &placed[1][0] else {
@@ -142,7 +142,7 @@ fn a_full_disk_spares_what_still_fits() {
 }
 
 #[test]
-fn a_commit_that_fails_is_unknown_to_all() {
+fn a_failed_commit_is_unknown_to_every_command() {
     let mut connection = prepared();
     serve(&connection, vec![create()]);
     connection.commit_hook(Some(|| true)).expect("hook");

@@ -42,7 +42,7 @@ fn chain(credentials: &[Arc<Scripted>]) -> Entra {
     let source = |(name, credential): (&&'static str, &Arc<Scripted>)| Source {
         name,
         credential: Ok(Arc::clone(credential) as _),
-        patience: Duration::from_millis(20),
+        timeout: Duration::from_millis(20),
     };
     let sources = names.iter().zip(credentials).map(source).collect();
     Entra::of(sources, Arc::new(SystemClock::new()))
@@ -54,7 +54,7 @@ fn runtime() -> tokio::runtime::Runtime {
 }
 
 #[test]
-fn the_first_that_gives_a_token_is_kept() {
+fn the_first_credential_with_a_token_is_kept() {
     let asked = [
         scripted(None),
         scripted(Some("token")),
@@ -72,7 +72,7 @@ fn the_first_that_gives_a_token_is_kept() {
 }
 
 #[test]
-fn each_that_fails_is_named_and_nothing_long_is_told() {
+fn each_failed_credential_is_named_without_tokens() {
     let entra = chain(&[scripted(None), scripted(Some("never")), scripted(None)]);
     let failure = runtime().block_on(entra.check()).expect_err("no token");
     let error = failure.into_error(queue_core::Operation::Open, queue_core::Timestamp::now());

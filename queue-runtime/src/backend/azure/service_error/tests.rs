@@ -15,7 +15,7 @@ fn coded(status: u16, code: &'static str, operation: Operation) -> Error {
 }
 
 #[test]
-fn codes_of_the_service() {
+fn error_codes_of_the_service() {
     use ErrorKind as Kind;
     use Operation::{CreateQueue, Delete, Put, Receive, Update};
     use Outcome::{NotDone, Unknown};
@@ -87,7 +87,7 @@ fn codes_of_the_service() {
 }
 
 #[test]
-fn replies_of_something_in_between() {
+fn replies_of_proxies() {
     use Outcome::{NotDone, Unknown};
     let cases = [
         (404, ErrorKind::Corrupt, NotDone),
@@ -111,7 +111,7 @@ fn replies_of_something_in_between() {
 }
 
 #[test]
-fn a_receipt_that_the_service_cannot_read_is_stale() {
+fn a_receipt_that_the_service_cannot_parse_is_stale() {
     let body = "\u{feff}<?xml version=\"1.0\"?><Error><Code>InvalidQueryParameterValue</Code>\
                 <Message>s3cret</Message><QueryParameterName>popreceipt</QueryParameterName>\
                 <QueryParameterValue>s3cret</QueryParameterValue></Error>";
@@ -127,7 +127,7 @@ fn a_receipt_that_the_service_cannot_read_is_stale() {
 }
 
 #[test]
-fn what_the_service_asks_to_wait() {
+fn retry_after_is_honoured() {
     let date = ("date", "Thu, 01 Jan 2026 00:00:00 GMT");
     let busy = ("x-ms-error-code", "ServerBusy");
     let wait = |header| match read(503, &[busy, date, header], "")
@@ -153,7 +153,7 @@ fn what_the_service_asks_to_wait() {
 }
 
 #[test]
-fn a_skewed_clock_is_told_as_such() {
+fn clock_skew_is_mentioned() {
     let told = |date| {
         let headers = [("x-ms-error-code", "AuthenticationFailed"), ("date", date)];
         read(403, &headers, "")

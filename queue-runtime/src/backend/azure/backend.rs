@@ -1,5 +1,4 @@
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -10,24 +9,23 @@ use queue_core::backend::{
     Op, OpOutcome, PeekedMessage, PopReceipt, PutReceipt, QueueProperties, ReceivedMessage,
     StorageId,
 };
-use queue_core::{Clock, Error, ErrorKind, Operation, QueueName, Result};
+use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
 
-use super::builder::AzureBuilder;
 use super::requests::Requests;
 use super::text::checked;
 use crate::backend::limits::{Limits, check_op};
 
 /// Queues in an Azure Storage account.
 ///
-/// Bodies are text that XML allows; what [`QueueService`](crate::QueueService) puts is Base64.
-/// Durations are rounded up to whole seconds. A time to live of more than 68 years is cut to that.
+/// Bodies must be text that XML can carry; [`QueueService`](crate::QueueService) encodes its own as
+/// Base64. Durations are rounded up to whole seconds. A time to live is capped at 68 years.
 pub struct AzureBackend {
     pub(super) requests: Requests,
     pub(super) endpoint: Url,
     pub(super) capabilities: Capabilities,
 }
 
-/// What the service promises.
+/// Returns the capabilities of the service.
 pub(super) fn capabilities() -> Capabilities {
     let mut capabilities = Capabilities::local();
     capabilities.max_body = 64 * 1024;
@@ -40,12 +38,6 @@ pub(super) fn capabilities() -> Capabilities {
 }
 
 impl AzureBackend {
-    /// How an account is opened. `url` is a connection string, a SAS URL, or `azure://ACCOUNT` for
-    /// Entra ID. `clock` dates the signatures and ends operations that take too long.
-    pub fn builder(url: &str, clock: Arc<dyn Clock>) -> AzureBuilder {
-        AzureBuilder::new(url, clock)
-    }
-
     fn limits<'a>(&'a self, operation: Operation, queue: &'a QueueName) -> Limits<'a> {
         Limits {
             capabilities: &self.capabilities,
@@ -157,14 +149,14 @@ impl Backend for AzureBackend {
         limits.check_update(visibility, body.as_ref().map(Bytes::len))?;
         let text = body.as_deref().map(checked).transpose();
         let text = text.map_err(|problem| limits.invalid(problem))?;
-        let id = known(id, &limits)?;
+        let id = issued(id, &limits)?;
         self.requests
             .update(queue, id, receipt, visibility, text)
             .await
     }
 
     async fn delete(&self, queue: &QueueName, id: &StorageId, receipt: &PopReceipt) -> Result<()> {
-        let id = known(id, &self.limits(Operation::Delete, queue))?;
+        let id = issued(id, &self.limits(Operation::Delete, queue))?;
         self.requests.delete(queue, id, receipt).await
     }
 
@@ -197,14 +189,14 @@ impl fmt::Debug for AzureBackend {
     }
 }
 
-/// An id that the service may have given. It becomes part of a path, so no other is sent.
-fn known(id: &StorageId, limits: &Limits<'_>) -> Result<String> {
+/// Checks that the service may have issued this id. It becomes part of a path, so no other is sent.
+fn issued(id: &StorageId, limits: &Limits<'_>) -> Result<String> {
     let id = id.as_str();
     let allowed = |c: char| c.is_ascii_alphanumeric() || c == '-';
     if id.is_empty() || id.len() > 128 || !id.chars().all(allowed) {
         return Err(Error::new(ErrorKind::MessageNotFound, limits.operation)
             .with_queue(limits.queue)
-            .with_detail("the service gives no such ids"));
+            .with_detail("the service does not issue such ids"));
     }
     Ok(id.to_owned())
 }

@@ -1,4 +1,4 @@
-//! The time that an engine stores.
+//! The clock of a local storage engine.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -7,11 +7,10 @@ use queue_core::{Clock, Timestamp};
 
 /// Store time in microseconds since the Unix epoch: the wall clock, except that it never goes back.
 ///
-/// When the wall clock is stepped back, store time goes on from the highest time seen at the pace of
-/// the monotonic clock, so that a lease neither ends late nor stands still until the wall clock has
-/// caught up.
+/// When the wall clock is stepped back, store time continues from the highest time seen at the pace
+/// of the monotonic clock, so that no lease is prolonged until the wall clock has caught up.
 #[derive(Debug)]
-pub(super) struct Timeline {
+pub(super) struct StoreClock {
     clock: Arc<dyn Clock>,
     seen: Mutex<Seen>,
 }
@@ -22,7 +21,7 @@ struct Seen {
     at: Duration,
 }
 
-impl Timeline {
+impl StoreClock {
     pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
         let highest = clock.now().as_microsecond();
         let at = clock.monotonic();
@@ -32,10 +31,11 @@ impl Timeline {
         }
     }
 
-    /// The present.
+    /// Returns the current store time.
     pub(super) fn now(&self) -> i64 {
-        // Under the lock, so that two readings are never recorded in the wrong order; the wall clock
-        // first, because a pause between the two would otherwise put store time ahead for good.
+        // Both clocks are read under the lock, so that two readings are never recorded in the wrong
+        // order. The wall clock is read first, because a pause between the two reads would otherwise
+        // put store time ahead permanently.
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let wall = self.clock.now().as_microsecond();
         let at = self.clock.monotonic();
@@ -47,12 +47,12 @@ impl Timeline {
         seen.highest
     }
 
-    /// Takes notice of a time that another process has seen.
+    /// Raises store time to a time that another process has seen, if that is later.
     #[cfg(feature = "sqlite")]
     pub(super) fn raise(&self, seen_elsewhere: i64) {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        // As of this moment, not of the last reading: the time between the two would count twice, and
-        // processes would drive each other's store time ahead.
+        // `seen_elsewhere` counts as of now, not as of the last reading. Otherwise the time since that
+        // reading would count twice, and processes would drive each other's store time ahead.
         let at = self.clock.monotonic();
         let steady = seen.steady(at);
         *seen = Seen {
@@ -63,26 +63,27 @@ impl Timeline {
 }
 
 impl Seen {
-    /// The highest time, gone on to a moment on the monotonic clock.
+    /// Returns the highest time seen, advanced to the given moment of the monotonic clock.
     fn steady(&self, at: Duration) -> i64 {
         self.highest
             .saturating_add(micros(at.saturating_sub(self.at)))
     }
 }
 
-/// A duration in whole microseconds, rounded down.
+/// Converts a duration to whole microseconds, rounded down.
 fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// `now + duration`, the duration rounded up to the millisecond that the local engines count in.
+/// Returns `now + duration`, with the duration rounded up to milliseconds, the resolution of the local
+/// engines.
 pub(super) fn after(now: i64, duration: Duration) -> i64 {
     let millis = i64::try_from(duration.as_micros().div_ceil(1000)).unwrap_or(i64::MAX);
     now.saturating_add(millis.saturating_mul(1000))
         .min(Timestamp::MAX.as_microsecond())
 }
 
-/// Store time as the contract has it.
+/// Converts store time to a timestamp.
 pub(super) fn timestamp(micros: i64) -> Timestamp {
     let in_range = micros.clamp(
         Timestamp::MIN.as_microsecond(),
@@ -101,47 +102,47 @@ mod tests {
     const SECOND: i64 = 1_000_000;
 
     #[test]
-    fn a_clock_stepped_back_neither_turns_time_back_nor_stops_it() {
+    fn store_time_advances_after_the_wall_clock_is_stepped_back() {
         let clock = ManualClock::new();
-        let timeline = Timeline::new(Arc::new(clock.clone()));
-        let start = timeline.now();
+        let store_clock = StoreClock::new(Arc::new(clock.clone()));
+        let start = store_clock.now();
         clock.step_wall_clock(SignedDuration::from_hours(-1));
-        assert_eq!(timeline.now(), start);
+        assert_eq!(store_clock.now(), start);
         clock.advance(Duration::from_secs(5));
-        assert_eq!(timeline.now(), start + 5 * SECOND);
+        assert_eq!(store_clock.now(), start + 5 * SECOND);
     }
 
     #[test]
-    fn a_step_back_between_two_readings_is_noticed() {
+    fn a_step_back_between_two_readings_is_detected() {
         let clock = ManualClock::new();
-        let timeline = Timeline::new(Arc::new(clock.clone()));
-        let start = timeline.now();
+        let store_clock = StoreClock::new(Arc::new(clock.clone()));
+        let start = store_clock.now();
         clock.advance(Duration::from_secs(10));
         clock.step_wall_clock(SignedDuration::from_secs(-1));
-        assert_eq!(timeline.now(), start + 10 * SECOND);
+        assert_eq!(store_clock.now(), start + 10 * SECOND);
     }
 
     #[test]
     #[cfg(feature = "sqlite")]
-    fn what_another_process_saw_does_not_count_the_time_since_twice() {
+    fn raising_does_not_count_elapsed_time_twice() {
         let clock = ManualClock::new();
-        let timeline = Timeline::new(Arc::new(clock.clone()));
-        let start = timeline.now();
+        let store_clock = StoreClock::new(Arc::new(clock.clone()));
+        let start = store_clock.now();
         clock.advance(Duration::from_secs(10));
-        timeline.raise(start + 9 * SECOND);
-        assert_eq!(timeline.now(), start + 10 * SECOND);
-        timeline.raise(start + 12 * SECOND);
+        store_clock.raise(start + 9 * SECOND);
+        assert_eq!(store_clock.now(), start + 10 * SECOND);
+        store_clock.raise(start + 12 * SECOND);
         clock.advance(Duration::from_secs(1));
-        assert_eq!(timeline.now(), start + 13 * SECOND);
+        assert_eq!(store_clock.now(), start + 13 * SECOND);
     }
 
     #[test]
     fn a_clock_stepped_forward_is_followed() {
         let clock = ManualClock::new();
-        let timeline = Timeline::new(Arc::new(clock.clone()));
-        let start = timeline.now();
+        let store_clock = StoreClock::new(Arc::new(clock.clone()));
+        let start = store_clock.now();
         clock.step_wall_clock(SignedDuration::from_secs(7));
-        assert_eq!(timeline.now(), start + 7 * SECOND);
+        assert_eq!(store_clock.now(), start + 7 * SECOND);
     }
 
     #[test]

@@ -1,6 +1,5 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
@@ -11,48 +10,47 @@ use queue_core::backend::{
     ApplyError, Backend, Capabilities, Created, Lease, Metadata, NewMessage, Op, OpOutcome,
     PeekedMessage, PopReceipt, PutReceipt, QueueProperties, ReceivedMessage, StorageId,
 };
-use queue_core::{Clock, Error, Operation, QueueName, Result};
+use queue_core::{Error, Operation, QueueName, Result};
 use tokio::sync::oneshot;
 
-use super::builder::SqliteBuilder;
 use super::command::{Answer, Claimed, Command, Query, Request, Step, StepDone};
 use super::convert::lease;
 use super::failure::{self, Failure};
 use super::reader::format_metadata;
 use super::receipt::Handle;
-use super::threads::{self, Threads};
+use super::threads::Threads;
 use crate::backend::limits::{Limits, check_op};
 
-/// What a path in a URI must not hold as it is.
+/// The characters of a path that are percent-encoded in a URI.
 const NOT_IN_URI: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'#').add(b'?');
 
 /// Queues in one SQLite file, shared by the processes of one machine.
 ///
 /// # Durability
-/// An operation is answered after its commit: with [`Synchronous::Full`](super::Synchronous), the
-/// default, what was acknowledged survives a loss of power. Operations that are under way at the same
-/// time share a commit, so that throughput grows with the number of tasks.
+/// An operation completes after its commit. With [`Synchronous::Full`](super::Synchronous), the default,
+/// it then survives a power failure. Concurrent operations share a commit, so throughput grows with the
+/// number of tasks.
 ///
 /// # Atomicity
-/// Every operation happens wholly or not at all, [`apply`](Backend::apply) too. A failure of the
-/// commit itself is [`Outcome::Unknown`](queue_core::Outcome::Unknown).
+/// Every operation is atomic, including [`apply`](Backend::apply). If the commit itself fails, the
+/// outcome is [`Outcome::Unknown`](queue_core::Outcome::Unknown).
 ///
 /// # Time
-/// Time comes from the clock given. When it is stepped back, the store goes on from the highest time
-/// that any process has recorded in the file, at the pace of the monotonic clock: no lease is
-/// prolonged, by more than the second that the record may lag.
+/// Time is that of the given clock. When it is stepped back, store time continues from the highest time
+/// that any process has recorded in the file, at the pace of the monotonic clock. The record may lag by
+/// one second, so a lease is prolonged by at most that.
 ///
 /// # Several processes
-/// Any number may use the file, on one machine and not over a network file system. A receive that
-/// finds nothing takes no lock. One that waits for the lock longer than the busy timeout fails with
-/// [`ErrorKind::Timeout`](queue_core::ErrorKind::Timeout).
+/// Any number of processes on one machine may use the file, but not over a network file system. A
+/// receive from an empty queue takes no lock. An operation that waits for the lock longer than the busy
+/// timeout fails with [`ErrorKind::Timeout`](queue_core::ErrorKind::Timeout).
 ///
 /// # Cancel safety
-/// As [`Backend`] says: an operation whose future was dropped may still be carried out, except that a
-/// receive is not begun for nobody.
+/// As for every [`Backend`], an operation whose future was dropped may still be executed. A receive is
+/// not started if its future was dropped before.
 ///
-/// Dropping the backend lets its threads finish what was asked, and close the file in the background;
-/// [`close`](Self::close) waits for that.
+/// When the backend is dropped, its threads finish the pending operations and close the file in the
+/// background; [`close`](Self::close) waits for that.
 pub struct SqliteBackend {
     path: PathBuf,
     uri: String,
@@ -62,56 +60,40 @@ pub struct SqliteBackend {
 }
 
 impl SqliteBackend {
-    /// Opens a file with the defaults.
-    ///
-    /// # Errors
-    /// Those of [`SqliteBuilder::open`].
-    pub async fn open(path: impl Into<PathBuf>, clock: Arc<dyn Clock>) -> Result<Self> {
-        Self::builder(path, clock).open().await
-    }
-
-    /// Chooses how a file is opened.
-    pub fn builder(path: impl Into<PathBuf>, clock: Arc<dyn Clock>) -> SqliteBuilder {
-        SqliteBuilder::new(path.into(), clock)
-    }
-
-    /// The file, absolute and without links.
+    /// Returns the absolute path of the file, with symbolic links resolved.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Finishes what was asked before, and closes the file. Everything afterwards fails with
+    /// Finishes the pending operations and closes the file. Later operations fail with
     /// [`ErrorKind::Closed`](queue_core::ErrorKind::Closed). Idempotent.
     ///
     /// # Cancel safety
-    /// Dropping the future cancels the wait only.
+    /// Dropping the future only stops waiting; the file is still closed.
     pub async fn close(&self) {
         let (reply, closed) = oneshot::channel();
         if self.queries.send(Query::Close { reply }).is_ok() {
             drop(closed.await);
         }
-        // Last, because the last connection to close tidies the log away.
+        // The writer closes last, because the last connection to close removes the log.
         drop(self.ask(Request::Close).await);
     }
 
-    pub(super) async fn start(builder: SqliteBuilder) -> Result<Self> {
-        let given = builder.path.clone();
-        let capabilities = builder.capabilities.clone();
-        let started = threads::start(builder).await;
+    pub(super) fn new(threads: Threads, capabilities: Capabilities) -> Self {
         let Threads {
             path,
             commands,
             queries,
-        } = started.map_err(|failure| failure.into_error(Operation::Open, None, &given))?;
+        } = threads;
         let encoded = percent_encode(path.as_os_str().as_encoded_bytes(), NOT_IN_URI);
-        Ok(Self {
+        Self {
             uri: format!("sqlite:{encoded}"),
             path,
             capabilities,
             commands,
             queries,
-        })
+        }
     }
 
     fn limits<'a>(&'a self, operation: Operation, queue: &'a QueueName) -> Limits<'a> {
@@ -340,5 +322,5 @@ impl fmt::Debug for SqliteBackend {
 }
 
 fn mismatched(answer: &Answer) -> ! {
-    unreachable!("the writer answers what was asked, not {answer:?}")
+    unreachable!("the writer answered another request: {answer:?}")
 }

@@ -1,25 +1,31 @@
-//! How receives share a read or a claim.
+//! Receives of one batch, which share a read or a claim.
 
 use queue_core::QueueName;
 
-use super::{Answers, Writer};
-use crate::backend::sqlite::command::{Answer, Command, Request};
-use crate::backend::sqlite::failure::Result;
-use crate::backend::sqlite::messages::Visible;
-use crate::backend::timeline::after;
+use super::batch::Answers;
+use super::command::{Answer, Command, Request};
+use super::failure::Result;
+use super::messages::{Messages, Visible};
+use super::queues::Queues;
+use crate::backend::store_clock::after;
 
-/// A receive that waits for its share of a claim.
+/// Serves the receives of a batch.
+pub(super) struct Receives<'w, 'c> {
+    pub(super) queues: &'w mut Queues<'c>,
+    pub(super) messages: &'w mut Messages<'c>,
+}
+
+/// A receive and its share of a claim.
 struct Waiting {
     index: usize,
     max: usize,
     until: i64,
 }
 
-impl Writer<'_> {
-    /// Answers the receives that find nothing, without the write lock, so that idle pollers of many
-    /// processes do not stand in each other's way.
-    pub(super) fn answer_idle(&mut self, batch: Vec<Command>) -> Vec<Command> {
-        let now = self.refresh();
+impl Receives<'_, '_> {
+    /// Answers the receives that find nothing and returns the others. Takes no write lock, so that
+    /// idle pollers of many processes do not block each other.
+    pub(super) fn answer_idle(&mut self, batch: Vec<Command>, now: &Result<i64>) -> Vec<Command> {
         let mut checked: Vec<(QueueName, bool)> = Vec::new();
         let mut busy = Vec::new();
         for command in batch {
@@ -31,7 +37,7 @@ impl Writer<'_> {
                 continue;
             }
             let known = checked.iter().find(|(name, _)| name == queue);
-            let visible = match (known, &now) {
+            let visible = match (known, now) {
                 (Some(&(_, visible)), _) => Ok(visible),
                 (None, Ok(now)) => self.any_visible(queue, *now),
                 (None, Err(failure)) => Err(failure.clone()),
@@ -42,7 +48,7 @@ impl Writer<'_> {
             match visible {
                 Ok(true) => busy.push(command),
                 Ok(false) => command.answer(Ok(Answer::Received(Vec::new()))),
-                // Left to the transaction, which waits for whoever is in the way.
+                // Left to the transaction, which waits for the lock.
                 Err(failure) if failure.is_busy() => busy.push(command),
                 Err(failure) => command.fail(&failure),
             }
@@ -55,8 +61,8 @@ impl Writer<'_> {
         self.messages.any_visible(id, now)
     }
 
-    /// Serves all receives of a queue with one claim.
-    pub(super) fn receive_all(
+    /// Answers all receives, those of one queue with one claim.
+    pub(super) fn answer_all(
         &mut self,
         batch: &[Command],
         answers: &mut Answers,

@@ -14,21 +14,29 @@ use super::registry;
 use super::store::{self, State, Store, Undo};
 use crate::backend::limits::{Limits, check_op};
 
-/// Queues in this process: the reference model that other engines are held against.
+/// Queues in this process: the reference model that other backends are compared with.
 ///
-/// It keeps the contract of [`Backend`] to the letter: every call is atomic, messages come by
-/// visibility and then in the order of the puts, and time is the given clock's alone. What it holds
-/// lives as long as a backend that uses it.
+/// It follows the contract of [`Backend`] exactly: every call is atomic, messages are received in the
+/// order in which they became visible and then in the order of the puts, and time is that of the given
+/// clock. Queues exist as long as a backend that uses them.
 ///
 /// ```
 /// # use std::sync::Arc;
+/// # use queue_runtime::backend::MemoryBackend;
 /// use queue_core::ManualClock;
-/// use queue_runtime::backend::MemoryBackend;
+/// use queue_core::backend::{Backend, Metadata};
 ///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), queue_core::Error> {
 /// let clock = Arc::new(ManualClock::new());
-/// let one = MemoryBackend::named("shop", clock.clone());
-/// let other = MemoryBackend::named("shop", clock);
-/// assert!(one.shares_store_with(&other));
+/// let web = MemoryBackend::named("shop", clock.clone());
+/// let worker = MemoryBackend::named("shop", clock);
+///
+/// let orders = "orders".parse().expect("a queue name");
+/// web.create_queue(&orders, &Metadata::new()).await?;
+/// assert_eq!(worker.list_queues("").await?, [orders]);
+/// # Ok(())
+/// # }
 /// ```
 pub struct MemoryBackend {
     store: Arc<Store>,
@@ -37,38 +45,24 @@ pub struct MemoryBackend {
 }
 
 impl MemoryBackend {
-    /// Queues that nobody else sees.
+    /// Creates a backend with queues of its own, which no other backend shares.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self::over(Arc::new(Store::new(clock)), String::new())
     }
 
-    /// The queues that every backend of this name in the process shares. They go away with the last
-    /// of them. The clock is that of whoever was first.
+    /// Opens the queues that all backends of this name in the process share. They are dropped with the
+    /// last of these backends. `clock` is ignored unless this is the first of them.
     #[must_use]
     pub fn named(name: &str, clock: Arc<dyn Clock>) -> Self {
         Self::over(registry::find_or_create(name, clock), name.to_owned())
     }
 
-    /// Allows bodies of up to this many bytes instead of Azure's 48 KiB.
+    /// Sets the largest body, in bytes; 48 KiB by default, as on Azure.
     #[must_use]
     pub fn with_max_body(mut self, bytes: usize) -> Self {
         self.capabilities.max_body = bytes;
         self
-    }
-
-    /// Another client of the same queues, private ones too.
-    #[must_use]
-    pub fn second_client(&self) -> Self {
-        let mut client = Self::over(Arc::clone(&self.store), self.name.clone());
-        client.capabilities = self.capabilities.clone();
-        client
-    }
-
-    /// Whether both see the same queues.
-    #[must_use]
-    pub fn shares_store_with(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.store, &other.store)
     }
 
     fn over(store: Arc<Store>, name: String) -> Self {
@@ -249,6 +243,6 @@ fn step<'a>(
             .delete(queue, id, receipt, now)
             .map(|undo| (OpOutcome::Deleted, undo))
             .map_err(|kind| (kind, queue)),
-        _ => unreachable!("operations were checked before the lock was taken"),
+        _ => unreachable!("`apply` checks the operations before it takes the lock"),
     }
 }

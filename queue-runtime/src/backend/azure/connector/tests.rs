@@ -1,12 +1,12 @@
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::thread::JoinHandle;
+use std::net::SocketAddr;
 
 use bytes::Bytes;
 use http_body_util::Empty;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use queue_core::internal::error_chain;
+use queue_tests::http::{Message, serve_one};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::{RootCertStore, ServerConfig, ServerConnection, Stream};
@@ -17,28 +17,18 @@ const LONG: Duration = Duration::from_secs(20);
 const ACCOUNT: &str = "acct.queue.core.windows.net";
 const TUNNEL: &[u8] = b"HTTP/1.1 200 OK\r\n\r\n";
 
-/// Serves one connection: its address, and what it makes of it.
-fn serve_one<T: Send + 'static>(
-    serve: impl FnOnce(TcpStream) -> T + Send + 'static,
-) -> (String, JoinHandle<T>) {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("bound").to_string();
-    let served = std::thread::spawn(move || serve(listener.accept().expect("a connection").0));
-    (address, served)
+/// The address, with the host name that is in the certificate.
+fn local(address: SocketAddr) -> String {
+    format!("localhost:{}", address.port())
 }
 
-/// What is asked, up to the empty line.
+/// Reads a request without a body, in lower case.
 fn head(stream: &mut impl Read) -> String {
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        let mut byte = [0];
-        stream.read_exact(&mut byte).expect("a byte");
-        head.push(byte[0]);
-    }
-    String::from_utf8(head).expect("text").to_lowercase()
+    let request = Message::read(stream).expect("HTTP").expect("a request");
+    request.to_string().to_lowercase()
 }
 
-/// A certificate of the account and of `localhost`, as a server shows it and as a client trusts it.
+/// A certificate for the account and `localhost`: a server that presents it and a client that trusts it.
 fn certificate() -> (Arc<ServerConfig>, Arc<ClientConfig>) {
     let hosts = [ACCOUNT.to_owned(), "localhost".to_owned()];
     let made = generate_simple_self_signed(hosts).expect("a certificate");
@@ -60,7 +50,7 @@ fn certificate() -> (Arc<ServerConfig>, Arc<ClientConfig>) {
     (Arc::new(server.expect("a key")), Arc::new(client))
 }
 
-/// The server's side of a handshake, and of one request: what is asked.
+/// Performs the server's side of a handshake and answers one request. Returns its head.
 fn serve_request(stream: &mut (impl Read + Write), config: Arc<ServerConfig>) -> String {
     let mut connection = ServerConnection::new(config).expect("a connection");
     let mut secured = Stream::new(&mut connection, stream);
@@ -70,7 +60,7 @@ fn serve_request(stream: &mut (impl Read + Write), config: Arc<ServerConfig>) ->
     head
 }
 
-/// The status that a request comes to, or why it came to none.
+/// Sends a request. Returns the status of the answer, or why there is none.
 fn get(to: &str, timeout: Duration, secure: Option<Secure>) -> Result<u16, String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -94,12 +84,12 @@ fn through(proxy: &str, tls: Arc<ClientConfig>) -> Option<Secure> {
     Some(Secure { tls, proxies })
 }
 
-fn trusting_the_system() -> Arc<ClientConfig> {
+fn system_trust() -> Arc<ClientConfig> {
     Arc::new(tls().expect("certificates"))
 }
 
 #[test]
-fn a_host_is_reached_directly_with_and_without_tls() {
+fn hosts_are_connected_directly_with_and_without_tls() {
     let (host, served) = serve_one(|mut stream| {
         let head = head(&mut stream);
         stream
@@ -112,8 +102,8 @@ fn a_host_is_reached_directly_with_and_without_tls() {
 
     let (server, client) = certificate();
     let (host, served) = serve_one(move |mut stream| serve_request(&mut stream, server));
-    let host = host.replace("127.0.0.1", "localhost");
-    // Nobody listens there: what is excepted does not go through it.
+    let host = local(host);
+    // Nothing listens at this proxy: hosts in `NO_PROXY` are connected directly.
     let secure = through("http://127.0.0.1:1", client);
     assert_eq!(get(&format!("https://{host}/tls"), LONG, secure), Ok(204));
     assert!(served.join().expect("served").starts_with("get /tls "));
@@ -144,7 +134,7 @@ fn tls_goes_through_the_tunnel_of_a_proxy() {
 }
 
 #[test]
-fn the_proxy_may_have_tls_of_its_own() {
+fn the_proxy_may_use_tls_itself() {
     let (server, client) = certificate();
     let (proxy, served) = serve_one(move |mut stream| {
         let mut connection = ServerConnection::new(Arc::clone(&server)).expect("a connection");
@@ -153,8 +143,7 @@ fn the_proxy_may_have_tls_of_its_own() {
         outer.write_all(TUNNEL).expect("written");
         (asked, serve_request(&mut outer, server))
     });
-    let proxy = proxy.replace("127.0.0.1", "https://localhost");
-    let secure = through(&proxy, client);
+    let secure = through(&format!("https://{}", local(proxy)), client);
     assert_eq!(
         get(&format!("https://{ACCOUNT}/queue"), LONG, secure),
         Ok(204)
@@ -170,9 +159,9 @@ fn a_certificate_that_the_system_does_not_trust_is_refused() {
         let mut connection = ServerConnection::new(server).expect("a connection");
         Stream::new(&mut connection, &mut stream).read(&mut [0])
     });
-    let host = host.replace("127.0.0.1", "localhost");
+    let host = local(host);
     let secure = Secure {
-        tls: trusting_the_system(),
+        tls: system_trust(),
         proxies: None,
     };
     let error = get(&format!("https://{host}/"), LONG, Some(secure)).expect_err("refused");
@@ -180,18 +169,18 @@ fn a_certificate_that_the_system_does_not_trust_is_refused() {
     served
         .join()
         .expect("served")
-        .expect_err("the handshake was broken off");
+        .expect_err("the client aborted the handshake");
 }
 
 #[test]
-fn a_proxy_that_wants_to_know_who_asks_is_told_as_such() {
+fn a_proxy_that_requires_authentication_is_reported() {
     let (proxy, served) = serve_one(|mut stream| {
         let asked = head(&mut stream);
         let refusal = b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n";
         stream.write_all(refusal).expect("written");
         asked
     });
-    let secure = through(&proxy, trusting_the_system());
+    let secure = through(&proxy.to_string(), system_trust());
     let error = get(&format!("https://{ACCOUNT}/"), LONG, secure).expect_err("refused");
     assert!(error.contains("proxy authorization required"), "{error}");
     assert!(
@@ -203,27 +192,27 @@ fn a_proxy_that_wants_to_know_who_asks_is_told_as_such() {
 }
 
 #[test]
-fn a_proxy_of_another_kind_is_refused_by_its_name() {
-    let secure = through("socks5://127.0.0.1:1", trusting_the_system());
+fn an_unsupported_kind_of_proxy_is_reported() {
+    let secure = through("socks5://127.0.0.1:1", system_trust());
     let error = get(&format!("https://{ACCOUNT}/"), LONG, secure).expect_err("not supported");
     assert!(error.contains("socks5"), "{error}");
 }
 
 #[test]
-fn a_host_that_never_answers_the_handshake_is_no_connection() {
+fn a_handshake_that_is_never_answered_times_out() {
     let (host, served) = serve_one(|mut stream| {
         let mut all = Vec::new();
         stream.read_to_end(&mut all).expect("closed by the client")
     });
     let secure = Secure {
-        tls: trusting_the_system(),
+        tls: system_trust(),
         proxies: None,
     };
     let to = format!("https://{host}/");
-    let error = get(&to, Duration::from_millis(50), Some(secure)).expect_err("a time-out");
-    assert!(error.contains("no connection after 50ms"), "{error}");
+    let error = get(&to, Duration::from_millis(50), Some(secure)).expect_err("a timeout");
+    assert!(error.contains("no connection within 50ms"), "{error}");
     assert!(
         served.join().expect("served") > 0,
-        "it was sent a handshake"
+        "the client started a handshake"
     );
 }
