@@ -210,3 +210,27 @@ fn dechunk(mut body: &[u8]) -> Option<Vec<u8>> {
         body = body.get(start + length + 2..)?;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_of_one_connection_are_read_one_by_one() {
+        let first = "PUT /a HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\none";
+        let connection = format!("{first}GET /b HTTP/1.1\r\n\r\n");
+        let mut stream = connection.as_bytes();
+        let mut next = || Message::read(&mut stream).expect("HTTP");
+        assert_eq!(next().expect("a request").to_string(), first);
+        assert_eq!(next().expect("a request").first, "GET /b HTTP/1.1");
+        assert!(next().is_none());
+        Message::read(&mut &first.as_bytes()[..20]).expect_err("cut within the head");
+    }
+
+    #[test]
+    fn a_chunked_body_is_decoded() {
+        let body = dechunk(b"3\r\none\r\nA\r\n, two\r\n 3.\r\n0\r\n\r\n");
+        assert_eq!(body.as_deref(), Some(&b"one, two\r\n 3."[..]));
+        assert_eq!(dechunk(b"9\r\ncut off"), None);
+    }
+}
