@@ -11,7 +11,7 @@ use crate::{Options, Outcome, ours, runtime, sdk};
 
 pub(crate) const ACCOUNT: &str = "bench";
 
-const BARE: &str = "bare SDK";
+const COLUMNS: [&str; 2] = ["ours", "bare SDK"];
 const PROCESSOR_TIME: &str = "microseconds of the client's processor time per message";
 
 /// How many tasks, and how many messages.
@@ -21,14 +21,14 @@ const ON_AZURITE: [(u32, u32); 2] = [(1, 400), (32, 640)];
 pub(crate) fn measure_on_loopback(options: &Options) -> Outcome<()> {
     let server = Loopback::start()?;
     let title = "A loopback server that does nothing";
-    let mut rates = Table::new(format!("{title}: messages per second"), BARE, 0);
-    let mut times = Table::new(format!("{title}: {PROCESSOR_TIME}"), BARE, 1);
-    let mut requests = Table::new(format!("{title}: requests per message"), BARE, 3);
+    let mut rates = Table::new(format!("{title}: messages per second"), COLUMNS, 0);
+    let mut times = Table::new(format!("{title}: {PROCESSOR_TIME}"), COLUMNS, 1);
+    let mut requests = Table::new(format!("{title}: requests per message"), COLUMNS, 3);
     for round in options.rounds() {
         for (tasks, messages) in ON_LOOPBACK {
             eprintln!("loopback, round {round}: {tasks} tasks");
             let messages = options.messages(messages, tasks);
-            for whose in in_turn(round) {
+            for whose in Whose::in_turn(round) {
                 let run = Run::of(whose, &server.url(), messages, tasks, &|| server.served())?;
                 rates.add_all(tasks, whose, &run.rates);
                 times.add_all(tasks, whose, &run.times);
@@ -43,13 +43,13 @@ pub(crate) fn measure_on_loopback(options: &Options) -> Outcome<()> {
 pub(crate) fn measure_on_azurite(options: &Options, server: &Azurite) -> Outcome<()> {
     let url = server.signed_url(ACCOUNT);
     let title = "Azurite, kept in memory";
-    let mut rates = Table::new(format!("{title}: messages per second"), BARE, 0);
-    let mut times = Table::new(format!("{title}: {PROCESSOR_TIME}"), BARE, 1);
+    let mut rates = Table::new(format!("{title}: messages per second"), COLUMNS, 0);
+    let mut times = Table::new(format!("{title}: {PROCESSOR_TIME}"), COLUMNS, 1);
     for round in options.rounds() {
         for (tasks, messages) in ON_AZURITE {
             eprintln!("Azurite, round {round}: {tasks} tasks");
             let messages = options.messages(messages, tasks);
-            for whose in in_turn(round) {
+            for whose in Whose::in_turn(round) {
                 let run = Run::of(whose, &url, messages, tasks, &Served::default)?;
                 rates.add_all(tasks, whose, &run.rates);
                 times.add_all(tasks, whose, &run.times);
@@ -58,14 +58,6 @@ pub(crate) fn measure_on_azurite(options: &Options, server: &Azurite) -> Outcome
     }
     println!("{rates}{times}");
     Ok(())
-}
-
-/// Each goes first every other time.
-fn in_turn(round: u32) -> [Whose; 2] {
-    match round % 2 {
-        0 => [Whose::Ours, Whose::Bare],
-        _ => [Whose::Bare, Whose::Ours],
-    }
 }
 
 /// What one side came to.

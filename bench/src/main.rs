@@ -6,12 +6,14 @@
 //! | `ours` | submit, accept and listen through `queue-runtime`, on any engine |
 //! | `sqlite`, `raw` | what it comes to on SQLite, beside a bare `rusqlite` loop |
 //! | `azure`, `sdk` | what it comes to on Azure's queues, beside the bare SDK |
+//! | `listener` | a listener beside a loop over `accept`; ten thousand handlers that wait |
 //! | `loopback` | a server of such queues that does nothing |
 //! | `tasks` | the same work in many tasks |
 //! | `meter` | the rate, processor time and requests of some work |
 //! | `report` | medians and ratios |
 
 mod azure;
+mod listener;
 mod loopback;
 mod meter;
 mod ours;
@@ -47,6 +49,10 @@ struct Options {
 enum Engine {
     /// Against a bare `rusqlite` loop that makes the same commits, on one disk.
     Sqlite,
+    /// A listener against `accept` and `complete` in a loop, on memory and SQLite.
+    Listener,
+    /// Ten thousand handlers that wait a second each, on memory.
+    Handlers,
     /// Against the bare Azure SDK, on a loopback server that does nothing.
     Http,
     /// Against the bare Azure SDK, on Azurite.
@@ -59,8 +65,15 @@ fn main() -> Outcome<()> {
     let options = Options::parse();
     let chosen = |engine| options.engines.contains(&engine);
     let all = options.engines.is_empty();
+    // First, because the peak of the memory is that of the whole process so far.
+    if all || chosen(Engine::Handlers) {
+        listener::measure_waiting(&options)?;
+    }
     if all || chosen(Engine::Sqlite) {
         sqlite::measure(&options)?;
+    }
+    if all || chosen(Engine::Listener) {
+        listener::measure(&options)?;
     }
     if all || chosen(Engine::Http) {
         azure::measure_on_loopback(&options)?;
@@ -78,6 +91,14 @@ fn main() -> Outcome<()> {
 impl Options {
     fn rounds(&self) -> std::ops::RangeInclusive<u32> {
         1..=if self.quick { 1 } else { self.rounds }
+    }
+
+    /// A folder for SQLite's files, which is removed in the end.
+    fn scratch(&self) -> std::io::Result<tempfile::TempDir> {
+        match &self.dir {
+            Some(dir) => tempfile::tempdir_in(dir),
+            None => tempfile::tempdir(),
+        }
     }
 
     /// That many messages, or a few; and a multiple of the tasks.

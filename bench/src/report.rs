@@ -8,6 +8,16 @@ pub(crate) enum Whose {
     Bare,
 }
 
+impl Whose {
+    /// Both, in an order that changes from round to round.
+    pub(crate) fn in_turn(round: u32) -> [Self; 2] {
+        match round % 2 {
+            0 => [Self::Ours, Self::Bare],
+            _ => [Self::Bare, Self::Ours],
+        }
+    }
+}
+
 /// A figure for each way to use a queue.
 pub(crate) struct Figures {
     submit: f64,
@@ -42,7 +52,8 @@ impl Figures {
 /// The figures of all rounds, ours beside those of something bare.
 pub(crate) struct Table {
     title: String,
-    bare: &'static str,
+    /// What is measured, and what beside it.
+    columns: [&'static str; 2],
     decimals: usize,
     rows: BTreeMap<(&'static str, u32), Row>,
 }
@@ -54,16 +65,16 @@ struct Row {
 }
 
 impl Table {
-    pub(crate) fn new(title: String, bare: &'static str, decimals: usize) -> Self {
+    pub(crate) fn new(title: String, columns: [&'static str; 2], decimals: usize) -> Self {
         Self {
             title,
-            bare,
+            columns,
             decimals,
             rows: BTreeMap::new(),
         }
     }
 
-    fn add(&mut self, what: &'static str, tasks: u32, whose: Whose, figure: f64) {
+    pub(crate) fn add(&mut self, what: &'static str, tasks: u32, whose: Whose, figure: f64) {
         let row = self.rows.entry((what, tasks)).or_default();
         match whose {
             Whose::Ours => row.ours.push(figure),
@@ -97,7 +108,8 @@ impl fmt::Display for Table {
         let cores = std::thread::available_parallelism().map_or(0, usize::from);
         writeln!(f, "\n{}", self.title)?;
         writeln!(f, "{cores} cores; median (lowest to highest)\n")?;
-        writeln!(f, "| what | tasks | ours | {0} | ours / bare |", self.bare)?;
+        let [ours, bare] = self.columns;
+        writeln!(f, "| what | tasks | {ours} | {bare} | ratio |")?;
         writeln!(f, "|---|---:|---:|---:|---:|")?;
         for ((what, tasks), row) in &self.rows {
             let ratios: Vec<f64> = row.ours.iter().zip(&row.bare).map(|(o, b)| o / b).collect();
@@ -137,14 +149,14 @@ mod tests {
 
     #[test]
     fn what_the_system_does_not_tell_is_no_table() {
-        let mut table = Table::new("a title".to_owned(), "bare", 1);
+        let mut table = Table::new("a title".to_owned(), ["ours", "bare"], 1);
         table.add("submit", 32, Whose::Ours, f64::NAN);
         assert_eq!(table.to_string(), "\na title: not known on this system\n");
     }
 
     #[test]
     fn a_row_shows_the_spread_and_the_median_of_the_rounds_ratios() {
-        let mut table = Table::new("a title".to_owned(), "bare", 1);
+        let mut table = Table::new("a title".to_owned(), ["ours", "bare"], 1);
         for (ours, bare) in [(1.0, 2.0), (3.0, 3.0), (2.0, 8.0)] {
             table.add("submit", 32, Whose::Ours, ours);
             table.add("submit", 32, Whose::Bare, bare);

@@ -9,16 +9,13 @@ use crate::{Options, Outcome, ours, raw, runtime};
 const SIZES: [(u32, u32); 3] = [(1, 10_000), (32, 50_000), (256, 100_000)];
 
 pub(crate) fn measure(options: &Options) -> Outcome<()> {
-    let dir = match &options.dir {
-        Some(dir) => tempfile::tempdir_in(dir)?,
-        None => tempfile::tempdir()?,
-    };
+    let dir = options.scratch()?;
     let runtime = runtime()?;
     let title = format!(
         "SQLite {}, WAL, synchronous=FULL: messages per second",
         rusqlite::version()
     );
-    let mut table = Table::new(title, "bare rusqlite loop", 0);
+    let mut table = Table::new(title, ["ours", "bare rusqlite loop"], 0);
     for round in options.rounds() {
         for (tasks, messages) in SIZES {
             eprintln!("SQLite, round {round}: {tasks} tasks");

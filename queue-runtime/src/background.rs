@@ -3,22 +3,27 @@
 use std::future::Future;
 use std::io;
 
-use tokio::runtime::{Builder, Handle};
+use tokio::runtime::{Builder, Handle, TryCurrentError};
 use tokio::sync::oneshot;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// Runs a service's tasks apart from the threads that run handlers.
-///
-/// Renewals run here, so a handler that blocks every worker of the application's runtime loses no
-/// lease. Dropping it ends its tasks.
+/// Runs a service's tasks. Dropping it stops them.
 #[derive(Debug)]
 pub(crate) struct Background {
     handle: Handle,
-    /// Ends the thread when it is dropped; `None` on a runtime that belongs to somebody else.
-    _thread: Option<oneshot::Sender<()>>,
+    form: Form,
+}
+
+#[derive(Debug)]
+enum Form {
+    /// A single-threaded runtime on a thread of its own: a handler that blocks every worker of the
+    /// application's runtime loses no lease.
+    Thread { _stop: oneshot::Sender<()> },
+    /// Tasks on the caller's runtime.
+    Tasks { stop: DropGuard },
 }
 
 impl Background {
-    /// Starts a thread with a single-threaded runtime of its own.
     pub(crate) fn start_thread() -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
@@ -30,21 +35,27 @@ impl Background {
                 let _ = runtime.block_on(stopped);
                 runtime.shutdown_background();
             })?;
+        let form = Form::Thread { _stop: stop };
+        Ok(Self { handle, form })
+    }
+
+    pub(crate) fn on_current_runtime() -> Result<Self, TryCurrentError> {
+        let stop = CancellationToken::new().drop_guard();
+        let form = Form::Tasks { stop };
         Ok(Self {
-            handle,
-            _thread: Some(stop),
+            handle: Handle::try_current()?,
+            form,
         })
     }
 
-    /// Runs the tasks on an existing runtime, which has to be driven for leases to be kept.
-    pub(crate) fn on(handle: Handle) -> Self {
-        Self {
-            handle,
-            _thread: None,
-        }
-    }
-
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        drop(self.handle.spawn(task));
+        match &self.form {
+            Form::Thread { .. } => drop(self.handle.spawn(task)),
+            Form::Tasks { stop } => {
+                let stop = stop.token().clone();
+                let task = async move { stop.run_until_cancelled_owned(task).await.unwrap_or(()) };
+                drop(self.handle.spawn(task));
+            }
+        }
     }
 }

@@ -5,7 +5,6 @@ use queue_core::ClientId;
 use queue_core::backend::Backend;
 use queue_core::clock::Clock;
 use queue_core::encoder::MessageEncoding;
-use tokio::runtime::Handle;
 
 use super::connect::open;
 use super::error::ConnectError;
@@ -121,8 +120,10 @@ impl ServiceBuilder {
     }
 
     /// Runs renewals and watchdogs as tasks on the current Tokio runtime instead of on a thread of the
-    /// service's own, for tests that pause Tokio's time. Leases are then lost while that runtime is
-    /// blocked.
+    /// service's own.
+    ///
+    /// For tests that pause Tokio's time, which affects no other runtime. While that runtime is blocked,
+    /// leases are lost.
     pub fn on_current_runtime(mut self) -> Self {
         self.background = Runs::OnCurrentRuntime;
         self
@@ -141,11 +142,12 @@ impl ServiceBuilder {
             Target::Url(url) => open(url, Arc::clone(&clock)).await?,
         };
         let background = match self.background {
-            Runs::OnOwnThread => {
-                Background::start_thread().map_err(|source| ConnectError::Background { source })?
+            Runs::OnOwnThread => Background::start_thread(),
+            Runs::OnCurrentRuntime => {
+                Background::on_current_runtime().map_err(std::io::Error::other)
             }
-            Runs::OnCurrentRuntime => Background::on(Handle::current()),
         };
+        let background = background.map_err(|source| ConnectError::Background { source })?;
         let context = Context::new(backend, clock, client, self.encoding, background);
         Ok(QueueService::new(Arc::new(context)))
     }

@@ -27,10 +27,11 @@ pub enum ConnectError {
     /// The storage engine could not be opened.
     #[error(transparent)]
     Storage(queue_core::Error),
-    /// The service's background thread could not be started.
-    #[error("start the background thread")]
+    /// The service's background thread could not be started, or there is no current Tokio runtime to use
+    /// in its place.
+    #[error("start the background tasks")]
     Background {
-        /// The system's error.
+        /// The cause.
         source: std::io::Error,
     },
 }
