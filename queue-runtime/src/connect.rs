@@ -24,6 +24,7 @@ pub struct ServiceBuilder {
     client: Option<String>,
     clock: Option<Arc<dyn Clock>>,
     encoding: MessageEncoding,
+    on_current_runtime: bool,
 }
 
 enum Target {
@@ -71,10 +72,10 @@ pub enum ConnectError {
     /// The storage engine could not be opened.
     #[error(transparent)]
     Storage(queue_core::Error),
-    /// The thread that keeps leases could not be started.
-    #[error("start the thread that keeps leases")]
+    /// The thread that renews leases could not be started, or there is no Tokio runtime to do it on.
+    #[error("start the renewal of leases")]
     Engine {
-        /// What the system said.
+        /// The cause.
         source: std::io::Error,
     },
 }
@@ -86,6 +87,7 @@ impl ServiceBuilder {
             client: None,
             clock: None,
             encoding: MessageEncoding::default(),
+            on_current_runtime: false,
         }
     }
 
@@ -95,6 +97,7 @@ impl ServiceBuilder {
             client: None,
             clock: None,
             encoding: MessageEncoding::default(),
+            on_current_runtime: false,
         }
     }
 
@@ -116,6 +119,15 @@ impl ServiceBuilder {
         self
     }
 
+    /// Runs renewals as tasks on the current Tokio runtime instead of on a thread of the service's own.
+    ///
+    /// For tests that pause Tokio's time, which reaches no other runtime. A runtime that is blocked loses
+    /// leases.
+    pub fn on_current_runtime(mut self) -> Self {
+        self.on_current_runtime = true;
+        self
+    }
+
     /// Opens the storage and starts the thread that keeps leases.
     ///
     /// # Errors
@@ -132,7 +144,12 @@ impl ServiceBuilder {
             Target::Url(url) => open(url, Arc::clone(&clock)).await?,
         };
         let keeper = Keeper::new(Arc::clone(&backend), Arc::clone(&clock));
-        let engine = Engine::start().map_err(|source| ConnectError::Engine { source })?;
+        let engine = if self.on_current_runtime {
+            Engine::on_current_runtime().map_err(std::io::Error::other)
+        } else {
+            Engine::start()
+        };
+        let engine = engine.map_err(|source| ConnectError::Engine { source })?;
         engine.spawn(keeper.clone().run());
         let shared = Shared {
             backend,

@@ -1,19 +1,26 @@
-//! The thread that keeps leases and runs listeners, apart from the threads that run handlers.
+//! The runtime that renews leases and runs listeners, apart from the threads that run handlers.
 
 use std::future::Future;
 use std::io;
 
-use tokio::runtime::{Builder, Handle};
+use tokio::runtime::{Builder, Handle, TryCurrentError};
 use tokio::sync::oneshot;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// A single-threaded tokio runtime on a thread of its own.
-///
-/// Renewals and settlements run here, so a handler that blocks every worker of the application's
-/// runtime loses no lease. Dropping the engine drops its tasks.
+/// A runtime for renewals and settlements. Dropping the engine stops its tasks.
 #[derive(Debug)]
 pub(crate) struct Engine {
     handle: Handle,
-    _stop_on_drop: oneshot::Sender<()>,
+    form: Form,
+}
+
+#[derive(Debug)]
+enum Form {
+    /// A single-threaded runtime on its own thread: a handler that blocks every worker of the
+    /// application's runtime loses no lease.
+    Thread { _stop: oneshot::Sender<()> },
+    /// Tasks on the caller's runtime.
+    Tasks { stop: DropGuard },
 }
 
 impl Engine {
@@ -30,11 +37,27 @@ impl Engine {
             })?;
         Ok(Self {
             handle,
-            _stop_on_drop: stop,
+            form: Form::Thread { _stop: stop },
+        })
+    }
+
+    pub(crate) fn on_current_runtime() -> Result<Self, TryCurrentError> {
+        Ok(Self {
+            handle: Handle::try_current()?,
+            form: Form::Tasks {
+                stop: CancellationToken::new().drop_guard(),
+            },
         })
     }
 
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        drop(self.handle.spawn(task));
+        match &self.form {
+            Form::Thread { .. } => drop(self.handle.spawn(task)),
+            Form::Tasks { stop } => {
+                let stop = stop.token().clone();
+                let task = async move { stop.run_until_cancelled_owned(task).await.unwrap_or(()) };
+                drop(self.handle.spawn(task));
+            }
+        }
     }
 }
