@@ -11,6 +11,7 @@
 //! | `lease` | one owner of each pop receipt; renewals | |
 //! | [`policy`] | when to poll again, when to try again | |
 //! | [`backend`] | the storage engines | |
+//! | [`testing`] | paused time and injected faults for tests | |
 
 mod accept;
 mod attempts;
@@ -37,6 +38,7 @@ mod settle;
 mod submit;
 mod submit_all;
 mod terms;
+pub mod testing;
 
 pub use accept::{Accept, AcceptError};
 pub use clock::SystemClock;
