@@ -14,6 +14,7 @@
 //! | `background`, `schedule`, `panic` | where renewals and watchdogs run, when they look, what they catch |
 //! | [`policy`] | when to poll again, when to retry |
 //! | [`backend`] | the storage engines |
+//! | [`testing`] | paused time and injected faults, for tests |
 
 pub mod backend;
 mod background;
@@ -29,6 +30,7 @@ mod schedule;
 mod send;
 mod service;
 mod settings;
+pub mod testing;
 
 pub use clock::SystemClock;
 pub use listener::{

@@ -3,6 +3,7 @@
 
 #[cfg(feature = "sqlite")]
 mod against_model;
+mod fault_injector;
 mod memory;
 mod planted_bugs;
 #[cfg(feature = "sqlite")]

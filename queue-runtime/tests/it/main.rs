@@ -5,4 +5,5 @@ mod control;
 mod leases;
 mod listener;
 mod poison;
+mod submit;
 mod support;

@@ -1,20 +1,20 @@
 //! What is set aside, why, and how it comes back.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use queue_runtime::backend::MemoryBackend;
+use queue_core::backend::{Backend, NewMessage};
 use queue_runtime::envelope::PoisonReason;
 use queue_runtime::wire::Body;
-use queue_runtime::{Disposition, Message, QueueService, Settled, SystemClock};
+use queue_runtime::{Disposition, Message, QueueService, Settled, testing};
 use serde::{Deserialize, Serialize};
+use tokio::time::advance;
 
-use crate::accept::{Order, manual, order};
+use crate::accept::{Order, order};
 use crate::support::{count, poison};
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn failures_are_counted_and_the_last_one_is_poison() {
-    let (service, clock) = manual().await;
+    let service = testing::service().await;
     service.submit(order(1)).id("m-1").await.expect("submitted");
     for attempt in 1..=3 {
         let accept = service.accept::<Order>().poison_threshold(3);
@@ -30,7 +30,7 @@ async fn failures_are_counted_and_the_last_one_is_poison() {
             attempt == 3,
             "{fate:?}"
         );
-        clock.advance(Duration::from_secs(600));
+        advance(Duration::from_secs(600)).await;
     }
     assert_eq!(count(&service, "orders").await, 0);
     let poisoned = poison(&service, "orders-poison").await;
@@ -54,9 +54,9 @@ async fn failures_are_counted_and_the_last_one_is_poison() {
     assert!(again.envelope().poison.is_none());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn crashes_get_one_more_marked_run() {
-    let (service, clock) = manual().await;
+    let service = testing::service().await;
     service.submit(order(1)).await.expect("submitted");
     let accept = || service.accept::<Order>().poison_threshold(2);
     for attempt in 1..=3 {
@@ -64,7 +64,7 @@ async fn crashes_get_one_more_marked_run() {
         assert_eq!(crashed.attempt(), attempt);
         assert_eq!(crashed.envelope().attempts.last_chance, attempt == 3);
         drop(crashed);
-        clock.advance(Duration::from_secs(31));
+        advance(Duration::from_secs(31)).await;
     }
     assert!(accept().await.expect("no error").is_none());
     let poisoned = poison(&service, "orders-poison").await;
@@ -74,9 +74,9 @@ async fn crashes_get_one_more_marked_run() {
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_put_back_past_the_expiry_is_poison() {
-    let (service, _clock) = manual().await;
+    let service = testing::service().await;
     let hour = Duration::from_secs(3600);
     service
         .submit(order(1))
@@ -97,7 +97,7 @@ async fn a_put_back_past_the_expiry_is_poison() {
 }
 
 /// Two events of one id from two sources, as nobody here writes them.
-async fn put_foreign(service: &QueueService, backend: &MemoryBackend, source: &str, kind: &str) {
+async fn put_foreign(service: &QueueService, backend: &dyn Backend, source: &str, kind: &str) {
     let subject = r#""subject":"/blobs/x.jpg""#;
     let body = format!(
         r#"{{"specversion":"1.0","id":"1","source":"{source}","type":"{kind}",{subject},"data":{{"number":1,"note":""}}}}"#
@@ -108,25 +108,14 @@ async fn put_foreign(service: &QueueService, backend: &MemoryBackend, source: &s
         .create()
         .await
         .expect("created");
-    let message = queue_core::backend::NewMessage::new(body.into_bytes());
+    let message = NewMessage::new(body.into_bytes());
     let queue = "orders".parse().expect("a name");
-    queue_core::backend::Backend::put(backend, &queue, message)
-        .await
-        .expect("put");
+    backend.put(&queue, message).await.expect("put");
 }
 
-async fn over_memory() -> (QueueService, Arc<MemoryBackend>) {
-    let backend = Arc::new(MemoryBackend::new(Arc::new(SystemClock::new())));
-    let service = QueueService::over(backend.clone())
-        .connect()
-        .await
-        .expect("connects");
-    (service, backend)
-}
-
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn redrive_tells_events_of_one_id_apart() {
-    let (service, backend) = over_memory().await;
+    let (service, backend) = testing::service_with_faults().await;
     put_foreign(&service, &backend, "/shop/a", "nobody").await;
     put_foreign(&service, &backend, "/shop/b", "nobody").await;
     assert!(service.accept::<Order>().await.expect("no error").is_none());
@@ -136,9 +125,9 @@ async fn redrive_tells_events_of_one_id_apart() {
     assert_eq!(count(&service, "orders").await, 2);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn redrive_leaves_what_the_filter_leaves() {
-    let (service, backend) = over_memory().await;
+    let (service, backend) = testing::service_with_faults().await;
     for (source, kind) in [("/a", "nobody"), ("/b", "somebody")] {
         put_foreign(&service, &backend, source, kind).await;
     }
@@ -156,9 +145,9 @@ async fn redrive_leaves_what_the_filter_leaves() {
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_subject_from_elsewhere_is_no_key() {
-    let (service, backend) = over_memory().await;
+    let (service, backend) = testing::service_with_faults().await;
     put_foreign(&service, &backend, "/a", "order").await;
     let delivery = service
         .accept::<Order>()
@@ -179,9 +168,9 @@ mod newer {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_newer_version_waits_for_a_newer_program_and_then_is_poison() {
-    let (service, clock) = manual().await;
+    let service = testing::service().await;
     service
         .submit(newer::Order { number: 1 })
         .await
@@ -189,7 +178,7 @@ async fn a_newer_version_waits_for_a_newer_program_and_then_is_poison() {
     let mut looks = 0;
     while count(&service, "orders").await > 0 {
         assert!(service.accept::<Order>().await.expect("no error").is_none());
-        clock.advance(Duration::from_secs(600));
+        advance(Duration::from_secs(600)).await;
         looks += 1;
         assert!(looks < 1000, "it never runs out of patience");
     }

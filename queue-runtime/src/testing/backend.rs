@@ -1,0 +1,205 @@
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use queue_core::backend::{
+    ApplyError, Atomicity, Backend, Capabilities, Created, Lease, Metadata, NewMessage, Op,
+    OpOutcome, PeekedMessage, PopReceipt, PutReceipt, QueueProperties, ReceivedMessage, StorageId,
+};
+use queue_core::{Error, Operation, QueueName, Result};
+
+use super::call::Call;
+use super::fault_injector::FaultInjector;
+
+#[async_trait]
+#[warn(
+    clippy::missing_trait_methods,
+    reason = "a default method would not reach the wrapped backend's own"
+)]
+impl Backend for FaultInjector {
+    fn capabilities(&self) -> &Capabilities {
+        self.inner().capabilities()
+    }
+
+    fn queue_uri(&self, queue: &QueueName) -> String {
+        self.inner().queue_uri(queue)
+    }
+
+    async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created> {
+        let call = Call::begin(self, Operation::CreateQueue, Some(queue));
+        call.answer(self.inner().create_queue(queue, metadata))
+            .await?
+    }
+
+    async fn delete_queue(&self, queue: &QueueName) -> Result<()> {
+        let call = Call::begin(self, Operation::DeleteQueue, Some(queue));
+        call.answer(self.inner().delete_queue(queue)).await?
+    }
+
+    async fn list_queues(&self, prefix: &str) -> Result<Vec<QueueName>> {
+        let call = Call::begin(self, Operation::ListQueues, None);
+        call.answer(self.inner().list_queues(prefix)).await?
+    }
+
+    async fn properties(&self, queue: &QueueName) -> Result<QueueProperties> {
+        let call = Call::begin(self, Operation::Properties, Some(queue));
+        call.answer(self.inner().properties(queue)).await?
+    }
+
+    async fn metadata(&self, queue: &QueueName) -> Result<Metadata> {
+        let call = Call::begin(self, Operation::Properties, Some(queue));
+        call.answer(self.inner().metadata(queue)).await?
+    }
+
+    async fn set_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<()> {
+        let call = Call::begin(self, Operation::SetMetadata, Some(queue));
+        call.answer(self.inner().set_metadata(queue, metadata))
+            .await?
+    }
+
+    async fn put(&self, queue: &QueueName, message: NewMessage) -> Result<PutReceipt> {
+        let call = Call::begin(self, Operation::Put, Some(queue));
+        let again = call
+            .is_duplicated()
+            .then(|| (queue.clone(), message.clone()));
+        let put = call.answer(self.inner().put(queue, message));
+        let put = put.await??;
+        call.duplicate(again).await;
+        Ok(self.skew().put(put))
+    }
+
+    async fn receive(
+        &self,
+        queue: &QueueName,
+        max: u32,
+        visibility: Duration,
+    ) -> Result<Vec<ReceivedMessage>> {
+        let call = Call::begin(self, Operation::Receive, Some(queue));
+        let received = call.answer(self.inner().receive(queue, max, visibility));
+        let received = received.await??.into_iter();
+        Ok(received.map(|one| self.skew().received(one)).collect())
+    }
+
+    async fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>> {
+        let call = Call::begin(self, Operation::Peek, Some(queue));
+        let peeked = call.answer(self.inner().peek(queue, max)).await??;
+        let peeked = peeked.into_iter();
+        Ok(peeked.map(|one| self.skew().peeked(one)).collect())
+    }
+
+    async fn update(
+        &self,
+        queue: &QueueName,
+        id: &StorageId,
+        receipt: &PopReceipt,
+        visibility: Duration,
+        body: Option<Bytes>,
+    ) -> Result<Lease> {
+        let call = Call::begin(self, Operation::Update, Some(queue));
+        call.take_away(queue, id, receipt).await;
+        let update = self.inner().update(queue, id, receipt, visibility, body);
+        let lease = call.answer(update).await??;
+        Ok(self.skew().lease(lease))
+    }
+
+    async fn delete(&self, queue: &QueueName, id: &StorageId, receipt: &PopReceipt) -> Result<()> {
+        let call = Call::begin(self, Operation::Delete, Some(queue));
+        call.take_away(queue, id, receipt).await;
+        call.answer(self.inner().delete(queue, id, receipt)).await?
+    }
+
+    async fn clear(&self, queue: &QueueName) -> Result<()> {
+        let call = Call::begin(self, Operation::Clear, Some(queue));
+        call.answer(self.inner().clear(queue)).await?
+    }
+
+    async fn apply(&self, ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError> {
+        let call = Call::begin(self, Operation::Apply, None);
+        for op in &ops {
+            if let Op::Update {
+                queue, id, receipt, ..
+            }
+            | Op::Delete { queue, id, receipt } = op
+            {
+                call.take_away(queue, id, receipt).await;
+            }
+        }
+        let again = if call.is_duplicated() {
+            puts(&ops)
+        } else {
+            Vec::new()
+        };
+        let skewed = |outcomes: Vec<OpOutcome>| {
+            let outcomes = outcomes.into_iter();
+            outcomes.map(|one| self.skew().outcome(one)).collect()
+        };
+        if call.loses_answer() {
+            let answer = self.inner().apply(ops).await;
+            let error = call.lost("the answer was lost");
+            let atomicity = self.capabilities().atomicity;
+            let mut lost = last_answer_lost(answer, atomicity, error);
+            lost.completed = skewed(lost.completed);
+            return Err(lost);
+        }
+        let answer = call.answer(self.inner().apply(ops)).await;
+        let answer = answer.map_err(|error| ApplyError::new(0, Vec::new(), error))?;
+        match answer {
+            Ok(outcomes) => {
+                call.duplicate(again).await;
+                Ok(skewed(outcomes))
+            }
+            Err(mut failed) => {
+                failed.completed = skewed(failed.completed);
+                Err(failed)
+            }
+        }
+    }
+}
+
+/// What a caller knows of an [`apply`](Backend::apply) whose last answer was lost. Operations that are
+/// not atomic are answered one by one, so that only the last is unknown.
+fn last_answer_lost(
+    answer: Result<Vec<OpOutcome>, ApplyError>,
+    atomicity: Atomicity,
+    error: Error,
+) -> ApplyError {
+    let (index, mut completed) = match answer {
+        Ok(mut outcomes) => {
+            outcomes.pop();
+            (outcomes.len(), outcomes)
+        }
+        Err(failed) => (failed.index, failed.completed),
+    };
+    if atomicity == Atomicity::Atomic {
+        completed.clear();
+    }
+    ApplyError::new(index, completed, error)
+}
+
+fn puts(ops: &[Op]) -> Vec<(QueueName, NewMessage)> {
+    let put = |op: &Op| match op {
+        Op::Put { queue, message } => Some((queue.clone(), message.clone())),
+        _ => None,
+    };
+    ops.iter().filter_map(put).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use queue_core::ErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn only_the_last_of_several_operations_is_unknown_where_each_is_answered() {
+        let error = || Error::new(ErrorKind::Unreachable, Operation::Apply);
+        let done = |count| vec![OpOutcome::Deleted; count];
+        for (atomicity, completed) in [(Atomicity::InOrder, 2), (Atomicity::Atomic, 0)] {
+            let lost = last_answer_lost(Ok(done(3)), atomicity, error());
+            assert_eq!((lost.index, lost.completed.len()), (2, completed));
+        }
+        let failed = ApplyError::new(1, done(1), error());
+        let lost = last_answer_lost(Err(failed), Atomicity::InOrder, error());
+        assert_eq!((lost.index, lost.completed.len()), (1, 1));
+    }
+}

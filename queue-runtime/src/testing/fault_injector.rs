@@ -1,0 +1,255 @@
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use queue_core::Operation;
+use queue_core::backend::Backend;
+use tokio::sync::watch;
+
+use super::fault::Fault;
+use super::plan::Plan;
+use super::skew::Skew;
+
+/// A [`Backend`] that passes calls on to another one, and makes some of them fail.
+///
+/// Faults are scripted ([`fail_next`](Self::fail_next), [`fail_every`](Self::fail_every)) or random
+/// ([`fail_sometimes`](Self::fail_sometimes)); a call has at most one, in this order. A script for
+/// [`Operation::Put`], [`Update`](Operation::Update) or [`Delete`](Operation::Delete) does not concern the
+/// operations inside an [`apply`](Backend::apply), which is one call of [`Operation::Apply`]. Clones share
+/// script, counts and storage, so that a test keeps one and gives the other to the service.
+///
+/// ```
+/// use std::sync::Arc;
+/// use queue_core::backend::{Backend, NewMessage};
+/// use queue_runtime::backend::MemoryBackend;
+/// use queue_runtime::testing::{Fault, FaultInjector, TokioClock};
+/// use queue_runtime::{ErrorKind, Operation};
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let memory = MemoryBackend::new(Arc::new(TokioClock::new()));
+/// let backend = FaultInjector::new(Arc::new(memory));
+/// let queue = "orders".parse()?;
+/// backend.create_queue(&queue, &Default::default()).await?;
+///
+/// backend.fail_next(1, Operation::Put, Fault::Throttled(None));
+/// let error = backend.put(&queue, NewMessage::new("a")).await.unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::Throttled);
+///
+/// backend.put(&queue, NewMessage::new("a")).await?;
+/// assert_eq!(backend.calls(Operation::Put), 2);
+/// assert_eq!(backend.injected(Operation::Put), 1);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct FaultInjector {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    inner: Arc<dyn Backend>,
+    seed: u64,
+    plan: Mutex<Plan>,
+    skew: Mutex<Skew>,
+    /// Signals each call and each fault.
+    counted: watch::Sender<()>,
+    /// Signals stalled calls to go on.
+    release: watch::Sender<()>,
+}
+
+impl FaultInjector {
+    /// Wraps a backend. Random faults are drawn from a random [`seed`](Self::seed).
+    #[must_use]
+    pub fn new(backend: Arc<dyn Backend>) -> Self {
+        Self::seeded(backend, rand::random())
+    }
+
+    /// Wraps a backend. Random faults are drawn from this seed.
+    ///
+    /// The same seed and rules choose the same faults for the same sequence of calls; calls that run
+    /// side by side may come in another order.
+    #[must_use]
+    pub fn seeded(backend: Arc<dyn Backend>, seed: u64) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                inner: backend,
+                seed,
+                plan: Mutex::new(Plan::new(seed)),
+                skew: Mutex::new(Skew::NONE),
+                counted: watch::Sender::new(()),
+                release: watch::Sender::new(()),
+            }),
+        }
+    }
+
+    /// The seed of the random faults. Print it, so that a failed run can be repeated.
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        self.shared.seed
+    }
+
+    /// Makes the next `calls` calls of an operation fail, after those of earlier such scripts.
+    ///
+    /// # Panics
+    /// If the fault does not [apply to](Fault::applies_to) the operation.
+    pub fn fail_next(&self, calls: u32, operation: Operation, fault: Fault) {
+        check(operation, &fault);
+        self.plan().fail_next(calls, operation, fault);
+    }
+
+    /// Makes every call of an operation fail until [`heal`](Self::heal), in place of an earlier such
+    /// fault.
+    ///
+    /// # Panics
+    /// If the fault does not [apply to](Fault::applies_to) the operation.
+    pub fn fail_every(&self, operation: Operation, fault: Fault) {
+        check(operation, &fault);
+        self.plan().fail_every(operation, fault);
+    }
+
+    /// Makes calls of an operation fail with this probability until [`heal`](Self::heal).
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use queue_runtime::backend::MemoryBackend;
+    /// use queue_runtime::testing::{Fault, FaultInjector, TokioClock};
+    /// use queue_runtime::Operation;
+    ///
+    /// let memory = MemoryBackend::new(Arc::new(TokioClock::new()));
+    /// let backend = FaultInjector::new(Arc::new(memory));
+    /// println!("seed {}", backend.seed());
+    /// backend.fail_sometimes(0.1, Operation::Put, Fault::Duplicated);
+    /// backend.fail_sometimes(0.1, Operation::Delete, Fault::AnswerLost);
+    /// ```
+    ///
+    /// # Panics
+    /// If the probability is not from 0 to 1, or the fault does not [apply to](Fault::applies_to) the
+    /// operation.
+    pub fn fail_sometimes(&self, probability: f64, operation: Operation, fault: Fault) {
+        check(operation, &fault);
+        assert!(
+            (0.0..=1.0).contains(&probability),
+            "{probability} is not a probability"
+        );
+        self.plan().fail_sometimes(probability, operation, fault);
+    }
+
+    /// Removes all scripted and random faults and releases stalled calls. Counts and the clock
+    /// difference stay.
+    pub fn heal(&self) {
+        self.plan().heal();
+        self.release();
+    }
+
+    /// Lets calls that are [stalled](Fault::Stalled) now go on.
+    pub fn release(&self) {
+        self.shared.release.send_replace(());
+    }
+
+    /// Shifts all timestamps that the storage reports from now on into the future.
+    pub fn set_clock_ahead(&self, by: Duration) {
+        self.set_skew(Skew::Ahead(by));
+    }
+
+    /// Shifts all timestamps that the storage reports from now on into the past.
+    pub fn set_clock_behind(&self, by: Duration) {
+        self.set_skew(Skew::Behind(by));
+    }
+
+    /// The number of calls of an operation so far, including failed ones.
+    #[must_use]
+    pub fn calls(&self, operation: Operation) -> usize {
+        self.plan().calls(operation)
+    }
+
+    /// The number of faults that calls of an operation have met so far.
+    #[must_use]
+    pub fn injected(&self, operation: Operation) -> usize {
+        let plan = self.plan();
+        let of = |(of, _): &&(Operation, Fault)| *of == operation;
+        plan.injected().iter().filter(of).count()
+    }
+
+    /// All faults so far, in the order in which they happened.
+    #[must_use]
+    pub fn history(&self) -> Vec<(Operation, Fault)> {
+        self.plan().injected().to_vec()
+    }
+
+    /// Completes once an operation has been called this often in all.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn until_called(&self, calls: usize, operation: Operation) {
+        self.until(|| self.calls(operation) >= calls).await;
+    }
+
+    /// Completes once calls of an operation have met this many faults in all.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn until_injected(&self, faults: usize, operation: Operation) {
+        self.until(|| self.injected(operation) >= faults).await;
+    }
+
+    /// Counts a call and chooses its fault.
+    pub(super) fn count(&self, operation: Operation) -> Option<Fault> {
+        let fault = self.plan().call(operation);
+        self.shared.counted.send_replace(());
+        fault
+    }
+
+    /// Counts a fault that has happened.
+    pub(super) fn record(&self, operation: Operation, fault: Fault) {
+        self.plan().record(operation, fault);
+        self.shared.counted.send_replace(());
+    }
+
+    /// A receiver that changes with the next [`release`](Self::release).
+    pub(super) fn next_release(&self) -> watch::Receiver<()> {
+        self.shared.release.subscribe()
+    }
+
+    pub(super) fn inner(&self) -> &dyn Backend {
+        &*self.shared.inner
+    }
+
+    pub(super) fn skew(&self) -> Skew {
+        *lock(&self.shared.skew)
+    }
+
+    async fn until(&self, reached: impl Fn() -> bool) {
+        let mut counted = self.shared.counted.subscribe();
+        let reached = counted.wait_for(|()| reached());
+        reached.await.expect("this injector holds the sender");
+    }
+
+    fn set_skew(&self, skew: Skew) {
+        *lock(&self.shared.skew) = skew;
+    }
+
+    fn plan(&self) -> MutexGuard<'_, Plan> {
+        lock(&self.shared.plan)
+    }
+}
+
+impl fmt::Debug for FaultInjector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FaultInjector")
+            .field("seed", &self.shared.seed)
+            .field("backend", &self.shared.inner)
+            .finish_non_exhaustive()
+    }
+}
+
+fn check(operation: Operation, fault: &Fault) {
+    assert!(
+        fault.applies_to(operation),
+        "{fault:?} cannot happen to {operation:?}"
+    );
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

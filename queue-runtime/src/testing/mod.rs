@@ -1,0 +1,54 @@
+//! Tools for testing code that uses queues: time that the test controls, and storage that fails on
+//! request.
+//!
+//! | item | does |
+//! |---|---|
+//! | [`service`] | connects to private queues in memory, on Tokio's time |
+//! | [`service_with_faults`] | the same, with a [`FaultInjector`] between the service and its queues |
+//! | [`TokioClock`] | a [`Clock`](crate::Clock) that stands still while Tokio's time is paused |
+//! | [`FaultInjector`] | a [`Backend`](queue_core::backend::Backend) that fails as a script or a seed says |
+//!
+//! With `#[tokio::test(start_paused = true)]` a test takes no real time: whenever all tasks are idle,
+//! Tokio advances to the next timer. A sleep in the test therefore means "until everything that happens
+//! in this time has happened". Pausing needs Tokio's feature `test-util`.
+//!
+//! ```
+//! use std::time::Duration;
+//! use queue_runtime::{Message, testing};
+//! use serde::{Deserialize, Serialize};
+//!
+//! #[derive(Debug, Serialize, Deserialize, Message)]
+//! struct Order {
+//!     number: u32,
+//! }
+//!
+//! // In a test: #[tokio::test(start_paused = true)]
+//! # #[tokio::main(flavor = "current_thread", start_paused = true)]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let service = testing::service().await;
+//! service.submit(Order { number: 7 }).delay(Duration::from_secs(3600)).await?;
+//!
+//! let accept = service.accept::<Order>().wait(Duration::from_secs(7200));
+//! let order = accept.await?.expect("visible after an hour");
+//! assert_eq!(order.number, 7);
+//!
+//! // The lease is renewed for as long as the delivery is held.
+//! tokio::time::sleep(Duration::from_secs(120)).await;
+//! order.complete().await?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod backend;
+mod call;
+mod fault;
+mod fault_injector;
+mod plan;
+mod service;
+mod skew;
+mod tokio_clock;
+
+pub use fault::Fault;
+pub use fault_injector::FaultInjector;
+pub use service::{service, service_with_faults};
+pub use tokio_clock::TokioClock;

@@ -1,0 +1,118 @@
+//! Connecting and submitting.
+
+use std::time::Duration;
+
+use queue_runtime::{DecodeError, EncodeError, Message, MessageType, QueueService, SubmitProblem};
+
+use crate::accept::{Order, order};
+use crate::support::{count, memory};
+
+#[tokio::test]
+async fn a_refused_url_shows_no_secret() {
+    let lacking = if cfg!(feature = "azure") {
+        "neither AccountName"
+    } else {
+        "memory:NAME"
+    };
+    for (url, told) in [
+        ("amqp://bob:hunter2@host", "memory:NAME"),
+        ("AccountKey=hunter2;EndpointSuffix=x:1", lacking),
+        ("hunter2", "memory:NAME"),
+    ] {
+        let error = QueueService::connect(url).await.expect_err("refused");
+        let text = format!("{error} {error:?}");
+        assert!(!text.contains("hunter2") && text.contains(told), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn bad_input_is_named_and_gives_the_message_back() {
+    let service = memory().await;
+    let error = service
+        .submit(order(1))
+        .request("a\nb")
+        .await
+        .expect_err("refused");
+    assert_eq!(error.message, order(1));
+    assert!(
+        error.problem.to_string().contains("request id"),
+        "{}",
+        error.problem
+    );
+
+    let fits = 48 * 1024 - 2048;
+    let long = Order {
+        number: 1,
+        note: "x".repeat(fits),
+    };
+    let error = service.submit(long).await.expect_err("too large");
+    assert!(matches!(&error.problem, SubmitProblem::TooLarge(large) if large.limit() == fits));
+    assert!(!error.is_unknown());
+
+    let error = service
+        .submit(order(1))
+        .delay(Duration::from_secs(8 * 24 * 60 * 60))
+        .await
+        .expect_err("over seven days");
+    assert!(matches!(error.problem, SubmitProblem::Storage(_)));
+}
+
+#[tokio::test]
+async fn submit_all_is_all_or_nothing() {
+    let service = memory().await;
+    let submitted = service
+        .submit_all((0..100).map(order))
+        .request("r")
+        .await
+        .expect("submitted");
+    assert_eq!(
+        (submitted.len(), count(&service, "orders").await),
+        (100, 100)
+    );
+    let long = Order {
+        number: 0,
+        note: "x".repeat(48 * 1024),
+    };
+    let error = service
+        .submit_all([order(1), long])
+        .await
+        .expect_err("one is too large");
+    assert!(error.submitted.is_empty() && !error.is_unknown());
+    assert_eq!(error.rest.len(), 2);
+    assert_eq!(count(&service, "orders").await, 100);
+}
+
+/// A payload that is not JSON.
+#[derive(Debug, PartialEq)]
+struct Protobuf(Vec<u8>);
+
+impl Message for Protobuf {
+    const TYPE: MessageType = MessageType::new("pb", "protobuf");
+
+    fn key(&self) -> Result<Option<Vec<serde_json::Value>>, EncodeError> {
+        Ok(None)
+    }
+
+    fn encode(&self) -> Result<Vec<u8>, EncodeError> {
+        Ok(self.0.clone())
+    }
+
+    fn decode(_: u32, payload: &[u8]) -> Result<Self, DecodeError> {
+        Ok(Self(payload.to_vec()))
+    }
+}
+
+#[tokio::test]
+async fn a_payload_may_have_another_format() {
+    let service = memory().await;
+    service
+        .submit(Protobuf(vec![8, 150, 1]))
+        .await
+        .expect("submitted");
+    let delivery = service
+        .accept::<Protobuf>()
+        .await
+        .expect("no error")
+        .expect("a message");
+    assert_eq!(delivery.message(), &Protobuf(vec![8, 150, 1]));
+}
