@@ -1,4 +1,4 @@
-//! What a type says about itself to be a queue message.
+//! The contract of a message type.
 
 use std::borrow::Cow;
 use std::error::Error as StdError;
@@ -13,42 +13,42 @@ use crate::text::str_eq;
 /// A typed queue message. Implemented by `#[derive(Message)]`.
 ///
 /// The derive fills in [`TYPE`](Message::TYPE) from the `#[message(…)]` attributes and encodes the
-/// payload as JSON with serde. Implement the trait by hand only to make that JSON in another way, or,
-/// with [`Wire::Bare`], for another payload format.
+/// payload as JSON with serde. Implement the trait by hand only to produce that JSON in another way, or
+/// for another payload format.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a queue message",
     label = "not a queue message",
     note = "add `#[derive(Message)]` to `{Self}`",
-    note = "the derive needs serde's `Serialize` and `Deserialize` beside it"
+    note = "the derive also needs serde's `Serialize` and `Deserialize`"
 )]
 pub trait Message: Sized + Send + 'static {
-    /// The message's wire identity and the settings of its queue.
+    /// The type's wire identity and the settings of its queue.
     const TYPE: MessageType;
 
-    /// The key fields' values in their order, or `None` if the type declares none.
+    /// Returns the values of the key fields in order, or `None` if there are none.
     ///
     /// # Errors
     /// [`EncodeError`] if a key field is a float or cannot be encoded.
     fn key(&self) -> Result<Option<Vec<Value>>, EncodeError>;
 
-    /// Encodes the payload: one JSON value, which becomes the event's `data` as it is. With
-    /// [`Wire::Bare`], any bytes.
+    /// Encodes the payload. A JSON value becomes the event's `data` as it is; other bytes become
+    /// `data_base64`.
     ///
     /// # Errors
-    /// [`EncodeError`] if the payload's own serialisation fails.
+    /// [`EncodeError`] if the payload cannot be serialized.
     fn encode(&self) -> Result<Vec<u8>, EncodeError>;
 
-    /// Decodes a payload that was written as `version`, upgrading it where the type says how.
+    /// Decodes a payload that was written as `version`, upgrading it if it is older.
     ///
     /// # Errors
-    /// [`DecodeError`] says whether the version or the payload is at fault.
+    /// [`DecodeError`] tells an unsupported version from an invalid payload.
     fn decode(version: u32, payload: &[u8]) -> Result<Self, DecodeError>;
 }
 
 /// The wire identity of a message type and the settings of its queue.
 ///
-/// Made in a `const`, so that a name or number that is not allowed does not compile. Durations and the
-/// threshold are `None` where the type leaves them to the queue's metadata or the defaults.
+/// Constructed in a `const`, so that invalid names and numbers do not compile. Timeouts and thresholds
+/// that are `None` are left to the queue's metadata or the defaults.
 ///
 /// ```
 /// use std::time::Duration;
@@ -80,18 +80,18 @@ pub enum Wire {
     /// A CloudEvents 1.0 event in JSON format.
     #[default]
     Event,
-    /// The payload alone, as producers and consumers outside this framework expect it. Such a type
-    /// also accepts events.
+    /// The payload alone, for producers and consumers outside this framework. Such a type also accepts
+    /// events.
     Bare,
 }
 
-/// What an idempotency key is unique within.
+/// The scope in which an idempotency key is unique.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum KeyScope {
-    /// One request: the request id is part of the key.
+    /// The request: its id is part of the key.
     #[default]
     Request,
-    /// Everything: the same key in another request is the same work.
+    /// All requests: the same key in another request is the same work.
     Global,
 }
 
@@ -122,7 +122,7 @@ impl MessageType {
         }
     }
 
-    /// Accepts other kinds when decoding.
+    /// Sets other kinds that decode as this type.
     #[must_use]
     pub const fn with_aliases(mut self, aliases: &'static [&'static str]) -> Self {
         self.aliases = aliases;
@@ -193,7 +193,7 @@ impl MessageType {
         self
     }
 
-    /// Sets what an idempotency key is unique within.
+    /// Sets the scope in which an idempotency key is unique.
     #[must_use]
     pub const fn with_key_scope(mut self, scope: KeyScope) -> Self {
         self.key_scope = scope;
@@ -257,7 +257,7 @@ impl MessageType {
         }
     }
 
-    /// What an idempotency key is unique within.
+    /// The scope in which an idempotency key is unique.
     #[must_use]
     pub const fn key_scope(&self) -> KeyScope {
         self.key_scope
@@ -270,35 +270,35 @@ impl MessageType {
     }
 }
 
-/// A payload that cannot be written.
+/// A message that cannot be encoded.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum EncodeError {
-    /// The type's serialisation failed.
-    #[error("encode the payload of `{kind}`")]
+    /// The payload could not be serialized.
+    #[error("the payload of `{kind}` cannot be encoded")]
     Payload {
         /// The message's kind.
         kind: &'static str,
-        /// What the serialiser said.
+        /// The serializer's error.
         source: Arc<dyn StdError + Send + Sync>,
     },
     /// A key field has a value that cannot be part of a key.
-    #[error("use field `{field}` of `{kind}` as a key: {problem}")]
+    #[error("field `{field}` of `{kind}` cannot be part of a key: {problem}")]
     Key {
         /// The message's kind.
         kind: &'static str,
         /// The field.
         field: &'static str,
-        /// Why its value cannot be part of a key.
+        /// Why not.
         problem: Cow<'static, str>,
     },
 }
 
-/// A body or payload that is not the message it should be.
+/// A body that does not decode as the expected message.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
-    /// The body is neither an event nor anything that the type accepts.
+    /// The body is neither an event nor a payload that the type accepts.
     #[error("the body is not a `{kind}` event: {problem}")]
     NotAnEvent {
         /// The kind that was expected.
@@ -307,47 +307,49 @@ pub enum DecodeError {
         problem: String,
     },
     /// The event is of another kind.
-    #[error("the event is of kind {found:?}, and this queue carries {expected:?}")]
+    #[error("the event is of kind {found:?}, but this queue carries {expected:?}")]
     UnexpectedKind {
         /// The event's kind.
         found: String,
         /// The kind that was expected.
         expected: &'static str,
     },
-    /// The event was written by a newer program.
-    #[error("`{kind}` is of version {found}, newer than {supported}, the newest known here")]
+    /// The event's version is newer than the type's.
+    #[error(
+        "the event is a `{kind}` of version {found}, but this program supports versions up to {supported}"
+    )]
     NewerVersion {
         /// The message's kind.
         kind: &'static str,
         /// The version found.
         found: u32,
-        /// The newest version that this program knows.
+        /// The newest version that this program supports.
         supported: u32,
     },
-    /// The event is of an old version, and the type does not say how to upgrade it.
+    /// The event's version is older than the type's, with no upgrade from it.
     #[error("`{kind}` is of version {found}, and there is no upgrade from it to {supported}")]
     NoUpgrade {
         /// The message's kind.
         kind: &'static str,
         /// The version found.
         found: u32,
-        /// The version that an upgrade would have to lead to.
+        /// The version that an upgrade must result in.
         supported: u32,
     },
-    /// The payload does not decode.
-    #[error("decode the payload of `{kind}` version {version}")]
+    /// The payload is invalid.
+    #[error("the payload is not a valid `{kind}` of version {version}")]
     Payload {
         /// The message's kind.
         kind: &'static str,
         /// The payload's version.
         version: u32,
-        /// What the deserialiser said.
+        /// The deserializer's error.
         source: Arc<dyn StdError + Send + Sync>,
     },
 }
 
 impl EncodeError {
-    /// Returns the error for a payload whose serialisation failed with `source`.
+    /// Returns the error for a payload that could not be serialized because of `source`.
     #[must_use]
     pub fn payload(kind: &'static str, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         Self::Payload {
@@ -358,7 +360,7 @@ impl EncodeError {
 }
 
 impl DecodeError {
-    /// Returns the error for a payload of `version` whose deserialisation failed with `source`.
+    /// Returns the error for a payload of `version` that could not be deserialized because of `source`.
     #[must_use]
     pub fn payload(
         kind: &'static str,

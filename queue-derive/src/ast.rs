@@ -3,7 +3,7 @@ use syn::{Data, DeriveInput, Fields, Index, Member, Type};
 use crate::attr::{self, TypeAttributes};
 use crate::problem::{Problem, Problems};
 
-/// The item under the derive, its attributes read.
+/// The item to derive for, with its attributes parsed.
 pub(crate) struct Input<'a> {
     pub(crate) original: &'a DeriveInput,
     pub(crate) attributes: TypeAttributes,
@@ -13,7 +13,7 @@ pub(crate) struct Input<'a> {
 pub(crate) enum Body<'a> {
     Struct(Vec<Field<'a>>),
     Enum(Vec<Variant<'a>>),
-    /// Refused already.
+    /// Reported as an error already.
     Union,
 }
 
@@ -91,7 +91,7 @@ impl<'a> Field<'a> {
         &self.original.ty
     }
 
-    /// The field's name as a user would say it.
+    /// The field's name for error messages and keys.
     pub(crate) fn name(&self) -> String {
         use syn::ext::IdentExt as _;
 

@@ -8,7 +8,7 @@ use syn::{Attribute, Ident, LitInt, LitStr, Meta, Path, Token, Type, bracketed, 
 use crate::problem::{Problem, Problems};
 use crate::suggest::nearest;
 
-/// The names that a type takes, in the order in which errors list them.
+/// The attributes of a type, in the order in which errors list them.
 const TYPE_ATTRIBUTES: [&str; 12] = [
     "kind",
     "alias",
@@ -24,7 +24,7 @@ const TYPE_ATTRIBUTES: [&str; 12] = [
     "crate",
 ];
 
-/// What `#[message(…)]` says on a type, as it was written.
+/// The unvalidated attributes of a type.
 #[derive(Default)]
 pub(crate) struct TypeAttributes {
     pub(crate) kind: Setting<LitStr>,
@@ -44,10 +44,10 @@ pub(crate) struct TypeAttributes {
 /// The value of one attribute.
 #[derive(Default)]
 pub(crate) enum Setting<T> {
-    /// The attribute is not there.
+    /// Not written.
     #[default]
     Absent,
-    /// The attribute is there, and its value was refused already.
+    /// Written with a value that could not be parsed, which has been reported.
     Unreadable,
     Given(T),
 }
@@ -130,7 +130,7 @@ impl TypeAttributes {
 }
 
 impl<T> Setting<T> {
-    /// The value, if there is one that could be read.
+    /// The value, if one was given and could be parsed.
     pub(crate) fn given(&self) -> Option<&T> {
         match self {
             Self::Given(value) => Some(value),
@@ -138,13 +138,13 @@ impl<T> Setting<T> {
         }
     }
 
-    /// Whether the default applies. An unreadable value has its error already.
+    /// Whether the attribute was not written, so that its default applies.
     pub(crate) fn is_absent(&self) -> bool {
         matches!(self, Self::Absent)
     }
 }
 
-/// The `key` in a field's `#[message(key)]`.
+/// Finds `key` in a field's `#[message(key)]`.
 pub(crate) fn read_key(attributes: &[Attribute], problems: &mut Problems) -> Option<Ident> {
     let mut key: Option<Ident> = None;
     for attribute in ours(attributes) {
@@ -173,13 +173,13 @@ pub(crate) fn refuse_on_variant(attributes: &[Attribute], problems: &mut Problem
     }
 }
 
-/// The first serde attribute that keeps the field out of the payload.
+/// Finds the first serde attribute that excludes the field from the payload.
 pub(crate) fn serde_skip(attributes: &[Attribute]) -> Option<Ident> {
     const SKIPS: [&str; 3] = ["skip", "skip_serializing", "skip_deserializing"];
 
     let mut found = None;
     for attribute in attributes.iter().filter(|a| a.path().is_ident("serde")) {
-        // What serde cannot read, serde reports.
+        // serde reports what it cannot parse.
         let _ = attribute.parse_args_with(|input: ParseStream<'_>| {
             while !input.is_empty() {
                 let name = input.call(Ident::parse_any)?;
@@ -199,7 +199,7 @@ fn ours(attributes: &[Attribute]) -> impl Iterator<Item = &Attribute> {
     attributes.iter().filter(|a| a.path().is_ident("message"))
 }
 
-/// Calls `read` at each name in the list; `read` consumes up to the next comma.
+/// Calls `read` for each name in the list; `read` must consume everything up to the next comma.
 fn each_item(
     attribute: &Attribute,
     problems: &mut Problems,
@@ -294,7 +294,7 @@ fn at_end(input: ParseStream<'_>) -> bool {
     input.is_empty() || input.peek(Token![,])
 }
 
-/// Consumes up to the next comma and returns what stood there.
+/// Skips to the next comma and returns the skipped tokens.
 fn skip_item(input: ParseStream<'_>) -> TokenStream {
     let mut skipped = Vec::new();
     while !at_end(input) {

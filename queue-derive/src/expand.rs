@@ -11,7 +11,7 @@ use crate::key::shown_type;
 use crate::problem::Problems;
 use crate::valid::Settings;
 
-/// The impl, or every problem of the item together with an impl that stands in for it.
+/// Expands to the impl, or to all errors of the item and a placeholder impl.
 pub(crate) fn derive(original: &DeriveInput) -> TokenStream {
     let mut problems = Problems::default();
     let input = Input::read(original, &mut problems);
@@ -23,7 +23,7 @@ pub(crate) fn derive(original: &DeriveInput) -> TokenStream {
     }
 }
 
-/// The path that everything generated starts with.
+/// The path of the crate that generated code refers to.
 pub(crate) fn krate(input: &Input<'_>) -> Path {
     match input.attributes.krate.given() {
         Some(ModPath(path)) => path.clone(),
@@ -91,10 +91,10 @@ fn has_type_parameters(input: &Input<'_>) -> bool {
     input.original.generics.type_params().next().is_some()
 }
 
-/// The item's own bounds, and what the impl's methods need.
+/// Adds the bounds that the impl's methods need.
 ///
-/// The bounds are on the item rather than on its parameters, because only serde's derive knows what
-/// it asks of those. As a bound, rather than where it is used, a missing serde derive is one error.
+/// Bounds the item rather than its parameters, because only serde's derive knows what it requires of
+/// those. A bound, rather than a failing call, makes a missing serde derive one error.
 fn with_bounds(input: &Input<'_>, krate: &Path) -> Generics {
     let mut generics = input.original.generics.clone();
     let parameters: Vec<Ident> = generics.type_params().map(|t| t.ident.clone()).collect();
@@ -133,7 +133,7 @@ fn mentions(tokens: TokenStream, names: &[Ident]) -> bool {
     })
 }
 
-/// What only the compiler can check of the old version.
+/// Checks of the old version that only the compiler can make.
 fn checks(input: &Input<'_>, settings: &Settings, krate: &Path) -> TokenStream {
     let Some(old) = input.attributes.upgrade_from.given() else {
         return TokenStream::new();
@@ -220,7 +220,7 @@ fn key(input: &Input<'_>, krate: &Path) -> TokenStream {
     quote!(::core::result::Result::Ok(#fields))
 }
 
-/// The variant's name comes first, so that equal fields of two variants make different keys.
+/// Puts the variant's name first, so that equal fields of two variants make different keys.
 fn key_arm(variant: &Variant<'_>, krate: &Path) -> Option<TokenStream> {
     use syn::ext::IdentExt as _;
 
@@ -273,7 +273,7 @@ fn decode(input: &Input<'_>, settings: &Settings, krate: &Path) -> TokenStream {
     }
 }
 
-/// Errors underline `span`; names resolve as the macro's own do.
+/// A span that errors underline as `span`, and in which names resolve at the macro's call site.
 fn at(span: Span) -> Span {
     Span::call_site().located_at(span)
 }

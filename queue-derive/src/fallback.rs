@@ -12,7 +12,7 @@ use crate::valid::Settings;
 /// Stands in for a kind or queue name that is refused.
 const PLACEHOLDER: &str = "refused";
 
-/// The errors, and an impl that keeps code that uses the type from raising more of them.
+/// Expands to the errors, and an impl that keeps code that uses the type from causing more.
 pub(crate) fn expand(input: &Input<'_>, settings: &Settings, problems: &Problems) -> TokenStream {
     let errors = problems.to_compile_errors();
     let crate_is_unknown = matches!(input.attributes.krate, Setting::Unreadable);

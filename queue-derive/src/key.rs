@@ -5,8 +5,8 @@ use crate::ast::Input;
 use crate::attr;
 use crate::problem::{Problem, Problems};
 
-/// The standard containers that serialise what they hold, so that a float inside is a float in the
-/// key. Of other types only the value can tell; it is looked at when the key is made.
+/// Standard containers that serialize their contents, so that a float inside is a float in the key.
+/// Other types are checked by value when the key is made.
 const CONTAINERS: [&str; 15] = [
     "Arc",
     "BTreeMap",
@@ -25,7 +25,7 @@ const CONTAINERS: [&str; 15] = [
     "VecDeque",
 ];
 
-/// Checks that the key fields make the same key for equal messages, sent or received.
+/// Checks that equal messages have equal keys, both when sent and when received.
 pub(crate) fn check(input: &Input<'_>, problems: &mut Problems) {
     for field in input.key_fields() {
         let shown = || shown_type(field.ty());
@@ -51,7 +51,7 @@ enum Inexact {
     Unordered,
 }
 
-/// What keeps a value of the type, as far as it can be seen, from having one canonical form.
+/// Finds why values of the type have no canonical form, as far as its syntax tells.
 fn find(ty: &Type) -> Option<Inexact> {
     match ty {
         Type::Array(array) => find(&array.elem),
@@ -81,7 +81,7 @@ fn find(ty: &Type) -> Option<Inexact> {
     }
 }
 
-/// The type as it was written, near enough.
+/// The type much as the user wrote it.
 pub(crate) fn shown_type(ty: &Type) -> String {
     let text = ty.to_token_stream().to_string();
     [

@@ -1,13 +1,13 @@
-//! `#[derive(Message)]`, in the steps that thiserror's derive has:
+//! `#[derive(Message)]`, in the same steps as thiserror's derive:
 //!
 //! | step | in | out |
 //! |---|---|---|
-//! | `ast`, `attr` | the item | the item with its attributes read |
-//! | `valid`, `key` | that | its settings, names and limits checked |
+//! | `ast`, `attr` | the item | the item with its attributes parsed |
+//! | `valid`, `key` | that | validated settings |
 //! | `expand` | both | the impl |
-//! | `fallback` | both, with problems | the errors, and a stand-in for the impl |
+//! | `fallback` | both, with errors | the errors, and a placeholder impl |
 //!
-//! `problem` holds every text that the derive can refuse something with.
+//! `problem` holds every error text; `suggest` finds the known name that a misspelled one is closest to.
 
 mod ast;
 mod attr;

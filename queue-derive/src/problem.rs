@@ -2,17 +2,17 @@ use proc_macro2::{Span, TokenStream};
 use queue_core::InvalidName;
 use quote::ToTokens;
 
-/// Everything that the derive refuses. Each text is pinned by a case in `tests/ui/fail`.
+/// Every error of the derive. A case in `tests/ui/fail` pins the text of each.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Problem {
     #[error(
-        "a union cannot be a message: nothing says which of its fields is set; use a struct or an \
-         enum"
+        "a union cannot be a message, because nothing tells which of its fields is set; use a \
+         struct or an enum"
     )]
     Union,
     #[error(
-        "a message outlives the call that made it, so it has no lifetime parameters: own what \
-         `{0}` borrows"
+        "a message must own its data, so it cannot have lifetime parameters; own what `{0}` \
+         borrows"
     )]
     Lifetime(String),
 
@@ -34,7 +34,7 @@ pub(crate) enum Problem {
         "a variant takes no attributes; put them on the enum, and `key` on the variant's fields"
     )]
     OnVariant,
-    #[error("`{0}` is given twice; once is allowed")]
+    #[error("duplicate attribute `{0}`")]
     Twice(String),
     #[error("`{name}` needs a value: {expected}")]
     NoValue {
@@ -47,40 +47,40 @@ pub(crate) enum Problem {
         expected: &'static str,
         found: String,
     },
-    #[error("`key` takes no value, and here it has {0}")]
+    #[error("`key` takes no value, found {0}")]
     KeyValue(String),
 
     #[error(
-        "{what} {kind:?} {problem}; allowed are 1 to 255 characters, no white space or control \
-         characters among them"
+        "{what} {kind:?} {problem}; allowed are 1 to 255 characters without white space or \
+         control characters"
     )]
     Kind {
         what: &'static str,
         kind: String,
         problem: String,
     },
-    #[error("alias {0:?} is the type's own kind; an alias is another kind")]
+    #[error("alias {0:?} is the type's own kind; an alias must be a different kind")]
     AliasIsKind(String),
-    #[error("alias {0:?} is listed twice; once is allowed")]
+    #[error("duplicate alias {0:?}")]
     AliasTwice(String),
     #[error("`{attribute}`: {problem}")]
     QueueName {
         attribute: &'static str,
         problem: InvalidName,
     },
-    #[error("the name of `{name}` makes no queue name: {problem}; give one with `queue = \"…\"`")]
+    #[error("`{name}` does not make a valid queue name: {problem}; set one with `queue = \"…\"`")]
     DefaultQueueName { name: String, problem: InvalidName },
     #[error(
-        "queue name {queue:?} has {length} characters, and with `-poison` behind it would have more \
-         than 63; allowed are 3 to 56, or any queue name with `poison_queue = \"…\"` beside it"
+        "queue name {queue:?} has {length} characters, which leaves no room for the suffix \
+         `-poison`; allowed are 3 to 56, or up to 63 with `poison_queue = \"…\"`"
     )]
     NoRoomForPoison { queue: String, length: usize },
     #[error(
-        "poison queue {0:?} is the queue itself, so poison messages would come back for ever; \
-         allowed is any other queue"
+        "poison queue {0:?} is the type's own queue, so poison messages would be received again; \
+         use a different queue"
     )]
     PoisonQueueIsQueue(String),
-    #[error("`{name}` is {found:?}, which is no duration: {problem}; allowed is {allowed}")]
+    #[error("`{name}` is {found:?}, which is not a duration: {problem}; allowed is {allowed}")]
     NotADuration {
         name: &'static str,
         found: String,
@@ -106,41 +106,41 @@ pub(crate) enum Problem {
         allowed: &'static str,
     },
     #[error(
-        "version 1 is the first, so there is nothing to upgrade from; give a `version` from 2, or \
-         leave `upgrade_from` out"
+        "version 1 has no earlier version to upgrade from; set `version` to 2 or higher, or \
+         remove `upgrade_from`"
     )]
     UpgradeToFirst,
 
-    #[error("`key_scope` does nothing without a key; mark a field with `#[message(key)]`")]
+    #[error("`key_scope` has no effect without a key field; mark one with `#[message(key)]`")]
     ScopeWithoutKey,
     #[error(
-        "`{0}` cannot be part of a key: a float has no canonical form; allowed is what compares \
-         exactly, such as integers and strings"
+        "`{0}` cannot be part of a key, because a float has no canonical form; use a type that \
+         compares exactly, such as an integer or a string"
     )]
     FloatKey(String),
     #[error(
-        "`{0}` cannot be part of a key: its items have no order, so equal values would make \
-         different keys; use a `BTreeSet` or a `Vec`"
+        "`{0}` cannot be part of a key, because its items have no order and equal values would \
+         make different keys; use a `BTreeSet` or a `Vec`"
     )]
     UnorderedKey(String),
     #[error(
-        "a key field travels with its message, and `#[serde({0})]` leaves it out; remove one of the \
-         two"
+        "a key field must be part of the payload, but `#[serde({0})]` leaves it out; remove one \
+         of the two"
     )]
     SkippedKey(String),
 }
 
-/// What is wrong with one item: everything, rather than the first thing.
+/// All errors of one item, rather than only the first.
 #[derive(Default)]
 pub(crate) struct Problems(Vec<syn::Error>);
 
 impl Problems {
-    /// Records a problem with what `tokens` underlines.
+    /// Adds an error that underlines `tokens`.
     pub(crate) fn push(&mut self, tokens: impl ToTokens, problem: Problem) {
         self.0.push(syn::Error::new_spanned(tokens, problem));
     }
 
-    /// As [`push`](Self::push), for what has no tokens of its own.
+    /// Adds an error that underlines `span`, for something without tokens of its own.
     pub(crate) fn push_at(&mut self, span: Span, problem: Problem) {
         self.0.push(syn::Error::new(span, problem));
     }
@@ -149,7 +149,7 @@ impl Problems {
         self.0.is_empty()
     }
 
-    /// One `compile_error!` for each problem.
+    /// Returns one `compile_error!` per error.
     pub(crate) fn to_compile_errors(&self) -> TokenStream {
         self.0.iter().map(syn::Error::to_compile_error).collect()
     }

@@ -15,12 +15,12 @@ use crate::key;
 use crate::problem::{Problem, Problems};
 
 const MAX_KIND: usize = 255;
-/// Longer queue names leave no room for the suffix of their poison queue.
+/// Longer queue names leave no room for the suffix of the poison queue.
 const MAX_QUEUE: usize = 63 - POISON_SUFFIX.len();
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What the attributes and their defaults come to.
+/// The settings that follow from the attributes and the defaults.
 pub(crate) struct Settings {
     pub(crate) kind: String,
     pub(crate) aliases: Vec<String>,
@@ -35,7 +35,8 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// The settings as far as they can be read; whoever uses them looks at `problems` first.
+    /// Validates the attributes. The result is meaningful only if `problems` stays empty; otherwise it
+    /// serves the placeholder impl.
     pub(crate) fn of(input: &Input<'_>, problems: &mut Problems) -> Self {
         check_generics(input, problems);
         key::check(input, problems);

@@ -9,24 +9,24 @@ use serde::de::DeserializeOwned;
 
 use crate::message::{DecodeError, EncodeError, Message};
 
-/// What the derive asks of a type. A trait of its own, so that a type that forgot serde gets one
-/// error that says what to add.
+/// What the derive requires of a type. A separate trait, so that a missing serde derive is one error
+/// that says what to add.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be written as JSON and read back, so it cannot be a message",
-    label = "lacks serde's `Serialize`, `Deserialize` or both",
+    message = "`{Self}` cannot be serialized as JSON and back, so it cannot be a message",
+    label = "does not implement serde's `Serialize`, `Deserialize`, or both",
     note = "add `#[derive(serde::Serialize, serde::Deserialize)]` to `{Self}`"
 )]
 pub trait Payload: Sized {
-    /// The JSON of the value.
+    /// Serializes the value as JSON.
     ///
     /// # Errors
-    /// What the type's own serialisation says.
+    /// Those of the type's `Serialize`.
     fn to_json(&self) -> serde_json::Result<Vec<u8>>;
 
-    /// The value of a JSON text.
+    /// Deserializes a value from JSON.
     ///
     /// # Errors
-    /// What the type's own deserialisation says.
+    /// Those of the type's `Deserialize`.
     fn from_json(json: &[u8]) -> serde_json::Result<Self>;
 }
 
@@ -60,7 +60,7 @@ pub fn decode<M: Message + Payload>(payload: &[u8]) -> Result<M, DecodeError> {
         .map_err(|source| DecodeError::payload(M::TYPE.kind(), M::TYPE.version(), source))
 }
 
-/// The error for a version that the type neither is nor upgrades from.
+/// Returns the error for a version that the type can neither decode nor upgrade.
 #[must_use]
 pub fn wrong_version<M: Message>(found: u32) -> DecodeError {
     let (kind, supported) = (M::TYPE.kind(), M::TYPE.version());
@@ -79,7 +79,7 @@ pub fn wrong_version<M: Message>(found: u32) -> DecodeError {
     }
 }
 
-/// The value of one key field.
+/// Converts the value of a key field to JSON.
 ///
 /// # Errors
 /// [`EncodeError::Key`] if the field cannot be encoded, or holds a float.
