@@ -1,4 +1,4 @@
-//! The one source of time. Everything that waits or dates anything asks a [`Clock`].
+//! Clocks: everything that waits or takes a timestamp uses a [`Clock`].
 
 use std::fmt;
 use std::future::Future;
@@ -8,21 +8,21 @@ use std::time::Duration;
 /// A moment on the wall clock, in UTC.
 pub type Timestamp = jiff::Timestamp;
 
-/// A boxed future, as object-safe traits return it.
+/// A boxed future, for methods of object-safe traits.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Where time comes from: the system's clock in production, a manual one in tests.
+/// A source of time: the system's clock in production, a manual one in tests.
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
-    /// The wall clock. It dates messages and may jump; never measure an interval with it.
+    /// The wall-clock time. It can jump: use it for timestamps, never to measure an interval.
     fn now(&self) -> Timestamp;
 
-    /// Time since an arbitrary origin that never goes backwards. Leases are timed by it.
+    /// The time since an arbitrary origin. It never goes backwards; leases are timed by it.
     fn monotonic(&self) -> Duration;
 
-    /// Completes once [`monotonic`](Clock::monotonic) has moved on by `duration`.
+    /// Completes once [`monotonic`](Clock::monotonic) has advanced by `duration`.
     ///
     /// # Cancel safety
-    /// Dropping the future cancels the wait and nothing else.
+    /// Dropping the future cancels the wait.
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()>;
 }
 
@@ -35,7 +35,7 @@ mod manual {
     use super::*;
     use crate::timestamp::later;
 
-    /// A clock that moves only when it is told to.
+    /// A clock that only moves when told to, for tests.
     ///
     /// Clones share the same time.
     ///
@@ -73,13 +73,13 @@ mod manual {
     }
 
     impl ManualClock {
-        /// A clock that stands at 2026-01-01T00:00:00Z.
+        /// Creates a clock that stands at 2026-01-01T00:00:00Z.
         #[must_use]
         pub fn new() -> Self {
             Self::default()
         }
 
-        /// Moves both clocks on and wakes whoever slept until then.
+        /// Advances the wall clock and the monotonic clock, and wakes the sleepers that are due.
         pub fn advance(&self, duration: Duration) {
             let mut state = self.lock();
             state.elapsed += duration;
@@ -93,8 +93,7 @@ mod manual {
             due.into_iter().for_each(|(_, _, waker)| waker.wake());
         }
 
-        /// Makes the wall clock jump, forwards or backwards, as an administrator would. The
-        /// monotonic clock does not notice.
+        /// Steps the wall clock forwards or backwards. The monotonic clock is unaffected.
         pub fn step_wall_clock(&self, by: jiff::SignedDuration) {
             let mut state = self.lock();
             state.wall_offset = state.wall_offset.saturating_add(by);

@@ -1,4 +1,4 @@
-//! What a handler wants done with its message.
+//! The outcome of a handler.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -8,28 +8,28 @@ use crate::encoder::Encoded;
 use crate::message::{EncodeError, Message, MessageType};
 use crate::text::error_chain;
 
-/// What happens to a message after its handler returned.
+/// What to do with a message after its handler has returned.
 #[derive(Debug)]
 #[must_use = "a disposition takes effect only when the handler returns it"]
 #[non_exhaustive]
 pub enum Disposition {
-    /// Acknowledge it and submit these, atomically where the backend can.
+    /// Acknowledge the message and submit these follow-ups, atomically if the backend can.
     Complete(Vec<FollowUp>),
-    /// The attempt failed; try again after this delay, or after the retry policy's.
+    /// The attempt failed: retry.
     Retry {
-        /// The delay that the handler asks for.
+        /// The delay before the next attempt; by default the retry policy's.
         after: Option<Duration>,
         /// What went wrong.
         error: Failure,
     },
-    /// The attempt failed and trying again is pointless: set the message aside.
+    /// The attempt failed, and a retry would too: move the message to the poison queue.
     Reject(Failure),
 }
 
-/// Why an attempt failed, and what the handler advises.
+/// The error of a failed attempt, and whether to retry.
 ///
-/// `?` turns any error into one that is retried by policy. [`Failure::retry_after`] and
-/// [`Failure::reject`] say otherwise:
+/// `?` converts any error into one that is retried as the retry policy says. Use
+/// [`Failure::retry_after`] or [`Failure::reject`] for another outcome:
 ///
 /// ```
 /// use queue_core::Failure;
@@ -52,8 +52,8 @@ enum Advice {
 
 /// A message to submit together with the acknowledgement of the one that caused it.
 ///
-/// It inherits client id, request id and trace context, and its id is derived from its parent's, its
-/// kind and its key (or its position), so that a repeated handler repeats it.
+/// It inherits client id, request id and trace context. Its id is derived from the parent's id, its kind
+/// and its key (or its position), so that a repeated attempt submits the same ids.
 #[derive(Debug, Clone)]
 pub struct FollowUp {
     message_type: MessageType,
@@ -61,10 +61,10 @@ pub struct FollowUp {
     encoded: Result<Encoded, EncodeError>,
 }
 
-/// Anything that a handler may return.
+/// A value that a handler can return.
 ///
-/// `()` completes. An `Ok` is what its value is; an `Err` is retried by policy unless it is a
-/// [`Failure`] that says otherwise.
+/// `()` completes the message. `Ok` is converted as its value; `Err` is retried as the retry policy says,
+/// unless it is a [`Failure`] that says otherwise.
 #[diagnostic::on_unimplemented(
     message = "a handler cannot return `{Self}`",
     label = "not a disposition",
@@ -72,7 +72,7 @@ pub struct FollowUp {
             `std::error::Error + Send + Sync` or a `Failure`"
 )]
 pub trait IntoDisposition {
-    /// Turns what the handler returned into what is done.
+    /// Converts the value into a disposition.
     fn into_disposition(self) -> Disposition;
 }
 
@@ -82,31 +82,30 @@ impl Disposition {
         Self::Complete(Vec::new())
     }
 
-    /// Has the message tried again when the retry policy says.
+    /// Retries the message as the retry policy says.
     pub fn retry(error: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         Failure::retry(error).into()
     }
 
-    /// Has the message tried again after `delay`.
+    /// Retries the message after `delay`.
     pub fn retry_after(delay: Duration, error: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         Failure::retry_after(delay, error).into()
     }
 
-    /// Sets the message aside at once.
+    /// Moves the message to the poison queue.
     pub fn reject(error: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         Failure::reject(error).into()
     }
 
-    /// Submits `message` together with the acknowledgement. On a retry or a rejection it does
-    /// nothing.
+    /// Submits `message` together with the acknowledgement. Has no effect on a retry or a rejection.
     ///
-    /// A follow-up that cannot be encoded or is too large will be so again: the message that caused it
-    /// is set aside as rejected.
+    /// If the follow-up cannot be encoded or is too large, the message that caused it is moved to the
+    /// poison queue, because a retry would fail again.
     pub fn then<M: Message>(self, message: &M) -> Self {
         self.then_follow_up(FollowUp::new(message))
     }
 
-    /// As [`then`](Self::then), with a follow-up that was made elsewhere.
+    /// Submits a [`FollowUp`] as [`then`](Self::then) submits a message.
     pub fn then_follow_up(mut self, follow_up: FollowUp) -> Self {
         if let Self::Complete(follow_ups) = &mut self {
             follow_ups.push(follow_up);
@@ -116,7 +115,7 @@ impl Disposition {
 }
 
 impl Failure {
-    /// Try again when the retry policy says.
+    /// Creates a failure that is retried as the retry policy says.
     pub fn retry(error: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         Self {
             advice: Advice::Retry(None),
@@ -124,7 +123,7 @@ impl Failure {
         }
     }
 
-    /// Try again after `delay`.
+    /// Creates a failure that is retried after `delay`.
     pub fn retry_after(delay: Duration, error: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         Self {
             advice: Advice::Retry(Some(delay)),
@@ -132,7 +131,7 @@ impl Failure {
         }
     }
 
-    /// Trying again is pointless: set the message aside.
+    /// Creates a failure that moves the message to the poison queue without a retry.
     pub fn reject(error: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         Self {
             advice: Advice::Reject,
@@ -140,7 +139,7 @@ impl Failure {
         }
     }
 
-    /// The error and its causes in one text, outermost first.
+    /// Returns the error and its causes as one text, outermost first.
     #[must_use]
     pub fn chain(&self) -> String {
         error_chain(&*self.error)
@@ -148,7 +147,7 @@ impl Failure {
 }
 
 impl FollowUp {
-    /// A follow-up that is visible at once.
+    /// Creates a follow-up that is visible at once.
     #[must_use]
     pub fn new<M: Message>(message: &M) -> Self {
         Self {
@@ -158,7 +157,7 @@ impl FollowUp {
         }
     }
 
-    /// Keeps the follow-up invisible for this long.
+    /// Sets how long the follow-up stays invisible.
     #[must_use]
     pub fn with_delay(mut self, delay: Duration) -> Self {
         self.delay = delay;
@@ -171,7 +170,7 @@ impl FollowUp {
         &self.message_type
     }
 
-    /// How long it stays invisible.
+    /// How long the follow-up stays invisible.
     #[must_use]
     pub fn delay(&self) -> Duration {
         self.delay

@@ -1,4 +1,4 @@
-//! Who sent a message, for which request, and how its attempts have gone so far.
+//! Message metadata: ids, the attempts so far, and the poison record.
 
 use std::fmt;
 
@@ -8,13 +8,13 @@ use uuid::Uuid;
 use crate::clock::Timestamp;
 use crate::text::{canonical, is_forbidden};
 
-/// Ids are text of 1 to this many bytes.
+/// The longest id, in bytes.
 pub const MAX_ID_BYTES: usize = 1024;
 
-/// The namespace of every id that is derived from another (UUID version 5).
+/// The namespace of derived ids (UUID version 5).
 const NAMESPACE: Uuid = Uuid::from_u128(0x4f7c_1a2e_93b5_4d0e_8a61_6c5d_20ee_7b19);
 
-/// Everything that a message carries beside its payload.
+/// Everything that a message carries besides its payload.
 ///
 /// On the wire it is a CloudEvents 1.0 event; see [`wire`](crate::wire).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,66 +22,66 @@ const NAMESPACE: Uuid = Uuid::from_u128(0x4f7c_1a2e_93b5_4d0e_8a61_6c5d_20ee_7b1
 pub struct Envelope {
     /// The message id: the same in every retry, duplicate and redrive.
     pub id: MessageId,
-    /// Who submitted it.
+    /// The client that submitted it.
     pub client: ClientId,
     /// The request that it belongs to.
     pub request: RequestId,
     /// The message's kind: CloudEvents `type`.
     pub kind: String,
-    /// The payload's version: 1 to 2147483647, where CloudEvents' integers end.
+    /// The payload's version, from 1 to 2147483647, the largest integer in CloudEvents.
     pub version: u32,
     /// When it was submitted.
     pub time: Option<Timestamp>,
     /// The idempotency key, where the type declares one.
     pub subject: Option<String>,
-    /// The URI of the queue that it was submitted to, without query or user information. Provenance
-    /// only: a message stays readable when its queue moves.
+    /// The URI of the queue that it was submitted to, without query or user information. For
+    /// information only: a message stays readable when its queue moves.
     pub queue_uri: Option<String>,
     /// The payload's media type.
     pub content_type: Option<String>,
     /// The W3C trace context.
     pub trace: Option<TraceContext>,
-    /// How its attempts have gone so far.
+    /// The attempts so far.
     pub attempts: AttemptRecord,
-    /// Why it was set aside, on a poison queue.
+    /// Why it was moved, if it is on a poison queue.
     pub poison: Option<PoisonRecord>,
 }
 
-/// The outcome of the attempts so far, written by the update that puts a message back.
+/// The attempts so far, as recorded by the update that puts a message back.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct AttemptRecord {
-    /// Attempts that ended in an error, a panic or a time-out.
+    /// Attempts that ended in an error, a panic or a timeout.
     pub failures: u32,
-    /// Receives that count for nothing: a hand-back at shutdown, a newer version.
+    /// Receives that do not count as attempts: released at shutdown, or postponed for a newer version.
     pub forgiven: u32,
-    /// What the last failure said.
+    /// The error of the last failure.
     pub last_error: Option<String>,
-    /// Whether this is the one more run that a message gets whose attempts ended unexplained.
+    /// Whether this is the extra attempt that a message gets if earlier ones ended unexplained.
     pub last_chance: bool,
-    /// When a reader first found the message newer than it knows.
+    /// When a reader first found the message's version too new.
     pub newer_since: Option<Timestamp>,
 }
 
-/// Why a message was set aside, and what it was.
+/// Why a message was moved to the poison queue, and where it came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoisonRecord {
-    /// Why, in a form to branch on.
+    /// The reason, for branching.
     pub reason: PoisonReason,
-    /// The error chain, outermost first, in one text.
+    /// The error and its causes as one text, outermost first.
     pub error: Option<String>,
-    /// How many attempts were made.
+    /// The number of attempts made.
     pub attempts: u32,
     /// When the message was put on its queue.
     pub first: Timestamp,
-    /// When it was set aside.
+    /// When it was moved to the poison queue.
     pub last: Timestamp,
     /// The queue that it was on.
     pub queue: String,
-    /// The id that the storage service gave it there.
+    /// Its storage id on that queue.
     pub storage_id: String,
-    /// Whether the payload is the whole original body, because that was not an event.
+    /// Whether the payload is the original body, because that was not an event.
     pub raw: bool,
 }
 
@@ -89,19 +89,19 @@ pub struct PoisonRecord {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PoisonReason {
-    /// Its attempts all failed.
+    /// All its attempts failed.
     Failed,
-    /// The handler said that trying again is pointless.
+    /// The handler rejected it.
     Rejected,
-    /// The body is not a message of the queue's type.
+    /// Its body does not decode as the queue's type.
     Undecodable,
-    /// It was written by a newer program, and no reader that knows it came in time.
+    /// Its version is too new, and no program that supports it received it in time.
     NewerVersion,
-    /// It would have expired before it could be tried again.
+    /// It would have expired before the next attempt.
     Expiring,
-    /// Its attempts ended with nothing written, as when a process dies.
+    /// Its attempts ended without a record, as when a process is killed.
     Crashed,
-    /// A reason that only the program that wrote it knows, which is newer than this one.
+    /// A reason recorded by a newer program, unknown to this one.
     Unknown,
 }
 
@@ -114,7 +114,7 @@ pub struct TraceContext {
     pub state: Option<String>,
 }
 
-/// Text that cannot be an id.
+/// Text that is not a valid id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} {problem}; allowed are 1 to {MAX_ID_BYTES} bytes without control characters")]
 pub struct InvalidId {
@@ -129,7 +129,7 @@ macro_rules! id {
         pub struct $name(Box<str>);
 
         impl $name {
-            /// Takes the text as it is.
+            /// Creates an id from text.
             ///
             /// # Errors
             /// [`InvalidId`] if it is empty, longer than [`MAX_ID_BYTES`], or holds a control
@@ -172,27 +172,27 @@ macro_rules! id {
 }
 
 id! {
-    /// A message's identity, which duplicates, retries and redrives share.
+    /// A message id, shared by duplicates, retries and redrives of the message.
     MessageId, "message id"
 }
 id! {
-    /// Who submits: by default host name and process id.
+    /// The id of a client that submits messages, by default its host name and process id.
     ClientId, "client id"
 }
 id! {
-    /// The request that a message and all its follow-ups belong to.
+    /// The id of a request, shared by a message and all its follow-ups.
     RequestId, "request id"
 }
 
 impl MessageId {
-    /// A new id: a UUID of version 7.
+    /// Creates a random id, a UUID of version 7.
     #[must_use]
     pub fn random() -> Self {
         Self(Uuid::now_v7().to_string().into())
     }
 
-    /// The id of a follow-up. The same parent, kind and `key` always give the same id, so that a
-    /// handler that runs again repeats its ids.
+    /// Derives the id of a follow-up. The same parent, kind and `key` always give the same id, so that a
+    /// repeated attempt submits the same ids.
     #[must_use]
     pub fn derived(parent: &Self, kind: &str, key: &str) -> Self {
         let name = canonical(&json!([parent.as_str(), kind, key]));
@@ -201,14 +201,14 @@ impl MessageId {
 }
 
 impl RequestId {
-    /// A new id: a UUID of version 7.
+    /// Creates a random id, a UUID of version 7.
     #[must_use]
     pub fn random() -> Self {
         Self(Uuid::now_v7().to_string().into())
     }
 
-    /// The request id of an event from elsewhere, which has none: made from its source and id, so
-    /// that every delivery of the event gets the same one.
+    /// Derives a request id for a foreign event, which has none, from its source and id. Every delivery of
+    /// the event gets the same request id.
     #[must_use]
     pub fn of_foreign(source: &str, id: &str) -> Self {
         let name = canonical(&json!([source, id]));
@@ -217,7 +217,7 @@ impl RequestId {
 }
 
 impl Envelope {
-    /// The envelope of a new message of version 1, with no attempts behind it.
+    /// Creates the envelope of a new message of version 1.
     #[must_use]
     pub fn new(id: MessageId, client: ClientId, request: RequestId, kind: &str) -> Self {
         Self {
@@ -238,7 +238,7 @@ impl Envelope {
 }
 
 impl PoisonRecord {
-    /// A record of a message that was on `queue` as `storage_id`.
+    /// Creates the record of a message that was put on `queue` as `storage_id` at `first`.
     #[must_use]
     pub fn new(reason: PoisonReason, queue: &str, storage_id: &str, first: Timestamp) -> Self {
         Self {
@@ -255,7 +255,7 @@ impl PoisonRecord {
 }
 
 impl PoisonReason {
-    /// The reason as it stands in the record.
+    /// The reason's text on the wire.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -269,7 +269,7 @@ impl PoisonReason {
         }
     }
 
-    /// Reads what [`as_str`](Self::as_str) writes.
+    /// Parses a reason's text on the wire.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         [

@@ -1,4 +1,4 @@
-//! What went wrong with a storage operation, and what that proves.
+//! Failures of storage operations, and what they prove.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -12,10 +12,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// The failure of a storage operation.
 ///
-/// Branch on [`kind`](Error::kind); ask [`retry`](Error::retry) whether trying again can help, and
-/// [`outcome`](Error::outcome) whether the operation may have happened all the same. The text is a
-/// fragment that reads after "failed to …"; the cause is in `source()`. Neither ever holds a key, a
-/// signature or a pop receipt. Clones share the cause.
+/// Branch on [`kind`](Error::kind). [`retry`](Error::retry) tells whether a retry can succeed, and
+/// [`outcome`](Error::outcome) whether the operation may have been carried out despite the error. The
+/// text is a fragment that reads after "failed to …"; the cause is in `source()`. Neither ever contains
+/// a key, a signature or a pop receipt. Clones share the cause.
 ///
 /// ```
 /// use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName};
@@ -42,7 +42,7 @@ struct Inner {
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
-/// What went wrong, for branching.
+/// The kind of a failure, for branching.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -50,51 +50,51 @@ pub enum ErrorKind {
     QueueNotFound,
     /// The queue exists with other metadata.
     QueueExists,
-    /// The queue is being deleted; its name is blocked for a while.
+    /// The queue is being deleted, and its name cannot be used yet.
     QueueBeingDeleted,
-    /// No message has this id: deleted, expired or cleared.
+    /// The message does not exist: it was deleted or cleared, or has expired.
     MessageNotFound,
-    /// The pop receipt is stale: the message was received or updated since.
+    /// The pop receipt is stale: the message has been received or updated since.
     ReceiptMismatch,
-    /// The body is over the backend's limit.
+    /// The body exceeds the backend's limit.
     TooLarge,
     /// An argument is outside what the backend allows.
     InvalidInput,
     /// The credentials are missing, wrong, or do not allow the operation.
     Denied,
-    /// The service asks to slow down.
+    /// The service is throttling.
     Throttled,
     /// The service could not be reached, or the connection broke.
     Unreachable,
-    /// No answer came within the operation's deadline.
+    /// The operation timed out.
     Timeout,
     /// The storage engine failed: disk full, I/O error, file locked for too long.
     Storage,
-    /// What is stored does not make sense: a damaged file, a reply that cannot be read.
+    /// Stored data or a response cannot be understood: a damaged file, a malformed reply.
     Corrupt,
-    /// The backend cannot do this at all.
+    /// The backend does not support the operation.
     Unsupported,
     /// The backend has been closed.
     Closed,
 }
 
-/// Whether trying the same thing again can help.
+/// Whether a retry of the same operation can succeed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retry {
-    /// The same call will fail the same way.
+    /// No: it will fail again.
     Permanent,
-    /// The same call may well succeed later.
+    /// Yes, later.
     Temporary,
-    /// The service is overloaded; wait at least this long if it said how long.
+    /// Yes, but the service is overloaded: wait first, at least this long if it said how long.
     Throttled(Option<Duration>),
 }
 
-/// What a failed operation may have done.
+/// Whether a failed operation was carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// It certainly did nothing.
+    /// It was not.
     NotDone,
-    /// It may or may not have been carried out.
+    /// It may have been.
     Unknown,
 }
 
@@ -119,8 +119,7 @@ pub enum Operation {
 }
 
 impl Error {
-    /// An error of this kind, with the retry advice that is usual for the kind and outcome
-    /// [`Outcome::NotDone`].
+    /// Creates an error with the usual [`retry`](Self::retry) of its kind and [`Outcome::NotDone`].
     #[must_use]
     pub fn new(kind: ErrorKind, operation: Operation) -> Self {
         Self {
@@ -136,42 +135,42 @@ impl Error {
         }
     }
 
-    /// Names the queue that the operation was on.
+    /// Sets the queue that the operation was on.
     #[must_use]
     pub fn with_queue(mut self, queue: &QueueName) -> Self {
         self.inner_mut().queue = Some(queue.clone());
         self
     }
 
-    /// Says more than the kind does: which value, and what is allowed.
+    /// Adds detail to the kind: the offending value, and what is allowed.
     #[must_use]
     pub fn with_detail(mut self, detail: impl Into<String>) -> Self {
         self.inner_mut().detail = Some(detail.into());
         self
     }
 
-    /// Attaches the cause. Secrets must have been removed from it.
+    /// Sets the cause, which must not contain secrets.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         self.inner_mut().source = Some(source.into().into());
         self
     }
 
-    /// Overrides the retry advice.
+    /// Sets whether a retry can succeed.
     #[must_use]
     pub fn with_retry(mut self, retry: Retry) -> Self {
         self.inner_mut().retry = retry;
         self
     }
 
-    /// Says what the failed operation may have done.
+    /// Sets whether the operation may have been carried out.
     #[must_use]
     pub fn with_outcome(mut self, outcome: Outcome) -> Self {
         self.inner_mut().outcome = outcome;
         self
     }
 
-    /// What went wrong.
+    /// The kind of the failure.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.inner.kind
@@ -189,20 +188,20 @@ impl Error {
         self.inner.queue.as_ref()
     }
 
-    /// Whether trying again can help.
+    /// Whether a retry can succeed.
     #[must_use]
     pub fn retry(&self) -> Retry {
         self.inner.retry
     }
 
-    /// What the operation may have done.
+    /// Whether the operation may have been carried out.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         self.inner.outcome
     }
 
-    /// Whether the error says that this receipt no longer holds the message, or that the message is
-    /// gone. After an unanswered delete or update of one's own, that proves neither.
+    /// Whether the receipt is stale or the message gone, so that the caller no longer holds it. Proves
+    /// neither if an earlier delete or update by the same caller went unanswered.
     #[must_use]
     pub fn is_lease_gone(&self) -> bool {
         matches!(
@@ -240,16 +239,16 @@ impl fmt::Display for Error {
             outcome,
             ..
         } = &*self.inner;
-        f.write_str(operation.verb())?;
-        if let Some(queue) = queue {
-            write!(f, " {} queue `{queue}`", operation.preposition())?;
+        match queue {
+            Some(queue) => write!(f, "{} queue `{queue}`", operation.phrase_on())?,
+            None => f.write_str(operation.phrase())?,
         }
         write!(f, ": {}", kind.describe())?;
         if let Some(detail) = detail {
             write!(f, " ({detail})")?;
         }
         if *outcome == Outcome::Unknown {
-            f.write_str("; whether it was done is unknown")?;
+            f.write_str("; it may have been carried out")?;
         }
         Ok(())
     }
@@ -280,48 +279,58 @@ impl ErrorKind {
             Self::QueueNotFound => "the queue does not exist",
             Self::QueueExists => "the queue exists with other metadata",
             Self::QueueBeingDeleted => "the queue is being deleted",
-            Self::MessageNotFound => "the message is no longer there",
+            Self::MessageNotFound => "the message no longer exists",
             Self::ReceiptMismatch => "the pop receipt is stale",
             Self::TooLarge => "the message body is too large",
-            Self::InvalidInput => "an argument is not allowed",
+            Self::InvalidInput => "an argument is invalid",
             Self::Denied => "access was denied",
             Self::Throttled => "the service is throttling",
             Self::Unreachable => "the service could not be reached",
-            Self::Timeout => "no answer came in time",
+            Self::Timeout => "the operation timed out",
             Self::Storage => "the storage engine failed",
-            Self::Corrupt => "what is stored cannot be read",
-            Self::Unsupported => "the backend cannot do this",
+            Self::Corrupt => "the stored data cannot be read",
+            Self::Unsupported => "the backend does not support this",
             Self::Closed => "the backend is closed",
         }
     }
 }
 
 impl Operation {
-    fn verb(self) -> &'static str {
+    /// A verb phrase for an operation on no queue in particular.
+    fn phrase(self) -> &'static str {
         match self {
-            Self::Open => "open storage",
-            Self::CreateQueue => "create",
-            Self::DeleteQueue | Self::Delete => "delete",
+            Self::Open => "open the storage",
+            Self::CreateQueue => "create a queue",
+            Self::DeleteQueue => "delete a queue",
             Self::ListQueues => "list queues",
-            Self::Properties => "read properties",
-            Self::SetMetadata => "set metadata",
+            Self::Properties => "read the properties of a queue",
+            Self::SetMetadata => "set the metadata of a queue",
             Self::Put => "put a message",
-            Self::Receive => "receive",
-            Self::Peek => "peek",
+            Self::Receive => "receive messages",
+            Self::Peek => "peek at messages",
             Self::Update => "update a message",
-            Self::Clear => "clear",
+            Self::Delete => "delete a message",
+            Self::Clear => "clear a queue",
             Self::Apply => "apply operations",
         }
     }
 
-    fn preposition(self) -> &'static str {
+    /// The same, with the queue's name to follow.
+    fn phrase_on(self) -> &'static str {
         match self {
-            Self::CreateQueue | Self::DeleteQueue | Self::Clear => "the",
-            Self::Put | Self::Update | Self::Apply => "on",
-            Self::Receive | Self::Delete => "from",
-            Self::Peek => "at",
-            Self::Open | Self::ListQueues => "in",
-            Self::Properties | Self::SetMetadata => "of",
+            Self::Open => "open the storage of",
+            Self::CreateQueue => "create",
+            Self::DeleteQueue => "delete",
+            Self::ListQueues => "list queues like",
+            Self::Properties => "read the properties of",
+            Self::SetMetadata => "set the metadata of",
+            Self::Put => "put a message on",
+            Self::Receive => "receive from",
+            Self::Peek => "peek at",
+            Self::Update => "update a message on",
+            Self::Delete => "delete a message from",
+            Self::Clear => "clear",
+            Self::Apply => "apply operations to",
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Golden files: proof in your own tests that a type's wire format did not change unnoticed.
+//! Golden files: tests that a type's wire format has not changed unnoticed.
 //!
-//! Messages outlive the program that wrote them. A field renamed three types down is a message that
-//! the next release cannot read, and no compiler says so. A golden file is an event as a release
-//! wrote it, committed beside the tests:
+//! Messages outlive the program that wrote them. After a field deep inside a message is renamed, the next
+//! release cannot read the messages in flight, and the compiler does not notice. A golden file is an event
+//! as a release wrote it, committed along with the tests:
 //!
 //! ```
 //! # use queue_core::{DecodeError, EncodeError, Message, MessageType};
@@ -25,12 +25,12 @@
 //! golden::assert("tests/golden/order-v1.json", &Order { item: "tea".to_owned() });
 //! ```
 //!
-//! The first run, with `QUEUE_GOLDEN=write` in the environment, writes the file. From then on the
-//! test fails when the file no longer decodes to the value, or the value no longer encodes to it.
+//! The first run, with `QUEUE_GOLDEN=write` in the environment, writes the file. From then on, the test
+//! fails if the file no longer decodes to the value, or the value no longer encodes to the file.
 //!
-//! A change that is meant takes a new `version`: the old file stays, now checked with
-//! [`assert_decodes`] against the value that the upgrade makes of it, and the new version gets a file
-//! of its own. Give the value something in every field: an empty list tells nothing of its items.
+//! An intended change requires a new `version` with a golden file of its own. Keep the old file, and check
+//! with [`assert_decodes`] that it decodes to the upgraded value. Fill every field of the value: an empty
+//! list says nothing about its items.
 
 use std::error::Error as StdError;
 use std::fmt::{self, Debug, Write as _};
@@ -49,22 +49,21 @@ use crate::message::Message;
 use crate::text::error_chain;
 use crate::wire::{Body, Members};
 
-/// The environment variable that has missing files written.
+/// The environment variable that makes missing files be written.
 const VARIABLE: &str = "QUEUE_GOLDEN";
-/// More differences than these tell nothing new.
+/// The most differences that are listed.
 const MAX_DIFFERENCES: usize = 40;
 
 /// Checks that the event in the file decodes to `value`, and that `value` encodes to it.
 ///
-/// A relative path starts at the package's folder (`CARGO_MANIFEST_DIR`). The order of an object's
-/// members is no difference. A missing file is written if the environment has `QUEUE_GOLDEN=write`;
-/// one that is there is never overwritten.
+/// A relative path is relative to the package's folder (`CARGO_MANIFEST_DIR`). The order of an object's
+/// members does not matter. A missing file is written if the environment has `QUEUE_GOLDEN=write`; an
+/// existing file is never overwritten.
 ///
-/// The file is the event that `submit` makes, but for ids and time, which are fixed, and the queue URI,
-/// which is left out.
+/// The file holds the body that `submit` stores, with fixed ids and time and no queue URI.
 ///
 /// # Panics
-/// If the file is missing, or either check fails; the text lists the differences and says what to do.
+/// If the file is missing or a check fails. The message lists the differences and says what to do.
 #[track_caller]
 pub fn assert<M: Message + Debug + PartialEq>(path: impl AsRef<Path>, value: &M) {
     let path = in_package(path.as_ref());
@@ -73,11 +72,11 @@ pub fn assert<M: Message + Debug + PartialEq>(path: impl AsRef<Path>, value: &M)
     }
 }
 
-/// Checks that the event in the file decodes to `expected`, along the upgrade chain where it is of an
-/// older version. The path is as [`assert`](fn@assert) takes it; nothing is ever written.
+/// Checks that the event in the file, which may be of an older version, decodes to `expected`. The path
+/// is resolved as by [`assert`](fn@assert); nothing is written.
 ///
 /// # Panics
-/// If the file cannot be read, or decodes to anything else.
+/// If the file cannot be read, or does not decode to `expected`.
 #[track_caller]
 pub fn assert_decodes<M: Message + Debug + PartialEq>(path: impl AsRef<Path>, expected: &M) {
     let path = in_package(path.as_ref());
@@ -150,7 +149,7 @@ fn in_package(path: &Path) -> PathBuf {
     }
 }
 
-/// The body that `submit` makes of the value, with fixed ids and time and no queue URI.
+/// Encodes the value as `submit` does, with fixed ids and time and no queue URI.
 fn event_of<M: Message>(value: &M) -> Result<Vec<u8>, Box<dyn StdError>> {
     let origin = Origin {
         id: MessageId::new("00000000-0000-7000-8000-000000000000")?,
@@ -210,7 +209,7 @@ fn decode_problem<M: Message + Debug + PartialEq>(
     }
 }
 
-/// Where two JSON values differ, by path.
+/// The differences between two JSON values, by path.
 struct Differences(Vec<String>);
 
 impl Differences {
@@ -257,8 +256,8 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// The same JSON over several lines, numbers and the order of members untouched; what is not JSON
-/// stays as it is.
+/// Formats JSON over several lines without changing numbers or the order of members. Returns anything
+/// else unchanged.
 fn pretty(body: &[u8]) -> Vec<u8> {
     let spread = serde_json::from_slice(body)
         .and_then(|value: &RawValue| serde_json::to_vec_pretty(&Spread(value)));
@@ -271,7 +270,7 @@ fn pretty(body: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Raw JSON that a formatter sees into.
+/// Raw JSON whose members and items a formatter can lay out.
 struct Spread<'a>(&'a RawValue);
 
 impl Serialize for Spread<'_> {

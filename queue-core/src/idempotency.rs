@@ -1,4 +1,4 @@
-//! The key under which repeated deliveries of the same work are recognised.
+//! Idempotency keys.
 
 use std::fmt;
 
@@ -8,16 +8,16 @@ use crate::envelope::{MessageId, RequestId};
 use crate::message::{EncodeError, KeyScope, Message, MessageType};
 use crate::text::canonical;
 
-/// What makes two deliveries the same work: the canonical JSON array of kind, request id and key
-/// fields, or the message id where the type declares no key fields.
+/// Identifies a unit of work, so that repeated deliveries of it can be recognised. The canonical JSON
+/// array of kind, request id and key fields, or the message id if the type declares no key fields.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct IdempotencyKey(String);
 
 impl IdempotencyKey {
-    /// The key that `message` declares through its key fields, or `None` if it declares none.
+    /// Returns the key from the key fields of `message`, or `None` if it has none.
     ///
     /// # Errors
-    /// [`EncodeError::Key`] if a key field holds what cannot be part of a key.
+    /// [`EncodeError::Key`] if the value of a key field cannot be part of a key.
     pub fn declared<M: Message>(
         message: &M,
         request: &RequestId,
@@ -40,20 +40,20 @@ impl IdempotencyKey {
         Self(canonical(&Value::Array(parts)))
     }
 
-    /// The key of a message that declares none.
+    /// Creates the key of a message without key fields.
     #[must_use]
     pub fn from_id(id: &MessageId) -> Self {
         Self(id.as_str().to_owned())
     }
 
-    /// A key that was written by a sender.
+    /// Creates a key from the `subject` that its sender wrote.
     #[must_use]
     pub fn from_subject(subject: &str) -> Self {
         Self(subject.to_owned())
     }
 
-    /// Whether a `subject` is a key that a message of this kind declares. Events from elsewhere use the
-    /// attribute for something else.
+    /// Whether `subject` is the key of a message of this kind. Foreign events may use the attribute for
+    /// something else.
     #[must_use]
     pub fn is_of_kind(subject: &str, kind: &str) -> bool {
         let kind = canonical(&Value::from(kind));

@@ -3,19 +3,19 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`message`] | what a type says about itself: [`Message`], [`MessageType`] |
-//! | [`envelope`] | what travels beside the payload: [`Envelope`] and its ids |
+//! | [`message`] | message types: [`Message`], [`MessageType`] |
+//! | [`envelope`] | message metadata: [`Envelope`] and its ids |
 //! | [`encoder`] | message and envelope to the body that a backend stores |
-//! | [`wire`] | the bytes: envelope and payload to body and back |
+//! | [`wire`] | the wire format: envelope and payload to body and back |
 //! | [`backend`] | the storage contract: [`Backend`](backend::Backend) |
-//! | [`disposition`] | what a handler answers: [`Disposition`], [`FollowUp`] |
-//! | [`idempotency`] | the key that makes repeated deliveries recognisable |
-//! | [`name`], [`clock`], [`error`] | queue names, time, failures of storage |
-//! | [`golden`] | for users' tests: a committed event must keep its form |
-//! | `conformance` | the suite that every backend passes (feature `conformance`) |
+//! | [`disposition`] | the outcome of a handler: [`Disposition`], [`FollowUp`] |
+//! | [`idempotency`] | the key by which repeated deliveries are recognised |
+//! | [`name`], [`clock`], [`error`] | queue names, clocks, storage errors |
+//! | [`golden`] | golden files, for tests of a type's wire format |
+//! | `conformance` | the test suite for backends (feature `conformance`) |
 //!
-//! Sending, data flows `message → encoder → wire → backend`; receiving, back again. No module here
-//! does I/O (but for `golden`, which reads files in tests), waits, or knows a runtime.
+//! Data flows `message → encoder → wire → backend` on sending, and back on receiving. No module does I/O
+//! (except `golden`, which reads files in tests), waits, or depends on a runtime.
 
 pub mod backend;
 pub mod clock;

@@ -1,4 +1,4 @@
-//! Queue names: Azure Queue Storage's rules, on every engine.
+//! Queue names, by Azure Queue Storage's rules on every backend.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// The suffix that makes a queue's poison queue, as Azure Functions names it.
+/// The suffix of a poison queue's name, as in Azure Functions.
 pub const POISON_SUFFIX: &str = "-poison";
 
 /// The name of a queue: 3 to 63 characters, lower-case ASCII letters, digits and single dashes, with
@@ -21,7 +21,7 @@ pub const POISON_SUFFIX: &str = "-poison";
 /// # Ok::<(), queue_core::InvalidName>(())
 /// ```
 ///
-/// A name that is known when the program is compiled is checked then:
+/// A static name is checked at compile time:
 ///
 /// ```
 /// # use queue_core::QueueName;
@@ -41,7 +41,7 @@ enum Text {
     Shared(Arc<str>),
 }
 
-/// A queue name that breaks a rule.
+/// An invalid queue name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "queue name {name:?} {problem}; allowed are 3 to 63 lower-case letters, digits and single dashes, with a letter or digit at both ends"
@@ -55,13 +55,13 @@ pub struct InvalidName {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NameProblem {
-    /// It has this many characters, outside 3 to 63.
+    /// Its number of characters is not from 3 to 63.
     Length(usize),
-    /// It holds this character, at this byte position.
+    /// It contains this character, at this byte offset.
     Character(char, usize),
     /// It starts or ends with a dash.
     DashAtEnd,
-    /// It has two dashes in a row, at this byte position.
+    /// It contains two dashes in a row, at this byte offset.
     DoubleDash(usize),
 }
 
@@ -83,7 +83,7 @@ impl QueueName {
     /// Creates a queue name without allocating. In a `const`, an invalid name does not compile.
     ///
     /// # Panics
-    /// If the name breaks a rule.
+    /// If the name is invalid.
     #[must_use]
     #[track_caller]
     pub const fn from_static(name: &'static str) -> Self {
@@ -121,7 +121,7 @@ impl QueueName {
         Ok(())
     }
 
-    /// Panics with the rule that `name` breaks.
+    /// Panics if `name` is invalid.
     #[track_caller]
     pub(crate) const fn require(name: &str) {
         match Self::check(name) {
@@ -150,10 +150,10 @@ impl QueueName {
         }
     }
 
-    /// The name of this queue's poison queue.
+    /// Returns the name of this queue's poison queue.
     ///
     /// # Errors
-    /// [`InvalidName`] if the name is over 56 characters, so that the suffix does not fit.
+    /// [`InvalidName`] if the name is longer than 56 characters, which leaves no room for the suffix.
     pub fn poison(&self) -> Result<Self, InvalidName> {
         Self::new(&format!("{self}{POISON_SUFFIX}"))
     }

@@ -1,12 +1,12 @@
-//! Text as attributes, keys and error records hold it.
+//! The text of attributes, keys and errors.
 
 use std::error::Error as StdError;
 use std::fmt::Write as _;
 
 use serde_json::Value;
 
-/// JSON without white space, members sorted by name, and every character escaped that CloudEvents
-/// forbids, so that equal values have equal texts and the text may stand in a CloudEvents attribute.
+/// Returns canonical JSON: without white space, members sorted by name, and characters that CloudEvents
+/// forbids escaped. Equal values have equal text, and the text is valid in a CloudEvents attribute.
 #[must_use]
 pub fn canonical(value: &Value) -> String {
     let mut text = String::new();
@@ -55,7 +55,7 @@ fn write_canonical(value: &Value, text: &mut String) {
     }
 }
 
-/// The text with every character that CloudEvents forbids in attributes written as an escape.
+/// Escapes the characters that CloudEvents forbids in attributes.
 #[must_use]
 pub fn escape_text(text: &str) -> String {
     if !text.chars().any(is_forbidden) {
@@ -72,14 +72,14 @@ pub fn escape_text(text: &str) -> String {
     escaped
 }
 
-/// Whether CloudEvents forbids the character in attribute values.
+/// Whether CloudEvents forbids the character in attributes.
 #[must_use]
 pub fn is_forbidden(c: char) -> bool {
     let code = u32::from(c);
     c.is_control() || (0xfdd0..=0xfdef).contains(&code) || code & 0xfffe == 0xfffe
 }
 
-/// The longest prefix of at most `max` bytes.
+/// Returns the longest prefix of at most `max` bytes.
 #[must_use]
 pub fn clip(text: &str, max: usize) -> &str {
     let end = (0..=max.min(text.len()))
@@ -88,7 +88,7 @@ pub fn clip(text: &str, max: usize) -> &str {
     &text[..end.unwrap_or(0)]
 }
 
-/// An error and its causes in one text, outermost first.
+/// Returns an error and its causes as one text, outermost first.
 #[must_use]
 pub fn error_chain(error: &(dyn StdError + 'static)) -> String {
     let mut text = error.to_string();

@@ -1,10 +1,10 @@
-//! Arithmetic with timestamps that saturates.
+//! Saturating arithmetic with timestamps.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-/// `time + duration`, stopping at the last moment that a [`Timestamp`] can hold.
+/// Returns `time + duration`, or the latest possible [`Timestamp`].
 #[must_use]
 pub fn later(time: Timestamp, duration: Duration) -> Timestamp {
     let Ok(span) = jiff::SignedDuration::try_from(duration) else {
@@ -13,7 +13,7 @@ pub fn later(time: Timestamp, duration: Duration) -> Timestamp {
     time.checked_add(span).unwrap_or(Timestamp::MAX)
 }
 
-/// The time from `earlier` to `later`, zero if that is negative.
+/// Returns the time from `earlier` to `later`, or zero if that is negative.
 #[must_use]
 pub fn between(earlier: Timestamp, later: Timestamp) -> Duration {
     Duration::try_from(later.duration_since(earlier)).unwrap_or(Duration::ZERO)

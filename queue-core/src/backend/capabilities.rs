@@ -1,49 +1,49 @@
 use std::time::Duration;
 
-/// What a backend allows and promises.
+/// The limits and guarantees of a backend.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Capabilities {
     /// The largest body, in bytes.
     pub max_body: usize,
-    /// The most messages that one receive or peek may ask for.
+    /// The most messages that one receive or peek can return.
     pub max_receive: u32,
     /// The shortest visibility timeout of a receive. Timeouts are rounded up to a multiple of it.
     pub min_visibility: Duration,
     /// The longest visibility timeout, of a put, a receive or an update.
     pub max_visibility: Duration,
-    /// How long a poller of an empty queue should sleep at most, by default: what a poll costs decides.
+    /// The default for the longest pause between polls of an empty queue, which depends on the cost of a
+    /// poll.
     pub idle_cap: Duration,
-    /// What bodies may hold.
+    /// What a body may contain.
     pub body: BodyForm,
-    /// What [`apply`](super::Backend::apply) promises.
+    /// The guarantee of [`apply`](super::Backend::apply).
     pub atomicity: Atomicity,
 }
 
-/// What bodies may hold.
+/// What a body may contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BodyForm {
     /// Any bytes.
     Bytes,
-    /// Text that XML allows; other bodies travel as Base64.
+    /// Text that XML can carry. Other bodies must be encoded as Base64.
     Text,
 }
 
-/// What several operations given together amount to.
+/// The guarantee of several operations applied together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Atomicity {
     /// All or none of them happen.
     Atomic,
-    /// They happen in order; the first failure stops the rest.
+    /// They happen in order until one fails.
     InOrder,
 }
 
 impl Capabilities {
-    /// Azure Queue Storage's limits on an engine that stores bytes atomically in order, which is what
-    /// a local engine offers: 48 KiB of body, the raw size of 64 KiB in Base64, and 7 days of
-    /// visibility.
+    /// The capabilities of a local backend: bodies of any bytes, atomic operations, and the limits of Azure
+    /// Queue Storage, which are 48 KiB per body (64 KiB in Base64) and 7 days of visibility.
     #[must_use]
     pub fn local() -> Self {
         Self {

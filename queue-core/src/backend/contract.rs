@@ -13,48 +13,48 @@ use super::model::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::QueueName;
 
-/// A storage engine.
+/// A storage backend.
 ///
 /// # Common contract
-/// - An [`Error`] says what it proves: with [`Outcome::NotDone`](crate::Outcome::NotDone) nothing
-///   happened, with [`Outcome::Unknown`](crate::Outcome::Unknown) it may have.
-/// - A backend never tries again by itself: the caller knows what may be repeated, and until when.
+/// - An [`Error`] with [`Outcome::NotDone`](crate::Outcome::NotDone) proves that nothing happened; with
+///   [`Outcome::Unknown`](crate::Outcome::Unknown) the operation may have been carried out.
+/// - A backend never retries: the caller knows what may be repeated, and until when.
 /// - A missing queue is [`ErrorKind::QueueNotFound`], and the error names the queue.
-/// - An argument outside [`capabilities`](Self::capabilities) is [`ErrorKind::InvalidInput`] (a body:
-///   [`ErrorKind::TooLarge`]), says what is allowed, and nothing happened.
+/// - An argument outside [`capabilities`](Self::capabilities) is [`ErrorKind::InvalidInput`], or
+///   [`ErrorKind::TooLarge`] for a body. The error says what is allowed, and nothing happened.
 ///
 /// # Cancel safety
-/// Dropping a future leaves the operation *unknown*: it may still be carried out, now or later.
+/// Dropping a future leaves the outcome unknown: the operation may still be carried out.
 #[async_trait]
 pub trait Backend: fmt::Debug + Send + Sync + 'static {
-    /// What this backend allows and promises. Constant.
+    /// The backend's limits and guarantees. They never change.
     fn capabilities(&self) -> &Capabilities;
 
-    /// The URI of a queue here, without query, user information or secret.
+    /// The URI of a queue, without query, user information or secrets.
     fn queue_uri(&self, queue: &QueueName) -> String;
 
-    /// Creates a queue. Idempotent: creating it again with the same metadata is
+    /// Creates a queue. Idempotent: creating it again with the same metadata returns
     /// [`Created::Existed`].
     ///
     /// # Errors
-    /// [`ErrorKind::QueueExists`] if it exists with other metadata, which is left as it is;
-    /// [`ErrorKind::QueueBeingDeleted`] while the service blocks the name.
+    /// [`ErrorKind::QueueExists`] if it exists with other metadata, which is left unchanged;
+    /// [`ErrorKind::QueueBeingDeleted`] while the name cannot be used again.
     async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created>;
 
     /// Deletes a queue and all its messages.
     ///
     /// # Errors
-    /// [`ErrorKind::QueueNotFound`], which after an unanswered call of one's own means that it worked.
+    /// [`ErrorKind::QueueNotFound`]. When the call repeats one of unknown outcome, that means success.
     async fn delete_queue(&self, queue: &QueueName) -> Result<()>;
 
-    /// The queues whose names start with `prefix`, all of them, by name.
+    /// Lists all queues whose names start with `prefix`, sorted by name.
     async fn list_queues(&self, prefix: &str) -> Result<Vec<QueueName>>;
 
-    /// A queue's metadata and approximate count.
+    /// Returns a queue's metadata and approximate message count.
     async fn properties(&self, queue: &QueueName) -> Result<QueueProperties>;
 
-    /// A queue's metadata alone. A backend that counts messages one by one for
-    /// [`properties`](Self::properties) does not count them here.
+    /// Returns a queue's metadata. By default reads [`properties`](Self::properties); a backend that counts
+    /// messages one by one for those should override this.
     async fn metadata(&self, queue: &QueueName) -> Result<Metadata> {
         Ok(self.properties(queue).await?.metadata)
     }
@@ -62,20 +62,20 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Replaces all of a queue's metadata. Idempotent.
     async fn set_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<()>;
 
-    /// Puts a message at the end of a queue. Not idempotent: repeating an *unknown* put may put the
+    /// Puts a message at the end of a queue. Not idempotent: repeating a put of unknown outcome may put the
     /// message twice.
     ///
     /// # Errors
-    /// [`ErrorKind::TooLarge`] for the body; [`ErrorKind::InvalidInput`] for a delay over
-    /// `max_visibility`, a time to live of zero, or one that is not longer than the delay.
+    /// [`ErrorKind::TooLarge`] for the body; [`ErrorKind::InvalidInput`] for a delay over `max_visibility`,
+    /// a time to live of zero, or a time to live that does not exceed the delay.
     async fn put(&self, queue: &QueueName, message: NewMessage) -> Result<PutReceipt>;
 
-    /// Receives up to `max` visible messages that have not expired and leases each for `visibility`.
-    /// Empty means that no message was visible, and nothing else does.
+    /// Receives up to `max` visible messages that have not expired, and leases each for `visibility`.
+    /// Returns an empty list only if no message was visible.
     ///
-    /// Each message's dequeue count is one higher and its receipt is new; those given out before are
-    /// stale. Repeating an *unknown* receive is harmless, but messages may be leased to nobody until
-    /// `visibility` is over, their dequeue count raised.
+    /// Each message's dequeue count is incremented, and its new receipt makes earlier ones stale. Repeating
+    /// a receive of unknown outcome is safe, but messages of the first may stay invisible for `visibility`
+    /// with their dequeue count incremented.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`] for `max` outside 1 to `max_receive`, or `visibility` outside
@@ -87,21 +87,22 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         visibility: Duration,
     ) -> Result<Vec<ReceivedMessage>>;
 
-    /// Looks at up to `max` visible messages without changing anything.
+    /// Returns up to `max` visible messages without leasing them.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`] for `max` outside 1 to `max_receive`.
     async fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>>;
 
-    /// Makes a message visible in `visibility` from now (zero: at once), with a new body if one is
-    /// given. Its dequeue count and expiry stay. The receipt given is stale afterwards.
+    /// Sets a message's visibility timeout, counted from now (zero makes it visible at once), and replaces
+    /// its body if one is given. Dequeue count and expiry stay the same. The message gets a new receipt,
+    /// and `receipt` becomes stale.
     ///
-    /// Not idempotent: repeating an *unknown* update answers [`ErrorKind::ReceiptMismatch`] if it was
-    /// done, and the new receipt is lost.
+    /// Not idempotent: repeating an update that was carried out fails with
+    /// [`ErrorKind::ReceiptMismatch`], and the new receipt is lost.
     ///
     /// # Errors
     /// [`ErrorKind::MessageNotFound`] if the message was deleted or has expired;
-    /// [`ErrorKind::ReceiptMismatch`] if the receipt is stale (a service may call the one the other);
+    /// [`ErrorKind::ReceiptMismatch`] if the receipt is stale (a service may confuse the two);
     /// [`ErrorKind::TooLarge`]; [`ErrorKind::InvalidInput`] for `visibility` over `max_visibility`.
     async fn update(
         &self,
@@ -112,34 +113,34 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         body: Option<Bytes>,
     ) -> Result<Lease>;
 
-    /// Deletes a message. A lease that has run out is no hindrance while nobody else received it.
+    /// Deletes a message, even after its lease has ended, as long as it has not been received again.
     ///
-    /// Repeating an *unknown* delete is safe: it answers [`ErrorKind::MessageNotFound`] if it was
-    /// done.
+    /// Repeating a delete is safe: it fails with [`ErrorKind::MessageNotFound`] if the first was carried
+    /// out.
     ///
     /// # Errors
     /// [`ErrorKind::MessageNotFound`] and [`ErrorKind::ReceiptMismatch`] as for
     /// [`update`](Self::update).
     async fn delete(&self, queue: &QueueName, id: &StorageId, receipt: &PopReceipt) -> Result<()>;
 
-    /// Deletes all messages of a queue, invisible ones too. Idempotent.
+    /// Deletes all messages of a queue, including invisible ones. Idempotent.
     async fn clear(&self, queue: &QueueName) -> Result<()>;
 
-    /// Carries out several operations, on any queues, in this order. What that amounts to is
-    /// [`Capabilities::atomicity`]; an empty list does nothing.
+    /// Carries out several operations in order, on any queues. [`Capabilities::atomicity`] is the guarantee.
+    /// An empty list has no effect.
     ///
     /// # Errors
-    /// [`ApplyError`] says which operation failed and what the ones before it gave.
+    /// [`ApplyError`] holds the operation that failed and the outcomes of those before it.
     async fn apply(&self, ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError>;
 }
 
-/// The failure of one operation among several.
+/// The failure of [`Backend::apply`].
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("operation {index} of several failed: {error}")]
+#[error("apply operation {index}: {error}")]
 #[non_exhaustive]
 pub struct ApplyError {
-    /// What the operations before it gave. Empty where the backend is
-    /// [`Atomic`](super::Atomicity::Atomic): then nothing happened.
+    /// The outcomes of the operations before it. Empty if the backend is
+    /// [`Atomic`](super::Atomicity::Atomic), because then nothing happened.
     pub completed: Vec<OpOutcome>,
     /// The index of the operation that failed.
     pub index: usize,
@@ -148,7 +149,7 @@ pub struct ApplyError {
 }
 
 impl ApplyError {
-    /// The failure of the operation at `index`, after these were completed for good.
+    /// Creates the failure of the operation at `index`, after `completed` were carried out.
     #[must_use]
     pub fn new(index: usize, completed: Vec<OpOutcome>, error: Error) -> Self {
         Self {
@@ -159,10 +160,10 @@ impl ApplyError {
     }
 }
 
-/// Conveniences that every backend has.
+/// Convenience methods for every [`Backend`].
 #[async_trait]
 pub trait BackendExt: Backend {
-    /// Puts a message, creating the queue without metadata if there is none.
+    /// Puts a message, creating the queue without metadata if it does not exist.
     ///
     /// # Errors
     /// Those of [`put`](Backend::put) and [`create_queue`](Backend::create_queue).
@@ -192,10 +193,10 @@ pub trait BackendExt: Backend {
         }
     }
 
-    /// Makes sure that a queue exists, whatever its metadata.
+    /// Creates a queue unless it exists, with any metadata.
     ///
     /// # Errors
-    /// Those of [`create_queue`](Backend::create_queue), but for a queue that exists.
+    /// Those of [`create_queue`](Backend::create_queue) except [`ErrorKind::QueueExists`].
     async fn ensure_queue(&self, queue: &QueueName) -> Result<Created> {
         match self.create_queue(queue, &Metadata::new()).await {
             Err(error) if error.kind() == ErrorKind::QueueExists => Ok(Created::Existed),

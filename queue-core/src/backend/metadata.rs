@@ -1,9 +1,9 @@
 use std::collections::BTreeMap;
 
-/// A queue's metadata: names and values, as Azure Queue Storage allows them.
+/// A queue's metadata: names and values, by the rules of Azure Queue Storage.
 ///
-/// Names are C# identifiers in ASCII and are compared without case; they are kept in lower case.
-/// Values are visible ASCII and inner spaces.
+/// Names are ASCII identifiers. They are case-insensitive and stored in lower case. Values are visible
+/// ASCII characters and spaces between them.
 ///
 /// ```
 /// use queue_core::backend::Metadata;
@@ -17,19 +17,19 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Metadata(BTreeMap<String, String>);
 
-/// A metadata name or value that is not allowed.
+/// An invalid metadata name or value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidMetadata {
-    /// The name is no identifier.
+    /// The name is not an identifier.
     #[error(
-        "metadata name {0:?} is not allowed; allowed are ASCII letters, digits and underscores, not \
+        "invalid metadata name {0:?}; allowed are ASCII letters, digits and underscores, not \
          starting with a digit"
     )]
     Name(String),
-    /// The value cannot stand in a header.
+    /// The value cannot be sent in a header.
     #[error(
-        "the value {value:?} of metadata {name:?} is not allowed; allowed are visible ASCII \
+        "invalid value {value:?} of metadata {name:?}; allowed are visible ASCII \
          characters and spaces between them"
     )]
     Value {
@@ -41,7 +41,7 @@ pub enum InvalidMetadata {
 }
 
 impl Metadata {
-    /// No metadata.
+    /// Creates empty metadata.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -50,7 +50,7 @@ impl Metadata {
     /// Sets a value, replacing one of the same name.
     ///
     /// # Errors
-    /// [`InvalidMetadata`] if the name or the value is not allowed.
+    /// [`InvalidMetadata`] if the name or the value is invalid.
     pub fn insert(&mut self, name: &str, value: &str) -> Result<(), InvalidMetadata> {
         let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
         if name.is_empty()
@@ -69,24 +69,24 @@ impl Metadata {
         Ok(())
     }
 
-    /// The value of that name, compared without case.
+    /// Returns the value of a name, ignoring case.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<&str> {
         self.0.get(&name.to_ascii_lowercase()).map(String::as_str)
     }
 
-    /// Removes a value.
+    /// Removes a value and returns it.
     pub fn remove(&mut self, name: &str) -> Option<String> {
         self.0.remove(&name.to_ascii_lowercase())
     }
 
-    /// Whether there is none.
+    /// Whether the metadata is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// All names and values, by name.
+    /// Iterates over names and values, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0
             .iter()

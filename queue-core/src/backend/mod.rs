@@ -1,11 +1,11 @@
 //! The contract between this framework and a storage engine.
 //!
-//! The model is Azure Queue Storage's: queues with metadata; messages with a visibility timeout, a
-//! time to live, a dequeue count, an insertion time, and a pop receipt that changes at every receive
+//! The model is that of Azure Queue Storage: queues have metadata; messages have a visibility timeout, a
+//! time to live, a dequeue count, an insertion time, and a pop receipt that changes with every receive
 //! and update. Bodies are bytes: backends never see a message type.
 //!
-//! A backend implements [`Backend`]; [`BackendExt`] adds conveniences; `conformance` (feature of the
-//! same name) checks it.
+//! A backend implements [`Backend`], and [`BackendExt`] adds conveniences. The `conformance` module
+//! (feature `conformance`) tests backends.
 
 mod capabilities;
 mod contract;

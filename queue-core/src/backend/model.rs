@@ -7,13 +7,13 @@ use super::metadata::Metadata;
 use crate::clock::Timestamp;
 use crate::name::QueueName;
 
-/// The id that the storage service gave a message. Another thing than the message id of the envelope:
-/// a duplicate has its own storage id.
+/// The id that the storage gave a message. Not the message id of the envelope: duplicates share that, but
+/// have storage ids of their own.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StorageId(Box<str>);
 
-/// The right to update or delete a message that was received. It goes stale when the message is
-/// received again, updated or deleted. `Debug` does not show it.
+/// A pop receipt: the right to update or delete a message. It becomes stale when the message is received
+/// again, updated or deleted. `Debug` does not reveal it.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct PopReceipt(Box<str>);
 
@@ -22,29 +22,29 @@ pub struct PopReceipt(Box<str>);
 pub struct NewMessage {
     /// The body, at most [`max_body`](super::Capabilities::max_body) bytes.
     pub body: Bytes,
-    /// How long it stays invisible, from the put.
+    /// How long it stays invisible after the put.
     pub delay: Duration,
-    /// How long it lives, from the put.
+    /// When it expires.
     pub time_to_live: TimeToLive,
 }
 
-/// How long a message lives.
+/// A message's time to live.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TimeToLive {
-    /// Until it is deleted.
+    /// It never expires.
     #[default]
     Never,
-    /// For this long after the put; longer than its delay.
+    /// It expires this long after the put, which must exceed its delay.
     After(Duration),
 }
 
-/// What a put gives back.
+/// The result of a put.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PutReceipt {
     /// The message's storage id.
     pub id: StorageId,
-    /// A receipt that already allows to update and delete the message.
+    /// A receipt that can update and delete the message.
     pub receipt: PopReceipt,
     /// When it was put.
     pub inserted_at: Timestamp,
@@ -54,27 +54,27 @@ pub struct PutReceipt {
     pub expires_at: Option<Timestamp>,
 }
 
-/// A message that was received and is leased to the receiver.
+/// A received message, leased to the receiver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReceivedMessage {
     /// The message's storage id.
     pub id: StorageId,
-    /// The right to update and delete it.
+    /// Its pop receipt.
     pub receipt: PopReceipt,
     /// The body. On a [`Text`](super::BodyForm::Text) backend it is the literal text.
     pub body: Bytes,
-    /// How often it was received, this time included.
+    /// The number of receives, including this one.
     pub dequeue_count: u32,
     /// When it was put.
     pub inserted_at: Timestamp,
     /// When it expires, if ever.
     pub expires_at: Option<Timestamp>,
-    /// When others see it again.
+    /// When it becomes visible again.
     pub visible_at: Timestamp,
 }
 
-/// A visible message that was looked at and not leased.
+/// A visible message that was peeked at, without a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PeekedMessage {
@@ -82,7 +82,7 @@ pub struct PeekedMessage {
     pub id: StorageId,
     /// The body.
     pub body: Bytes,
-    /// How often it was received.
+    /// The number of receives.
     pub dequeue_count: u32,
     /// When it was put.
     pub inserted_at: Timestamp,
@@ -90,84 +90,84 @@ pub struct PeekedMessage {
     pub expires_at: Option<Timestamp>,
 }
 
-/// What an update gives back.
+/// The result of an update.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Lease {
-    /// The new receipt; the one before is stale.
+    /// The new receipt, which makes the previous one stale.
     pub receipt: PopReceipt,
-    /// When others see the message again.
+    /// When the message becomes visible again.
     pub visible_at: Timestamp,
 }
 
-/// Whether a queue was made.
+/// Whether a queue was created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Created {
-    /// It was made.
+    /// It was created.
     New,
-    /// It existed, with the same metadata.
+    /// It already existed with the same metadata.
     Existed,
 }
 
-/// What a queue says about itself.
+/// The properties of a queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueueProperties {
     /// Its metadata.
     pub metadata: Metadata,
-    /// About how many messages it holds, invisible ones included; never below the truth.
+    /// The approximate number of messages, including invisible ones; never below the actual number.
     pub approximate_count: u64,
 }
 
-/// One operation of [`apply`](super::Backend::apply).
+/// An operation for [`apply`](super::Backend::apply).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Op {
     /// Put a message.
     Put {
-        /// On this queue.
+        /// The queue.
         queue: QueueName,
         /// The message.
         message: NewMessage,
     },
-    /// Change a message's visibility and perhaps its body.
+    /// Set a message's visibility timeout, and replace its body if one is given.
     Update {
-        /// On this queue.
+        /// The queue.
         queue: QueueName,
         /// The message.
         id: StorageId,
-        /// The right to update it.
+        /// Its pop receipt.
         receipt: PopReceipt,
-        /// How long it stays invisible from now.
+        /// How long it stays invisible, from now.
         visibility: Duration,
-        /// A new body; `None` keeps the one that it has.
+        /// The new body, or `None` to keep the current one.
         body: Option<Bytes>,
     },
     /// Delete a message.
     Delete {
-        /// From this queue.
+        /// The queue.
         queue: QueueName,
         /// The message.
         id: StorageId,
-        /// The right to delete it.
+        /// Its pop receipt.
         receipt: PopReceipt,
     },
 }
 
-/// What one operation of [`apply`](super::Backend::apply) gave.
+/// The outcome of an operation of [`apply`](super::Backend::apply).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OpOutcome {
-    /// The put's receipt.
+    /// The result of a put.
     Put(PutReceipt),
-    /// The update's new lease.
+    /// The result of an update.
     Updated(Lease),
-    /// It was deleted.
+    /// The message was deleted.
     Deleted,
 }
 
 impl StorageId {
-    /// Takes an id as the service gave it.
+    /// Creates an id from the storage's text.
     #[must_use]
     pub fn new(id: impl Into<Box<str>>) -> Self {
         Self(id.into())
@@ -181,13 +181,13 @@ impl StorageId {
 }
 
 impl PopReceipt {
-    /// Takes a receipt as the service gave it.
+    /// Creates a receipt from the storage's text.
     #[must_use]
     pub fn new(receipt: impl Into<Box<str>>) -> Self {
         Self(receipt.into())
     }
 
-    /// The receipt's text, which is a secret: whoever has it can delete the message.
+    /// The receipt's text. It is a secret: it is all that is needed to delete the message.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0
@@ -195,7 +195,7 @@ impl PopReceipt {
 }
 
 impl NewMessage {
-    /// A message that is visible at once and never expires.
+    /// Creates a message that is visible at once and never expires.
     #[must_use]
     pub fn new(body: impl Into<Bytes>) -> Self {
         Self {
@@ -205,14 +205,14 @@ impl NewMessage {
         }
     }
 
-    /// Keeps it invisible for this long.
+    /// Sets how long it stays invisible.
     #[must_use]
     pub fn with_delay(mut self, delay: Duration) -> Self {
         self.delay = delay;
         self
     }
 
-    /// Sets how long it lives.
+    /// Sets its time to live.
     #[must_use]
     pub fn with_time_to_live(mut self, time_to_live: TimeToLive) -> Self {
         self.time_to_live = time_to_live;
@@ -221,7 +221,7 @@ impl NewMessage {
 }
 
 impl PutReceipt {
-    /// What a backend gives back for a message that never expires.
+    /// Creates the result of putting a message that never expires.
     #[must_use]
     pub fn new(
         id: StorageId,
@@ -240,7 +240,7 @@ impl PutReceipt {
 }
 
 impl ReceivedMessage {
-    /// A message that was put and received now for the first time, and never expires.
+    /// Creates a message that was put and first received at `now`, and never expires.
     #[must_use]
     pub fn new(id: StorageId, receipt: PopReceipt, body: Bytes, now: Timestamp) -> Self {
         Self {
@@ -256,7 +256,7 @@ impl ReceivedMessage {
 }
 
 impl PeekedMessage {
-    /// A message that was put now, was never received, and never expires.
+    /// Creates a message that was put at `now`, was never received, and never expires.
     #[must_use]
     pub fn new(id: StorageId, body: Bytes, now: Timestamp) -> Self {
         Self {
@@ -270,7 +270,7 @@ impl PeekedMessage {
 }
 
 impl Lease {
-    /// A lease until `visible_at`.
+    /// Creates a lease that ends at `visible_at`.
     #[must_use]
     pub fn new(receipt: PopReceipt, visible_at: Timestamp) -> Self {
         Self {
@@ -281,7 +281,7 @@ impl Lease {
 }
 
 impl QueueProperties {
-    /// The properties of a queue that holds about so many messages.
+    /// Creates the properties of a queue.
     #[must_use]
     pub fn new(metadata: Metadata, approximate_count: u64) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! A store with one queue, and the calls that most tests make.
+//! A store with one queue, and helpers that most tests use.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::backend::{
 use crate::error::{Error, ErrorKind, Outcome, Result};
 use crate::name::QueueName;
 
-/// Longer than any test takes where time is real.
+/// Longer than any test takes in real time.
 pub(super) const LONG: Duration = Duration::from_secs(3600);
 
 pub(super) struct Fixture {
@@ -23,7 +23,7 @@ pub(super) struct Fixture {
 }
 
 impl Fixture {
-    /// A fresh store with one empty queue.
+    /// Opens a new store with one empty queue.
     pub(super) async fn open(harness: &dyn Harness) -> Self {
         let store = harness.open().await;
         let fixture = Self {
@@ -36,7 +36,7 @@ impl Fixture {
         fixture
     }
 
-    /// Opens the store again, with no client left over.
+    /// Closes all clients and opens the store again.
     pub(super) async fn reopen(self) -> Self {
         let Self {
             mut store,
@@ -75,7 +75,7 @@ impl Fixture {
         self.backend.put(&self.queue, message).await.expect("put")
     }
 
-    /// Receives up to `max` messages, for a lease.
+    /// Receives up to `max` messages for one lease.
     pub(super) async fn receive(&self, max: u32) -> Vec<ReceivedMessage> {
         self.receive_for(max, self.lease).await
     }
@@ -85,12 +85,12 @@ impl Fixture {
         received.expect("receive")
     }
 
-    /// Receives the one message that must be visible.
+    /// Receives one message, which must be visible.
     pub(super) async fn receive_one(&self) -> ReceivedMessage {
         self.receive(1).await.pop().expect("a message is visible")
     }
 
-    /// The bodies of all that is visible, leased for long.
+    /// Receives all visible messages for a long lease and returns their bodies.
     pub(super) async fn drain(&self) -> Vec<String> {
         let mut bodies = Vec::new();
         let most = self.backend.capabilities().max_receive;
@@ -136,7 +136,7 @@ pub(super) fn text(body: &[u8]) -> String {
     String::from_utf8(body.to_vec()).expect("the body is text")
 }
 
-/// Metadata of these names and values.
+/// Creates metadata from names and values.
 pub(super) fn metadata(entries: &[(&str, &str)]) -> Metadata {
     let mut metadata = Metadata::new();
     for (name, value) in entries {
@@ -145,7 +145,7 @@ pub(super) fn metadata(entries: &[(&str, &str)]) -> Metadata {
     metadata
 }
 
-/// The error must be of this kind, and prove that nothing happened.
+/// Asserts that the operation failed with this kind and did nothing.
 #[track_caller]
 pub(super) fn assert_refused<T>(result: Result<T>, kind: ErrorKind) {
     let error = refusal(result);
@@ -153,7 +153,8 @@ pub(super) fn assert_refused<T>(result: Result<T>, kind: ErrorKind) {
     assert_eq!(error.outcome(), Outcome::NotDone, "{error}");
 }
 
-/// The error must say that the receipt is stale or the message gone; services mix the two up.
+/// Asserts that the receipt was stale or the message gone, which services may confuse, and that nothing
+/// was done.
 #[track_caller]
 pub(super) fn assert_lease_gone<T>(result: Result<T>) {
     let error = refusal(result);

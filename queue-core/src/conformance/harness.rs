@@ -10,19 +10,20 @@ use crate::name::QueueName;
 /// One test of the suite.
 pub type Test = for<'a> fn(&'a dyn Harness) -> BoxFuture<'a, ()>;
 
-/// What the suite needs from the tests of a backend: stores, threads, and a way to wait.
+/// A backend's test environment: stores, threads, and a way to wait.
 #[async_trait]
 pub trait Harness: Send + Sync {
-    /// An empty store that no other test sees.
+    /// Opens an empty store that no other test uses.
     async fn open(&self) -> Box<dyn Store>;
 
-    /// Runs a test to its end.
+    /// Runs a test to completion.
     fn block_on(&self, test: BoxFuture<'_, ()>);
 
-    /// Starts a task on real threads. The future that comes back ends with it and panics if it did.
+    /// Spawns a task on other threads. The returned future completes with the task, and panics if the task
+    /// did.
     fn spawn(&self, task: BoxFuture<'static, ()>) -> BoxFuture<'static, ()>;
 
-    /// How much the tests under load do.
+    /// The size of the load tests.
     fn load(&self) -> Load {
         Load::default()
     }
@@ -34,23 +35,22 @@ pub trait Store: Send + Sync {
     /// The first client.
     fn client(&self) -> Arc<dyn Backend>;
 
-    /// Another client of the same store, as independent of the first as the backend allows.
+    /// Opens another client of the same store, as independent of the first as the backend allows.
     async fn second_client(&self) -> Arc<dyn Backend>;
 
-    /// Lets go of all clients of this store and opens it again. What survives is
-    /// [`survival`](Store::survival).
+    /// Closes all clients of the store and opens it again.
     async fn reopen(&mut self) -> Arc<dyn Backend>;
 
-    /// What reopening finds.
+    /// What survives [`reopen`](Store::reopen).
     fn survival(&self) -> Survival;
 
-    /// Lets this much time pass for the store: by moving its clock, or by waiting.
+    /// Lets time pass for the store, by advancing its clock or by waiting.
     async fn advance(&self, duration: Duration);
 
-    /// Steps the store's wall clock back, if it has one that can be stepped.
+    /// Steps the store's wall clock back, if that is possible.
     fn step_back(&self, by: Duration) -> Stepped;
 
-    /// A short lease. The suite waits for a few of them where time cannot be moved.
+    /// A short lease. Where time cannot be advanced, the suite waits for several of them.
     fn lease(&self) -> Duration {
         Duration::from_secs(30)
     }
@@ -65,33 +65,33 @@ pub trait Store: Send + Sync {
         ReceiptScope::Message
     }
 
-    /// What every queue name of this test starts with, where tests share an account.
+    /// The prefix of this test's queue names, where tests share an account.
     fn namespace(&self) -> String {
         String::new()
     }
 
-    /// A queue of this test.
+    /// Returns the name of a queue of this test.
     fn queue(&self, name: &str) -> QueueName {
         let name = format!("{}{name}", self.namespace());
         QueueName::new(&name).expect("namespace and name make a queue name")
     }
 }
 
-/// How much the tests under load do.
+/// The size of the load tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Load {
-    /// How many tasks work at a time.
+    /// The number of concurrent tasks.
     pub tasks: usize,
-    /// How many messages pass through, in total.
+    /// The total number of messages.
     pub messages: usize,
 }
 
-/// What reopening a store finds.
+/// What survives the reopening of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Survival {
     /// Everything.
     Kept,
-    /// An empty store: it lived only as long as its clients.
+    /// Nothing: the store lives only as long as its clients.
     Gone,
 }
 
@@ -116,9 +116,9 @@ pub enum ReceiptScope {
 /// Whether a clock was stepped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stepped {
-    /// It was.
+    /// It was stepped.
     Yes,
-    /// The engine's clock is out of reach.
+    /// It cannot be stepped.
     OutOfReach,
 }
 
@@ -131,7 +131,7 @@ impl Default for Load {
     }
 }
 
-/// Runs one test, as the functions that [`conformance_tests!`](crate::conformance_tests) makes do.
+/// Runs one test. The functions that [`conformance_tests!`](crate::conformance_tests) generates call this.
 pub fn run(harness: &dyn Harness, test: Test) {
     harness.block_on(test(harness));
 }

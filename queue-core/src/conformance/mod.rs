@@ -1,10 +1,10 @@
-//! The suite that every backend passes.
+//! The test suite for backends.
 //!
 //! A backend's tests implement [`Harness`] and [`Store`] and call
-//! [`conformance_tests!`](crate::conformance_tests), which makes a `#[test]` of every function listed
+//! [`conformance_tests!`](crate::conformance_tests), which generates a `#[test]` for each function listed
 //! here: a test added to the suite runs for all backends. Where a backend's
-//! [`Capabilities`](crate::backend::Capabilities) or its [`Store`] promise something else, the suite
-//! checks that instead.
+//! [`Capabilities`](crate::backend::Capabilities) or its [`Store`] differ, the suite checks that difference
+//! instead.
 
 mod apply;
 mod bodies;

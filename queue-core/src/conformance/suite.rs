@@ -4,27 +4,27 @@ use super::harness::{Harness, Test};
 use super::{apply, bodies, clients, concurrency, expiry, limits, queues, receipts, visibility};
 use crate::clock::BoxFuture;
 
-/// Makes of one list the public functions, the table of them, and the macro that gives each its own
-/// `#[test]`. A test that is written and not listed is dead code, which the compiler reports.
+/// Generates the public functions, the table of them, and the macro that gives each a `#[test]`. A test
+/// that is not listed is dead code, which the compiler reports.
 macro_rules! suite {
     ($dollar:tt $($module:ident { $($name:ident)* })*) => {
         $($(
-            #[doc = concat!("One test of the suite, on ", stringify!($module), ".")]
+            #[doc = concat!("A test of ", stringify!($module), ".")]
             ///
             /// # Panics
-            /// If the backend does not keep the contract.
+            /// If the backend violates the contract.
             pub fn $name(harness: &dyn Harness) -> BoxFuture<'_, ()> {
                 Box::pin($module::$name(harness))
             }
         )*)*
 
-        /// Every test of the suite, by name.
+        /// All tests of the suite, with their names.
         pub const TESTS: &[(&str, Test)] = &[$($((stringify!($name), $name as Test),)*)*];
 
-        /// Makes a `#[test]` of each test of the suite.
+        /// Generates a `#[test]` for each test of the suite.
         ///
-        /// The argument is an expression that gives a [`Harness`](crate::conformance::Harness); each
-        /// test makes its own.
+        /// The argument is an expression for a [`Harness`](crate::conformance::Harness), evaluated by each
+        /// test.
         #[macro_export]
         macro_rules! conformance_tests {
             ($dollar harness:expr) => {

@@ -17,15 +17,15 @@ type Engine = base64::engine::GeneralPurpose;
 static BASE64: LazyLock<Engine> =
     LazyLock::new(|| Engine::new(&base64::alphabet::STANDARD, CONFIG));
 
-/// The standard Base64 text of `bytes`, padded.
+/// Encodes bytes as standard Base64 with padding.
 #[must_use]
 pub fn to_base64(bytes: &[u8]) -> String {
     BASE64.encode(bytes)
 }
 
-/// The bytes inside a Base64 text, or `None` if it is none.
+/// Decodes Base64, or returns `None` if the text is not Base64 or is empty.
 ///
-/// White space is ignored, also within the text, and padding is optional, because producers differ.
+/// White space is ignored and padding is optional, because producers differ.
 #[must_use]
 pub fn unwrap_base64(text: &[u8]) -> Option<Vec<u8>> {
     let text = text.trim_ascii();

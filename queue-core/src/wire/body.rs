@@ -4,15 +4,15 @@ use super::base64::unwrap_base64;
 use super::event::Event;
 use crate::message::{DecodeError, Message, Wire};
 
-/// What the bytes of a stored message are. Reading never fails: what cannot be read is
-/// [`Malformed`](Body::Malformed) and goes to the poison queue with that reason.
+/// A stored body. Reading never fails: a body that cannot be read is [`Malformed`](Body::Malformed), and
+/// is moved to the poison queue with that reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Body {
-    /// A CloudEvents event, Base64 around it removed.
+    /// A CloudEvents event, without Base64 around it.
     Event(Box<Event>),
-    /// Anything else: a payload from a producer outside this framework, as it was stored.
+    /// Anything else, as stored: a payload from a producer outside this framework.
     Bare(Bytes),
-    /// It says that it is an event, or it is too large to look at.
+    /// An invalid event, or a body that is too large to read.
     Malformed(String),
 }
 
@@ -37,8 +37,8 @@ impl Body {
 
     /// Decodes the message.
     ///
-    /// An event must be of a kind that `M` accepts. A bare body decodes only as a type that declares
-    /// `wire = "bare"`; Base64 around it is removed where the text itself is not an `M`.
+    /// An event must be of a kind that `M` accepts. A bare body decodes only as a type with
+    /// `wire = "bare"`, and if it does not, once more without Base64 around it.
     ///
     /// # Errors
     /// [`DecodeError`] says what the body is instead.

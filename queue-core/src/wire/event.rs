@@ -14,11 +14,11 @@ use crate::envelope::{
     TraceContext,
 };
 
-/// A CloudEvents 1.0 event, read.
+/// A CloudEvents 1.0 event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Event {
-    /// Everything beside the payload.
+    /// Everything besides the payload.
     pub envelope: Envelope,
     /// The payload.
     pub payload: Payload,
@@ -30,7 +30,7 @@ pub struct Event {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Payload {
-    /// `data`: a JSON value, as the sender wrote it.
+    /// `data`: a JSON value, byte for byte.
     Json(Bytes),
     /// `data_base64`: any bytes.
     Binary(Bytes),
@@ -39,7 +39,7 @@ pub enum Payload {
 }
 
 impl Payload {
-    /// The payload's bytes; the JSON value `null` where there is none.
+    /// The payload's bytes, or the JSON value `null` if there is no payload.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         match self {
@@ -50,8 +50,8 @@ impl Payload {
 }
 
 impl Event {
-    /// Reads an event; `None` if the body is not one, `Some(Err(problem))` if it says that it is but
-    /// breaks the rules of one.
+    /// Reads an event. Returns `None` if the body does not claim to be one, and `Some(Err(problem))` if it
+    /// does but is invalid.
     pub(super) fn read(body: &Bytes) -> Option<Result<Self, String>> {
         if body.trim_ascii().first() != Some(&b'{') {
             return None;
@@ -108,8 +108,8 @@ impl Event {
     }
 }
 
-/// Typed access to the attributes. Numbers and truth values are also read from their text, because
-/// intermediaries turn extensions into strings.
+/// Typed access to the attributes. Numbers and booleans are also accepted as strings, because
+/// intermediaries convert extensions to strings.
 struct Attributes<'m, 'a> {
     members: &'m Members<'a>,
 }
@@ -234,7 +234,7 @@ fn client_of(source: &str) -> Result<ClientId, String> {
         .map_err(|error| format!("attribute `source`: {error}"))
 }
 
-/// A duplicate member makes the object unreadable before its `specversion` can be looked up.
+/// Reading fails on a duplicate member before `specversion` can be looked up.
 fn mentions_specversion(body: &[u8]) -> bool {
     const NAME: &[u8] = br#""specversion""#;
     body.windows(NAME.len()).any(|window| window == NAME)

@@ -4,11 +4,11 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// The members of a JSON object in their order, values untouched.
+/// The members of a JSON object in order, with raw values.
 pub(crate) struct Members<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
 impl<'a> Members<'a> {
-    /// The members of the object that `body` is, or why it is none.
+    /// Reads a JSON object.
     pub(crate) fn read(body: &'a [u8]) -> Result<Self, serde_json::Error> {
         serde_json::from_slice(body)
     }

@@ -2,11 +2,11 @@
 //!
 //! | step | in | out |
 //! |---|---|---|
-//! | [`encode`] | envelope, payload | body of an event |
-//! | [`Body::read`] | bytes from a queue, whoever wrote them | [`Body`]: event, bare, or malformed |
+//! | [`encode`] | envelope, payload | event |
+//! | [`Body::read`] | bytes from a queue, whatever wrote them | [`Body`]: event, bare, or malformed |
 //! | [`Body::decode`] | body | message |
 //!
-//! The format is written down byte by byte in `docs/design.md`.
+//! `docs/design.md` specifies the format byte by byte.
 
 pub(crate) mod base64;
 mod body;
@@ -20,6 +20,6 @@ pub use event::{Event, Payload};
 pub(crate) use members::Members;
 pub use writer::{encode, encode_binary};
 
-/// What `submit` keeps free of a backend's body limit, for the attempt accounting that a put-back
-/// adds.
+/// The bytes of a backend's body limit that a new event leaves free, for the attempt record that a
+/// put-back adds.
 pub const ACCOUNTING_RESERVE: usize = 2048;

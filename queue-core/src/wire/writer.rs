@@ -9,14 +9,14 @@ use super::members::Members;
 use crate::envelope::{AttemptRecord, Envelope, PoisonRecord};
 use crate::text::escape_text;
 
-/// What RFC 3986 calls unreserved stays; so any client id is a valid URI reference.
+/// Leaves the unreserved characters of RFC 3986, so that any client id becomes a valid URI reference.
 const SOURCE: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
     .remove(b'_')
     .remove(b'~');
 
-/// The attributes that attempt accounting and poison records own.
+/// The attributes of attempt and poison records.
 const ACCOUNTING: [&str; 13] = [
     "failures",
     "forgiven",
@@ -33,7 +33,7 @@ const ACCOUNTING: [&str; 13] = [
     "poisonraw",
 ];
 
-/// The body of an event whose payload is the JSON text `data`.
+/// Encodes an event with a JSON payload.
 #[must_use]
 pub fn encode(envelope: &Envelope, data: &[u8]) -> Vec<u8> {
     let mut object = ObjectWriter::with_capacity(512 + data.len());
@@ -42,7 +42,7 @@ pub fn encode(envelope: &Envelope, data: &[u8]) -> Vec<u8> {
     object.finish()
 }
 
-/// The body of an event whose payload is any bytes.
+/// Encodes an event with a payload of any bytes.
 #[must_use]
 pub fn encode_binary(envelope: &Envelope, data: &[u8]) -> Vec<u8> {
     let mut object = ObjectWriter::with_capacity(512 + data.len() / 3 * 4);
@@ -51,8 +51,8 @@ pub fn encode_binary(envelope: &Envelope, data: &[u8]) -> Vec<u8> {
     object.finish()
 }
 
-/// The same event with other attempt accounting and another poison record; `None` if `body` is not
-/// an event. The payload and every attribute that is not ours keep their bytes and their order.
+/// Replaces the attempt and poison records of an event; returns `None` if `body` is not an event. The
+/// payload and all other attributes keep their bytes and their order.
 #[must_use]
 pub fn rewrite(
     body: &Bytes,
@@ -145,7 +145,7 @@ impl ObjectWriter {
         self.out
     }
 
-    /// A member of any name.
+    /// Writes a member whose name may need escapes.
     fn member(&mut self, name: &str, value: &[u8]) {
         self.comma();
         self.quoted(name);
@@ -153,7 +153,7 @@ impl ObjectWriter {
         self.out.extend_from_slice(value);
     }
 
-    /// A member with a name of ours, which needs no escapes.
+    /// Writes a member whose name needs no escapes.
     fn raw(&mut self, name: &'static str, value: &[u8]) {
         self.comma();
         self.out.push(b'"');
@@ -173,7 +173,7 @@ impl ObjectWriter {
         self.quoted(value);
     }
 
-    /// Free text: left out where it is empty, forbidden characters escaped.
+    /// Writes free text with forbidden characters escaped, or nothing if it is empty.
     fn text(&mut self, name: &'static str, value: Option<&str>) {
         if let Some(value) = value.filter(|value| !value.is_empty()) {
             self.string(name, &escape_text(value));

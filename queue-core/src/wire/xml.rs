@@ -1,27 +1,27 @@
-/// Why a body is no text that XML carries unchanged.
+/// Why XML cannot carry a body unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotXmlText {
     /// It is not UTF-8.
     #[error("the body is not UTF-8 at byte {at}")]
     NotUtf8 {
-        /// The first byte that is not, counted from 0.
+        /// The offset of the first byte that is not.
         at: usize,
     },
-    /// It holds a character that XML does not allow, or turns into another.
-    #[error("the body holds {character:?} at byte {at}, which XML does not carry")]
+    /// It contains a character that XML forbids or changes.
+    #[error("the body contains {character:?} at byte {at}, which XML cannot carry")]
     Character {
         /// The first such character.
         character: char,
-        /// Where it starts, counted from 0.
+        /// Its byte offset.
         at: usize,
     },
 }
 
-/// The body as text, if XML carries it unchanged; Base64 carries every body.
+/// Returns the body as text if XML can carry it unchanged.
 ///
 /// # Errors
-/// [`NotXmlText`] names the first byte that XML would refuse or change.
+/// [`NotXmlText`] locates the first character that XML forbids or changes.
 pub fn xml_text(body: &[u8]) -> Result<&str, NotXmlText> {
     let text = std::str::from_utf8(body).map_err(|error| NotXmlText::NotUtf8 {
         at: error.valid_up_to(),
