@@ -1,14 +1,15 @@
 //! The contract of a message type.
 
-use std::borrow::Cow;
-use std::error::Error as StdError;
-use std::sync::Arc;
+mod error;
+
 use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::name::QueueName;
 use crate::text::str_eq;
+
+pub use error::{DecodeError, EncodeError};
 
 /// A typed queue message. Implemented by `#[derive(Message)]`.
 ///
@@ -267,110 +268,5 @@ impl MessageType {
     #[must_use]
     pub fn accepts(&self, kind: &str) -> bool {
         self.kind == kind || self.aliases.contains(&kind)
-    }
-}
-
-/// A message that cannot be encoded.
-#[derive(Debug, Clone, thiserror::Error)]
-#[non_exhaustive]
-pub enum EncodeError {
-    /// The payload could not be serialized.
-    #[error("the payload of `{kind}` cannot be encoded")]
-    Payload {
-        /// The message's kind.
-        kind: &'static str,
-        /// The serializer's error.
-        source: Arc<dyn StdError + Send + Sync>,
-    },
-    /// A key field has a value that cannot be part of a key.
-    #[error("field `{field}` of `{kind}` cannot be part of a key: {problem}")]
-    Key {
-        /// The message's kind.
-        kind: &'static str,
-        /// The field.
-        field: &'static str,
-        /// Why not.
-        problem: Cow<'static, str>,
-    },
-}
-
-/// A body that does not decode as the expected message.
-#[derive(Debug, Clone, thiserror::Error)]
-#[non_exhaustive]
-pub enum DecodeError {
-    /// The body is neither an event nor a payload that the type accepts.
-    #[error("the body is not a `{kind}` event: {problem}")]
-    NotAnEvent {
-        /// The kind that was expected.
-        kind: &'static str,
-        /// What the body is instead.
-        problem: String,
-    },
-    /// The event is of another kind.
-    #[error("the event is of kind {found:?}, but this queue carries {expected:?}")]
-    UnexpectedKind {
-        /// The event's kind.
-        found: String,
-        /// The kind that was expected.
-        expected: &'static str,
-    },
-    /// The event's version is newer than the type's.
-    #[error(
-        "the event is a `{kind}` of version {found}, but this program supports versions up to {supported}"
-    )]
-    NewerVersion {
-        /// The message's kind.
-        kind: &'static str,
-        /// The version found.
-        found: u32,
-        /// The newest version that this program supports.
-        supported: u32,
-    },
-    /// The event's version is older than the type's, with no upgrade from it.
-    #[error("`{kind}` is of version {found}, and there is no upgrade from it to {supported}")]
-    NoUpgrade {
-        /// The message's kind.
-        kind: &'static str,
-        /// The version found.
-        found: u32,
-        /// The version that an upgrade must result in.
-        supported: u32,
-    },
-    /// The payload is invalid.
-    #[error("the payload is not a valid `{kind}` of version {version}")]
-    Payload {
-        /// The message's kind.
-        kind: &'static str,
-        /// The payload's version.
-        version: u32,
-        /// The deserializer's error.
-        source: Arc<dyn StdError + Send + Sync>,
-    },
-}
-
-impl EncodeError {
-    /// Returns the error for a payload that could not be serialized because of `source`.
-    #[must_use]
-    pub fn payload(kind: &'static str, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        Self::Payload {
-            kind,
-            source: source.into().into(),
-        }
-    }
-}
-
-impl DecodeError {
-    /// Returns the error for a payload of `version` that could not be deserialized because of `source`.
-    #[must_use]
-    pub fn payload(
-        kind: &'static str,
-        version: u32,
-        source: impl Into<Box<dyn StdError + Send + Sync>>,
-    ) -> Self {
-        Self::Payload {
-            kind,
-            version,
-            source: source.into().into(),
-        }
     }
 }

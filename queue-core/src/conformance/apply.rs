@@ -98,7 +98,7 @@ enum Fault {
     MissingQueue,
 }
 
-/// Applies a put, an update and a delete with a failing operation at this position among them.
+/// Applies a put, an update and a delete, with a failing operation inserted at `position`.
 async fn fail_at(harness: &dyn Harness, position: usize, fault: Fault) {
     let f = Fixture::open(harness).await;
     for body in ["deleted", "updated", "stale"] {
@@ -141,7 +141,7 @@ async fn fail_at(harness: &dyn Harness, position: usize, fault: Fault) {
     assert_prefix_done(&f, done, updated, deleted, refused).await;
 }
 
-/// The first so many of the three operations happened, and the others did not.
+/// Asserts that exactly the first `done` of the three operations were carried out.
 async fn assert_prefix_done(
     f: &Fixture,
     done: usize,

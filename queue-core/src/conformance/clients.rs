@@ -1,4 +1,4 @@
-//! Several clients of one store, one after the other and at once; and clocks that are set back.
+//! Several clients of one store, in turn and at the same time, and clocks that are stepped back.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Many tasks at once: nothing is lost, and nothing is held by two.
+//! Concurrent tasks: no message is lost or leased twice.
 
 use std::collections::HashSet;
 use std::future::{Future, poll_fn};
@@ -15,7 +15,7 @@ use crate::backend::{Backend, Created, NewMessage, ReceivedMessage, StorageId};
 use crate::error::ErrorKind;
 use crate::name::QueueName;
 
-/// How many puts or deletes of one task are under way at a time.
+/// The number of puts or deletes that one task has in flight.
 const WINDOW: usize = 32;
 
 pub(super) async fn nothing_is_lost_and_nothing_held_twice(harness: &dyn Harness) {
@@ -35,7 +35,7 @@ pub(super) async fn two_clients_share_the_work(harness: &dyn Harness) {
     pass_through(harness, &f, &clients, load).await;
 }
 
-/// Every task puts its share, then all of them receive and delete until all is done.
+/// Each task puts its share; then all tasks receive and delete until every message is done.
 async fn pass_through(
     harness: &dyn Harness,
     f: &Fixture,
@@ -65,7 +65,7 @@ async fn pass_through(
     assert_eq!(f.count().await, 0);
 }
 
-/// Who holds what, and what is done.
+/// The messages that are held, and those that are done.
 #[derive(Default)]
 struct Ledger {
     held: Mutex<HashSet<StorageId>>,
@@ -186,7 +186,7 @@ pub(super) async fn one_of_many_creations_wins(harness: &dyn Harness) {
 
 type Attempt = Pin<Box<dyn Future<Output = bool> + Send>>;
 
-/// How many of several simultaneous attempts win.
+/// Counts the successes among concurrent attempts.
 async fn race(
     harness: &dyn Harness,
     f: &Fixture,
@@ -208,7 +208,7 @@ async fn race(
     won.load(SeqCst)
 }
 
-/// Lets other tasks run.
+/// Yields to other tasks.
 async fn yield_now() {
     let mut yielded = false;
     poll_fn(|context| {

@@ -1,4 +1,4 @@
-//! Arguments at both edges of what is allowed, and one past them.
+//! Arguments at and just beyond the limits.
 
 use std::time::Duration;
 

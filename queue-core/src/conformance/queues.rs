@@ -89,7 +89,7 @@ pub(super) async fn a_deleted_queue_comes_back_empty(harness: &dyn Harness) {
     assert_eq!(f.drain().await, ["after"]);
 }
 
-/// Creates the queue again, waiting while the service blocks the name.
+/// Creates the queue again, waiting until its name can be used.
 async fn recreate(f: &Fixture) {
     for _ in 0..60 {
         match f.backend.create_queue(&f.queue, &Metadata::new()).await {

@@ -1,4 +1,4 @@
-//! What a pop receipt allows, and for how long.
+//! Pop receipts: what they allow, and when they become stale.
 
 use std::time::Duration;
 

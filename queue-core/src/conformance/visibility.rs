@@ -1,4 +1,4 @@
-//! Who sees a message, when, and in which order.
+//! Visibility of messages, and their order.
 
 use std::time::Duration;
 
