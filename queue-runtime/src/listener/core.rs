@@ -63,10 +63,17 @@ impl Core {
         began
     }
 
-    /// Stops the listener because its tasks were dropped unasked.
-    pub(super) fn runtime_gone(&self) {
-        if self.abort() {
-            let queue = &self.consumer.queue;
+    /// Stops the listener because one of its tasks was dropped before its end: by a panic, or by the end
+    /// of its runtime.
+    pub(super) fn task_dropped(&self) {
+        if !self.abort() {
+            return;
+        }
+        let queue = &self.consumer.queue;
+        if std::thread::panicking() {
+            tracing::error!(%queue, "a task of a listener panicked; the listener stops");
+            self.publish(|| ListenerEvent::TaskPanicked);
+        } else {
             tracing::error!(%queue, "the runtime of a listener has shut down; the listener stops");
             self.publish(|| ListenerEvent::RuntimeGone);
         }

@@ -187,7 +187,7 @@ impl Drop for Presence<'_> {
     fn drop(&mut self) {
         self.core.counters.tasks.fetch_sub(1, Ordering::Relaxed);
         if !self.core.phase.is_stopping() {
-            self.core.runtime_gone();
+            self.core.task_dropped();
         }
     }
 }

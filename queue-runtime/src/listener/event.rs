@@ -91,4 +91,7 @@ pub enum ListenerEvent {
     /// The Tokio runtime that the listener was started on has shut down. The listener stops, and hands
     /// back its messages without counting the attempt.
     RuntimeGone,
+    /// A task of the listener panicked, for example in an [`IdlePolicy`](crate::policy::IdlePolicy). The
+    /// listener stops, and hands back its messages without counting the attempt.
+    TaskPanicked,
 }

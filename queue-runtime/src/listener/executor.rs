@@ -84,7 +84,7 @@ impl Drop for Task {
                 report(&core, &run, released);
             });
         }
-        self.core.runtime_gone();
+        self.core.task_dropped();
     }
 }
 

@@ -12,8 +12,8 @@ use queue_runtime::backend::SqliteBackend;
 use queue_runtime::envelope::PoisonReason;
 use queue_runtime::testing::{self, FaultInjector};
 use queue_runtime::{
-    Disposition, Failure, FollowUp, ListenerEvent, ManualClock, Message, Operation, QueueService,
-    Received, RetryPolicy, SystemClock,
+    Disposition, Failure, FollowUp, Handler, ListenerEvent, ManualClock, Message, Operation,
+    QueueService, Received, RetryPolicy, SystemClock, blocking,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
@@ -49,154 +49,201 @@ fn poisoned(event: &ListenerEvent) -> bool {
     matches!(event, ListenerEvent::Poisoned { .. })
 }
 
+async fn on_memory() -> Arc<dyn Backend> {
+    Arc::new(MemoryBackend::new(Arc::new(SystemClock::new())))
+}
+
+#[cfg(feature = "sqlite")]
+async fn on_sqlite(folder: &tempfile::TempDir) -> Arc<dyn Backend> {
+    let path = folder.path().join("queues.db");
+    let backend = SqliteBackend::open(path, Arc::new(SystemClock::new())).await;
+    Arc::new(backend.expect("opens"))
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bad_handlers_end_in_poison_in_memory() {
-    let backend = MemoryBackend::new(Arc::new(SystemClock::new()));
-    bad_handlers_end_in_poison(Arc::new(backend)).await;
+async fn bad_handlers_end_in_poison_on_memory() {
+    Misbehaving::tasks().end_in_poison(on_memory().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bad_blocking_handlers_end_in_poison_on_memory() {
+    Misbehaving::functions()
+        .end_in_poison(on_memory().await)
+        .await;
 }
 
 #[cfg(feature = "sqlite")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bad_handlers_end_in_poison_on_sqlite() {
     let folder = tempfile::tempdir().expect("a folder");
-    let clock = Arc::new(SystemClock::new());
-    let path = folder.path().join("queues.db");
-    let backend = SqliteBackend::open(path, clock).await.expect("opens");
-    bad_handlers_end_in_poison(Arc::new(backend)).await;
+    let backend = on_sqlite(&folder).await;
+    Misbehaving::tasks().end_in_poison(backend).await;
 }
 
-/// Good messages flow and leases are kept meanwhile.
-async fn bad_handlers_end_in_poison(backend: Arc<dyn Backend>) {
-    let service = QueueService::over(Arc::clone(&backend))
-        .connect()
-        .await
-        .expect("up");
-    service
-        .queue_at("jobs")
-        .expect("a name")
-        .create()
-        .await
-        .expect("created");
+#[cfg(feature = "sqlite")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bad_blocking_handlers_end_in_poison_on_sqlite() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let backend = on_sqlite(&folder).await;
+    Misbehaving::functions().end_in_poison(backend).await;
+}
 
-    // Held from before the first failure until all is over: its lease is many renewals old then.
-    let patient = Arc::new(Semaphore::new(0));
-    let patient_runs = Arc::new(AtomicUsize::new(0));
-    let wait = (Arc::clone(&patient), Arc::clone(&patient_runs));
-    let slow = service
-        .listener(move |_: Received<Report>| {
-            let (patient, runs) = wait.clone();
-            async move {
-                runs.fetch_add(1, Ordering::SeqCst);
-                let _ = patient.acquire().await;
-            }
-        })
-        .visibility_timeout(Duration::from_secs(2))
-        .handler_timeout(GUARD)
-        .create_queue()
-        .start()
-        .expect("starts");
-    let mut slow_events = slow.events();
-    service
-        .submit(Report {
-            about: "all".to_owned(),
-        })
-        .await
-        .expect("submitted");
+/// A handler that misbehaves as its message says.
+struct Misbehaving<H> {
+    handler: H,
+    runs: Arc<Runs>,
+    /// The bad moods that it knows, and the errors that they end in.
+    bad: [(Mood, &'static str); 3],
+    /// Ends the calls that block.
+    release: Option<mpsc::Sender<()>>,
+}
 
-    let (release, blocked) = mpsc::channel::<()>();
-    let blocked = Arc::new(std::sync::Mutex::new(blocked));
-    let runs: Arc<[AtomicUsize; 5]> = Arc::default();
-    let seen = Arc::clone(&runs);
-    let listener = service
-        .listener(move |job: Received<Job>| {
-            let (blocked, seen) = (Arc::clone(&blocked), Arc::clone(&seen));
+/// The number of runs by mood.
+type Runs = [AtomicUsize; 5];
+
+impl Misbehaving<()> {
+    fn tasks() -> Misbehaving<impl Handler<Job>> {
+        let runs = Arc::<Runs>::default();
+        let counted = Arc::clone(&runs);
+        let handler = move |job: Received<Job>| {
+            counted[job.mood as usize].fetch_add(1, Ordering::SeqCst);
             async move {
-                seen[job.mood as usize].fetch_add(1, Ordering::SeqCst);
                 match job.mood {
                     Mood::Good => Ok(()),
                     Mood::Panics => panic!("out of cheese {}", job.attempt()),
                     Mood::Fails => Err("no luck"),
-                    Mood::Hangs => std::future::pending().await,
-                    Mood::Blocks => {
-                        let _ = blocked.lock().map(|blocked| blocked.recv());
-                        Ok(())
-                    }
+                    _ => std::future::pending().await,
                 }
             }
-        })
-        .handler_timeout(Duration::from_secs(1))
-        .retry(RetryPolicy::fixed(Duration::ZERO))
-        .max_in_flight(4)
-        .start()
-        .expect("starts");
-    let mut seen = listener.events();
-
-    for mood in [Mood::Panics, Mood::Fails, Mood::Hangs, Mood::Blocks] {
-        service.submit(Job { mood }).await.expect("submitted");
-    }
-    let jobs = "jobs".parse().expect("a name");
-    let garbage = NewMessage::new(&b"\xff not a message"[..]);
-    backend.put(&jobs, garbage).await.expect("put");
-    service
-        .submit_all((0..500).map(|_| Job { mood: Mood::Good }))
-        .await
-        .expect("submitted");
-
-    let mut done = 0;
-    let mut bad = Vec::new();
-    while done < 500 || bad.len() < 5 {
-        match events(&mut seen, 1, |event| completed(event) || poisoned(event))
-            .await
-            .remove(0)
-        {
-            ListenerEvent::Poisoned {
-                reason, attempts, ..
-            } => bad.push((reason, attempts)),
-            _ => done += 1,
+        };
+        Misbehaving {
+            handler,
+            runs,
+            bad: [
+                (Mood::Fails, "no luck"),
+                (Mood::Panics, "the handler panicked: out of cheese 3 (at "),
+                (Mood::Hangs, "the handler timed out after 1s"),
+            ],
+            release: None,
         }
     }
-    assert_eq!(
-        bad.iter()
-            .filter(|bad| **bad == (PoisonReason::Failed, 3))
-            .count(),
-        4,
-        "{bad:?}"
-    );
-    assert_eq!(
-        bad.iter()
-            .filter(|bad| **bad == (PoisonReason::Undecodable, 1))
-            .count(),
-        1
-    );
-    for mood in [Mood::Panics, Mood::Fails, Mood::Hangs, Mood::Blocks] {
-        assert_eq!(runs[mood as usize].load(Ordering::SeqCst), 3, "{mood:?}");
-    }
-    assert_eq!(count(&service, "jobs").await, 0);
 
-    let mut errors: Vec<String> = poison(&service, "jobs-poison")
-        .await
-        .into_iter()
-        .map(|(record, _)| record.error.expect("it says why"))
-        .collect();
-    errors.sort_unstable();
-    let expected = [
-        "no luck",
-        "the body is not a `job` event",
-        "the handler panicked: out of cheese 3",
-        "the handler timed out after 1s",
-        "the handler timed out after 1s and blocks its thread",
-    ];
-    assert_eq!(errors.len(), expected.len(), "{errors:?}");
-    for (error, expected) in errors.iter().zip(expected) {
-        assert!(error.starts_with(expected), "{error:?} is not {expected:?}");
+    fn functions() -> Misbehaving<impl Handler<Job>> {
+        let (release, blocked) = mpsc::channel::<()>();
+        let blocked = std::sync::Mutex::new(blocked);
+        let runs = Arc::<Runs>::default();
+        let counted = Arc::clone(&runs);
+        let handler = blocking(move |job: Received<Job>| {
+            counted[job.mood as usize].fetch_add(1, Ordering::SeqCst);
+            match job.mood {
+                Mood::Good => Ok(()),
+                Mood::Panics => panic!("out of cheese {}", job.attempt()),
+                Mood::Fails => Err("no luck"),
+                _ => {
+                    let _ = blocked.lock().map(|blocked| blocked.recv());
+                    Ok(())
+                }
+            }
+        });
+        Misbehaving {
+            handler,
+            runs,
+            bad: [
+                (Mood::Fails, "no luck"),
+                (Mood::Panics, "the handler panicked: out of cheese 3 (at "),
+                (
+                    Mood::Blocks,
+                    "the handler timed out after 1s and blocks its thread",
+                ),
+            ],
+            release: Some(release),
+        }
     }
+}
 
-    patient.add_permits(1);
-    events(&mut slow_events, 1, completed).await;
-    assert_eq!(patient_runs.load(Ordering::SeqCst), 1, "its lease was lost");
-    drop(release);
-    stop(listener).await;
-    stop(slow).await;
+impl<H: Handler<Job>> Misbehaving<H> {
+    /// Good messages flow and leases are kept meanwhile.
+    async fn end_in_poison(self, backend: Arc<dyn Backend>) {
+        let service = QueueService::over(Arc::clone(&backend)).connect().await;
+        let service = service.expect("up");
+        let queue = service.queue_at("jobs").expect("a name");
+        queue.create().await.expect("created");
+
+        // Held from before the first failure until all is over: its lease is many renewals old then.
+        let patient = Arc::new(Semaphore::new(0));
+        let patient_runs = Arc::new(AtomicUsize::new(0));
+        let wait = (Arc::clone(&patient), Arc::clone(&patient_runs));
+        let slow = service
+            .listener(move |_: Received<Report>| {
+                let (patient, runs) = wait.clone();
+                async move {
+                    runs.fetch_add(1, Ordering::SeqCst);
+                    let _ = patient.acquire().await;
+                }
+            })
+            .visibility_timeout(Duration::from_secs(2))
+            .handler_timeout(GUARD)
+            .create_queue()
+            .start()
+            .expect("starts");
+        let mut slow_events = slow.events();
+        let about = "all".to_owned();
+        service.submit(Report { about }).await.expect("submitted");
+
+        let listener = service
+            .listener(self.handler)
+            .handler_timeout(Duration::from_secs(1))
+            .retry(RetryPolicy::fixed(Duration::ZERO))
+            .max_in_flight(4);
+        let mut seen = listener.events();
+        let listener = listener.start().expect("starts");
+        for (mood, _) in self.bad {
+            service.submit(Job { mood }).await.expect("submitted");
+        }
+        let jobs = "jobs".parse().expect("a name");
+        let garbage = NewMessage::new(&b"\xff not a message"[..]);
+        backend.put(&jobs, garbage).await.expect("put");
+        let good = (0..500).map(|_| Job { mood: Mood::Good });
+        service.submit_all(good).await.expect("submitted");
+
+        let (mut done, mut bad) = (0, Vec::new());
+        while done < 500 || bad.len() < 4 {
+            let ended = events(&mut seen, 1, |event| completed(event) || poisoned(event));
+            match ended.await.remove(0) {
+                ListenerEvent::Poisoned {
+                    reason, attempts, ..
+                } => bad.push((reason, attempts)),
+                _ => done += 1,
+            }
+        }
+        let counted = |bad_end| bad.iter().filter(|end| **end == bad_end).count();
+        assert_eq!(counted((PoisonReason::Failed, 3)), 3, "{bad:?}");
+        assert_eq!(counted((PoisonReason::Undecodable, 1)), 1, "{bad:?}");
+        for (mood, _) in self.bad {
+            let runs = self.runs[mood as usize].load(Ordering::SeqCst);
+            assert_eq!(runs, 3, "{mood:?}");
+        }
+        assert_eq!(count(&service, "jobs").await, 0);
+
+        let errors: Vec<String> = poison(&service, "jobs-poison")
+            .await
+            .into_iter()
+            .map(|(record, _)| record.error.expect("it says why"))
+            .collect();
+        assert_eq!(errors.len(), 4, "{errors:?}");
+        let undecodable = (Mood::Good, "the body is not a `job` event");
+        for (_, expected) in self.bad.into_iter().chain([undecodable]) {
+            let found = errors.iter().any(|error| error.starts_with(expected));
+            assert!(found, "{expected:?} is not in {errors:?}");
+        }
+
+        patient.add_permits(1);
+        events(&mut slow_events, 1, completed).await;
+        assert_eq!(patient_runs.load(Ordering::SeqCst), 1, "its lease was lost");
+        drop(self.release);
+        stop(listener).await;
+        stop(slow).await;
+    }
 }
 
 #[test]

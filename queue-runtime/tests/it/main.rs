@@ -2,6 +2,7 @@
 
 mod accept;
 mod control;
+mod handlers;
 mod leases;
 mod listener;
 mod poison;

@@ -1,0 +1,346 @@
+//! Where handlers run, and what becomes of their messages when that place does not.
+
+use std::future::{Future, IntoFuture};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
+use queue_runtime::policy::{Idle, IdlePolicy};
+use queue_runtime::{
+    ListenerBuilder, ListenerEvent, ListenerHandle, ListenerPhase, ManualClock, QueueService,
+    Received, blocking, testing,
+};
+use tokio::runtime::Runtime;
+use tokio::sync::broadcast::Receiver;
+use tokio::time::sleep;
+
+use crate::listener::{Job, Mood, completed};
+use crate::support::{GUARD, NEVER, count, events, guarded, poison, stop};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A service whose time stands still, a runtime for the test, and one for the listener.
+struct Apart {
+    test: Runtime,
+    listener: Runtime,
+    clock: ManualClock,
+    service: QueueService,
+}
+
+impl Apart {
+    fn new() -> Self {
+        let runtime = || {
+            let mut builder = tokio::runtime::Builder::new_multi_thread();
+            builder.worker_threads(1).enable_all().build().expect("up")
+        };
+        let (test, clock) = (runtime(), ManualClock::new());
+        let service = QueueService::builder("memory:").clock(Arc::new(clock.clone()));
+        Self {
+            service: test.block_on(service.connect()).expect("up"),
+            listener: runtime(),
+            test,
+            clock,
+        }
+    }
+
+    fn submit(&self, mood: Mood) {
+        let submitted = self.service.submit(Job { mood }).into_future();
+        self.test.block_on(submitted).expect("submitted");
+    }
+
+    /// Starts a listener on its own runtime.
+    fn start(&self, listener: ListenerBuilder<Job>) -> (ListenerHandle, Receiver<ListenerEvent>) {
+        let events = listener.events();
+        let _inside = self.listener.enter();
+        (listener.start().expect("starts"), events)
+    }
+
+    fn within_guard<T>(&self, future: impl Future<Output = T>) -> T {
+        let output = self.test.block_on(guarded(future));
+        output.expect("it happens")
+    }
+
+    /// Moves time until `count` events have come that `wanted` picks.
+    fn events_as_time_passes(
+        &self,
+        seen: &mut Receiver<ListenerEvent>,
+        count: usize,
+        wanted: impl Fn(&ListenerEvent) -> bool,
+    ) -> Vec<ListenerEvent> {
+        let passing = async {
+            loop {
+                self.clock.advance(SECOND);
+                tokio::task::yield_now().await;
+            }
+        };
+        self.test.block_on(async {
+            tokio::select! {
+                found = events(seen, count, wanted) => found,
+                () = passing => unreachable!("time never ends"),
+            }
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn ten_thousand_handlers_wait_at_once_and_share_few_threads() {
+    const HANDLERS: usize = 10_000;
+
+    let service = testing::service().await;
+    let jobs = (0..HANDLERS).map(|_| Job { mood: Mood::Good });
+    service.submit_all(jobs).await.expect("submitted");
+    let listener = service
+        .listener(async |_: Received<Job>| sleep(SECOND).await)
+        .max_in_flight(HANDLERS)
+        .start()
+        .expect("starts");
+    sleep(SECOND / 2).await;
+    assert_eq!(listener.info().in_flight, HANDLERS);
+    #[cfg(target_os = "linux")]
+    {
+        let threads = std::fs::read_dir("/proc/self/task").expect("readable");
+        // Other tests have their own in this process.
+        assert!(threads.count() < HANDLERS / 10);
+    }
+    sleep(SECOND).await;
+    let info = listener.info();
+    assert_eq!((info.in_flight, info.completed), (0, HANDLERS as u64));
+    stop(listener).await;
+}
+
+#[test]
+fn a_runtime_that_is_gone_stops_the_listener_and_costs_no_attempt() {
+    let apart = Apart::new();
+    for _ in 0..3 {
+        apart.submit(Mood::Hangs);
+    }
+    let (started, mut starts) = tokio::sync::mpsc::unbounded_channel();
+    let listener = apart.service.listener(move |_: Received<Job>| {
+        started.send(()).expect("the test listens");
+        std::future::pending::<()>()
+    });
+    let (listener, mut seen) = apart.start(listener);
+    for _ in 0..3 {
+        apart.within_guard(starts.recv()).expect("a handler runs");
+    }
+    let Apart {
+        test,
+        listener: gone,
+        service,
+        ..
+    } = apart;
+    gone.shutdown_background();
+    test.block_on(async {
+        let found = events(&mut seen, 4, |_| true).await;
+        let count = |wanted: fn(&ListenerEvent) -> bool| found.iter().filter(|e| wanted(e)).count();
+        assert_eq!(
+            count(|event| matches!(event, ListenerEvent::RuntimeGone)),
+            1
+        );
+        let released = count(|event| matches!(event, ListenerEvent::Released { .. }));
+        assert_eq!(released, 3, "{found:?}");
+        let report = listener.shutdown(GUARD).await;
+        assert_eq!((report.info.in_flight, report.info.tasks), (0, 0));
+        for _ in 0..3 {
+            let delivery = service.accept::<Job>().await.expect("no error");
+            let delivery = delivery.expect("handed back at once");
+            assert_eq!(delivery.attempt(), 1);
+            assert_eq!(delivery.envelope().attempts.forgiven, 1);
+        }
+    });
+}
+
+#[test]
+fn a_blocking_handler_whose_runtime_is_gone_settles_its_message() {
+    let apart = Apart::new();
+    apart.submit(Mood::Blocks);
+    let (blocks, blocked) = mpsc::channel();
+    let (release, released) = mpsc::channel::<()>();
+    let released = Mutex::new(released);
+    let listener = apart.service.listener(blocking(move |_: Received<Job>| {
+        blocks.send(()).expect("the test listens");
+        let _ = released.lock().map(|released| released.recv());
+    }));
+    let (listener, mut seen) = apart.start(listener);
+    blocked.recv_timeout(GUARD).expect("the handler runs");
+    let Apart {
+        test,
+        listener: gone,
+        service,
+        ..
+    } = apart;
+    gone.shutdown_background();
+    test.block_on(async {
+        events(&mut seen, 1, |event| {
+            matches!(event, ListenerEvent::RuntimeGone)
+        })
+        .await;
+        drop(release);
+        events(&mut seen, 1, completed).await;
+        assert_eq!(count(&service, "jobs").await, 0);
+        stop(listener).await;
+    });
+}
+
+#[test]
+fn the_watchdog_tells_an_unpolled_handler_from_a_stuck_one() {
+    let apart = Apart::new();
+    let (started, mut starts) = tokio::sync::mpsc::unbounded_channel();
+    let (release, released) = mpsc::channel::<()>();
+    let released = Arc::new(Mutex::new(released));
+    let listener = apart
+        .service
+        .listener(move |job: Received<Job>| {
+            let (started, released) = (started.clone(), Arc::clone(&released));
+            async move {
+                started.send(()).expect("the test listens");
+                match job.mood {
+                    // The listener's only worker.
+                    Mood::Blocks => drop(released.lock().map(|released| released.recv())),
+                    _ => std::future::pending().await,
+                }
+            }
+        })
+        .poison_threshold(1)
+        .handler_timeout(10 * SECOND)
+        .max_in_flight(3)
+        .create_queue();
+    apart.submit(Mood::Hangs);
+    let (listener, mut seen) = apart.start(listener);
+    apart.within_guard(starts.recv()).expect("a handler runs");
+    apart.submit(Mood::Blocks);
+    // The dequeue task may be asleep until time passes.
+    let blocking = async {
+        while starts.try_recv().is_err() {
+            apart.clock.advance(SECOND / 100);
+            tokio::task::yield_now().await;
+        }
+    };
+    apart.within_guard(blocking);
+
+    let found = apart.events_as_time_passes(&mut seen, 3, |_| true);
+    let is_stuck = |event: &ListenerEvent| matches!(event, ListenerEvent::HandlerStuck { .. });
+    assert_eq!(found.iter().filter(|event| is_stuck(event)).count(), 1);
+    let poison = apart.within_guard(poison(&apart.service, "jobs-poison"));
+    let mut errors: Vec<_> = poison
+        .into_iter()
+        .filter_map(|(record, _)| record.error)
+        .collect();
+    errors.sort_unstable();
+    assert_eq!(
+        errors,
+        [
+            "the handler timed out after 10s and blocks its thread",
+            "the handler timed out after 10s, and its runtime did not poll it",
+        ]
+    );
+    assert_eq!((listener.info().in_flight, listener.info().stuck), (0, 1));
+
+    drop(release);
+    let returned = async {
+        while listener.info().stuck > 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    apart.within_guard(returned);
+    let report = apart.within_guard(listener.shutdown(NEVER));
+    assert!(report.graceful, "{report:?}");
+}
+
+#[test]
+fn stuck_handlers_hold_up_no_other_until_all_room_is_theirs() {
+    let apart = Apart::new();
+    let (release, released) = mpsc::channel::<()>();
+    let released = Mutex::new(released);
+    let listener = apart
+        .service
+        .listener(blocking(move |job: Received<Job>| {
+            if job.mood == Mood::Blocks {
+                let _ = released.lock().map(|released| released.recv());
+            }
+        }))
+        .poison_threshold(1)
+        .max_in_flight(2)
+        .create_queue();
+    let (listener, mut seen) = apart.start(listener);
+    apart.submit(Mood::Blocks);
+    apart.submit(Mood::Good);
+    apart.events_as_time_passes(&mut seen, 1, completed);
+    apart.submit(Mood::Blocks);
+    let all_stuck = |event: &ListenerEvent| matches!(event, ListenerEvent::AllHandlersStuck { .. });
+    let found = apart.events_as_time_passes(&mut seen, 1, all_stuck);
+    assert!(
+        matches!(found[0], ListenerEvent::AllHandlersStuck { stuck: 2 }),
+        "{found:?}"
+    );
+    apart.submit(Mood::Good);
+    apart.clock.advance(NEVER);
+    assert_eq!(apart.within_guard(count(&apart.service, "jobs")), 1);
+    drop(release);
+    apart.events_as_time_passes(&mut seen, 1, completed);
+    apart.within_guard(stop(listener));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_is_told_to_stop_may_still_answer() {
+    let service = testing::service().await;
+    service
+        .submit(Job { mood: Mood::Good })
+        .await
+        .expect("submitted");
+    let listener = service
+        .listener(async |job: Received<Job>| job.cancelled().await)
+        .handler_timeout(5 * SECOND);
+    let mut seen = listener.events();
+    let listener = listener.start().expect("starts");
+    let found = events(&mut seen, 1, |_| true).await;
+    assert!(completed(&found[0]), "{found:?}");
+    stop(listener).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_says_what_and_where() {
+    let service = testing::service().await;
+    service
+        .submit(Job { mood: Mood::Panics })
+        .await
+        .expect("submitted");
+    let listener = service.listener(async |_: Received<Job>| -> () { panic!("out of cheese") });
+    let mut seen = listener.events();
+    let listener = listener.start().expect("starts");
+    let found = events(&mut seen, 1, |_| true).await;
+    let [ListenerEvent::HandlerPanicked { panic, .. }] = &found[..] else {
+        panic!("{found:?}")
+    };
+    assert_eq!(panic.message(), "out of cheese");
+    let location = panic.location().expect("known");
+    assert!(location.starts_with(file!()), "{location}");
+    stop(listener).await;
+}
+
+#[derive(Debug)]
+struct Panicking;
+
+impl IdlePolicy for Panicking {
+    fn delay(&self, _: Idle) -> Duration {
+        panic!("no policy")
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_panics_stops_the_listener_loudly() {
+    let service = testing::service().await;
+    service
+        .submit(Job { mood: Mood::Good })
+        .await
+        .expect("submitted");
+    let listener = service
+        .listener(async |_: Received<Job>| ())
+        .idle(Panicking);
+    let mut seen = listener.events();
+    let listener = listener.start().expect("starts");
+    let panicked = |event: &ListenerEvent| matches!(event, ListenerEvent::TaskPanicked);
+    events(&mut seen, 1, panicked).await;
+    sleep(SECOND).await;
+    assert_eq!(listener.phase(), ListenerPhase::Stopped);
+    assert_eq!(listener.info().tasks, 0);
+}
