@@ -1,13 +1,18 @@
 //! Starting, pausing and stopping a listener, and the room that it has.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_runtime::{Disposition, ListenerEvent, Received};
+use queue_runtime::{ListenerEvent, Operation, QueueService, Received, testing};
 use tokio::sync::Semaphore;
+use tokio::time::sleep;
 
 use crate::listener::{Job, Mood, completed};
-use crate::support::{GUARD, count, events, memory, stop};
+use crate::support::{GUARD, NEVER, count, events, guarded, memory, stop};
+
+/// Long enough, in paused time, for a listener to do all that it would ever do.
+const HOUR: Duration = Duration::from_secs(3600);
 
 #[tokio::test]
 async fn shutdown_hands_back_what_does_not_finish_and_forgives_it() {
@@ -60,16 +65,22 @@ async fn shutdown_lets_handlers_finish() {
         .await
         .expect("submitted");
     let _running = started.acquire().await.expect("open");
-    let shutdown = tokio::spawn(listener.shutdown(GUARD));
-    finish.add_permits(1);
-    let report = shutdown.await.expect("no panic");
+    let mut shutdown = pin!(listener.shutdown(GUARD));
+    tokio::select! {
+        biased;
+        report = &mut shutdown => panic!("it did not wait for the handler: {report:?}"),
+        () = std::future::ready(()) => finish.add_permits(1),
+    }
+    let report = shutdown.await;
     assert!(report.graceful, "{report:?}");
+    assert_eq!((report.released, report.info.completed), (0, 1));
     assert_eq!(count(&service, "jobs").await, 0);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn nothing_waits_leased_and_unhandled() {
-    let service = memory().await;
+    let (service, faults) = testing::service_with_faults().await;
+    submit(&service, 10).await;
     let gate = Arc::new(Semaphore::new(0));
     let gated = Arc::clone(&gate);
     let (running, mut runs) = tokio::sync::mpsc::unbounded_channel();
@@ -81,107 +92,102 @@ async fn nothing_waits_leased_and_unhandled() {
                 let _ = gate.acquire().await;
             }
         })
+        .handler_timeout(NEVER)
         .tasks(4)
-        .max_in_flight(3)
-        .create_queue()
-        .start()
-        .expect("starts");
+        .max_in_flight(3);
     let mut seen = listener.events();
-    service
-        .submit_all((0..10).map(|_| Job { mood: Mood::Good }))
-        .await
-        .expect("submitted");
+    let listener = listener.start().expect("starts");
     for _ in 0..3 {
-        runs.recv().await.expect("three run");
+        guarded(runs.recv()).await.flatten().expect("three run");
     }
-    let visible = service
-        .queue_at("jobs")
-        .expect("a name")
-        .peek(32)
-        .await
-        .expect("peeks")
-        .len();
-    assert_eq!(visible, 7);
+    let receives = faults.calls(Operation::Receive);
+    sleep(HOUR).await;
+    assert_eq!(faults.calls(Operation::Receive), receives);
+    assert_eq!(visible(&service).await, 7);
     gate.add_permits(10);
     events(&mut seen, 10, completed).await;
     assert_eq!(listener.info().peak_in_flight, 3);
     stop(listener).await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_pause_holds_for_tasks_that_wait_for_room() {
-    let service = memory().await;
-    service
-        .submit_all((0..2).map(|_| Job { mood: Mood::Good }))
-        .await
-        .expect("submitted");
-    let gate = Arc::new(Semaphore::new(0));
-    let gated = Arc::clone(&gate);
+    let (service, faults) = testing::service_with_faults().await;
+    submit(&service, 2).await;
+    let (started, finish) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+    let gates = (Arc::clone(&started), Arc::clone(&finish));
     let listener = service
         .listener(move |_: Received<Job>| {
-            let gate = Arc::clone(&gated);
-            async move { gate.acquire().await.expect("open").forget() }
+            let (started, finish) = gates.clone();
+            async move {
+                started.add_permits(1);
+                finish.acquire().await.expect("open").forget();
+            }
         })
+        .handler_timeout(NEVER)
         .tasks(1)
         .max_in_flight(1);
     let mut seen = listener.events();
     let listener = listener.start().expect("starts");
-    while listener.info().in_flight == 0 {
-        tokio::task::yield_now().await;
-    }
+    let running = guarded(started.acquire()).await.expect("it starts");
+    running.expect("open").forget();
+    // The dequeue task waits for room by now.
+    sleep(HOUR).await;
     listener.pause();
-    gate.add_permits(2);
+    finish.add_permits(2);
     events(&mut seen, 1, completed).await;
-    let visible = service
-        .queue_at("jobs")
-        .expect("a name")
-        .peek(2)
-        .await
-        .expect("peeks")
-        .len();
-    assert_eq!((visible, listener.info().in_flight), (1, 0));
+    let receives = faults.calls(Operation::Receive);
+    sleep(HOUR).await;
+    assert_eq!(faults.calls(Operation::Receive), receives);
+    assert_eq!((visible(&service).await, listener.info().in_flight), (1, 0));
     listener.resume();
     events(&mut seen, 1, completed).await;
     stop(listener).await;
 }
 
-#[tokio::test]
-async fn pause_and_resume() {
-    let service = memory().await;
+#[tokio::test(start_paused = true)]
+async fn nothing_is_received_while_a_listener_is_paused() {
+    let (service, faults) = testing::service_with_faults().await;
+    submit(&service, 1).await;
     let listener = service
-        .listener(async |_: Received<Job>| Disposition::complete())
-        .create_queue()
-        .start()
-        .expect("starts");
+        .listener(async |_: Received<Job>| ())
+        .handler_timeout(NEVER);
     let mut seen = listener.events();
-    service
-        .submit(Job { mood: Mood::Good })
-        .await
-        .expect("submitted");
-    events(&mut seen, 1, completed).await;
+    let listener = listener.start().expect("starts");
     listener.pause();
+    sleep(HOUR).await;
+    assert_eq!(faults.calls(Operation::Receive), 0);
+    assert_eq!(visible(&service).await, 1);
     listener.resume();
-    service
-        .submit(Job { mood: Mood::Good })
-        .await
-        .expect("submitted");
+    events(&mut seen, 1, completed).await;
+
+    // A receive that was on its way may still be answered.
+    listener.pause();
+    sleep(HOUR).await;
+    let receives = faults.calls(Operation::Receive);
+    submit(&service, 1).await;
+    sleep(HOUR).await;
+    assert_eq!(faults.calls(Operation::Receive), receives);
+    assert_eq!(visible(&service).await, 1);
+    listener.resume();
     events(&mut seen, 1, completed).await;
     assert_eq!(listener.info().completed, 2);
     stop(listener).await;
 }
 
-#[tokio::test]
-async fn a_missing_queue_is_reported_and_waited_for() {
-    let service = memory().await;
-    let listener = service.listener(async |_: Received<Job>| ());
+#[tokio::test(start_paused = true)]
+async fn a_missing_queue_is_reported_once_and_waited_for() {
+    let service = testing::service().await;
+    let listener = service
+        .listener(async |_: Received<Job>| ())
+        .handler_timeout(NEVER);
     let mut seen = listener.events();
     let listener = listener.start().expect("starts");
-    events(&mut seen, 1, |event| *event == ListenerEvent::QueueMissing).await;
-    service
-        .submit(Job { mood: Mood::Good })
-        .await
-        .expect("submitted");
-    events(&mut seen, 1, completed).await;
+    sleep(HOUR).await;
+    submit(&service, 1).await;
+    let found = events(&mut seen, 2, |_| true).await;
+    assert_eq!(found[0], ListenerEvent::QueueMissing);
+    assert!(completed(&found[1]), "{found:?}");
     stop(listener).await;
 }
 
@@ -205,4 +211,15 @@ async fn settings_are_checked() {
         let error = started.expect_err("refused").to_string();
         assert!(error.contains(part), "{error}");
     }
+}
+
+async fn submit(service: &QueueService, jobs: usize) {
+    let jobs = (0..jobs).map(|_| Job { mood: Mood::Good });
+    service.submit_all(jobs).await.expect("submitted");
+}
+
+/// The number of jobs that could be received now.
+async fn visible(service: &QueueService) -> usize {
+    let jobs = service.queue_at("jobs").expect("a name");
+    jobs.peek(32).await.expect("peeks").len()
 }

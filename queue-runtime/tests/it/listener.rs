@@ -1,22 +1,24 @@
 //! Handlers that misbehave, and the messages beside them.
 
+use std::future::IntoFuture;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use queue_core::backend::{Backend, NewMessage};
 use queue_runtime::backend::MemoryBackend;
 #[cfg(feature = "sqlite")]
 use queue_runtime::backend::SqliteBackend;
 use queue_runtime::envelope::PoisonReason;
+use queue_runtime::testing::{self, FaultInjector};
 use queue_runtime::{
-    Disposition, Failure, FollowUp, ListenerEvent, ManualClock, Message, QueueService, Received,
-    RetryPolicy, SystemClock,
+    Clock, Disposition, Failure, FollowUp, ListenerEvent, ManualClock, Message, Operation,
+    QueueService, Received, RetryPolicy, SystemClock,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
-use crate::support::{GUARD, count, events, memory, poison, stop};
+use crate::support::{GUARD, NEVER, count, events, guarded, memory, poison, stop};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Mood {
@@ -184,6 +186,7 @@ async fn bad_handlers_end_in_poison(backend: Arc<dyn Backend>) {
         "the handler timed out after 1s",
         "the handler timed out after 1s and blocks its thread",
     ];
+    assert_eq!(errors.len(), expected.len(), "{errors:?}");
     for (error, expected) in errors.iter().zip(expected) {
         assert!(error.starts_with(expected), "{error:?} is not {expected:?}");
     }
@@ -196,33 +199,68 @@ async fn bad_handlers_end_in_poison(backend: Arc<dyn Backend>) {
     stop(slow).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_handler_that_blocks_every_worker_loses_no_lease() {
-    let service = memory().await;
+#[test]
+fn a_handler_that_blocks_every_worker_loses_no_lease() {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(1).enable_all().build().expect("up");
+    let clock = Arc::new(ManualClock::new());
+    let faults = FaultInjector::new(Arc::new(MemoryBackend::new(clock.clone())));
+    let service = QueueService::over(Arc::new(faults.clone())).clock(clock.clone());
+    let service = runtime.block_on(service.connect()).expect("up");
+    let submitted = runtime.block_on(service.submit(Job { mood: Mood::Blocks }).into_future());
+    submitted.expect("submitted");
+
     let runs = Arc::new(AtomicUsize::new(0));
+    let (blocks, blocked) = mpsc::channel();
+    let (release, released) = mpsc::channel::<()>();
+    let released = Arc::new(std::sync::Mutex::new(released));
     let seen = Arc::clone(&runs);
     let listener = service
         .listener(move |_: Received<Job>| {
             seen.fetch_add(1, Ordering::SeqCst);
-            async {
-                // Blocks the application's only worker, too, until the lease is several renewals old.
-                let blocking = tokio::spawn(async { std::thread::sleep(Duration::from_secs(5)) });
+            let (blocks, released) = (blocks.clone(), Arc::clone(&released));
+            async move {
+                // Blocks the application's only worker, too.
+                let blocking = tokio::spawn(async move {
+                    blocks.send(()).expect("the test listens");
+                    let _ = released.lock().map(|released| released.recv());
+                });
                 let _ = blocking.await;
             }
         })
         .visibility_timeout(Duration::from_secs(2))
-        .handler_timeout(GUARD)
-        .create_queue()
-        .start()
-        .expect("starts");
+        .handler_timeout(NEVER)
+        .tasks(1)
+        .max_in_flight(1);
     let mut seen = listener.events();
-    service
-        .submit(Job { mood: Mood::Good })
-        .await
-        .expect("submitted");
-    events(&mut seen, 1, completed).await;
+    let inside = runtime.enter();
+    let listener = listener.start().expect("starts");
+    drop(inside);
+
+    blocked.recv_timeout(GUARD).expect("the handler runs");
+    let half_life = Duration::from_secs(1);
+    for renewals in 1..=10 {
+        // A sleep that begins while the clock is moved would end that much later.
+        let asleep = || clock.next_wake() == Some(clock.monotonic() + half_life);
+        spin_until(asleep);
+        clock.advance(half_life);
+        let renewed = guarded(faults.until_called(renewals, Operation::Update));
+        let renewed = runtime.block_on(renewed);
+        assert!(renewed.is_some(), "renewal {renewals} did not come");
+    }
+    drop(release);
+    let found = runtime.block_on(events(&mut seen, 1, |_| true));
+    assert!(completed(&found[0]), "{found:?}");
     assert_eq!(runs.load(Ordering::SeqCst), 1);
-    stop(listener).await;
+    runtime.block_on(stop(listener));
+}
+
+fn spin_until(condition: impl Fn() -> bool) {
+    let give_up_at = Instant::now() + GUARD;
+    while !condition() {
+        assert!(Instant::now() < give_up_at, "it never comes");
+        std::thread::yield_now();
+    }
 }
 
 #[tokio::test]
@@ -264,11 +302,16 @@ async fn a_rejection_is_poison_at_once_and_on_poison_goes_with_it() {
 }
 
 #[tokio::test]
-async fn an_on_poison_that_panics_keeps_no_message_from_being_set_aside() {
+async fn an_on_poison_that_panics_keeps_no_message_from_the_poison_queue() {
     let service = memory().await;
+    let asked = Arc::new(AtomicUsize::new(0));
+    let asking = Arc::clone(&asked);
     let listener = service
         .listener(async |_: Received<Job>| Disposition::reject("never"))
-        .on_poison(|_| panic!("oh"))
+        .on_poison(move |_| {
+            asking.fetch_add(1, Ordering::SeqCst);
+            panic!("oh")
+        })
         .create_queue()
         .start()
         .expect("starts");
@@ -278,6 +321,7 @@ async fn an_on_poison_that_panics_keeps_no_message_from_being_set_aside() {
         .await
         .expect("submitted");
     events(&mut seen, 1, poisoned).await;
+    assert_eq!(asked.load(Ordering::SeqCst), 1);
     assert_eq!(poison(&service, "jobs-poison").await.len(), 1);
     stop(listener).await;
 }
@@ -306,11 +350,9 @@ async fn follow_ups_that_race_for_a_missing_queue_all_arrive() {
     stop(listener).await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_is_poisoned_on_the_way_in_says_its_attempts() {
-    let clock = ManualClock::new();
-    let builder = QueueService::builder("memory:").clock(Arc::new(clock.clone()));
-    let service = builder.connect().await.expect("up");
+    let service = testing::service().await;
     service
         .submit(Job { mood: Mood::Good })
         .await
@@ -323,7 +365,7 @@ async fn what_is_poisoned_on_the_way_in_says_its_attempts() {
                 .expect("no error")
                 .expect("a message"),
         );
-        clock.advance(Duration::from_secs(31));
+        tokio::time::advance(Duration::from_secs(31)).await;
     }
     let listener = service.listener(async |_: Received<Job>| ());
     let mut seen = listener.events();
