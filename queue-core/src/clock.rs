@@ -99,6 +99,15 @@ mod manual {
             state.wall_offset = state.wall_offset.saturating_add(by);
         }
 
+        /// Returns the time at which the next sleeper wakes, on the monotonic clock.
+        ///
+        /// A test that moves the clock from another thread first waits for the sleep that it means to
+        /// end.
+        #[must_use]
+        pub fn next_wake(&self) -> Option<Duration> {
+            self.lock().sleepers.iter().map(|sleeper| sleeper.0).min()
+        }
+
         fn lock(&self) -> MutexGuard<'_, State> {
             self.state.lock().unwrap_or_else(PoisonError::into_inner)
         }

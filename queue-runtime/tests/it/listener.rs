@@ -3,7 +3,7 @@
 use std::future::IntoFuture;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use queue_core::backend::{Backend, NewMessage};
 use queue_runtime::backend::MemoryBackend;
@@ -12,7 +12,7 @@ use queue_runtime::backend::SqliteBackend;
 use queue_runtime::envelope::PoisonReason;
 use queue_runtime::testing::{self, FaultInjector};
 use queue_runtime::{
-    Disposition, Failure, FollowUp, Handler, ListenerEvent, ManualClock, Message, Operation,
+    Clock, Disposition, Failure, FollowUp, Handler, ListenerEvent, ManualClock, Message, Operation,
     QueueService, Received, RetryPolicy, SystemClock, blocking,
 };
 use serde::{Deserialize, Serialize};
@@ -276,15 +276,20 @@ fn a_handler_that_blocks_every_worker_loses_no_lease() {
             }
         })
         .visibility_timeout(Duration::from_secs(2))
-        .handler_timeout(NEVER);
+        .handler_timeout(NEVER)
+        .tasks(1)
+        .max_in_flight(1);
     let mut seen = listener.events();
     let inside = runtime.enter();
     let listener = listener.start().expect("starts");
     drop(inside);
 
     blocked.recv_timeout(GUARD).expect("the handler runs");
+    let half_life = Duration::from_secs(1);
     for renewals in 1..=10 {
-        clock.advance(Duration::from_secs(1));
+        // A sleep that begins while the clock is moved would end that much later.
+        spin_until(|| clock.next_wake() == Some(clock.monotonic() + half_life));
+        clock.advance(half_life);
         let renewed = guarded(faults.until_called(renewals, Operation::Update));
         let renewed = runtime.block_on(renewed);
         assert!(renewed.is_some(), "renewal {renewals} did not come");
@@ -294,6 +299,14 @@ fn a_handler_that_blocks_every_worker_loses_no_lease() {
     assert!(completed(&found[0]), "{found:?}");
     assert_eq!(runs.load(Ordering::SeqCst), 1);
     runtime.block_on(stop(listener));
+}
+
+fn spin_until(condition: impl Fn() -> bool) {
+    let give_up_at = Instant::now() + GUARD;
+    while !condition() {
+        assert!(Instant::now() < give_up_at, "it never comes");
+        std::thread::yield_now();
+    }
 }
 
 #[tokio::test]
