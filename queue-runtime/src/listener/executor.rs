@@ -9,9 +9,10 @@ use queue_core::clock::BoxFuture;
 use tokio::sync::oneshot;
 
 use super::core::Core;
-use super::finish::{Ended, finish, report};
-use super::run::{Handler, Run, Taken};
+use super::finish::{finish, finish_in_background, report};
+use super::run::{Ended, Handler, Run, Taken};
 use super::watchdog;
+use crate::lease::Cause;
 use crate::panic::catch;
 use crate::receive::{Admission, Call, Incoming, admit, put_back};
 
@@ -77,12 +78,9 @@ impl Drop for Task {
             return;
         }
         if self.run.orphan() {
-            self.core.running.close(&self.run.ticket);
-            let (core, run) = (Arc::clone(&self.core), Arc::clone(&self.run));
-            self.core.context.background.spawn(async move {
-                let released = put_back::release(&core.context, &run.incoming).await;
-                report(&core, &run, released);
-            });
+            let ended = self.run.take_ended();
+            let ended = ended.unwrap_or(Ended::Stopped(Cause::Stopping, Handler::Dropped));
+            finish_in_background(&self.core, &self.run, ended);
         }
         self.core.task_dropped();
     }
@@ -125,42 +123,43 @@ async fn run_on_thread(
 ) -> Result<Ended, Taken> {
     let thread = run.room.take_thread();
     let thread = thread.expect("a thread is reserved for each blocking handler");
-    let (done, ended) = oneshot::channel();
-    let (core, run) = (Arc::clone(core), Arc::clone(run));
+    let (done, returned) = oneshot::channel();
+    let on_thread = (Arc::clone(core), Arc::clone(run));
     thread.run(move || {
+        let (core, run) = on_thread;
         let _inside = core.runtime.enter();
-        let ended = call_function(&run, function);
-        // If the application's runtime has dropped the task, the message is settled without it.
-        if let Err(ended) = done.send(ended) {
-            let background = Arc::clone(&core.context);
-            background.background.spawn(async move {
-                match ended {
-                    Ok(ended) => {
-                        core.running.close(&run.ticket);
-                        finish(&core, &run, ended).await;
-                    }
-                    Err(Taken) => watchdog::handler_returned(&core, &run),
+        let result = call_function(&run, function);
+        if done.send(result).is_ok() {
+            return;
+        }
+        // The task is gone with its runtime. Whoever takes the end settles the message.
+        match result {
+            Ok(()) => {
+                if let Some(ended) = run.take_ended() {
+                    finish_in_background(&core, &run, ended);
                 }
-            });
+            }
+            Err(Taken) => watchdog::handler_returned(&core, &run),
         }
     });
-    ended
-        .await
-        .expect("the thread sends how the function ended")
+    let returned = returned.await;
+    returned.expect("the thread sends the result of the call")?;
+    let ended = run.take_ended();
+    Ok(ended.expect("the task takes the end of its own handler"))
 }
 
 fn call_function(
     run: &Run,
     function: Box<dyn FnOnce() -> Disposition + Send>,
-) -> Result<Ended, Taken> {
+) -> Result<(), Taken> {
     if let Some(cause) = run.cancellation().cause() {
-        run.end_unpolled()?;
-        return Ok(Ended::Stopped(cause, Handler::Dropped));
+        run.keep_ended(Ended::Stopped(cause, Handler::Dropped));
+        return run.end_unpolled();
     }
     run.begin_poll()?;
-    let ended = match catch(function) {
+    run.keep_ended(match catch(function) {
         Ok(disposition) => Ended::Returned(disposition),
         Err(panic) => Ended::Panicked(panic),
-    };
-    run.end().map(|()| ended)
+    });
+    run.end()
 }

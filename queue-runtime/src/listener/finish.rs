@@ -1,27 +1,28 @@
 //! The end of a message in flight: settled, counted, its room given back.
 
-use queue_core::Disposition;
+use std::sync::Arc;
 
 use super::core::Core;
 use super::event::ListenerEvent;
-use super::run::{Handler, Run};
+use super::run::{Ended, Handler, Run};
 use crate::lease::Cause;
 use crate::panic::CaughtPanic;
 use crate::receive::{SettleProblem, Settled, disposition, put_back};
-
-/// How a handler ended.
-pub(super) enum Ended {
-    Returned(Disposition),
-    Panicked(CaughtPanic),
-    /// It was told to stop.
-    Stopped(Cause, Handler),
-}
 
 /// Settles a message as its handler's end asks for, and reports it.
 pub(super) async fn finish(core: &Core, run: &Run, ended: Ended) {
     let settled = settle(core, run, ended).await;
     run.incoming.lease.abandon();
     report(core, run, settled);
+}
+
+/// Does [`finish`] in the background, for a task that cannot.
+pub(super) fn finish_in_background(core: &Arc<Core>, run: &Arc<Run>, ended: Ended) {
+    core.running.close(&run.ticket);
+    let (on_background, run) = (Arc::clone(core), Arc::clone(run));
+    core.context.background.spawn(async move {
+        finish(&on_background, &run, ended).await;
+    });
 }
 
 /// Reports a message that was settled.

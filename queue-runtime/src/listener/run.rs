@@ -2,11 +2,14 @@
 //! the watchdog.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use queue_core::Disposition;
 
 use super::room::Room;
 use crate::lease::{Cancellation, Cause};
+use crate::panic::CaughtPanic;
 use crate::receive::Incoming;
 use crate::schedule::Ticket;
 
@@ -32,6 +35,8 @@ pub(super) struct Run {
     /// Counts the polls of the handler.
     polls: AtomicU32,
     stop: Mutex<Option<Stop>>,
+    /// How a handler ended that ran on a thread, until the message is settled.
+    ended: Mutex<Option<Ended>>,
 }
 
 /// A handler was told to stop.
@@ -59,6 +64,15 @@ const STUCK: u8 = 4;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Taken;
 
+/// How a handler ended.
+#[derive(Debug)]
+pub(super) enum Ended {
+    Returned(Disposition),
+    Panicked(CaughtPanic),
+    /// It was told to stop.
+    Stopped(Cause, Handler),
+}
+
 /// Where a handler is that was told to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Handler {
@@ -79,6 +93,7 @@ impl Run {
             progress: AtomicU8::new(READY),
             polls: AtomicU32::new(0),
             stop: Mutex::default(),
+            ended: Mutex::default(),
         }
     }
 
@@ -105,6 +120,16 @@ impl Run {
     /// The handler is not polled again, because it was told to stop.
     pub(super) fn end_unpolled(&self) -> Result<(), Taken> {
         self.advance(READY, ENDED)
+    }
+
+    /// Keeps how the handler ended for whoever settles the message. To be called before
+    /// [`end`](Self::end).
+    pub(super) fn keep_ended(&self, ended: Ended) {
+        *lock(&self.ended) = Some(ended);
+    }
+
+    pub(super) fn take_ended(&self) -> Option<Ended> {
+        lock(&self.ended).take()
     }
 
     /// Takes the message from its task, unless the handler has ended.
@@ -135,7 +160,7 @@ impl Run {
     /// Returns why the handler is to stop, if it is. It is seen first at `now`, unless it was seen before.
     pub(super) fn stop(&self, now: Duration) -> Option<Stop> {
         let cause = self.cancellation().cause()?;
-        let mut stop = self.stop.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stop = lock(&self.stop);
         let new = || self.stop_at(cause, now);
         Some(*stop.get_or_insert_with(new))
     }
@@ -145,7 +170,7 @@ impl Run {
         let polled = self.polls.load(Ordering::Relaxed) != stop.polls;
         if polled {
             let again = self.stop_at(stop.cause, now);
-            *self.stop.lock().unwrap_or_else(PoisonError::into_inner) = Some(again);
+            *lock(&self.stop) = Some(again);
         }
         polled
     }
@@ -165,6 +190,10 @@ impl Run {
             .map(drop)
             .map_err(|_| Taken)
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A run under the watchdog.

@@ -16,9 +16,9 @@ use std::time::Duration;
 
 use super::core::Core;
 use super::event::ListenerEvent;
-use super::finish::{Ended, finish};
+use super::finish::finish_in_background;
 use super::phase::ListenerPhase;
-use super::run::{Handler, Run, Watched};
+use super::run::{Ended, Handler, Run, Watched};
 use crate::lease::Cause;
 use crate::receive::CANCEL_GRACE;
 
@@ -111,15 +111,10 @@ fn take_over(core: &Arc<Core>, run: Arc<Run>, cause: Cause) {
     let Some(handler) = run.take_over() else {
         return;
     };
-    core.running.close(&run.ticket);
     if handler == Handler::Blocking {
         report_stuck(core, &run);
     }
-    let core = Arc::clone(core);
-    let context = Arc::clone(&core.context);
-    context.background.spawn(async move {
-        finish(&core, &run, Ended::Stopped(cause, handler)).await;
-    });
+    finish_in_background(core, &run, Ended::Stopped(cause, handler));
 }
 
 fn report_stuck(core: &Core, run: &Run) {

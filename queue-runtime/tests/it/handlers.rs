@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use queue_runtime::policy::{Idle, IdlePolicy};
 use queue_runtime::{
-    ListenerBuilder, ListenerEvent, ListenerHandle, ListenerPhase, ManualClock, QueueService,
-    Received, blocking, testing,
+    Clock as _, ListenerBuilder, ListenerEvent, ListenerHandle, ListenerPhase, ManualClock,
+    QueueService, Received, blocking, testing,
 };
 use tokio::runtime::Runtime;
 use tokio::sync::broadcast::Receiver;
@@ -17,6 +17,9 @@ use crate::listener::{Job, Mood, completed};
 use crate::support::{GUARD, NEVER, count, events, guarded, poison, stop};
 
 const SECOND: Duration = Duration::from_secs(1);
+
+/// A handler timeout that idle dequeue tasks do not reach, well within the lease.
+const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// A service whose time stands still, a runtime for the test, and one for the listener.
 struct Apart {
@@ -59,7 +62,15 @@ impl Apart {
         output.expect("it happens")
     }
 
-    /// Moves time until `count` events have come that `wanted` picks.
+    /// Moves time to the next moment that somebody sleeps until.
+    fn pass_time(&self) {
+        if let Some(at) = self.clock.next_wake() {
+            self.clock
+                .advance(at.saturating_sub(self.clock.monotonic()));
+        }
+    }
+
+    /// Lets time pass until `count` events have come that `wanted` picks.
     fn events_as_time_passes(
         &self,
         seen: &mut Receiver<ListenerEvent>,
@@ -68,7 +79,7 @@ impl Apart {
     ) -> Vec<ListenerEvent> {
         let passing = async {
             loop {
-                self.clock.advance(SECOND);
+                self.pass_time();
                 tokio::task::yield_now().await;
             }
         };
@@ -201,22 +212,21 @@ fn the_watchdog_tells_an_unpolled_handler_from_a_stuck_one() {
             }
         })
         .poison_threshold(1)
-        .handler_timeout(10 * SECOND)
-        .max_in_flight(3)
-        .create_queue();
+        .visibility_timeout(NEVER)
+        .handler_timeout(DAY);
     apart.submit(Mood::Hangs);
     let (listener, mut seen) = apart.start(listener);
     apart.within_guard(starts.recv()).expect("a handler runs");
     apart.submit(Mood::Blocks);
-    // The dequeue task may be asleep until time passes.
     let blocking = async {
         while starts.try_recv().is_err() {
-            apart.clock.advance(SECOND / 100);
+            apart.pass_time();
             tokio::task::yield_now().await;
         }
     };
     apart.within_guard(blocking);
 
+    apart.clock.advance(DAY);
     let found = apart.events_as_time_passes(&mut seen, 3, |_| true);
     let is_stuck = |event: &ListenerEvent| matches!(event, ListenerEvent::HandlerStuck { .. });
     assert_eq!(found.iter().filter(|event| is_stuck(event)).count(), 1);
@@ -229,8 +239,8 @@ fn the_watchdog_tells_an_unpolled_handler_from_a_stuck_one() {
     assert_eq!(
         errors,
         [
-            "the handler timed out after 10s and blocks its thread",
-            "the handler timed out after 10s, and its runtime did not poll it",
+            "the handler timed out after 86400s and blocks its thread",
+            "the handler timed out after 86400s, and its runtime did not poll it",
         ]
     );
     assert_eq!((listener.info().in_flight, listener.info().stuck), (0, 1));
@@ -249,23 +259,39 @@ fn the_watchdog_tells_an_unpolled_handler_from_a_stuck_one() {
 #[test]
 fn stuck_handlers_hold_up_no_other_until_all_room_is_theirs() {
     let apart = Apart::new();
+    let (blocks, blocked) = mpsc::channel();
     let (release, released) = mpsc::channel::<()>();
     let released = Mutex::new(released);
     let listener = apart
         .service
         .listener(blocking(move |job: Received<Job>| {
             if job.mood == Mood::Blocks {
+                blocks.send(()).expect("the test listens");
                 let _ = released.lock().map(|released| released.recv());
             }
         }))
         .poison_threshold(1)
-        .max_in_flight(2)
-        .create_queue();
-    let (listener, mut seen) = apart.start(listener);
+        .visibility_timeout(NEVER)
+        .handler_timeout(DAY)
+        .max_in_flight(2);
+    let stuck = |event: &ListenerEvent| matches!(event, ListenerEvent::HandlerStuck { .. });
     apart.submit(Mood::Blocks);
+    let (listener, mut seen) = apart.start(listener);
+    blocked.recv_timeout(GUARD).expect("the handler runs");
+    apart.clock.advance(DAY);
+    apart.events_as_time_passes(&mut seen, 1, stuck);
     apart.submit(Mood::Good);
     apart.events_as_time_passes(&mut seen, 1, completed);
+
     apart.submit(Mood::Blocks);
+    let running = async {
+        while blocked.try_recv().is_err() {
+            apart.pass_time();
+            tokio::task::yield_now().await;
+        }
+    };
+    apart.within_guard(running);
+    apart.clock.advance(DAY);
     let all_stuck = |event: &ListenerEvent| matches!(event, ListenerEvent::AllHandlersStuck { .. });
     let found = apart.events_as_time_passes(&mut seen, 1, all_stuck);
     assert!(
@@ -273,8 +299,15 @@ fn stuck_handlers_hold_up_no_other_until_all_room_is_theirs() {
         "{found:?}"
     );
     apart.submit(Mood::Good);
-    apart.clock.advance(NEVER);
-    assert_eq!(apart.within_guard(count(&apart.service, "jobs")), 1);
+    apart.clock.advance(SECOND);
+    let only_the_last_is_left = async {
+        while count(&apart.service, "jobs").await != 1 {
+            tokio::task::yield_now().await;
+        }
+    };
+    apart.within_guard(only_the_last_is_left);
+    assert_eq!((listener.info().in_flight, listener.info().stuck), (0, 2));
+
     drop(release);
     apart.events_as_time_passes(&mut seen, 1, completed);
     apart.within_guard(stop(listener));
