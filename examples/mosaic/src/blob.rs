@@ -129,7 +129,7 @@ impl BlobName {
     }
 
     /// The container, and the path of the blob in it.
-    pub(crate) fn place(&self) -> (Container, Path) {
+    pub(crate) fn location(&self) -> (Container, Path) {
         let (first, path) = self.0.split_once('/').unwrap_or((&self.0, ""));
         let container = Container::ALL.into_iter().find(|one| one.name() == first);
         let path = Path::parse(path).expect("a name has no part that a path may not have");
@@ -226,7 +226,7 @@ mod tests {
             let text = String::from(name(id));
             assert_eq!(BlobName::try_from(text.clone()), Ok(name(id)), "{text}");
             assert_eq!(text.matches('/').count(), 2, "{text}");
-            let (container, path) = name(id).place();
+            let (container, path) = name(id).location();
             assert_eq!(format!("{}/{path}", container.name()), text);
             assert!(
                 ids[..at].iter().all(|other| name(other) != name(id)),

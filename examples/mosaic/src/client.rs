@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use queue_runtime::{QueueService, RequestId, SubmitError};
 
 use crate::blob::BlobName;
-use crate::ledger::{Ledger, ResponseRecord};
+use crate::library_store::{LibraryStore, LibraryStoreError, MAX_PICTURE};
 use crate::messages::{ImageOutcome, ImageRequest};
-use crate::shelf::{MAX_PICTURE, Shelf, ShelfError};
+use crate::records::{Records, ResponseRecord};
 use crate::store::{Created, Store, StoreError};
 
 /// How often the records are looked at.
@@ -25,7 +25,7 @@ const MAX_MOSAIC: u64 = 4 << 30;
 pub struct Client {
     service: QueueService,
     store: Store,
-    ledger: Ledger,
+    records: Records,
 }
 
 /// A mosaic to be made.
@@ -78,7 +78,7 @@ pub enum ClientError {
     Store(#[from] StoreError),
     /// The library cannot be uploaded.
     #[error("upload the tile library")]
-    Library(#[source] ShelfError),
+    Library(#[source] LibraryStoreError),
     /// The request id was used for another picture.
     #[error("the request id `{0}` is taken by another picture")]
     Taken(RequestId),
@@ -112,11 +112,11 @@ impl Client {
     /// A client.
     #[must_use]
     pub fn new(service: QueueService, store: Store) -> Self {
-        let ledger = Ledger::new(store.clone());
+        let records = Records::new(store.clone());
         Self {
             service,
             store,
-            ledger,
+            records,
         }
     }
 
@@ -137,9 +137,9 @@ impl Client {
             let (name, max) = (image, MAX_PICTURE);
             return Err(StoreError::TooLarge { name, size, max }.into());
         }
-        let shelf = Shelf::new(self.store.clone());
+        let libraries = LibraryStore::new(self.store.clone());
         let total = job.library.len() + 1;
-        let library = shelf.upload(job.library, |done| {
+        let library = libraries.upload(job.library, |done| {
             progress(Progress::Uploaded { done, total });
         });
         let library = library.await.map_err(ClientError::Library)?;
@@ -188,19 +188,19 @@ impl Client {
         let begun = Instant::now();
         let mut slices = None;
         loop {
-            if let Some(ResponseRecord { outcome, .. }) = self.ledger.response(request).await? {
+            if let Some(ResponseRecord { outcome, .. }) = self.records.response(request).await? {
                 return Ok(outcome);
             }
             if slices.is_none() {
                 slices = self
-                    .ledger
+                    .records
                     .plan(request)
                     .await?
                     .map(|plan| plan.slices as usize);
             }
             let mut state = "it has not been planned".to_owned();
             if let Some(total) = slices {
-                let done = self.ledger.slices_recorded(request).await?;
+                let done = self.records.slices_recorded(request).await?;
                 progress(Progress::Rendered { done, total });
                 state = format!("{done} of {total} slices are done");
             }

@@ -6,8 +6,8 @@
 //! | [`messages`] | what goes over the queues |
 //! | [`roles`] | job broker, job controller, image processor |
 //! | [`embedded`] | all roles in one process |
-//! | [`ledger`] | how requests stand: records that are created once |
-//! | [`shelf`] | tile libraries: uploaded once, described once |
+//! | [`records`] | how requests stand: records that are created once |
+//! | [`library_store`] | tile libraries: uploaded once, described once |
 //! | [`store`], [`blob`] | blobs and their names |
 //! | `azure` | blobs in a storage account; with the feature `azure` |
 //! | [`picture`] | source and tiles in, slices, mosaics out: pure functions of their input |
@@ -17,10 +17,10 @@ pub mod azure;
 pub mod blob;
 pub mod client;
 pub mod embedded;
-pub mod ledger;
+pub mod library_store;
 pub mod messages;
+mod object_error;
 pub mod picture;
+pub mod records;
 pub mod roles;
-pub mod shelf;
 pub mod store;
-mod told;

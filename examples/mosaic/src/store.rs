@@ -15,7 +15,7 @@ use object_store::{ObjectStore, ObjectStoreExt as _, PutMode, WriteMultipart};
 use queue_runtime::Failure;
 
 use crate::blob::{BlobName, Container};
-use crate::told::{of_container, told};
+use crate::object_error::{describe, is_about_container};
 
 /// The containers and their blobs. Clones share them.
 #[derive(Clone)]
@@ -109,8 +109,8 @@ impl Store {
         }))
     }
 
-    fn place(&self, name: &BlobName) -> (&dyn ObjectStore, Path) {
-        let (container, path) = name.place();
+    fn locate(&self, name: &BlobName) -> (&dyn ObjectStore, Path) {
+        let (container, path) = name.location();
         (&*self.containers[container as usize], path)
     }
 
@@ -120,7 +120,7 @@ impl Store {
     /// [`StoreError`], also if there is no such blob.
     pub async fn read(&self, name: &BlobName, max: u64) -> Result<Bytes, StoreError> {
         let failed = |error| failed("read", name, error);
-        let (objects, path) = self.place(name);
+        let (objects, path) = self.locate(name);
         let found = objects.get(&path).await.map_err(failed)?;
         let size = found.meta.size;
         if size > max {
@@ -150,7 +150,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::Storage`].
     pub async fn exists(&self, name: &BlobName) -> Result<bool, StoreError> {
-        let (objects, path) = self.place(name);
+        let (objects, path) = self.locate(name);
         match objects.head(&path).await {
             Ok(_) => Ok(true),
             Err(object_store::Error::NotFound { .. }) => Ok(false),
@@ -163,7 +163,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::Storage`].
     pub async fn write(&self, name: &BlobName, bytes: impl Into<Bytes>) -> Result<(), StoreError> {
-        let (objects, path) = self.place(name);
+        let (objects, path) = self.locate(name);
         let written = objects.put(&path, bytes.into().into()).await;
         written
             .map(drop)
@@ -179,12 +179,14 @@ impl Store {
         name: &BlobName,
         bytes: impl Into<Bytes>,
     ) -> Result<Created, StoreError> {
-        let (objects, path) = self.place(name);
+        let (objects, path) = self.locate(name);
         let payload = bytes.into().into();
         let created = objects.put_opts(&path, payload, PutMode::Create.into());
         match created.await {
             Ok(_) => Ok(Created::New),
-            Err(error @ object_store::Error::AlreadyExists { .. }) if !of_container(&error) => {
+            Err(error @ object_store::Error::AlreadyExists { .. })
+                if !is_about_container(&error) =>
+            {
                 Ok(Created::Existed)
             }
             Err(error) => Err(failed("create", name, error)),
@@ -193,7 +195,7 @@ impl Store {
 
     /// Begins a blob that is written piece by piece, and is there once the upload is finished.
     pub(crate) async fn upload(&self, name: &BlobName) -> Result<WriteMultipart, StoreError> {
-        let (objects, path) = self.place(name);
+        let (objects, path) = self.locate(name);
         let upload = objects.put_multipart(&path).await;
         upload
             .map(WriteMultipart::new)
@@ -205,7 +207,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::Storage`].
     pub async fn list(&self, name: &BlobName) -> Result<Vec<String>, StoreError> {
-        let (objects, path) = self.place(name);
+        let (objects, path) = self.locate(name);
         let listed = objects.list(Some(&path));
         let names =
             listed.try_filter_map(async |meta| Ok(meta.location.filename().map(str::to_owned)));
@@ -240,13 +242,13 @@ pub(crate) fn failed(
     error: object_store::Error,
 ) -> StoreError {
     match error {
-        object_store::Error::NotFound { .. } if !of_container(&error) => {
+        object_store::Error::NotFound { .. } if !is_about_container(&error) => {
             StoreError::Missing(name.clone())
         }
         error => StoreError::Storage {
             operation,
             target: name.to_string(),
-            source: told(&error).into(),
+            source: describe(&error).into(),
         },
     }
 }

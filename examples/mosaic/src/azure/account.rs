@@ -47,9 +47,9 @@ impl Account {
                     true => format!("https://{host}"),
                     false => format!("https://{}.blob.core.windows.net", checked(host)?),
                 };
-                Place::parse(&url, None)?.with(Some(Credential::Entra))
+                Endpoint::parse(&url, None)?.with(Some(Credential::Entra))
             }
-            Some(("https" | "http", _)) => Place::parse(text, None)?.with(None),
+            Some(("https" | "http", _)) => Endpoint::parse(text, None)?.with(None),
             _ => Self::from_settings(&settings(text)?),
         }
     }
@@ -78,7 +78,7 @@ impl Account {
             let host = given("developmentstorageproxyuri").unwrap_or("http://127.0.0.1");
             let url = format!("{}:10000/{DEVELOPMENT_ACCOUNT}", host.trim_end_matches('/'));
             let key = Credential::Key(DEVELOPMENT_KEY.to_owned());
-            return Place::parse(&url, Some(DEVELOPMENT_ACCOUNT))?.with(Some(key));
+            return Endpoint::parse(&url, Some(DEVELOPMENT_ACCOUNT))?.with(Some(key));
         }
         let account = given("accountname");
         let endpoint = match (given("blobendpoint"), account) {
@@ -107,7 +107,7 @@ impl Account {
                 "the connection string has both AccountKey and SharedAccessSignature; give one",
             ));
         }
-        Place::parse(&endpoint, account)?.with(key.or(signature))
+        Endpoint::parse(&endpoint, account)?.with(key.or(signature))
     }
 }
 
@@ -121,13 +121,13 @@ impl fmt::Debug for Account {
 }
 
 /// An endpoint as it was given.
-struct Place {
+struct Endpoint {
     url: Url,
     account: String,
     is_emulator: bool,
 }
 
-impl Place {
+impl Endpoint {
     fn parse(given: &str, account: Option<&str>) -> Result<Self, Problem> {
         let mut url = Url::parse(given)
             .map_err(|error| Problem(format!("the blob endpoint is no URL: {error}")))?;
@@ -236,5 +236,4 @@ fn problem(text: &str) -> Problem {
 }
 
 #[cfg(test)]
-#[path = "account_tests.rs"]
 mod tests;

@@ -11,8 +11,8 @@ use object_store::{ClientOptions, RetryConfig};
 use super::account::{Account, Credential, Problem};
 use super::entra;
 use crate::blob::Container;
+use crate::object_error::describe;
 use crate::store::Store;
-use crate::told::told;
 
 /// Why an account's blobs cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -65,12 +65,12 @@ impl Store {
         let builder = builder(&account, &options).await?;
         let build = |container: Container| {
             let built = builder.clone().with_container_name(container.name());
-            built.build().map_err(|error| failed(told(&error)))
+            built.build().map_err(|error| failed(describe(&error)))
         };
         let stores = (Container::ALL.into_iter().map(build)).collect::<Result<Vec<_>, _>>()?;
         let client = ReqwestConnector::default()
             .connect(&options)
-            .map_err(|error| failed(told(&error)))?;
+            .map_err(|error| failed(describe(&error)))?;
         let made = stores.iter().zip(Container::ALL).map(|(store, container)| {
             let (client, account) = (&client, &account);
             async move {
@@ -122,7 +122,7 @@ async fn builder(
             Ok(pairs) => Ok(builder.with_sas_authorization(pairs)),
             Err(error) => Err(AzureError::Client {
                 account: account.name.clone(),
-                reason: told(&error),
+                reason: describe(&error),
             }),
         },
         Credential::Entra => {
@@ -171,12 +171,12 @@ async fn ask(
     let zero = "0".parse().expect("it is a header's value");
     request.headers_mut().insert("content-length", zero);
     let credential = store.credentials().get_credential().await;
-    let credential = credential.map_err(|error| told(&error))?;
+    let credential = credential.map_err(|error| describe(&error))?;
     AzureAuthorizer::new(&credential, &account.name)
         .try_authorize(&mut request)
-        .map_err(|error| told(&error))?;
+        .map_err(|error| describe(&error))?;
     let response = client.execute(request).await;
-    let response = response.map_err(|error| told(&error))?;
+    let response = response.map_err(|error| describe(&error))?;
     let code = response.headers().get("x-ms-error-code");
     let code = code.and_then(|code| code.to_str().ok()).unwrap_or_default();
     Ok((response.status().as_u16(), code.to_owned()))

@@ -3,7 +3,7 @@ use std::time::Duration;
 use object_store::azure::{AzureCredentialProvider, MicrosoftAzureBuilder};
 use tokio::time::timeout;
 
-use crate::told::told;
+use crate::object_error::describe;
 
 /// Who may give a token, by the names that `object_store` has for them, and how long they may take:
 /// the address of a managed identity answers at once where there is one, and often never elsewhere.
@@ -67,7 +67,7 @@ fn from_environment(mut account: MicrosoftAzureBuilder) -> MicrosoftAzureBuilder
 }
 
 fn reason(error: &object_store::Error) -> String {
-    let told = told(error);
+    let told = describe(error);
     let words: Vec<&str> = told.split_whitespace().collect();
     words.join(" ").chars().take(MAX_REASON).collect()
 }

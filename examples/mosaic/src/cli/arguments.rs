@@ -31,7 +31,7 @@ pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) picture: Picture,
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) location: Location,
     /// How many image processors share the work; by default one for each core
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) processors: Option<u16>,
@@ -42,7 +42,7 @@ pub(crate) struct Submit {
     #[command(flatten)]
     pub(crate) picture: Picture,
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) location: Location,
     /// The request's id; by default a new one. To submit a request again is safe
     #[arg(long, value_name = "ID")]
     pub(crate) request: Option<String>,
@@ -53,7 +53,7 @@ pub(crate) struct Role {
     /// The role
     pub(crate) role: Kind,
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) location: Location,
     /// How many messages of a queue are handled at once; by default one for each core
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) tasks: Option<u16>,
@@ -111,7 +111,7 @@ pub(crate) struct Picture {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Place {
+pub(crate) struct Location {
     /// The folder of blobs and queues; by default `mosaic-data`, and for `run` a temporary one
     #[arg(long, value_name = "FOLDER")]
     pub(crate) data: Option<PathBuf>,

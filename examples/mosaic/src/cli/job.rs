@@ -2,8 +2,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use mosaic::client::Job;
+use mosaic::library_store::{MAX_LIBRARY, MAX_PICTURE};
 use mosaic::picture::{SCENE_SIZE, draw_scene, draw_tiles, encode_png};
-use mosaic::shelf::{MAX_LIBRARY, MAX_PICTURE};
 use queue_runtime::Failure;
 
 use super::arguments::Picture;

@@ -6,7 +6,7 @@ use mosaic::roles::{Settings, broker, controller, processor};
 use queue_runtime::Failure;
 
 use super::arguments::{Kind, Role};
-use super::place::open;
+use super::location::open;
 
 /// How long handlers get to finish after the signal to stop.
 const GRACE: Duration = Duration::from_secs(20);
@@ -24,11 +24,11 @@ pub(crate) async fn role(arguments: Role) -> Result<(), Failure> {
         pace: arguments.pace,
     };
     let data = arguments
-        .place
+        .location
         .data
         .clone()
         .unwrap_or_else(|| PathBuf::from("mosaic-data"));
-    let (service, store) = open(&data, &arguments.place).await?;
+    let (service, store) = open(&data, &arguments.location).await?;
     let mut signals = Signals::new()?;
     let role = match arguments.role {
         Kind::Broker => broker(&service, &store, &settings)?,

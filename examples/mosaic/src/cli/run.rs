@@ -12,7 +12,7 @@ use tokio::task::spawn_blocking;
 use super::Bars;
 use super::arguments::{Picture, Run, Submit};
 use super::job::job;
-use super::place::open;
+use super::location::open;
 
 /// How long handlers get to finish once the mosaic is there.
 const GRACE: Duration = Duration::from_secs(10);
@@ -20,7 +20,7 @@ const GRACE: Duration = Duration::from_secs(10);
 /// Makes a mosaic with all roles in this process.
 pub(crate) async fn run(arguments: Run, mut bars: Bars) -> Result<(), Failure> {
     let begun = Instant::now();
-    let (data, _temporary) = match arguments.place.data.clone() {
+    let (data, _temporary) = match arguments.location.data.clone() {
         Some(data) => (data, None),
         None => {
             let temporary = tempfile::Builder::new().prefix("mosaic-").tempdir()?;
@@ -30,7 +30,7 @@ pub(crate) async fn run(arguments: Run, mut bars: Bars) -> Result<(), Failure> {
     bars.read();
     let picture = arguments.picture;
     let job = read(picture.clone()).await?;
-    let (service, store) = open(&data, &arguments.place).await?;
+    let (service, store) = open(&data, &arguments.location).await?;
     let processors = match arguments.processors {
         Some(processors) => usize::from(processors),
         None => available_parallelism().map_or(1, usize::from),
@@ -64,14 +64,14 @@ pub(crate) async fn submit(arguments: Submit, mut bars: Bars) -> Result<(), Fail
         None => RequestId::random(),
     };
     let data = arguments
-        .place
+        .location
         .data
         .clone()
         .unwrap_or_else(|| PathBuf::from("mosaic-data"));
     bars.read();
     let picture = arguments.picture;
     let job = read(picture.clone()).await?;
-    let (service, store) = open(&data, &arguments.place).await?;
+    let (service, store) = open(&data, &arguments.location).await?;
     let pictures = job.library.len();
     let client = Client::new(service, store);
     let figures = make(&client, job, &picture, &request, &mut bars).await?;

@@ -3,9 +3,9 @@
 use queue_runtime::{Failure, QueueService, Received, StartError};
 
 use super::handling::Handling;
-use super::running::{Role, Settings};
-use crate::ledger::{Ledger, ResponseRecord};
+use super::role::{Role, Settings};
 use crate::messages::ImageResponse;
+use crate::records::{Records, ResponseRecord};
 use crate::store::{Created, Store, StoreError};
 
 /// Starts a job broker.
@@ -17,10 +17,10 @@ pub fn broker(
     store: &Store,
     settings: &Settings,
 ) -> Result<Role, StartError> {
-    let ledger = Ledger::new(store.clone());
+    let records = Records::new(store.clone());
     let listener = service.listener(move |received: Received<ImageResponse>| {
-        let ledger = ledger.clone();
-        async move { record(&ledger, received).await }
+        let records = records.clone();
+        async move { record(&records, received).await }
     });
     let listener = settings.apply(listener).on_poison(|poisoned| {
         let request = &poisoned.envelope.request;
@@ -31,7 +31,7 @@ pub fn broker(
 }
 
 /// Of all responses to a request, the first is recorded, and the others come to nothing.
-async fn record(ledger: &Ledger, received: Received<ImageResponse>) -> Result<(), Failure> {
+async fn record(records: &Records, received: Received<ImageResponse>) -> Result<(), Failure> {
     let _handling = Handling::of(&received);
     let request = received.envelope().request.clone();
     let key = received.idempotency_key().to_string();
@@ -39,7 +39,7 @@ async fn record(ledger: &Ledger, received: Received<ImageResponse>) -> Result<()
         key,
         outcome: received.into_message().outcome,
     };
-    let recorded = ledger.record_response(&request, response.clone()).await;
+    let recorded = records.record_response(&request, response.clone()).await;
     let (held, created) = recorded.map_err(StoreError::into_failure)?;
     match created {
         Created::New => tracing::info!(%request, "recorded the response"),

@@ -23,14 +23,14 @@ use tokio::task::spawn_blocking;
 
 use super::handling::{Handling, reason};
 use super::join::join;
-use super::running::{Role, Settings};
+use super::role::{Role, Settings};
 use crate::blob::BlobName;
-use crate::ledger::{Ledger, PlanRecord, SliceRecord};
+use crate::library_store::{LibraryStore, LibraryStoreError, MAX_PICTURE};
 use crate::messages::{
     Figures, ImageRequest, ImageResponse, MAX_SLICES, SliceOutcome, SliceRequest, SliceResponse,
 };
 use crate::picture::{Layout, Plan, TileSize, cut, load_source};
-use crate::shelf::{MAX_PICTURE, Shelf, ShelfError};
+use crate::records::{PlanRecord, Records, SliceRecord};
 use crate::store::{Store, StoreError};
 
 /// How many blobs or records are on their way at once.
@@ -47,8 +47,8 @@ pub fn controller(
 ) -> Result<Role, StartError> {
     let controller = Controller {
         store: store.clone(),
-        ledger: Ledger::new(store.clone()),
-        shelf: Shelf::new(store.clone()),
+        records: Records::new(store.clone()),
+        libraries: LibraryStore::new(store.clone()),
     };
     let requests = {
         let controller = controller.clone();
@@ -72,8 +72,8 @@ pub fn controller(
 #[derive(Debug, Clone)]
 struct Controller {
     store: Store,
-    ledger: Ledger,
-    shelf: Shelf,
+    records: Records,
+    libraries: LibraryStore,
 }
 
 impl Controller {
@@ -88,8 +88,8 @@ impl Controller {
         let layout = layout(&asked)?;
         let source = self.store.read(&asked.image, MAX_PICTURE);
         let source = source.await.map_err(StoreError::into_failure)?;
-        let prepared = self.shelf.prepare(asked.library);
-        prepared.await.map_err(ShelfError::into_failure)?;
+        let prepared = self.libraries.prepare(asked.library);
+        prepared.await.map_err(LibraryStoreError::into_failure)?;
 
         let name = asked.image_name.clone();
         let cut = spawn_blocking(move || cut_up(&name, &source, layout)).await?;
@@ -101,7 +101,7 @@ impl Controller {
             slices: count,
         };
         // Before the slices: only those of the plan that holds are ever written.
-        let held = self.ledger.record_plan(request, plan.clone()).await;
+        let held = self.records.record_plan(request, plan.clone()).await;
         if held.map_err(StoreError::into_failure)? != plan {
             return Err("another plan of the request was recorded meanwhile".into());
         }
@@ -136,7 +136,7 @@ impl Controller {
         asked: &ImageRequest,
     ) -> Result<ImageRequest, Failure> {
         let held = self
-            .ledger
+            .records
             .plan(request)
             .await
             .map_err(StoreError::into_failure)?;
@@ -157,7 +157,7 @@ impl Controller {
             return Ok(Disposition::complete());
         }
         let plan = self
-            .ledger
+            .records
             .plan(request)
             .await
             .map_err(StoreError::into_failure)?;
@@ -175,16 +175,16 @@ impl Controller {
 
         let (outcome, attempts) = (received.outcome.clone(), received.attempts);
         let slice = SliceRecord { outcome, attempts };
-        let held = self.ledger.record_slice(request, sequence, slice).await;
+        let held = self.records.record_slice(request, sequence, slice).await;
         if let SliceOutcome::Failed { reason } = held.map_err(StoreError::into_failure)?.outcome {
             let reason = format!("slice {} of {}: {reason}", sequence + 1, record.slices);
             return Ok(Disposition::complete().then(&ImageResponse::failed(request, reason)));
         }
-        let there = self.ledger.slices_recorded(request).await;
+        let there = self.records.slices_recorded(request).await;
         if there.map_err(StoreError::into_failure)? < record.slices as usize {
             return Ok(Disposition::complete());
         }
-        let charged = self.ledger.charge(request, sequence).await;
+        let charged = self.records.claim_join(request, sequence).await;
         if charged.map_err(StoreError::into_failure)? != sequence {
             return Ok(Disposition::complete());
         }
@@ -193,7 +193,7 @@ impl Controller {
 
     /// Joins a request's slices, all of which have a record.
     async fn finish(&self, request: &RequestId, plan: Plan) -> Result<Disposition, Failure> {
-        let records = (0..plan.slices()).map(|sequence| self.ledger.slice(request, sequence));
+        let records = (0..plan.slices()).map(|sequence| self.records.slice(request, sequence));
         let records = stream::iter(records)
             .buffered(AT_ONCE)
             .try_collect::<Vec<_>>();
@@ -232,7 +232,7 @@ impl Controller {
     /// Whether the request has its response, so that whatever comes late is of no use.
     async fn is_answered(&self, request: &RequestId) -> Result<bool, Failure> {
         let response = self
-            .ledger
+            .records
             .response(request)
             .await
             .map_err(StoreError::into_failure)?;

@@ -15,9 +15,9 @@ mod controller;
 mod handling;
 mod join;
 mod processor;
-mod running;
+mod role;
 
 pub use broker::broker;
 pub use controller::controller;
 pub use processor::processor;
-pub use running::{Role, Settings, Totals};
+pub use role::{Role, Settings, Totals};

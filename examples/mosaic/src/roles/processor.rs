@@ -7,11 +7,11 @@ use queue_runtime::{Disposition, Failure, FollowUp, Poisoned, QueueService, Rece
 use tokio::task::spawn_blocking;
 
 use super::handling::{Handling, reason};
-use super::running::{Role, Settings};
+use super::role::{Role, Settings};
 use crate::blob::BlobName;
+use crate::library_store::{LibraryStore, LibraryStoreError};
 use crate::messages::{ImageResponse, SliceOutcome, SliceRequest, SliceResponse};
 use crate::picture::{Slice, TileSize, encode_png};
-use crate::shelf::{Shelf, ShelfError};
 use crate::store::{Store, StoreError};
 
 /// The largest slice of a source picture, in bytes: more than the most tiles take uncompressed.
@@ -28,7 +28,7 @@ pub fn processor(
 ) -> Result<Role, StartError> {
     let processor = Processor {
         store: store.clone(),
-        shelf: Shelf::new(store.clone()),
+        libraries: LibraryStore::new(store.clone()),
         settings: *settings,
     };
     let listener = service.listener(move |received: Received<SliceRequest>| {
@@ -42,7 +42,7 @@ pub fn processor(
 #[derive(Debug, Clone)]
 struct Processor {
     store: Store,
-    shelf: Shelf,
+    libraries: LibraryStore,
     settings: Settings,
 }
 
@@ -76,8 +76,8 @@ impl Processor {
         let (sequence, tint) = (asked.slice_sequence, asked.tint);
         let slice = self.store.read(&asked.slice, MAX_SLICE);
         let slice = slice.await.map_err(StoreError::into_failure)?;
-        let renderer = self.shelf.renderer(asked.library);
-        let renderer = renderer.await.map_err(ShelfError::into_failure)?;
+        let renderer = self.libraries.renderer(asked.library);
+        let renderer = renderer.await.map_err(LibraryStoreError::into_failure)?;
         let rendering = spawn_blocking(move || {
             let slice = decode(&slice, sequence)?;
             Ok(encode_png(&renderer.render(&slice, tile_size, tint)))

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
 
 use mosaic::azure::Account;
-use mosaic::ledger::{Ledger, ResponseRecord};
 use mosaic::messages::ImageOutcome;
+use mosaic::records::{Records, ResponseRecord};
 use mosaic::store::{Created, Store};
 use queue_runtime::RequestId;
 
@@ -75,7 +75,7 @@ async fn a_record_whose_creation_was_not_answered_holds() {
     let lossy = Lossy::before(port);
     let given = given.replace(&format!(":{port}/"), &format!(":{}/", lossy.port));
     let store = Store::azure(Account::parse(&given)).await;
-    let ledger = Ledger::new(store.expect("it is there"));
+    let records = Records::new(store.expect("it is there"));
     let request = RequestId::new("a").expect("an id");
     let record = |key: &str| ResponseRecord {
         key: key.to_owned(),
@@ -86,7 +86,7 @@ async fn a_record_whose_creation_was_not_answered_holds() {
 
     lossy.left.store(1, SeqCst);
     let (held, created) =
-        (ledger.record_response(&request, record("mine")).await).expect("it is tried again");
+        (records.record_response(&request, record("mine")).await).expect("it is tried again");
     assert_eq!(lossy.left.load(SeqCst), 0, "an answer was lost");
     assert_eq!(
         created,
@@ -96,6 +96,6 @@ async fn a_record_whose_creation_was_not_answered_holds() {
     assert_eq!(held, record("mine"));
 
     let (held, created) =
-        (ledger.record_response(&request, record("another")).await).expect("it is found");
+        (records.record_response(&request, record("another")).await).expect("it is found");
     assert_eq!((held, created), (record("mine"), Created::Existed));
 }

@@ -8,7 +8,7 @@ use mosaic::store::{Created, Store, StoreError};
 use queue_tests::azurite::KEY;
 use tempfile::TempDir;
 
-use crate::place;
+use crate::location;
 use crate::server::SERVER;
 use crate::support::{job, output, pictures};
 
@@ -33,7 +33,7 @@ fn all(error: &(dyn Error + 'static)) -> String {
 fn logs_of_everything_hold_no_secret() {
     let (pictures, scratch) = (pictures(), TempDir::new().expect("a folder"));
     let out = scratch.path().join("out.png");
-    let mut run = job("run", pictures.path(), &place("secretive"), &out);
+    let mut run = job("run", pictures.path(), &location("secretive"), &out);
     let made = output(run.env("RUST_LOG", "trace"));
     let log = String::from_utf8_lossy(&made.stderr);
     assert!(made.status.success(), "{log}");

@@ -2,9 +2,9 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
+use crate::support::{Location, job, pictures, program};
 #[cfg(unix)]
 use crate::support::{Log, Worker, output};
-use crate::support::{Place, job, pictures, program};
 
 fn refused(command: &mut Command) -> String {
     let output = command.output().expect("the program runs");
@@ -56,8 +56,8 @@ fn a_failure_is_told_with_its_reason_and_exit_code() {
     let tile = pictures.path().join("tiles/9.png");
     std::fs::write(&tile, "junk").expect("written");
     let out = data.path().join("out.png");
-    let place = Place::folder(data.path());
-    let error = refused(&mut job("run", pictures.path(), &place, &out));
+    let location = Location::folder(data.path());
+    let error = refused(&mut job("run", pictures.path(), &location, &out));
     let expected = "error: there is no mosaic: tile \"9.png\" cannot be used: the file is neither PNG nor JPEG";
     assert!(error.contains(expected), "{error}");
     assert!(!out.exists());
@@ -66,8 +66,8 @@ fn a_failure_is_told_with_its_reason_and_exit_code() {
 #[test]
 fn nobody_there_is_told_within_the_timeout() {
     let (pictures, data) = (pictures(), TempDir::new().expect("a folder"));
-    let (place, out) = (Place::folder(data.path()), data.path().join("out.png"));
-    let mut submit = job("submit", pictures.path(), &place, &out);
+    let (location, out) = (Location::folder(data.path()), data.path().join("out.png"));
+    let mut submit = job("submit", pictures.path(), &location, &out);
     let error = refused(submit.args(["--timeout", "300ms"]));
     assert!(
         error.contains("are a broker, a controller and a processor running"),
@@ -80,10 +80,10 @@ fn nobody_there_is_told_within_the_timeout() {
 fn roles_in_processes_make_the_mosaic_and_stop_when_told() {
     let (pictures, data) = (pictures(), TempDir::new().expect("a folder"));
     let roles = ["broker", "controller", "processor", "processor"];
-    let place = Place::folder(data.path());
-    let workers = roles.map(|role| Worker::start(role, &place, &[]));
+    let location = Location::folder(data.path());
+    let workers = roles.map(|role| Worker::start(role, &location, &[]));
     let out = data.path().join("out.png");
-    let submitted = output(&mut job("submit", pictures.path(), &place, &out));
+    let submitted = output(&mut job("submit", pictures.path(), &location, &out));
     let told = String::from_utf8(submitted.stdout).expect("text");
     assert!(submitted.status.success(), "{told}");
     assert!(

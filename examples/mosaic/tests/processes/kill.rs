@@ -11,7 +11,7 @@ use queue_runtime::{ErrorKind, QueueService};
 use rand::rngs::SmallRng;
 use rand::{RngExt as _, SeedableRng as _};
 
-use crate::support::{GUARD, Place, Worker, job, output};
+use crate::support::{GUARD, Location, Worker, job, output};
 
 /// Three processors and a controller, and the broker with them.
 const ROLES: [&str; 5] = [
@@ -43,8 +43,8 @@ const QUEUES: [&str; 4] = [
 const HELD_KILLS: usize = 20;
 
 /// What workers are killed on.
-pub(crate) struct Ground {
-    pub(crate) place: Place,
+pub(crate) struct Deployment {
+    pub(crate) location: Location,
     /// The queues' URL.
     pub(crate) queues: String,
     /// Leases end soon after a kill.
@@ -62,7 +62,7 @@ struct Tally {
 
 /// Kills workers at random until the mosaic is there, again and again, and looks at what is left.
 pub(crate) fn workers(
-    ground: &Ground,
+    deployment: &Deployment,
     pictures: &Path,
     scratch: &Path,
     store: impl AsyncFnOnce() -> Store,
@@ -76,19 +76,19 @@ pub(crate) fn workers(
     let expected = undisturbed(pictures, &scratch.join("undisturbed"));
 
     let mut settings = SETTINGS.to_vec();
-    settings.extend(["--visibility-timeout", ground.visibility_timeout]);
-    let start = |role: &str| Worker::start(role, &ground.place, &settings);
+    settings.extend(["--visibility-timeout", deployment.visibility_timeout]);
+    let start = |role: &str| Worker::start(role, &deployment.location, &settings);
     let mut workers: Vec<(&str, Worker)> = ROLES.iter().map(|role| (*role, start(role))).collect();
     let (mut tally, mut jobs) = (Tally::default(), 0);
     // A machine so fast or slow that one job sees too few kills gets another job.
     while tally.held < HELD_KILLS && jobs < 3 {
         jobs += 1;
         let out = scratch.join(format!("{jobs}.png"));
-        let mut client = submit(pictures, &ground.place, &out);
+        let mut client = submit(pictures, &deployment.location, &out);
         let begun = Instant::now();
         while client.try_wait().expect("it is a child of ours").is_none() {
             assert!(begun.elapsed() < GUARD, "the job hangs: {tally:#?}");
-            std::thread::sleep(ground.kill_every);
+            std::thread::sleep(deployment.kill_every);
             let victim = random.random_range(0..workers.len());
             let (role, worker) = workers.swap_remove(victim);
             let log = worker.kill();
@@ -116,7 +116,7 @@ pub(crate) fn workers(
     );
 
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    runtime.block_on(drained(&ground.queues));
+    runtime.block_on(drained(&deployment.queues));
     for (_, worker) in workers {
         let log = worker.kill();
         tally.add(log);
@@ -144,7 +144,7 @@ impl Tally {
 pub(crate) fn undisturbed(pictures: &Path, data: &Path) -> Vec<u8> {
     fs::create_dir(data).expect("made");
     let out = data.join("out.png");
-    let made = output(&mut job("run", pictures, &Place::folder(data), &out));
+    let made = output(&mut job("run", pictures, &Location::folder(data), &out));
     assert!(
         made.status.success(),
         "{}",
@@ -153,8 +153,8 @@ pub(crate) fn undisturbed(pictures: &Path, data: &Path) -> Vec<u8> {
     fs::read(&out).expect("the mosaic")
 }
 
-fn submit(pictures: &Path, place: &Place, out: &Path) -> Child {
-    let mut command = job("submit", pictures, place, out);
+fn submit(pictures: &Path, location: &Location, out: &Path) -> Child {
+    let mut command = job("submit", pictures, location, out);
     command.args(["--timeout", "100s"]).stdout(Stdio::piped());
     command.spawn().expect("the program runs")
 }

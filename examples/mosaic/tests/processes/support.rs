@@ -16,14 +16,14 @@ pub(crate) const GUARD: Duration = Duration::from_secs(120);
 
 /// Where queues and blobs are in a test.
 #[derive(Debug, Clone)]
-pub(crate) struct Place {
+pub(crate) struct Location {
     /// What tells the program so on its command line.
     pub(crate) arguments: Vec<String>,
     /// What tells it so in its environment.
     pub(crate) variables: Vec<(&'static str, String)>,
 }
 
-impl Place {
+impl Location {
     /// A folder.
     pub(crate) fn folder(data: &Path) -> Self {
         Self {
@@ -68,10 +68,10 @@ pub(crate) fn pictures() -> TempDir {
 }
 
 /// The program with a job that is cut into 64 slices.
-pub(crate) fn job(command: &str, pictures: &Path, place: &Place, out: &Path) -> Command {
+pub(crate) fn job(command: &str, pictures: &Path, location: &Location, out: &Path) -> Command {
     let mut program = program(&[command]);
-    program.args(&place.arguments);
-    program.envs(place.variables.clone());
+    program.args(&location.arguments);
+    program.envs(location.variables.clone());
     for (name, value) in [
         ("--image", text(&pictures.join("scene.png"))),
         ("--library", text(&pictures.join("tiles"))),
@@ -107,10 +107,10 @@ pub(crate) struct Log {
 }
 
 impl Worker {
-    pub(crate) fn start(role: &str, place: &Place, more: &[&str]) -> Self {
+    pub(crate) fn start(role: &str, location: &Location, more: &[&str]) -> Self {
         let mut command = program(&["role", role]);
-        command.args(&place.arguments).args(more);
-        command.envs(place.variables.clone());
+        command.args(&location.arguments).args(more);
+        command.envs(location.variables.clone());
         let mut child = command
             .stderr(Stdio::piped())
             .spawn()

@@ -6,7 +6,7 @@ use mosaic::messages::{Figures, ImageOutcome};
 use mosaic::picture::{Joiner, Layout, Library, Renderer, TileSize, cut, load_source};
 use std::time::Duration;
 
-use crate::support::{GUARD, Place, job, tiles};
+use crate::support::{Fixture, GUARD, job, tiles};
 
 #[derive(Clone, Default)]
 struct Shared(Arc<Mutex<Vec<u8>>>);
@@ -48,11 +48,14 @@ fn directly(job: &Job) -> Vec<u8> {
 async fn any_number_of_processors_makes_the_same_bytes() {
     let expected = directly(&job());
     for processors in [1, 2, 4] {
-        let place = Place::new().await;
-        let roles = place.start(processors);
-        place.submit(job()).await;
-        assert!(place.mosaic().await == expected, "{processors} processors");
-        place.drained().await;
+        let fixture = Fixture::new().await;
+        let roles = fixture.start(processors);
+        fixture.submit(job()).await;
+        assert!(
+            fixture.mosaic().await == expected,
+            "{processors} processors"
+        );
+        fixture.drained().await;
         let totals = roles.shutdown(GUARD).await;
         assert_eq!(
             (totals.completed, totals.retried, totals.poisoned),
@@ -63,12 +66,12 @@ async fn any_number_of_processors_makes_the_same_bytes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_client_sees_how_far_it_is_and_what_it_took() {
-    let place = Place::new().await;
-    let _roles = place.start(1);
+    let fixture = Fixture::new().await;
+    let _roles = fixture.start(1);
     let mut seen = Vec::new();
-    let submitted = place
+    let submitted = fixture
         .client
-        .submit(job(), &place.request, |progress| seen.push(progress));
+        .submit(job(), &fixture.request, |progress| seen.push(progress));
     submitted.await.expect("submitted");
     assert_eq!(seen[0], Progress::Uploaded { done: 1, total: 41 });
     assert_eq!(
@@ -79,7 +82,7 @@ async fn the_client_sees_how_far_it_is_and_what_it_took() {
         }
     );
     assert_eq!(seen.last(), Some(&Progress::Submitted));
-    let ImageOutcome::Done { figures, .. } = place.outcome().await else {
+    let ImageOutcome::Done { figures, .. } = fixture.outcome().await else {
         panic!("it failed")
     };
     let expected = Figures {
@@ -94,14 +97,14 @@ async fn the_client_sees_how_far_it_is_and_what_it_took() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_library_is_uploaded_and_described_once() {
-    let place = Place::new().await;
-    let _roles = place.start(2);
-    place.submit(job()).await;
-    let first = place.mosaic().await;
+    let fixture = Fixture::new().await;
+    let _roles = fixture.start(2);
+    fixture.submit(job()).await;
+    let first = fixture.mosaic().await;
 
-    let second = Place {
+    let second = Fixture {
         request: queue_runtime::RequestId::random(),
-        ..place
+        ..fixture
     };
     let mut uploads = 0;
     let mut library = tiles(40);
@@ -120,10 +123,13 @@ async fn a_library_is_uploaded_and_described_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_does_not_wait_for_ever() {
-    let place = Place::new().await;
-    place.submit(job()).await;
+    let fixture = Fixture::new().await;
+    fixture.submit(job()).await;
     let patience = Duration::from_millis(1);
-    let error = place.client.follow(&place.request, patience, |_| {}).await;
+    let error = fixture
+        .client
+        .follow(&fixture.request, patience, |_| {})
+        .await;
     let error = error.expect_err("nobody works on it");
     assert!(matches!(error, ClientError::NoResponse { .. }), "{error}");
     assert!(

@@ -1,13 +1,13 @@
-//! What the tests share: a small job, and a place where it is done.
+//! What the tests share: a small job, and what it runs on.
 
 use std::time::{Duration, Instant};
 
 use image::{Rgb, RgbImage};
 use mosaic::client::{Client, Job};
 use mosaic::embedded::Embedded;
-use mosaic::ledger::{Ledger, PlanRecord};
 use mosaic::messages::ImageOutcome;
 use mosaic::picture::{draw_scene, encode_png};
+use mosaic::records::{PlanRecord, Records};
 use mosaic::roles::Settings;
 use mosaic::store::Store;
 use queue_runtime::{QueueService, RequestId};
@@ -22,15 +22,15 @@ pub(crate) const QUEUES: [&str; 4] = [
     "imageresponse",
 ];
 
-pub(crate) struct Place {
+pub(crate) struct Fixture {
     pub(crate) service: QueueService,
     pub(crate) store: Store,
     pub(crate) client: Client,
-    pub(crate) ledger: Ledger,
+    pub(crate) records: Records,
     pub(crate) request: RequestId,
 }
 
-impl Place {
+impl Fixture {
     pub(crate) async fn new() -> Self {
         let service = QueueService::connect("memory:")
             .await
@@ -38,7 +38,7 @@ impl Place {
         let store = Store::memory();
         Self {
             client: Client::new(service.clone(), store.clone()),
-            ledger: Ledger::new(store.clone()),
+            records: Records::new(store.clone()),
             request: RequestId::random(),
             service,
             store,
@@ -83,10 +83,10 @@ impl Place {
 
     pub(crate) async fn plan(&self) -> PlanRecord {
         until("the plan is recorded", async || {
-            self.ledger
+            self.records
                 .plan(&self.request)
                 .await
-                .expect("the ledger is readable")
+                .expect("the records are readable")
         })
         .await
     }

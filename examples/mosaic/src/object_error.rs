@@ -4,13 +4,13 @@ use std::error::Error;
 
 /// Whether a storage account means the container rather than the blob: `ContainerNotFound`,
 /// `ContainerBeingDeleted`, `ContainerDisabled`.
-pub(crate) fn of_container(error: &object_store::Error) -> bool {
+pub(crate) fn is_about_container(error: &object_store::Error) -> bool {
     error.to_string().contains("<Code>Container")
 }
 
 /// What an object store says with all its causes, but of a service's answer only the code, and of a
 /// URL no signature: the rest may repeat what a request was signed with.
-pub(crate) fn told(error: &(dyn Error + 'static)) -> String {
+pub(crate) fn describe(error: &(dyn Error + 'static)) -> String {
     let mut told = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -60,7 +60,7 @@ mod tests {
                 store: "test",
                 source: said.into(),
             };
-            assert_eq!(told(&error), format!("Generic test error: {expected}"));
+            assert_eq!(describe(&error), format!("Generic test error: {expected}"));
         }
     }
 }

@@ -24,7 +24,7 @@ const MAX_RECORD: u64 = 256 << 10;
 
 /// The records of all requests.
 #[derive(Debug, Clone)]
-pub struct Ledger {
+pub struct Records {
     store: Store,
 }
 
@@ -77,7 +77,7 @@ impl PlanRecord {
     }
 }
 
-impl Ledger {
+impl Records {
     /// The records in a store.
     #[must_use]
     pub fn new(store: Store) -> Self {
@@ -151,7 +151,7 @@ impl Ledger {
     ///
     /// # Errors
     /// The store's.
-    pub async fn charge(&self, request: &RequestId, sequence: u32) -> Result<u32, StoreError> {
+    pub async fn claim_join(&self, request: &RequestId, sequence: u32) -> Result<u32, StoreError> {
         let name = BlobName::status(request, &["join.json"]);
         let charged = self.settle(&name, JoinRecord { slice: sequence }).await;
         charged.map(|(held, _)| held.slice)

@@ -35,7 +35,7 @@ const AT_ONCE: usize = 8;
 
 /// The libraries in a store. Clones share what is loaded.
 #[derive(Debug, Clone)]
-pub struct Shelf {
+pub struct LibraryStore {
     store: Store,
     kept: Arc<Mutex<Vec<Kept>>>,
 }
@@ -45,7 +45,7 @@ type Kept = (Fingerprint, Arc<OnceCell<Arc<Renderer>>>);
 /// Why a library cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum ShelfError {
+pub enum LibraryStoreError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -76,7 +76,7 @@ struct Listed {
     size: u64,
 }
 
-impl Shelf {
+impl LibraryStore {
     /// The libraries in a store.
     #[must_use]
     pub fn new(store: Store) -> Self {
@@ -94,7 +94,7 @@ impl Shelf {
         &self,
         files: Vec<(String, Vec<u8>)>,
         mut sent: impl FnMut(usize),
-    ) -> Result<Fingerprint, ShelfError> {
+    ) -> Result<Fingerprint, LibraryStoreError> {
         let total = files.len();
         at_most("files", total as u64, MAX_FILES as u64)?;
         at_most(
@@ -138,8 +138,8 @@ impl Shelf {
     /// Makes sure that a library is usable and that its cache is there.
     ///
     /// # Errors
-    /// [`ShelfError`] says what is wrong with the library.
-    pub async fn prepare(&self, fingerprint: Fingerprint) -> Result<(), ShelfError> {
+    /// [`LibraryStoreError`] says what is wrong with the library.
+    pub async fn prepare(&self, fingerprint: Fingerprint) -> Result<(), LibraryStoreError> {
         if self.store.exists(&cache_name(fingerprint)).await? {
             return Ok(());
         }
@@ -149,8 +149,11 @@ impl Shelf {
     /// A renderer with a library, made once however many ask.
     ///
     /// # Errors
-    /// [`ShelfError`] says what is wrong with the library.
-    pub async fn renderer(&self, fingerprint: Fingerprint) -> Result<Arc<Renderer>, ShelfError> {
+    /// [`LibraryStoreError`] says what is wrong with the library.
+    pub async fn renderer(
+        &self,
+        fingerprint: Fingerprint,
+    ) -> Result<Arc<Renderer>, LibraryStoreError> {
         let cell = self.cell(fingerprint).await;
         let renderer = cell.get_or_try_init(|| async {
             let library = match self.cached(fingerprint).await? {
@@ -158,7 +161,7 @@ impl Shelf {
                 None => self.load(fingerprint).await?,
             };
             let renderer = spawn_blocking(move || Renderer::new(library)).await;
-            renderer.map(Arc::new).map_err(ShelfError::Stopped)
+            renderer.map(Arc::new).map_err(LibraryStoreError::Stopped)
         });
         renderer.await.map(Arc::clone)
     }
@@ -177,12 +180,12 @@ impl Shelf {
         cell
     }
 
-    async fn cached(&self, fingerprint: Fingerprint) -> Result<Option<Library>, ShelfError> {
+    async fn cached(&self, fingerprint: Fingerprint) -> Result<Option<Library>, LibraryStoreError> {
         let Some(cache) = self.store.find(&cache_name(fingerprint), MAX_CACHE).await? else {
             return Ok(None);
         };
         let read = spawn_blocking(move || Library::from_cache(&cache, fingerprint)).await;
-        match read.map_err(ShelfError::Stopped)? {
+        match read.map_err(LibraryStoreError::Stopped)? {
             Ok(library) => Ok(Some(library)),
             Err(error) => {
                 tracing::warn!(library = %fingerprint, %error, "did not use a library's cache");
@@ -192,23 +195,26 @@ impl Shelf {
     }
 
     /// Loads a library from its files and writes its cache.
-    async fn load(&self, fingerprint: Fingerprint) -> Result<Library, ShelfError> {
+    async fn load(&self, fingerprint: Fingerprint) -> Result<Library, LibraryStoreError> {
         let files = self.files(fingerprint).await?;
         let loaded = spawn_blocking(move || {
             let library = Library::load(&files)?;
             let cache = library.to_cache();
             Ok::<_, LibraryError>((library, cache))
         });
-        let (library, cache) = loaded.await.map_err(ShelfError::Stopped)??;
+        let (library, cache) = loaded.await.map_err(LibraryStoreError::Stopped)??;
         if library.fingerprint() != fingerprint {
-            return Err(ShelfError::Altered(fingerprint));
+            return Err(LibraryStoreError::Altered(fingerprint));
         }
         self.store.write(&cache_name(fingerprint), cache).await?;
         tracing::info!(library = %fingerprint, tiles = library.tiles().len(), "described a library");
         Ok(library)
     }
 
-    async fn files(&self, fingerprint: Fingerprint) -> Result<Vec<(String, Bytes)>, ShelfError> {
+    async fn files(
+        &self,
+        fingerprint: Fingerprint,
+    ) -> Result<Vec<(String, Bytes)>, LibraryStoreError> {
         let list = BlobName::library(fingerprint, "files.json");
         let text = self.store.read(&list, MAX_LIST).await?;
         let listed: Vec<Listed> = serde_json::from_slice(&text)
@@ -229,7 +235,7 @@ impl Shelf {
     }
 }
 
-impl ShelfError {
+impl LibraryStoreError {
     /// The failure of an attempt: pointless to repeat if the library itself is at fault.
     #[must_use]
     pub fn into_failure(self) -> Failure {
@@ -241,9 +247,9 @@ impl ShelfError {
     }
 }
 
-fn at_most(what: &'static str, found: u64, max: u64) -> Result<(), ShelfError> {
+fn at_most(what: &'static str, found: u64, max: u64) -> Result<(), LibraryStoreError> {
     if found > max {
-        Err(ShelfError::TooLarge { what, found, max })
+        Err(LibraryStoreError::TooLarge { what, found, max })
     } else {
         Ok(())
     }

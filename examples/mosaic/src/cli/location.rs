@@ -3,18 +3,21 @@ use std::path::Path;
 use mosaic::store::Store;
 use queue_runtime::{Failure, QueueService};
 
-use super::arguments::Place;
+use super::arguments::Location;
 
 /// Where blobs and queues are.
-pub(super) async fn open(data: &Path, place: &Place) -> Result<(QueueService, Store), Failure> {
-    let store = match (&place.blobs, &place.queue) {
+pub(super) async fn open(
+    data: &Path,
+    location: &Location,
+) -> Result<(QueueService, Store), Failure> {
+    let store = match (&location.blobs, &location.queue) {
         (Some(blobs), _) => azure::named(blobs).await?,
-        (None, Some(queue)) if place.data.is_none() && is_azure(queue) => {
+        (None, Some(queue)) if location.data.is_none() && is_azure(queue) => {
             azure::beside(queue).await?
         }
         _ => Store::folder(&data.join("blobs"))?,
     };
-    let queue = match &place.queue {
+    let queue = match &location.queue {
         Some(url) => url.clone(),
         None => {
             std::fs::create_dir_all(data)?;
