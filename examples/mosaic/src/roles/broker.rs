@@ -1,4 +1,4 @@
-//! The job broker: alone reads `imageresponse`, and records each request's response.
+//! The job broker: records the response to each request.
 
 use queue_runtime::{Failure, QueueService, Received, StartError};
 
@@ -11,7 +11,7 @@ use crate::store::{Created, Store, StoreError};
 /// Starts a job broker.
 ///
 /// # Errors
-/// [`StartError`] names the setting that is not allowed.
+/// [`StartError`] if a setting is invalid.
 pub fn broker(
     service: &QueueService,
     store: &Store,
@@ -24,13 +24,13 @@ pub fn broker(
     });
     let listener = settings.apply(listener).on_poison(|poisoned| {
         let request = &poisoned.envelope.request;
-        tracing::error!(%request, "a response could not be recorded; the client will wait in vain");
+        tracing::error!(%request, "failed to record a response; the client will time out");
         None
     });
     Ok(Role::new("broker", vec![listener.start()?]))
 }
 
-/// Of all responses to a request, the first is recorded, and the others come to nothing.
+/// Records the first response to a request, and ignores all others.
 async fn record(records: &Records, received: Received<ImageResponse>) -> Result<(), Failure> {
     let _handling = Handling::of(&received);
     let request = received.envelope().request.clone();
@@ -44,10 +44,10 @@ async fn record(records: &Records, received: Received<ImageResponse>) -> Result<
     match created {
         Created::New => tracing::info!(%request, "recorded the response"),
         Created::Existed if held.key == response.key => {
-            tracing::info!(%request, "passed over a duplicate of the response");
+            tracing::info!(%request, "ignored a duplicate of the response");
         }
         Created::Existed => {
-            tracing::warn!(%request, held = held.key, found = response.key, "passed over another response");
+            tracing::warn!(%request, held = held.key, found = response.key, "ignored another response");
         }
     }
     Ok(())

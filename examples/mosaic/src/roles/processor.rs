@@ -1,4 +1,4 @@
-//! The image processor: renders slices. It keeps nothing but the tile libraries that it has loaded.
+//! The image processor: renders slices. Its only state is the tile libraries that it has loaded.
 
 use std::time::Instant;
 
@@ -14,13 +14,13 @@ use crate::messages::{ImageResponse, SliceOutcome, SliceRequest, SliceResponse};
 use crate::picture::{Slice, TileSize, encode_png};
 use crate::store::{Store, StoreError};
 
-/// The largest slice of a source picture, in bytes: more than the most tiles take uncompressed.
+/// The size limit of a slice of a source picture, in bytes: more than the largest takes uncompressed.
 const MAX_SLICE: u64 = 256 << 20;
 
 /// Starts an image processor.
 ///
 /// # Errors
-/// [`StartError`] names the setting that is not allowed.
+/// [`StartError`] if a setting is invalid.
 pub fn processor(
     service: &QueueService,
     store: &Store,
@@ -97,7 +97,8 @@ fn decode(bytes: &Bytes, sequence: u32) -> Result<Slice, Failure> {
     )))
 }
 
-/// A slice that was set aside has failed; if it does not even say which it is, the request has.
+/// Reports the failure of a slice whose request was moved to the poison queue, or of the whole image
+/// request if the message cannot be decoded.
 fn slice_failed(poisoned: Poisoned<SliceRequest>) -> Option<FollowUp> {
     let reason = reason(&poisoned.record);
     Some(match poisoned.message {
@@ -107,7 +108,7 @@ fn slice_failed(poisoned: Poisoned<SliceRequest>) -> Option<FollowUp> {
             attempts: poisoned.record.attempts,
         }),
         None => {
-            let reason = format!("a slice request could not be used: {reason}");
+            let reason = format!("a slice request could not be handled: {reason}");
             FollowUp::new(&ImageResponse::failed(&poisoned.envelope.request, reason))
         }
     })

@@ -17,7 +17,7 @@ use server::SERVER;
 use support::{Location, job, output, pictures};
 use tempfile::TempDir;
 
-/// Queues and blobs by one variable in the environment.
+/// Queues and blobs in one account, by one environment variable.
 fn location(account: &str) -> Location {
     Location {
         arguments: Vec::new(),
@@ -31,8 +31,8 @@ fn the_mosaic_is_the_same_as_over_sqlite() {
     let expected = kill::undisturbed(pictures.path(), &scratch.path().join("undisturbed"));
     let out = scratch.path().join("out.png");
     let made = output(&mut job("run", pictures.path(), &location("quiet"), &out));
-    let told = String::from_utf8_lossy(&made.stderr);
-    assert!(made.status.success(), "{told}");
+    let stderr = String::from_utf8_lossy(&made.stderr);
+    assert!(made.status.success(), "{stderr}");
     assert!(
         fs::read(&out).expect("the mosaic") == expected,
         "another mosaic"

@@ -1,4 +1,4 @@
-//! Workers are killed at any moment, and the mosaic is made all the same.
+//! Workers are killed at random moments, and the mosaic is complete and unchanged.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,6 @@ use rand::{RngExt as _, SeedableRng as _};
 
 use crate::support::{GUARD, Location, Worker, job, output};
 
-/// Three processors and a controller, and the broker with them.
 const ROLES: [&str; 5] = [
     "processor",
     "processor",
@@ -22,8 +21,8 @@ const ROLES: [&str; 5] = [
     "broker",
 ];
 
-/// No number of kills makes poison; each slice takes a while, so that the job lasts for many kills,
-/// and most kills hit a processor that holds one.
+/// A threshold that kills do not reach, and a pace at which the job lasts for many kills, most of which
+/// hit a processor with a slice in flight.
 const SETTINGS: [&str; 6] = [
     "--tasks",
     "1",
@@ -40,14 +39,15 @@ const QUEUES: [&str; 4] = [
     "imageresponse",
 ];
 
+/// The number of kills that must hit a worker with a message in flight.
 const HELD_KILLS: usize = 20;
 
-/// What workers are killed on.
+/// The queues, blobs and timing of a test.
 pub(crate) struct Deployment {
     pub(crate) location: Location,
-    /// The queues' URL.
+    /// The URL of the queues.
     pub(crate) queues: String,
-    /// Leases end soon after a kill.
+    /// Short, so that leases expire soon after a kill.
     pub(crate) visibility_timeout: &'static str,
     pub(crate) kill_every: Duration,
 }
@@ -60,7 +60,7 @@ struct Tally {
     remarks: Vec<String>,
 }
 
-/// Kills workers at random until the mosaic is there, again and again, and looks at what is left.
+/// Kills workers at random until the mosaic is complete, then checks the queues and the records.
 pub(crate) fn workers(
     deployment: &Deployment,
     pictures: &Path,
@@ -80,7 +80,7 @@ pub(crate) fn workers(
     let start = |role: &str| Worker::start(role, &deployment.location, &settings);
     let mut workers: Vec<(&str, Worker)> = ROLES.iter().map(|role| (*role, start(role))).collect();
     let (mut tally, mut jobs) = (Tally::default(), 0);
-    // A machine so fast or slow that one job sees too few kills gets another job.
+    // On a very fast or slow machine, one job may see too few kills.
     while tally.held < HELD_KILLS && jobs < 3 {
         jobs += 1;
         let out = scratch.join(format!("{jobs}.png"));
@@ -95,15 +95,15 @@ pub(crate) fn workers(
             workers.push((role, start(role)));
             tally.add(log);
         }
-        let told = client.wait_with_output().expect("it is a child of ours");
-        let told = String::from_utf8(told.stdout).expect("text");
+        let stdout = client.wait_with_output().expect("it is a child of ours");
+        let stdout = String::from_utf8(stdout.stdout).expect("text");
         println!(
-            "{} kills, {} held, {:.1?}: {told}",
+            "{} kills, {} held, {:.1?}: {stdout}",
             tally.kills,
             tally.held,
             begun.elapsed()
         );
-        assert_eq!(told.matches("made in").count(), 1, "{told} {tally:#?}");
+        assert_eq!(stdout.matches("made in").count(), 1, "{stdout} {tally:#?}");
         assert!(
             fs::read(&out).expect("the mosaic") == expected,
             "another mosaic"
@@ -140,7 +140,7 @@ impl Tally {
     }
 }
 
-/// The mosaic as one process makes it, over SQLite and a folder, with nobody killed.
+/// The mosaic of one process on SQLite and a folder, without kills.
 pub(crate) fn undisturbed(pictures: &Path, data: &Path) -> Vec<u8> {
     fs::create_dir(data).expect("made");
     let out = data.join("out.png");
@@ -159,7 +159,7 @@ fn submit(pictures: &Path, location: &Location, out: &Path) -> Child {
     command.spawn().expect("the program runs")
 }
 
-/// Waits, with the workers still there, until all queues are empty; poison queues are empty or absent.
+/// Waits until the workers have emptied all queues, and checks that there is no poison message.
 async fn drained(url: &str) {
     let service = QueueService::connect(url).await.expect("it is there");
     for queue in QUEUES {

@@ -1,4 +1,4 @@
-//! The program as people run it: one role in each process, over one SQLite file.
+//! The program with one role in each process, on one SQLite file.
 
 mod commands;
 mod kill;

@@ -19,7 +19,7 @@ async fn again<M: Message>(fixture: &Fixture, message: M) {
     submission.await.expect("submitted");
 }
 
-/// Every message of the request, as somebody would repeat it.
+/// Submits every request message again.
 async fn all_again(fixture: &Fixture) {
     let asked: ImageRequest = fixture.plan().await.asked;
     for sequence in 0..4 {
@@ -36,9 +36,9 @@ async fn all_again(fixture: &Fixture) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn duplicates_on_the_way_come_to_one_response() {
+async fn duplicate_messages_produce_one_response() {
     let fixture = Fixture::new().await;
-    // Two of everything, so that they race.
+    // Two of every role, so that they race.
     let (one, other) = (fixture.start(2), fixture.start(2));
     fixture.submit(job()).await;
     fixture.submit(job()).await;
@@ -100,7 +100,7 @@ async fn duplicates_on_the_way_come_to_one_response() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_asked_first_holds() {
+async fn a_changed_repetition_of_a_request_is_ignored() {
     let (fixture, settings) = (Fixture::new().await, Settings::default());
     let _broker = broker(&fixture.service, &fixture.store, &settings).expect("it starts");
     let _controller = controller(&fixture.service, &fixture.store, &settings).expect("it starts");
@@ -122,7 +122,7 @@ async fn what_was_asked_first_holds() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_id_belongs_to_one_picture() {
+async fn a_request_id_is_bound_to_one_picture() {
     let fixture = Fixture::new().await;
     fixture.submit(job()).await;
     let image = encode_png(&mosaic::picture::draw_scene(30, 20));

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::support::{Fixture, GUARD, job, until};
 
-/// The reason that the client of a job is given, all of it.
+/// Runs a job that fails, and returns the reason that the client gets.
 async fn reason(job: Job) -> String {
     let fixture = Fixture::new().await;
     let roles = fixture.start(1);
@@ -63,18 +63,18 @@ async fn impossible_layouts() {
     for (tile_size, across, slices, expected) in [
         (0, 24, 4, "the tile size is 0 pixels; 1 to 64 are allowed"),
         (65, 24, 4, "the tile size is 65 pixels; 1 to 64 are allowed"),
-        (4, 0, 4, "0 tiles across; 1 to 2000 are allowed"),
         (
             4,
-            24,
             0,
-            "the mosaic is to be cut into 0 slices; at least 1 is needed",
+            4,
+            "the number of tiles across is 0; 1 to 2000 are allowed",
         ),
+        (4, 24, 0, "the number of slices is 0; at least 1 is needed"),
         (
             4,
             24,
             1001,
-            "the mosaic is to be cut into 1001 slices; 1 to 1000 are allowed",
+            "the number of slices is 1001; 1 to 1000 are allowed",
         ),
     ] {
         let job = Job {
@@ -88,7 +88,7 @@ async fn impossible_layouts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slice_that_is_poison() {
+async fn an_unreadable_slice() {
     let (fixture, settings) = (Fixture::new().await, Settings::default());
     let _broker = broker(&fixture.service, &fixture.store, &settings).expect("it starts");
     let _controller = controller(&fixture.service, &fixture.store, &settings).expect("it starts");
@@ -145,7 +145,7 @@ struct Stranger {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slice_request_that_is_something_else() {
+async fn a_slice_request_of_another_kind() {
     let fixture = Fixture::new().await;
     let _roles = fixture.start(1);
     let stranger = Stranger {
@@ -158,7 +158,7 @@ async fn a_slice_request_that_is_something_else() {
     submission.await.expect("submitted");
     let found = fixture.reason().await;
     assert!(
-        found.starts_with("a slice request could not be used: undecodable: "),
+        found.starts_with("a slice request could not be handled: undecodable: "),
         "{found}"
     );
     assert!(found.contains("\"stranger\""), "{found}");
@@ -178,7 +178,7 @@ async fn a_failure_that_comes_after_the_mosaic_changes_nothing() {
         .submit(stranger)
         .request(fixture.request.as_str());
     submission.await.expect("submitted");
-    until("the stranger is set aside", async || {
+    until("the stranger is on the poison queue", async || {
         (fixture.poison().await == 1).then_some(())
     })
     .await;

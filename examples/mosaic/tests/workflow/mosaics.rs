@@ -21,7 +21,7 @@ impl Write for Shared {
     }
 }
 
-/// The mosaic made without any queue.
+/// The mosaic made without queues.
 fn directly(job: &Job) -> Vec<u8> {
     let source = load_source("scene", &job.image).expect("a picture");
     let tile_size = TileSize::try_from(job.tile_size).expect("allowed");
@@ -45,7 +45,7 @@ fn directly(job: &Job) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn any_number_of_processors_makes_the_same_bytes() {
+async fn the_bytes_do_not_depend_on_the_number_of_processors() {
     let expected = directly(&job());
     for processors in [1, 2, 4] {
         let fixture = Fixture::new().await;
@@ -65,7 +65,7 @@ async fn any_number_of_processors_makes_the_same_bytes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_client_sees_how_far_it_is_and_what_it_took() {
+async fn the_client_sees_the_progress_and_the_figures() {
     let fixture = Fixture::new().await;
     let _roles = fixture.start(1);
     let mut seen = Vec::new();
@@ -96,7 +96,7 @@ async fn the_client_sees_how_far_it_is_and_what_it_took() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_library_is_uploaded_and_described_once() {
+async fn a_library_is_uploaded_once() {
     let fixture = Fixture::new().await;
     let _roles = fixture.start(2);
     fixture.submit(job()).await;
@@ -116,21 +116,21 @@ async fn a_library_is_uploaded_and_described_once() {
     submitted.await.expect("submitted");
     assert_eq!(
         uploads, 2,
-        "once for the library that is there, once for the picture"
+        "once for the existing library, once for the picture"
     );
     assert!(second.mosaic().await == first);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_does_not_wait_for_ever() {
+async fn a_client_stops_waiting_after_its_timeout() {
     let fixture = Fixture::new().await;
     fixture.submit(job()).await;
-    let patience = Duration::from_millis(1);
+    let timeout = Duration::from_millis(1);
     let error = fixture
         .client
-        .follow(&fixture.request, patience, |_| {})
+        .follow(&fixture.request, timeout, |_| {})
         .await;
-    let error = error.expect_err("nobody works on it");
+    let error = error.expect_err("no role is running");
     assert!(matches!(error, ClientError::NoResponse { .. }), "{error}");
     assert!(
         error
