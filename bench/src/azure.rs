@@ -1,5 +1,5 @@
-//! Azure's queues: ours against the bare SDK. It knows no account keys, so both carry the same shared
-//! access signature.
+//! Azure's queues: ours and the bare SDK. Both use the same shared access signature, since the SDK does
+//! not support account keys.
 
 use queue_runtime::QueueService;
 use queue_tests::azurite::Azurite;
@@ -14,13 +14,13 @@ pub(crate) const ACCOUNT: &str = "bench";
 const COLUMNS: [&str; 2] = ["ours", "bare SDK"];
 const PROCESSOR_TIME: &str = "microseconds of the client's processor time per message";
 
-/// How many tasks, and how many messages.
+/// The numbers of tasks and of messages.
 const ON_LOOPBACK: [(u32, u32); 3] = [(1, 10_000), (32, 40_000), (256, 40_000)];
 const ON_AZURITE: [(u32, u32); 2] = [(1, 400), (32, 640)];
 
 pub(crate) fn measure_on_loopback(options: &Options) -> Outcome<()> {
     let server = Loopback::start()?;
-    let title = "A loopback server that does nothing";
+    let title = "A minimal loopback server";
     let mut rates = Table::new(format!("{title}: messages per second"), COLUMNS, 0);
     let mut times = Table::new(format!("{title}: {PROCESSOR_TIME}"), COLUMNS, 1);
     let mut requests = Table::new(format!("{title}: requests per message"), COLUMNS, 3);
@@ -42,7 +42,7 @@ pub(crate) fn measure_on_loopback(options: &Options) -> Outcome<()> {
 
 pub(crate) fn measure_on_azurite(options: &Options, server: &Azurite) -> Outcome<()> {
     let url = server.signed_url(ACCOUNT);
-    let title = "Azurite, kept in memory";
+    let title = "Azurite, in memory";
     let mut rates = Table::new(format!("{title}: messages per second"), COLUMNS, 0);
     let mut times = Table::new(format!("{title}: {PROCESSOR_TIME}"), COLUMNS, 1);
     for round in options.rounds() {
@@ -60,7 +60,7 @@ pub(crate) fn measure_on_azurite(options: &Options, server: &Azurite) -> Outcome
     Ok(())
 }
 
-/// What one side came to.
+/// The figures of one run.
 struct Run {
     rates: Figures,
     times: Figures,
@@ -73,7 +73,7 @@ enum Side {
 }
 
 impl Run {
-    /// On a runtime of its own, so that no side finds the connections of the other.
+    /// Runs on a new runtime, so that no connections are shared between runs.
     fn of(
         whose: Whose,
         url: &str,

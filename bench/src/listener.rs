@@ -1,4 +1,4 @@
-//! A listener beside `accept` and `complete` in a loop, and ten thousand handlers that wait.
+//! A listener and a loop over `accept` and `complete`, and ten thousand handlers that wait.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,13 +14,13 @@ use crate::{Options, Outcome, ours, runtime};
 
 const LOOP: &str = "accept + complete";
 
-/// How many messages are in flight, and how many there are.
+/// The numbers of messages in flight and of messages.
 const SIZES: [(u32, u32); 2] = [(32, 50_000), (256, 100_000)];
 
 const HANDLERS: u32 = 10_000;
 const WAIT: Duration = Duration::from_secs(1);
 
-/// Measures what a message costs through a listener and through a loop over `accept`.
+/// Measures the cost of a message in a listener and in a loop over `accept`.
 pub(crate) fn measure(options: &Options) -> Outcome<()> {
     let dir = options.scratch()?;
     let runtime = runtime()?;
@@ -77,19 +77,19 @@ async fn run(
     }
 }
 
-/// Runs ten thousand handlers that wait a second each, all at once.
+/// Runs ten thousand handlers that wait a second each, concurrently.
 pub(crate) fn measure_waiting(options: &Options) -> Outcome<()> {
     let handlers = options.messages(HANDLERS, 1);
     eprintln!("{handlers} handlers that wait");
     let (took, threads) = runtime()?.block_on(wait(handlers))?;
-    println!("\n{handlers} handlers that wait {WAIT:?} each, all at once, on memory");
+    println!("\n{handlers} handlers that wait {WAIT:?} each, concurrently, on memory");
     println!("- done in {:.2} s", took.as_secs_f64());
     match (threads, peak_memory()) {
         (Some(threads), Some(kilobytes)) => println!(
-            "- {threads} threads, {:.0} MiB at the peak, the process as a whole",
+            "- {threads} threads, {:.0} MiB peak memory, the whole process",
             f64::from(kilobytes) / 1024.0
         ),
-        _ => println!("- threads and memory: not known on this system"),
+        _ => println!("- threads and memory: unknown on this system"),
     }
     Ok(())
 }
@@ -134,12 +134,12 @@ async fn wait(handlers: u32) -> Outcome<(Duration, Option<u32>)> {
     }
 }
 
-/// The most memory that this process had so far, in KiB.
+/// The peak memory of this process so far, in KiB.
 fn peak_memory() -> Option<u32> {
     status("VmHWM:")
 }
 
-/// A number that Linux tells of this process.
+/// A number in Linux's status file of this process.
 fn status(name: &str) -> Option<u32> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix(name))?;

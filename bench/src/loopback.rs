@@ -1,5 +1,5 @@
-//! A server with the replies of Azure's queues, on which every message has the body of the last put. It
-//! uses hyper, unlike the fake servers of the tests, because the figures depend on its cost.
+//! A server that imitates Azure's queues. Every message has the body of the last put. It uses hyper,
+//! unlike the fake servers of the tests, because the figures depend on its cost.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -18,7 +18,7 @@ use crate::Outcome;
 use crate::azure::ACCOUNT;
 use crate::meter::{Served, thread_time};
 
-/// Runs on its own thread until the process ends.
+/// A server on its own thread, until the process ends.
 pub(crate) struct Loopback {
     port: u16,
     state: Arc<State>,
@@ -27,7 +27,7 @@ pub(crate) struct Loopback {
 #[derive(Default)]
 struct State {
     requests: AtomicU64,
-    /// The processor time of its thread at the last request, in seconds; the bits of an `f64`.
+    /// The processor time of its thread at the last request, in seconds, as the bits of an `f64`.
     time: AtomicU64,
     left: AtomicU64,
     /// The text of every message.
@@ -53,7 +53,7 @@ impl Loopback {
             .build()?;
         std::thread::spawn(move || {
             if let Err(error) = runtime.block_on(serve(listener, served)) {
-                eprintln!("the loopback server ended: {error}");
+                eprintln!("the loopback server failed: {error}");
             }
         });
         Ok(Self { port, state })
@@ -67,7 +67,7 @@ impl Loopback {
         )
     }
 
-    /// Returns the requests and processor time so far.
+    /// Returns the number of requests and the processor time so far.
     pub(crate) fn served(&self) -> Served {
         Served {
             requests: self.state.requests.load(Relaxed),

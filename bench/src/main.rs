@@ -1,15 +1,15 @@
-//! What the framework costs: our API against the bare engine under it, in turn, in one run.
+//! The overhead of the framework: our API and the bare engine below it, measured alternately in one run.
 //!
-//! | module | holds |
+//! | module | contents |
 //! |---|---|
-//! | `workload` | the message that all sides store |
+//! | `workload` | the message that all benchmarks store |
 //! | `ours` | submit, accept and listen through `queue-runtime`, on any engine |
-//! | `sqlite`, `raw` | what it comes to on SQLite, beside a bare `rusqlite` loop |
-//! | `azure`, `sdk` | what it comes to on Azure's queues, beside the bare SDK |
-//! | `listener` | a listener beside a loop over `accept`; ten thousand handlers that wait |
-//! | `loopback` | a server of such queues that does nothing |
-//! | `tasks` | the same work in many tasks |
-//! | `meter` | the rate, processor time and requests of some work |
+//! | `sqlite`, `raw` | SQLite: ours and a bare `rusqlite` loop |
+//! | `azure`, `sdk` | Azure's queues: ours and the bare SDK |
+//! | `listener` | a listener and a loop over `accept`; ten thousand handlers that wait |
+//! | `loopback` | an HTTP server that imitates Azure's queues at little cost |
+//! | `tasks` | the same work in many concurrent tasks |
+//! | `meter` | the rate, processor time and requests of a workload |
 //! | `report` | medians and ratios |
 
 mod azure;
@@ -28,34 +28,34 @@ use std::error::Error;
 
 use clap::{Parser, ValueEnum};
 
-/// Messages per second of submit, accept+complete and a listener, ours beside the bare engine's.
+/// Measures messages per second of submit, accept + complete and a listener, and of the bare engine.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask bench")]
 struct Options {
-    /// What to measure; all of it unless chosen.
+    /// Benchmarks to run; all by default.
     engines: Vec<Engine>,
-    /// Rounds; the median of them is printed.
+    /// Number of rounds; their median is printed.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=99))]
     rounds: u32,
-    /// One round of few messages, to see that it runs.
+    /// Runs one round of few messages, as a smoke test.
     #[arg(long)]
     quick: bool,
-    /// Where SQLite's files go; the disk decides the figures.
+    /// Folder for SQLite's files; the figures depend on its disk.
     #[arg(long)]
     dir: Option<std::path::PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Engine {
-    /// Against a bare `rusqlite` loop that makes the same commits, on one disk.
+    /// Ours and a bare `rusqlite` loop that makes the same commits, on one disk.
     Sqlite,
-    /// A listener against `accept` and `complete` in a loop, on memory and SQLite.
+    /// A listener and a loop over `accept` and `complete`, on memory and SQLite.
     Listener,
     /// Ten thousand handlers that wait a second each, on memory.
     Handlers,
-    /// Against the bare Azure SDK, on a loopback server that does nothing.
+    /// Ours and the bare Azure SDK, on a minimal loopback server.
     Http,
-    /// Against the bare Azure SDK, on Azurite.
+    /// Ours and the bare Azure SDK, on Azurite.
     Azurite,
 }
 
@@ -65,7 +65,7 @@ fn main() -> Outcome<()> {
     let options = Options::parse();
     let chosen = |engine| options.engines.contains(&engine);
     let all = options.engines.is_empty();
-    // First, because the peak of the memory is that of the whole process so far.
+    // First, because the peak memory is that of the whole process so far.
     if all || chosen(Engine::Handlers) {
         listener::measure_waiting(&options)?;
     }
@@ -82,7 +82,7 @@ fn main() -> Outcome<()> {
         match queue_tests::azurite::Azurite::start(&[azure::ACCOUNT]) {
             Ok(server) => azure::measure_on_azurite(&options, &server)?,
             Err(why) if chosen(Engine::Azurite) => return Err(why.into()),
-            Err(why) => println!("\nLEFT OUT: the figures on Azurite: {why}"),
+            Err(why) => println!("\nSKIPPED: the figures on Azurite: {why}"),
         }
     }
     Ok(())
@@ -93,7 +93,7 @@ impl Options {
         1..=if self.quick { 1 } else { self.rounds }
     }
 
-    /// A folder for SQLite's files, which is removed in the end.
+    /// Creates a folder for SQLite's files, which is removed when dropped.
     fn scratch(&self) -> std::io::Result<tempfile::TempDir> {
         match &self.dir {
             Some(dir) => tempfile::tempdir_in(dir),
@@ -101,7 +101,7 @@ impl Options {
         }
     }
 
-    /// That many messages, or a few; and a multiple of the tasks.
+    /// The number of messages: as wanted, or few if quick, rounded up to a multiple of the tasks.
     fn messages(&self, wanted: u32, tasks: u32) -> u32 {
         let wanted = if self.quick { wanted / 40 } else { wanted };
         wanted.div_ceil(tasks).max(1) * tasks

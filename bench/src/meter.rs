@@ -2,14 +2,14 @@ use std::future::Future;
 
 use crate::Outcome;
 
-/// Measures what some work with so many messages takes.
+/// Measures a workload of `messages`.
 pub(crate) struct Meter<'a> {
     pub(crate) messages: u32,
-    /// What the server did so far, if it is in this process.
+    /// The work of the server so far, if it runs in this process.
     pub(crate) server: &'a dyn Fn() -> Served,
 }
 
-/// What a server did.
+/// The work of a server.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Served {
     pub(crate) requests: u64,
@@ -27,7 +27,7 @@ pub(crate) struct Measured {
 }
 
 impl Meter<'_> {
-    /// The work gives its rate.
+    /// Measures `work`, which returns its rate.
     pub(crate) async fn measure(
         &self,
         work: impl Future<Output = Outcome<f64>>,
@@ -44,13 +44,13 @@ impl Meter<'_> {
     }
 }
 
-/// How many seconds the threads of this process ran so far, all of them together.
+/// The processor time of this process so far, in seconds.
 #[cfg(unix)]
 fn process_time() -> f64 {
     seconds(rustix::time::ClockId::ProcessCPUTime)
 }
 
-/// How many seconds this thread ran so far.
+/// The processor time of this thread so far, in seconds.
 #[cfg(unix)]
 pub(crate) fn thread_time() -> f64 {
     seconds(rustix::time::ClockId::ThreadCPUTime)
@@ -62,7 +62,7 @@ fn seconds(clock: rustix::time::ClockId) -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
 
-/// Elsewhere it is not known.
+/// Unknown on other systems.
 #[cfg(not(unix))]
 fn process_time() -> f64 {
     f64::NAN

@@ -36,7 +36,7 @@ pub(crate) async fn accept(service: &QueueService, messages: u32, tasks: u32) ->
     take_with(messages, tasks, take).await
 }
 
-/// Through a listener with so many in flight.
+/// Handles the messages in a listener with this many in flight. Returns messages per second.
 pub(crate) async fn listen(service: &QueueService, messages: u32, in_flight: u32) -> Outcome<f64> {
     let (left, done) = (Arc::new(AtomicU32::new(messages)), Arc::new(Notify::new()));
     let (handled, finished) = (Arc::clone(&left), Arc::clone(&done));

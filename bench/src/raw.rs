@@ -6,8 +6,8 @@ use rusqlite::{Connection, params};
 use crate::Outcome;
 use crate::workload::Parcel;
 
-/// Inserts, then claims and deletes, `batch` messages to a commit: the commit that deletes one batch
-/// claims the next. Gives both rates, in messages per second.
+/// Inserts, then claims and deletes, `batch` messages per commit: the commit that deletes one batch
+/// claims the next. Returns both rates, in messages per second.
 pub(crate) fn run(path: &Path, messages: u32, batch: u32) -> Outcome<(f64, f64)> {
     let mut connection = open(path)?;
     let started = Instant::now();

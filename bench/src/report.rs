@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Whose figure it is.
+/// The API that a figure belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Whose {
     Ours,
@@ -9,7 +9,7 @@ pub(crate) enum Whose {
 }
 
 impl Whose {
-    /// Both, in an order that changes from round to round.
+    /// Both, in an order that alternates from round to round.
     pub(crate) fn in_turn(round: u32) -> [Self; 2] {
         match round % 2 {
             0 => [Self::Ours, Self::Bare],
@@ -18,11 +18,11 @@ impl Whose {
     }
 }
 
-/// A figure for each way to use a queue.
+/// One figure for each way to use a queue.
 pub(crate) struct Figures {
     submit: f64,
     accept: f64,
-    /// Of submit and accept together.
+    /// For submit and accept together.
     both: f64,
     listen: f64,
 }
@@ -38,7 +38,7 @@ impl Figures {
         }
     }
 
-    /// From what each message costs.
+    /// From costs per message.
     pub(crate) fn costs(submit: f64, accept: f64, listen: f64) -> Self {
         Self {
             submit,
@@ -49,10 +49,10 @@ impl Figures {
     }
 }
 
-/// The figures of all rounds, ours beside those of something bare.
+/// The figures of all rounds: ours and those of the bare engine.
 pub(crate) struct Table {
     title: String,
-    /// What is measured, and what beside it.
+    /// The headings of ours and of the bare engine.
     columns: [&'static str; 2],
     decimals: usize,
     rows: BTreeMap<(&'static str, u32), Row>,
@@ -103,7 +103,7 @@ impl Table {
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.rows.values().any(|row| median(&row.ours).is_nan()) {
-            return writeln!(f, "\n{}: not known on this system", self.title);
+            return writeln!(f, "\n{}: unknown on this system", self.title);
         }
         let cores = std::thread::available_parallelism().map_or(0, usize::from);
         writeln!(f, "\n{}", self.title)?;
@@ -142,20 +142,20 @@ mod tests {
     }
 
     #[test]
-    fn both_take_as_long_as_one_after_the_other() {
+    fn submit_and_accept_add_up() {
         assert_eq!(Figures::rates(300.0, 600.0, 1.0).both, 200.0);
         assert_eq!(Figures::costs(1.0, 2.0, 1.0).both, 3.0);
     }
 
     #[test]
-    fn what_the_system_does_not_tell_is_no_table() {
+    fn an_unknown_figure_is_not_shown_as_a_table() {
         let mut table = Table::new("a title".to_owned(), ["ours", "bare"], 1);
         table.add("submit", 32, Whose::Ours, f64::NAN);
-        assert_eq!(table.to_string(), "\na title: not known on this system\n");
+        assert_eq!(table.to_string(), "\na title: unknown on this system\n");
     }
 
     #[test]
-    fn a_row_shows_the_spread_and_the_median_of_the_rounds_ratios() {
+    fn a_row_shows_the_spread_and_the_median_of_the_ratios() {
         let mut table = Table::new("a title".to_owned(), ["ours", "bare"], 1);
         for (ours, bare) in [(1.0, 2.0), (3.0, 3.0), (2.0, 8.0)] {
             table.add("submit", 32, Whose::Ours, ours);

@@ -1,4 +1,4 @@
-//! What one writes by hand over the bare SDK: JSON in Base64, no envelope, no renewal, no retry.
+//! Hand-written code on the bare SDK: JSON in Base64, without envelope, renewal or retry.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,13 +19,13 @@ use crate::workload::Parcel;
 #[derive(Clone)]
 pub(crate) struct Queue(Arc<QueueClient>);
 
-/// The most that the service gives to one request.
-const MOST: u32 = 32;
+/// The maximum number of messages that one request receives.
+const MAX_RECEIVED: u32 = 32;
 
 impl Queue {
     pub(crate) async fn open(url: &str) -> Outcome<Self> {
         let options = QueueServiceClientOptions {
-            // What Azurite knows as it is started.
+            // A version that Azurite supports by default.
             version: "2021-12-02".to_owned(),
             ..QueueServiceClientOptions::default()
         };
@@ -60,7 +60,7 @@ impl Queue {
         let id = message.message_id.unwrap_or_default();
         let receipt = message.pop_receipt.unwrap_or_default();
         match self.0.delete_message(&id, &receipt, None).await {
-            // The SDK repeats a deletion whose answer was lost, and the message is gone by then.
+            // The SDK repeats a deletion whose response was lost; then the message is gone already.
             Err(error) if error.http_status() == Some(StatusCode::NotFound) => Ok(()),
             deleted => Ok(deleted.map(drop)?),
         }
@@ -91,9 +91,9 @@ pub(crate) async fn accept(queue: &Queue, messages: u32, tasks: u32) -> Outcome<
     take_with(messages, tasks, take).await
 }
 
-/// So many messages at a time that as many are in flight, each in a task of its own.
+/// Receives batches so that `in_flight` messages are in flight, each handled in its own task.
 pub(crate) async fn listen(queue: &Queue, messages: u32, in_flight: u32) -> Outcome<f64> {
-    let batch = in_flight.min(MOST);
+    let batch = in_flight.min(MAX_RECEIVED);
     let started = Instant::now();
     let handled = side_by_side(in_flight / batch, |_| {
         let queue = queue.clone();

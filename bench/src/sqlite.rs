@@ -1,11 +1,11 @@
-//! SQLite: ours against a bare `rusqlite` loop that makes the same commits.
+//! SQLite: ours and a bare `rusqlite` loop that makes the same commits.
 
 use queue_runtime::QueueService;
 
 use crate::report::{Figures, Table, Whose};
 use crate::{Options, Outcome, ours, raw, runtime};
 
-/// How many tasks, and how many messages: fewer where every one is a commit.
+/// The numbers of tasks and of messages: fewer if every message is a commit.
 const SIZES: [(u32, u32); 3] = [(1, 10_000), (32, 50_000), (256, 100_000)];
 
 pub(crate) fn measure(options: &Options) -> Outcome<()> {

@@ -5,7 +5,7 @@ use tokio::task::JoinSet;
 
 use crate::Outcome;
 
-/// Messages per second, submitted by so many tasks, each one message after the other.
+/// Submits messages from concurrent tasks, each one message at a time. Returns messages per second.
 pub(crate) async fn submit_with<S, F>(messages: u32, tasks: u32, submit: S) -> Outcome<f64>
 where
     S: Fn(u32) -> F + Clone + Send + 'static,
@@ -25,7 +25,7 @@ where
     Ok(rate(messages, started))
 }
 
-/// Messages per second, taken by so many tasks, each until there is none left.
+/// Takes messages in concurrent tasks until there are none. Returns messages per second.
 pub(crate) async fn take_with<T, F>(messages: u32, tasks: u32, take: T) -> Outcome<f64>
 where
     T: Fn() -> F + Clone + Send + 'static,
@@ -46,7 +46,7 @@ where
     all_of(messages, taken, started)
 }
 
-/// Runs so many tasks, each with its number, and adds up what they give.
+/// Runs concurrent tasks, each with its number. Returns the sum of their results.
 pub(crate) async fn side_by_side<F>(tasks: u32, work: impl Fn(u32) -> F) -> Outcome<u32>
 where
     F: Future<Output = Outcome<u32>> + Send + 'static,
@@ -63,7 +63,7 @@ pub(crate) fn rate(messages: u32, started: Instant) -> f64 {
     f64::from(messages) / started.elapsed().as_secs_f64()
 }
 
-/// The rate, if none is missing and none came twice.
+/// The rate, or an error if messages are missing or were taken twice.
 pub(crate) fn all_of(messages: u32, taken: u32, started: Instant) -> Outcome<f64> {
     let rate = rate(messages, started);
     match taken == messages {

@@ -1,4 +1,4 @@
-//! What `#[derive(Message)]` makes of a type.
+//! The code that `#[derive(Message)]` generates.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Golden files as a user has them: committed events of derived types.
+//! Golden files as in a user's project: committed events of derived types.
 
 use std::sync::Arc;
 
@@ -128,7 +128,7 @@ async fn stored<M: Message>(message: M, queue: &str) -> String {
     body.replace(&uri, "")
 }
 
-/// No value in the files has white space.
+/// Removes white space, which no value in the files contains.
 fn without_space(json: &str) -> String {
     json.split_ascii_whitespace().collect()
 }

@@ -1,5 +1,5 @@
-//! What the compiler says where the framework is used wrongly, word for word, and that it says
-//! nothing where it is used well.
+//! The compiler's diagnostics for wrong uses of the framework, word for word, and their absence for
+//! correct uses.
 //!
 //! After a change of a text: `TRYBUILD=overwrite cargo test -p queue-tests --test ui`, and read the
 //! difference.
@@ -16,7 +16,7 @@ fn diagnostics() {
     cases.compile_fail("ui/fail/*.rs");
 }
 
-/// Every text that the derive refuses something with stands in an expected output.
+/// Every error text of the derive appears in an expected output.
 #[test]
 fn every_problem_of_the_derive_has_a_case() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -60,7 +60,7 @@ fn problem_texts(source: &str) -> Vec<String> {
         .collect()
 }
 
-/// Whether `line` is `error: ` and the text with something in place of each `{…}`.
+/// Returns whether `line` is `error: ` and the text, with any value for each `{…}`.
 fn is_instance(line: &str, text: &str) -> bool {
     let Some(mut rest) = line.strip_prefix("error: ") else {
         return false;

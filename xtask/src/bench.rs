@@ -2,17 +2,17 @@ use std::process::ExitCode;
 
 use crate::{azurite, cargo};
 
-/// Builds the benchmark in release and runs it with these arguments. Without Azurite it says itself
-/// which figures it leaves out.
+/// Builds the benchmark in release mode and runs it with these arguments. Without Azurite it skips some
+/// figures, and reports which.
 pub(crate) fn run(arguments: &[String]) -> ExitCode {
-    if let Err(why) = azurite::installed() {
-        eprintln!("there is no Azurite to measure on: {why}");
+    if let Err(why) = azurite::ensure_installed() {
+        eprintln!("Azurite is not available: {why}");
     }
     let status = cargo::command()
         .args(["run", "--release", "--package", "queue-bench", "--"])
         .args(arguments)
-        // The Azure SDK makes an error for each header that a request lacks, and each would be given
-        // a backtrace.
+        // The Azure SDK makes an error for each header that a request lacks, and each would capture a
+        // backtrace.
         .env("RUST_LIB_BACKTRACE", "0")
         .status();
     match status {

@@ -1,15 +1,15 @@
 //! The project's own commands.
 //!
-//! | module | holds |
+//! | module | contents |
 //! |---|---|
 //! | `test` | `cargo xtask test`: the steps, in order |
-//! | `step` | one step: the command line, and whether it may be left out |
-//! | `summary` | what the steps came to, and the verdict |
-//! | `azurite` | the emulator of Azure Storage that suites need |
-//! | `python` | the Python packages that a suite needs |
+//! | `step` | one step: its command line, and whether it may be skipped |
+//! | `summary` | the outcome of each step, and of the run |
+//! | `azurite` | installs the emulator of Azure Storage that suites need |
+//! | `python` | installs the Python packages that a suite needs |
 //! | `bench` | `cargo xtask bench` |
-//! | `cargo` | the cargo that everything is run with, and its target directory |
-//! | `program` | other programs, and whether they are installed |
+//! | `cargo` | the cargo that runs all steps, and its target directory |
+//! | `program` | runs other programs, and checks whether they are installed |
 
 mod azurite;
 mod bench;
@@ -38,7 +38,7 @@ enum Task {
     Test,
     /// Measures the framework against a bare engine, in a release build.
     Bench {
-        /// What the benchmark itself takes: `--quick`, `--rounds 5`, …; `-- --help` lists it.
+        /// Arguments of the benchmark: `--quick`, `--rounds 5`, …; `-- --help` lists them.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn the_benchmark_gets_its_arguments_as_they_are() {
+    fn the_arguments_of_the_benchmark_are_passed_on_unchanged() {
         let line = ["cargo xtask", "bench", "--quick", "--rounds", "5"];
         let parsed = Arguments::try_parse_from(line).expect("allowed");
         let Task::Bench { arguments } = parsed.task else {

@@ -1,9 +1,14 @@
 use std::ffi::OsStr;
 use std::process::{Command, Stdio};
 
-/// Whether a program is installed: it answers when asked for its version.
-pub(crate) fn answers(program: impl AsRef<OsStr>) -> bool {
-    let status = Command::new(program)
+/// Returns whether a program is installed and runs.
+pub(crate) fn is_installed(program: impl AsRef<OsStr>) -> bool {
+    prints_version(&mut Command::new(program))
+}
+
+/// Returns whether a command succeeds with `--version`.
+pub(crate) fn prints_version(command: &mut Command) -> bool {
+    let status = command
         .arg("--version")
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -11,12 +16,12 @@ pub(crate) fn answers(program: impl AsRef<OsStr>) -> bool {
     status.is_ok_and(|status| status.success())
 }
 
-/// Runs a command to its end, or says that `what` was not done and why.
-pub(crate) fn run(command: &mut Command, what: &str) -> Result<(), String> {
+/// Runs a command to its end. The error says that it failed to do `operation`, a verb phrase.
+pub(crate) fn run(command: &mut Command, operation: &str) -> Result<(), String> {
     match command.status() {
         Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(format!("{what}: {status}")),
-        Err(error) => Err(format!("{what}: it did not start: {error}")),
+        Ok(status) => Err(format!("failed to {operation}: {status}")),
+        Err(error) => Err(format!("failed to {operation}: it did not start: {error}")),
     }
 }
 
@@ -25,13 +30,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_that_is_missing_does_not_answer_and_does_not_run() {
-        assert!(!answers("no-such-program"));
-        let told = run(&mut Command::new("no-such-program"), "nothing was made");
-        let told = told.expect_err("it is missing");
+    fn a_missing_program_is_not_installed_and_does_not_run() {
+        assert!(!is_installed("no-such-program"));
+        let error = run(&mut Command::new("no-such-program"), "make it");
+        let error = error.expect_err("the program is missing");
         assert!(
-            told.starts_with("nothing was made: it did not start: "),
-            "{told}"
+            error.starts_with("failed to make it: it did not start: "),
+            "{error}"
         );
     }
 }

@@ -2,40 +2,38 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::cargo;
-use crate::program::{answers, run};
+use crate::program::{is_installed, run};
 
-/// The packages of the environment, each at the version that the tests were written against.
+/// The packages, each with the version that the tests were written against.
 const REQUIREMENTS: &str = include_str!("../../queue-runtime/tests/interop/requirements.txt");
 
-/// Makes sure that there is a Python with the packages where the tests look for one: at
-/// `INTEROP_PYTHON`, or in an environment below the target directory, which is made if need be.
-/// Otherwise says why there is none.
-pub(crate) fn installed() -> Result<(), String> {
+/// Makes sure that there is a Python with the packages where the tests look for it: at `INTEROP_PYTHON`,
+/// or in a virtual environment below the target directory, which is created if necessary. Returns the
+/// reason if there is none.
+pub(crate) fn ensure_installed() -> Result<(), String> {
     if let Some(given) = std::env::var_os("INTEROP_PYTHON") {
-        return match answers(&given) {
+        return match is_installed(&given) {
             true => Ok(()),
-            false => Err(format!(
-                "INTEROP_PYTHON names {given:?}, which does not run"
-            )),
+            false => Err(format!("INTEROP_PYTHON is {given:?}, which does not run")),
         };
     }
-    make(&cargo::target().join("interop"), "python3")
+    create(&cargo::target().join("interop"), "python3")
 }
 
-/// Makes an environment, unless it is there.
-fn make(environment: &Path, python: &str) -> Result<(), String> {
-    if is_there(environment) {
+/// Creates a virtual environment with the packages, unless it is ready.
+fn create(environment: &Path, python: &str) -> Result<(), String> {
+    if is_ready(environment) {
         return Ok(());
     }
-    if !answers(python) {
-        return Err("Python 3, which the packages run on, is not installed".to_owned());
+    if !is_installed(python) {
+        return Err("the packages need Python 3, which is not installed".to_owned());
     }
     eprintln!("   installing Python packages in {}", environment.display());
     let mut venv = Command::new(python);
     venv.args(["-m", "venv", "--clear"]).arg(environment);
     run(
         &mut venv,
-        "`python3 -m venv` made no environment (some systems have it in a package `python3-venv`)",
+        "create a virtual environment with `python3 -m venv` (in the package `python3-venv` on some systems)",
     )?;
     let requirements = stamp(environment).with_extension("wanted");
     write(&requirements)?;
@@ -43,17 +41,18 @@ fn make(environment: &Path, python: &str) -> Result<(), String> {
     pip.args(["-m", "pip", "install", "--quiet", "--no-input"])
         .args(["--disable-pip-version-check", "--requirement"])
         .arg(&requirements);
-    run(&mut pip, "pip did not install the Python packages")?;
+    run(&mut pip, "install the Python packages with pip")?;
     write(&stamp(environment))
 }
 
-/// Whether it was made to its end, for these very packages, and still runs.
-fn is_there(environment: &Path) -> bool {
+/// Returns whether the environment is complete, has these packages, and runs.
+fn is_ready(environment: &Path) -> bool {
     let made_for = std::fs::read_to_string(stamp(environment));
-    made_for.is_ok_and(|packages| packages == REQUIREMENTS) && answers(interpreter(environment))
+    made_for.is_ok_and(|packages| packages == REQUIREMENTS)
+        && is_installed(interpreter(environment))
 }
 
-/// The file that is written last.
+/// The file that is written last, and marks the environment as complete.
 fn stamp(environment: &Path) -> PathBuf {
     environment.join("requirements.txt")
 }
@@ -64,7 +63,7 @@ fn interpreter(environment: &Path) -> PathBuf {
 
 fn write(path: &Path) -> Result<(), String> {
     let written = std::fs::write(path, REQUIREMENTS);
-    written.map_err(|error| format!("{} cannot be written: {error}", path.display()))
+    written.map_err(|error| format!("failed to write {}: {error}", path.display()))
 }
 
 #[cfg(test)]
@@ -91,24 +90,24 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn only_a_finished_environment_for_these_packages_that_runs_counts() {
+    fn an_environment_is_ready_if_complete_for_these_packages_and_running() {
         let scratch = std::env::temp_dir().join(format!("interop-{}", std::process::id()));
         std::fs::create_dir_all(scratch.join("bin")).expect("a directory");
-        assert!(!is_there(&scratch));
+        assert!(!is_ready(&scratch));
         write(&stamp(&scratch)).expect("written");
-        assert!(!is_there(&scratch), "there is no interpreter");
+        assert!(!is_ready(&scratch), "there is no interpreter");
         std::os::unix::fs::symlink("/bin/true", interpreter(&scratch)).expect("linked");
-        assert!(is_there(&scratch));
+        assert!(is_ready(&scratch));
         std::fs::write(stamp(&scratch), "cloudevents==1.0.0").expect("written");
-        assert!(!is_there(&scratch), "it is for other packages");
+        assert!(!is_ready(&scratch), "it has other packages");
         std::fs::remove_dir_all(&scratch).expect("removed");
     }
 
     #[test]
-    fn a_python_that_is_missing_is_told() {
+    fn a_missing_python_is_reported() {
         let nowhere = std::env::temp_dir().join("no-such-environment");
-        let told = make(&nowhere, "no-such-python").expect_err("it is missing");
-        assert!(told.contains("Python 3"), "{told}");
+        let error = create(&nowhere, "no-such-python").expect_err("it is missing");
+        assert!(error.contains("Python 3"), "{error}");
         assert!(!nowhere.exists());
     }
 }

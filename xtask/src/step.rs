@@ -1,30 +1,31 @@
-use std::process::{Command, Stdio};
+use std::process::Command;
 
+use crate::program::prints_version;
 use crate::{azurite, cargo, python};
 
 /// One step of `cargo xtask test`: a cargo command.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Step {
-    /// What it is, in a word or two.
+    /// Its name in the summary.
     pub(crate) name: &'static str,
     pub(crate) part: Part,
-    /// What cargo is given.
+    /// The arguments of cargo.
     pub(crate) arguments: &'static [&'static str],
-    /// What is set in the environment beside.
+    /// Additional environment variables.
     pub(crate) environment: &'static [(&'static str, &'static str)],
 }
 
-/// What part a step plays, which decides what it means to leave it out.
+/// The part that a step plays, which decides whether it may be skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// It needs nothing but the toolchain, and is never left out.
+    /// It needs the toolchain only, and is never skipped.
     Check,
-    /// A cargo subcommand that need not be installed. Its absence is announced, also under CI.
+    /// A cargo subcommand. It is skipped if it is not installed, also under CI.
     Tool {
-        /// The crate that brings the subcommand.
+        /// The crate that provides the subcommand.
         install: &'static str,
     },
-    /// Tests. Where their server is not to be had they may be left out, but not under CI.
+    /// Tests. They are skipped if their server is not available, which is a failure under CI.
     Suite(Server),
 }
 
@@ -33,34 +34,25 @@ pub(crate) enum Part {
 pub(crate) enum Server {
     None,
     Azurite,
-    /// Azurite, and Python with packages that talk to it.
+    /// Azurite, and Python with clients for it.
     AzuriteAndPython,
 }
 
 impl Step {
-    /// Why the step cannot run here, if it cannot. A suite that needs a server looks for it here.
+    /// Returns the reason if the step cannot run here. Installs the server of a suite if necessary.
     pub(crate) fn obstacle(&self) -> Option<String> {
         match self.part {
             Part::Check | Part::Suite(Server::None) => None,
-            Part::Suite(Server::Azurite) => azurite::installed().err(),
-            Part::Suite(Server::AzuriteAndPython) => azurite::installed()
-                .and_then(|()| python::installed())
+            Part::Suite(Server::Azurite) => azurite::ensure_installed().err(),
+            Part::Suite(Server::AzuriteAndPython) => azurite::ensure_installed()
+                .and_then(|()| python::ensure_installed())
                 .err(),
-            Part::Tool { install } => self.missing(install),
-        }
-    }
-
-    fn missing(&self, install: &str) -> Option<String> {
-        let found = cargo::command()
-            .args([self.arguments[0], "--version"])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status();
-        match found {
-            Ok(status) if status.success() => None,
-            _ => Some(format!(
-                "{install} is not installed; `cargo install --locked {install}` brings it"
-            )),
+            Part::Tool { install } => {
+                let found = prints_version(cargo::command().arg(self.arguments[0]));
+                (!found).then(|| {
+                    format!("{install} is not installed; run `cargo install --locked {install}`")
+                })
+            }
         }
     }
 
@@ -72,7 +64,7 @@ impl Step {
         command
     }
 
-    /// The line to type to run the step alone.
+    /// The shell command that runs the step alone.
     pub(crate) fn shell_line(&self) -> String {
         let mut words: Vec<String> = self
             .environment
@@ -110,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_that_is_missing_is_an_obstacle_that_says_what_to_install() {
+    fn the_obstacle_of_a_missing_tool_says_what_to_install() {
         let tool = Step {
             name: "made up",
             part: Part::Tool {

@@ -3,41 +3,41 @@ use std::time::Duration;
 
 use crate::step::{Part, Step};
 
-/// What a step came to.
+/// The outcome of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Ran,
     Failed(String),
-    LeftOut(String),
-    /// A step before it failed.
-    NotReached,
+    Skipped(String),
+    /// An earlier step failed.
+    NotRun,
 }
 
-/// What all steps came to.
+/// The outcomes of all steps.
 #[derive(Debug, Default)]
 pub(crate) struct Summary {
-    /// Under CI a suite that is left out is a failure: nobody is there to read that it was.
+    /// Under CI a skipped suite is a failure, since nobody reads the summary.
     pub(crate) under_ci: bool,
     pub(crate) rows: Vec<(Step, Outcome, Duration)>,
 }
 
 impl Summary {
-    /// Whether everything is well.
+    /// Returns whether the run passed.
     pub(crate) fn passed(&self) -> bool {
         !self.rows.iter().any(|(step, outcome, _)| match outcome {
             Outcome::Ran => false,
-            Outcome::Failed(_) | Outcome::NotReached => true,
-            Outcome::LeftOut(_) => self.forbids_leaving_out(step),
+            Outcome::Failed(_) | Outcome::NotRun => true,
+            Outcome::Skipped(_) => self.forbids_skipping(step),
         })
     }
 
-    fn forbids_leaving_out(&self, step: &Step) -> bool {
+    fn forbids_skipping(&self, step: &Step) -> bool {
         self.under_ci && matches!(step.part, Part::Suite(_))
     }
 
-    fn left_out(&self) -> usize {
+    fn skipped(&self) -> usize {
         let rows = self.rows.iter();
-        rows.filter(|(_, outcome, _)| matches!(outcome, Outcome::LeftOut(_)))
+        rows.filter(|(_, outcome, _)| matches!(outcome, Outcome::Skipped(_)))
             .count()
     }
 }
@@ -52,8 +52,8 @@ impl fmt::Display for Summary {
                 Outcome::Failed(why) => {
                     writeln!(f, "   FAILED    {name} ({}): {why}", seconds(*took))?;
                 }
-                Outcome::LeftOut(why) => writeln!(f, "   LEFT OUT  {name}: {why}")?,
-                Outcome::NotReached => writeln!(f, "   not run   {name}")?,
+                Outcome::Skipped(why) => writeln!(f, "   SKIPPED   {name}: {why}")?,
+                Outcome::NotRun => writeln!(f, "   not run   {name}")?,
             }
         }
         let total: Duration = self.rows.iter().map(|(_, _, took)| *took).sum();
@@ -66,17 +66,17 @@ impl fmt::Display for Summary {
             writeln!(f, "\nFAILED after {total}, at: {}", step.name)?;
             return writeln!(f, "to run it alone: {}", step.shell_line());
         }
-        let left_out = match self.left_out() {
+        let skipped = match self.skipped() {
             0 => String::new(),
-            1 => ", with 1 step LEFT OUT (see above)".to_owned(),
-            several => format!(", with {several} steps LEFT OUT (see above)"),
+            1 => ", with 1 step SKIPPED (see above)".to_owned(),
+            several => format!(", with {several} steps SKIPPED (see above)"),
         };
         if self.passed() {
-            writeln!(f, "\npassed in {total}{left_out}")
+            writeln!(f, "\npassed in {total}{skipped}")
         } else {
             writeln!(
                 f,
-                "\nFAILED after {total}{left_out}: under CI every suite must run"
+                "\nFAILED after {total}{skipped}: under CI every suite must run"
             )
         }
     }
@@ -110,19 +110,19 @@ mod tests {
     const TOOL: Part = Part::Tool { install: "a-tool" };
 
     #[test]
-    fn under_ci_a_suite_that_is_left_out_is_a_failure_and_a_tool_is_not() {
+    fn under_ci_a_skipped_suite_is_a_failure_and_a_skipped_tool_is_not() {
         for (under_ci, part, passes) in [
             (false, Part::Suite(Server::Azurite), true),
             (true, Part::Suite(Server::Azurite), false),
             (false, TOOL, true),
             (true, TOOL, true),
         ] {
-            let summary = summary(under_ci, part, Outcome::LeftOut("no server".to_owned()));
+            let summary = summary(under_ci, part, Outcome::Skipped("no server".to_owned()));
             assert_eq!(summary.passed(), passes, "{under_ci} {part:?}");
             let text = summary.to_string();
-            assert!(text.contains("LEFT OUT  the step: no server"), "{text}");
+            assert!(text.contains("SKIPPED   the step: no server"), "{text}");
             assert_eq!(text.contains("FAILED after"), !passes, "{text}");
-            assert!(text.contains("with 1 step LEFT OUT"), "{text}");
+            assert!(text.contains("with 1 step SKIPPED"), "{text}");
         }
     }
 
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_reached_has_not_passed() {
-        assert!(!summary(false, Part::Check, Outcome::NotReached).passed());
+    fn a_step_that_was_not_run_has_not_passed() {
+        assert!(!summary(false, Part::Check, Outcome::NotRun).passed());
     }
 }

@@ -1,8 +1,8 @@
 //! What CI runs.
 //!
-//! Dependencies are built twice and no more: once to be looked at, which clippy and rustdoc share, and
-//! once to be run. All steps use one target directory and, but for the feature sets, the whole
-//! workspace with all features, so that none undoes what another built.
+//! Dependencies are built twice: once for checking, which clippy and rustdoc share, and once for running.
+//! All steps use one target directory and, except for the checks of feature sets, the whole workspace
+//! with all features, so that no step invalidates what another built.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ const STEPS: &[Step] = &[
         ],
     ),
     check(
-        // `--all-targets` passes over tests that cargo does not run by itself.
+        // `--all-targets` does not include targets with `test = false`.
         "clippy: tests that need a server",
         &[
             "clippy",
@@ -122,7 +122,7 @@ const STEPS: &[Step] = &[
             "--test",
             "azurite",
             "--",
-            // They mostly wait for leases to end.
+            // They mostly wait for leases to expire.
             "--test-threads=24",
         ],
         environment: &[],
@@ -161,7 +161,7 @@ const STEPS: &[Step] = &[
     },
 ];
 
-/// Runs the steps in their order, up to the first that fails.
+/// Runs the steps in order, up to the first that fails.
 pub(crate) fn run() -> ExitCode {
     let mut summary = Summary {
         under_ci: is_set("CI"),
@@ -170,9 +170,7 @@ pub(crate) fn run() -> ExitCode {
     let mut failed = false;
     for (at, step) in STEPS.iter().enumerate() {
         if failed {
-            summary
-                .rows
-                .push((*step, Outcome::NotReached, Duration::ZERO));
+            summary.rows.push((*step, Outcome::NotRun, Duration::ZERO));
             continue;
         }
         eprintln!(
@@ -183,10 +181,10 @@ pub(crate) fn run() -> ExitCode {
             step.shell_line()
         );
         let started = Instant::now();
-        let outcome = carry_out(step);
+        let outcome = run_step(step);
         let took = started.elapsed();
         match &outcome {
-            Outcome::LeftOut(why) => eprintln!("   LEFT OUT: {why}"),
+            Outcome::Skipped(why) => eprintln!("   SKIPPED: {why}"),
             _ => eprintln!("   {}: {}", step.name, seconds(took)),
         }
         failed = matches!(outcome, Outcome::Failed(_));
@@ -200,9 +198,9 @@ pub(crate) fn run() -> ExitCode {
     }
 }
 
-fn carry_out(step: &Step) -> Outcome {
+fn run_step(step: &Step) -> Outcome {
     if let Some(why) = step.obstacle() {
-        return Outcome::LeftOut(why);
+        return Outcome::Skipped(why);
     }
     match step.command().status() {
         Ok(status) if status.success() => Outcome::Ran,
@@ -211,7 +209,7 @@ fn carry_out(step: &Step) -> Outcome {
     }
 }
 
-/// Whether a variable is set to anything but nothing, `0` or `false`.
+/// Returns whether a variable is set, and neither empty, `0` nor `false`.
 fn is_set(name: &str) -> bool {
     let value = std::env::var_os(name).unwrap_or_default();
     !(value.is_empty() || value == "0" || value == "false")

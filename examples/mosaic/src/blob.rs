@@ -1,4 +1,4 @@
-//! Names of blobs: confined to the containers, whatever a request is called.
+//! Blob names, which cannot point outside the containers.
 
 use std::fmt::{self, Write as _};
 
@@ -13,7 +13,7 @@ use crate::picture::Fingerprint;
 pub enum Container {
     /// Source pictures.
     ImageInput,
-    /// Tile libraries, and what was computed of them.
+    /// Tile libraries and their caches.
     ImageLibrary,
     /// Slices of source pictures.
     SliceRequest,
@@ -21,7 +21,7 @@ pub enum Container {
     SliceResponse,
     /// Mosaics.
     ImageOutput,
-    /// How requests stand.
+    /// Status records of requests.
     Status,
 }
 
@@ -50,27 +50,27 @@ impl Container {
     }
 }
 
-/// The name of a blob: `CONTAINER/PART/…`, where every part is lower-case letters, digits, dashes,
-/// dots and `_`, and starts with no dot.
+/// The name of a blob: `CONTAINER/PART/…`, where every part consists of lower-case letters, digits,
+/// dashes, dots and `_`, and does not start with a dot.
 ///
-/// Names come in messages, so they are checked when they are read: none leads out of the containers.
+/// Messages carry names, so deserializing validates them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct BlobName(String);
 
-/// Text that names no blob.
+/// The error for text that is not a valid blob name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not the name of a blob in one of the containers")]
+#[error("{0:?} is not a valid blob name")]
 pub struct InvalidBlobName(String);
 
-/// The longest part of a name, in bytes; file systems allow 255.
+/// The maximum length of a part, in bytes; file systems allow 255.
 const MAX_PART: usize = 120;
-/// The longest name, in bytes.
+/// The maximum length of a name, in bytes.
 const MAX_NAME: usize = 512;
 
 impl BlobName {
-    /// A name of these parts, whatever text they are: what a name may not hold is written as `_`
-    /// and two hexadecimal digits, and a part that gets too long ends in a hash.
+    /// Makes a name of parts that may be any text. Bytes that a name cannot hold are written as `_`
+    /// and two hexadecimal digits; a part that gets too long is cut and ends in a hash.
     #[must_use]
     pub fn new(container: Container, parts: &[&str]) -> Self {
         let mut name = container.name().to_owned();
@@ -81,34 +81,34 @@ impl BlobName {
         Self(name)
     }
 
-    /// The source picture of a request.
+    /// The name of a request's source picture.
     #[must_use]
     pub fn source(request: &RequestId) -> Self {
         Self::new(Container::ImageInput, &[request.as_str()])
     }
 
-    /// A slice of a request's source picture.
+    /// The name of a slice of a request's source picture.
     #[must_use]
     pub fn slice(request: &RequestId, sequence: u32) -> Self {
         let file = format!("{sequence:04}.png");
         Self::new(Container::SliceRequest, &[request.as_str(), &file])
     }
 
-    /// A rendered slice of a request.
+    /// The name of a rendered slice of a request.
     #[must_use]
     pub fn rendered(request: &RequestId, sequence: u32) -> Self {
         let file = format!("{sequence:04}.png");
         Self::new(Container::SliceResponse, &[request.as_str(), &file])
     }
 
-    /// A request's mosaic.
+    /// The name of a request's mosaic.
     #[must_use]
     pub fn mosaic(request: &RequestId) -> Self {
         let file = format!("{}.png", request.as_str());
         Self::new(Container::ImageOutput, &[&file])
     }
 
-    /// A record of how a request stands.
+    /// The name of a status record of a request.
     #[must_use]
     pub fn status(request: &RequestId, record: &[&str]) -> Self {
         let mut parts = vec![request.as_str()];
@@ -116,7 +116,7 @@ impl BlobName {
         Self::new(Container::Status, &parts)
     }
 
-    /// A part of a tile library.
+    /// The name of a file of a tile library.
     #[must_use]
     pub fn library(library: Fingerprint, file: &str) -> Self {
         Self::new(Container::ImageLibrary, &[&library.to_string(), file])
@@ -128,11 +128,11 @@ impl BlobName {
         &self.0
     }
 
-    /// The container, and the path of the blob in it.
-    pub(crate) fn place(&self) -> (Container, Path) {
+    /// The container, and the path of the blob in the container.
+    pub(crate) fn location(&self) -> (Container, Path) {
         let (first, path) = self.0.split_once('/').unwrap_or((&self.0, ""));
         let container = Container::ALL.into_iter().find(|one| one.name() == first);
-        let path = Path::parse(path).expect("a name has no part that a path may not have");
+        let path = Path::parse(path).expect("every part of a name is a valid path segment");
         (container.expect("a name starts with a container"), path)
     }
 }
@@ -173,7 +173,7 @@ fn is_part(part: &str) -> bool {
         && part.bytes().all(|byte| is_plain(byte) || byte == b'_')
 }
 
-/// Only lower case, since some file systems take upper case for the same.
+/// Only lower case, since some file systems ignore case.
 fn is_plain(byte: u8) -> bool {
     byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.'
 }
@@ -184,7 +184,7 @@ fn encoded(part: &str) -> String {
         if is_plain(byte) && !(at == 0 && byte == b'.') {
             text.push(char::from(byte));
         } else {
-            write!(text, "_{byte:02x}").expect("a String takes any text");
+            write!(text, "_{byte:02x}").expect("writing to a String cannot fail");
         }
     }
     if text.is_empty() {
@@ -193,7 +193,7 @@ fn encoded(part: &str) -> String {
     if text.len() > MAX_PART {
         let hash = Fingerprint::of_files(&[(part, "")]);
         text.truncate(MAX_PART - 34);
-        write!(text, "__{hash}").expect("a String takes any text");
+        write!(text, "__{hash}").expect("writing to a String cannot fail");
     }
     text
 }
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_request_has_a_name_of_its_own() {
+    fn every_request_id_has_a_distinct_name() {
         let long = "x".repeat(1024);
         let longer = format!("{long}y");
         let ids = [
@@ -226,7 +226,7 @@ mod tests {
             let text = String::from(name(id));
             assert_eq!(BlobName::try_from(text.clone()), Ok(name(id)), "{text}");
             assert_eq!(text.matches('/').count(), 2, "{text}");
-            let (container, path) = name(id).place();
+            let (container, path) = name(id).location();
             assert_eq!(format!("{}/{path}", container.name()), text);
             assert!(
                 ids[..at].iter().all(|other| name(other) != name(id)),
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_lead_elsewhere_are_refused() {
+    fn names_outside_the_containers_are_refused() {
         for name in [
             "",
             "status",

@@ -1,4 +1,4 @@
-//! The client: uploads a picture and a library, asks for a mosaic, and follows what becomes of it.
+//! The client: uploads a picture and a tile library, requests a mosaic, and follows its progress.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -8,68 +8,68 @@ use std::time::{Duration, Instant};
 use queue_runtime::{QueueService, RequestId, SubmitError};
 
 use crate::blob::BlobName;
-use crate::ledger::{Ledger, ResponseRecord};
+use crate::library_store::{LibraryStore, LibraryStoreError, MAX_PICTURE};
 use crate::messages::{ImageOutcome, ImageRequest};
-use crate::shelf::{MAX_PICTURE, Shelf, ShelfError};
+use crate::records::{Records, ResponseRecord};
 use crate::store::{Created, Store, StoreError};
 
-/// How often the records are looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// How often a submission is repeated whose outcome is unknown.
-const SUBMISSIONS: u32 = 5;
-/// The largest mosaic that is downloaded, in bytes.
+/// The interval at which the records are polled.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+/// The maximum number of submissions of one request while their outcome is unknown.
+const MAX_SUBMISSIONS: u32 = 5;
+/// The size limit of a mosaic to download, in bytes.
 const MAX_MOSAIC: u64 = 4 << 30;
 
-/// A client of one account.
+/// Submits jobs and waits for their mosaics.
 #[derive(Debug, Clone)]
 pub struct Client {
     service: QueueService,
     store: Store,
-    ledger: Ledger,
+    records: Records,
 }
 
-/// A mosaic to be made.
+/// A mosaic to make.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Job {
-    /// What the source picture is called.
+    /// The source picture's display name.
     pub image_name: String,
-    /// The source picture's file.
+    /// The contents of the source picture's file.
     pub image: Vec<u8>,
-    /// The tiles' names and files.
+    /// The names and contents of the tiles' files.
     pub library: Vec<(String, Vec<u8>)>,
     /// Pixels along each side of a tile.
     pub tile_size: u8,
-    /// Tiles side by side.
+    /// The number of tiles across.
     pub across: u32,
-    /// Into how many slices the work is cut.
+    /// The number of slices that the work is divided into.
     pub slices: u32,
-    /// How far tiles take on the picture's colours, 0 to 1.
+    /// How strongly tiles are tinted with the picture's colours, from 0 to 1.
     pub tint: f32,
 }
 
-/// How far a request has come.
+/// The progress of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Progress {
-    /// So many of the files are uploaded.
+    /// Files are being uploaded.
     Uploaded {
-        /// Files that are there.
+        /// Files uploaded so far.
         done: usize,
-        /// All files.
+        /// The total number of files.
         total: usize,
     },
-    /// The request is on its queue.
+    /// The request has been submitted.
     Submitted,
-    /// So many of the slices are rendered.
+    /// Slices are being rendered.
     Rendered {
-        /// Slices that are there.
+        /// Slices rendered so far.
         done: usize,
-        /// All slices.
+        /// The total number of slices.
         total: usize,
     },
 }
 
-/// Why a client did not learn what became of a request.
+/// An error of a [`Client`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
@@ -78,16 +78,16 @@ pub enum ClientError {
     Store(#[from] StoreError),
     /// The library cannot be uploaded.
     #[error("upload the tile library")]
-    Library(#[source] ShelfError),
+    Library(#[source] LibraryStoreError),
     /// The request id was used for another picture.
-    #[error("the request id `{0}` is taken by another picture")]
+    #[error("the request id `{0}` is already used for another picture")]
     Taken(RequestId),
     /// The request could not be submitted.
     #[error(transparent)]
     Submit(#[from] SubmitError<ImageRequest>),
     /// No response came in time.
     #[error(
-        "no response to the request `{request}` within {waited:?}: {state}; are a broker, a \
+        "no response to request `{request}` within {waited:?}: {state}; are a broker, a \
          controller and a processor running on the same queues and data?"
     )]
     NoResponse {
@@ -95,36 +95,36 @@ pub enum ClientError {
         request: RequestId,
         /// How long the client waited.
         waited: Duration,
-        /// How far the request has come.
+        /// The progress of the request.
         state: String,
     },
     /// The mosaic could not be saved.
     #[error("save the mosaic to `{}`", path.display())]
     Save {
-        /// Where to.
+        /// The target file.
         path: PathBuf,
-        /// What the system said.
+        /// The cause.
         source: io::Error,
     },
 }
 
 impl Client {
-    /// A client.
+    /// Returns a client of a service and a store.
     #[must_use]
     pub fn new(service: QueueService, store: Store) -> Self {
-        let ledger = Ledger::new(store.clone());
+        let records = Records::new(store.clone());
         Self {
             service,
             store,
-            ledger,
+            records,
         }
     }
 
-    /// Uploads what the job needs and submits it. To do so again with the same request is safe: the
-    /// request is answered once.
+    /// Uploads the job's files and submits the request. Repeating this with the same request id is
+    /// safe: the request is answered once.
     ///
     /// # Errors
-    /// [`ClientError`]; after [`SubmitError::is_unknown`] the request may be under way.
+    /// [`ClientError`]. If [`SubmitError::is_unknown`], the request may have been submitted.
     pub async fn submit(
         &self,
         job: Job,
@@ -137,9 +137,9 @@ impl Client {
             let (name, max) = (image, MAX_PICTURE);
             return Err(StoreError::TooLarge { name, size, max }.into());
         }
-        let shelf = Shelf::new(self.store.clone());
+        let libraries = LibraryStore::new(self.store.clone());
         let total = job.library.len() + 1;
-        let library = shelf.upload(job.library, |done| {
+        let library = libraries.upload(job.library, |done| {
             progress(Progress::Uploaded { done, total });
         });
         let library = library.await.map_err(ClientError::Library)?;
@@ -164,7 +164,7 @@ impl Client {
     }
 
     async fn send(&self, mut asked: ImageRequest, request: &RequestId) -> Result<(), ClientError> {
-        for _ in 1..SUBMISSIONS {
+        for _ in 1..MAX_SUBMISSIONS {
             let submission = self.service.submit(asked).request(request.as_str());
             match submission.id(request.as_str()).await {
                 Err(error) if error.is_unknown() => asked = error.message,
@@ -175,52 +175,52 @@ impl Client {
         Ok(submission.id(request.as_str()).await.map(drop)?)
     }
 
-    /// Waits for the response to a request, for up to `patience`.
+    /// Waits up to `timeout` for the response to a request.
     ///
     /// # Errors
-    /// [`ClientError::NoResponse`] says how far the request has come; the store's.
+    /// [`ClientError::NoResponse`] after the timeout, and [`ClientError::Store`].
     pub async fn follow(
         &self,
         request: &RequestId,
-        patience: Duration,
+        timeout: Duration,
         mut progress: impl FnMut(Progress),
     ) -> Result<ImageOutcome, ClientError> {
         let begun = Instant::now();
         let mut slices = None;
         loop {
-            if let Some(ResponseRecord { outcome, .. }) = self.ledger.response(request).await? {
+            if let Some(ResponseRecord { outcome, .. }) = self.records.response(request).await? {
                 return Ok(outcome);
             }
             if slices.is_none() {
                 slices = self
-                    .ledger
+                    .records
                     .plan(request)
                     .await?
                     .map(|plan| plan.slices as usize);
             }
             let mut state = "it has not been planned".to_owned();
             if let Some(total) = slices {
-                let done = self.ledger.slices_recorded(request).await?;
+                let done = self.records.slices_recorded(request).await?;
                 progress(Progress::Rendered { done, total });
                 state = format!("{done} of {total} slices are done");
             }
             let waited = begun.elapsed();
-            if waited >= patience {
+            if waited >= timeout {
                 let request = request.clone();
                 return Err(ClientError::NoResponse {
                     request,
-                    waited: patience,
+                    waited: timeout,
                     state,
                 });
             }
-            tokio::time::sleep(LOOK_EVERY.min(patience - waited)).await;
+            tokio::time::sleep(POLL_INTERVAL.min(timeout - waited)).await;
         }
     }
 
-    /// Saves a mosaic, in one step, over what may be there.
+    /// Saves a mosaic to a file, atomically. An existing file is replaced.
     ///
     /// # Errors
-    /// The store's; [`ClientError::Save`].
+    /// [`ClientError::Store`] and [`ClientError::Save`].
     pub async fn download(&self, mosaic: &BlobName, path: &Path) -> Result<(), ClientError> {
         let bytes = self.store.read(mosaic, MAX_MOSAIC).await?;
         let target = path.to_owned();
@@ -239,7 +239,7 @@ fn save(bytes: &[u8], path: &Path) -> io::Result<()> {
     let partial = path.with_file_name(format!(".{name}.{}", std::process::id()));
     let saved = write_through(bytes, &partial).and_then(|()| fs::rename(&partial, path));
     if saved.is_err() {
-        // It may never have been made; the first error is the one to tell.
+        // The file may not exist; the first error is the one to report.
         let _ = fs::remove_file(&partial);
     }
     saved

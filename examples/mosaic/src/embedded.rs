@@ -8,7 +8,7 @@ use queue_runtime::{QueueService, StartError};
 use crate::roles::{Role, Settings, Totals, broker, controller, processor};
 use crate::store::Store;
 
-/// A broker, a controller and some processors. Dropping them stops them at once.
+/// A broker, a controller and processors, running. Dropping them stops them at once.
 #[derive(Debug)]
 #[must_use = "dropping the roles stops them"]
 pub struct Embedded {
@@ -19,7 +19,7 @@ impl Embedded {
     /// Starts the roles; each processor renders one slice at a time.
     ///
     /// # Errors
-    /// [`StartError`] names the setting that is not allowed.
+    /// [`StartError`] if a setting is invalid.
     pub fn start(
         service: &QueueService,
         store: &Store,
@@ -40,7 +40,7 @@ impl Embedded {
         Ok(Self { roles })
     }
 
-    /// Lets handlers finish for up to `grace`, then stops. Gives what the roles have done.
+    /// Waits up to `grace` for handlers to finish, then stops. Returns the totals of all roles.
     pub async fn shutdown(self, grace: Duration) -> Totals {
         let mut totals = Totals::default();
         for ended in join_all(self.roles.into_iter().map(|role| role.shutdown(grace))).await {

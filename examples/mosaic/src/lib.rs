@@ -1,26 +1,26 @@
-//! A photo mosaic: a picture made of many small ones, by four queues, three roles and a client.
+//! Photo mosaics, pictures made of many small ones, by four queues, three roles and a client.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
-//! | [`client`] | uploads, asks, follows, downloads |
-//! | [`messages`] | what goes over the queues |
+//! | [`client`] | uploads the pictures, requests a mosaic, waits for it, downloads it |
+//! | [`messages`] | the messages on the queues |
 //! | [`roles`] | job broker, job controller, image processor |
 //! | [`embedded`] | all roles in one process |
-//! | [`ledger`] | how requests stand: records that are created once |
-//! | [`shelf`] | tile libraries: uploaded once, described once |
+//! | [`records`] | status records of requests, each created once |
+//! | [`library_store`] | tile libraries: uploaded once, loaded once in each process |
 //! | [`store`], [`blob`] | blobs and their names |
-//! | `azure` | blobs in a storage account; with the feature `azure` |
-//! | [`picture`] | source and tiles in, slices, mosaics out: pure functions of their input |
+//! | `azure` | blobs in an Azure Storage account (feature `azure`) |
+//! | [`picture`] | from a source picture and tiles to slices and a mosaic: pure functions |
 
 #[cfg(feature = "azure")]
 pub mod azure;
 pub mod blob;
 pub mod client;
 pub mod embedded;
-pub mod ledger;
+pub mod library_store;
 pub mod messages;
+mod object_error;
 pub mod picture;
+pub mod records;
 pub mod roles;
-pub mod shelf;
 pub mod store;
-mod told;

@@ -11,24 +11,24 @@ use cli::{Arguments, Bars, Command};
 async fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let bars = Bars::default();
-    let ended = match arguments.command() {
+    let (operation, result) = match arguments.command() {
         Command::Run(arguments) => {
             cli::log(&bars, "warn");
-            cli::run(arguments, bars).await
+            ("make the mosaic", cli::run(arguments, bars).await)
         }
         Command::Submit(arguments) => {
             cli::log(&bars, "warn");
-            cli::submit(arguments, bars).await
+            ("make the mosaic", cli::submit(arguments, bars).await)
         }
         Command::Role(arguments) => {
             cli::log(&bars, "mosaic=info,warn");
-            cli::role(arguments).await
+            ("run the role", cli::role(arguments).await)
         }
     };
-    match ended {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("error: {}", failure.chain());
+            eprintln!("error: failed to {operation}: {}", failure.chain());
             ExitCode::FAILURE
         }
     }

@@ -7,9 +7,8 @@
 //!  broker ◄──ImageResponse─────────┘
 //! ```
 //!
-//! The key fields say what the same work is, within one request. A request has one picture and one
-//! answer, so the picture's name alone tells its requests and its answers; a slice is told by its
-//! place.
+//! The key fields identify the work within one request. A request has one picture and one response,
+//! so the picture's name identifies both; a slice is identified by its sequence number.
 
 use queue_runtime::{Message, RequestId};
 use serde::{Deserialize, Serialize};
@@ -17,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::blob::BlobName;
 use crate::picture::Fingerprint;
 
-/// Asks for a mosaic. From the client to the job controller.
+/// Requests a mosaic. Sent by the client to the job controller.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
 #[message(
     kind = "mosaic.image-request",
@@ -29,21 +28,21 @@ pub struct ImageRequest {
     /// The source picture.
     #[message(key)]
     pub image: BlobName,
-    /// What people call the picture.
+    /// The picture's display name.
     pub image_name: String,
     /// The fingerprint of the tile library.
     pub library: Fingerprint,
     /// Pixels along each side of a tile, 1 to 64.
     pub tile_size: u8,
-    /// Tiles side by side, 1 to 2,000.
+    /// The number of tiles across, 1 to 2,000.
     pub across: u32,
-    /// Into how many slices the work is cut, 1 to [`MAX_SLICES`].
+    /// The number of slices that the work is divided into, 1 to [`MAX_SLICES`].
     pub slices: u32,
-    /// How far tiles take on the picture's colours, 0 to 1.
+    /// How strongly tiles are tinted with the picture's colours, from 0 to 1.
     pub tint: f32,
 }
 
-/// Asks for one slice to be rendered. From the job controller to an image processor.
+/// Requests the rendering of a slice. Sent by the job controller to an image processor.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
 #[message(
     kind = "mosaic.slice-request",
@@ -52,20 +51,20 @@ pub struct ImageRequest {
     poison_threshold = 5
 )]
 pub struct SliceRequest {
-    /// The slice's place among the slices, from 0.
+    /// The slice's sequence number, from 0.
     #[message(key)]
     pub slice_sequence: u32,
-    /// The slice of the source picture.
+    /// The blob of the slice.
     pub slice: BlobName,
     /// The fingerprint of the tile library.
     pub library: Fingerprint,
     /// Pixels along each side of a tile, 1 to 64.
     pub tile_size: u8,
-    /// How far tiles take on the picture's colours, 0 to 1.
+    /// How strongly tiles are tinted with the picture's colours, from 0 to 1.
     pub tint: f32,
 }
 
-/// Tells how a slice went. From an image processor to the job controller.
+/// Reports the outcome of a slice. Sent by an image processor to the job controller.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
 #[message(
     kind = "mosaic.slice-response",
@@ -74,32 +73,32 @@ pub struct SliceRequest {
     poison_threshold = 5
 )]
 pub struct SliceResponse {
-    /// The slice's place among the slices, from 0.
+    /// The slice's sequence number, from 0.
     #[message(key)]
     pub slice_sequence: u32,
-    /// What became of it.
+    /// The outcome.
     pub outcome: SliceOutcome,
-    /// How many attempts it took.
+    /// The number of attempts.
     pub attempts: u32,
 }
 
-/// What became of a slice.
+/// The outcome of a slice.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SliceOutcome {
     /// It was rendered.
     Rendered {
-        /// The slice of the mosaic.
+        /// The blob of the rendered slice.
         blob: BlobName,
     },
-    /// It never will be.
+    /// It cannot be rendered.
     Failed {
         /// The error and its causes.
         reason: String,
     },
 }
 
-/// Answers an [`ImageRequest`]. From the job controller to the job broker.
+/// Responds to an [`ImageRequest`]. Sent by the job controller to the job broker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
 #[message(
     kind = "mosaic.image-response",
@@ -111,12 +110,12 @@ pub struct ImageResponse {
     /// The source picture.
     #[message(key)]
     pub image: BlobName,
-    /// What became of the request.
+    /// The outcome of the request.
     pub outcome: ImageOutcome,
 }
 
 impl ImageResponse {
-    /// The answer to a request that has a mosaic.
+    /// The response to a request whose mosaic is complete.
     #[must_use]
     pub fn done(request: &RequestId, figures: Figures) -> Self {
         let image = BlobName::mosaic(request);
@@ -126,7 +125,7 @@ impl ImageResponse {
         }
     }
 
-    /// The answer to a request that will have none.
+    /// The response to a request that failed.
     #[must_use]
     pub fn failed(request: &RequestId, reason: String) -> Self {
         Self {
@@ -136,38 +135,38 @@ impl ImageResponse {
     }
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ImageOutcome {
-    /// The mosaic is there.
+    /// The mosaic is complete.
     Done {
-        /// The mosaic.
+        /// The blob of the mosaic.
         image: BlobName,
-        /// What it took.
+        /// Its size, and the work that it took.
         figures: Figures,
     },
-    /// There will be none.
+    /// The mosaic cannot be made.
     Failed {
         /// The error and its causes.
         reason: String,
     },
 }
 
-/// What a mosaic took.
+/// The size of a mosaic, and the work that it took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Figures {
     /// The mosaic's width in pixels.
     pub width: u32,
     /// The mosaic's height in pixels.
     pub height: u32,
-    /// How many tiles it is made of.
+    /// The number of tiles.
     pub tiles: u32,
-    /// How many slices it was made in.
+    /// The number of slices.
     pub slices: u32,
-    /// Attempts at slices beyond the first of each.
+    /// The number of attempts at slices beyond the first at each.
     pub retries: u32,
 }
 
-/// The most slices that the work is cut into.
+/// The maximum number of slices.
 pub const MAX_SLICES: u32 = 1_000;

@@ -1,4 +1,4 @@
-//! Blobs: in a local folder, in memory or in a storage account, behind the same few methods.
+//! Blob storage: in a local folder, in memory or in an Azure Storage account.
 
 use std::error::Error;
 use std::fmt;
@@ -15,7 +15,7 @@ use object_store::{ObjectStore, ObjectStoreExt as _, PutMode, WriteMultipart};
 use queue_runtime::Failure;
 
 use crate::blob::{BlobName, Container};
-use crate::told::{of_container, told};
+use crate::object_error::{describe, is_about_container};
 
 /// The containers and their blobs. Clones share them.
 #[derive(Clone)]
@@ -24,58 +24,58 @@ pub struct Store {
     containers: Arc<[Arc<dyn ObjectStore>; Container::ALL.len()]>,
 }
 
-/// Why a blob could not be read or written.
+/// The error for a blob that could not be read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// There is no such blob.
-    #[error("the blob `{0}` is not there")]
+    /// The blob does not exist.
+    #[error("the blob `{0}` does not exist")]
     Missing(BlobName),
-    /// The blob is larger than it may be.
+    /// The blob is too large.
     #[error("the blob `{name}` is {size} bytes; at most {max} are allowed")]
     TooLarge {
         /// Its name.
         name: BlobName,
         /// Its size in bytes.
         size: u64,
-        /// The largest size that is allowed.
+        /// The size limit in bytes.
         max: u64,
     },
-    /// A record is not what this program writes.
-    #[error("the record `{name}` cannot be understood")]
+    /// A record is not valid JSON of its type.
+    #[error("the record `{name}` is invalid")]
     Record {
         /// Its name.
         name: BlobName,
-        /// What is wrong with it.
+        /// The cause.
         source: serde_json::Error,
     },
     /// The storage failed.
     #[error("{operation} `{target}`")]
     Storage {
-        /// What was attempted.
+        /// The operation, a verb.
         operation: &'static str,
         /// The blob or folder.
         target: String,
-        /// What the storage said.
+        /// The cause.
         source: Box<dyn Error + Send + Sync>,
     },
 }
 
-/// Whether a blob was created, or had been before.
+/// Whether a blob was created or existed already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Created {
     /// It was created.
     New,
-    /// It existed, and was left as it was. A storage account may say so also to the one who created
-    /// it, if its first answer was lost on the way: what counts is what the blob holds.
+    /// It existed already and was not changed. A storage account may also report this to the client
+    /// that created the blob, if its first response was lost: compare the contents.
     Existed,
 }
 
 impl Store {
-    /// A folder, made if there is none. What was written survives a loss of power.
+    /// Opens a folder, and creates it if it does not exist. Writes survive a power failure.
     ///
     /// # Errors
-    /// [`StoreError::Storage`] if the folder cannot be made or used.
+    /// [`StoreError::Storage`] if the folder cannot be created or used.
     pub fn folder(path: &FilePath) -> Result<Self, StoreError> {
         let failed = |source: Box<dyn Error + Send + Sync>| StoreError::Storage {
             operation: "open the folder",
@@ -88,20 +88,20 @@ impl Store {
         Ok(Self::within(Arc::new(folder.with_fsync(true))))
     }
 
-    /// A store in memory, for tests.
+    /// Returns a store in memory, for tests.
     #[must_use]
     pub fn memory() -> Self {
         Self::within(Arc::new(InMemory::new()))
     }
 
-    /// Containers of which each is an object store of its own.
+    /// Returns a store with one object store for each container.
     pub(crate) fn of(containers: [Arc<dyn ObjectStore>; Container::ALL.len()]) -> Self {
         Self {
             containers: Arc::new(containers),
         }
     }
 
-    /// Containers that are prefixes in one object store.
+    /// Returns a store whose containers are prefixes in one object store.
     fn within(objects: Arc<dyn ObjectStore>) -> Self {
         Self::of(Container::ALL.map(|container| {
             let prefixed = PrefixStore::new(Arc::clone(&objects), container.name());
@@ -109,18 +109,18 @@ impl Store {
         }))
     }
 
-    fn place(&self, name: &BlobName) -> (&dyn ObjectStore, Path) {
-        let (container, path) = name.place();
+    fn locate(&self, name: &BlobName) -> (&dyn ObjectStore, Path) {
+        let (container, path) = name.location();
         (&*self.containers[container as usize], path)
     }
 
     /// Reads a blob of at most `max` bytes.
     ///
     /// # Errors
-    /// [`StoreError`], also if there is no such blob.
+    /// [`StoreError`], also if the blob does not exist.
     pub async fn read(&self, name: &BlobName, max: u64) -> Result<Bytes, StoreError> {
         let failed = |error| failed("read", name, error);
-        let (objects, path) = self.place(name);
+        let (objects, path) = self.locate(name);
         let found = objects.get(&path).await.map_err(failed)?;
         let size = found.meta.size;
         if size > max {
@@ -133,7 +133,7 @@ impl Store {
         found.bytes().await.map_err(failed)
     }
 
-    /// [`read`](Self::read) of a blob that may not be there.
+    /// Reads a blob of at most `max` bytes. Returns `None` if it does not exist.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -145,67 +145,69 @@ impl Store {
         }
     }
 
-    /// Whether there is such a blob.
+    /// Returns whether a blob exists.
     ///
     /// # Errors
     /// [`StoreError::Storage`].
     pub async fn exists(&self, name: &BlobName) -> Result<bool, StoreError> {
-        let (objects, path) = self.place(name);
+        let (objects, path) = self.locate(name);
         match objects.head(&path).await {
             Ok(_) => Ok(true),
             Err(object_store::Error::NotFound { .. }) => Ok(false),
-            Err(error) => Err(failed("look for", name, error)),
+            Err(error) => Err(failed("look up", name, error)),
         }
     }
 
-    /// Writes a blob in one step, over what may be there.
+    /// Writes a blob atomically. An existing one is replaced.
     ///
     /// # Errors
     /// [`StoreError::Storage`].
     pub async fn write(&self, name: &BlobName, bytes: impl Into<Bytes>) -> Result<(), StoreError> {
-        let (objects, path) = self.place(name);
+        let (objects, path) = self.locate(name);
         let written = objects.put(&path, bytes.into().into()).await;
         written
             .map(drop)
             .map_err(|error| failed("write", name, error))
     }
 
-    /// Writes a blob in one step unless there is one: of several that try, one succeeds.
+    /// Creates a blob atomically unless it exists: of several concurrent calls, one creates it.
     ///
     /// # Errors
-    /// [`StoreError::Storage`]; then the blob may have been created all the same.
+    /// [`StoreError::Storage`]; the blob may have been created nevertheless.
     pub async fn create(
         &self,
         name: &BlobName,
         bytes: impl Into<Bytes>,
     ) -> Result<Created, StoreError> {
-        let (objects, path) = self.place(name);
+        let (objects, path) = self.locate(name);
         let payload = bytes.into().into();
         let created = objects.put_opts(&path, payload, PutMode::Create.into());
         match created.await {
             Ok(_) => Ok(Created::New),
-            Err(error @ object_store::Error::AlreadyExists { .. }) if !of_container(&error) => {
+            Err(error @ object_store::Error::AlreadyExists { .. })
+                if !is_about_container(&error) =>
+            {
                 Ok(Created::Existed)
             }
             Err(error) => Err(failed("create", name, error)),
         }
     }
 
-    /// Begins a blob that is written piece by piece, and is there once the upload is finished.
+    /// Starts an upload in parts. The blob appears once the upload is finished.
     pub(crate) async fn upload(&self, name: &BlobName) -> Result<WriteMultipart, StoreError> {
-        let (objects, path) = self.place(name);
+        let (objects, path) = self.locate(name);
         let upload = objects.put_multipart(&path).await;
         upload
             .map(WriteMultipart::new)
             .map_err(|error| failed("write", name, error))
     }
 
-    /// The last parts of the names of all blobs below `name`.
+    /// Returns the last part of the name of every blob below `name`.
     ///
     /// # Errors
     /// [`StoreError::Storage`].
     pub async fn list(&self, name: &BlobName) -> Result<Vec<String>, StoreError> {
-        let (objects, path) = self.place(name);
+        let (objects, path) = self.locate(name);
         let listed = objects.list(Some(&path));
         let names =
             listed.try_filter_map(async |meta| Ok(meta.location.filename().map(str::to_owned)));
@@ -217,7 +219,7 @@ impl Store {
 }
 
 impl StoreError {
-    /// The failure of an attempt: pointless to repeat if the blob itself is at fault.
+    /// Converts into a handler's failure, which is permanent if the blob itself is at fault.
     #[must_use]
     pub fn into_failure(self) -> Failure {
         match self {
@@ -227,7 +229,7 @@ impl StoreError {
     }
 }
 
-/// Shows nothing of the object stores, which may hold keys.
+/// Omits the object stores, which may hold keys.
 impl fmt::Debug for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Store").finish_non_exhaustive()
@@ -240,13 +242,13 @@ pub(crate) fn failed(
     error: object_store::Error,
 ) -> StoreError {
     match error {
-        object_store::Error::NotFound { .. } if !of_container(&error) => {
+        object_store::Error::NotFound { .. } if !is_about_container(&error) => {
             StoreError::Missing(name.clone())
         }
         error => StoreError::Storage {
             operation,
             target: name.to_string(),
-            source: told(&error).into(),
+            source: describe(&error).into(),
         },
     }
 }
@@ -256,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_container_is_no_missing_blob() {
+    fn a_missing_container_is_not_a_missing_blob() {
         let name = BlobName::new(Container::Status, &["a"]);
         let missing = |code: &str| object_store::Error::NotFound {
             path: "a".to_owned(),

@@ -4,30 +4,30 @@ use std::net::IpAddr;
 
 use url::Url;
 
-/// Where an account's blobs are, and how to prove who asks.
+/// The blob endpoint of a storage account, and the credential for it.
 pub struct Account {
     pub(super) name: String,
-    /// The root of the account, without a query and without a slash at its end.
+    /// The root of the account, without a query or a trailing slash.
     pub(super) endpoint: String,
     pub(super) is_emulator: bool,
     pub(super) credential: Credential,
 }
 
-/// How to prove who asks.
+/// The credential for an account.
 pub(super) enum Credential {
     Key(String),
-    /// The query of a shared access signature.
+    /// The query string of a shared access signature.
     Signature(String),
     /// A token of Microsoft Entra ID.
     Entra,
 }
 
-/// What is wrong with a connection string or URL. It never repeats what was written.
+/// An invalid connection string or URL. The text repeats none of it, since it may hold secrets.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Problem(String);
 
-/// The account and key that every emulator starts with. They are public.
+/// The well-known account and key of emulators. They are public.
 const DEVELOPMENT_ACCOUNT: &str = "devstoreaccount1";
 const DEVELOPMENT_KEY: &str =
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
@@ -37,7 +37,7 @@ impl Account {
     /// access signature.
     ///
     /// # Errors
-    /// [`Problem`] says what is wrong with it.
+    /// [`Problem`] if it is invalid.
     pub fn parse(text: &str) -> Result<Self, Problem> {
         let text = text.trim();
         match text.split_once(':') {
@@ -47,23 +47,23 @@ impl Account {
                     true => format!("https://{host}"),
                     false => format!("https://{}.blob.core.windows.net", checked(host)?),
                 };
-                Place::parse(&url, None)?.with(Some(Credential::Entra))
+                Endpoint::parse(&url, None)?.with(Some(Credential::Entra))
             }
-            Some(("https" | "http", _)) => Place::parse(text, None)?.with(None),
+            Some(("https" | "http", _)) => Endpoint::parse(text, None)?.with(None),
             _ => Self::from_settings(&settings(text)?),
         }
     }
 
-    /// The account that a queue's URL or connection string names.
+    /// Reads the account from the URL or connection string of queues.
     ///
     /// # Errors
-    /// [`Problem`]; also for an endpoint of queues that does not tell where the blobs are.
+    /// [`Problem`] if it is invalid, or does not identify the endpoint of the blobs.
     pub fn beside(queue: &str) -> Result<Self, Problem> {
         let queue = queue.trim();
         let is_url = queue.starts_with("http:") || queue.starts_with("https:");
         if is_url && !queue.contains(".queue.") {
             return Err(problem(
-                "the URL of the queues does not tell where the blobs are; name them beside it",
+                "the URL of the queues does not identify the endpoint of the blobs; give that, too",
             ));
         }
         match is_url || queue.starts_with("azure:") {
@@ -78,7 +78,7 @@ impl Account {
             let host = given("developmentstorageproxyuri").unwrap_or("http://127.0.0.1");
             let url = format!("{}:10000/{DEVELOPMENT_ACCOUNT}", host.trim_end_matches('/'));
             let key = Credential::Key(DEVELOPMENT_KEY.to_owned());
-            return Place::parse(&url, Some(DEVELOPMENT_ACCOUNT))?.with(Some(key));
+            return Endpoint::parse(&url, Some(DEVELOPMENT_ACCOUNT))?.with(Some(key));
         }
         let account = given("accountname");
         let endpoint = match (given("blobendpoint"), account) {
@@ -107,11 +107,11 @@ impl Account {
                 "the connection string has both AccountKey and SharedAccessSignature; give one",
             ));
         }
-        Place::parse(&endpoint, account)?.with(key.or(signature))
+        Endpoint::parse(&endpoint, account)?.with(key.or(signature))
     }
 }
 
-/// Shows nothing that the account's owner would not.
+/// Omits the credential.
 impl fmt::Debug for Account {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Account")
@@ -120,19 +120,19 @@ impl fmt::Debug for Account {
     }
 }
 
-/// An endpoint as it was given.
-struct Place {
+/// A parsed blob endpoint.
+struct Endpoint {
     url: Url,
     account: String,
     is_emulator: bool,
 }
 
-impl Place {
+impl Endpoint {
     fn parse(given: &str, account: Option<&str>) -> Result<Self, Problem> {
         let mut url = Url::parse(given)
-            .map_err(|error| Problem(format!("the blob endpoint is no URL: {error}")))?;
+            .map_err(|error| Problem(format!("the blob endpoint is not a URL: {error}")))?;
         let Some(host) = url.host_str() else {
-            return Err(problem("the blob endpoint names no host"));
+            return Err(problem("the blob endpoint has no host"));
         };
         let is_plain = matches!(url.scheme(), "http" | "https") && url.username().is_empty();
         if !is_plain || url.password().is_some() {
@@ -159,7 +159,7 @@ impl Place {
         })
     }
 
-    /// The account, asked with this credential or else with the endpoint's signature.
+    /// Makes an account with this credential, or else with the signature in the endpoint's query.
     fn with(mut self, credential: Option<Credential>) -> Result<Account, Problem> {
         let query = self.url.query().map(str::to_owned);
         self.url.set_query(None);
@@ -174,7 +174,7 @@ impl Place {
             (None, Some(query)) => Credential::Signature(query),
             (None, None) => {
                 return Err(problem(
-                    "it holds neither an account key nor a signature; for Entra ID give \
+                    "there is neither an account key nor a signature; for Entra ID use \
                      `azure://ACCOUNT`",
                 ));
             }
@@ -185,7 +185,7 @@ impl Place {
             }
             if self.url.scheme() == "http" && !self.is_emulator {
                 return Err(problem(
-                    "a shared access signature over http could be read on the way; use https",
+                    "a shared access signature must not be sent over http; use https",
                 ));
             }
         }
@@ -198,7 +198,7 @@ impl Place {
     }
 }
 
-/// The settings of a connection string by their names in lower case.
+/// Parses the settings of a connection string, by their names in lower case.
 fn settings(text: &str) -> Result<HashMap<String, &str>, Problem> {
     let mut settings = HashMap::new();
     let given = text.split(';').map(str::trim).enumerate();
@@ -214,19 +214,19 @@ fn settings(text: &str) -> Result<HashMap<String, &str>, Problem> {
     Ok(settings)
 }
 
-/// Whether a host can only be an emulator's: an address, or a name without a domain.
+/// Whether a host can only be an emulator's: an IP address, or a name without a domain.
 fn is_private(host: &str) -> bool {
     let address = host.trim_start_matches('[').trim_end_matches(']');
     address.parse::<IpAddr>().is_ok() || !host.contains('.')
 }
 
-/// An account's name that may become part of a host's name.
+/// Checks that an account's name can become part of a host name.
 fn checked(account: &str) -> Result<&str, Problem> {
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     match !account.is_empty() && account.chars().all(allowed) {
         true => Ok(account),
         false => Err(problem(
-            "the account's name is not allowed; allowed are lower-case letters and digits",
+            "the account's name is not allowed; it consists of lower-case letters and digits",
         )),
     }
 }
@@ -236,5 +236,4 @@ fn problem(text: &str) -> Problem {
 }
 
 #[cfg(test)]
-#[path = "account_tests.rs"]
 mod tests;

@@ -11,50 +11,51 @@ use object_store::{ClientOptions, RetryConfig};
 use super::account::{Account, Credential, Problem};
 use super::entra;
 use crate::blob::Container;
+use crate::object_error::describe;
 use crate::store::Store;
-use crate::told::told;
 
-/// Why an account's blobs cannot be used.
+/// The error for an account whose blobs cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AzureError {
-    /// The URL or connection string is not allowed.
-    #[error("use the blobs on Azure: {0}")]
+    /// The URL or connection string is invalid.
+    #[error("open the blobs on Azure: {0}")]
     Account(Problem),
-    /// Nobody gave a token.
-    #[error("use the blobs on Azure: Entra ID gave no token: {0}")]
+    /// No source of credentials returned a token.
+    #[error("open the blobs on Azure: there is no token of Entra ID: {0}")]
     NoToken(String),
-    /// A container is not there and could not be made.
-    #[error("make the container `{container}` in the account `{account}`: {reason}")]
+    /// A container does not exist and could not be created.
+    #[error("create the container `{container}` in the account `{account}`: {reason}")]
     Container {
         /// The container's name.
         container: &'static str,
         /// The account's name.
         account: String,
-        /// What the service said.
+        /// The cause.
         reason: String,
     },
-    /// The client could not be made.
-    #[error("make a client of the account `{account}`: {reason}")]
+    /// The client could not be created.
+    #[error("create a client of the account `{account}`: {reason}")]
     Client {
         /// The account's name.
         account: String,
-        /// What is wrong.
+        /// The cause.
         reason: String,
     },
 }
 
-/// How long a request may take, a picture of the largest size sent over a slow line included.
+/// The timeout of a request, enough for the largest picture over a slow connection.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Less than the 5 s after which Azurite closes an idle connection, perhaps just as it is used.
+/// The idle timeout of connections to an emulator: less than the 5 s after which Azurite closes them,
+/// perhaps just as one is used.
 const EMULATOR_IDLE: Duration = Duration::from_secs(3);
 
 impl Store {
-    /// The containers of a storage account, made where they are missing.
+    /// Opens the containers of a storage account, and creates those that are missing.
     ///
     /// # Errors
-    /// [`AzureError`] names what is wrong with the account, the credential or a container.
+    /// [`AzureError`] for an unusable account, credential or container.
     pub async fn azure(account: Result<Account, Problem>) -> Result<Self, AzureError> {
         let account = account.map_err(AzureError::Account)?;
         let failed = |reason| AzureError::Client {
@@ -65,16 +66,16 @@ impl Store {
         let builder = builder(&account, &options).await?;
         let build = |container: Container| {
             let built = builder.clone().with_container_name(container.name());
-            built.build().map_err(|error| failed(told(&error)))
+            built.build().map_err(|error| failed(describe(&error)))
         };
         let stores = (Container::ALL.into_iter().map(build)).collect::<Result<Vec<_>, _>>()?;
         let client = ReqwestConnector::default()
             .connect(&options)
-            .map_err(|error| failed(told(&error)))?;
+            .map_err(|error| failed(describe(&error)))?;
         let made = stores.iter().zip(Container::ALL).map(|(store, container)| {
             let (client, account) = (&client, &account);
             async move {
-                make(client, account, store, container)
+                create_container(client, account, store, container)
                     .await
                     .map_err(|reason| AzureError::Container {
                         container: container.name(),
@@ -105,7 +106,7 @@ async fn builder(
     account: &Account,
     options: &ClientOptions,
 ) -> Result<MicrosoftAzureBuilder, AzureError> {
-    // Handlers are tried again anyway; a client should not wait long to hear that nobody is there.
+    // Handlers are retried anyway, and a client should soon report an unreachable account.
     let retry = RetryConfig {
         max_retries: 4,
         retry_timeout: Duration::from_secs(30),
@@ -122,7 +123,7 @@ async fn builder(
             Ok(pairs) => Ok(builder.with_sas_authorization(pairs)),
             Err(error) => Err(AzureError::Client {
                 account: account.name.clone(),
-                reason: told(&error),
+                reason: describe(&error),
             }),
         },
         Credential::Entra => {
@@ -133,27 +134,27 @@ async fn builder(
     }
 }
 
-/// Makes a container unless it is there, which `object_store` cannot. Who may not make containers may
-/// use those that are there.
-async fn make(
+/// Creates a container unless it exists, which `object_store` cannot. It looks first, since a credential
+/// that may not create containers may use those that exist.
+async fn create_container(
     client: &HttpClient,
     account: &Account,
     store: &MicrosoftAzure,
     container: Container,
 ) -> Result<(), String> {
-    let found = ask(client, account, store, container, "HEAD").await?;
+    let found = send(client, account, store, container, "HEAD").await?;
     if found.0 == 200 {
         return Ok(());
     }
-    let (status, code) = ask(client, account, store, container, "PUT").await?;
+    let (status, code) = send(client, account, store, container, "PUT").await?;
     match (status, code.as_str()) {
         (201, _) | (409, "ContainerAlreadyExists") => Ok(()),
         _ => Err(format!("status {status} {code}")),
     }
 }
 
-/// The status and the error code that a request about a container is answered with.
-async fn ask(
+/// Sends a request about a container. Returns the status and the error code of the response.
+async fn send(
     client: &HttpClient,
     account: &Account,
     store: &MicrosoftAzure,
@@ -167,16 +168,16 @@ async fn ask(
     );
     let mut request = HttpRequest::new(HttpRequestBody::empty());
     *request.method_mut() = method.parse().expect("it is a method");
-    *request.uri_mut() = url.parse().map_err(|_| "its URL is not allowed")?;
+    *request.uri_mut() = url.parse().map_err(|_| "its URL is invalid")?;
     let zero = "0".parse().expect("it is a header's value");
     request.headers_mut().insert("content-length", zero);
     let credential = store.credentials().get_credential().await;
-    let credential = credential.map_err(|error| told(&error))?;
+    let credential = credential.map_err(|error| describe(&error))?;
     AzureAuthorizer::new(&credential, &account.name)
         .try_authorize(&mut request)
-        .map_err(|error| told(&error))?;
+        .map_err(|error| describe(&error))?;
     let response = client.execute(request).await;
-    let response = response.map_err(|error| told(&error))?;
+    let response = response.map_err(|error| describe(&error))?;
     let code = response.headers().get("x-ms-error-code");
     let code = code.and_then(|code| code.to_str().ok()).unwrap_or_default();
     Ok((response.status().as_u16(), code.to_owned()))

@@ -3,10 +3,10 @@ use std::time::Duration;
 use object_store::azure::{AzureCredentialProvider, MicrosoftAzureBuilder};
 use tokio::time::timeout;
 
-use crate::told::told;
+use crate::object_error::describe;
 
-/// Who may give a token, by the names that `object_store` has for them, and how long they may take:
-/// the address of a managed identity answers at once where there is one, and often never elsewhere.
+/// The sources of tokens, with their names in `object_store` and their timeouts: the endpoint of
+/// managed identities responds at once where there is one, and often never elsewhere.
 const SOURCES: [(&str, &str, Duration); 3] = [
     (
         "workload identity",
@@ -21,22 +21,22 @@ const SOURCES: [(&str, &str, Duration); 3] = [
     ("Azure CLI", "azure_cli", Duration::from_secs(60)),
 ];
 
-/// A longer explanation is cut here.
+/// The maximum length of a reason, in characters.
 const MAX_REASON: usize = 300;
 
-/// The first who gives a token, or why none does.
+/// Returns the first credentials that yield a token, or the reason why each source failed.
 pub(super) async fn credentials(
     account: &MicrosoftAzureBuilder,
 ) -> Result<AzureCredentialProvider, String> {
     let account = from_environment(account.clone()).with_container_name("none");
     let mut failed = Vec::new();
-    for (name, kind, patience) in SOURCES {
+    for (name, kind, limit) in SOURCES {
         let opened = account.clone().with_credential_type(kind).build();
         let reason = match opened {
-            Ok(store) => match timeout(patience, store.credentials().get_credential()).await {
+            Ok(store) => match timeout(limit, store.credentials().get_credential()).await {
                 Ok(Ok(_)) => return Ok(store.credentials().clone()),
                 Ok(Err(error)) => reason(&error),
-                Err(_) => format!("no answer within {patience:?}"),
+                Err(_) => format!("no response within {limit:?}"),
             },
             Err(error) => reason(&error),
         };
@@ -45,7 +45,7 @@ pub(super) async fn credentials(
     Err(failed.join("; "))
 }
 
-/// What the cloud's hosts and the official clients put into the environment.
+/// Applies the environment variables that Azure's hosts and SDKs use.
 fn from_environment(mut account: MicrosoftAzureBuilder) -> MicrosoftAzureBuilder {
     let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
     if let Some(id) = set("AZURE_CLIENT_ID") {
@@ -67,7 +67,7 @@ fn from_environment(mut account: MicrosoftAzureBuilder) -> MicrosoftAzureBuilder
 }
 
 fn reason(error: &object_store::Error) -> String {
-    let told = told(error);
-    let words: Vec<&str> = told.split_whitespace().collect();
+    let text = describe(error);
+    let words: Vec<&str> = text.split_whitespace().collect();
     words.join(" ").chars().take(MAX_REASON).collect()
 }

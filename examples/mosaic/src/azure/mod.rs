@@ -1,10 +1,10 @@
 //! Blobs in an Azure Storage account, or in an emulator of one.
 //!
-//! | module | holds |
+//! | module | does |
 //! |---|---|
-//! | `account` | from a connection string or URL to the blob endpoint and who asks |
-//! | `entra` | tokens of Microsoft Entra ID, from whoever gives one |
-//! | `containers` | the account's containers, made where they are missing |
+//! | `account` | reads the blob endpoint and the credential from a connection string or URL |
+//! | `entra` | gets tokens of Microsoft Entra ID |
+//! | `containers` | opens the account's containers, and creates those that are missing |
 
 mod account;
 mod containers;

@@ -1,12 +1,13 @@
 use std::path::PathBuf;
+use std::thread::available_parallelism;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use mosaic::messages::MAX_SLICES;
 use mosaic::picture::{DEFAULT_TINT, MAX_ACROSS, MAX_TILE_SIZE};
 
-/// Makes a photo mosaic by four queues and three roles. Without a command it does all of it in this
-/// process, with a picture and tiles of its own, in a temporary folder, and writes `mosaic.png`.
+/// Makes a photo mosaic with four queues and three roles. Without a command, runs all roles in this
+/// process and makes `mosaic.png` from a built-in picture and built-in tiles.
 #[derive(Debug, Parser)]
 #[command(version, args_conflicts_with_subcommands = true)]
 pub(crate) struct Arguments {
@@ -20,9 +21,9 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Makes a mosaic with all roles in this process.
     Run(Run),
-    /// Runs one role until it is told to stop.
+    /// Runs one role until the process receives a signal to stop.
     Role(Role),
-    /// Has a mosaic made by roles that run elsewhere, and waits for it.
+    /// Submits a job to roles in other processes, and waits for the mosaic.
     Submit(Submit),
 }
 
@@ -31,8 +32,8 @@ pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) picture: Picture,
     #[command(flatten)]
-    pub(crate) place: Place,
-    /// How many image processors share the work; by default one for each core
+    pub(crate) location: Location,
+    /// Number of image processors; by default one per core
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) processors: Option<u16>,
 }
@@ -42,36 +43,36 @@ pub(crate) struct Submit {
     #[command(flatten)]
     pub(crate) picture: Picture,
     #[command(flatten)]
-    pub(crate) place: Place,
-    /// The request's id; by default a new one. To submit a request again is safe
+    pub(crate) location: Location,
+    /// Id of the request; by default a new one. Submitting a request again is safe
     #[arg(long, value_name = "ID")]
     pub(crate) request: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Role {
-    /// The role
+    /// Role to run
     pub(crate) role: Kind,
     #[command(flatten)]
-    pub(crate) place: Place,
-    /// How many messages of a queue are handled at once; by default one for each core
+    pub(crate) location: Location,
+    /// Maximum number of messages in flight per queue; by default one per core
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) tasks: Option<u16>,
-    /// How long a message stays invisible to others between renewals, such as 2s; each queue has its
-    /// own default
+    /// Visibility timeout of received messages, such as 2s; each queue has its own default
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(crate) visibility_timeout: Option<Duration>,
-    /// After how many attempts a message is set aside; each queue has its own default
+    /// Number of attempts after which a message is moved to the poison queue; each queue has its own
+    /// default
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) poison_threshold: Option<u32>,
-    /// A test aid: how long a processor holds each slice at least
+    /// Minimum time that a processor takes for a slice, for tests
     #[arg(long, hide = true, default_value = "0s", value_parser = humantime::parse_duration)]
     pub(crate) pace: Duration,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum Kind {
-    /// Records the responses.
+    /// Records responses.
     Broker,
     /// Cuts pictures and joins mosaics.
     Controller,
@@ -81,46 +82,46 @@ pub(crate) enum Kind {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Picture {
-    /// The picture to make, PNG or JPEG; without it, one that the program draws itself
+    /// Source picture, PNG or JPEG; by default a built-in one
     #[arg(long, value_name = "FILE")]
     pub(crate) image: Option<PathBuf>,
-    /// A folder of pictures to make it of, PNG or JPEG; without it, tiles that the program draws itself
+    /// Folder of tile pictures, PNG or JPEG; by default built-in tiles
     #[arg(long, value_name = "FOLDER")]
     pub(crate) library: Option<PathBuf>,
-    /// Pixels along each side of a tile, 1 to 64
+    /// Side of a tile in pixels, 1 to 64
     #[arg(long, value_name = "N", default_value_t = 24,
         value_parser = clap::value_parser!(u8).range(1..=i64::from(MAX_TILE_SIZE)))]
     pub(crate) tile_size: u8,
-    /// Tiles side by side, 1 to 2000
+    /// Number of tiles across, 1 to 2000
     #[arg(long, value_name = "N", default_value_t = 120,
         value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_ACROSS)))]
     pub(crate) across: u32,
-    /// Into how many slices the work is cut, 1 to 1000
+    /// Number of slices that the work is divided into, 1 to 1000
     #[arg(long, value_name = "N", default_value_t = 16,
         value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SLICES)))]
     pub(crate) slices: u32,
-    /// How far tiles take on the picture's colours, 0 to 1
+    /// How strongly tiles are tinted with the picture's colours, 0 to 1
     #[arg(long, value_name = "PART", default_value_t = DEFAULT_TINT, value_parser = tint)]
     pub(crate) tint: f32,
-    /// Where the mosaic goes
+    /// File to write the mosaic to
     #[arg(long, value_name = "FILE", default_value = "mosaic.png")]
     pub(crate) out: PathBuf,
-    /// How long to wait for the mosaic
+    /// Maximum time to wait for the mosaic
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = humantime::parse_duration)]
     pub(crate) timeout: Duration,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Place {
-    /// The folder of blobs and queues; by default `mosaic-data`, and for `run` a temporary one
+pub(crate) struct Location {
+    /// Folder of blobs and queues; by default `mosaic-data`, and for `run` a temporary one
     #[arg(long, value_name = "FOLDER")]
     pub(crate) data: Option<PathBuf>,
-    /// Where the queues are: sqlite:PATH, azure://ACCOUNT, a SAS URL or a connection string; by default
-    /// a file in the folder
+    /// Queues: sqlite:PATH, azure://ACCOUNT, a SAS URL or a connection string; by default a SQLite file
+    /// in the folder
     #[arg(long, value_name = "URL", env = "QUEUE_URL", hide_env_values = true)]
     pub(crate) queue: Option<String>,
-    /// Where the blobs are, if not in a folder: azure://ACCOUNT, a SAS URL or a connection string; by
-    /// default in the account of the queues, if they are in one and no folder is given
+    /// Blobs: azure://ACCOUNT, a SAS URL or a connection string; by default the account of the queues,
+    /// or the folder if one is given or the queues are not on Azure
     #[arg(long, value_name = "URL", env = "BLOBS_URL", hide_env_values = true)]
     pub(crate) blobs: Option<String>,
 }
@@ -131,10 +132,27 @@ impl Arguments {
     }
 }
 
+impl Location {
+    /// The folder of blobs and queues of roles that are processes of their own.
+    pub(crate) fn folder(&self) -> PathBuf {
+        self.data
+            .clone()
+            .unwrap_or_else(|| PathBuf::from("mosaic-data"))
+    }
+}
+
+/// Returns the given number, or else the number of cores.
+pub(crate) fn or_cores(given: Option<u16>) -> usize {
+    match given {
+        Some(number) => usize::from(number),
+        None => available_parallelism().map_or(1, usize::from),
+    }
+}
+
 fn tint(text: &str) -> Result<f32, String> {
     match text.parse() {
         Ok(part) if (0.0..=1.0).contains(&part) => Ok(part),
         Ok(part) => Err(format!("{part} is not in 0 to 1")),
-        Err(error) => Err(format!("{error}; 0 to 1 are allowed")),
+        Err(error) => Err(format!("{error}; a number from 0 to 1 is allowed")),
     }
 }

@@ -5,7 +5,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use mosaic::client::Progress;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Progress bars, on a terminal, and the way for log lines to pass them.
+/// Progress bars on a terminal, and a log writer that does not garble them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Bars {
     all: MultiProgress,
@@ -27,7 +27,7 @@ impl Bars {
         self.bar(Stage::Read, 0, 0);
     }
 
-    /// Shows how far the job has come.
+    /// Shows the progress of the job.
     pub(crate) fn show(&mut self, progress: Progress) {
         match progress {
             Progress::Uploaded { done, total } => self.bar(Stage::Upload, done, total),
@@ -39,7 +39,7 @@ impl Bars {
         }
     }
 
-    /// Ends the bars; what they showed stays.
+    /// Finishes the current bar, which stays on the screen.
     pub(crate) fn finish(&mut self) {
         if let Some((stage, bar)) = self.current.take() {
             bar.finish_with_message(stage.past());
@@ -93,7 +93,7 @@ impl Stage {
             Self::Render => "{msg:>10} {bar:40} {pos}/{len} slices {elapsed}",
             Self::Read | Self::Plan | Self::Join => "{msg:>10} {spinner}",
         };
-        ProgressStyle::with_template(template).expect("the templates are right")
+        ProgressStyle::with_template(template).expect("the templates are valid")
     }
 }
 
@@ -105,7 +105,7 @@ impl<'a> MakeWriter<'a> for Bars {
     }
 }
 
-/// Standard error, with the bars out of the way meanwhile.
+/// Standard error; the bars are hidden during a write.
 #[derive(Debug)]
 pub(crate) struct BarsWriter<'a>(&'a MultiProgress);
 

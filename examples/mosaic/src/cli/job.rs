@@ -2,13 +2,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use mosaic::client::Job;
+use mosaic::library_store::{MAX_LIBRARY, MAX_PICTURE};
 use mosaic::picture::{SCENE_SIZE, draw_scene, draw_tiles, encode_png};
-use mosaic::shelf::{MAX_LIBRARY, MAX_PICTURE};
 use queue_runtime::Failure;
 
 use super::arguments::Picture;
 
-/// What the arguments ask for, with all files read or drawn.
+/// Reads or draws the pictures, and makes a job of them.
 pub(super) fn job(picture: &Picture) -> Result<Job, Failure> {
     let (image_name, image) = match &picture.image {
         Some(path) => (name(path), read(path, MAX_PICTURE)?),
@@ -34,7 +34,7 @@ pub(super) fn job(picture: &Picture) -> Result<Job, Failure> {
     })
 }
 
-/// The pictures in a folder, as their names tell them.
+/// Reads the files of a folder whose names are those of pictures.
 fn library(folder: &Path) -> Result<Vec<(String, Vec<u8>)>, Failure> {
     let failed = |source| Unreadable {
         path: folder.to_owned(),
@@ -79,7 +79,7 @@ fn read(path: &Path, max: u64) -> Result<Vec<u8>, Failure> {
     if size > max {
         let path = path.display();
         return Err(
-            format!("read `{path}`: it has {size} bytes, and {max} more are allowed").into(),
+            format!("read `{path}`: it is {size} bytes; at most {max} more are allowed").into(),
         );
     }
     Ok(fs::read(path).map_err(failed)?)

@@ -1,8 +1,8 @@
 mod arguments;
 mod bars;
 mod job;
+mod location;
 mod log;
-mod place;
 mod role;
 mod run;
 

@@ -1,34 +1,23 @@
-use std::path::PathBuf;
-use std::thread::available_parallelism;
 use std::time::Duration;
 
 use mosaic::roles::{Settings, broker, controller, processor};
 use queue_runtime::Failure;
 
-use super::arguments::{Kind, Role};
-use super::place::open;
+use super::arguments::{Kind, Role, or_cores};
+use super::location::open;
 
-/// How long handlers get to finish after the signal to stop.
+/// The time that handlers have to finish after the signal to stop.
 const GRACE: Duration = Duration::from_secs(20);
 
-/// Runs one role until the process is told to stop; told again, it stops at once.
+/// Runs one role until a signal to stop; after a second one, it stops at once.
 pub(crate) async fn role(arguments: Role) -> Result<(), Failure> {
-    let tasks = match arguments.tasks {
-        Some(tasks) => usize::from(tasks),
-        None => available_parallelism().map_or(1, usize::from),
-    };
     let settings = Settings {
-        tasks,
+        tasks: or_cores(arguments.tasks),
         visibility_timeout: arguments.visibility_timeout,
         poison_threshold: arguments.poison_threshold,
         pace: arguments.pace,
     };
-    let data = arguments
-        .place
-        .data
-        .clone()
-        .unwrap_or_else(|| PathBuf::from("mosaic-data"));
-    let (service, store) = open(&data, &arguments.place).await?;
+    let (service, store) = open(&arguments.location.folder(), &arguments.location).await?;
     let mut signals = Signals::new()?;
     let role = match arguments.role {
         Kind::Broker => broker(&service, &store, &settings)?,
@@ -38,9 +27,9 @@ pub(crate) async fn role(arguments: Role) -> Result<(), Failure> {
     signals.next().await?;
     tokio::select! {
         _ = role.shutdown(GRACE) => Ok(()),
-        told = signals.next() => {
-            told?;
-            Err("stopped at once; what was in hand comes back when its lease runs out".into())
+        signal = signals.next() => {
+            signal?;
+            Err("it was stopped at once; messages in flight become visible again when their leases expire".into())
         }
     }
 }

@@ -1,5 +1,4 @@
-use std::path::{Path, PathBuf};
-use std::thread::available_parallelism;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use mosaic::client::{Client, Job};
@@ -10,17 +9,17 @@ use queue_runtime::{Failure, RequestId};
 use tokio::task::spawn_blocking;
 
 use super::Bars;
-use super::arguments::{Picture, Run, Submit};
+use super::arguments::{Picture, Run, Submit, or_cores};
 use super::job::job;
-use super::place::open;
+use super::location::open;
 
-/// How long handlers get to finish once the mosaic is there.
+/// The time that handlers have to finish once the mosaic is complete.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// Makes a mosaic with all roles in this process.
 pub(crate) async fn run(arguments: Run, mut bars: Bars) -> Result<(), Failure> {
     let begun = Instant::now();
-    let (data, _temporary) = match arguments.place.data.clone() {
+    let (data, _temporary) = match arguments.location.data.clone() {
         Some(data) => (data, None),
         None => {
             let temporary = tempfile::Builder::new().prefix("mosaic-").tempdir()?;
@@ -30,11 +29,8 @@ pub(crate) async fn run(arguments: Run, mut bars: Bars) -> Result<(), Failure> {
     bars.read();
     let picture = arguments.picture;
     let job = read(picture.clone()).await?;
-    let (service, store) = open(&data, &arguments.place).await?;
-    let processors = match arguments.processors {
-        Some(processors) => usize::from(processors),
-        None => available_parallelism().map_or(1, usize::from),
-    };
+    let (service, store) = open(&data, &arguments.location).await?;
+    let processors = or_cores(arguments.processors);
     let roles = Embedded::start(&service, &store, processors, &Settings::default())?;
     let pictures = job.library.len();
     let client = Client::new(service, store);
@@ -56,22 +52,17 @@ pub(crate) async fn run(arguments: Run, mut bars: Bars) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Has a mosaic made elsewhere.
+/// Submits a job to roles in other processes, and waits for the mosaic.
 pub(crate) async fn submit(arguments: Submit, mut bars: Bars) -> Result<(), Failure> {
     let begun = Instant::now();
     let request = match arguments.request {
         Some(request) => RequestId::new(request)?,
         None => RequestId::random(),
     };
-    let data = arguments
-        .place
-        .data
-        .clone()
-        .unwrap_or_else(|| PathBuf::from("mosaic-data"));
     bars.read();
     let picture = arguments.picture;
     let job = read(picture.clone()).await?;
-    let (service, store) = open(&data, &arguments.place).await?;
+    let (service, store) = open(&arguments.location.folder(), &arguments.location).await?;
     let pictures = job.library.len();
     let client = Client::new(service, store);
     let figures = make(&client, job, &picture, &request, &mut bars).await?;
@@ -108,7 +99,7 @@ async fn make(
             client.download(&image, &picture.out).await?;
             Ok(figures)
         }
-        ImageOutcome::Failed { reason } => Err(format!("there is no mosaic: {reason}").into()),
+        ImageOutcome::Failed { reason } => Err(reason.into()),
     }
 }
 

@@ -1,4 +1,4 @@
-//! A tile library's features and scaled pictures as bytes.
+//! The file format of a library's cache: its tiles' features and scaled pictures.
 //!
 //! `magic ‖ version ‖ fingerprint ‖ count ‖ tiles ‖ checksum`, numbers little-endian; a tile is
 //! `name length ‖ name ‖ features ‖ pixels`. The checksum covers all that precedes it.
@@ -12,23 +12,23 @@ use super::tiles::TILE_SIDE;
 
 const MAGIC: &[u8; 8] = b"mosaic\0\n";
 
-/// Goes up whenever the layout, or the way features or pictures are computed, changes.
+/// To be raised whenever the layout, or the computation of features or pictures, changes.
 const VERSION: u32 = 1;
 
 const PIXELS: usize = (TILE_SIDE * TILE_SIDE * 3) as usize;
 const CHECKSUM: usize = size_of::<u128>();
 
-/// Why a cache was not used.
+/// The error for a cache that cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum CacheError {
     /// Written by another version of the program, or by another program.
-    #[error("the cache is of another version")]
+    #[error("the cache has another version")]
     OtherVersion,
-    /// Made of files with other names or contents.
-    #[error("the cache is of another tile library")]
+    /// Made from files with other names or contents.
+    #[error("the cache belongs to another tile library")]
     OtherLibrary,
-    /// Cut short or altered.
+    /// Truncated or altered.
     #[error("the cache is damaged")]
     Damaged,
 }

@@ -3,7 +3,7 @@
 use image::Rgb;
 use palette::{FromColor, LinSrgb, Oklab, Oklch, Srgb};
 
-/// Linear light: what may be averaged.
+/// Linear light, in which colours are averaged.
 pub(super) type Linear = LinSrgb<f32>;
 
 pub(super) const BLACK: Linear = Linear::new(0.0, 0.0, 0.0);
@@ -47,8 +47,8 @@ pub(super) fn hex(rgb: u32) -> Linear {
     decode(Rgb([red, green, blue]))
 }
 
-/// Between `a` (at 0) and `b` (at 1), about as evenly as the eye sees it: square roots stand in for
-/// sRGB's curve, being cheap enough to call for every sample of every tile.
+/// Interpolates from `a` (at 0) to `b` (at 1), almost evenly to the eye. Square roots approximate
+/// sRGB's curve, since this is called for every sample of every tile.
 pub(super) fn mix(a: Linear, b: Linear, amount: f32) -> Linear {
     let t = amount.clamp(0.0, 1.0);
     let channel = |a: f32, b: f32| {

@@ -1,4 +1,4 @@
-//! Reading pictures that others made: bounded, upright, and refused with a reason.
+//! Decoding of untrusted pictures, within limits of size and memory.
 
 use std::error::Error;
 use std::io::Cursor;
@@ -13,25 +13,25 @@ pub const MAX_SIDE: u32 = 20_000;
 /// The most memory that decoding one picture may take, in bytes.
 pub const MAX_DECODED: u64 = 512 << 20;
 
-/// Why bytes are not a picture that can be used.
+/// The error for bytes that are not a usable picture.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum DecodeError {
-    /// There are no bytes.
+    /// The file is empty.
     #[error("the file is empty")]
     Empty,
     /// Neither a PNG nor a JPEG.
     #[error("the file is neither PNG nor JPEG")]
     UnknownFormat,
-    /// A side of no pixels.
-    #[error("the picture is {width}×{height} pixels, nothing to see")]
+    /// A side has no pixels.
+    #[error("the picture is {width}×{height} pixels; it must have at least 1×1")]
     NoPixels {
         /// Pixels across.
         width: u32,
         /// Pixels down.
         height: u32,
     },
-    /// More than is allowed, for sources and tiles [`MAX_SIDE`] and [`MAX_DECODED`]; nothing was
+    /// The limits, [`MAX_SIDE`] and [`MAX_DECODED`] for sources and tiles, are exceeded; nothing was
     /// decoded.
     #[error(
         "the picture is {width}×{height} pixels, {bytes} bytes decoded; at most {max_side} a side \
@@ -42,14 +42,14 @@ pub enum DecodeError {
         width: u32,
         /// Pixels down.
         height: u32,
-        /// What decoding would take.
+        /// The memory that decoding would take, in bytes.
         bytes: u64,
-        /// The most pixels across or down.
+        /// The maximum number of pixels across or down.
         max_side: u32,
-        /// The most that decoding may take.
+        /// The maximum memory that decoding may take, in bytes.
         max_bytes: u64,
     },
-    /// The end is missing.
+    /// The file is truncated.
     #[error("the picture ends too early")]
     Truncated,
     /// The bytes contradict the format.
@@ -57,22 +57,22 @@ pub enum DecodeError {
     Damaged(#[source] Box<dyn Error + Send + Sync>),
 }
 
-/// A source picture that cannot be used.
+/// The error for a source picture that cannot be used.
 #[derive(Debug, Error)]
 #[error("the source picture {name:?} cannot be used")]
 pub struct SourceError {
-    /// The picture's name as it was given.
+    /// The picture's display name.
     pub name: String,
-    /// What is wrong with it.
+    /// The cause.
     #[source]
     pub cause: DecodeError,
 }
 
-/// [`decode`] of the picture that a mosaic is to show; `name` is for the error.
+/// Decodes a source picture. `name` is for the error.
 ///
 /// # Errors
 ///
-/// As [`decode`], with the name.
+/// Those of [`decode`], with the name.
 pub fn load_source(name: &str, bytes: &[u8]) -> Result<RgbImage, SourceError> {
     decode(bytes).map_err(|cause| SourceError {
         name: name.to_owned(),
@@ -80,16 +80,16 @@ pub fn load_source(name: &str, bytes: &[u8]) -> Result<RgbImage, SourceError> {
     })
 }
 
-/// Decodes a PNG or a JPEG, turned upright as its metadata asks, transparency laid on white.
+/// Decodes a PNG or a JPEG, rotated as its metadata says, with transparency blended onto white.
 ///
 /// # Errors
 ///
-/// Anything that is not a whole, undamaged picture within [`MAX_SIDE`] and [`MAX_DECODED`].
+/// [`DecodeError`] unless it is a complete, undamaged picture within [`MAX_SIDE`] and [`MAX_DECODED`].
 pub fn decode(bytes: &[u8]) -> Result<RgbImage, DecodeError> {
     decode_within(bytes, MAX_SIDE, MAX_DECODED)
 }
 
-/// [`decode`] with other bounds.
+/// Decodes a PNG or a JPEG within other limits.
 pub(super) fn decode_within(
     bytes: &[u8],
     max_side: u32,
@@ -124,7 +124,7 @@ pub(super) fn decode_within(
     if width > max_side || height > max_side || needed > max_bytes {
         return Err(too_large(needed));
     }
-    // The JPEG decoder paints what is missing grey and reports nothing.
+    // The JPEG decoder fills missing pixels with grey and reports no error.
     if format == ImageFormat::Jpeg && !jpeg_has_an_end(bytes) {
         return Err(DecodeError::Truncated);
     }
@@ -186,7 +186,7 @@ fn jpeg_has_an_end(bytes: &[u8]) -> bool {
             }
         }
     }
-    // No scan where one should be: the decoder knows better what is wrong.
+    // There is no scan where one should be: the decoder reports the error better.
     at < bytes.len()
 }
 

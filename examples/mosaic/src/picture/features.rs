@@ -1,4 +1,4 @@
-//! What a square of a picture looks like, as numbers that can be compared.
+//! Features: the look of a square of a picture, as numbers to compare.
 
 use image::RgbImage;
 use palette::Oklab;
@@ -9,22 +9,22 @@ use super::resample::{Area, averages};
 /// Cells along each side of a square.
 pub(super) const SIDE: usize = 3;
 
-/// How many numbers describe a square.
+/// The number of dimensions of [`Features`].
 pub const DIMENSIONS: usize = SIDE * SIDE * 3;
 
-/// The mean colour of each of 3 × 3 cells in Oklab, cells row by row. Light is averaged in linear
-/// light and only then made perceptual.
+/// The mean colour of each of 3 × 3 cells in Oklab, row by row. Colours are averaged in linear light
+/// and then converted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Features(pub [f32; DIMENSIONS]);
 
 impl Features {
-    /// Describes a whole picture, taken as a square.
+    /// Computes the features of a whole picture, as if it were square.
     pub fn of(image: &RgbImage) -> Self {
         let cells = averages(image, Area::whole(image), SIDE as u32, SIDE as u32);
         Self::from_cells(|cell| cells[cell])
     }
 
-    /// Describes `columns` × `rows` squares that lie side by side in a picture, row by row.
+    /// Computes the features of a grid of `columns` × `rows` squares of a picture, row by row.
     pub(super) fn of_grid(image: &RgbImage, columns: u32, rows: u32) -> Vec<Self> {
         let side = SIDE as u32;
         let cells = averages(image, Area::whole(image), columns * side, rows * side);
@@ -38,21 +38,21 @@ impl Features {
             .collect()
     }
 
-    /// The mean over the square.
+    /// The mean colour of the square.
     pub fn mean(&self) -> Oklab {
         let cells = (SIDE * SIDE) as f32;
         let sum = |channel: usize| self.0.iter().skip(channel).step_by(3).sum::<f32>() / cells;
         Oklab::new(sum(0), sum(1), sum(2))
     }
 
-    /// The features with every cell's colour moved by `[l, a, b]`.
+    /// The features with `[l, a, b]` added to every cell.
     pub(super) fn shifted(&self, by: [f32; 3]) -> Self {
         Self(std::array::from_fn(|at| self.0[at] + by[at % 3]))
     }
 
-    /// The features as a point whose squared Euclidean distance to another is how unlike they look:
-    /// the mean hues' distance weighs most, since a wrong hue is what the eye sees from afar; then
-    /// light and dark; then where the hues lie within the square.
+    /// The features as a point whose squared Euclidean distance to another measures how different they
+    /// look. The mean hue weighs most, since a wrong hue is visible from afar; then lightness; then the
+    /// distribution of hues within the square.
     pub(super) fn weighted(&self) -> [f32; DIMENSIONS] {
         const MEAN: [f32; 3] = [1.0, 1.4, 1.4];
         const DETAIL: [f32; 3] = [1.0, 0.8, 0.8];

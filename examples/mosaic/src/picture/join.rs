@@ -1,4 +1,4 @@
-//! Rendered slices into one picture.
+//! Joining rendered slices into one picture.
 
 use std::io::{self, Write};
 
@@ -8,7 +8,7 @@ use thiserror::Error;
 use super::decode::{DecodeError, decode_within};
 use super::plan::Plan;
 
-/// Writes a mosaic as a PNG, slice by slice, holding one slice in memory at a time.
+/// Writes a mosaic as a PNG, slice by slice, with one slice in memory at a time.
 ///
 /// A joiner that is dropped before [`finish`](Self::finish) leaves an incomplete file.
 pub struct Joiner<W: Write + 'static> {
@@ -17,49 +17,49 @@ pub struct Joiner<W: Write + 'static> {
     writer: png::StreamWriter<'static, W>,
 }
 
-/// Why slices do not make a mosaic.
+/// The error for slices that cannot be joined.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum JoinError {
-    /// Not a rendering of the slice whose turn it is.
+    /// A slice has the wrong size.
     #[error("slice {index} is {}×{} pixels; {}×{} were planned", found.0, found.1, planned.0, planned.1)]
     Size {
-        /// The slice's place, from 0.
+        /// The slice's index, from 0.
         index: u32,
         /// Its width and height.
         found: (u32, u32),
-        /// The width and height that it ought to have.
+        /// The planned width and height.
         planned: (u32, u32),
     },
-    /// Not a usable picture.
+    /// A slice is not a usable picture.
     #[error("slice {index} cannot be used")]
     Slice {
-        /// The slice's place, from 0.
+        /// The slice's index, from 0.
         index: u32,
-        /// What is wrong with it.
+        /// The cause.
         source: DecodeError,
     },
-    /// More slices than planned.
-    #[error("there is a slice beyond the {planned} that were planned")]
+    /// There are more slices than planned.
+    #[error("there are more than the {planned} planned slices")]
     TooMany {
-        /// How many were planned.
+        /// The number of planned slices.
         planned: u32,
     },
-    /// Fewer slices than planned.
-    #[error("only {found} of {planned} slices are there")]
+    /// There are fewer slices than planned.
+    #[error("there are only {found} of {planned} slices")]
     TooFew {
-        /// How many were pushed.
+        /// The number of slices pushed.
         found: u32,
-        /// How many were planned.
+        /// The number of planned slices.
         planned: u32,
     },
     /// The picture could not be written.
-    #[error("the mosaic cannot be written")]
+    #[error("write the mosaic")]
     Write(#[source] io::Error),
 }
 
 impl<W: Write + 'static> Joiner<W> {
-    /// Begins a mosaic.
+    /// Starts a mosaic, and writes the header.
     ///
     /// # Errors
     ///
@@ -74,24 +74,25 @@ impl<W: Write + 'static> Joiner<W> {
         })
     }
 
-    /// [`push`](Self::push) of a slice as [`encode_png`] wrote it.
+    /// Adds the next slice, as [`encode_png`] encoded it.
     ///
     /// # Errors
     ///
-    /// Anything but a whole picture no larger than planned; then as [`push`](Self::push).
+    /// A slice that is not a complete picture or is larger than planned, and those of
+    /// [`push`](Self::push).
     pub fn push_png(&mut self, bytes: &[u8]) -> Result<(), JoinError> {
         let index = self.next;
         let (width, height) = self.plan.slice_size(index.min(self.plan.slices() - 1));
         let pixels = u64::from(width) * u64::from(height);
-        // As much again for what the decoder holds beside the pixels.
+        // Twice, for what the decoder holds besides the pixels.
         let max_bytes = pixels * 6 + (1 << 20);
         let slice = decode_within(bytes, width.max(height), max_bytes)
             .map_err(|source| JoinError::Slice { index, source })?;
         self.push(&slice)
     }
 
-    /// Adds the next slice. After an error nothing was added, except after
-    /// [`JoinError::Write`], when the file is beyond repair.
+    /// Adds the next slice. After [`JoinError::Write`] the file is unusable; after any other error nothing
+    /// was added.
     ///
     /// # Errors
     ///
@@ -140,11 +141,11 @@ impl<W: Write + 'static> std::fmt::Debug for Joiner<W> {
     }
 }
 
-/// A picture as a PNG, for a rendered slice on its way to the joiner.
+/// Encodes a picture as a PNG.
 ///
 /// # Panics
 ///
-/// If the picture has no pixels, which a PNG cannot express.
+/// If the picture has no pixels.
 pub fn encode_png(picture: &RgbImage) -> Vec<u8> {
     let mut bytes = Vec::new();
     let written = write_png(picture, &mut bytes);
@@ -189,7 +190,7 @@ mod tests {
     use crate::picture::testing::plan;
     use crate::picture::{decode, draw_scene};
 
-    /// Where a joiner writes, and the test reads.
+    /// The output of a joiner, which the test reads.
     #[derive(Clone, Default)]
     struct Shared(std::rc::Rc<std::cell::RefCell<Vec<u8>>>);
 
@@ -267,7 +268,7 @@ mod tests {
         let mut joiner = Joiner::new(plan, Vec::new()).expect("a joiner");
         joiner.push(&slices[0]).expect("a slice");
         let error = joiner.finish().expect_err("two are missing");
-        assert_eq!(error.to_string(), "only 1 of 3 slices are there");
+        assert_eq!(error.to_string(), "there are only 1 of 3 slices");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The tile library: pictures from anywhere, cropped, scaled and described once.
+//! The tile library: pictures, cropped and scaled, with their features.
 
 use image::RgbImage;
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ use super::tiles::TILE_SIDE;
 
 /// Tiles in the order of their names, each with its features.
 ///
-/// The same files give the same library, in whatever order they are listed.
+/// The order of the files does not matter.
 #[derive(Debug, PartialEq)]
 pub struct Library {
     tiles: Vec<Tile>,
@@ -31,15 +31,15 @@ pub struct Tile {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum CacheUse {
-    /// The cache was of these very files.
+    /// From the cache.
     Used,
-    /// There was no cache: the features were computed.
+    /// Computed, since there was no cache.
     Absent,
-    /// The cache was of no use, for this reason: the features were computed.
+    /// Computed, since the cache was refused for this reason.
     Refused(CacheError),
 }
 
-/// Why files are not a tile library.
+/// The error for files that do not make a tile library.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum LibraryError {
@@ -49,19 +49,19 @@ pub enum LibraryError {
     /// One of the files is not a picture.
     #[error("tile {name:?} cannot be used")]
     Tile {
-        /// The file's name as it was given.
+        /// The file's name.
         name: String,
-        /// What is wrong with it.
+        /// The cause.
         source: DecodeError,
     },
 }
 
 impl Library {
-    /// Decodes, crops to the central square, scales and describes every file.
+    /// Decodes every file, crops it to the central square, scales it and computes its features.
     ///
     /// # Errors
     ///
-    /// No files, or a file that is not a usable picture.
+    /// [`LibraryError`] if there are no files, or one is not a usable picture.
     pub fn load<N: AsRef<str>, B: AsRef<[u8]>>(files: &[(N, B)]) -> Result<Self, LibraryError> {
         let files = in_order(files)?;
         let tiles = files
@@ -72,12 +72,12 @@ impl Library {
         Ok(Self { tiles, fingerprint })
     }
 
-    /// [`load`](Self::load), except that nothing is decoded if `cache` holds what
-    /// [`to_cache`](Self::to_cache) wrote for the same names and contents.
+    /// Loads from `cache` if [`to_cache`](Self::to_cache) wrote it for the same names and contents, and
+    /// else from the files.
     ///
     /// # Errors
     ///
-    /// As [`load`](Self::load). A useless cache is not an error: it is told in the [`CacheUse`].
+    /// Those of [`load`](Self::load). An unusable cache is not an error; [`CacheUse`] reports it.
     pub fn load_cached<N: AsRef<str>, B: AsRef<[u8]>>(
         files: &[(N, B)],
         cache: Option<&[u8]>,
@@ -92,29 +92,28 @@ impl Library {
         }
     }
 
-    /// Reads what [`to_cache`](Self::to_cache) wrote for the library of this fingerprint, without
-    /// the files that it was made of.
+    /// Loads the library of this fingerprint from what [`to_cache`](Self::to_cache) wrote, without its
+    /// files.
     ///
     /// # Errors
     ///
-    /// A cache of another version or library, or a damaged one.
+    /// [`CacheError`] if the cache is damaged, or of another version or library.
     pub fn from_cache(cache: &[u8], fingerprint: Fingerprint) -> Result<Self, CacheError> {
         let tiles = cache::read(cache, fingerprint)?;
         Ok(Self { tiles, fingerprint })
     }
 
-    /// The features and scaled pictures as bytes, for [`load_cached`](Self::load_cached) after a
-    /// restart: about 12 KiB a tile.
+    /// Writes the features and scaled pictures as bytes, about 12 KiB per tile.
     pub fn to_cache(&self) -> Vec<u8> {
         cache::write(&self.tiles, self.fingerprint)
     }
 
-    /// The tiles, never none, sorted by name.
+    /// The tiles, at least one, sorted by name.
     pub fn tiles(&self) -> &[Tile] {
         &self.tiles
     }
 
-    /// Tells libraries of different names or contents apart, for instance to name a cache.
+    /// The fingerprint of the names and contents of the files.
     pub fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
     }
@@ -139,17 +138,17 @@ impl Tile {
         })
     }
 
-    /// The name of the file it came from.
+    /// The name of its file.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What it looks like, as numbers.
+    /// The features of its picture.
     pub fn features(&self) -> &Features {
         &self.features
     }
 
-    /// The picture, [`TILE_SIDE`] pixels a side.
+    /// The picture, with sides of [`TILE_SIDE`] pixels.
     pub fn picture(&self) -> &RgbImage {
         &self.picture
     }
@@ -157,14 +156,13 @@ impl Tile {
 
 /// A hash (FNV-1a, 128 bits) of every name and content of a library.
 ///
-/// It finds changes, not forgeries: whoever can write the cache can write the library.
+/// It detects changes, not forgeries: a process that can write the cache can write the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Fingerprint(pub(super) u128);
 
 impl Fingerprint {
-    /// The fingerprint of the library that these files would make, in whatever order they are
-    /// listed, whether or not they are pictures.
+    /// Computes the fingerprint of these files, in any order, whether or not they are pictures.
     pub fn of_files<N: AsRef<str>, B: AsRef<[u8]>>(files: &[(N, B)]) -> Self {
         Self::of(&sorted(files))
     }
@@ -193,9 +191,9 @@ impl std::fmt::Display for Fingerprint {
     }
 }
 
-/// Text that is not a [`Fingerprint`].
+/// The error for text that is not a [`Fingerprint`].
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{0:?} is not a library's fingerprint, which is 32 lower-case hexadecimal digits")]
+#[error("{0:?} is not a fingerprint: it must be 32 lower-case hexadecimal digits")]
 pub struct FingerprintError(String);
 
 impl std::str::FromStr for Fingerprint {

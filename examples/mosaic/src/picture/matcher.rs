@@ -1,9 +1,9 @@
-//! Which tile stands where.
+//! The choice of a tile for each place of the mosaic.
 //!
-//! Every place takes the tile that looks most like it, unless that tile already stands near by.
-//! "Already" must mean the same whoever renders a slice, so places are not filled from top to
-//! bottom, where every row would depend on all above it. Rows are filled in four passes by their
-//! number in the whole mosaic, modulo 4:
+//! Every place takes the most similar tile that is not used nearby. The choices must not depend on how
+//! the mosaic is cut into slices, so places are not filled from top to bottom, where every row would
+//! depend on all rows above it. Rows are filled in four passes by their number in the whole mosaic,
+//! modulo 4:
 //!
 //! | pass | rows | depends on rows |
 //! |---|---|---|
@@ -12,9 +12,9 @@
 //! | 3 | 1 | ± 1, ± 3 |
 //! | 4 | 3 | ± 1, ± 2, ± 3 |
 //!
-//! Within [`RADIUS`] rows a place sees only earlier passes and its own row's left, and the chain of
-//! what it depends on ends after [`REACH`] rows. A slice that shows that many rows around its own
-//! chooses exactly as its neighbours do.
+//! A place depends only on places within [`RADIUS`] rows that are of earlier passes, or to its left in
+//! its own row, so the chain of dependencies ends after [`REACH`] rows. A slice that includes that many
+//! rows around its own makes exactly the choices that its neighbours make.
 
 use std::collections::HashSet;
 use std::num::NonZero;
@@ -27,34 +27,35 @@ use super::library::Library;
 use super::paint::chance;
 use super::slice::Slice;
 
-/// How far a place looks for repeats, in tiles.
+/// The distance within which repeats are avoided, in tiles.
 const RADIUS: u32 = 3;
 
-/// How many rows a choice can depend on, up or down: pass 4 on pass 3 at 2 rows, that on pass 2 at
-/// 3, that on pass 1 at 2.
+/// The number of rows, up or down, that a choice can depend on: 2 from pass 4 to pass 3, 3 from there
+/// to pass 2, and 2 from there to pass 1.
 pub(super) const REACH: u32 = 7;
 
 const PASSES: [u32; 4] = [0, 2, 1, 3];
 
-/// How many of the most similar tiles a place chooses from.
+/// The number of most similar tiles to choose from.
 const CANDIDATES: NonZero<usize> = NonZero::new(32).expect("32 is not 0");
 
-/// What it costs to repeat a tile that touches, in units of colour distance: more than any tile.
+/// The cost of repeating a tile in an adjacent place, in units of colour distance; more than that of
+/// any other tile.
 const TOUCHING: f32 = 2.0;
 
-/// What it costs to repeat a tile two places on; less the farther.
+/// The cost of repeating a tile two places away; it falls with the distance.
 const NEAR: f32 = 0.05;
 
-/// How much chance there is in a choice, so that an even sky does not repeat a pattern.
+/// The weight of chance in a choice, so that an even sky shows no pattern.
 const CHANCE: f32 = 0.012;
 
-/// How much of what each tile above and below lacks of the picture's colour a place makes up for.
+/// The share of the colour error of each tile above and below that a place compensates for.
 const OWED: f32 = 0.10;
 
-/// A library's tiles, found by what they look like.
+/// Finds the tiles of a library by their features.
 pub(super) struct Matcher {
     tree: ImmutableKdTree<f32, DIMENSIONS>,
-    /// The tile of each point of the tree. Of tiles that look exactly alike there is one.
+    /// The tile of each point of the tree. Of tiles with the same features it has the first.
     tiles: Vec<u32>,
     /// The mean colour of each tile of the library.
     means: Vec<Oklab>,
@@ -88,7 +89,7 @@ impl Matcher {
         }
     }
 
-    /// The tile for each place of a slice's own rows, row by row, as an index into the library.
+    /// Chooses a tile for each place of a slice's own rows, row by row, as an index into the library.
     pub(super) fn place(&self, slice: &Slice) -> Vec<u32> {
         let (shown, own) = (slice.shown(), slice.rows());
         let looks = Features::of_grid(slice.picture(), slice.columns(), shown.len() as u32);
@@ -141,9 +142,8 @@ impl Matcher {
             .map_or(0, |(_, tile)| tile)
     }
 
-    /// The colour that the tiles above and below fall short of the picture, in part: a tile that
-    /// makes up for it keeps the picture right from afar. Tiles to the left are left out, or rows
-    /// would alternate in step and show as stripes.
+    /// Part of the colour error of the tiles above and below. Compensating for it keeps the picture
+    /// right from afar. Tiles to the left do not count: rows would alternate in step and show stripes.
     fn owed(&self, looks: &[Features], row: i32, column: i32, grid: &Grid) -> [f32; 3] {
         let beside = [-1, 1]
             .into_iter()
@@ -168,7 +168,7 @@ impl std::fmt::Debug for Matcher {
     }
 }
 
-/// The places of the shown rows, by their row in the whole mosaic.
+/// The places of the rows that a slice includes, by their row in the whole mosaic.
 struct Grid {
     columns: i32,
     first: i32,
@@ -182,7 +182,7 @@ impl Grid {
         (self.first + at / columns, at % columns)
     }
 
-    /// The index of a row and column, if they are shown.
+    /// The index of a row and column, if the slice includes them.
     fn at(&self, row: i32, column: i32) -> Option<usize> {
         let row = usize::try_from(row - self.first).ok()?;
         let inside = (0..self.columns).contains(&column);
@@ -240,8 +240,8 @@ mod tests {
                     near += usize::from(same);
                 }
             }
-            // Each pair counts twice. Measured: at most 442 of 10,000; without [`NEAR`], 2,400.
-            assert!(near < 768, "{colour:?}: {near} repeats near by");
+            // Each pair counts twice. Measured: at most 442 of 10,000; 2,400 without [`NEAR`].
+            assert!(near < 768, "{colour:?}: {near} repeats nearby");
         }
     }
 

@@ -1,11 +1,12 @@
-//! Pictures in, mosaics out: pure, synchronous, and the same bytes for the same input.
+//! Image processing, from a source picture and tiles to a mosaic. All functions are synchronous and
+//! deterministic: the same input gives the same bytes.
 //!
-//! | step | who | what |
+//! | step | role | result |
 //! |---|---|---|
 //! | [`load_source`], [`draw_scene`] | controller | the source picture |
 //! | [`Layout`] → [`Plan`] | controller | the grid of tiles, the slices |
-//! | [`cut`] → [`Slice`] | controller | bands of the source that stand for themselves |
-//! | [`draw_tiles`], [`Library`] | processor | tiles and what they look like, cached |
+//! | [`cut`] → [`Slice`] | controller | bands of the source that are rendered independently |
+//! | [`draw_tiles`], [`Library`] | processor | tiles and their features, cached |
 //! | [`Renderer`] | processor | a slice as a mosaic |
 //! | [`Joiner`] | controller | the slices as one PNG |
 

@@ -1,10 +1,10 @@
-//! Drawing pictures from functions: sampling, shapes' soft edges, and deterministic noise.
+//! Drawing of procedural pictures: sampling, soft edges and deterministic noise.
 
 use image::RgbImage;
 
 use super::colour::{self, BLACK, Linear};
 
-/// Draws `colour_at(x, y)`, averaging `samples`² points to a pixel. `y` runs from 0 at the top to
+/// Draws `colour_at(x, y)`, with the average of `samples`² points for each pixel. `y` runs from 0 at the top to
 /// 1 at the bottom, `x` from 0 to width / height.
 pub(super) fn paint(
     width: u32,
@@ -27,7 +27,7 @@ pub(super) fn paint(
     })
 }
 
-/// 0 below `from`, 1 above `to`, smooth between; `from` may be the greater.
+/// 0 below `from`, 1 above `to`, smooth in between; `from` may be greater than `to`.
 pub(super) fn smooth(from: f32, to: f32, x: f32) -> f32 {
     let t = ((x - from) / (to - from)).clamp(0.0, 1.0);
     t * t * (3.0 - 2.0 * t)

@@ -1,4 +1,4 @@
-//! How a mosaic is laid out: its grid of tiles, and the slices that share the work.
+//! The layout of a mosaic: its grid of tiles, and the slices that divide the work.
 
 use std::ops::Range;
 
@@ -7,20 +7,20 @@ use thiserror::Error;
 /// The largest side of a tile in the mosaic, in pixels.
 pub const MAX_TILE_SIZE: u8 = 64;
 
-/// The most tiles side by side.
+/// The maximum number of tiles across.
 pub const MAX_ACROSS: u32 = 2_000;
 
-/// The most tiles in a mosaic.
+/// The maximum number of tiles in a mosaic.
 pub const MAX_TILES: u64 = 1_000_000;
 
-/// The most pixels of a mosaic.
+/// The maximum number of pixels of a mosaic.
 pub const MAX_OUTPUT: u64 = 400_000_000;
 
 /// The side of a tile in the mosaic: 1 to [`MAX_TILE_SIZE`] pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TileSize(u8);
 
-/// A tile size of 0 or more than [`MAX_TILE_SIZE`] pixels.
+/// The error for a tile size of 0 or more than [`MAX_TILE_SIZE`] pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the tile size is {0} pixels; 1 to {MAX_TILE_SIZE} are allowed")]
 pub struct TileSizeError(pub u8);
@@ -43,15 +43,15 @@ impl TryFrom<u8> for TileSize {
     }
 }
 
-/// What somebody asks of a mosaic.
+/// The requested layout of a mosaic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Tiles side by side, 1..=[`MAX_ACROSS`].
+    /// The number of tiles across, 1..=[`MAX_ACROSS`].
     pub across: u32,
-    /// How large each tile is.
+    /// The size of each tile.
     pub tile_size: TileSize,
-    /// Into how many slices the work is cut, at least 1. More than there are rows of tiles is
-    /// taken to mean one slice a row.
+    /// The number of slices that the work is divided into, at least 1. It is limited to the number of
+    /// rows of tiles.
     pub slices: u32,
 }
 
@@ -65,10 +65,10 @@ impl Default for Layout {
     }
 }
 
-/// A [`Layout`] for a picture of a certain size, checked.
+/// A valid [`Layout`] for a picture of a certain size.
 ///
-/// Slices are bands of whole rows of tiles: as wide as the picture, so that a band has two seams
-/// at most, and rows can be placed from left to right without a slice knowing its neighbours'.
+/// Slices are bands of whole rows of tiles. They are as wide as the picture, so that a slice has at most
+/// two neighbours, and rows can be filled from left to right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
     columns: u32,
@@ -77,25 +77,25 @@ pub struct Plan {
     slices: u32,
 }
 
-/// Why a mosaic cannot be laid out as asked.
+/// The error for a layout that is not possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum PlanError {
     /// See [`Layout::across`].
-    #[error("{0} tiles across; 1 to {MAX_ACROSS} are allowed")]
+    #[error("the number of tiles across is {0}; 1 to {MAX_ACROSS} are allowed")]
     Across(u32),
     /// See [`Layout::slices`].
-    #[error("the mosaic is to be cut into 0 slices; at least 1 is needed")]
+    #[error("the number of slices is 0; at least 1 is needed")]
     NoSlices,
     /// The source picture has no pixels.
-    #[error("the source picture is {width}×{height} pixels, nothing to see")]
+    #[error("the source picture is {width}×{height} pixels; it must have at least 1×1")]
     NoPixels {
         /// Pixels across.
         width: u32,
         /// Pixels down.
         height: u32,
     },
-    /// The picture is so tall that it needs more than [`MAX_TILES`].
+    /// The mosaic would have more than [`MAX_TILES`].
     #[error("the mosaic would be {columns}×{rows} tiles; at most {MAX_TILES} are allowed")]
     TooManyTiles {
         /// Tiles across.
@@ -103,7 +103,7 @@ pub enum PlanError {
         /// Tiles down.
         rows: u64,
     },
-    /// More than [`MAX_OUTPUT`].
+    /// The mosaic would have more than [`MAX_OUTPUT`] pixels.
     #[error("the mosaic would be {width}×{height} pixels; at most {MAX_OUTPUT} are allowed")]
     TooManyPixels {
         /// Pixels across.
@@ -114,12 +114,12 @@ pub enum PlanError {
 }
 
 impl Layout {
-    /// Lays out a mosaic of a picture of `(width, height)` pixels. Tiles are square; there are as
-    /// many rows of them as comes closest to the picture's own shape, at least one.
+    /// Lays out a mosaic of a picture of `(width, height)` pixels. Tiles are square; the number of rows,
+    /// at least one, comes closest to the picture's aspect ratio.
     ///
     /// # Errors
     ///
-    /// A number out of its bounds or a mosaic that would be too large.
+    /// [`PlanError`] if a number is out of bounds or the mosaic would be too large.
     pub fn plan(self, source: (u32, u32)) -> Result<Plan, PlanError> {
         let (width, height) = source;
         if self.across == 0 || self.across > MAX_ACROSS {
@@ -153,12 +153,12 @@ impl Layout {
 }
 
 impl Plan {
-    /// Tiles across.
+    /// The number of tiles across.
     pub fn columns(&self) -> u32 {
         self.columns
     }
 
-    /// Tiles down.
+    /// The number of tiles down.
     pub fn rows(&self) -> u32 {
         self.rows
     }
@@ -168,7 +168,7 @@ impl Plan {
         self.tile_size
     }
 
-    /// How many slices there are: as many as asked for, but no more than rows.
+    /// The number of slices: as requested, but no more than rows.
     pub fn slices(&self) -> u32 {
         self.slices
     }
@@ -178,9 +178,8 @@ impl Plan {
         self.pixels(self.rows)
     }
 
-    /// The rows of tiles of the slice at `index`, from 0. Together the slices cover every row
-    /// once, in order, and none is more than a row taller than another. Past the last slice the
-    /// range is empty.
+    /// The rows of tiles of the slice at `index`, from 0. The slices cover every row once, in order, and
+    /// their heights differ by one row at most. The range is empty past the last slice.
     pub fn slice_rows(&self, index: u32) -> Range<u32> {
         let start = |index: u32| {
             let index = u64::from(index.min(self.slices));

@@ -1,4 +1,4 @@
-//! Slices as mosaics.
+//! Rendering of slices.
 
 use image::RgbImage;
 use image::imageops::crop_imm;
@@ -12,14 +12,11 @@ use super::plan::TileSize;
 use super::resample::{Area, scale};
 use super::slice::Slice;
 
-/// How much of the way a tile's colours are moved towards the picture's: enough for the whole to
-/// be recognised, too little for a tile to stop being a picture of its own.
+/// The default strength of the tint: enough for the whole picture to be recognised, too little to hide
+/// the picture of a tile.
 pub const DEFAULT_TINT: f32 = 0.35;
 
-/// Renders slices with one library.
-///
-/// The same slice and parameters give the same picture every time. A renderer is made once and
-/// shared: it does not change.
+/// Renders slices with one library. The same slice and parameters give the same picture.
 #[derive(Debug)]
 pub struct Renderer {
     library: Library,
@@ -27,20 +24,19 @@ pub struct Renderer {
 }
 
 impl Renderer {
-    /// Makes the library's tiles ready to be searched.
+    /// Indexes a library's tiles.
     pub fn new(library: Library) -> Self {
         let matcher = Matcher::new(&library);
         Self { library, matcher }
     }
 
-    /// The library it renders with.
+    /// The library.
     pub fn library(&self) -> &Library {
         &self.library
     }
 
-    /// Renders a slice's own rows. `tint` is how far tiles' colours are moved towards the
-    /// picture's, from 0 (and less, and not a number: tiles as they are) to 1 (and more); see
-    /// [`DEFAULT_TINT`].
+    /// Renders a slice's own rows. `tint` is how strongly tiles are tinted with the picture's colours,
+    /// from 0 to 1; it is clamped, and NaN is 0. See [`DEFAULT_TINT`].
     pub fn render(&self, slice: &Slice, tile_size: TileSize, tint: f32) -> RgbImage {
         let tint = if tint.is_nan() {
             0.0
@@ -67,7 +63,7 @@ impl Renderer {
     }
 }
 
-/// What the source looks like in each place of the slice's own rows.
+/// The features of the source in each place of the slice's own rows.
 fn own_looks(slice: &Slice) -> Vec<Features> {
     let (shown, own) = (slice.shown(), slice.rows());
     let picture = slice.picture();
@@ -77,7 +73,7 @@ fn own_looks(slice: &Slice) -> Vec<Features> {
     Features::of_grid(&own_part, slice.columns(), own.len() as u32)
 }
 
-/// A tile at the size of the mosaic, ready to be tinted.
+/// A tile scaled to its size in the mosaic, to be tinted.
 struct Prepared {
     pixels: Vec<Oklab>,
     look: Features,
@@ -98,7 +94,7 @@ impl Prepared {
         }
     }
 
-    /// Draws the tile, each part of it moved towards what the source looks like there.
+    /// Draws the tile, each part of it tinted with the source's colour there.
     fn draw(&self, out: &mut RgbImage, left: u32, top: u32, look: &Features, tint: f32) {
         let shift: [f32; DIMENSIONS] =
             std::array::from_fn(|at| (look.0[at] - self.look.0[at]) * tint);
@@ -157,7 +153,7 @@ mod tests {
         TileSize::try_from(pixels).expect("a tile size")
     }
 
-    /// How far the mosaic's colours are from the source's, a tile's place at a time.
+    /// The mean distance of the mosaic's colours from the source's, place by place.
     fn difference(source: &RgbImage, mosaic: &RgbImage, columns: u32, rows: u32) -> f32 {
         let seen = |image| averages(image, Area::whole(image), columns, rows);
         let pairs = seen(source).into_iter().zip(seen(mosaic));

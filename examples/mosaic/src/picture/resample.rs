@@ -23,7 +23,7 @@ impl Area {
         }
     }
 
-    /// The largest square in the middle.
+    /// The largest centred square.
     pub(super) fn centre_square(image: &RgbImage) -> Self {
         let side = image.width().min(image.height());
         Self {
@@ -66,7 +66,7 @@ pub(super) fn averages(image: &RgbImage, area: Area, width: u32, height: u32) ->
     out
 }
 
-/// Lines of the source, averaged across. A line that two grid rows share is worked out once.
+/// Lines of the source, averaged across. A line that two grid rows share is computed once.
 struct Lines<'a> {
     image: &'a RgbImage,
     area: Area,

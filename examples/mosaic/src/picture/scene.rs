@@ -1,20 +1,20 @@
-//! The source picture that the program draws itself: a lake below a snow-capped peak at sunset.
+//! The built-in source picture: a lake below a snow-capped peak at sunset.
 
 use image::RgbImage;
 
 use super::colour::{Linear, hex, mix, ramp};
 use super::paint::{fbm, noise, paint, smooth};
 
-/// The size at which the scene is meant to be drawn, in pixels.
+/// The intended size of the scene, in pixels.
 pub const SCENE_SIZE: (u32, u32) = (960, 640);
 
 const HORIZON: f32 = 0.62;
 const SUN: (f32, f32) = (0.93, 0.49);
 const PEAK: (f32, f32) = (0.50, 0.11);
 
-/// Draws the scene, the same for the same size every time.
+/// Draws the scene. The same size gives the same bytes.
 ///
-/// The scene is composed for an aspect of 3:2; wider pictures show more water and sky at the right.
+/// The scene is composed for an aspect ratio of 3:2; wider pictures show more water and sky at the right.
 pub fn draw_scene(width: u32, height: u32) -> RgbImage {
     let scene = Scene::new();
     paint(width, height, 2, |x, y| scene.colour(x, y))

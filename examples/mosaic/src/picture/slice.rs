@@ -1,4 +1,4 @@
-//! Cutting the source picture into slices that can be rendered anywhere, in any order.
+//! Cutting of the source picture into slices that can be rendered independently.
 
 use std::error::Error;
 use std::io::Cursor;
@@ -12,26 +12,25 @@ use super::matcher::REACH;
 use super::plan::{MAX_ACROSS, MAX_TILES, Plan};
 use super::resample::{Area, scale};
 
-/// Pixels of a slice's picture along each side of a tile's place: two for each cell of the
-/// features, so that rounding to bytes costs nothing that shows.
+/// The side of a tile's place in a slice's picture, in pixels: two for each cell of the features, so
+/// that rounding to bytes has no visible effect.
 const PLACE: u32 = 6;
 
-/// The PNG text field that says what part of the mosaic a slice is.
+/// The PNG text field that holds the [`Extent`] of a slice.
 const KEYWORD: &str = "mosaic-slice";
 
-/// A band of the source picture, scaled so that every tile's place is a square of pixels, with
-/// all that is needed to render it.
+/// A band of the source picture, scaled so that every tile's place is a square of pixels.
 ///
-/// It holds some rows more than are its own, above and below: a tile's choice depends on those
-/// around it, so a slice chooses its neighbours' tiles again where they matter. The mosaic is
-/// therefore the same to the byte however many slices it is cut into.
+/// It includes some rows of its neighbours, above and below: the choice of a tile depends on the tiles
+/// around it, so the choices of those rows are repeated. The bytes of the mosaic therefore do not depend
+/// on the number of slices.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Slice {
     extent: Extent,
     picture: RgbImage,
 }
 
-/// Which part of the mosaic a slice is, in tiles.
+/// The part of the mosaic that a slice covers, in tiles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Extent {
     index: u32,
@@ -42,14 +41,14 @@ struct Extent {
     below: u32,
 }
 
-/// Why bytes are not a slice.
+/// The error for bytes that are not a slice.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum SliceError {
-    /// Not a PNG, or a damaged one.
+    /// The bytes are not a PNG, or a damaged one.
     #[error("the slice is damaged")]
     Damaged(#[source] Box<dyn Error + Send + Sync>),
-    /// A picture, but not one that [`Slice::encode`] wrote.
+    /// The picture is not one that [`Slice::encode`] wrote.
     #[error("the picture is not a slice: {0}")]
     NotASlice(&'static str),
 }
@@ -77,22 +76,22 @@ pub fn cut(source: &RgbImage, plan: &Plan) -> impl Iterator<Item = Slice> {
 }
 
 impl Slice {
-    /// Its place among the slices, from 0.
+    /// Its index among the slices, from 0.
     pub fn index(&self) -> u32 {
         self.extent.index
     }
 
-    /// Tiles across.
+    /// The number of tiles across.
     pub fn columns(&self) -> u32 {
         self.extent.columns
     }
 
-    /// The rows of tiles that it is to render.
+    /// Its own rows of tiles, which are rendered.
     pub fn rows(&self) -> Range<u32> {
         self.extent.first..self.extent.first + self.extent.rows
     }
 
-    /// The rows of tiles that its picture shows: its own and those around them.
+    /// The rows of tiles that its picture includes: its own and those around them.
     pub(super) fn shown(&self) -> Range<u32> {
         let own = self.rows();
         own.start - self.extent.above..own.end + self.extent.below
@@ -102,7 +101,7 @@ impl Slice {
         &self.picture
     }
 
-    /// The slice as a PNG that any viewer shows; the part that it is stands in a text field.
+    /// Encodes the slice as a PNG, with its extent in a text field.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         let written = self.write(&mut bytes);
@@ -120,11 +119,11 @@ impl Slice {
         writer.finish()
     }
 
-    /// Reads what [`encode`](Self::encode) wrote.
+    /// Decodes what [`encode`](Self::encode) wrote.
     ///
     /// # Errors
     ///
-    /// Damaged bytes, or a picture that is not a slice.
+    /// [`SliceError`] if the bytes are damaged or not a slice.
     pub fn decode(bytes: &[u8]) -> Result<Self, SliceError> {
         let damaged = |error: png::DecodingError| SliceError::Damaged(Box::new(error));
         let mut reader = png::Decoder::new(Cursor::new(bytes))

@@ -14,7 +14,7 @@ pub(super) fn flat_png(rgb: [u8; 3]) -> Vec<u8> {
     encode_png(&RgbImage::from_pixel(8, 8, Rgb(rgb)))
 }
 
-/// A handful of files, in no particular order.
+/// A few files, in no particular order.
 pub(super) fn some_files() -> Vec<(String, Vec<u8>)> {
     (0..5u8)
         .map(|n| {

@@ -1,37 +1,37 @@
-//! The job broker: alone reads `imageresponse`, and records each request's response.
+//! The job broker: records the response to each request.
 
 use queue_runtime::{Failure, QueueService, Received, StartError};
 
 use super::handling::Handling;
-use super::running::{Role, Settings};
-use crate::ledger::{Ledger, ResponseRecord};
+use super::role::{Role, Settings};
 use crate::messages::ImageResponse;
+use crate::records::{Records, ResponseRecord};
 use crate::store::{Created, Store, StoreError};
 
 /// Starts a job broker.
 ///
 /// # Errors
-/// [`StartError`] names the setting that is not allowed.
+/// [`StartError`] if a setting is invalid.
 pub fn broker(
     service: &QueueService,
     store: &Store,
     settings: &Settings,
 ) -> Result<Role, StartError> {
-    let ledger = Ledger::new(store.clone());
+    let records = Records::new(store.clone());
     let listener = service.listener(move |received: Received<ImageResponse>| {
-        let ledger = ledger.clone();
-        async move { record(&ledger, received).await }
+        let records = records.clone();
+        async move { record(&records, received).await }
     });
     let listener = settings.apply(listener).on_poison(|poisoned| {
         let request = &poisoned.envelope.request;
-        tracing::error!(%request, "a response could not be recorded; the client will wait in vain");
+        tracing::error!(%request, "failed to record a response; the client will time out");
         None
     });
     Ok(Role::new("broker", vec![listener.start()?]))
 }
 
-/// Of all responses to a request, the first is recorded, and the others come to nothing.
-async fn record(ledger: &Ledger, received: Received<ImageResponse>) -> Result<(), Failure> {
+/// Records the first response to a request, and ignores all others.
+async fn record(records: &Records, received: Received<ImageResponse>) -> Result<(), Failure> {
     let _handling = Handling::of(&received);
     let request = received.envelope().request.clone();
     let key = received.idempotency_key().to_string();
@@ -39,15 +39,15 @@ async fn record(ledger: &Ledger, received: Received<ImageResponse>) -> Result<()
         key,
         outcome: received.into_message().outcome,
     };
-    let recorded = ledger.record_response(&request, response.clone()).await;
+    let recorded = records.record_response(&request, response.clone()).await;
     let (held, created) = recorded.map_err(StoreError::into_failure)?;
     match created {
         Created::New => tracing::info!(%request, "recorded the response"),
         Created::Existed if held.key == response.key => {
-            tracing::info!(%request, "passed over a duplicate of the response");
+            tracing::info!(%request, "ignored a duplicate of the response");
         }
         Created::Existed => {
-            tracing::warn!(%request, held = held.key, found = response.key, "passed over another response");
+            tracing::warn!(%request, held = held.key, found = response.key, "ignored another response");
         }
     }
     Ok(())

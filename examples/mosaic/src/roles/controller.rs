@@ -1,18 +1,19 @@
-//! The job controller: cuts pictures into slices, and joins the slices into mosaics.
+//! The job controller: cuts pictures into slices, and joins rendered slices into mosaics.
 //!
 //! ```text
-//!  imagerequest:  look ─► cut ─► record the plan ─► write ─► [acknowledge + all slice requests]
-//!  sliceresponse: record the slice ─► count ─┬─ some are missing ─────────► [acknowledge]
-//!                                            └─ all there ─► who joins? ─┬─ another ─► [acknowledge]
-//!                                                                        └─ join ─► [acknowledge + response]
+//!  imagerequest:  cut ─► record the plan ─► write the slices ─► [acknowledge + all slice requests]
+//!  sliceresponse: record the slice ─► count ─┬─ incomplete ─► [acknowledge]
+//!                                            └─ complete ─► claim the join ─┬─ refused ─► [acknowledge]
+//!                                                                           └─ join ─► [acknowledge + response]
 //! ```
 //!
-//! Each bracket is one storage transaction where the backend can. Everything before it may happen
-//! again, in another process, at the same time: every step writes the same bytes under the same name,
-//! or creates a record that only one can create. Since a slice is recorded before the records are
-//! counted, whoever records last sees all of them. It may be that two see all: the first to say so is
-//! charged with the joining, and since its message stays until it has joined and responded, or is set
-//! aside and so fails the request, the other may leave it at that.
+//! Each bracket is one storage transaction if the backend has them. Everything before it may be
+//! repeated, also concurrently in another process: every step writes the same bytes under the same
+//! name, or creates a record that only one handler can create. A slice is recorded before the records
+//! are counted, so the handler that records last counts all of them. Two handlers may both count all:
+//! the first to claim the join carries it out. Its message stays on the queue until it has joined and
+//! responded, or is moved to the poison queue, which fails the request; so the other can acknowledge
+//! its message at once.
 
 use bytes::Bytes;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
@@ -23,23 +24,23 @@ use tokio::task::spawn_blocking;
 
 use super::handling::{Handling, reason};
 use super::join::join;
-use super::running::{Role, Settings};
+use super::role::{Role, Settings};
 use crate::blob::BlobName;
-use crate::ledger::{Ledger, PlanRecord, SliceRecord};
+use crate::library_store::{LibraryStore, LibraryStoreError, MAX_PICTURE};
 use crate::messages::{
     Figures, ImageRequest, ImageResponse, MAX_SLICES, SliceOutcome, SliceRequest, SliceResponse,
 };
 use crate::picture::{Layout, Plan, TileSize, cut, load_source};
-use crate::shelf::{MAX_PICTURE, Shelf, ShelfError};
+use crate::records::{PlanRecord, Records, SliceRecord};
 use crate::store::{Store, StoreError};
 
-/// How many blobs or records are on their way at once.
-const AT_ONCE: usize = 8;
+/// The maximum number of concurrent reads or writes of blobs.
+const CONCURRENCY: usize = 8;
 
 /// Starts a job controller.
 ///
 /// # Errors
-/// [`StartError`] names the setting that is not allowed.
+/// [`StartError`] if a setting is invalid.
 pub fn controller(
     service: &QueueService,
     store: &Store,
@@ -47,8 +48,8 @@ pub fn controller(
 ) -> Result<Role, StartError> {
     let controller = Controller {
         store: store.clone(),
-        ledger: Ledger::new(store.clone()),
-        shelf: Shelf::new(store.clone()),
+        records: Records::new(store.clone()),
+        libraries: LibraryStore::new(store.clone()),
     };
     let requests = {
         let controller = controller.clone();
@@ -72,24 +73,24 @@ pub fn controller(
 #[derive(Debug, Clone)]
 struct Controller {
     store: Store,
-    ledger: Ledger,
-    shelf: Shelf,
+    records: Records,
+    libraries: LibraryStore,
 }
 
 impl Controller {
-    /// Answers an image request with slice requests.
+    /// Cuts the picture of an image request, and submits a request for each slice.
     async fn request(&self, received: Received<ImageRequest>) -> Result<Disposition, Failure> {
         let _handling = Handling::of(&received);
         let request = &received.envelope().request;
         if self.is_answered(request).await? {
             return Ok(Disposition::complete());
         }
-        let asked = self.asked_first(request, received.message()).await?;
+        let asked = self.first_planned(request, received.message()).await?;
         let layout = layout(&asked)?;
         let source = self.store.read(&asked.image, MAX_PICTURE);
         let source = source.await.map_err(StoreError::into_failure)?;
-        let prepared = self.shelf.prepare(asked.library);
-        prepared.await.map_err(ShelfError::into_failure)?;
+        let prepared = self.libraries.prepare(asked.library);
+        prepared.await.map_err(LibraryStoreError::into_failure)?;
 
         let name = asked.image_name.clone();
         let cut = spawn_blocking(move || cut_up(&name, &source, layout)).await?;
@@ -100,17 +101,17 @@ impl Controller {
             source: size,
             slices: count,
         };
-        // Before the slices: only those of the plan that holds are ever written.
-        let held = self.ledger.record_plan(request, plan.clone()).await;
+        // Before the slices, so that only those of the recorded plan are ever written.
+        let held = self.records.record_plan(request, plan.clone()).await;
         if held.map_err(StoreError::into_failure)? != plan {
-            return Err("another plan of the request was recorded meanwhile".into());
+            return Err("another plan of the request was recorded concurrently".into());
         }
         let writes = (slices.into_iter().zip(0..)).map(|(slice, sequence)| async move {
             let blob = BlobName::slice(request, sequence);
             self.store.write(&blob, slice).await
         });
         let written = stream::iter(writes)
-            .buffer_unordered(AT_ONCE)
+            .buffer_unordered(CONCURRENCY)
             .try_collect::<()>();
         written.await.map_err(StoreError::into_failure)?;
 
@@ -128,15 +129,14 @@ impl Controller {
         )
     }
 
-    /// What the request asked when it was planned first: that holds, even if it comes again and asks
-    /// for something else.
-    async fn asked_first(
+    /// Returns the request as it was first planned, even if a repetition of it asks for something else.
+    async fn first_planned(
         &self,
         request: &RequestId,
         asked: &ImageRequest,
     ) -> Result<ImageRequest, Failure> {
         let held = self
-            .ledger
+            .records
             .plan(request)
             .await
             .map_err(StoreError::into_failure)?;
@@ -144,12 +144,12 @@ impl Controller {
             return Ok(asked.clone());
         };
         if held.asked != *asked {
-            tracing::warn!(%request, "a request came again and asks for something else");
+            tracing::warn!(%request, "ignored the changes in a repeated request");
         }
         Ok(held.asked)
     }
 
-    /// Takes in what became of a slice, and makes the mosaic if it was the last.
+    /// Records the outcome of a slice, and makes the mosaic if it was the last.
     async fn response(&self, received: Received<SliceResponse>) -> Result<Disposition, Failure> {
         let _handling = Handling::of(&received);
         let request = &received.envelope().request;
@@ -157,35 +157,35 @@ impl Controller {
             return Ok(Disposition::complete());
         }
         let plan = self
-            .ledger
+            .records
             .plan(request)
             .await
             .map_err(StoreError::into_failure)?;
         let record = plan.ok_or_else(|| Failure::reject("the request has no plan"))?;
         let plan = record
             .plan()
-            .ok_or_else(|| Failure::reject("the recorded plan is not possible"))?;
+            .ok_or_else(|| Failure::reject("the recorded plan is invalid"))?;
         let sequence = received.slice_sequence;
         if sequence >= record.slices {
-            let (found, slices) = (sequence + 1, record.slices);
+            let slices = record.slices;
             return Err(Failure::reject(format!(
-                "slice {found} of {slices} is not possible"
+                "there is no slice at index {sequence}: the plan has {slices}"
             )));
         }
 
         let (outcome, attempts) = (received.outcome.clone(), received.attempts);
         let slice = SliceRecord { outcome, attempts };
-        let held = self.ledger.record_slice(request, sequence, slice).await;
+        let held = self.records.record_slice(request, sequence, slice).await;
         if let SliceOutcome::Failed { reason } = held.map_err(StoreError::into_failure)?.outcome {
             let reason = format!("slice {} of {}: {reason}", sequence + 1, record.slices);
             return Ok(Disposition::complete().then(&ImageResponse::failed(request, reason)));
         }
-        let there = self.ledger.slices_recorded(request).await;
-        if there.map_err(StoreError::into_failure)? < record.slices as usize {
+        let recorded = self.records.slices_recorded(request).await;
+        if recorded.map_err(StoreError::into_failure)? < record.slices as usize {
             return Ok(Disposition::complete());
         }
-        let charged = self.ledger.charge(request, sequence).await;
-        if charged.map_err(StoreError::into_failure)? != sequence {
+        let claimed = self.records.claim_join(request, sequence).await;
+        if claimed.map_err(StoreError::into_failure)? != sequence {
             return Ok(Disposition::complete());
         }
         self.finish(request, plan).await
@@ -193,17 +193,17 @@ impl Controller {
 
     /// Joins a request's slices, all of which have a record.
     async fn finish(&self, request: &RequestId, plan: Plan) -> Result<Disposition, Failure> {
-        let records = (0..plan.slices()).map(|sequence| self.ledger.slice(request, sequence));
+        let records = (0..plan.slices()).map(|sequence| self.records.slice(request, sequence));
         let records = stream::iter(records)
-            .buffered(AT_ONCE)
+            .buffered(CONCURRENCY)
             .try_collect::<Vec<_>>();
         let records = records.await.map_err(StoreError::into_failure)?;
         let (mut blobs, mut retries) = (Vec::with_capacity(records.len()), 0);
         for record in records {
-            let record = record.ok_or("a slice's record is counted but not there")?;
+            let record = record.ok_or("the record of a slice was counted but is missing")?;
             match record.outcome {
                 SliceOutcome::Rendered { blob } => blobs.push(blob),
-                // Whoever recorded the failure responds.
+                // The handler that recorded the failure responds.
                 SliceOutcome::Failed { .. } => return Ok(Disposition::complete()),
             }
             retries += record.attempts.saturating_sub(1);
@@ -229,15 +229,15 @@ impl Controller {
         Ok(Disposition::complete().then(&ImageResponse::done(request, figures)))
     }
 
-    /// Whether the request has its response, so that whatever comes late is of no use.
+    /// Whether the response to the request is recorded, so that further messages have no effect.
     async fn is_answered(&self, request: &RequestId) -> Result<bool, Failure> {
         let response = self
-            .ledger
+            .records
             .response(request)
             .await
             .map_err(StoreError::into_failure)?;
         if response.is_some() {
-            tracing::info!(%request, "passed over a message of a request that is answered");
+            tracing::info!(%request, "ignored a message of an answered request");
         }
         Ok(response.is_some())
     }
@@ -247,7 +247,7 @@ fn layout(asked: &ImageRequest) -> Result<Layout, Failure> {
     if asked.slices > MAX_SLICES {
         let found = asked.slices;
         return Err(Failure::reject(format!(
-            "the mosaic is to be cut into {found} slices; 1 to {MAX_SLICES} are allowed"
+            "the number of slices is {found}; 1 to {MAX_SLICES} are allowed"
         )));
     }
     let tile_size = TileSize::try_from(asked.tile_size).map_err(Failure::reject)?;

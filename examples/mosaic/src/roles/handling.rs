@@ -1,7 +1,7 @@
 use queue_runtime::envelope::{PoisonReason, PoisonRecord};
 use queue_runtime::{Message, MessageId, QueueName, Received};
 
-/// Logs that a message is being handled, and that it no longer is.
+/// Logs the start and the end of a handler.
 #[derive(Debug)]
 pub(super) struct Handling {
     queue: QueueName,
@@ -23,12 +23,12 @@ impl Drop for Handling {
     }
 }
 
-/// Why a message was set aside, for people: the error and its causes.
+/// Describes why a message was moved to the poison queue: the error and its causes.
 pub(super) fn reason(record: &PoisonRecord) -> String {
-    let error = record.error.as_deref().unwrap_or("no reason is known");
+    let error = record.error.as_deref().unwrap_or("unknown error");
     match record.reason {
         PoisonReason::Rejected | PoisonReason::Crashed => error.to_owned(),
-        PoisonReason::Failed => format!("given up after {} attempts: {error}", record.attempts),
+        PoisonReason::Failed => format!("gave up after {} attempts: {error}", record.attempts),
         other => format!("{other}: {error}"),
     }
 }

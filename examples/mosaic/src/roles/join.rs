@@ -10,15 +10,15 @@ use crate::blob::BlobName;
 use crate::picture::{JoinError, Joiner, Plan};
 use crate::store::{Store, StoreError, failed};
 
-/// The largest rendered slice, in bytes: more than the largest mosaic takes uncompressed.
+/// The size limit of a rendered slice, in bytes: more than the largest mosaic takes uncompressed.
 const MAX_RENDERED: u64 = 2 << 30;
-/// The size of the pieces in which a mosaic is uploaded, in bytes.
-const PIECE: usize = 1 << 20;
-/// How many pieces may be on their way.
-const PIECES: usize = 4;
+/// The size of a part of the upload, in bytes.
+const PART_SIZE: usize = 1 << 20;
+/// The maximum number of parts in flight.
+const MAX_PARTS: usize = 4;
 
-/// Joins slices into a mosaic, holding one of them in memory at a time. The mosaic appears in one
-/// step, and is the same to the byte whoever joins it.
+/// Joins slices into a mosaic, with one slice in memory at a time. The mosaic appears atomically, and
+/// its bytes depend on the slices only.
 pub(super) async fn join(
     store: &Store,
     plan: Plan,
@@ -29,21 +29,21 @@ pub(super) async fn join(
         .upload(mosaic)
         .await
         .map_err(StoreError::into_failure)?;
-    let (sender, mut pieces) = mpsc::channel(PIECES);
+    let (sender, mut parts) = mpsc::channel(MAX_PARTS);
     let joining = {
         let (store, runtime) = (store.clone(), Handle::current());
-        spawn_blocking(move || write(&runtime, &store, plan, &slices, Pieces::new(sender)))
+        spawn_blocking(move || write(&runtime, &store, plan, &slices, PartWriter::new(sender)))
     };
-    while let Some(piece) = pieces.recv().await {
-        let room = upload.wait_for_capacity(PIECES).await;
+    while let Some(part) = parts.recv().await {
+        let room = upload.wait_for_capacity(MAX_PARTS).await;
         room.map_err(|error| failed("write", mosaic, error).into_failure())?;
-        upload.put(piece);
+        upload.put(part);
     }
     let ended = match joining.await? {
         Ok(()) => upload.finish().await.map(drop),
         Err(failure) => {
             if let Err(error) = upload.abort().await {
-                tracing::warn!(blob = %mosaic, %error, "failed to give up an upload");
+                tracing::warn!(blob = %mosaic, %error, "failed to abort an upload");
             }
             return Err(failure);
         }
@@ -56,7 +56,7 @@ fn write(
     store: &Store,
     plan: Plan,
     slices: &[BlobName],
-    out: Pieces,
+    out: PartWriter,
 ) -> Result<(), Failure> {
     let mut joiner = Joiner::new(plan, out).map_err(failure)?;
     for slice in slices {
@@ -75,40 +75,40 @@ fn failure(error: JoinError) -> Failure {
     }
 }
 
-/// Gathers what is written into pieces and sends them off.
-struct Pieces {
-    gathered: Vec<u8>,
+/// Splits its input into parts of the upload.
+struct PartWriter {
+    buffer: Vec<u8>,
     sender: mpsc::Sender<Bytes>,
 }
 
-impl Pieces {
+impl PartWriter {
     fn new(sender: mpsc::Sender<Bytes>) -> Self {
         Self {
-            gathered: Vec::with_capacity(PIECE),
+            buffer: Vec::with_capacity(PART_SIZE),
             sender,
         }
     }
 
     fn send(&mut self) -> io::Result<()> {
-        let piece = std::mem::replace(&mut self.gathered, Vec::with_capacity(PIECE));
-        let sent = self.sender.blocking_send(piece.into());
-        sent.map_err(|_| io::Error::new(io::ErrorKind::BrokenPipe, "the upload was given up"))
+        let part = std::mem::replace(&mut self.buffer, Vec::with_capacity(PART_SIZE));
+        let sent = self.sender.blocking_send(part.into());
+        sent.map_err(|_| io::Error::new(io::ErrorKind::BrokenPipe, "the upload was aborted"))
     }
 }
 
-impl Write for Pieces {
+impl Write for PartWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let room = PIECE - self.gathered.len();
+        let room = PART_SIZE - self.buffer.len();
         let taken = &bytes[..bytes.len().min(room)];
-        self.gathered.extend_from_slice(taken);
-        if self.gathered.len() == PIECE {
+        self.buffer.extend_from_slice(taken);
+        if self.buffer.len() == PART_SIZE {
             self.send()?;
         }
         Ok(taken.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        if self.gathered.is_empty() {
+        if self.buffer.is_empty() {
             Ok(())
         } else {
             self.send()
@@ -116,10 +116,10 @@ impl Write for Pieces {
     }
 }
 
-/// The PNG writer drops what it writes to without flushing it.
-impl Drop for Pieces {
+/// Flushes, since the PNG writer drops its output without doing so.
+impl Drop for PartWriter {
     fn drop(&mut self) {
-        // An error says that the upload was given up, which is told there.
+        // Fails only if the upload was aborted, which is reported there.
         let _ = self.flush();
     }
 }

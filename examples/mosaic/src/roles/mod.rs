@@ -1,4 +1,4 @@
-//! The three roles, each of them listeners that run until they are shut down.
+//! The three roles, each one or two listeners that run until they are shut down.
 //!
 //! | role | listens on | submits |
 //! |---|---|---|
@@ -6,18 +6,23 @@
 //! | [`controller()`] | `imagerequest`, `sliceresponse` | `slicerequest`, `imageresponse` |
 //! | [`processor()`] | `slicerequest` | `sliceresponse` |
 //!
-//! Any number of each may run. A request always ends in exactly one recorded response: whatever fails
-//! for good becomes a poison message, and setting that aside submits the failure's announcement in the
-//! same step.
+//! Any number of each may run. Every request ends in exactly one recorded response: a message that
+//! fails permanently is moved to the poison queue, and the same operation submits a message that
+//! reports the failure.
+//!
+//! Handlers are async and wait for the store. Work on pictures (decoding, cutting, rendering, joining)
+//! runs on the runtime's blocking threads, so that it does not hold up other tasks. Each handler waits
+//! for its own, so the listener's limit of messages in flight bounds it; the work of a handler that is
+//! cancelled runs to its end without effect.
 
 mod broker;
 mod controller;
 mod handling;
 mod join;
 mod processor;
-mod running;
+mod role;
 
 pub use broker::broker;
 pub use controller::controller;
 pub use processor::processor;
-pub use running::{Role, Settings, Totals};
+pub use role::{Role, Settings, Totals};

@@ -1,4 +1,4 @@
-//! The image processor: renders slices. It keeps nothing but the tile libraries that it has loaded.
+//! The image processor: renders slices. Its only state is the tile libraries that it has loaded.
 
 use std::time::Instant;
 
@@ -7,20 +7,20 @@ use queue_runtime::{Disposition, Failure, FollowUp, Poisoned, QueueService, Rece
 use tokio::task::spawn_blocking;
 
 use super::handling::{Handling, reason};
-use super::running::{Role, Settings};
+use super::role::{Role, Settings};
 use crate::blob::BlobName;
+use crate::library_store::{LibraryStore, LibraryStoreError};
 use crate::messages::{ImageResponse, SliceOutcome, SliceRequest, SliceResponse};
 use crate::picture::{Slice, TileSize, encode_png};
-use crate::shelf::{Shelf, ShelfError};
 use crate::store::{Store, StoreError};
 
-/// The largest slice of a source picture, in bytes: more than the most tiles take uncompressed.
+/// The size limit of a slice of a source picture, in bytes: more than the largest takes uncompressed.
 const MAX_SLICE: u64 = 256 << 20;
 
 /// Starts an image processor.
 ///
 /// # Errors
-/// [`StartError`] names the setting that is not allowed.
+/// [`StartError`] if a setting is invalid.
 pub fn processor(
     service: &QueueService,
     store: &Store,
@@ -28,7 +28,7 @@ pub fn processor(
 ) -> Result<Role, StartError> {
     let processor = Processor {
         store: store.clone(),
-        shelf: Shelf::new(store.clone()),
+        libraries: LibraryStore::new(store.clone()),
         settings: *settings,
     };
     let listener = service.listener(move |received: Received<SliceRequest>| {
@@ -42,7 +42,7 @@ pub fn processor(
 #[derive(Debug, Clone)]
 struct Processor {
     store: Store,
-    shelf: Shelf,
+    libraries: LibraryStore,
     settings: Settings,
 }
 
@@ -76,8 +76,8 @@ impl Processor {
         let (sequence, tint) = (asked.slice_sequence, asked.tint);
         let slice = self.store.read(&asked.slice, MAX_SLICE);
         let slice = slice.await.map_err(StoreError::into_failure)?;
-        let renderer = self.shelf.renderer(asked.library);
-        let renderer = renderer.await.map_err(ShelfError::into_failure)?;
+        let renderer = self.libraries.renderer(asked.library);
+        let renderer = renderer.await.map_err(LibraryStoreError::into_failure)?;
         let rendering = spawn_blocking(move || {
             let slice = decode(&slice, sequence)?;
             Ok(encode_png(&renderer.render(&slice, tile_size, tint)))
@@ -97,7 +97,8 @@ fn decode(bytes: &Bytes, sequence: u32) -> Result<Slice, Failure> {
     )))
 }
 
-/// A slice that was set aside has failed; if it does not even say which it is, the request has.
+/// Reports the failure of a slice whose request was moved to the poison queue, or of the whole image
+/// request if the message cannot be decoded.
 fn slice_failed(poisoned: Poisoned<SliceRequest>) -> Option<FollowUp> {
     let reason = reason(&poisoned.record);
     Some(match poisoned.message {
@@ -107,7 +108,7 @@ fn slice_failed(poisoned: Poisoned<SliceRequest>) -> Option<FollowUp> {
             attempts: poisoned.record.attempts,
         }),
         None => {
-            let reason = format!("a slice request could not be used: {reason}");
+            let reason = format!("a slice request could not be handled: {reason}");
             FollowUp::new(&ImageResponse::failed(&poisoned.envelope.request, reason))
         }
     })

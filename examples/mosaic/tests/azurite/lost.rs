@@ -1,4 +1,4 @@
-//! The answer to a creation is lost on the way, and the creation is repeated.
+//! The response to the creation of a blob is lost, and the client repeats the request.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
 
 use mosaic::azure::Account;
-use mosaic::ledger::{Ledger, ResponseRecord};
 use mosaic::messages::ImageOutcome;
+use mosaic::records::{Records, ResponseRecord};
 use mosaic::store::{Created, Store};
 use queue_runtime::RequestId;
 
 use crate::server::SERVER;
 
-/// Passes everything on, but for the answers to creations, so many as there are to lose.
+/// A proxy that drops the responses to the next `left` creations of a blob, and forwards all else.
 struct Lossy {
     port: u16,
     left: Arc<AtomicUsize>,
@@ -30,15 +30,15 @@ impl Lossy {
             for client in listener.incoming().map_while(Result::ok) {
                 let server = TcpStream::connect(("127.0.0.1", server)).expect("a server");
                 let losing = Arc::clone(&losing);
-                thread::spawn(move || pass(&client, &server, &losing));
+                thread::spawn(move || forward(&client, &server, &losing));
             }
         });
         Self { port, left }
     }
 }
 
-/// Passes requests one way and, on a thread beside, answers the other.
-fn pass(mut client: &TcpStream, mut server: &TcpStream, losing: &AtomicUsize) {
+/// Forwards requests and, on another thread, responses.
+fn forward(mut client: &TcpStream, mut server: &TcpStream, losing: &AtomicUsize) {
     let creating = AtomicUsize::new(0);
     let mut buffer = vec![0; 1 << 16];
     thread::scope(|scope| {
@@ -55,7 +55,7 @@ fn pass(mut client: &TcpStream, mut server: &TcpStream, losing: &AtomicUsize) {
                 }
             }
             for end in [client, server] {
-                // The other side may have ended it.
+                // Fails if the other side has closed the connection.
                 let _ = end.shutdown(Shutdown::Both);
             }
         });
@@ -70,12 +70,12 @@ fn pass(mut client: &TcpStream, mut server: &TcpStream, losing: &AtomicUsize) {
 }
 
 #[tokio::test]
-async fn a_record_whose_creation_was_not_answered_holds() {
-    let (given, port) = (SERVER.connection_string("lost"), SERVER.blob_port());
+async fn a_record_holds_though_the_response_to_its_creation_was_lost() {
+    let (url, port) = (SERVER.connection_string("lost"), SERVER.blob_port());
     let lossy = Lossy::before(port);
-    let given = given.replace(&format!(":{port}/"), &format!(":{}/", lossy.port));
-    let store = Store::azure(Account::parse(&given)).await;
-    let ledger = Ledger::new(store.expect("it is there"));
+    let url = url.replace(&format!(":{port}/"), &format!(":{}/", lossy.port));
+    let store = Store::azure(Account::parse(&url)).await;
+    let records = Records::new(store.expect("it is there"));
     let request = RequestId::new("a").expect("an id");
     let record = |key: &str| ResponseRecord {
         key: key.to_owned(),
@@ -85,17 +85,17 @@ async fn a_record_whose_creation_was_not_answered_holds() {
     };
 
     lossy.left.store(1, SeqCst);
-    let (held, created) =
-        (ledger.record_response(&request, record("mine")).await).expect("it is tried again");
-    assert_eq!(lossy.left.load(SeqCst), 0, "an answer was lost");
+    let (held, created) = (records.record_response(&request, record("mine")).await)
+        .expect("the creation is repeated");
+    assert_eq!(lossy.left.load(SeqCst), 0, "no response was lost");
     assert_eq!(
         created,
         Created::Existed,
-        "so the service says the second time"
+        "what the service responds to the repetition"
     );
     assert_eq!(held, record("mine"));
 
     let (held, created) =
-        (ledger.record_response(&request, record("another")).await).expect("it is found");
+        (records.record_response(&request, record("another")).await).expect("it is found");
     assert_eq!((held, created), (record("mine"), Created::Existed));
 }

@@ -14,12 +14,12 @@ use std::time::Duration;
 use mosaic::azure::Account;
 use mosaic::store::Store;
 use server::SERVER;
-use support::{Place, job, output, pictures};
+use support::{Location, job, output, pictures};
 use tempfile::TempDir;
 
-/// Queues and blobs by one variable in the environment.
-fn place(account: &str) -> Place {
-    Place {
+/// Queues and blobs in one account, by one environment variable.
+fn location(account: &str) -> Location {
+    Location {
         arguments: Vec::new(),
         variables: vec![("QUEUE_URL", SERVER.connection_string(account))],
     }
@@ -30,9 +30,9 @@ fn the_mosaic_is_the_same_as_over_sqlite() {
     let (pictures, scratch) = (pictures(), TempDir::new().expect("a folder"));
     let expected = kill::undisturbed(pictures.path(), &scratch.path().join("undisturbed"));
     let out = scratch.path().join("out.png");
-    let made = output(&mut job("run", pictures.path(), &place("quiet"), &out));
-    let told = String::from_utf8_lossy(&made.stderr);
-    assert!(made.status.success(), "{told}");
+    let made = output(&mut job("run", pictures.path(), &location("quiet"), &out));
+    let stderr = String::from_utf8_lossy(&made.stderr);
+    assert!(made.status.success(), "{stderr}");
     assert!(
         fs::read(&out).expect("the mosaic") == expected,
         "another mosaic"
@@ -43,13 +43,13 @@ fn the_mosaic_is_the_same_as_over_sqlite() {
 fn workers_are_killed_and_the_mosaic_is_the_same() {
     let (pictures, scratch) = (pictures(), TempDir::new().expect("a folder"));
     let url = SERVER.connection_string("killed");
-    let ground = kill::Ground {
-        place: place("killed"),
+    let deployment = kill::Deployment {
+        location: location("killed"),
         queues: url.clone(),
         visibility_timeout: "2s",
         kill_every: Duration::from_millis(400),
     };
-    kill::workers(&ground, pictures.path(), scratch.path(), async || {
+    kill::workers(&deployment, pictures.path(), scratch.path(), async || {
         let store = Store::azure(Account::beside(&url)).await;
         store.expect("it is there")
     });

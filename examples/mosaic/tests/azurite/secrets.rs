@@ -1,4 +1,4 @@
-//! Keys and signatures are never told.
+//! Keys and signatures appear in no log and no error.
 
 use std::error::Error;
 
@@ -8,18 +8,18 @@ use mosaic::store::{Created, Store, StoreError};
 use queue_tests::azurite::KEY;
 use tempfile::TempDir;
 
-use crate::place;
+use crate::location;
 use crate::server::SERVER;
 use crate::support::{job, output, pictures};
 
-/// Whether a text holds a key, in Base64 or as `Debug` shows its bytes, or a signature.
-fn is_secret(text: &str) -> bool {
+/// Whether a text contains a key, in Base64 or as the `Debug` output of its bytes, or a signature.
+fn has_secret(text: &str) -> bool {
     [KEY, "113, 117, 101, 117, 101, 45", "SharedKey ", "canary"]
         .iter()
         .any(|secret| text.contains(secret))
 }
 
-fn all(error: &(dyn Error + 'static)) -> String {
+fn full_text(error: &(dyn Error + 'static)) -> String {
     let mut all = format!("{error} {error:?} {error:#?}");
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -30,27 +30,27 @@ fn all(error: &(dyn Error + 'static)) -> String {
 }
 
 #[test]
-fn logs_of_everything_hold_no_secret() {
+fn trace_logs_contain_no_secret() {
     let (pictures, scratch) = (pictures(), TempDir::new().expect("a folder"));
     let out = scratch.path().join("out.png");
-    let mut run = job("run", pictures.path(), &place("secretive"), &out);
+    let mut run = job("run", pictures.path(), &location("secretive"), &out);
     let made = output(run.env("RUST_LOG", "trace"));
     let log = String::from_utf8_lossy(&made.stderr);
     assert!(made.status.success(), "{log}");
     assert!(log.contains("TRACE"), "nothing was logged");
-    let line = log.lines().find(|line| is_secret(line));
+    let line = log.lines().find(|line| has_secret(line));
     assert_eq!(line, None);
 }
 
 #[tokio::test]
-async fn errors_name_the_cause_and_no_secret() {
+async fn errors_name_the_cause_and_contain_no_secret() {
     let given = SERVER.connection_string("secretive");
     let wrong = given.replace(KEY, "bW9zYWljLWNhbmFyeS13cm9uZw==");
     let signed =
         "AccountName=secretive;SharedAccessSignature=sv=2021-12-02&sig=canary;BlobEndpoint=";
     let endpoint = given.rsplit('=').next().expect("it is the last setting");
     let refused = async |given: String| match Store::azure(Account::parse(&given)).await {
-        Err(error @ AzureError::Container { .. }) => all(&error),
+        Err(error @ AzureError::Container { .. }) => full_text(&error),
         other => panic!("{other:?}"),
     };
     for (given, expected) in [
@@ -61,15 +61,15 @@ async fn errors_name_the_cause_and_no_secret() {
             "Connection refused",
         ),
     ] {
-        let told = refused(given).await;
-        assert!(told.contains(expected), "{told}");
-        assert!(!is_secret(&told), "{told}");
+        let text = refused(given).await;
+        assert!(text.contains(expected), "{text}");
+        assert!(!has_secret(&text), "{text}");
     }
 
     let store = Store::azure(Account::parse(&given))
         .await
         .expect("it is there");
-    assert!(!is_secret(&format!("{store:?}")));
+    assert!(!has_secret(&format!("{store:?}")));
     let name = BlobName::new(Container::Status, &["once"]);
     let created = store.create(&name, "first").await.expect("created");
     assert_eq!(created, Created::New);

@@ -1,10 +1,10 @@
-//! One Azurite for all tests of this process.
+//! The Azurite that all tests of this process share.
 
 use std::sync::LazyLock;
 
 use queue_tests::azurite::Azurite;
 
-/// An account for each test, so that none sees another's messages.
+/// One account per test, so that tests do not see each other's messages.
 const ACCOUNTS: [&str; 4] = ["quiet", "killed", "secretive", "lost"];
 
 pub(crate) static SERVER: LazyLock<Azurite> = LazyLock::new(|| {

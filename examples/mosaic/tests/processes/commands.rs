@@ -2,9 +2,9 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
+use crate::support::{Location, job, pictures, program};
 #[cfg(unix)]
 use crate::support::{Log, Worker, output};
-use crate::support::{Place, job, pictures, program};
 
 fn refused(command: &mut Command) -> String {
     let output = command.output().expect("the program runs");
@@ -13,7 +13,7 @@ fn refused(command: &mut Command) -> String {
 }
 
 #[test]
-fn values_that_are_not_allowed_are_named_with_what_is() {
+fn invalid_values_are_reported_with_what_is_allowed() {
     for (arguments, expected) in [
         (
             ["run", "--tile-size", "0"],
@@ -27,17 +27,20 @@ fn values_that_are_not_allowed_are_named_with_what_is() {
         (["submit", "--slices", "0"], "0 is not in 1..=1000"),
         (["run", "--tint", "1.5"], "1.5 is not in 0 to 1"),
         (["run", "--processors", "0"], "0 is not in 1..=256"),
-        (["run", "--image", "missing.png"], "read `missing.png`: "),
+        (
+            ["run", "--image", "missing.png"],
+            "error: failed to make the mosaic: read `missing.png`: ",
+        ),
         (
             ["role", "--queue=ftp:x", "broker"],
-            "queue URL \"ftp:…\" is not understood",
+            "error: failed to run the role: connect to queue URL \"ftp:…\": its scheme is unknown",
         ),
         (
             ["role", "--blobs=sftp:x", "broker"],
             if cfg!(feature = "azure") {
                 "setting 1 of the connection string is not NAME=VALUE"
             } else {
-                "this build is without the feature `azure`"
+                "built without the feature `azure`"
             },
         ),
         (
@@ -51,23 +54,23 @@ fn values_that_are_not_allowed_are_named_with_what_is() {
 }
 
 #[test]
-fn a_failure_is_told_with_its_reason_and_exit_code() {
+fn a_failure_is_reported_with_its_reason_and_exit_code() {
     let (pictures, data) = (pictures(), TempDir::new().expect("a folder"));
     let tile = pictures.path().join("tiles/9.png");
     std::fs::write(&tile, "junk").expect("written");
     let out = data.path().join("out.png");
-    let place = Place::folder(data.path());
-    let error = refused(&mut job("run", pictures.path(), &place, &out));
-    let expected = "error: there is no mosaic: tile \"9.png\" cannot be used: the file is neither PNG nor JPEG";
+    let location = Location::folder(data.path());
+    let error = refused(&mut job("run", pictures.path(), &location, &out));
+    let expected = "error: failed to make the mosaic: tile \"9.png\" cannot be used: the file is neither PNG nor JPEG";
     assert!(error.contains(expected), "{error}");
     assert!(!out.exists());
 }
 
 #[test]
-fn nobody_there_is_told_within_the_timeout() {
+fn missing_roles_are_reported_after_the_timeout() {
     let (pictures, data) = (pictures(), TempDir::new().expect("a folder"));
-    let (place, out) = (Place::folder(data.path()), data.path().join("out.png"));
-    let mut submit = job("submit", pictures.path(), &place, &out);
+    let (location, out) = (Location::folder(data.path()), data.path().join("out.png"));
+    let mut submit = job("submit", pictures.path(), &location, &out);
     let error = refused(submit.args(["--timeout", "300ms"]));
     assert!(
         error.contains("are a broker, a controller and a processor running"),
@@ -77,23 +80,23 @@ fn nobody_there_is_told_within_the_timeout() {
 
 #[cfg(unix)]
 #[test]
-fn roles_in_processes_make_the_mosaic_and_stop_when_told() {
+fn roles_in_processes_make_the_mosaic_and_stop_on_a_signal() {
     let (pictures, data) = (pictures(), TempDir::new().expect("a folder"));
     let roles = ["broker", "controller", "processor", "processor"];
-    let place = Place::folder(data.path());
-    let workers = roles.map(|role| Worker::start(role, &place, &[]));
+    let location = Location::folder(data.path());
+    let workers = roles.map(|role| Worker::start(role, &location, &[]));
     let out = data.path().join("out.png");
-    let submitted = output(&mut job("submit", pictures.path(), &place, &out));
-    let told = String::from_utf8(submitted.stdout).expect("text");
-    assert!(submitted.status.success(), "{told}");
+    let submitted = output(&mut job("submit", pictures.path(), &location, &out));
+    let stdout = String::from_utf8(submitted.stdout).expect("text");
+    assert!(submitted.status.success(), "{stdout}");
     assert!(
-        told.contains("768×512 pixels, 6144 tiles from 150 pictures, 64 slices"),
-        "{told}"
+        stdout.contains("768×512 pixels, 6144 tiles from 150 pictures, 64 slices"),
+        "{stdout}"
     );
     assert!(out.exists());
     for worker in workers {
-        let (well, log) = terminate(worker);
-        assert!(well, "{log:?}");
+        let (success, log) = terminate(worker);
+        assert!(success, "{log:?}");
         assert_eq!(log.held, 0);
         assert!(
             log.remarks.iter().any(|line| line.contains(": stopped ")),
@@ -102,12 +105,12 @@ fn roles_in_processes_make_the_mosaic_and_stop_when_told() {
     }
 }
 
-/// Asks a process to stop. Gives whether it said that all was well, and its log.
+/// Sends SIGTERM to a process. Returns whether it exited successfully, and its log.
 #[cfg(unix)]
 fn terminate(mut worker: Worker) -> (bool, Log) {
     let id = worker.child.id().to_string();
-    let told = Command::new("kill").args(["-TERM", &id]).status();
-    assert!(told.expect("kill runs").success());
+    let sent = Command::new("kill").args(["-TERM", &id]).status();
+    assert!(sent.expect("kill runs").success());
     let ended = worker.child.wait().expect("it is a child of ours");
     let log = worker.log.join().expect("the reader does not panic");
     (ended.success(), log)

@@ -1,4 +1,4 @@
-//! Workers are killed at any moment, and the mosaic is made all the same.
+//! Workers are killed at random moments, and the mosaic is complete and unchanged.
 
 use std::fs;
 use std::path::Path;
@@ -11,9 +11,8 @@ use queue_runtime::{ErrorKind, QueueService};
 use rand::rngs::SmallRng;
 use rand::{RngExt as _, SeedableRng as _};
 
-use crate::support::{GUARD, Place, Worker, job, output};
+use crate::support::{GUARD, Location, Worker, job, output};
 
-/// Three processors and a controller, and the broker with them.
 const ROLES: [&str; 5] = [
     "processor",
     "processor",
@@ -22,8 +21,8 @@ const ROLES: [&str; 5] = [
     "broker",
 ];
 
-/// No number of kills makes poison; each slice takes a while, so that the job lasts for many kills,
-/// and most kills hit a processor that holds one.
+/// A threshold that kills do not reach, and a pace at which the job lasts for many kills, most of which
+/// hit a processor with a slice in flight.
 const SETTINGS: [&str; 6] = [
     "--tasks",
     "1",
@@ -40,14 +39,15 @@ const QUEUES: [&str; 4] = [
     "imageresponse",
 ];
 
+/// The number of kills that must hit a worker with a message in flight.
 const HELD_KILLS: usize = 20;
 
-/// What workers are killed on.
-pub(crate) struct Ground {
-    pub(crate) place: Place,
-    /// The queues' URL.
+/// The queues, blobs and timing of a test.
+pub(crate) struct Deployment {
+    pub(crate) location: Location,
+    /// The URL of the queues.
     pub(crate) queues: String,
-    /// Leases end soon after a kill.
+    /// Short, so that leases expire soon after a kill.
     pub(crate) visibility_timeout: &'static str,
     pub(crate) kill_every: Duration,
 }
@@ -60,9 +60,9 @@ struct Tally {
     remarks: Vec<String>,
 }
 
-/// Kills workers at random until the mosaic is there, again and again, and looks at what is left.
+/// Kills workers at random until the mosaic is complete, then checks the queues and the records.
 pub(crate) fn workers(
-    ground: &Ground,
+    deployment: &Deployment,
     pictures: &Path,
     scratch: &Path,
     store: impl AsyncFnOnce() -> Store,
@@ -76,34 +76,34 @@ pub(crate) fn workers(
     let expected = undisturbed(pictures, &scratch.join("undisturbed"));
 
     let mut settings = SETTINGS.to_vec();
-    settings.extend(["--visibility-timeout", ground.visibility_timeout]);
-    let start = |role: &str| Worker::start(role, &ground.place, &settings);
+    settings.extend(["--visibility-timeout", deployment.visibility_timeout]);
+    let start = |role: &str| Worker::start(role, &deployment.location, &settings);
     let mut workers: Vec<(&str, Worker)> = ROLES.iter().map(|role| (*role, start(role))).collect();
     let (mut tally, mut jobs) = (Tally::default(), 0);
-    // A machine so fast or slow that one job sees too few kills gets another job.
+    // On a very fast or slow machine, one job may see too few kills.
     while tally.held < HELD_KILLS && jobs < 3 {
         jobs += 1;
         let out = scratch.join(format!("{jobs}.png"));
-        let mut client = submit(pictures, &ground.place, &out);
+        let mut client = submit(pictures, &deployment.location, &out);
         let begun = Instant::now();
         while client.try_wait().expect("it is a child of ours").is_none() {
             assert!(begun.elapsed() < GUARD, "the job hangs: {tally:#?}");
-            std::thread::sleep(ground.kill_every);
+            std::thread::sleep(deployment.kill_every);
             let victim = random.random_range(0..workers.len());
             let (role, worker) = workers.swap_remove(victim);
             let log = worker.kill();
             workers.push((role, start(role)));
             tally.add(log);
         }
-        let told = client.wait_with_output().expect("it is a child of ours");
-        let told = String::from_utf8(told.stdout).expect("text");
+        let stdout = client.wait_with_output().expect("it is a child of ours");
+        let stdout = String::from_utf8(stdout.stdout).expect("text");
         println!(
-            "{} kills, {} held, {:.1?}: {told}",
+            "{} kills, {} held, {:.1?}: {stdout}",
             tally.kills,
             tally.held,
             begun.elapsed()
         );
-        assert_eq!(told.matches("made in").count(), 1, "{told} {tally:#?}");
+        assert_eq!(stdout.matches("made in").count(), 1, "{stdout} {tally:#?}");
         assert!(
             fs::read(&out).expect("the mosaic") == expected,
             "another mosaic"
@@ -116,7 +116,7 @@ pub(crate) fn workers(
     );
 
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    runtime.block_on(drained(&ground.queues));
+    runtime.block_on(drained(&deployment.queues));
     for (_, worker) in workers {
         let log = worker.kill();
         tally.add(log);
@@ -140,11 +140,11 @@ impl Tally {
     }
 }
 
-/// The mosaic as one process makes it, over SQLite and a folder, with nobody killed.
+/// The mosaic of one process on SQLite and a folder, without kills.
 pub(crate) fn undisturbed(pictures: &Path, data: &Path) -> Vec<u8> {
     fs::create_dir(data).expect("made");
     let out = data.join("out.png");
-    let made = output(&mut job("run", pictures, &Place::folder(data), &out));
+    let made = output(&mut job("run", pictures, &Location::folder(data), &out));
     assert!(
         made.status.success(),
         "{}",
@@ -153,13 +153,13 @@ pub(crate) fn undisturbed(pictures: &Path, data: &Path) -> Vec<u8> {
     fs::read(&out).expect("the mosaic")
 }
 
-fn submit(pictures: &Path, place: &Place, out: &Path) -> Child {
-    let mut command = job("submit", pictures, place, out);
+fn submit(pictures: &Path, location: &Location, out: &Path) -> Child {
+    let mut command = job("submit", pictures, location, out);
     command.args(["--timeout", "100s"]).stdout(Stdio::piped());
     command.spawn().expect("the program runs")
 }
 
-/// Waits, with the workers still there, until all queues are empty; poison queues are empty or absent.
+/// Waits until the workers have emptied all queues, and checks that there is no poison message.
 async fn drained(url: &str) {
     let service = QueueService::connect(url).await.expect("it is there");
     for queue in QUEUES {

@@ -1,4 +1,4 @@
-//! The program as people run it: one role in each process, over one SQLite file.
+//! The program with one role in each process, on one SQLite file.
 
 mod commands;
 mod kill;
@@ -8,21 +8,21 @@ use std::fs;
 use std::time::Duration;
 
 use mosaic::store::Store;
-use support::{Place, pictures};
+use support::{Location, pictures};
 use tempfile::TempDir;
 
 #[test]
 fn workers_are_killed_and_the_mosaic_is_the_same() {
-    let (pictures, place) = (pictures(), TempDir::new().expect("a folder"));
-    let data = place.path().join("data");
+    let (pictures, scratch) = (pictures(), TempDir::new().expect("a folder"));
+    let data = scratch.path().join("data");
     fs::create_dir(&data).expect("made");
-    let ground = kill::Ground {
-        place: Place::folder(&data),
+    let deployment = kill::Deployment {
+        location: Location::folder(&data),
         queues: format!("sqlite:{}", data.join("queues.db").display()),
         visibility_timeout: "1s",
         kill_every: Duration::from_millis(300),
     };
-    kill::workers(&ground, pictures.path(), place.path(), async || {
+    kill::workers(&deployment, pictures.path(), scratch.path(), async || {
         Store::folder(&data.join("blobs")).expect("it is there")
     });
 }

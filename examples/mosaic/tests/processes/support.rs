@@ -11,19 +11,19 @@ use image::{Rgb, RgbImage};
 use mosaic::picture::{draw_scene, encode_png};
 use tempfile::TempDir;
 
-/// Long enough for the slowest machine; only a hang meets it.
+/// A timeout that only a hang reaches.
 pub(crate) const GUARD: Duration = Duration::from_secs(120);
 
 /// Where queues and blobs are in a test.
 #[derive(Debug, Clone)]
-pub(crate) struct Place {
-    /// What tells the program so on its command line.
+pub(crate) struct Location {
+    /// Arguments on the command line.
     pub(crate) arguments: Vec<String>,
-    /// What tells it so in its environment.
+    /// Environment variables.
     pub(crate) variables: Vec<(&'static str, String)>,
 }
 
-impl Place {
+impl Location {
     /// A folder.
     pub(crate) fn folder(data: &Path) -> Self {
         Self {
@@ -33,7 +33,7 @@ impl Place {
     }
 }
 
-/// The program with arguments, heedless of this process's environment.
+/// The program with arguments, unaffected by the environment of this process.
 pub(crate) fn program(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_mosaic"));
     command
@@ -45,7 +45,7 @@ pub(crate) fn program(arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs the program to its end, with time enough for a job.
+/// Runs the program to its end, with a timeout that is enough for a job.
 pub(crate) fn output(program: &mut Command) -> Output {
     let program = program.args(["--timeout", "100s"]);
     program.output().expect("the program runs")
@@ -67,11 +67,11 @@ pub(crate) fn pictures() -> TempDir {
     folder
 }
 
-/// The program with a job that is cut into 64 slices.
-pub(crate) fn job(command: &str, pictures: &Path, place: &Place, out: &Path) -> Command {
+/// The program with a job of 64 slices.
+pub(crate) fn job(command: &str, pictures: &Path, location: &Location, out: &Path) -> Command {
     let mut program = program(&[command]);
-    program.args(&place.arguments);
-    program.envs(place.variables.clone());
+    program.args(&location.arguments);
+    program.envs(location.variables.clone());
     for (name, value) in [
         ("--image", text(&pictures.join("scene.png"))),
         ("--library", text(&pictures.join("tiles"))),
@@ -89,28 +89,28 @@ fn text(path: &Path) -> String {
     path.to_str().expect("text").to_owned()
 }
 
-/// A role in a process of its own, whose log is read.
+/// A role in its own process, and the thread that reads its log.
 pub(crate) struct Worker {
     pub(crate) child: Child,
     pub(crate) log: JoinHandle<Log>,
 }
 
-/// What a process has logged by its end.
+/// The log of a process that has ended.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
-    /// Messages that it had begun to handle and not ended.
+    /// Messages in flight at the end.
     pub(crate) held: usize,
-    /// Responses that it recorded.
+    /// Responses recorded.
     pub(crate) recorded: usize,
-    /// Its warnings and errors, and its last words.
+    /// Warnings, errors and `stopped` lines.
     pub(crate) remarks: Vec<String>,
 }
 
 impl Worker {
-    pub(crate) fn start(role: &str, place: &Place, more: &[&str]) -> Self {
+    pub(crate) fn start(role: &str, location: &Location, more: &[&str]) -> Self {
         let mut command = program(&["role", role]);
-        command.args(&place.arguments).args(more);
-        command.envs(place.variables.clone());
+        command.args(&location.arguments).args(more);
+        command.envs(location.variables.clone());
         let mut child = command
             .stderr(Stdio::piped())
             .spawn()
@@ -120,7 +120,7 @@ impl Worker {
         Self { child, log }
     }
 
-    /// Kills the process, whatever it does, and reads its log to the end.
+    /// Kills the process and reads its log to the end.
     pub(crate) fn kill(mut self) -> Log {
         self.child.kill().expect("it is a child of ours");
         self.child.wait().expect("it is a child of ours");

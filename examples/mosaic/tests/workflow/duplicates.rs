@@ -9,54 +9,54 @@ use mosaic::picture::encode_png;
 use mosaic::roles::{Settings, broker, controller, processor};
 use queue_runtime::Message;
 
-use crate::support::{GUARD, Place, job};
+use crate::support::{Fixture, GUARD, job};
 
-async fn again<M: Message>(place: &Place, message: M) {
-    let submission = place
+async fn again<M: Message>(fixture: &Fixture, message: M) {
+    let submission = fixture
         .service
         .submit(message)
-        .request(place.request.as_str());
+        .request(fixture.request.as_str());
     submission.await.expect("submitted");
 }
 
-/// Every message of the request, as somebody would repeat it.
-async fn all_again(place: &Place) {
-    let asked: ImageRequest = place.plan().await.asked;
+/// Submits every request message again.
+async fn all_again(fixture: &Fixture) {
+    let asked: ImageRequest = fixture.plan().await.asked;
     for sequence in 0..4 {
         let request = SliceRequest {
             slice_sequence: sequence,
-            slice: BlobName::slice(&place.request, sequence),
+            slice: BlobName::slice(&fixture.request, sequence),
             library: asked.library,
             tile_size: asked.tile_size,
             tint: asked.tint,
         };
-        again(place, request).await;
+        again(fixture, request).await;
     }
-    again(place, asked).await;
+    again(fixture, asked).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn duplicates_on_the_way_come_to_one_response() {
-    let place = Place::new().await;
-    // Two of everything, so that they race.
-    let (one, other) = (place.start(2), place.start(2));
-    place.submit(job()).await;
-    place.submit(job()).await;
-    all_again(&place).await;
+async fn duplicate_messages_produce_one_response() {
+    let fixture = Fixture::new().await;
+    // Two of every role, so that they race.
+    let (one, other) = (fixture.start(2), fixture.start(2));
+    fixture.submit(job()).await;
+    fixture.submit(job()).await;
+    all_again(&fixture).await;
     let begun = Instant::now();
-    let mosaic = place.mosaic().await;
-    place.drained().await;
+    let mosaic = fixture.mosaic().await;
+    fixture.drained().await;
     assert!(begun.elapsed() < GUARD);
-    let record = place
-        .ledger
-        .response(&place.request)
+    let record = fixture
+        .records
+        .response(&fixture.request)
         .await
         .expect("readable");
 
-    all_again(&place).await;
-    place.submit(job()).await;
+    all_again(&fixture).await;
+    fixture.submit(job()).await;
     let rendered = SliceOutcome::Rendered {
-        blob: BlobName::rendered(&place.request, 3),
+        blob: BlobName::rendered(&fixture.request, 3),
     };
     for outcome in [
         rendered,
@@ -65,7 +65,7 @@ async fn duplicates_on_the_way_come_to_one_response() {
         },
     ] {
         again(
-            &place,
+            &fixture,
             SliceResponse {
                 slice_sequence: 3,
                 outcome,
@@ -74,61 +74,61 @@ async fn duplicates_on_the_way_come_to_one_response() {
         )
         .await;
     }
-    let ImageOutcome::Done { figures, .. } = place.outcome().await else {
+    let ImageOutcome::Done { figures, .. } = fixture.outcome().await else {
         panic!("it failed")
     };
-    again(&place, ImageResponse::done(&place.request, figures)).await;
+    again(&fixture, ImageResponse::done(&fixture.request, figures)).await;
     again(
-        &place,
-        ImageResponse::failed(&place.request, "late".to_owned()),
+        &fixture,
+        ImageResponse::failed(&fixture.request, "late".to_owned()),
     )
     .await;
-    place.drained().await;
+    fixture.drained().await;
 
     assert_eq!(
-        place
-            .ledger
-            .response(&place.request)
+        fixture
+            .records
+            .response(&fixture.request)
             .await
             .expect("readable"),
         record
     );
-    assert!(place.mosaic().await == mosaic);
-    assert_eq!(place.poison().await, 0);
+    assert!(fixture.mosaic().await == mosaic);
+    assert_eq!(fixture.poison().await, 0);
     one.shutdown(GUARD).await;
     other.shutdown(GUARD).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_asked_first_holds() {
-    let (place, settings) = (Place::new().await, Settings::default());
-    let _broker = broker(&place.service, &place.store, &settings).expect("it starts");
-    let _controller = controller(&place.service, &place.store, &settings).expect("it starts");
-    place.submit(job()).await;
-    place.requested(4).await;
+async fn a_changed_repetition_of_a_request_is_ignored() {
+    let (fixture, settings) = (Fixture::new().await, Settings::default());
+    let _broker = broker(&fixture.service, &fixture.store, &settings).expect("it starts");
+    let _controller = controller(&fixture.service, &fixture.store, &settings).expect("it starts");
+    fixture.submit(job()).await;
+    fixture.requested(4).await;
     let tile_size = 8;
-    place.submit(Job { tile_size, ..job() }).await;
-    place.requested(8).await;
-    let _processor = processor(&place.service, &place.store, &settings).expect("it starts");
-    let mosaic = place.mosaic().await;
-    place.drained().await;
-    assert_eq!(place.plan().await.asked.tile_size, 4);
-    assert_eq!(place.poison().await, 0);
+    fixture.submit(Job { tile_size, ..job() }).await;
+    fixture.requested(8).await;
+    let _processor = processor(&fixture.service, &fixture.store, &settings).expect("it starts");
+    let mosaic = fixture.mosaic().await;
+    fixture.drained().await;
+    assert_eq!(fixture.plan().await.asked.tile_size, 4);
+    assert_eq!(fixture.poison().await, 0);
 
-    let other = Place::new().await;
+    let other = Fixture::new().await;
     let _others = other.start(2);
     other.submit(job()).await;
     assert!(other.mosaic().await == mosaic);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_id_belongs_to_one_picture() {
-    let place = Place::new().await;
-    place.submit(job()).await;
+async fn a_request_id_is_bound_to_one_picture() {
+    let fixture = Fixture::new().await;
+    fixture.submit(job()).await;
     let image = encode_png(&mosaic::picture::draw_scene(30, 20));
-    let taken = place
+    let taken = fixture
         .client
-        .submit(Job { image, ..job() }, &place.request, |_| {})
+        .submit(Job { image, ..job() }, &fixture.request, |_| {})
         .await;
     assert!(matches!(taken, Err(ClientError::Taken(_))), "{taken:?}");
 }

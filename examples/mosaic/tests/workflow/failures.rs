@@ -5,16 +5,16 @@ use mosaic::roles::{Settings, broker, controller, processor};
 use queue_runtime::Message;
 use serde::{Deserialize, Serialize};
 
-use crate::support::{GUARD, Place, job, until};
+use crate::support::{Fixture, GUARD, job, until};
 
-/// The reason that the client of a job is given, all of it.
+/// Runs a job that fails, and returns the reason that the client gets.
 async fn reason(job: Job) -> String {
-    let place = Place::new().await;
-    let roles = place.start(1);
-    place.submit(job).await;
-    let reason = place.reason().await;
-    place.drained().await;
-    assert_eq!(place.poison().await, 1);
+    let fixture = Fixture::new().await;
+    let roles = fixture.start(1);
+    fixture.submit(job).await;
+    let reason = fixture.reason().await;
+    fixture.drained().await;
+    assert_eq!(fixture.poison().await, 1);
     roles.shutdown(GUARD).await;
     reason
 }
@@ -63,18 +63,18 @@ async fn impossible_layouts() {
     for (tile_size, across, slices, expected) in [
         (0, 24, 4, "the tile size is 0 pixels; 1 to 64 are allowed"),
         (65, 24, 4, "the tile size is 65 pixels; 1 to 64 are allowed"),
-        (4, 0, 4, "0 tiles across; 1 to 2000 are allowed"),
         (
             4,
-            24,
             0,
-            "the mosaic is to be cut into 0 slices; at least 1 is needed",
+            4,
+            "the number of tiles across is 0; 1 to 2000 are allowed",
         ),
+        (4, 24, 0, "the number of slices is 0; at least 1 is needed"),
         (
             4,
             24,
             1001,
-            "the mosaic is to be cut into 1001 slices; 1 to 1000 are allowed",
+            "the number of slices is 1001; 1 to 1000 are allowed",
         ),
     ] {
         let job = Job {
@@ -88,39 +88,39 @@ async fn impossible_layouts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slice_that_is_poison() {
-    let (place, settings) = (Place::new().await, Settings::default());
-    let _broker = broker(&place.service, &place.store, &settings).expect("it starts");
-    let _controller = controller(&place.service, &place.store, &settings).expect("it starts");
-    place.submit(job()).await;
-    place.requested(4).await;
-    let slice = BlobName::slice(&place.request, 2);
-    place.store.write(&slice, "junk").await.expect("written");
+async fn an_unreadable_slice() {
+    let (fixture, settings) = (Fixture::new().await, Settings::default());
+    let _broker = broker(&fixture.service, &fixture.store, &settings).expect("it starts");
+    let _controller = controller(&fixture.service, &fixture.store, &settings).expect("it starts");
+    fixture.submit(job()).await;
+    fixture.requested(4).await;
+    let slice = BlobName::slice(&fixture.request, 2);
+    fixture.store.write(&slice, "junk").await.expect("written");
 
-    let _processor = processor(&place.service, &place.store, &settings).expect("it starts");
-    let found = place.reason().await;
+    let _processor = processor(&fixture.service, &fixture.store, &settings).expect("it starts");
+    let found = fixture.reason().await;
     assert!(
         found.starts_with("slice 3 of 4: the slice is damaged: "),
         "{found}"
     );
-    place.drained().await;
-    assert_eq!(place.poison().await, 1);
+    fixture.drained().await;
+    assert_eq!(fixture.poison().await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rendered_slice_that_cannot_be_joined() {
-    let (place, settings) = (Place::new().await, Settings::default());
-    let _broker = broker(&place.service, &place.store, &settings).expect("it starts");
-    let first = controller(&place.service, &place.store, &settings).expect("it starts");
-    place.submit(job()).await;
-    place.requested(4).await;
+    let (fixture, settings) = (Fixture::new().await, Settings::default());
+    let _broker = broker(&fixture.service, &fixture.store, &settings).expect("it starts");
+    let first = controller(&fixture.service, &fixture.store, &settings).expect("it starts");
+    fixture.submit(job()).await;
+    fixture.requested(4).await;
     first.shutdown(GUARD).await;
 
-    let _processor = processor(&place.service, &place.store, &settings).expect("it starts");
+    let _processor = processor(&fixture.service, &fixture.store, &settings).expect("it starts");
     for sequence in 0..4 {
-        let blob = BlobName::rendered(&place.request, sequence);
+        let blob = BlobName::rendered(&fixture.request, sequence);
         until("the slice is rendered", async || {
-            place
+            fixture
                 .store
                 .exists(&blob)
                 .await
@@ -129,13 +129,13 @@ async fn a_rendered_slice_that_cannot_be_joined() {
         })
         .await;
     }
-    let blob = BlobName::rendered(&place.request, 1);
-    place.store.write(&blob, "junk").await.expect("written");
-    let _second = controller(&place.service, &place.store, &settings).expect("it starts");
-    let found = place.reason().await;
+    let blob = BlobName::rendered(&fixture.request, 1);
+    fixture.store.write(&blob, "junk").await.expect("written");
+    let _second = controller(&fixture.service, &fixture.store, &settings).expect("it starts");
+    let found = fixture.reason().await;
     let expected = "the slices could not be joined: slice 1 cannot be used: ";
     assert!(found.starts_with(expected), "{found}");
-    place.drained().await;
+    fixture.drained().await;
 }
 
 #[derive(Debug, Serialize, Deserialize, Message)]
@@ -145,20 +145,20 @@ struct Stranger {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slice_request_that_is_something_else() {
-    let place = Place::new().await;
-    let _roles = place.start(1);
+async fn a_slice_request_of_another_kind() {
+    let fixture = Fixture::new().await;
+    let _roles = fixture.start(1);
     let stranger = Stranger {
         name: "nobody".to_owned(),
     };
-    let submission = place
+    let submission = fixture
         .service
         .submit(stranger)
-        .request(place.request.as_str());
+        .request(fixture.request.as_str());
     submission.await.expect("submitted");
-    let found = place.reason().await;
+    let found = fixture.reason().await;
     assert!(
-        found.starts_with("a slice request could not be used: undecodable: "),
+        found.starts_with("a slice request could not be handled: undecodable: "),
         "{found}"
     );
     assert!(found.contains("\"stranger\""), "{found}");
@@ -166,22 +166,22 @@ async fn a_slice_request_that_is_something_else() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failure_that_comes_after_the_mosaic_changes_nothing() {
-    let place = Place::new().await;
-    let _roles = place.start(1);
-    place.submit(job()).await;
-    place.mosaic().await;
+    let fixture = Fixture::new().await;
+    let _roles = fixture.start(1);
+    fixture.submit(job()).await;
+    fixture.mosaic().await;
     let stranger = Stranger {
         name: "nobody".to_owned(),
     };
-    let submission = place
+    let submission = fixture
         .service
         .submit(stranger)
-        .request(place.request.as_str());
+        .request(fixture.request.as_str());
     submission.await.expect("submitted");
-    until("the stranger is set aside", async || {
-        (place.poison().await == 1).then_some(())
+    until("the stranger is on the poison queue", async || {
+        (fixture.poison().await == 1).then_some(())
     })
     .await;
-    place.drained().await;
-    assert!(matches!(place.outcome().await, ImageOutcome::Done { .. }));
+    fixture.drained().await;
+    assert!(matches!(fixture.outcome().await, ImageOutcome::Done { .. }));
 }

@@ -6,7 +6,7 @@ use mosaic::messages::{Figures, ImageOutcome};
 use mosaic::picture::{Joiner, Layout, Library, Renderer, TileSize, cut, load_source};
 use std::time::Duration;
 
-use crate::support::{GUARD, Place, job, tiles};
+use crate::support::{Fixture, GUARD, job, tiles};
 
 #[derive(Clone, Default)]
 struct Shared(Arc<Mutex<Vec<u8>>>);
@@ -21,7 +21,7 @@ impl Write for Shared {
     }
 }
 
-/// The mosaic made without any queue.
+/// The mosaic made without queues.
 fn directly(job: &Job) -> Vec<u8> {
     let source = load_source("scene", &job.image).expect("a picture");
     let tile_size = TileSize::try_from(job.tile_size).expect("allowed");
@@ -45,14 +45,17 @@ fn directly(job: &Job) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn any_number_of_processors_makes_the_same_bytes() {
+async fn the_bytes_do_not_depend_on_the_number_of_processors() {
     let expected = directly(&job());
     for processors in [1, 2, 4] {
-        let place = Place::new().await;
-        let roles = place.start(processors);
-        place.submit(job()).await;
-        assert!(place.mosaic().await == expected, "{processors} processors");
-        place.drained().await;
+        let fixture = Fixture::new().await;
+        let roles = fixture.start(processors);
+        fixture.submit(job()).await;
+        assert!(
+            fixture.mosaic().await == expected,
+            "{processors} processors"
+        );
+        fixture.drained().await;
         let totals = roles.shutdown(GUARD).await;
         assert_eq!(
             (totals.completed, totals.retried, totals.poisoned),
@@ -62,13 +65,13 @@ async fn any_number_of_processors_makes_the_same_bytes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_client_sees_how_far_it_is_and_what_it_took() {
-    let place = Place::new().await;
-    let _roles = place.start(1);
+async fn the_client_sees_the_progress_and_the_figures() {
+    let fixture = Fixture::new().await;
+    let _roles = fixture.start(1);
     let mut seen = Vec::new();
-    let submitted = place
+    let submitted = fixture
         .client
-        .submit(job(), &place.request, |progress| seen.push(progress));
+        .submit(job(), &fixture.request, |progress| seen.push(progress));
     submitted.await.expect("submitted");
     assert_eq!(seen[0], Progress::Uploaded { done: 1, total: 41 });
     assert_eq!(
@@ -79,7 +82,7 @@ async fn the_client_sees_how_far_it_is_and_what_it_took() {
         }
     );
     assert_eq!(seen.last(), Some(&Progress::Submitted));
-    let ImageOutcome::Done { figures, .. } = place.outcome().await else {
+    let ImageOutcome::Done { figures, .. } = fixture.outcome().await else {
         panic!("it failed")
     };
     let expected = Figures {
@@ -93,15 +96,15 @@ async fn the_client_sees_how_far_it_is_and_what_it_took() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_library_is_uploaded_and_described_once() {
-    let place = Place::new().await;
-    let _roles = place.start(2);
-    place.submit(job()).await;
-    let first = place.mosaic().await;
+async fn a_library_is_uploaded_once() {
+    let fixture = Fixture::new().await;
+    let _roles = fixture.start(2);
+    fixture.submit(job()).await;
+    let first = fixture.mosaic().await;
 
-    let second = Place {
+    let second = Fixture {
         request: queue_runtime::RequestId::random(),
-        ..place
+        ..fixture
     };
     let mut uploads = 0;
     let mut library = tiles(40);
@@ -113,18 +116,21 @@ async fn a_library_is_uploaded_and_described_once() {
     submitted.await.expect("submitted");
     assert_eq!(
         uploads, 2,
-        "once for the library that is there, once for the picture"
+        "once for the existing library, once for the picture"
     );
     assert!(second.mosaic().await == first);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_does_not_wait_for_ever() {
-    let place = Place::new().await;
-    place.submit(job()).await;
-    let patience = Duration::from_millis(1);
-    let error = place.client.follow(&place.request, patience, |_| {}).await;
-    let error = error.expect_err("nobody works on it");
+async fn a_client_stops_waiting_after_its_timeout() {
+    let fixture = Fixture::new().await;
+    fixture.submit(job()).await;
+    let timeout = Duration::from_millis(1);
+    let error = fixture
+        .client
+        .follow(&fixture.request, timeout, |_| {})
+        .await;
+    let error = error.expect_err("no role is running");
     assert!(matches!(error, ClientError::NoResponse { .. }), "{error}");
     assert!(
         error

@@ -1,18 +1,18 @@
-//! What the tests share: a small job, and a place where it is done.
+//! A small job, and the service and store that it runs on.
 
 use std::time::{Duration, Instant};
 
 use image::{Rgb, RgbImage};
 use mosaic::client::{Client, Job};
 use mosaic::embedded::Embedded;
-use mosaic::ledger::{Ledger, PlanRecord};
 use mosaic::messages::ImageOutcome;
 use mosaic::picture::{draw_scene, encode_png};
+use mosaic::records::{PlanRecord, Records};
 use mosaic::roles::Settings;
 use mosaic::store::Store;
 use queue_runtime::{QueueService, RequestId};
 
-/// Long enough for the slowest machine; only a hang meets it.
+/// A timeout that only a hang reaches.
 pub(crate) const GUARD: Duration = Duration::from_secs(60);
 
 pub(crate) const QUEUES: [&str; 4] = [
@@ -22,15 +22,15 @@ pub(crate) const QUEUES: [&str; 4] = [
     "imageresponse",
 ];
 
-pub(crate) struct Place {
+pub(crate) struct Fixture {
     pub(crate) service: QueueService,
     pub(crate) store: Store,
     pub(crate) client: Client,
-    pub(crate) ledger: Ledger,
+    pub(crate) records: Records,
     pub(crate) request: RequestId,
 }
 
-impl Place {
+impl Fixture {
     pub(crate) async fn new() -> Self {
         let service = QueueService::connect("memory:")
             .await
@@ -38,7 +38,7 @@ impl Place {
         let store = Store::memory();
         Self {
             client: Client::new(service.clone(), store.clone()),
-            ledger: Ledger::new(store.clone()),
+            records: Records::new(store.clone()),
             request: RequestId::random(),
             service,
             store,
@@ -83,15 +83,15 @@ impl Place {
 
     pub(crate) async fn plan(&self) -> PlanRecord {
         until("the plan is recorded", async || {
-            self.ledger
+            self.records
                 .plan(&self.request)
                 .await
-                .expect("the ledger is readable")
+                .expect("the records are readable")
         })
         .await
     }
 
-    /// Waits until so many slice requests wait for processors.
+    /// Waits until this many slice requests are on their queue.
     pub(crate) async fn requested(&self, slices: u64) {
         let waiting = async || count(&self.service, "slicerequest").await == slices;
         until("the slices are requested", async || {
@@ -100,7 +100,7 @@ impl Place {
         .await;
     }
 
-    /// Waits until nothing is on the queues.
+    /// Waits until the queues are empty.
     pub(crate) async fn drained(&self) {
         for queue in QUEUES {
             until(queue, async || {
@@ -119,20 +119,20 @@ impl Place {
     }
 }
 
-/// How many messages are on a queue that may not exist.
+/// The number of messages on a queue, which may not exist.
 async fn count(service: &QueueService, queue: &str) -> u64 {
     let properties = service.queue_at(queue).expect("a name").properties().await;
     properties.map_or(0, |properties| properties.approximate_count)
 }
 
-/// Asks until there is an answer.
+/// Polls until there is a value.
 pub(crate) async fn until<T>(what: &str, ask: impl AsyncFn() -> Option<T>) -> T {
     let begun = Instant::now();
     loop {
         if let Some(answer) = ask().await {
             return answer;
         }
-        assert!(begun.elapsed() < GUARD, "waited in vain: {what}");
+        assert!(begun.elapsed() < GUARD, "timed out: {what}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
@@ -150,7 +150,7 @@ pub(crate) fn job() -> Job {
     }
 }
 
-/// Tiles that are all different.
+/// Tiles that all differ.
 pub(crate) fn tiles(count: u8) -> Vec<(String, Vec<u8>)> {
     let tile = |n: u8| {
         let near = Rgb([n.wrapping_mul(83), n.wrapping_mul(151), n.wrapping_mul(37)]);

@@ -25,7 +25,7 @@ const JULIA: [(f32, f32); 16] = [
     (-0.194, 0.6557),
 ];
 
-/// Places on the Mandelbrot set's shore, with the width of the view.
+/// Points on the boundary of the Mandelbrot set, with the width of the view.
 const SHORE: [(f32, f32, f32); 14] = [
     (-0.6, 0.0, 2.8),
     (-0.745, 0.113, 0.02),
@@ -104,7 +104,7 @@ fn escape_picture(dice: Dice, steps: impl Fn(f32, f32) -> Option<f32>) -> RgbIma
     })
 }
 
-/// How many steps (smoothed) of z² + c take `z` out of the circle; `None` if it stays.
+/// The smoothed number of steps of z² + c after which `z` leaves the circle, or `None` if it stays.
 fn escape(mut z: (f32, f32), c: (f32, f32)) -> Option<f32> {
     for step in 0..LIMIT {
         let (re2, im2) = (z.0 * z.0, z.1 * z.1);

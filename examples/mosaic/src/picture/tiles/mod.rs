@@ -1,5 +1,5 @@
-//! The tile library that the program draws itself: fractals and small views of nature, spread over
-//! hue, chroma and lightness so that any picture finds its colours.
+//! The built-in tile library: fractals and small views of nature, spread over
+//! hue, chroma and lightness so that there are tiles for the colours of any picture.
 
 mod flora;
 mod fractal;
@@ -14,7 +14,8 @@ use palette::Tint;
 /// The side of a built-in tile in pixels.
 pub const TILE_SIDE: u32 = 64;
 
-/// Draws the built-in library: `(name, picture)`, the same every time, names unique and sorted.
+/// Draws the built-in library as `(name, picture)`, with unique names in order. The bytes are always
+/// the same.
 pub fn draw_tiles() -> Vec<(String, RgbImage)> {
     let before = |n: usize| FAMILIES[..n].iter().map(|family| family.count).sum();
     (FAMILIES.iter().enumerate())
@@ -22,7 +23,7 @@ pub fn draw_tiles() -> Vec<(String, RgbImage)> {
         .collect()
 }
 
-/// Tiles of one kind, each told apart by its index.
+/// Tiles of one kind, each identified by its index.
 struct Family {
     name: &'static str,
     count: u32,
@@ -105,12 +106,12 @@ impl Family {
     }
 }
 
-/// What makes one tile of a family differ from the next.
+/// The variation of a tile within its family.
 #[derive(Clone, Copy)]
 struct Dice {
     index: u32,
     count: u32,
-    /// Unlike that of any other tile in the library.
+    /// Unique in the library.
     seed: u32,
 }
 
@@ -120,7 +121,7 @@ impl Dice {
         from + (to - from) * chance(n, 0, self.seed)
     }
 
-    /// This tile's place in its family, 0..1.
+    /// This tile's position in its family, 0..1.
     fn progress(self) -> f32 {
         self.index as f32 / self.count as f32
     }

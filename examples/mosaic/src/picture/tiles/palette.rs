@@ -49,7 +49,7 @@ impl Tint {
 
 const STEPS: usize = 48;
 
-/// Colours along a line, worked out once so that every sample is a look-up.
+/// Colours along a line, computed once so that every sample is a lookup.
 pub(super) struct Ramp {
     steps: [Linear; STEPS],
 }
@@ -63,7 +63,7 @@ impl Ramp {
         a + (b - a) * (place - step as f32)
     }
 
-    /// The ramp there and back, over and over.
+    /// The ramp forwards and backwards, repeated.
     pub(super) fn cycle(&self, position: f32) -> Linear {
         self.at(1.0 - (position.rem_euclid(2.0) - 1.0).abs())
     }

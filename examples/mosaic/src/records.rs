@@ -1,14 +1,14 @@
-//! How requests stand: records that are created once and never changed.
+//! Status records of requests, each created once and never changed.
 //!
-//! | record | by | says |
+//! | record | written by | holds |
 //! |---|---|---|
-//! | `status/REQUEST/plan.json` | controller | what was asked, and how many slices there are |
-//! | `status/REQUEST/slices/SEQ.json` | controller | what became of a slice |
-//! | `status/REQUEST/join.json` | controller | which slice's response is to see to the joining |
-//! | `status/REQUEST/response.json` | broker | what became of the request |
+//! | `status/REQUEST/plan.json` | controller | the request, and the number of slices |
+//! | `status/REQUEST/slices/SEQ.json` | controller | the outcome of a slice |
+//! | `status/REQUEST/join.json` | controller | the slice whose response joins all slices |
+//! | `status/REQUEST/response.json` | broker | the outcome of the request |
 //!
-//! Creation-only records are what makes repeated and simultaneous handlers agree: whoever comes
-//! second finds what the first one wrote, and goes on with that.
+//! Create-only records let repeated and concurrent handlers agree: the second to create a record
+//! reads what the first wrote, and continues with that.
 
 use queue_runtime::RequestId;
 use serde::de::DeserializeOwned;
@@ -19,42 +19,42 @@ use crate::messages::{ImageOutcome, ImageRequest, SliceOutcome};
 use crate::picture::{Layout, Plan, TileSize};
 use crate::store::{Created, Store, StoreError};
 
-/// The largest record, in bytes: reasons are clipped far below.
+/// The size limit of a record, in bytes; reasons of failures are cut far below it.
 const MAX_RECORD: u64 = 256 << 10;
 
-/// The records of all requests.
+/// The status records of all requests.
 #[derive(Debug, Clone)]
-pub struct Ledger {
+pub struct Records {
     store: Store,
 }
 
-/// What was asked, and how it is carried out.
+/// A request and its plan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PlanRecord {
-    /// What was asked.
+    /// The request.
     pub asked: ImageRequest,
     /// The source picture's width and height in pixels.
     pub source: (u32, u32),
-    /// How many slices there are.
+    /// The number of slices.
     pub slices: u32,
 }
 
-/// What became of a slice.
+/// The outcome of a slice.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SliceRecord {
-    /// What became of it.
+    /// The outcome.
     pub outcome: SliceOutcome,
-    /// How many attempts it took.
+    /// The number of attempts.
     pub attempts: u32,
 }
 
-/// Which slice's response is to see to the joining.
+/// The slice whose response joins all slices.
 #[derive(Debug, Serialize, Deserialize)]
 struct JoinRecord {
     slice: u32,
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ResponseRecord {
     /// The idempotency key of the response.
@@ -64,7 +64,7 @@ pub struct ResponseRecord {
 }
 
 impl PlanRecord {
-    /// The plan itself, unless the record is of a newer program with other bounds.
+    /// Returns the plan, or `None` if the record is out of this version's bounds.
     #[must_use]
     pub fn plan(&self) -> Option<Plan> {
         let layout = Layout {
@@ -77,39 +77,39 @@ impl PlanRecord {
     }
 }
 
-impl Ledger {
-    /// The records in a store.
+impl Records {
+    /// Returns the records in a store.
     #[must_use]
     pub fn new(store: Store) -> Self {
         Self { store }
     }
 
-    /// The plan of a request that has one.
+    /// Returns the plan of a request, if it is recorded.
     ///
     /// # Errors
-    /// The store's.
+    /// [`StoreError`] if the store fails.
     pub async fn plan(&self, request: &RequestId) -> Result<Option<PlanRecord>, StoreError> {
         self.find(&plan_name(request)).await
     }
 
-    /// Records a plan, unless there is one; gives the one that holds.
+    /// Records a plan unless one is recorded. Returns the recorded one.
     ///
     /// # Errors
-    /// The store's.
+    /// [`StoreError`] if the store fails.
     pub async fn record_plan(
         &self,
         request: &RequestId,
         plan: PlanRecord,
     ) -> Result<PlanRecord, StoreError> {
-        self.settle(&plan_name(request), plan)
+        self.create_or_read(&plan_name(request), plan)
             .await
             .map(|(held, _)| held)
     }
 
-    /// What became of a slice, if it is known.
+    /// Returns the outcome of a slice, if it is recorded.
     ///
     /// # Errors
-    /// The store's.
+    /// [`StoreError`] if the store fails.
     pub async fn slice(
         &self,
         request: &RequestId,
@@ -118,26 +118,26 @@ impl Ledger {
         self.find(&slice_name(request, sequence)).await
     }
 
-    /// Records what became of a slice, unless that is known; gives the record that holds.
+    /// Records the outcome of a slice unless one is recorded. Returns the recorded one.
     ///
     /// # Errors
-    /// The store's.
+    /// [`StoreError`] if the store fails.
     pub async fn record_slice(
         &self,
         request: &RequestId,
         sequence: u32,
         slice: SliceRecord,
     ) -> Result<SliceRecord, StoreError> {
-        self.settle(&slice_name(request, sequence), slice)
+        self.create_or_read(&slice_name(request, sequence), slice)
             .await
             .map(|(held, _)| held)
     }
 
-    /// How many slices have a record. Of those who record a slice and then count, the last one to
-    /// record counts them all.
+    /// Returns the number of recorded slices. Of several handlers that record a slice and then count,
+    /// the last to record counts all of them.
     ///
     /// # Errors
-    /// The store's.
+    /// [`StoreError`] if the store fails.
     pub async fn slices_recorded(&self, request: &RequestId) -> Result<usize, StoreError> {
         let names = self
             .store
@@ -146,21 +146,23 @@ impl Ledger {
         Ok(names.iter().filter(|name| name.ends_with(".json")).count())
     }
 
-    /// Charges a slice's response with joining all slices, unless one is charged; gives the slice
-    /// whose response is.
+    /// Claims the join of all slices for the response of one, unless it is claimed. Returns the slice
+    /// whose response holds the claim.
     ///
     /// # Errors
-    /// The store's.
-    pub async fn charge(&self, request: &RequestId, sequence: u32) -> Result<u32, StoreError> {
+    /// [`StoreError`] if the store fails.
+    pub async fn claim_join(&self, request: &RequestId, sequence: u32) -> Result<u32, StoreError> {
         let name = BlobName::status(request, &["join.json"]);
-        let charged = self.settle(&name, JoinRecord { slice: sequence }).await;
-        charged.map(|(held, _)| held.slice)
+        let claimed = self
+            .create_or_read(&name, JoinRecord { slice: sequence })
+            .await;
+        claimed.map(|(held, _)| held.slice)
     }
 
-    /// What became of a request, if it is known.
+    /// Returns the outcome of a request, if it is recorded.
     ///
     /// # Errors
-    /// The store's.
+    /// [`StoreError`] if the store fails.
     pub async fn response(
         &self,
         request: &RequestId,
@@ -168,17 +170,17 @@ impl Ledger {
         self.find(&response_name(request)).await
     }
 
-    /// Records what became of a request, unless that is known; gives the record that holds, and
-    /// whether it is this one.
+    /// Records the outcome of a request unless one is recorded. Returns the recorded one, and whether
+    /// this call created it.
     ///
     /// # Errors
-    /// The store's.
+    /// [`StoreError`] if the store fails.
     pub async fn record_response(
         &self,
         request: &RequestId,
         response: ResponseRecord,
     ) -> Result<(ResponseRecord, Created), StoreError> {
-        self.settle(&response_name(request), response).await
+        self.create_or_read(&response_name(request), response).await
     }
 
     async fn find<T: DeserializeOwned>(&self, name: &BlobName) -> Result<Option<T>, StoreError> {
@@ -192,7 +194,7 @@ impl Ledger {
         })
     }
 
-    async fn settle<T: Serialize + DeserializeOwned>(
+    async fn create_or_read<T: Serialize + DeserializeOwned>(
         &self,
         name: &BlobName,
         record: T,

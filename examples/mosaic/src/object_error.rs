@@ -1,34 +1,37 @@
-//! What object stores say, fit to be passed on.
+//! Errors of object stores: what they are about, and their text without secrets.
 
 use std::error::Error;
 
-/// Whether a storage account means the container rather than the blob: `ContainerNotFound`,
+/// Whether an error is about the container rather than the blob: `ContainerNotFound`,
 /// `ContainerBeingDeleted`, `ContainerDisabled`.
-pub(crate) fn of_container(error: &object_store::Error) -> bool {
+pub(crate) fn is_about_container(error: &object_store::Error) -> bool {
     error.to_string().contains("<Code>Container")
 }
 
-/// What an object store says with all its causes, but of a service's answer only the code, and of a
-/// URL no signature: the rest may repeat what a request was signed with.
-pub(crate) fn told(error: &(dyn Error + 'static)) -> String {
-    let mut told = error.to_string();
+/// Returns the text of an error and its causes. Of a service's response it keeps the error code only,
+/// and it removes signatures from URLs: the rest may repeat what a request was signed with.
+pub(crate) fn describe(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        let text = error.to_string();
-        if !told.contains(&text) {
-            told = format!("{told}: {text}");
+        let inner = error.to_string();
+        if !text.contains(&inner) {
+            text = format!("{text}: {inner}");
         }
         cause = error.source();
     }
-    let code = told
+    let code = text
         .split_once("<Code>")
         .and_then(|(_, rest)| rest.split_once("</Code>"))
         .map(|(code, _)| code.to_owned());
-    if let Some(body) = told.find("<?xml").or_else(|| told.find("<Error>")) {
-        told.truncate(body);
-        told.push_str(code.as_deref().unwrap_or("an answer without a code"));
+    if let Some(body) = text.find("<?xml").or_else(|| text.find("<Error>")) {
+        text.truncate(body);
+        text.push_str(
+            code.as_deref()
+                .unwrap_or("a response without an error code"),
+        );
     }
-    let mut parts = told.split("sig=");
+    let mut parts = text.split("sig=");
     let mut clean = parts.next().unwrap_or_default().to_owned();
     for part in parts {
         let rest = part.trim_start_matches(|c: char| c != '&' && !c.is_whitespace());
@@ -42,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_service_says_is_told_by_its_code_and_without_signatures() {
+    fn responses_are_reduced_to_their_code_and_signatures_removed() {
         let body = "\u{feff}<?xml version=\"1.0\"?><Error><Code>AuthenticationFailed</Code><Message>the \
                     MAC signature found, s3cret</Message></Error>";
         for (said, expected) in [
@@ -60,7 +63,7 @@ mod tests {
                 store: "test",
                 source: said.into(),
             };
-            assert_eq!(told(&error), format!("Generic test error: {expected}"));
+            assert_eq!(describe(&error), format!("Generic test error: {expected}"));
         }
     }
 }

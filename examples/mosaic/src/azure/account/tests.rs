@@ -15,7 +15,7 @@ fn described(account: Result<Account, Problem>) -> String {
 }
 
 #[test]
-fn accounts_are_found_wherever_they_are_named() {
+fn accounts_are_read_from_connection_strings_and_urls() {
     for (text, expected) in [
         (
             "AccountName=acct;AccountKey=a2V5",
@@ -59,7 +59,7 @@ fn accounts_are_found_wherever_they_are_named() {
 }
 
 #[test]
-fn the_blobs_are_beside_the_queues() {
+fn accounts_are_read_from_the_location_of_queues() {
     for (text, expected) in [
         (
             "azure://acct.queue.core.windows.net",
@@ -75,7 +75,7 @@ fn the_blobs_are_beside_the_queues() {
         ),
         (
             "http://127.0.0.1:10001/acct?sv=1&sig=x",
-            "the URL of the queues does not tell where the blobs are; name them beside it",
+            "the URL of the queues does not identify the endpoint of the blobs; give that, too",
         ),
         (
             "AccountName=a;AccountKey=k;QueueEndpoint=http://127.0.0.1:10001/a",
@@ -87,7 +87,7 @@ fn the_blobs_are_beside_the_queues() {
 }
 
 #[test]
-fn problems_repeat_nothing_of_what_was_written() {
+fn errors_do_not_repeat_the_input() {
     for (text, expected) in [
         ("AccountName=a;s3cret", "setting 2 "),
         ("AccountKey=s3cret", "neither AccountName nor BlobEndpoint"),
@@ -113,9 +113,9 @@ fn problems_repeat_nothing_of_what_was_written() {
         ),
     ] {
         let problem = Account::parse(text).expect_err(text);
-        let told = format!("{problem} {problem:?}");
-        assert!(told.contains(expected), "{text}: {told}");
-        assert!(!told.contains("s3cret"), "{told}");
+        let shown = format!("{problem} {problem:?}");
+        assert!(shown.contains(expected), "{text}: {shown}");
+        assert!(!shown.contains("s3cret"), "{shown}");
     }
     let account = Account::parse("AccountName=a;AccountKey=s3cret").expect("allowed");
     assert!(!format!("{account:?}").contains("s3cret"));

@@ -3,18 +3,21 @@ use std::path::Path;
 use mosaic::store::Store;
 use queue_runtime::{Failure, QueueService};
 
-use super::arguments::Place;
+use super::arguments::Location;
 
-/// Where blobs and queues are.
-pub(super) async fn open(data: &Path, place: &Place) -> Result<(QueueService, Store), Failure> {
-    let store = match (&place.blobs, &place.queue) {
-        (Some(blobs), _) => azure::named(blobs).await?,
-        (None, Some(queue)) if place.data.is_none() && is_azure(queue) => {
-            azure::beside(queue).await?
+/// Opens the queues and the blobs.
+pub(super) async fn open(
+    data: &Path,
+    location: &Location,
+) -> Result<(QueueService, Store), Failure> {
+    let store = match (&location.blobs, &location.queue) {
+        (Some(blobs), _) => azure::open(blobs).await?,
+        (None, Some(queue)) if location.data.is_none() && is_azure(queue) => {
+            azure::open_beside(queue).await?
         }
         _ => Store::folder(&data.join("blobs"))?,
     };
-    let queue = match &place.queue {
+    let queue = match &location.queue {
         Some(url) => url.clone(),
         None => {
             std::fs::create_dir_all(data)?;
@@ -24,7 +27,7 @@ pub(super) async fn open(data: &Path, place: &Place) -> Result<(QueueService, St
     Ok((QueueService::connect(&queue).await?, store))
 }
 
-/// Whether queues are in a storage account: a connection string has no scheme.
+/// Whether queues are in a storage account. Connection strings have no scheme.
 fn is_azure(queue: &str) -> bool {
     let (scheme, _) = queue.split_once(':').unwrap_or_default();
     matches!(scheme, "azure" | "https" | "http")
@@ -37,11 +40,11 @@ mod azure {
     use mosaic::azure::{Account, AzureError};
     use mosaic::store::Store;
 
-    pub(super) async fn named(blobs: &str) -> Result<Store, AzureError> {
+    pub(super) async fn open(blobs: &str) -> Result<Store, AzureError> {
         Store::azure(Account::parse(blobs)).await
     }
 
-    pub(super) async fn beside(queue: &str) -> Result<Store, AzureError> {
+    pub(super) async fn open_beside(queue: &str) -> Result<Store, AzureError> {
         Store::azure(Account::beside(queue)).await
     }
 }
@@ -51,15 +54,15 @@ mod azure {
     use mosaic::store::Store;
     use queue_runtime::Failure;
 
-    const WITHOUT: &str = "this build is without the feature `azure`; `cargo run --release -p mosaic \
-                           --features azure` is with it";
+    const MISSING_FEATURE: &str = "this program was built without the feature `azure`; build it with \
+                                   `cargo build --release -p mosaic --features azure`";
 
-    pub(super) async fn named(_blobs: &str) -> Result<Store, Failure> {
-        Err(WITHOUT.into())
+    pub(super) async fn open(_blobs: &str) -> Result<Store, Failure> {
+        Err(MISSING_FEATURE.into())
     }
 
-    pub(super) async fn beside(_queue: &str) -> Result<Store, Failure> {
-        Err(WITHOUT.into())
+    pub(super) async fn open_beside(_queue: &str) -> Result<Store, Failure> {
+        Err(MISSING_FEATURE.into())
     }
 }
 
@@ -68,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn queues_in_an_account_are_known_by_their_url() {
+    fn queues_in_an_account_are_recognised_by_their_url() {
         for queue in [
             "azure://acct",
             "https://acct.queue.core.windows.net/?sig=x",

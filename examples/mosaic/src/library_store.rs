@@ -1,8 +1,8 @@
-//! Tile libraries: uploaded once, described once, and loaded once in each process.
+//! Tile libraries: uploaded once, and loaded once in each process.
 //!
 //! A library is addressed by its fingerprint. Its files are `imagelibrary/FINGERPRINT/00000` and so
-//! on; `files.json`, written last, says what they are called and that all of them are there. `cache`
-//! holds the tiles' features and scaled pictures.
+//! on; `files.json`, written last, lists their names and marks the upload as complete. `cache`, written
+//! by the first process that loads the library, holds the tiles' features and scaled pictures.
 
 use std::sync::Arc;
 
@@ -17,56 +17,56 @@ use crate::blob::BlobName;
 use crate::picture::{Fingerprint, Library, LibraryError, Renderer};
 use crate::store::{Store, StoreError};
 
-/// The most files of a library.
+/// The maximum number of files in a library.
 pub const MAX_FILES: usize = 50_000;
-/// The largest file of a library, and the largest source picture, in bytes.
+/// The size limit of a file in a library, and of a source picture, in bytes.
 pub const MAX_PICTURE: u64 = 64 << 20;
-/// The most bytes of a library.
+/// The size limit of a library, in bytes.
 pub const MAX_LIBRARY: u64 = 1 << 30;
 
-/// The largest list of files, in bytes.
+/// The size limit of the list of files, in bytes.
 const MAX_LIST: u64 = 32 << 20;
-/// The largest cache, in bytes: about 12 KiB a tile.
+/// The size limit of a cache, in bytes; a tile takes about 12 KiB.
 const MAX_CACHE: u64 = 1 << 30;
-/// How many libraries are kept in memory.
-const KEPT: usize = 2;
-/// How many files are on their way at once.
-const AT_ONCE: usize = 8;
+/// The number of libraries kept in memory.
+const MAX_LOADED: usize = 2;
+/// The maximum number of concurrent uploads or downloads.
+const CONCURRENCY: usize = 8;
 
-/// The libraries in a store. Clones share what is loaded.
+/// The tile libraries in a store. Clones share the loaded libraries.
 #[derive(Debug, Clone)]
-pub struct Shelf {
+pub struct LibraryStore {
     store: Store,
-    kept: Arc<Mutex<Vec<Kept>>>,
+    loaded: Arc<Mutex<Vec<Loaded>>>,
 }
 
-type Kept = (Fingerprint, Arc<OnceCell<Arc<Renderer>>>);
+type Loaded = (Fingerprint, Arc<OnceCell<Arc<Renderer>>>);
 
-/// Why a library cannot be used.
+/// The error for a library that cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum ShelfError {
+pub enum LibraryStoreError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Its files are not a library.
+    /// Its files do not make a library.
     #[error(transparent)]
     Library(#[from] LibraryError),
-    /// It is larger than it may be.
+    /// It is too large.
     #[error("the tile library has {found} {what}; at most {max} are allowed")]
     TooLarge {
-        /// What there is too much of.
+        /// The limited quantity.
         what: &'static str,
-        /// How much there is.
+        /// The amount found.
         found: u64,
-        /// How much there may be.
+        /// The maximum allowed.
         max: u64,
     },
-    /// Its files are others than it was named after.
-    #[error("the files of the tile library {0} are not those that were uploaded")]
+    /// Its files do not match its fingerprint.
+    #[error("the files of tile library {0} do not match its fingerprint")]
     Altered(Fingerprint),
-    /// Loading it was cut short.
-    #[error("the tile library was not loaded")]
+    /// Loading it panicked or was cancelled.
+    #[error("load the tile library")]
     Stopped(#[source] JoinError),
 }
 
@@ -76,25 +76,25 @@ struct Listed {
     size: u64,
 }
 
-impl Shelf {
-    /// The libraries in a store.
+impl LibraryStore {
+    /// Returns the tile libraries in a store.
     #[must_use]
     pub fn new(store: Store) -> Self {
         Self {
             store,
-            kept: Arc::default(),
+            loaded: Arc::default(),
         }
     }
 
-    /// Uploads a library unless it is there. `sent` is told how many of its files are.
+    /// Uploads a library unless it exists, and calls `progress` with the number of files uploaded.
     ///
     /// # Errors
-    /// A library that is too large; the store's.
+    /// [`LibraryStoreError::TooLarge`] and [`LibraryStoreError::Store`].
     pub async fn upload(
         &self,
         files: Vec<(String, Vec<u8>)>,
-        mut sent: impl FnMut(usize),
-    ) -> Result<Fingerprint, ShelfError> {
+        mut progress: impl FnMut(usize),
+    ) -> Result<Fingerprint, LibraryStoreError> {
         let total = files.len();
         at_most("files", total as u64, MAX_FILES as u64)?;
         at_most(
@@ -105,7 +105,7 @@ impl Shelf {
         let fingerprint = Fingerprint::of_files(&files);
         let list = BlobName::library(fingerprint, "files.json");
         if self.store.exists(&list).await? {
-            sent(total);
+            progress(total);
             return Ok(fingerprint);
         }
         let listed: Vec<_> = files
@@ -121,11 +121,11 @@ impl Shelf {
             .map(|(at, (_, bytes))| async move {
                 self.store.write(&file_name(fingerprint, at), bytes).await
             });
-        let mut uploads = stream::iter(uploads).buffer_unordered(AT_ONCE);
+        let mut uploads = stream::iter(uploads).buffer_unordered(CONCURRENCY);
         let mut done = 0;
         while let Some(()) = uploads.try_next().await? {
             done += 1;
-            sent(done);
+            progress(done);
         }
         let text = serde_json::to_vec(&listed).map_err(|source| StoreError::Record {
             name: list.clone(),
@@ -135,22 +135,25 @@ impl Shelf {
         Ok(fingerprint)
     }
 
-    /// Makes sure that a library is usable and that its cache is there.
+    /// Makes sure that a library can be used and that its cache exists.
     ///
     /// # Errors
-    /// [`ShelfError`] says what is wrong with the library.
-    pub async fn prepare(&self, fingerprint: Fingerprint) -> Result<(), ShelfError> {
+    /// [`LibraryStoreError`] if the library cannot be used.
+    pub async fn prepare(&self, fingerprint: Fingerprint) -> Result<(), LibraryStoreError> {
         if self.store.exists(&cache_name(fingerprint)).await? {
             return Ok(());
         }
         self.load(fingerprint).await.map(drop)
     }
 
-    /// A renderer with a library, made once however many ask.
+    /// Returns a renderer for a library. Concurrent calls load it once.
     ///
     /// # Errors
-    /// [`ShelfError`] says what is wrong with the library.
-    pub async fn renderer(&self, fingerprint: Fingerprint) -> Result<Arc<Renderer>, ShelfError> {
+    /// [`LibraryStoreError`] if the library cannot be used.
+    pub async fn renderer(
+        &self,
+        fingerprint: Fingerprint,
+    ) -> Result<Arc<Renderer>, LibraryStoreError> {
         let cell = self.cell(fingerprint).await;
         let renderer = cell.get_or_try_init(|| async {
             let library = match self.cached(fingerprint).await? {
@@ -158,57 +161,60 @@ impl Shelf {
                 None => self.load(fingerprint).await?,
             };
             let renderer = spawn_blocking(move || Renderer::new(library)).await;
-            renderer.map(Arc::new).map_err(ShelfError::Stopped)
+            renderer.map(Arc::new).map_err(LibraryStoreError::Stopped)
         });
         renderer.await.map(Arc::clone)
     }
 
-    /// The place of a library in memory; the one that was used least recently makes room.
+    /// Returns the cell that holds a library in memory, and evicts the least recently used one.
     async fn cell(&self, fingerprint: Fingerprint) -> Arc<OnceCell<Arc<Renderer>>> {
-        let mut kept = self.kept.lock().await;
-        let found = kept.iter().position(|kept| kept.0 == fingerprint);
+        let mut loaded = self.loaded.lock().await;
+        let found = loaded.iter().position(|entry| entry.0 == fingerprint);
         let entry = match found {
-            Some(at) => kept.remove(at),
+            Some(at) => loaded.remove(at),
             None => (fingerprint, Arc::default()),
         };
         let cell = Arc::clone(&entry.1);
-        kept.insert(0, entry);
-        kept.truncate(KEPT);
+        loaded.insert(0, entry);
+        loaded.truncate(MAX_LOADED);
         cell
     }
 
-    async fn cached(&self, fingerprint: Fingerprint) -> Result<Option<Library>, ShelfError> {
+    async fn cached(&self, fingerprint: Fingerprint) -> Result<Option<Library>, LibraryStoreError> {
         let Some(cache) = self.store.find(&cache_name(fingerprint), MAX_CACHE).await? else {
             return Ok(None);
         };
         let read = spawn_blocking(move || Library::from_cache(&cache, fingerprint)).await;
-        match read.map_err(ShelfError::Stopped)? {
+        match read.map_err(LibraryStoreError::Stopped)? {
             Ok(library) => Ok(Some(library)),
             Err(error) => {
-                tracing::warn!(library = %fingerprint, %error, "did not use a library's cache");
+                tracing::warn!(library = %fingerprint, %error, "failed to read a library's cache; loading its files");
                 Ok(None)
             }
         }
     }
 
     /// Loads a library from its files and writes its cache.
-    async fn load(&self, fingerprint: Fingerprint) -> Result<Library, ShelfError> {
+    async fn load(&self, fingerprint: Fingerprint) -> Result<Library, LibraryStoreError> {
         let files = self.files(fingerprint).await?;
         let loaded = spawn_blocking(move || {
             let library = Library::load(&files)?;
             let cache = library.to_cache();
             Ok::<_, LibraryError>((library, cache))
         });
-        let (library, cache) = loaded.await.map_err(ShelfError::Stopped)??;
+        let (library, cache) = loaded.await.map_err(LibraryStoreError::Stopped)??;
         if library.fingerprint() != fingerprint {
-            return Err(ShelfError::Altered(fingerprint));
+            return Err(LibraryStoreError::Altered(fingerprint));
         }
         self.store.write(&cache_name(fingerprint), cache).await?;
-        tracing::info!(library = %fingerprint, tiles = library.tiles().len(), "described a library");
+        tracing::info!(library = %fingerprint, tiles = library.tiles().len(), "loaded a library and wrote its cache");
         Ok(library)
     }
 
-    async fn files(&self, fingerprint: Fingerprint) -> Result<Vec<(String, Bytes)>, ShelfError> {
+    async fn files(
+        &self,
+        fingerprint: Fingerprint,
+    ) -> Result<Vec<(String, Bytes)>, LibraryStoreError> {
         let list = BlobName::library(fingerprint, "files.json");
         let text = self.store.read(&list, MAX_LIST).await?;
         let listed: Vec<Listed> = serde_json::from_slice(&text)
@@ -225,12 +231,15 @@ impl Shelf {
                 .await?;
             Ok((file.name, bytes))
         });
-        stream::iter(reads).buffered(AT_ONCE).try_collect().await
+        stream::iter(reads)
+            .buffered(CONCURRENCY)
+            .try_collect()
+            .await
     }
 }
 
-impl ShelfError {
-    /// The failure of an attempt: pointless to repeat if the library itself is at fault.
+impl LibraryStoreError {
+    /// Converts into a handler's failure, which is permanent if the library itself is at fault.
     #[must_use]
     pub fn into_failure(self) -> Failure {
         match self {
@@ -241,9 +250,9 @@ impl ShelfError {
     }
 }
 
-fn at_most(what: &'static str, found: u64, max: u64) -> Result<(), ShelfError> {
+fn at_most(what: &'static str, found: u64, max: u64) -> Result<(), LibraryStoreError> {
     if found > max {
-        Err(ShelfError::TooLarge { what, found, max })
+        Err(LibraryStoreError::TooLarge { what, found, max })
     } else {
         Ok(())
     }

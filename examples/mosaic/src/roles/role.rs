@@ -4,20 +4,21 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use queue_runtime::{ListenerBuilder, ListenerHandle, Message, RetryPolicy, ShutdownReport};
 
-/// How a role runs.
+/// The settings of a role.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// How many messages of a queue are handled at once.
+    /// The maximum number of messages in flight per queue.
     pub tasks: usize,
-    /// How long a message stays invisible to others between renewals; each type has its own default.
+    /// The visibility timeout of received messages; by default that of the message type.
     pub visibility_timeout: Option<Duration>,
-    /// After how many attempts a message is set aside; each type has its own default.
+    /// The number of attempts after which a message is moved to the poison queue; by default that of
+    /// the message type.
     pub poison_threshold: Option<u32>,
-    /// How long a processor holds each slice at least. A test aid: it makes a small job last.
+    /// The minimum time that a processor takes for a slice. Tests prolong small jobs with it.
     pub pace: Duration,
 }
 
-/// A role that is running. Dropping it stops it at once.
+/// A running role. Dropping it stops it at once.
 #[derive(Debug)]
 #[must_use = "dropping a role stops it"]
 pub struct Role {
@@ -25,20 +26,20 @@ pub struct Role {
     listeners: Vec<ListenerHandle>,
 }
 
-/// What listeners have done.
+/// The counts of messages that listeners handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Totals {
     /// Messages handled and acknowledged.
     pub completed: u64,
-    /// Attempts that failed and were repeated, and leases that were lost.
+    /// Attempts that failed and were retried, and leases that were lost.
     pub retried: u64,
-    /// Messages set aside.
+    /// Messages moved to the poison queue.
     pub poisoned: u64,
-    /// Messages that were handed back at the end, because their handlers did not finish.
+    /// Messages handed back at shutdown, because their handlers did not finish.
     pub released: u64,
 }
 
-/// How long a handler may run, whatever its visibility timeout: leases are renewed meanwhile.
+/// The timeout of handlers. It may exceed the visibility timeout, since leases are renewed.
 const HANDLER_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 
 impl Default for Settings {
@@ -53,7 +54,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// A listener with these settings.
+    /// Applies the settings to a listener.
     pub(super) fn apply<M: Message>(&self, listener: ListenerBuilder<M>) -> ListenerBuilder<M> {
         let retry = RetryPolicy::exponential(Duration::from_millis(250), Duration::from_secs(10));
         let mut listener = listener
@@ -78,8 +79,8 @@ impl Role {
         Self { name, listeners }
     }
 
-    /// Stops receiving, lets handlers finish for up to `grace`, then hands their messages back.
-    /// Gives what the role has done.
+    /// Stops receiving, waits up to `grace` for handlers to finish, then hands back their messages.
+    /// Returns the totals of the role.
     pub async fn shutdown(self, grace: Duration) -> Totals {
         let reports = join_all(self.listeners.into_iter().map(|one| one.shutdown(grace))).await;
         let mut totals = Totals::default();
