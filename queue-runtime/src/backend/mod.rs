@@ -6,7 +6,9 @@
 //! | `sqlite` (feature `sqlite`, on by default) | one SQLite file, several processes | a laptop, one server, the edge |
 //! | `azure` (feature `azure`) | Azure Queue Storage | more than one machine |
 //!
-//! All pass the conformance suite in `queue_core::conformance`.
+//! All pass the conformance suite in `queue_core::conformance`. The contract that they implement,
+//! [`Backend`], and its types are here too, so that an application needs no other package for a backend of
+//! its own.
 
 #[cfg(feature = "azure")]
 pub mod azure;
@@ -19,5 +21,10 @@ mod store_clock;
 #[cfg(feature = "azure")]
 pub use azure::{AzureBackend, AzureBuilder};
 pub use memory::MemoryBackend;
+pub use queue_core::backend::{
+    ApplyError, Atomicity, Backend, BackendExt, BodyForm, Capabilities, Created, InvalidMetadata,
+    Lease, Metadata, NewMessage, Op, OpOutcome, PeekedMessage, PopReceipt, PutReceipt,
+    QueueProperties, ReceivedMessage, StorageId, TimeToLive,
+};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SqliteBackend, SqliteBuilder, Synchronous};

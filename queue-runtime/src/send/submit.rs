@@ -56,6 +56,7 @@ pub struct Submitted {
 ///
 /// If [`is_unknown`](Self::is_unknown), submit the message again under the same id: consumers that
 /// deduplicate by id or key then see it once.
+#[non_exhaustive]
 pub struct SubmitError<M> {
     /// The id that the message has, where it got as far as that.
     pub id: Option<MessageId>,

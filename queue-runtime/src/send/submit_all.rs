@@ -30,6 +30,7 @@ pub struct SubmitAll<M> {
 ///
 /// If [`is_unknown`](Self::is_unknown), any of [`rest`](Self::rest) may have been submitted: submit them
 /// again under the same ids.
+#[non_exhaustive]
 pub struct SubmitAllError<M> {
     /// The messages that are known to have been submitted, in their order.
     pub submitted: Vec<Submitted>,

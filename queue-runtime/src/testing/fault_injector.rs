@@ -20,7 +20,7 @@ use super::skew::Skew;
 ///
 /// ```
 /// use std::sync::Arc;
-/// use queue_core::backend::{Backend, NewMessage};
+/// use queue_runtime::backend::{Backend, NewMessage};
 /// use queue_runtime::backend::MemoryBackend;
 /// use queue_runtime::testing::{Fault, FaultInjector, TokioClock};
 /// use queue_runtime::{ErrorKind, Operation};

@@ -262,7 +262,7 @@ async fn settings_are_checked() {
 async fn metadata_sets_threshold_and_timeout() {
     let service = testing::service().await;
     service.submit(order(1)).await.expect("submitted");
-    let mut metadata = queue_core::backend::Metadata::new();
+    let mut metadata = queue_runtime::backend::Metadata::new();
     metadata.insert("PoisonThreshold", "1").expect("allowed");
     metadata.insert("DefaultTimeout", "7").expect("allowed");
     let queue = service.queue_at("orders").expect("a name");

@@ -5,10 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use queue_core::backend::{Backend, NewMessage};
-use queue_runtime::backend::MemoryBackend;
 #[cfg(feature = "sqlite")]
 use queue_runtime::backend::SqliteBackend;
+use queue_runtime::backend::{Backend, MemoryBackend, NewMessage};
 use queue_runtime::envelope::PoisonReason;
 use queue_runtime::testing::{self, FaultInjector};
 use queue_runtime::{

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use queue_core::backend::{Backend, NewMessage};
 use queue_runtime::envelope::PoisonReason;
 use queue_runtime::wire::Body;
 use queue_runtime::{Disposition, Message, QueueService, Settled, testing};

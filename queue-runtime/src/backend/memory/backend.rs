@@ -23,8 +23,8 @@ use crate::backend::limits::{Limits, check_op};
 /// ```
 /// # use std::sync::Arc;
 /// # use queue_runtime::backend::MemoryBackend;
-/// use queue_core::ManualClock;
-/// use queue_core::backend::{Backend, Metadata};
+/// use queue_runtime::ManualClock;
+/// use queue_runtime::backend::{Backend, Metadata};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), queue_core::Error> {
