@@ -10,13 +10,12 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::core::Core;
 use super::event::ListenerEvent;
-use super::executor;
+use super::executor::{self, Arrival};
 use super::phase::ListenerPhase;
 use super::room::Room;
-use super::run::Run;
 use super::threads::Reserved;
 use crate::policy::{Idle, jitter, outage_pause};
-use crate::receive::{Incoming, fetch};
+use crate::receive::fetch;
 
 /// How the receives of one task have gone lately.
 #[derive(Debug, Default)]
@@ -110,9 +109,8 @@ async fn receive(core: &Arc<Core>, permits: OwnedSemaphorePermit) -> Result<usiz
     core.missing.store(false, Ordering::Relaxed);
     let count = fetched.len();
     for message in fetched {
-        let incoming = Incoming::read(&core.context, &core.consumer, message);
-        let run = Run::new(incoming, capacity.split(core));
-        drop(core.runtime.spawn(executor::run(Arc::clone(core), run)));
+        let arrival = Arrival::new(Arc::clone(core), message, capacity.split(core));
+        drop(core.runtime.spawn(executor::run(arrival)));
     }
     Ok(count)
 }

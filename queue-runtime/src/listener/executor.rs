@@ -10,36 +10,61 @@ use tokio::sync::oneshot;
 
 use super::core::Core;
 use super::finish::{finish, finish_in_background, report};
+use super::room::Room;
 use super::run::{Ended, Handler, Run, Taken};
 use super::watchdog;
 use crate::lease::Cause;
 use crate::panic::catch;
-use crate::receive::{Admission, Call, Incoming, admit, put_back};
+use crate::receive::{Admission, Call, Fetched, Incoming, admit, put_back};
 
 /// Handles one message, from its receive to its settlement.
-pub(super) async fn run(core: Arc<Core>, run: Run) {
-    let mut task = Task {
-        core: Arc::clone(&core),
-        run: Arc::new(run),
-        finished: false,
-    };
+pub(super) async fn run(arrival: Arrival) {
+    let mut task = arrival.read();
     let Some(call) = task.admit().await else {
         return;
     };
-    let run = &task.run;
-    watchdog::watch(&core, run);
+    let (core, run) = (&task.core, &task.run);
+    watchdog::watch(core, run);
     let ended = match call {
         Call::Task(future) => run_task(run, future).await,
-        Call::Blocking(function) => run_on_thread(&core, run, function).await,
+        Call::Blocking(function) => run_on_thread(core, run, function).await,
     };
     match ended {
         Ok(ended) => {
             core.running.close(&run.ticket);
-            finish(&core, run, ended).await;
+            finish(core, run, ended).await;
         }
-        Err(Taken) => watchdog::handler_returned(&core, run),
+        Err(Taken) => watchdog::handler_returned(core, run),
     }
     task.finished = true;
+}
+
+/// A message that was received. Its own task reads it, so that the messages of a batch are read side by
+/// side.
+pub(super) struct Arrival {
+    core: Arc<Core>,
+    message: Option<(Fetched, Room)>,
+}
+
+impl Arrival {
+    pub(super) fn new(core: Arc<Core>, message: Fetched, room: Room) -> Self {
+        let message = Some((message, room));
+        Self { core, message }
+    }
+
+    fn read(mut self) -> Task {
+        let message = self.message.take();
+        let (message, room) = message.expect("it is taken here and in `drop` only");
+        Task::of(&self.core, message, room)
+    }
+}
+
+impl Drop for Arrival {
+    fn drop(&mut self) {
+        if let Some((message, room)) = self.message.take() {
+            drop(Task::of(&self.core, message, room));
+        }
+    }
 }
 
 /// A message's task. If the application's runtime drops it, the message is handed back in the background
@@ -51,6 +76,15 @@ struct Task {
 }
 
 impl Task {
+    fn of(core: &Arc<Core>, message: Fetched, room: Room) -> Self {
+        let incoming = Incoming::read(&core.context, &core.consumer, message);
+        Self {
+            core: Arc::clone(core),
+            run: Arc::new(Run::new(incoming, room)),
+            finished: false,
+        }
+    }
+
     /// Returns the call that handles the message, or settles it.
     async fn admit(&mut self) -> Option<Call> {
         let core = &self.core;

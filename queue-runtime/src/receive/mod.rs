@@ -30,7 +30,7 @@ pub use accept::{Accept, AcceptError};
 pub(crate) use admission::{Admission, admit};
 pub(crate) use consumer::{CANCEL_GRACE, Caller, Consumer, InvalidConsumer, MissingQueue, Options};
 pub use delivery::{Delivery, SettleError};
-pub(crate) use fetch::fetch;
+pub(crate) use fetch::{Fetched, fetch};
 pub use handler::{Blocking, Handler, blocking};
 pub(crate) use handler::{Call, ErasedHandler};
 pub(crate) use incoming::Incoming;

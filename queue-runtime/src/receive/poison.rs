@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use queue_core::QueueName;
 use queue_core::backend::NewMessage;
+use queue_core::clock::BoxFuture;
 use queue_core::encoder::Origin;
 use queue_core::envelope::{PoisonReason, PoisonRecord};
 use queue_core::internal::{clip, escape_text};
@@ -22,7 +23,19 @@ use crate::send::{Role, encode_follow_ups};
 const MAX_POISON_ERROR: usize = 8 * 1024;
 
 /// Moves a message to the poison queue, together with the follow-up of `on_poison`.
-pub(crate) async fn poison(
+///
+/// The future is boxed, to keep that of each message in flight small.
+pub(crate) fn poison<'a>(
+    context: &'a Context,
+    consumer: &'a Consumer,
+    incoming: &'a Incoming,
+    reason: PoisonReason,
+    error: Option<String>,
+) -> BoxFuture<'a, Result<Settled, SettleProblem>> {
+    Box::pin(move_to_poison(context, consumer, incoming, reason, error))
+}
+
+async fn move_to_poison(
     context: &Context,
     consumer: &Consumer,
     incoming: &Incoming,
