@@ -24,6 +24,14 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// # Cancel safety
     /// Dropping the future cancels the wait.
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()>;
+
+    /// Completes once [`monotonic`](Clock::monotonic) has reached `at`.
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the wait.
+    fn sleep_until(&self, at: Duration) -> BoxFuture<'static, ()> {
+        self.sleep(at.saturating_sub(self.monotonic()))
+    }
 }
 
 pub use manual::ManualClock;
@@ -128,12 +136,16 @@ mod manual {
         }
 
         fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+            let now = self.monotonic();
+            self.sleep_until(now.saturating_add(duration))
+        }
+
+        fn sleep_until(&self, at: Duration) -> BoxFuture<'static, ()> {
             let mut state = self.lock();
-            let until = state.elapsed.saturating_add(duration);
             state.next_sleeper += 1;
             Box::pin(Sleep {
                 clock: self.clone(),
-                until,
+                until: at,
                 sleeper: state.next_sleeper,
             })
         }

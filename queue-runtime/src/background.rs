@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::io;
+use std::sync::mpsc;
 
 use tokio::runtime::{Builder, Handle, TryCurrentError};
 use tokio::sync::oneshot;
@@ -25,16 +26,25 @@ enum Form {
 
 impl Background {
     pub(crate) fn start_thread() -> io::Result<Self> {
-        let runtime = Builder::new_current_thread().enable_all().build()?;
-        let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel::<()>();
+        let (built, handle) = mpsc::channel();
+        // The runtime is built on its thread: dropping one here, where it may be async, would panic.
         std::thread::Builder::new()
             .name("queue-background".to_owned())
             .spawn(move || {
+                let runtime = Builder::new_current_thread().enable_all().build();
+                let runtime = match runtime {
+                    Ok(runtime) => runtime,
+                    Err(error) => return drop(built.send(Err(error))),
+                };
+                drop(built.send(Ok(runtime.handle().clone())));
                 // An error says that the sender was dropped, which is the signal.
                 let _ = runtime.block_on(stopped);
                 runtime.shutdown_background();
             })?;
+        let handle = handle
+            .recv()
+            .expect("the thread sends a handle or an error")?;
         let form = Form::Thread { _stop: stop };
         Ok(Self { handle, form })
     }

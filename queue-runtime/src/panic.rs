@@ -63,6 +63,7 @@ impl fmt::Display for CaughtPanic {
 pub(crate) fn catch<T>(code: impl FnOnce() -> T) -> Result<T, CaughtPanic> {
     chain_hook();
     let outer = CATCHING.replace(true);
+    LATEST.set(None);
     let caught = catch_unwind(AssertUnwindSafe(code));
     CATCHING.set(outer);
     caught.map_err(|payload| {

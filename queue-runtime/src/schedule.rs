@@ -87,7 +87,7 @@ impl<T> Schedule<T> {
             }
             match next {
                 Some(at) => tokio::select! {
-                    () = clock.sleep(at.saturating_sub(now)) => {}
+                    () = clock.sleep_until(at) => {}
                     () = self.earlier.notified() => {}
                 },
                 None => self.earlier.notified().await,

@@ -52,6 +52,16 @@ impl Lease {
         &self.leased.id
     }
 
+    /// Has the lease renewed until this moment on the monotonic clock.
+    pub(crate) fn renew_until(&self, at: Duration) {
+        self.leased.renew_until(at);
+    }
+
+    /// Whether the lease that we know of has ended.
+    pub(crate) fn is_overdue(&self) -> bool {
+        self.leased.is_overdue()
+    }
+
     /// Stops the renewals, as dropping does, while others still share the lease.
     pub(crate) fn abandon(&self) {
         self.renewals.forget(&self.leased);
@@ -121,6 +131,11 @@ impl Locked<'_> {
     pub(crate) fn lose(&mut self) {
         self.lease.leased.lose(&mut self.state);
         self.lease.abandon();
+    }
+
+    /// Renews the lease.
+    pub(crate) async fn renew(&mut self) -> Result<(), Error> {
+        self.lease.leased.extend(&mut self.state, None).await
     }
 
     /// Writes a new body and keeps the message leased.

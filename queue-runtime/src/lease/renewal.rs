@@ -80,7 +80,7 @@ impl Renewals {
         // Only one of several unanswered renewals can have been carried out, because it made the receipt
         // of the others stale; repeating them would put off the certain end for ever.
         let in_vain = state.doubtful && now >= term.known_end;
-        if now >= lease.renew_until || in_vain {
+        if now >= term.renew_until || in_vain {
             return self.schedule(&lease, term.certain_end);
         }
         match lease.extend(&mut state, None).await {

@@ -18,8 +18,6 @@ pub(super) struct Leased {
     pub(super) queue: QueueName,
     pub(super) id: StorageId,
     pub(super) visibility: Duration,
-    /// When renewing stops, on the monotonic clock.
-    pub(super) renew_until: Duration,
     pub(super) state: Mutex<State>,
     term: StdMutex<Term>,
     /// Its place among the renewals; closed once nobody is left to settle the message.
@@ -50,13 +48,15 @@ pub(crate) enum SettlementKind {
     PutBack,
 }
 
-/// How long the lease lasts, in moments on the monotonic clock.
+/// How long the lease lasts and is renewed, in moments on the monotonic clock.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Term {
     /// Until when the lease that we know of lasts at least.
     pub(super) known_end: Duration,
     /// When no lease of ours can be left.
     pub(super) certain_end: Duration,
+    /// When renewing stops.
+    pub(super) renew_until: Duration,
 }
 
 /// A receive that brought a message: when it was sent and answered, on the monotonic clock, and the
@@ -88,7 +88,6 @@ impl Leased {
             queue: queue.clone(),
             id: message.id.clone(),
             visibility,
-            renew_until: asked_at.saturating_add(renew_for),
             state: Mutex::new(State {
                 hold: Hold::Held(message.receipt.clone()),
                 doubtful: false,
@@ -97,6 +96,7 @@ impl Leased {
             term: StdMutex::new(Term {
                 known_end: asked_at.saturating_add(visibility),
                 certain_end: answered_at.saturating_add(visibility),
+                renew_until: asked_at.saturating_add(renew_for),
             }),
             ticket: Ticket::default(),
             cancellation: Arc::default(),
@@ -105,6 +105,14 @@ impl Leased {
 
     pub(super) fn term(&self) -> Term {
         *self.lock_term()
+    }
+
+    pub(super) fn renew_until(&self, at: Duration) {
+        self.lock_term().renew_until = at;
+    }
+
+    pub(super) fn is_overdue(&self) -> bool {
+        self.clock.monotonic() >= self.term().known_end
     }
 
     /// How long the lease can last at most.

@@ -10,12 +10,13 @@ use tokio::sync::{Semaphore, broadcast};
 use tokio_util::task::TaskTracker;
 
 use super::core::Core;
+use super::dequeue::{self, Presence};
 use super::event::ListenerEvent;
 use super::handle::ListenerHandle;
 use super::info::Counters;
 use super::phase::Phase;
 use super::threads::HandlerThreads;
-use super::{dequeue, watchdog};
+use super::watchdog;
 use crate::context::Context;
 use crate::policy::{ExponentialIdle, IdlePolicy, RetryPolicy};
 use crate::receive::{
@@ -171,7 +172,7 @@ impl<M: Message> ListenerBuilder<M> {
             .min(u32::try_from(self.max_in_flight).unwrap_or(u32::MAX));
         let core = Arc::new(Core {
             context: self.context,
-            consumer,
+            consumer: Arc::new(consumer),
             handler: self.handler,
             idle,
             batch,
@@ -187,7 +188,7 @@ impl<M: Message> ListenerBuilder<M> {
             events: self.events,
         });
         for _ in 0..self.tasks {
-            let task = dequeue::run(Arc::clone(&core));
+            let task = dequeue::run(Presence::of(&core));
             drop(core.runtime.spawn(core.tracker.track_future(task)));
         }
         let watchdog = watchdog::run(Arc::clone(&core));

@@ -19,7 +19,7 @@ use crate::schedule::Schedule;
 /// What the parts of one listener share.
 pub(super) struct Core {
     pub(super) context: Arc<Context>,
-    pub(super) consumer: Consumer,
+    pub(super) consumer: Arc<Consumer>,
     pub(super) handler: ErasedHandler,
     pub(super) idle: Arc<dyn IdlePolicy>,
     /// The most messages that one receive asks for.
@@ -120,5 +120,11 @@ impl Core {
                 self.publish(|| ListenerEvent::NotSettled { id, problem });
             }
         }
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        self.threads.close();
     }
 }

@@ -32,8 +32,8 @@ struct Capacity {
 }
 
 /// Runs one dequeue task.
-pub(super) async fn run(core: Arc<Core>) {
-    let _presence = Presence::of(&core);
+pub(super) async fn run(presence: Presence) {
+    let core = Arc::clone(&presence.core);
     let mut streak = Streak::default();
     loop {
         let permits = tokio::select! {
@@ -170,18 +170,20 @@ impl Failure {
 }
 
 /// Counts a dequeue task, and notices when it is dropped by its runtime.
-struct Presence<'a> {
-    core: &'a Core,
+pub(super) struct Presence {
+    core: Arc<Core>,
 }
 
-impl<'a> Presence<'a> {
-    fn of(core: &'a Core) -> Self {
+impl Presence {
+    pub(super) fn of(core: &Arc<Core>) -> Self {
         core.counters.tasks.fetch_add(1, Ordering::Relaxed);
-        Self { core }
+        Self {
+            core: Arc::clone(core),
+        }
     }
 }
 
-impl Drop for Presence<'_> {
+impl Drop for Presence {
     fn drop(&mut self) {
         self.core.counters.tasks.fetch_sub(1, Ordering::Relaxed);
         if !self.core.phase.is_stopping() {

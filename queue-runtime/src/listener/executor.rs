@@ -30,13 +30,10 @@ pub(super) async fn run(arrival: Arrival) {
         Call::Blocking(function) => run_on_thread(core, run, function).await,
     };
     match ended {
-        Ok(ended) => {
-            core.running.close(&run.ticket);
-            finish(core, run, ended).await;
-        }
+        Ok(()) => task.settle().await,
         Err(Taken) => watchdog::handler_returned(core, run),
     }
-    task.finished = true;
+    task.stage = Stage::Finished;
 }
 
 /// A message that was received. Its own task reads it, so that the messages of a batch are read side by
@@ -67,12 +64,21 @@ impl Drop for Arrival {
     }
 }
 
-/// A message's task. If the application's runtime drops it, the message is handed back in the background
-/// without counting the attempt.
+/// A message's task. If the application's runtime drops it, the message is settled in the background: as
+/// its handler's end asks for, or, if that has not ended, handed back without counting the attempt.
 struct Task {
     core: Arc<Core>,
     run: Arc<Run>,
-    finished: bool,
+    stage: Stage,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// The message is admitted, or its handler runs.
+    Handling,
+    /// This task has claimed the settlement.
+    Settling,
+    Finished,
 }
 
 impl Task {
@@ -81,7 +87,7 @@ impl Task {
         Self {
             core: Arc::clone(core),
             run: Arc::new(Run::new(incoming, room)),
-            finished: false,
+            stage: Stage::Handling,
         }
     }
 
@@ -101,52 +107,60 @@ impl Task {
             }
         };
         report(core, run, settled);
-        self.finished = true;
+        self.stage = Stage::Finished;
         None
+    }
+
+    async fn settle(&mut self) {
+        if self.run.claim() {
+            self.stage = Stage::Settling;
+            self.core.running.close(&self.run.ticket);
+            finish(&self.core, &self.run).await;
+        }
     }
 }
 
 impl Drop for Task {
     fn drop(&mut self) {
-        if self.finished {
-            return;
-        }
-        if self.run.orphan() {
-            let ended = self.run.take_ended();
-            let ended = ended.unwrap_or(Ended::Stopped(Cause::Stopping, Handler::Dropped));
-            finish_in_background(&self.core, &self.run, ended);
+        match self.stage {
+            Stage::Finished => return,
+            // What was asked of the backend may be carried out or not; settling again finds out.
+            Stage::Settling => finish_in_background(&self.core, &self.run),
+            Stage::Handling => {
+                let stopped = Ended::Stopped(Cause::Stopping, Handler::Dropped);
+                // An error says that the watchdog has the message, or that the handler has ended on a
+                // thread of its own, which may have claimed it.
+                let _ = self.run.end_unpolled(stopped);
+                claim_in_background(&self.core, &self.run);
+            }
         }
         self.core.task_dropped();
     }
 }
 
 /// Polls the handler until it ends, is told to stop, or has lost its message to the watchdog.
-async fn run_task(run: &Run, mut handler: BoxFuture<'static, Disposition>) -> Result<Ended, Taken> {
-    let ended = {
-        let handled = poll_fn(|cx| {
-            run.begin_poll()?;
-            match catch(|| handler.as_mut().poll(cx)) {
-                Ok(Poll::Pending) => run.end_poll().map(|()| Poll::Pending)?,
-                Ok(Poll::Ready(disposition)) => {
-                    Poll::Ready(run.end().map(|()| Ended::Returned(disposition)))
-                }
-                Err(panic) => Poll::Ready(run.end().map(|()| Ended::Panicked(panic))),
-            }
-        });
-        tokio::select! {
-            // A handler that was told to stop is polled once more, so that it can still answer.
-            biased;
-            ended = handled => ended,
-            cause = run.cancellation().cancelled() => {
-                run.end_unpolled().map(|()| Ended::Stopped(cause, Handler::Dropped))
-            }
+async fn run_task(run: &Run, mut handler: BoxFuture<'static, Disposition>) -> Result<(), Taken> {
+    let handled = poll_fn(|cx| {
+        run.begin_poll()?;
+        match catch(|| handler.as_mut().poll(cx)) {
+            Ok(Poll::Pending) => run.end_poll().map(|()| Poll::Pending)?,
+            Ok(Poll::Ready(returned)) => Poll::Ready(run.end(Ended::Returned(returned))),
+            Err(panic) => Poll::Ready(run.end(Ended::Panicked(panic))),
         }
+    });
+    let cause = tokio::select! {
+        // A handler that was told to stop is polled once more, so that it can still answer.
+        biased;
+        ended = handled => {
+            drop_caught(handler);
+            return ended;
+        }
+        cause = run.cancellation().cancelled() => cause,
     };
-    // What the handler holds is dropped before its message becomes visible to others.
-    if let Err(panic) = catch(|| drop(handler)) {
-        tracing::error!(%panic, "a handler panicked while it was dropped");
-    }
-    ended
+    // Its destructors are the handler's code, too. They end before the message becomes visible to others.
+    run.begin_poll()?;
+    drop_caught(handler);
+    run.end(Ended::Stopped(cause, Handler::Dropped))
 }
 
 /// Runs the handler on the thread that is reserved for it.
@@ -154,46 +168,55 @@ async fn run_on_thread(
     core: &Arc<Core>,
     run: &Arc<Run>,
     function: Box<dyn FnOnce() -> Disposition + Send>,
-) -> Result<Ended, Taken> {
+) -> Result<(), Taken> {
     let thread = run.room.take_thread();
     let thread = thread.expect("a thread is reserved for each blocking handler");
     let (done, returned) = oneshot::channel();
-    let on_thread = (Arc::clone(core), Arc::clone(run));
+    let (core, run) = (Arc::clone(core), Arc::clone(run));
     thread.run(move || {
-        let (core, run) = on_thread;
-        let _inside = core.runtime.enter();
+        let inside = core.runtime.enter();
         let result = call_function(&run, function);
-        if done.send(result).is_ok() {
-            return;
-        }
-        // The task is gone with its runtime. Whoever takes the end settles the message.
-        match result {
-            Ok(()) => {
-                if let Some(ended) = run.take_ended() {
-                    finish_in_background(&core, &run, ended);
-                }
+        drop(inside);
+        // Run once the thread is given back, so that the next message finds it free.
+        move || {
+            if done.send(result).is_ok() {
+                return;
             }
-            Err(Taken) => watchdog::handler_returned(&core, &run),
+            // The task is gone with its runtime.
+            match result {
+                Ok(()) => claim_in_background(&core, &run),
+                Err(Taken) => watchdog::handler_returned(&core, &run),
+            }
         }
     });
     let returned = returned.await;
-    returned.expect("the thread sends the result of the call")?;
-    let ended = run.take_ended();
-    Ok(ended.expect("the task takes the end of its own handler"))
+    returned.expect("the thread sends the result of the call")
 }
 
 fn call_function(
     run: &Run,
     function: Box<dyn FnOnce() -> Disposition + Send>,
 ) -> Result<(), Taken> {
-    if let Some(cause) = run.cancellation().cause() {
-        run.keep_ended(Ended::Stopped(cause, Handler::Dropped));
-        return run.end_unpolled();
-    }
     run.begin_poll()?;
-    run.keep_ended(match catch(function) {
+    if let Some(cause) = run.cancellation().cause() {
+        drop_caught(function);
+        return run.end(Ended::Stopped(cause, Handler::Dropped));
+    }
+    run.end(match catch(function) {
         Ok(disposition) => Ended::Returned(disposition),
         Err(panic) => Ended::Panicked(panic),
-    });
-    run.end()
+    })
+}
+
+/// Drops what belongs to the handler, whose destructors may panic.
+fn drop_caught(handlers: impl Sized) {
+    if let Err(panic) = catch(|| drop(handlers)) {
+        tracing::error!(%panic, "a handler panicked while it was dropped");
+    }
+}
+
+fn claim_in_background(core: &Arc<Core>, run: &Arc<Run>) {
+    if run.claim() {
+        finish_in_background(core, run);
+    }
 }

@@ -10,52 +10,61 @@ use crate::panic::CaughtPanic;
 use crate::receive::{SettleProblem, Settled, disposition, put_back};
 
 /// Settles a message as its handler's end asks for, and reports it.
-pub(super) async fn finish(core: &Core, run: &Run, ended: Ended) {
-    let settled = settle(core, run, ended).await;
+pub(super) async fn finish(core: &Core, run: &Run) {
+    let settled = settle(core, run).await;
     run.incoming.lease.abandon();
     report(core, run, settled);
 }
 
 /// Does [`finish`] in the background, for a task that cannot.
-pub(super) fn finish_in_background(core: &Arc<Core>, run: &Arc<Run>, ended: Ended) {
+pub(super) fn finish_in_background(core: &Arc<Core>, run: &Arc<Run>) {
     core.running.close(&run.ticket);
     let (on_background, run) = (Arc::clone(core), Arc::clone(run));
     core.context.background.spawn(async move {
-        finish(&on_background, &run, ended).await;
+        finish(&on_background, &run).await;
     });
 }
 
 /// Reports a message that was settled.
 pub(super) fn report(core: &Core, run: &Run, settled: Result<Settled, SettleProblem>) {
     let (id, attempt) = (run.incoming.envelope.id.clone(), run.incoming.attempt());
+    // Figures before the event that leads somebody to read them, and all before the listener may stop.
+    let token = run.room.settled();
     core.report(id, attempt, settled);
-    run.room.settled();
+    drop(token);
     if !run.is_stuck() {
         run.room.vacate();
     }
 }
 
-async fn settle(core: &Core, run: &Run, ended: Ended) -> Result<Settled, SettleProblem> {
+async fn settle(core: &Core, run: &Run) -> Result<Settled, SettleProblem> {
     let (context, consumer, incoming) = (&core.context, &core.consumer, &run.incoming);
+    let ended = run
+        .ended()
+        .expect("it is kept before the message is settled");
     match ended {
         Ended::Returned(returned) => {
             disposition::apply(context, consumer, incoming, returned).await
         }
         Ended::Panicked(panic) => {
             let error = format!("the handler panicked: {panic}");
-            report_panic(core, run, panic);
+            report_panic(core, run, panic.clone());
             put_back::fail(context, consumer, incoming, None, &error).await
         }
         Ended::Stopped(Cause::Stopping, _) => put_back::release(context, incoming).await,
         Ended::Stopped(Cause::LeaseLost, _) => {
             Err(SettleProblem::LeaseLost(incoming.lease.ended()))
         }
+        Ended::Stopped(Cause::TimedOut, Handler::Unpolled) => {
+            let (queue, id) = (&consumer.queue, &incoming.envelope.id);
+            tracing::error!(%queue, %id, "a handler was not polled within its timeout; its runtime is blocked or overloaded");
+            put_back::release(context, incoming).await
+        }
         Ended::Stopped(Cause::TimedOut, handler) => {
             let timeout = incoming.settings.handler_timeout;
             let remark = match handler {
-                Handler::Dropped => "",
-                Handler::Unpolled => ", and its runtime did not poll it",
                 Handler::Blocking => " and blocks its thread",
+                Handler::Dropped | Handler::Unpolled => "",
             };
             let error = format!("the handler timed out after {timeout:?}{remark}");
             put_back::fail(context, consumer, incoming, None, &error).await

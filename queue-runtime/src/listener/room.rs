@@ -24,7 +24,7 @@ struct Held {
 #[derive(Debug)]
 struct Unsettled {
     counters: Arc<Counters>,
-    _token: TaskTrackerToken,
+    token: TaskTrackerToken,
 }
 
 impl Room {
@@ -40,7 +40,7 @@ impl Room {
             thread,
             unsettled: Some(Unsettled {
                 counters: Arc::clone(counters),
-                _token: token,
+                token,
             }),
         }))
     }
@@ -50,9 +50,11 @@ impl Room {
         self.with(|held| held.thread.take())
     }
 
-    /// The message is settled.
-    pub(super) fn settled(&self) {
-        drop(self.with(|held| held.unsettled.take()));
+    /// The message is settled, and no longer in flight. The listener has not stopped until the token is
+    /// dropped.
+    pub(super) fn settled(&self) -> Option<TaskTrackerToken> {
+        let unsettled = self.with(|held| held.unsettled.take());
+        unsettled.map(|unsettled| unsettled.token.clone())
     }
 
     /// The handler is gone, so that another message may take its place.

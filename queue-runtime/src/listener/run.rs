@@ -1,8 +1,8 @@
 //! One handler's run, and who may settle its message: exactly one of the task that runs the handler and
 //! the watchdog.
 
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use queue_core::Disposition;
@@ -35,8 +35,10 @@ pub(super) struct Run {
     /// Counts the polls of the handler.
     polls: AtomicU32,
     stop: Mutex<Option<Stop>>,
-    /// How a handler ended that ran on a thread, until the message is settled.
-    ended: Mutex<Option<Ended>>,
+    /// How the handler ended. The first to say so is believed.
+    ended: OnceLock<Ended>,
+    /// Whether somebody settles the message of a handler that has ended.
+    claimed: AtomicBool,
 }
 
 /// A handler was told to stop.
@@ -93,7 +95,8 @@ impl Run {
             progress: AtomicU8::new(READY),
             polls: AtomicU32::new(0),
             stop: Mutex::default(),
-            ended: Mutex::default(),
+            ended: OnceLock::new(),
+            claimed: AtomicBool::new(false),
         }
     }
 
@@ -112,24 +115,33 @@ impl Run {
         self.advance(POLLING, READY)
     }
 
-    /// The handler has returned or panicked.
-    pub(super) fn end(&self) -> Result<(), Taken> {
+    /// The handler's code has ended like this.
+    pub(super) fn end(&self, ended: Ended) -> Result<(), Taken> {
+        // Kept even if the watchdog has just taken the message: it came in time then.
+        self.keep_ended(ended);
         self.advance(POLLING, ENDED)
     }
 
-    /// The handler is not polled again, because it was told to stop.
-    pub(super) fn end_unpolled(&self) -> Result<(), Taken> {
-        self.advance(READY, ENDED)
+    /// The handler is not polled again.
+    pub(super) fn end_unpolled(&self, ended: Ended) -> Result<(), Taken> {
+        self.advance(READY, ENDED)?;
+        self.keep_ended(ended);
+        Ok(())
     }
 
-    /// Keeps how the handler ended for whoever settles the message. To be called before
-    /// [`end`](Self::end).
+    /// Keeps how the handler ended, for whoever settles the message.
     pub(super) fn keep_ended(&self, ended: Ended) {
-        *lock(&self.ended) = Some(ended);
+        // An error says that somebody was first.
+        let _ = self.ended.set(ended);
     }
 
-    pub(super) fn take_ended(&self) -> Option<Ended> {
-        lock(&self.ended).take()
+    pub(super) fn ended(&self) -> Option<&Ended> {
+        self.ended.get()
+    }
+
+    /// Claims the settlement of a handler that has ended. Only the first caller gets it.
+    pub(super) fn claim(&self) -> bool {
+        self.progress.load(Ordering::Acquire) == ENDED && !self.claimed.swap(true, Ordering::AcqRel)
     }
 
     /// Takes the message from its task, unless the handler has ended.
@@ -144,12 +156,6 @@ impl Run {
         } else {
             None
         }
-    }
-
-    /// The task was dropped. Returns whether the message has to be settled for it; otherwise the watchdog
-    /// has taken it, or the handler's code runs on a thread of its own, which will settle it.
-    pub(super) fn orphan(&self) -> bool {
-        self.end_unpolled().is_ok() || self.progress.load(Ordering::Acquire) == ENDED
     }
 
     /// Whether the watchdog took the message while the handler's code was running.

@@ -7,7 +7,7 @@
 //!
 //! | then the handler | means | what happens |
 //! |---|---|---|
-//! | is not being polled | the runtime is blocked or overloaded | the message is settled at once; the handler is never polled again |
+//! | is not being polled | the runtime is blocked or overloaded | the message is handed back at once, without counting the attempt; the handler is never polled again |
 //! | is in the same poll still | it blocks its thread | the message is settled, the handler is reported as stuck and keeps its room in flight until it returns |
 
 use std::sync::Arc;
@@ -20,7 +20,9 @@ use super::finish::finish_in_background;
 use super::phase::ListenerPhase;
 use super::run::{Ended, Handler, Run, Watched};
 use crate::lease::Cause;
-use crate::receive::CANCEL_GRACE;
+
+/// How long a handler that was told to stop has to reach an `await`.
+const CANCEL_GRACE: Duration = Duration::from_secs(1);
 
 /// Watches the handlers until the listener has stopped.
 pub(super) async fn run(core: Arc<Core>) {
@@ -42,13 +44,15 @@ pub(super) async fn run(core: Arc<Core>) {
         () = core.tracker.wait() => core.phase.stopped(),
         ((), ()) = async { tokio::join!(stopping, watching) } => {}
     }
-    core.threads.close();
 }
 
 /// Puts a handler that is about to run under the watchdog.
 pub(super) fn watch(core: &Core, run: &Arc<Run>) {
     let now = core.context.clock.monotonic();
     let deadline = now.saturating_add(run.incoming.settings.handler_timeout);
+    // A handler whose time is up gets some grace, and its lease must outlast it.
+    let grace_over = deadline.saturating_add(2 * CANCEL_GRACE);
+    run.incoming.lease.renew_until(grace_over);
     let run = Arc::clone(run);
     schedule(core, Watched { run, deadline }, now);
     if core.phase.current() >= ListenerPhase::Aborting {
@@ -108,17 +112,21 @@ fn schedule_grace(core: &Core, watched: Watched, now: Duration) {
 
 /// Settles the message of a handler that did not react.
 fn take_over(core: &Arc<Core>, run: Arc<Run>, cause: Cause) {
-    let Some(handler) = run.take_over() else {
-        return;
-    };
-    if handler == Handler::Blocking {
-        report_stuck(core, &run);
+    // Counted before the handler, which counts itself out, can return.
+    let stuck = core.counters.stuck.fetch_add(1, Ordering::Relaxed) + 1;
+    let taken_from = run.take_over();
+    if taken_from == Some(Handler::Blocking) {
+        report_stuck(core, &run, stuck);
+    } else {
+        core.counters.stuck.fetch_sub(1, Ordering::Relaxed);
     }
-    finish_in_background(core, &run, Ended::Stopped(cause, handler));
+    if let Some(handler) = taken_from {
+        run.keep_ended(Ended::Stopped(cause, handler));
+        finish_in_background(core, &run);
+    }
 }
 
-fn report_stuck(core: &Core, run: &Run) {
-    let stuck = core.counters.stuck.fetch_add(1, Ordering::Relaxed) + 1;
+fn report_stuck(core: &Core, run: &Run, stuck: usize) {
     let (queue, id) = (&core.consumer.queue, run.incoming.envelope.id.clone());
     tracing::error!(%queue, %id, stuck, "a handler blocks its thread");
     core.publish(|| ListenerEvent::HandlerStuck { id });

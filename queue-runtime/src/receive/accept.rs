@@ -8,8 +8,8 @@ use queue_core::{DecodeError, ErrorKind, FollowUp, InvalidName, Message, Message
 use super::admission::{Admission, admit};
 use super::consumer::{Caller, Consumer, InvalidConsumer, MissingQueue, Options};
 use super::delivery::Delivery;
-use super::fetch::{Fetched, fetch};
-use super::incoming::Incoming;
+use super::fetch::fetch;
+use super::incoming::{Fetched, Incoming};
 use super::on_poison::{OnPoison, Poisoned};
 use super::received::Received;
 use super::settle::SettleProblem;
@@ -26,7 +26,8 @@ use crate::settings::InvalidSetting;
 /// [`AcceptError`] tells a missing queue from a failing backend.
 ///
 /// # Cancel safety
-/// Dropping the future may leave a message leased to nobody until its visibility timeout is over.
+/// Dropping the future acknowledges nothing. A message that it was about to return is handed back in the
+/// background without counting the attempt, or becomes visible again when its lease ends.
 #[must_use = "nothing is accepted until this is awaited"]
 #[derive(Debug)]
 pub struct Accept<M> {

@@ -38,6 +38,9 @@ pub(crate) async fn admit<T>(
         let deleted = settle(context, incoming, Vec::new(), Settlement::Delete).await;
         return Admission::Refused(deleted.map(|_| Settled::Completed));
     }
+    if let Err(problem) = renew_if_overdue(incoming).await {
+        return Admission::Refused(Err(problem));
+    }
     match incoming.verdict {
         Verdict::Run { mark: false, .. } => {}
         Verdict::Run { mark: true, .. } => {
@@ -65,6 +68,18 @@ pub(crate) async fn admit<T>(
             Admission::Refused(put_back::fail(context, consumer, incoming, None, &error).await)
         }
     }
+}
+
+/// Renews a lease that may have ended, as after a stop of the process, so that no handler starts on it.
+async fn renew_if_overdue(incoming: &Incoming) -> Result<(), SettleProblem> {
+    if !incoming.lease.is_overdue() {
+        return Ok(());
+    }
+    let renewed = incoming.lease.lock().await.renew().await;
+    renewed.map_err(|error| match error {
+        error if error.is_lease_gone() => SettleProblem::LeaseLost(error),
+        error => SettleProblem::NotDone(error),
+    })
 }
 
 /// Postpones a message from a newer program; moves any other that does not decode to the poison queue.

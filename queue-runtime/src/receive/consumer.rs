@@ -5,7 +5,7 @@ use queue_core::{InvalidName, MessageType, QueueName};
 
 use super::on_poison::OnPoison;
 use crate::policy::RetryPolicy;
-use crate::settings::{InvalidSetting, Overrides, Settings};
+use crate::settings::{InvalidSetting, Overrides};
 
 /// How the messages of one queue are received and settled, by an `accept` or a listener.
 #[derive(Debug, Clone)]
@@ -51,9 +51,6 @@ pub(crate) enum InvalidConsumer {
     Setting(InvalidSetting),
 }
 
-/// How long a handler that was told to stop has to reach an `await`.
-pub(crate) const CANCEL_GRACE: Duration = Duration::from_secs(1);
-
 impl Options {
     /// Checks the options against the backend's limits.
     pub(crate) fn build(
@@ -89,17 +86,6 @@ impl Default for Options {
             version_patience: Duration::from_secs(24 * 60 * 60),
             on_poison: None,
             missing_queue: MissingQueue::Report,
-        }
-    }
-}
-
-impl Consumer {
-    /// How long leases are renewed, from the receive. A listener's lease must outlast the grace of a
-    /// handler whose time is up.
-    pub(crate) fn renew_for(&self, settings: &Settings) -> Duration {
-        match self.caller {
-            Caller::Accept => settings.handler_timeout,
-            Caller::Listener => settings.handler_timeout.saturating_add(2 * CANCEL_GRACE),
         }
     }
 }

@@ -105,7 +105,7 @@ impl<M> Delivery<M> {
     ) -> Result<Settled, SettleError<M>> {
         let disposition = disposition.into_disposition();
         let settled =
-            disposition::apply(&self.context, &self.consumer, &self.incoming, disposition).await;
+            disposition::apply(&self.context, &self.consumer, &self.incoming, &disposition).await;
         settled.map_err(|problem| self.unsettled(problem))
     }
 

@@ -9,6 +9,7 @@ use super::poison::poison;
 use super::put_back;
 use super::settle::{Confirmation, SettleProblem, Settled, Settlement, settle};
 use crate::context::Context;
+use crate::panic;
 use crate::send::{Role, encode_follow_ups};
 
 /// Carries out a disposition.
@@ -16,24 +17,30 @@ pub(crate) async fn apply(
     context: &Context,
     consumer: &Consumer,
     incoming: &Incoming,
-    disposition: Disposition,
+    disposition: &Disposition,
 ) -> Result<Settled, SettleProblem> {
     match disposition {
         Disposition::Complete(follow_ups) => {
-            complete(context, consumer, incoming, &follow_ups).await
+            complete(context, consumer, incoming, follow_ups).await
         }
         Disposition::Retry { after, error } => {
-            put_back::fail(context, consumer, incoming, after, &error.chain()).await
+            put_back::fail(context, consumer, incoming, *after, &text(error)).await
         }
         Disposition::Reject(error) => {
             let reason = PoisonReason::Rejected;
-            poison(context, consumer, incoming, reason, Some(error.chain())).await
+            poison(context, consumer, incoming, reason, Some(text(error))).await
         }
         other => {
             let error = format!("the disposition {other:?} is unknown to this runtime");
             put_back::fail(context, consumer, incoming, None, &error).await
         }
     }
+}
+
+/// The text of the application's error, which may panic as it is written.
+fn text(failure: &Failure) -> String {
+    panic::catch(|| failure.chain())
+        .unwrap_or_else(|panic| format!("the text of the error panicked: {panic}"))
 }
 
 /// Deletes the message and puts its follow-ups.

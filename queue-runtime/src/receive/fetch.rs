@@ -1,49 +1,47 @@
 //! The one receive, which `accept` and the listener share: settings, then messages, within a deadline.
 
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context as Polling, Poll};
+use std::time::Duration;
+
 use queue_core::backend::{BackendExt as _, ReceivedMessage};
-use queue_core::{Error, ErrorKind, Operation, Outcome};
+use queue_core::clock::BoxFuture;
+use queue_core::{Error, ErrorKind, Operation, Outcome, Result};
 
 use super::consumer::{Consumer, MissingQueue};
+use super::incoming::{Fetched, Incoming};
+use super::put_back;
 use crate::context::Context;
 use crate::lease::{Lease, Receive};
 use crate::settings::Settings;
-
-/// A message that was received and not read yet. Its lease is being renewed.
-#[derive(Debug)]
-pub(crate) struct Fetched {
-    pub(crate) message: ReceivedMessage,
-    pub(crate) lease: Lease,
-    pub(crate) settings: Settings,
-}
 
 /// Receives up to `max` messages. Empty means that no message was visible; a missing queue that is to be
 /// created counts as empty once it has been.
 ///
 /// # Errors
 /// The backend's, and a timeout if it does not answer within the visibility timeout: what such a receive
-/// has leased is about to become visible again.
+/// has leased is visible again.
 ///
 /// # Cancel safety
-/// Dropping the future may leave messages leased to nobody until their visibility timeout is over.
+/// If the future is dropped while the backend is asked, messages that it still receives are handed back in
+/// the background, without counting the attempt.
 pub(crate) async fn fetch(
-    context: &Context,
-    consumer: &Consumer,
+    context: &Arc<Context>,
+    consumer: &Arc<Consumer>,
     max: u32,
-) -> Result<Vec<Fetched>, Error> {
+) -> Result<Vec<Fetched>> {
     let queue = &consumer.queue;
     let overrides = consumer.options.overrides;
     let settings = context
         .settings(queue, &consumer.message_type, overrides)
         .await?;
-    let visibility = settings.visibility;
-    let asked_at = context.clock.monotonic();
+    let receiving = Receiving::start(context, consumer, settings, max);
+    let asked_at = receiving.asked_at;
     let received = tokio::select! {
-        received = context.backend.receive(queue, max, visibility) => received,
-        () = context.clock.sleep(visibility) => Err(
-            Error::new(ErrorKind::Timeout, Operation::Receive)
-                .with_queue(queue)
-                .with_outcome(Outcome::Unknown),
-        ),
+        biased;
+        received = receiving => received,
+        () = context.clock.sleep(settings.visibility) => Err(timeout(consumer)),
     };
     let messages = match (received, consumer.options.missing_queue) {
         (Ok(messages), _) => messages,
@@ -53,16 +51,107 @@ pub(crate) async fn fetch(
         }
         (Err(error), MissingQueue::Report) => return Err(error),
     };
+    let answered_at = context.clock.monotonic();
+    if answered_at.saturating_sub(asked_at) >= settings.visibility && !messages.is_empty() {
+        return Err(timeout(consumer));
+    }
+    Ok(hold(context, consumer, settings, asked_at, messages))
+}
+
+/// A receive that the backend has been asked for.
+struct Receiving {
+    context: Arc<Context>,
+    consumer: Arc<Consumer>,
+    settings: Settings,
+    /// On the monotonic clock.
+    asked_at: Duration,
+    /// Until it is answered.
+    answer: Option<BoxFuture<'static, Result<Vec<ReceivedMessage>>>>,
+}
+
+impl Receiving {
+    fn start(
+        context: &Arc<Context>,
+        consumer: &Arc<Consumer>,
+        settings: Settings,
+        max: u32,
+    ) -> Self {
+        let (context, consumer) = (Arc::clone(context), Arc::clone(consumer));
+        let asked_at = context.clock.monotonic();
+        let (backend, queue) = (Arc::clone(&context.backend), consumer.queue.clone());
+        let answer = async move { backend.receive(&queue, max, settings.visibility).await };
+        Self {
+            context,
+            consumer,
+            settings,
+            asked_at,
+            answer: Some(Box::pin(answer)),
+        }
+    }
+}
+
+impl Future for Receiving {
+    type Output = Result<Vec<ReceivedMessage>>;
+
+    fn poll(mut self: Pin<&mut Self>, polling: &mut Polling<'_>) -> Poll<Self::Output> {
+        let answer = self.answer.as_mut();
+        let answer = answer.expect("it is not polled after its answer");
+        let polled = answer.as_mut().poll(polling);
+        if polled.is_ready() {
+            self.answer = None;
+        }
+        polled
+    }
+}
+
+impl Drop for Receiving {
+    fn drop(&mut self) {
+        let Some(answer) = self.answer.take() else {
+            return;
+        };
+        let (context, consumer) = (Arc::clone(&self.context), Arc::clone(&self.consumer));
+        let (settings, asked_at) = (self.settings, self.asked_at);
+        self.context.background.spawn(async move {
+            // An error has nothing to hand back, and nobody left to report it to.
+            let messages = answer.await.unwrap_or_default();
+            for fetched in hold(&context, &consumer, settings, asked_at, messages) {
+                let incoming = Incoming::read(&context, &consumer, fetched);
+                if let Err(error) = put_back::release(&context, &incoming).await {
+                    let (queue, id) = (&consumer.queue, &incoming.envelope.id);
+                    tracing::warn!(%queue, %id, %error, "failed to hand back a message of a cancelled receive");
+                }
+            }
+        });
+    }
+}
+
+/// Takes over the leases of messages that have just been received.
+fn hold(
+    context: &Context,
+    consumer: &Consumer,
+    settings: Settings,
+    asked_at: Duration,
+    messages: Vec<ReceivedMessage>,
+) -> Vec<Fetched> {
     let receive = Receive {
         asked_at,
         answered_at: context.clock.monotonic(),
-        visibility,
+        visibility: settings.visibility,
     };
-    let renew_for = consumer.renew_for(&settings);
-    let lease = |message: ReceivedMessage| Fetched {
-        lease: Lease::hold(&context.renewals, queue, &message, receive, renew_for),
-        message,
-        settings,
+    let renew_for = settings.handler_timeout;
+    let hold = |message: ReceivedMessage| {
+        let (renewals, queue) = (&context.renewals, &consumer.queue);
+        Fetched {
+            lease: Lease::hold(renewals, queue, &message, receive, renew_for),
+            message,
+            settings,
+        }
     };
-    Ok(messages.into_iter().map(lease).collect())
+    messages.into_iter().map(hold).collect()
+}
+
+fn timeout(consumer: &Consumer) -> Error {
+    Error::new(ErrorKind::Timeout, Operation::Receive)
+        .with_queue(&consumer.queue)
+        .with_outcome(Outcome::Unknown)
 }

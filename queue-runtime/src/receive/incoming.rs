@@ -11,10 +11,17 @@ use queue_core::{ClientId, Envelope, MessageId, RequestId, Timestamp};
 
 use super::attempts::{Verdict, judge, judge_bare};
 use super::consumer::Consumer;
-use super::fetch::Fetched;
 use crate::context::Context;
 use crate::lease::Lease;
 use crate::settings::Settings;
+
+/// A message that was received and not read yet. Its lease is being renewed.
+#[derive(Debug)]
+pub(crate) struct Fetched {
+    pub(crate) message: ReceivedMessage,
+    pub(crate) lease: Lease,
+    pub(crate) settings: Settings,
+}
 
 /// A message that is leased to us and read, but not decoded as its type yet.
 #[derive(Debug)]

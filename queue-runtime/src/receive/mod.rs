@@ -28,12 +28,12 @@ mod settle;
 
 pub use accept::{Accept, AcceptError};
 pub(crate) use admission::{Admission, admit};
-pub(crate) use consumer::{CANCEL_GRACE, Caller, Consumer, InvalidConsumer, MissingQueue, Options};
+pub(crate) use consumer::{Caller, Consumer, InvalidConsumer, MissingQueue, Options};
 pub use delivery::{Delivery, SettleError};
-pub(crate) use fetch::{Fetched, fetch};
+pub(crate) use fetch::fetch;
 pub use handler::{Blocking, Handler, blocking};
 pub(crate) use handler::{Call, ErasedHandler};
-pub(crate) use incoming::Incoming;
+pub(crate) use incoming::{Fetched, Incoming};
 pub(crate) use on_poison::OnPoison;
 pub use on_poison::Poisoned;
 pub use received::Received;

@@ -121,10 +121,12 @@ async fn carry_out(
     loop {
         let receipt = locked.receipt().map_err(SettleProblem::LeaseLost)?;
         let left = give_up_at.saturating_sub(clock.monotonic());
+        let asked = Asked::of(&mut locked, settlement.kind());
         let attempt = tokio::select! {
             attempt = attempt(context, lease, receipt, &puts, &settlement) => attempt,
             () = clock.sleep(left) => Err(Interrupted::at_settlement(no_answer(lease))),
         };
+        asked.answered();
         let Err(Interrupted {
             done,
             at_settlement,
@@ -168,6 +170,35 @@ async fn carry_out(
             return Err(unsettled(&locked, error));
         }
         clock.sleep(pause).await;
+    }
+}
+
+/// A settlement that the backend was asked for. Dropped before the answer, it is recorded as unanswered.
+struct Asked<'a, 'l> {
+    locked: &'a mut Locked<'l>,
+    kind: SettlementKind,
+    answered: bool,
+}
+
+impl<'a, 'l> Asked<'a, 'l> {
+    fn of(locked: &'a mut Locked<'l>, kind: SettlementKind) -> Self {
+        Self {
+            locked,
+            kind,
+            answered: false,
+        }
+    }
+
+    fn answered(mut self) {
+        self.answered = true;
+    }
+}
+
+impl Drop for Asked<'_, '_> {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.locked.settlement_unanswered(self.kind);
+        }
     }
 }
 
