@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use queue_runtime::backend::{Backend, NewMessage};
 use queue_runtime::envelope::PoisonReason;
 use queue_runtime::wire::Body;
 use queue_runtime::{Disposition, Message, QueueService, Settled, testing};
