@@ -45,11 +45,11 @@ type Decode<M> = fn(&Arc<Context>, &Incoming) -> Result<Received<M>, DecodeError
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcceptError {
-    /// The name of the poison queue is not allowed.
-    #[error(transparent)]
+    /// The name of the poison queue is invalid.
+    #[error("accept a message: {0}")]
     PoisonQueue(InvalidName),
-    /// A setting is outside the allowed range.
-    #[error(transparent)]
+    /// A setting is outside its allowed range.
+    #[error("accept a message: {0}")]
     Setting(InvalidSetting),
     /// The queue does not exist.
     #[error(
