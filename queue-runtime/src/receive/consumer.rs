@@ -28,16 +28,16 @@ pub(crate) struct Options {
     pub(crate) missing_queue: MissingQueue,
 }
 
-/// What runs the code that handles a message.
+/// The caller of the code that handles a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Caller {
-    /// The application, through `accept`. When settling fails it may undo its work.
+    /// The application, through `accept`. If settling fails, it can undo its work.
     Accept,
-    /// A listener. Its handler has returned when the message is settled, and cannot undo its work.
+    /// A listener. Its handler has returned before the message is settled, and cannot undo its work.
     Listener,
 }
 
-/// What a receive does about a queue that does not exist.
+/// What a receive does if the queue does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MissingQueue {
     Report,
@@ -51,7 +51,7 @@ pub(crate) enum InvalidConsumer {
     Setting(InvalidSetting),
 }
 
-/// How long a handler that was told to stop has to reach an `await`.
+/// The grace period of a cancelled handler: how long it may take to reach an `await`.
 pub(crate) const CANCEL_GRACE: Duration = Duration::from_secs(1);
 
 impl Options {
@@ -94,8 +94,8 @@ impl Default for Options {
 }
 
 impl Consumer {
-    /// How long leases are renewed, from the receive. A listener's lease must outlast the grace of a
-    /// handler whose time is up.
+    /// Returns how long leases are renewed, from the receive. A listener's lease must outlast the grace
+    /// period of a handler that timed out.
     pub(crate) fn renew_for(&self, settings: &Settings) -> Duration {
         match self.caller {
             Caller::Accept => settings.handler_timeout,

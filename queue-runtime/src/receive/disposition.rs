@@ -1,4 +1,4 @@
-//! From a handler's disposition to storage operations. Handlers return one; they never see a backend.
+//! Carrying out the disposition that a handler returned, with storage operations.
 
 use queue_core::envelope::PoisonReason;
 use queue_core::{Disposition, Failure, FollowUp};
@@ -36,7 +36,7 @@ pub(crate) async fn apply(
     }
 }
 
-/// Deletes the message and puts its follow-ups.
+/// Submits the follow-ups and deletes the message.
 async fn complete(
     context: &Context,
     consumer: &Consumer,
@@ -56,8 +56,7 @@ async fn complete(
     let handled_but_there = match &settled {
         Ok(Confirmation::Done) => false,
         Ok(Confirmation::Presumed) => true,
-        // With follow-ups, they may be missing as well as the deletion: only another run of the handler
-        // makes them good.
+        // Follow-ups may not have been submitted either, so the handler has to run again to submit them.
         Err(_) => follow_ups.is_empty() && consumer.caller == Caller::Listener,
     };
     if handled_but_there {

@@ -1,4 +1,4 @@
-//! The one receive, which `accept` and the listener share: settings, then messages, within a deadline.
+//! Receiving messages for `accept` and listeners, with the settings of the queue and a deadline.
 
 use queue_core::backend::{BackendExt as _, ReceivedMessage};
 use queue_core::{Error, ErrorKind, Operation, Outcome};
@@ -8,7 +8,7 @@ use crate::context::Context;
 use crate::lease::{Lease, Receive};
 use crate::settings::Settings;
 
-/// A message that was received and not read yet. Its lease is being renewed.
+/// A message that was received but not parsed yet. Its lease is renewed.
 #[derive(Debug)]
 pub(crate) struct Fetched {
     pub(crate) message: ReceivedMessage,
@@ -16,15 +16,16 @@ pub(crate) struct Fetched {
     pub(crate) settings: Settings,
 }
 
-/// Receives up to `max` messages. Empty means that no message was visible; a missing queue that is to be
-/// created counts as empty once it has been.
+/// Receives up to `max` messages. Returns none if none are visible, or if a missing queue has just been
+/// created.
 ///
 /// # Errors
-/// The backend's, and a timeout if it does not answer within the visibility timeout: what such a receive
-/// has leased is about to become visible again.
+/// The backend's error, or a timeout if it does not answer within the visibility timeout: messages that
+/// such a receive has leased become visible again then.
 ///
 /// # Cancel safety
-/// Dropping the future may leave messages leased to nobody until their visibility timeout is over.
+/// If the future is dropped before it completes, messages that it has received stay invisible until their
+/// visibility timeout is over.
 pub(crate) async fn fetch(
     context: &Context,
     consumer: &Consumer,
