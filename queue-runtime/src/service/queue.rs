@@ -15,8 +15,8 @@ use crate::send::{Submit, SubmitAll};
 /// A handle to a queue of `M` messages.
 ///
 /// [`QueueService::queue`](crate::QueueService::queue) returns the queue of a type, and
-/// [`QueueService::queue_named`](crate::QueueService::queue_named) any other queue for its messages, such as one
-/// of each region.
+/// [`QueueService::queue_named`](crate::QueueService::queue_named) any other queue for its messages, such as
+/// one for each region.
 ///
 /// ```
 /// use queue_runtime::{Message, testing};
