@@ -89,7 +89,7 @@ impl Overrides {
     }
 }
 
-/// The settings in force for the messages of one queue.
+/// The effective settings for the messages of one queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Settings {
     pub(crate) visibility: Duration,
