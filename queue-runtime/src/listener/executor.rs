@@ -132,7 +132,7 @@ async fn run_on_thread(
         if done.send(result).is_ok() {
             return;
         }
-        // The task is gone with its runtime. Whoever takes the end settles the message.
+        // The task was dropped with its runtime, so the message is settled here, unless the watchdog did.
         match result {
             Ok(()) => {
                 if let Some(ended) = run.take_ended() {
