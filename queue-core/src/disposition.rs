@@ -8,12 +8,27 @@ use crate::encoder::Encoded;
 use crate::message::{EncodeError, Message, MessageType};
 use crate::text::error_chain;
 
-/// What to do with a message after its handler has returned.
+/// The outcome of a handler: what to do with the message.
+///
+/// ```
+/// use std::time::Duration;
+/// use queue_core::Disposition;
+///
+/// fn outcome(status: u16) -> Disposition {
+///     match status {
+///         200 => Disposition::complete(),
+///         429 => Disposition::retry_after(Duration::from_secs(60), "too many requests"),
+///         400..=499 => Disposition::reject(format!("status {status}")),
+///         _ => Disposition::retry(format!("status {status}")),
+///     }
+/// }
+/// assert!(matches!(outcome(404), Disposition::Reject(_)));
+/// ```
 #[derive(Debug)]
 #[must_use = "a disposition takes effect only when the handler returns it"]
 #[non_exhaustive]
 pub enum Disposition {
-    /// Acknowledge the message and submit these follow-ups, atomically if the backend can.
+    /// Delete the message and submit these follow-ups, in one step if the backend is atomic.
     Complete(Vec<FollowUp>),
     /// The attempt failed: retry.
     Retry {
@@ -28,7 +43,7 @@ pub enum Disposition {
 
 /// The error of a failed attempt, and whether to retry.
 ///
-/// `?` converts any error into one that is retried as the retry policy says. Use
+/// `?` converts any error into one that is retried according to the retry policy. Use
 /// [`Failure::retry_after`] or [`Failure::reject`] for another outcome:
 ///
 /// ```
@@ -50,10 +65,27 @@ enum Advice {
     Reject,
 }
 
-/// A message to submit together with the acknowledgement of the one that caused it.
+/// A message to submit together with the completion of the one that caused it.
 ///
 /// It inherits client id, request id and trace context. Its id is derived from the parent's id, its kind
 /// and its key (or its position), so that a repeated attempt submits the same ids.
+///
+/// ```
+/// # use queue_core::{DecodeError, EncodeError, Message, MessageType};
+/// # struct Reminder;
+/// # impl Message for Reminder {
+/// #     const TYPE: MessageType = MessageType::new("reminder", "reminders");
+/// #     fn key(&self) -> Result<Option<Vec<serde_json::Value>>, EncodeError> { Ok(None) }
+/// #     fn encode(&self) -> Result<Vec<u8>, EncodeError> { Ok(b"null".to_vec()) }
+/// #     fn decode(_: u32, _: &[u8]) -> Result<Self, DecodeError> { Ok(Self) }
+/// # }
+/// use std::time::Duration;
+/// use queue_core::{Disposition, FollowUp};
+///
+/// let tomorrow = FollowUp::new(&Reminder).with_delay(Duration::from_secs(24 * 60 * 60));
+/// let disposition = Disposition::complete().then_follow_up(tomorrow);
+/// # assert!(matches!(disposition, Disposition::Complete(follow_ups) if follow_ups.len() == 1));
+/// ```
 #[derive(Debug, Clone)]
 pub struct FollowUp {
     message_type: MessageType,
@@ -63,8 +95,16 @@ pub struct FollowUp {
 
 /// A value that a handler can return.
 ///
-/// `()` completes the message. `Ok` is converted as its value; `Err` is retried as the retry policy says,
-/// unless it is a [`Failure`] that says otherwise.
+/// `()` completes the message. `Ok` is converted like its value. `Err` is retried according to the retry
+/// policy, unless it is a [`Failure`] that requests otherwise.
+///
+/// ```
+/// use queue_core::{Disposition, IntoDisposition};
+///
+/// let parsed: Result<(), _> = "seven".parse::<u32>().map(|_| ());
+/// assert!(matches!(parsed.into_disposition(), Disposition::Retry { after: None, .. }));
+/// assert!(matches!(().into_disposition(), Disposition::Complete(_)));
+/// ```
 #[diagnostic::on_unimplemented(
     message = "a handler cannot return `{Self}`",
     label = "not a disposition",
@@ -77,12 +117,12 @@ pub trait IntoDisposition {
 }
 
 impl Disposition {
-    /// Acknowledges the message.
+    /// Completes the message, without follow-ups.
     pub fn complete() -> Self {
         Self::Complete(Vec::new())
     }
 
-    /// Retries the message as the retry policy says.
+    /// Retries the message according to the retry policy.
     pub fn retry(error: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         Failure::retry(error).into()
     }
@@ -97,7 +137,7 @@ impl Disposition {
         Failure::reject(error).into()
     }
 
-    /// Submits `message` together with the acknowledgement. Has no effect on a retry or a rejection.
+    /// Submits `message` together with the completion. Has no effect on a retry or a rejection.
     ///
     /// If the follow-up cannot be encoded or is too large, the message that caused it is moved to the
     /// poison queue, because a retry would fail again.
@@ -115,7 +155,7 @@ impl Disposition {
 }
 
 impl Failure {
-    /// Creates a failure that is retried as the retry policy says.
+    /// Creates a failure that is retried according to the retry policy.
     pub fn retry(error: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         Self {
             advice: Advice::Retry(None),

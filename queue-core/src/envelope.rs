@@ -17,22 +17,31 @@ const NAMESPACE: Uuid = Uuid::from_u128(0x4f7c_1a2e_93b5_4d0e_8a61_6c5d_20ee_7b1
 /// Everything that a message carries besides its payload.
 ///
 /// On the wire it is a CloudEvents 1.0 event; see [`wire`](crate::wire).
+///
+/// ```
+/// use queue_core::{ClientId, Envelope, MessageId, RequestId};
+///
+/// let (client, request) = (ClientId::new("checkout/7")?, RequestId::new("order-1234")?);
+/// let envelope = Envelope::new(MessageId::random(), client, request, "shop.order");
+/// assert_eq!((envelope.kind.as_str(), envelope.version), ("shop.order", 1));
+/// # Ok::<(), queue_core::InvalidId>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Envelope {
     /// The message id: the same in every retry, duplicate and redrive.
     pub id: MessageId,
-    /// The client that submitted it.
+    /// The client that submitted the message.
     pub client: ClientId,
-    /// The request that it belongs to.
+    /// The request that the message belongs to.
     pub request: RequestId,
     /// The message's kind: CloudEvents `type`.
     pub kind: String,
     /// The payload's version, from 1 to 2147483647, the largest integer in CloudEvents.
     pub version: u32,
-    /// When it was submitted.
+    /// When the message was submitted.
     pub time: Option<Timestamp>,
-    /// The idempotency key, where the type declares one.
+    /// The idempotency key, if the type declares one.
     pub subject: Option<String>,
     /// The URI of the queue that it was submitted to, without query or user information. For
     /// information only: a message stays readable when its queue moves.
@@ -43,7 +52,7 @@ pub struct Envelope {
     pub trace: Option<TraceContext>,
     /// The attempts so far.
     pub attempts: AttemptRecord,
-    /// Why it was moved, if it is on a poison queue.
+    /// Why the message was moved to the poison queue, if it was.
     pub poison: Option<PoisonRecord>,
 }
 
@@ -114,7 +123,14 @@ pub struct TraceContext {
     pub state: Option<String>,
 }
 
-/// Text that is not a valid id.
+/// Text that is not a valid message id, client id or request id.
+///
+/// ```
+/// use queue_core::RequestId;
+///
+/// let error = RequestId::new("").unwrap_err();
+/// assert!(error.to_string().starts_with("request id is empty; allowed are 1 to 1024 bytes"));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} {problem}; allowed are 1 to {MAX_ID_BYTES} bytes without control characters")]
 pub struct InvalidId {
@@ -173,14 +189,39 @@ macro_rules! id {
 
 id! {
     /// A message id, shared by duplicates, retries and redrives of the message.
+    ///
+    /// ```
+    /// use queue_core::MessageId;
+    ///
+    /// let order = MessageId::new("order-1234")?;
+    /// // The id of a follow-up is the same for each attempt.
+    /// let invoice = MessageId::derived(&order, "invoice", "");
+    /// assert_eq!(invoice, MessageId::derived(&order, "invoice", ""));
+    /// # Ok::<(), queue_core::InvalidId>(())
+    /// ```
     MessageId, "message id"
 }
 id! {
     /// The id of a client that submits messages, by default its host name and process id.
+    ///
+    /// ```
+    /// use queue_core::ClientId;
+    ///
+    /// let client: ClientId = "checkout/7".parse()?;
+    /// assert_eq!(client.as_str(), "checkout/7");
+    /// # Ok::<(), queue_core::InvalidId>(())
+    /// ```
     ClientId, "client id"
 }
 id! {
     /// The id of a request, shared by a message and all its follow-ups.
+    ///
+    /// ```
+    /// use queue_core::RequestId;
+    ///
+    /// let from_header = RequestId::new("4bf92f35").unwrap_or_else(|_| RequestId::random());
+    /// assert_eq!(from_header.to_string(), "4bf92f35");
+    /// ```
     RequestId, "request id"
 }
 

@@ -43,6 +43,15 @@ struct Inner {
 }
 
 /// The kind of a failure, for branching.
+///
+/// ```
+/// use queue_core::{Error, ErrorKind, Operation};
+///
+/// fn is_deployment_error(error: &Error) -> bool {
+///     matches!(error.kind(), ErrorKind::Denied | ErrorKind::QueueNotFound)
+/// }
+/// assert!(is_deployment_error(&Error::new(ErrorKind::Denied, Operation::Put)));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -79,6 +88,20 @@ pub enum ErrorKind {
 }
 
 /// Whether a retry of the same operation can succeed.
+///
+/// ```
+/// use std::time::Duration;
+/// use queue_core::{Error, ErrorKind, Operation, Retry};
+///
+/// fn delay(error: &Error) -> Option<Duration> {
+///     match error.retry() {
+///         Retry::Permanent => None,
+///         Retry::Temporary => Some(Duration::from_millis(100)),
+///         Retry::Throttled(after) => Some(after.unwrap_or(Duration::from_secs(1))),
+///     }
+/// }
+/// assert_eq!(delay(&Error::new(ErrorKind::Denied, Operation::Put)), None);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retry {
     /// No: it will fail again.
@@ -90,6 +113,13 @@ pub enum Retry {
 }
 
 /// Whether a failed operation was carried out.
+///
+/// ```
+/// use queue_core::{Error, ErrorKind, Operation, Outcome};
+///
+/// let error = Error::new(ErrorKind::Timeout, Operation::Put).with_outcome(Outcome::Unknown);
+/// assert_eq!(error.to_string(), "put a message: the operation timed out; it may have been carried out");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// It was not.
@@ -98,7 +128,14 @@ pub enum Outcome {
     Unknown,
 }
 
-/// The storage operation that failed.
+/// A storage operation.
+///
+/// ```
+/// use queue_core::{Error, ErrorKind, Operation};
+///
+/// let error = Error::new(ErrorKind::Throttled, Operation::Receive);
+/// assert_eq!(error.operation(), Operation::Receive);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "the names are those of the Backend methods")]

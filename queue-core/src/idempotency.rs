@@ -8,8 +8,18 @@ use crate::envelope::{MessageId, RequestId};
 use crate::message::{EncodeError, KeyScope, Message, MessageType};
 use crate::text::canonical;
 
-/// Identifies a unit of work, so that repeated deliveries of it can be recognised. The canonical JSON
-/// array of kind, request id and key fields, or the message id if the type declares no key fields.
+/// A key that identifies a unit of work, so that repeated deliveries of it can be recognised.
+///
+/// It is the canonical JSON array of kind, request id and key fields, or the message id if the type declares
+/// no key fields.
+///
+/// ```
+/// use queue_core::{IdempotencyKey, MessageId};
+///
+/// let key = IdempotencyKey::from_id(&MessageId::new("order-1234")?);
+/// assert_eq!(key.as_str(), "order-1234");
+/// # Ok::<(), queue_core::InvalidId>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct IdempotencyKey(String);
 
@@ -52,7 +62,7 @@ impl IdempotencyKey {
         Self(subject.to_owned())
     }
 
-    /// Whether `subject` is the key of a message of this kind. Foreign events may use the attribute for
+    /// Returns whether `subject` is the key of a message of this kind. Foreign events may use the attribute for
     /// something else.
     #[must_use]
     pub fn is_of_kind(subject: &str, kind: &str) -> bool {

@@ -42,14 +42,14 @@ pub trait Message: Sized + Send + 'static {
     /// Decodes a payload that was written as `version`, upgrading it if it is older.
     ///
     /// # Errors
-    /// [`DecodeError`] tells an unsupported version from an invalid payload.
+    /// [`DecodeError`], which distinguishes an unsupported version from an invalid payload.
     fn decode(version: u32, payload: &[u8]) -> Result<Self, DecodeError>;
 }
 
 /// The wire identity of a message type and the settings of its queue.
 ///
 /// Constructed in a `const`, so that invalid names and numbers do not compile. Timeouts and thresholds
-/// that are `None` are left to the queue's metadata or the defaults.
+/// that are not set come from the queue's metadata or the defaults.
 ///
 /// ```
 /// use std::time::Duration;
@@ -75,6 +75,14 @@ pub struct MessageType {
 }
 
 /// The form of a message's body.
+///
+/// ```
+/// use queue_core::{MessageType, Wire};
+///
+/// // The producer writes JSON without an envelope.
+/// const READING: MessageType = MessageType::new("sensor.reading", "readings").with_wire(Wire::Bare);
+/// assert_eq!(READING.wire(), Wire::Bare);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Wire {
@@ -87,6 +95,15 @@ pub enum Wire {
 }
 
 /// The scope in which an idempotency key is unique.
+///
+/// ```
+/// use queue_core::{KeyScope, MessageType};
+///
+/// // Equal keys are the same work, even in different requests.
+/// const PAYMENT: MessageType =
+///     MessageType::new("shop.payment", "payments").with_key_scope(KeyScope::Global);
+/// assert_eq!(PAYMENT.key_scope(), KeyScope::Global);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum KeyScope {
     /// The request: its id is part of the key.
@@ -159,7 +176,7 @@ impl MessageType {
         self
     }
 
-    /// Sets how long a submitted message lives.
+    /// Sets how long until the storage deletes a submitted message that has not been completed.
     #[must_use]
     pub const fn with_time_to_live(mut self, time_to_live: Duration) -> Self {
         self.time_to_live = Some(time_to_live);
@@ -237,7 +254,7 @@ impl MessageType {
         self.visibility_timeout
     }
 
-    /// How long a submitted message lives, or `None` if it never expires.
+    /// How long until a submitted message expires, or `None` if it never does.
     #[must_use]
     pub const fn time_to_live(&self) -> Option<Duration> {
         self.time_to_live

@@ -42,6 +42,13 @@ enum Text {
 }
 
 /// An invalid queue name.
+///
+/// ```
+/// use queue_core::{NameProblem, QueueName};
+///
+/// let error = QueueName::new("orders_eu").unwrap_err();
+/// assert_eq!(error.problem(), NameProblem::Character('_', 6));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "queue name {name:?} {problem}; allowed are 3 to 63 lower-case letters, digits and single dashes, with a letter or digit at both ends"

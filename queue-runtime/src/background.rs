@@ -1,4 +1,4 @@
-//! Where the service's own tasks run: renewals and watchdogs.
+//! The background tasks of a service, renewals and watchdogs, and the thread that runs them.
 
 use std::future::Future;
 use std::io;
@@ -8,7 +8,7 @@ use tokio::runtime::{Builder, Handle, TryCurrentError};
 use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// Runs a service's tasks. Dropping it stops them.
+/// Runs the background tasks of a service. Dropping it stops them.
 #[derive(Debug)]
 pub(crate) struct Background {
     handle: Handle,
@@ -17,10 +17,10 @@ pub(crate) struct Background {
 
 #[derive(Debug)]
 enum Form {
-    /// A single-threaded runtime on a thread of its own: a handler that blocks every worker of the
-    /// application's runtime loses no lease.
+    /// A single-threaded runtime on a separate thread, so that handlers that block all workers of the
+    /// application's runtime lose no leases.
     Thread { _stop: oneshot::Sender<()> },
-    /// Tasks on the caller's runtime.
+    /// Tasks on the runtime of the caller.
     Tasks { stop: DropGuard },
 }
 
@@ -38,7 +38,7 @@ impl Background {
                     Err(error) => return drop(built.send(Err(error))),
                 };
                 drop(built.send(Ok(runtime.handle().clone())));
-                // An error says that the sender was dropped, which is the signal.
+                // An error means that the sender was dropped, which is the signal.
                 let _ = runtime.block_on(stopped);
                 runtime.shutdown_background();
             })?;

@@ -4,14 +4,26 @@ use std::time::{Duration, Instant};
 
 use queue_core::clock::{BoxFuture, Clock, Timestamp};
 
-/// The system's wall clock and monotonic clock; sleeps on tokio's timer.
+/// The system's wall clock and monotonic clock. Sleeps use Tokio's timer.
+///
+/// ```
+/// use std::time::Duration;
+/// use queue_runtime::{Clock, SystemClock};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let clock = SystemClock::new();
+/// clock.sleep(Duration::from_millis(1)).await;
+/// assert!(clock.monotonic() >= Duration::from_millis(1));
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct SystemClock {
     origin: Instant,
 }
 
 impl SystemClock {
-    /// A clock whose monotonic time starts now.
+    /// Creates a clock whose monotonic time starts now.
     #[must_use]
     pub fn new() -> Self {
         Self {

@@ -1,4 +1,5 @@
-//! What everything of one service shares. The facade is above it; nothing here or below imports it.
+//! The state that all parts of one service share. The facade, which is above it, is imported neither here nor
+//! below.
 
 use std::sync::Arc;
 
@@ -47,7 +48,7 @@ impl Context {
         }
     }
 
-    /// Returns the settings in force for a queue.
+    /// Returns the effective settings for a queue.
     pub(crate) async fn settings(
         &self,
         queue: &QueueName,

@@ -1,20 +1,20 @@
 //! Typed messages over storage queues: in memory, on one SQLite file, and on Azure Queue Storage, with
 //! only a URL changed.
 //!
-//! Data flows one way through the modules; nothing imports a module below it in this table.
+//! A module imports only modules below it in this table:
 //!
 //! | module | does |
 //! |---|---|
+//! | [`testing`] | for tests: paused time, injected faults |
 //! | `service` | the facade: [`QueueService`], its builder, [`Queue`] handles, [`Redrive`] |
-//! | `listener` | [`ListenerBuilder`], [`ListenerHandle`]: dequeue tasks that feed a handler |
-//! | `receive` | [`Accept`], [`Delivery`], [`Received`], [`Handler`]: from the backend to a handler, and from its [`Disposition`] back |
+//! | `listener` | [`ListenerBuilder`], [`ListenerHandle`]: receives messages and runs a handler for each |
+//! | `receive` | [`Accept`], [`Delivery`], [`Received`], [`Handler`]: `backend → wire → message → handler → disposition → backend` |
 //! | `send` | [`Submit`], [`SubmitAll`]: `message → envelope → wire → backend` |
-//! | `context` | what everything of one service shares |
-//! | `settings`, `idempotency`, `lease` | timeouts and thresholds; what is done already; one owner of each pop receipt |
-//! | `background`, `schedule`, `panic` | where renewals and watchdogs run, when they look, what they catch |
-//! | [`policy`] | when to poll again, when to retry |
+//! | `context` | the state that all parts of one service share |
+//! | `settings`, `idempotency`, `lease` | timeouts and thresholds; completed ids; leases and their renewal |
+//! | `background`, `schedule`, `panic`, `clock` | the background thread; items by due time; caught panics; the system's clock |
+//! | [`policy`] | delays before the next poll or retry |
 //! | [`backend`] | the storage engines |
-//! | [`testing`] | paused time and injected faults, for tests |
 
 pub mod backend;
 mod background;

@@ -1,4 +1,4 @@
-//! Catching panics of the application's code, with what is known of them.
+//! Catching panics of application code, with their message, location and backtrace.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::cell::{Cell, RefCell};
@@ -6,43 +6,77 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 use std::sync::{Arc, Once};
 
-/// A panic of a handler or a callback, caught.
+/// A caught panic of a handler or a callback.
 ///
-/// `Display` is the message and the location: `out of cheese (at src/main.rs:12:9)`.
+/// Its text is the message and the location: `out of cheese (at src/main.rs:12:9)`.
+///
+/// ```
+/// use queue_runtime::{ListenerEvent, Message, Received, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let service = testing::service().await;
+/// let listener = service
+///     .listener(async |order: Received<Order>| assert_ne!(order.number, 13, "bad luck"))
+///     .create_queue();
+/// let mut events = listener.events();
+/// let listener = listener.start()?;
+/// service.submit(Order { number: 13 }).await?;
+///
+/// if let ListenerEvent::HandlerPanicked { id, panic, .. } = events.recv().await? {
+///     eprintln!("the handler of message {id} panicked: {panic}");
+///     if let Some(backtrace) = panic.backtrace() {
+///         eprintln!("{backtrace}");
+///     }
+///     # assert!(panic.message().contains("bad luck"));
+/// }
+/// # drop(listener);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct CaughtPanic {
     message: Arc<str>,
     site: Site,
 }
 
-/// What only the panic hook knows.
+/// The details of a panic that only the panic hook sees.
 #[derive(Debug, Clone, Default)]
 struct Site {
     location: Option<Arc<str>>,
     backtrace: Option<Arc<Backtrace>>,
 }
 
+/// The message of a panic without a text.
+const NOT_A_STRING: &str = "a value that is not a string";
+
 thread_local! {
-    /// Whether this thread runs code of the application's whose panic is caught.
+    /// Whether this thread is running code inside [`catch`].
     static CATCHING: Cell<bool> = const { Cell::new(false) };
     static LATEST: RefCell<Option<Site>> = const { RefCell::new(None) };
 }
 
 impl CaughtPanic {
-    /// The panic message, or a remark if the panic carried a value that is not text.
+    /// Returns the panic message, or a placeholder if the panic's value is not a string.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// The source location, as `file:line:column`. `None` if the application has installed a panic hook
-    /// of its own since that does not call the one before it.
+    /// Returns the source location as `file:line:column`. Returns `None` if the application has later
+    /// installed a panic hook that does not call the previous one.
     #[must_use]
     pub fn location(&self) -> Option<&str> {
         self.site.location.as_deref()
     }
 
-    /// The backtrace, where `RUST_BACKTRACE` or `RUST_LIB_BACKTRACE` enables it.
+    /// Returns the backtrace if `RUST_BACKTRACE` or `RUST_LIB_BACKTRACE` enables it.
     #[must_use]
     pub fn backtrace(&self) -> Option<&Backtrace> {
         self.site.backtrace.as_deref()
@@ -59,7 +93,7 @@ impl fmt::Display for CaughtPanic {
     }
 }
 
-/// Runs the application's code and catches its panic.
+/// Runs application code and catches its panic.
 pub(crate) fn catch<T>(code: impl FnOnce() -> T) -> Result<T, CaughtPanic> {
     chain_hook();
     let outer = CATCHING.replace(true);
@@ -70,14 +104,14 @@ pub(crate) fn catch<T>(code: impl FnOnce() -> T) -> Result<T, CaughtPanic> {
         let text = payload.downcast_ref::<&str>().copied();
         let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
         CaughtPanic {
-            message: text.unwrap_or("with a value that is not text").into(),
+            message: text.unwrap_or(NOT_A_STRING).into(),
             site: LATEST.take().unwrap_or_default(),
         }
     })
 }
 
-/// Puts a hook before the one that is installed, once in the life of the process. It notes where a panic
-/// happened, which `catch_unwind` does not tell, and calls the other.
+/// Installs a panic hook, once per process, that records the location and backtrace, which `catch_unwind`
+/// does not return, and then calls the previous hook.
 fn chain_hook() {
     static CHAINED: Once = Once::new();
     CHAINED.call_once(|| {
@@ -124,7 +158,7 @@ mod tests {
     #[test]
     fn a_panic_with_another_value_is_caught_too() {
         let caught = catch(|| std::panic::panic_any(7)).expect_err("it panics");
-        assert_eq!(caught.message(), "with a value that is not text");
+        assert_eq!(caught.message(), NOT_A_STRING);
         assert!(caught.location().is_some());
     }
 

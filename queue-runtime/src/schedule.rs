@@ -1,4 +1,4 @@
-//! Items in the order in which they are due, for one task to wait on.
+//! A priority queue of items by due time, for one task to wait on.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 /// A priority queue by due time, on a clock's monotonic time.
 ///
-/// Any thread schedules items; one task awaits [`due`](Self::due). Lock order: a ticket before the
+/// Any thread may schedule items; one task awaits [`due`](Self::due). Lock order: a ticket before the
 /// entries.
 pub(crate) struct Schedule<T> {
     entries: Mutex<Entries<T>>,
@@ -20,15 +20,15 @@ pub(crate) struct Schedule<T> {
 struct Entries<T> {
     by_due_time: BTreeMap<Key, T>,
     next_number: u64,
-    /// When the task that awaits `due` wakes by itself.
+    /// The time at which the task that awaits `due` wakes without a notification.
     wake_at: Option<Duration>,
 }
 
-/// The due time, and a number that tells apart what is due at the same time.
+/// The due time, and a number that distinguishes items with the same due time.
 type Key = (Duration, u64);
 
-/// An item's place in a [`Schedule`]. It is scheduled at most once at a time, and never again once its
-/// ticket is closed.
+/// The entry of one item in a [`Schedule`]. The item is scheduled at most once at a time, and not at all after
+/// the ticket is closed.
 #[derive(Debug, Default)]
 pub(crate) struct Ticket(Mutex<Slot>);
 
@@ -36,14 +36,14 @@ pub(crate) struct Ticket(Mutex<Slot>);
 enum Slot {
     #[default]
     Unscheduled,
-    /// Under this key, unless it has been taken since.
+    /// Scheduled under this key, unless the item has been taken since.
     Scheduled(Key),
     Closed,
 }
 
 impl<T> Schedule<T> {
-    /// Schedules an item for `due`, in place of what `ticket` had scheduled before. Does nothing once
-    /// the ticket is closed.
+    /// Schedules an item for `due`, in place of an earlier item of `ticket`. Does nothing if the ticket is
+    /// closed.
     pub(crate) fn schedule(&self, ticket: &Ticket, due: Duration, item: T) {
         let mut slot = ticket.lock();
         let replaced = match *slot {
@@ -65,7 +65,7 @@ impl<T> Schedule<T> {
         }
     }
 
-    /// Removes what `ticket` has scheduled, for good.
+    /// Removes the item of `ticket` and closes the ticket.
     pub(crate) fn close(&self, ticket: &Ticket) {
         let mut slot = ticket.lock();
         if let Slot::Scheduled(key) = *slot {
@@ -74,7 +74,7 @@ impl<T> Schedule<T> {
         *slot = Slot::Closed;
     }
 
-    /// Waits until an item is due, and takes all that are.
+    /// Waits until an item is due, and takes all items that are.
     ///
     /// # Cancel safety
     /// Cancel safe: nothing is taken before the future is ready.
@@ -95,7 +95,7 @@ impl<T> Schedule<T> {
         }
     }
 
-    /// Takes every item, due or not.
+    /// Takes all items, whether they are due or not.
     pub(crate) fn take_all(&self) -> Vec<T> {
         self.take_until(Duration::MAX).0
     }
@@ -105,7 +105,7 @@ impl<T> Schedule<T> {
         let later = entries.by_due_time.split_off(&(now, u64::MAX));
         let due = std::mem::replace(&mut entries.by_due_time, later);
         let next = entries.by_due_time.keys().next().map(|key| key.0);
-        // Whoever takes something comes back at once, and looks for the next then.
+        // A caller that takes items calls again at once, and sets the wake-up then.
         entries.wake_at = if due.is_empty() { next } else { None };
         (due.into_values().collect(), next)
     }

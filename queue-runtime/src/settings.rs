@@ -1,5 +1,5 @@
-//! Timeouts and thresholds for handling messages, by precedence: the builder, the queue's metadata, the
-//! message type, the defaults.
+//! Timeouts and thresholds of consumers. A setting comes from the first of these that has a value: the
+//! builder, the queue's metadata, the message type, the default.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,19 +9,20 @@ use queue_core::backend::{Backend, Capabilities, Metadata};
 use queue_core::clock::Clock;
 use queue_core::{ErrorKind, MessageType, QueueName};
 
-/// The name of the queue metadata that sets the number of attempts a message gets.
+/// The name of the queue metadata for the number of attempts after which a message is moved to the poison
+/// queue. See [`AnyQueue::set_metadata`](crate::AnyQueue::set_metadata).
 pub const POISON_THRESHOLD: &str = "poisonthreshold";
-/// The name of the queue metadata that sets the visibility timeout, in seconds.
+/// The name of the queue metadata for the visibility timeout, in seconds.
 pub const DEFAULT_TIMEOUT: &str = "defaulttimeout";
 
 const DEFAULT_VISIBILITY: Duration = Duration::from_secs(30);
 const DEFAULT_ATTEMPTS: u32 = 5;
-/// The default handler timeout, in visibility timeouts.
+/// The default handler timeout, as a multiple of the visibility timeout.
 const HANDLER_VISIBILITIES: u32 = 10;
 /// How long cached metadata stays fresh.
 const FRESH: Duration = Duration::from_secs(60);
 
-/// Settings given to a builder, which override all others.
+/// The settings from a builder, which take precedence over all others.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Overrides {
     pub(crate) visibility: Option<Duration>,
@@ -29,7 +30,25 @@ pub(crate) struct Overrides {
     pub(crate) handler_timeout: Option<Duration>,
 }
 
-/// A setting outside the allowed range.
+/// A setting outside its allowed range. The text names the setting, the value and the range.
+///
+/// ```
+/// use queue_runtime::{Message, QueueService};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let service = QueueService::connect("memory:").await?;
+/// let error = service.accept::<Order>().poison_threshold(0).await.unwrap_err();
+/// assert_eq!(error.to_string(), "accept a message: the poison threshold is 0; allowed is 1 or more");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the {setting} is {value}; allowed is {allowed}")]
 pub struct InvalidSetting {
@@ -70,7 +89,7 @@ impl Overrides {
     }
 }
 
-/// The settings in force for the messages of one queue.
+/// The effective settings for the messages of one queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Settings {
     pub(crate) visibility: Duration,
@@ -79,7 +98,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Decides the precedence.
+    /// Chooses each setting by precedence.
     fn resolve(overrides: Overrides, metadata: FromMetadata, message_type: &MessageType) -> Self {
         let visibility = overrides
             .visibility
@@ -117,10 +136,11 @@ impl SettingsCache {
         self.lock().clear();
     }
 
-    /// Returns the settings of a queue. A missing queue has no metadata; the receive will report it.
+    /// Returns the settings of a queue. A missing queue counts as one without metadata, because the
+    /// receive will report it.
     ///
     /// # Errors
-    /// The backend's, if metadata has never been read.
+    /// The backend's error if the queue's metadata has never been read.
     pub(crate) async fn settings(
         &self,
         backend: &dyn Backend,
@@ -152,8 +172,8 @@ impl SettingsCache {
         Ok(Settings::resolve(overrides, metadata, message_type))
     }
 
-    /// Returns the cached metadata of a queue, and whether the caller is to read it: every caller before
-    /// any is cached, and then the first to ask once it is stale. The others use the cached value.
+    /// Returns the cached metadata of a queue, and whether the caller must read it again. If nothing is
+    /// cached, every caller must; once the cached value is stale, only the first caller must.
     fn look_up(&self, queue: &QueueName, now: Duration) -> (Option<FromMetadata>, bool) {
         let mut entries = self.lock();
         let Some((read_at, metadata)) = entries.get_mut(queue) else {
@@ -188,8 +208,8 @@ fn number(queue: &QueueName, metadata: &Metadata, name: &str, most: u32) -> Opti
         Ok(number) if (1..=most).contains(&number) => Some(number),
         _ => {
             tracing::warn!(
-                %queue, metadata = name, value = text,
-                "ignored a queue's metadata; allowed is a whole number from 1 to {most}"
+                %queue, metadata = name, value = text, min = 1, max = most,
+                "ignored a queue's metadata: not an integer in the allowed range"
             );
             None
         }

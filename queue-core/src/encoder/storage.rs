@@ -16,7 +16,17 @@ pub const RAW_KIND: &str = "queue.raw";
 /// The form in which a service writes bodies to storage that holds only text, such as Azure Queue
 /// Storage.
 ///
-/// Reading does not depend on it: both forms are recognised.
+/// Both forms are recognised when a body is read.
+///
+/// ```
+/// use queue_core::backend::{BodyForm, Capabilities};
+/// use queue_core::encoder::{Encoder, MessageEncoding};
+///
+/// let mut capabilities = Capabilities::local();
+/// capabilities.body = BodyForm::Text;
+/// let encoder = Encoder::new(&capabilities, MessageEncoding::Text);
+/// # drop(encoder);
+/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MessageEncoding {
@@ -36,7 +46,15 @@ pub struct Encoder {
     encoding: MessageEncoding,
 }
 
-/// A message whose body exceeds the backend's limit.
+/// An error of a message whose body exceeds the backend's limit.
+///
+/// ```
+/// use queue_core::encoder::TooLarge;
+///
+/// fn explain(error: &TooLarge) -> String {
+///     format!("shorten the message by {} bytes", error.size() - error.limit())
+/// }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the `{kind}` message takes {size} bytes on the wire, and {limit} are allowed")]
 pub struct TooLarge {

@@ -2,7 +2,20 @@ use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::sync::Arc;
 
-/// A message that cannot be encoded.
+/// An error of encoding a message.
+///
+/// ```
+/// use queue_core::EncodeError;
+///
+/// fn explain(error: &EncodeError) -> String {
+///     match error {
+///         EncodeError::Key { field, .. } => format!("the key field {field} has an unsupported value"),
+///         other => other.to_string(),
+///     }
+/// }
+/// # let error = EncodeError::Key { kind: "order", field: "number", problem: "".into() };
+/// # assert!(explain(&error).contains("number"));
+/// ```
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum EncodeError {
@@ -21,12 +34,22 @@ pub enum EncodeError {
         kind: &'static str,
         /// The field.
         field: &'static str,
-        /// Why not.
+        /// The reason.
         problem: Cow<'static, str>,
     },
 }
 
-/// A body that does not decode as the expected message.
+/// An error of decoding a body as the expected message.
+///
+/// ```
+/// use queue_core::DecodeError;
+///
+/// fn is_rolling_deployment(error: &DecodeError) -> bool {
+///     matches!(error, DecodeError::NewerVersion { .. })
+/// }
+/// # let error = DecodeError::NewerVersion { kind: "order", found: 2, supported: 1 };
+/// # assert!(is_rolling_deployment(&error));
+/// ```
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {

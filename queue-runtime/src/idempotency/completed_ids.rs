@@ -1,5 +1,5 @@
-//! Messages that were handled, but whose deletion failed or got no answer. Their redelivery is
-//! acknowledged without running the handler again. They are known by storage id, which duplicates and
+//! The ids of messages that were handled, but whose deletion failed or got no answer. If such a message is
+//! delivered again, it is deleted without running the handler. The ids are storage ids, which duplicates and
 //! redriven messages do not share.
 
 use std::collections::VecDeque;
@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use queue_core::QueueName;
 use queue_core::backend::StorageId;
 
-/// The number of ids that are kept.
+/// The maximum number of ids.
 const CAPACITY: usize = 1000;
 
 /// The last thousand ids, oldest first. Only failures add to it, so a linear search is enough.

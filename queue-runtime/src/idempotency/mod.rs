@@ -1,4 +1,4 @@
-//! What has been done already, so that a redelivery is not handled again.
+//! Records of completed work, so that a redelivered message is not handled again.
 
 mod completed_ids;
 

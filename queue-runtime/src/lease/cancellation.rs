@@ -2,7 +2,7 @@ use std::sync::OnceLock;
 
 use tokio::sync::Notify;
 
-/// The signal that work on a message should stop. It is given at most once: the first cause stays.
+/// The signal that work on a message should stop. The first cause is kept; later ones are ignored.
 #[derive(Debug, Default)]
 pub(crate) struct Cancellation {
     cause: OnceLock<Cause>,
@@ -12,16 +12,16 @@ pub(crate) struct Cancellation {
 /// Why work on a message should stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// The lease is certainly lost.
+    /// The lease was certainly lost.
     LeaseLost,
     /// The handler timeout is over.
     TimedOut,
-    /// The listener stops.
+    /// The listener is stopping.
     Stopping,
 }
 
 impl Cancellation {
-    /// Gives the signal, unless it was given before.
+    /// Sends the signal, unless it was sent before.
     pub(crate) fn cancel(&self, cause: Cause) {
         if self.cause.set(cause).is_ok() {
             self.given.notify_waiters();
@@ -37,7 +37,7 @@ impl Cancellation {
     /// # Cancel safety
     /// Cancel safe.
     pub(crate) async fn cancelled(&self) -> Cause {
-        // Made before the cause is read, so that a signal in between wakes it.
+        // Created before the cause is read, so that a signal in between is not missed.
         let given = self.given.notified();
         match self.cause() {
             Some(cause) => cause,

@@ -10,22 +10,23 @@ use super::cancellation::Cancellation;
 use super::renewal::Renewals;
 use super::state::{Hold, Leased, Receive, SettlementKind, State};
 
-/// The right to settle one received message. Dropping it stops the renewals and settles nothing.
+/// The lease of one received message, with the right to settle it. Dropping it stops the renewals and settles
+/// nothing.
 #[derive(Debug)]
 pub(crate) struct Lease {
     leased: Arc<Leased>,
     renewals: Renewals,
 }
 
-/// A lease whose state is locked, so that it is not renewed meanwhile.
+/// A locked lease, which is not renewed until this is dropped.
 pub(crate) struct Locked<'a> {
     lease: &'a Lease,
     state: MutexGuard<'a, State>,
 }
 
 impl Lease {
-    /// Takes over the lease of a received message, and has it renewed for `renew_for` from when the
-    /// receive was sent.
+    /// Takes over the lease of a received message. It is renewed until `renew_for` after the receive was
+    /// sent.
     pub(crate) fn hold(
         renewals: &Renewals,
         queue: &QueueName,
@@ -39,7 +40,7 @@ impl Lease {
         }
     }
 
-    /// The signal that work on the message should stop. A lost lease gives it.
+    /// Returns the signal that work on the message should stop. A lost lease sends it.
     pub(crate) fn cancellation(&self) -> &Arc<Cancellation> {
         &self.leased.cancellation
     }
@@ -62,17 +63,17 @@ impl Lease {
         self.leased.is_overdue()
     }
 
-    /// Stops the renewals, as dropping does, while others still share the lease.
+    /// Stops the renewals, as dropping the lease does.
     pub(crate) fn abandon(&self) {
         self.renewals.forget(&self.leased);
     }
 
-    /// The error of an operation that needs the lease, once it has ended.
+    /// Returns the error of an operation that needs the lease after it has ended.
     pub(crate) fn ended(&self) -> Error {
         self.leased.ended()
     }
 
-    /// Waits for a renewal on its way and keeps further ones off.
+    /// Waits for a renewal in progress and prevents further ones while the lock is held.
     pub(crate) async fn lock(&self) -> Locked<'_> {
         Locked {
             lease: self,
@@ -88,7 +89,10 @@ impl Drop for Lease {
 }
 
 impl Locked<'_> {
-    /// The receipt, while the message is ours as far as we know.
+    /// Returns the pop receipt.
+    ///
+    /// # Errors
+    /// If the message is settled or the lease is known to be lost.
     pub(crate) fn receipt(&self) -> Result<PopReceipt, Error> {
         match &self.state.hold {
             Hold::Held(receipt) => Ok(receipt.clone()),
@@ -96,18 +100,18 @@ impl Locked<'_> {
         }
     }
 
-    /// Whether an operation of ours went unanswered, so that a stale receipt proves nothing.
+    /// Returns whether an operation of this consumer got no answer, so that a stale receipt proves nothing.
     pub(crate) fn is_doubtful(&self) -> bool {
         self.state.doubtful
     }
 
-    /// Records that a settlement of ours went unanswered.
+    /// Records that a settlement got no answer.
     pub(crate) fn settlement_unanswered(&mut self, kind: SettlementKind) {
         self.state.doubtful = true;
         self.state.unanswered = Some(kind);
     }
 
-    /// The last settlement of ours that went unanswered, in this call or an earlier one.
+    /// Returns the last settlement that got no answer, in this call or an earlier one.
     pub(crate) fn unanswered_settlement(&self) -> Option<SettlementKind> {
         self.state.unanswered
     }
@@ -116,7 +120,7 @@ impl Locked<'_> {
         self.lease.queue()
     }
 
-    /// How long the lease can last at most.
+    /// Returns how long the lease can last at most.
     pub(crate) fn remaining(&self) -> Duration {
         self.lease.leased.remaining()
     }
@@ -127,7 +131,7 @@ impl Locked<'_> {
         self.lease.abandon();
     }
 
-    /// Records that the message belongs to another consumer, or is gone.
+    /// Records that the lease is lost: another consumer has received the message, or it no longer exists.
     pub(crate) fn lose(&mut self) {
         self.lease.leased.lose(&mut self.state);
         self.lease.abandon();

@@ -8,7 +8,7 @@
 //!           │ │                                  │
 //!           │ └── update or delete unanswered ─► Doubtful
 //!           │                                    │
-//!           ├── settled ──────► Settled ◄────────┤ settled, or gone after our own settlement
+//!           ├── settled ──────► Settled ◄────────┤ settled, or gone after an unanswered settlement
 //!           └── gone, or the ─► Lost ◄───────────┘ the certain end
 //!               certain end
 //! ```
@@ -17,14 +17,14 @@
 //!
 //! | file | has authority over |
 //! |---|---|
-//! | `state` | the receipt and how long it is good for; whoever changes it holds its lock |
+//! | `state` | the receipt and how long it is valid; changed only under its lock |
 //! | `renewal` | when a lease is renewed |
 //! | `guard` | settling: [`Lease`] is the one owner of the right to settle |
 //! | `cancellation` | the signal that work on the message should stop |
 //!
-//! Renewals and settlements lock the same state, so one never overtakes the other. A renewal that got
-//! no answer may have changed the receipt: from then on a stale receipt proves nothing, and the lease
-//! ends only at the moment after which no lease of ours can be left.
+//! Renewals and settlements lock the same state, so one never overtakes the other. A renewal that got no
+//! answer may have changed the receipt: from then on a stale receipt proves nothing, and the lease counts as
+//! lost only at its certain end, the latest time at which it can still be valid.
 
 mod cancellation;
 mod guard;

@@ -1,5 +1,4 @@
-//! When each lease is renewed. Renewals run in the background, so handlers that block their threads
-//! cost no lease.
+//! Renewing leases. Renewals run in the background, so handlers that block their threads lose no leases.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +29,7 @@ impl Renewals {
         }
     }
 
-    /// Renews leases for ever. Renewals run side by side, so a stalled one delays no other.
+    /// Renews leases forever. Renewals run concurrently, so a stalled one does not delay others.
     pub(crate) async fn run(self) {
         let mut renewing = JoinSet::new();
         loop {
@@ -42,8 +41,8 @@ impl Renewals {
         }
     }
 
-    /// Takes over the lease of a received message, and renews it for `renew_for` from when the receive
-    /// was sent.
+    /// Takes over the lease of a received message, and renews it until `renew_for` after the receive was
+    /// sent.
     pub(super) fn hold(
         &self,
         queue: &QueueName,
@@ -61,12 +60,12 @@ impl Renewals {
         lease
     }
 
-    /// Never renews the lease again.
+    /// Stops renewing the lease.
     pub(super) fn forget(&self, lease: &Leased) {
         self.leases.close(&lease.ticket);
     }
 
-    /// Renews the lease or finds that it has ended, and schedules the next check.
+    /// Renews the lease or detects that it has ended, and schedules the next check.
     async fn check(&self, lease: Arc<Leased>) {
         let mut state = lease.state.lock().await;
         if !state.is_held() || lease.ticket.is_closed() {
@@ -74,11 +73,11 @@ impl Renewals {
         }
         let (now, term) = (self.clock.monotonic(), lease.term());
         if now >= term.certain_end {
-            warn_lost(&lease, "it ran out");
+            warn_lost(&lease, "it has expired");
             return lease.lose(&mut state);
         }
-        // Only one of several unanswered renewals can have been carried out, because it made the receipt
-        // of the others stale; repeating them would put off the certain end for ever.
+        // At most one of several unanswered renewals was carried out, because it made the receipt of the
+        // others stale. More of them would only postpone the certain end.
         let in_vain = state.doubtful && now >= term.known_end;
         if now >= term.renew_until || in_vain {
             return self.schedule(&lease, term.certain_end);
@@ -95,12 +94,13 @@ impl Renewals {
             Err(error) if error.is_lease_gone() => self.schedule(&lease, term.certain_end),
             Err(error) => {
                 let (queue, id) = (&lease.queue, &lease.id);
-                tracing::warn!(%queue, %id, %error, "failed to renew a lease; trying again");
+                tracing::warn!(%queue, %id, %error, "failed to renew a lease; will retry");
                 let remaining = lease.remaining();
                 let pause = match error.retry() {
                     Retry::Permanent => remaining,
                     Retry::Temporary => (lease.visibility / 16).mul_f64(0.5 + jitter()),
-                    // A service that asks for a longer wait than the lease still gets one more try.
+                    // Even if the service asks for a delay beyond the end of the lease, try once more
+                    // before it.
                     Retry::Throttled(after) => after
                         .unwrap_or(lease.visibility / 8)
                         .min(remaining / 2)
@@ -118,5 +118,5 @@ impl Renewals {
 }
 
 fn warn_lost(lease: &Leased, cause: &str) {
-    tracing::warn!(queue = %lease.queue, id = %lease.id, "lost a lease: {cause}");
+    tracing::warn!(queue = %lease.queue, id = %lease.id, cause, "lost a lease");
 }

@@ -11,7 +11,7 @@ use tokio::sync::Mutex;
 use super::cancellation::{Cancellation, Cause};
 use crate::schedule::Ticket;
 
-/// A received message as its owner and the renewals share it.
+/// The state of a lease, shared by its owner and the renewals.
 pub(super) struct Leased {
     backend: Arc<dyn Backend>,
     clock: Arc<dyn Clock>,
@@ -20,7 +20,7 @@ pub(super) struct Leased {
     pub(super) visibility: Duration,
     pub(super) state: Mutex<State>,
     term: StdMutex<Term>,
-    /// Its place among the renewals; closed once nobody is left to settle the message.
+    /// Its entry in the schedule of renewals, closed once the owner no longer needs the lease.
     pub(super) ticket: Ticket,
     pub(super) cancellation: Arc<Cancellation>,
 }
@@ -28,9 +28,9 @@ pub(super) struct Leased {
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) hold: Hold,
-    /// Whether an update or delete of ours went unanswered.
+    /// Whether an update or delete got no answer.
     pub(super) doubtful: bool,
-    /// The last settlement of ours that went unanswered.
+    /// The last settlement that got no answer.
     pub(super) unanswered: Option<SettlementKind>,
 }
 
@@ -48,19 +48,19 @@ pub(crate) enum SettlementKind {
     PutBack,
 }
 
-/// How long the lease lasts and is renewed, in moments on the monotonic clock.
+/// The end of the lease and of its renewals, on the monotonic clock.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Term {
-    /// Until when the lease that we know of lasts at least.
+    /// The earliest time at which the last confirmed lease can end.
     pub(super) known_end: Duration,
-    /// When no lease of ours can be left.
+    /// The time after which the lease cannot be valid, even if unanswered renewals were carried out.
     pub(super) certain_end: Duration,
     /// When renewing stops.
     pub(super) renew_until: Duration,
 }
 
-/// A receive that brought a message: when it was sent and answered, on the monotonic clock, and the
-/// visibility timeout that it asked for.
+/// A receive that returned a message: when it was sent and answered, on the monotonic clock, and the
+/// requested visibility timeout.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Receive {
     pub(crate) asked_at: Duration,
@@ -115,13 +115,14 @@ impl Leased {
         self.clock.monotonic() >= self.term().known_end
     }
 
-    /// How long the lease can last at most.
+    /// Returns how long the lease can last at most.
     pub(super) fn remaining(&self) -> Duration {
         let end = self.term().certain_end;
         end.saturating_sub(self.clock.monotonic())
     }
 
-    /// Renews the lease, with a new body if one is given. The deadline leaves time for another try.
+    /// Renews the lease, and replaces the body if one is given. Gives up after half of the remaining lease,
+    /// which leaves time for another try.
     pub(super) async fn extend(&self, state: &mut State, body: Option<Bytes>) -> Result<(), Error> {
         let Hold::Held(receipt) = &state.hold else {
             return Err(self.ended());
@@ -154,13 +155,13 @@ impl Leased {
         answer.map(drop)
     }
 
-    /// Records that the message is no longer ours, and cancels the work on it.
+    /// Records that the lease is lost, and cancels the work on the message.
     pub(super) fn lose(&self, state: &mut State) {
         state.hold = Hold::Lost;
         self.cancellation.cancel(Cause::LeaseLost);
     }
 
-    /// The error of an operation that needs a lease that has ended.
+    /// Returns the error of an operation that needs the lease after it has ended.
     pub(super) fn ended(&self) -> Error {
         Error::new(ErrorKind::ReceiptMismatch, Operation::Update)
             .with_queue(&self.queue)

@@ -26,6 +26,31 @@ use crate::schedule::Schedule;
 use crate::settings::InvalidSetting;
 
 /// A builder of a listener, from [`QueueService::listener`](crate::QueueService::listener).
+///
+/// ```
+/// use std::time::Duration;
+/// use queue_runtime::{Message, Received, RetryPolicy, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let service = testing::service().await;
+/// let listener = service
+///     .listener(async |order: Received<Order>| println!("order {}", order.number))
+///     .max_in_flight(256)
+///     .handler_timeout(Duration::from_secs(60))
+///     .retry(RetryPolicy::fixed(Duration::from_secs(5)))
+///     .create_queue()
+///     .start()?;
+/// listener.shutdown(Duration::from_secs(30)).await;
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "a listener does nothing until `start`"]
 pub struct ListenerBuilder<M> {
     context: Arc<Context>,
@@ -39,21 +64,43 @@ pub struct ListenerBuilder<M> {
     message: PhantomData<fn(M)>,
 }
 
-/// How many events a subscriber may fall behind.
+/// The number of events that a subscriber may fall behind.
 const EVENTS_KEPT: usize = 1024;
 
-/// The error of starting a listener.
+/// An error of starting a listener.
+///
+/// ```
+/// use queue_runtime::{Message, QueueService, Received, StartError};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # async fn ship(_: Received<Order>) {}
+/// let service = QueueService::connect("memory:").await?;
+/// match service.listener(ship).poison_queue("Order_Poison").start() {
+///     Err(StartError::PoisonQueue(invalid)) => eprintln!("{invalid}"),
+///     Err(error) => return Err(error.into()),
+///     Ok(listener) => unreachable!("{listener:?} has an invalid poison queue"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The name of the poison queue is not allowed.
-    #[error(transparent)]
-    PoisonQueue(#[from] InvalidName),
-    /// A setting is outside the allowed range.
-    #[error(transparent)]
-    Setting(#[from] InvalidSetting),
-    /// There is no current Tokio runtime.
-    #[error("start a listener outside of a Tokio runtime, on which its handlers would run")]
+    /// The name of the poison queue is invalid.
+    #[error("start a listener: {0}")]
+    PoisonQueue(InvalidName),
+    /// A setting is outside its allowed range.
+    #[error("start a listener: {0}")]
+    Setting(InvalidSetting),
+    /// There is no current Tokio runtime, which would run the handlers.
+    #[error("start a listener outside a Tokio runtime")]
     NoRuntime(#[source] tokio::runtime::TryCurrentError),
 }
 
@@ -72,51 +119,56 @@ impl<M: Message> ListenerBuilder<M> {
         }
     }
 
-    /// Sets the number of dequeue tasks, which receive side by side. The default is 2.
+    /// Sets the number of dequeue tasks, which receive concurrently. The default is 2.
     pub fn tasks(mut self, tasks: usize) -> Self {
         self.tasks = tasks;
         self
     }
 
-    /// Sets the highest number of messages in flight. The default is 32.
+    /// Sets the maximum number of messages in flight. The default is 32.
     ///
-    /// A blocking handler ([`blocking`](crate::blocking)) takes one thread for each.
+    /// A [`blocking`](crate::blocking) handler uses a thread for each.
     pub fn max_in_flight(mut self, messages: usize) -> Self {
         self.max_in_flight = messages;
         self
     }
 
-    /// Sets how long a message stays invisible to others between renewals.
+    /// Sets the visibility timeout: how long a message stays invisible to other consumers after a receive and
+    /// after each renewal. The default is that of the queue's metadata, of the type, or 30 seconds.
     pub fn visibility_timeout(mut self, timeout: Duration) -> Self {
         self.options.overrides.visibility = Some(timeout);
         self
     }
 
-    /// Sets how long a handler may run. The default is ten visibility timeouts.
+    /// Sets how long a handler may run. A handler that takes longer is cancelled, and its attempt fails. The
+    /// default is ten visibility timeouts.
     pub fn handler_timeout(mut self, timeout: Duration) -> Self {
         self.options.overrides.handler_timeout = Some(timeout);
         self
     }
 
-    /// Sets the number of attempts after which a message is moved to the poison queue.
+    /// Sets the number of attempts after which a message is moved to the poison queue. The default is that of
+    /// the queue's metadata, of the type, or 5.
     pub fn poison_threshold(mut self, attempts: u32) -> Self {
         self.options.overrides.threshold = Some(attempts);
         self
     }
 
-    /// Sets the poison queue. The default is the message type's, or `QUEUE-poison`.
+    /// Sets the poison queue. The default is that of the type, or `QUEUE-poison`.
     pub fn poison_queue(mut self, name: impl Into<String>) -> Self {
         self.options.poison_queue = Some(name.into());
         self
     }
 
-    /// Sets the delay before a message is retried after a failed attempt.
+    /// Sets the delay before a retry, unless the handler specifies one. The default is
+    /// [`RetryPolicy::default`].
     pub fn retry(mut self, policy: RetryPolicy) -> Self {
         self.options.retry = policy;
         self
     }
 
-    /// Sets how long a dequeue task sleeps when the queue is empty.
+    /// Sets how long a dequeue task sleeps after it has found the queue empty. The default is an
+    /// [`ExponentialIdle`] up to a cap that the backend recommends.
     pub fn idle(mut self, policy: impl IdlePolicy) -> Self {
         self.idle = Some(Arc::new(policy));
         self
@@ -129,8 +181,9 @@ impl<M: Message> ListenerBuilder<M> {
         self
     }
 
-    /// Submits a follow-up in the same step that moves a message to the poison queue, so that a workflow
-    /// learns of its failed part.
+    /// Sets a callback for messages that are moved to the poison queue. The follow-up that it returns is
+    /// submitted together with the move, in one step if the backend is atomic, so that a workflow can react
+    /// to the failure. See [`Poisoned`].
     ///
     /// The callback must not block.
     pub fn on_poison(
@@ -141,13 +194,13 @@ impl<M: Message> ListenerBuilder<M> {
         self
     }
 
-    /// Creates the queue if it does not exist, instead of waiting for it.
+    /// Creates the queue if it does not exist, instead of waiting until it does.
     pub fn create_queue(mut self) -> Self {
         self.options.missing_queue = MissingQueue::Create;
         self
     }
 
-    /// Subscribes to the listener's events, from the first one on. See [`ListenerHandle::events`].
+    /// Subscribes to the listener's events, starting with the first. See [`ListenerHandle::events`].
     #[must_use]
     pub fn events(&self) -> broadcast::Receiver<ListenerEvent> {
         self.events.subscribe()
@@ -156,7 +209,8 @@ impl<M: Message> ListenerBuilder<M> {
     /// Starts the listener on the current Tokio runtime.
     ///
     /// # Errors
-    /// [`StartError`] names the setting that is not allowed.
+    /// [`StartError`] if a setting is outside its allowed range, the name of the poison queue is invalid, or
+    /// there is no current Tokio runtime.
     pub fn start(self) -> Result<ListenerHandle, StartError> {
         let capabilities = self.context.backend.capabilities();
         InvalidSetting::at_least_one("number of tasks", self.tasks)?;
@@ -200,9 +254,21 @@ impl<M: Message> ListenerBuilder<M> {
 impl From<InvalidConsumer> for StartError {
     fn from(invalid: InvalidConsumer) -> Self {
         match invalid {
-            InvalidConsumer::PoisonQueue(error) => Self::PoisonQueue(error),
-            InvalidConsumer::Setting(error) => Self::Setting(error),
+            InvalidConsumer::PoisonQueue(error) => error.into(),
+            InvalidConsumer::Setting(error) => error.into(),
         }
+    }
+}
+
+impl From<InvalidName> for StartError {
+    fn from(error: InvalidName) -> Self {
+        Self::PoisonQueue(error)
+    }
+}
+
+impl From<InvalidSetting> for StartError {
+    fn from(error: InvalidSetting) -> Self {
+        Self::Setting(error)
     }
 }
 

@@ -16,24 +16,24 @@ use crate::policy::IdlePolicy;
 use crate::receive::{Consumer, ErasedHandler, SettleProblem, Settled};
 use crate::schedule::Schedule;
 
-/// What the parts of one listener share.
+/// The state that the parts of one listener share.
 pub(super) struct Core {
     pub(super) context: Arc<Context>,
     pub(super) consumer: Arc<Consumer>,
     pub(super) handler: ErasedHandler,
     pub(super) idle: Arc<dyn IdlePolicy>,
-    /// The most messages that one receive asks for.
+    /// The maximum number of messages per receive.
     pub(super) batch: u32,
     pub(super) max_in_flight: usize,
-    /// Room in flight.
+    /// One permit for each message that may be in flight.
     pub(super) permits: Arc<Semaphore>,
     pub(super) threads: HandlerThreads,
     /// The application's runtime, on which handlers and dequeue tasks run.
     pub(super) runtime: Handle,
     pub(super) phase: Phase,
-    /// What keeps the listener from having stopped: dequeue tasks and messages that are not settled.
+    /// Tracks dequeue tasks and unsettled messages. The listener has stopped once there are none.
     pub(super) tracker: TaskTracker,
-    /// The handlers that are running, by when the watchdog looks at them next.
+    /// The running handlers, by the time of the watchdog's next check.
     pub(super) running: Schedule<Watched>,
     /// Whether the queue is known to be missing.
     pub(super) missing: AtomicBool,
@@ -42,39 +42,39 @@ pub(super) struct Core {
 }
 
 impl Core {
-    /// Publishes an event, which is made only if there are subscribers.
+    /// Publishes an event, which is created only if there are subscribers.
     pub(super) fn publish(&self, event: impl FnOnce() -> ListenerEvent) {
         if self.events.receiver_count() > 0 {
-            // An error says that the last subscriber has just gone.
+            // An error means that the last subscriber has just been dropped.
             let _ = self.events.send(event());
         }
     }
 
-    /// Stops receiving and waits for what is in flight.
+    /// Stops receiving. Messages in flight are still handled.
     pub(super) fn stop(&self) {
         self.phase.stop();
         self.tracker.close();
     }
 
-    /// Stops receiving and hands back what is in flight. Returns whether this call began that.
+    /// Stops receiving and hands back the messages in flight. Returns false if that had already begun.
     pub(super) fn abort(&self) -> bool {
         let began = self.phase.abort();
         self.tracker.close();
         began
     }
 
-    /// Stops the listener because one of its tasks was dropped before its end: by a panic, or by the end
-    /// of its runtime.
+    /// Stops the listener because one of its tasks was dropped before it completed: it panicked, or its
+    /// runtime has shut down.
     pub(super) fn task_dropped(&self) {
         if !self.abort() {
             return;
         }
         let queue = &self.consumer.queue;
         if std::thread::panicking() {
-            tracing::error!(%queue, "a task of a listener panicked; the listener stops");
+            tracing::error!(%queue, "stopping a listener: one of its tasks panicked");
             self.publish(|| ListenerEvent::TaskPanicked);
         } else {
-            tracing::error!(%queue, "the runtime of a listener has shut down; the listener stops");
+            tracing::error!(%queue, "stopping a listener: its runtime has shut down");
             self.publish(|| ListenerEvent::RuntimeGone);
         }
     }

@@ -1,4 +1,5 @@
-//! Dequeue tasks: each receives while there is room, until the listener stops.
+//! Dequeue tasks: each receives messages while fewer than `max_in_flight` are in flight, until the listener
+//! stops.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,14 +18,14 @@ use super::threads::Reserved;
 use crate::policy::{Idle, jitter, outage_pause};
 use crate::receive::fetch;
 
-/// How the receives of one task have gone lately.
+/// The numbers of consecutive empty and failed receives of one task.
 #[derive(Debug, Default)]
 struct Streak {
     empty: u32,
     failed: u32,
 }
 
-/// What running handlers needs, acquired before their messages are received.
+/// What handlers need to run, acquired before their messages are received.
 struct Capacity {
     permits: OwnedSemaphorePermit,
     /// For blocking handlers.
@@ -66,7 +67,7 @@ pub(super) async fn run(presence: Presence) {
     }
 }
 
-/// Waits until the listener is not paused and there is room, and takes up to a batch of it.
+/// Waits until the listener is not paused and a permit is free, and acquires up to a batch of permits.
 async fn room(core: &Core) -> OwnedSemaphorePermit {
     let mut permits = loop {
         core.phase.not_paused().await;
@@ -90,7 +91,7 @@ async fn room(core: &Core) -> OwnedSemaphorePermit {
     permits
 }
 
-/// Receives as many messages as there is room for and starts a task for each. Returns how many.
+/// Receives as many messages as there is capacity for, and starts a task for each. Returns their number.
 async fn receive(core: &Arc<Core>, permits: OwnedSemaphorePermit) -> Result<usize, Failure> {
     let mut capacity = Capacity {
         threads: match core.handler.is_blocking() {
@@ -116,7 +117,7 @@ async fn receive(core: &Arc<Core>, permits: OwnedSemaphorePermit) -> Result<usiz
 }
 
 impl Capacity {
-    /// The number of messages that there is room for.
+    /// Returns the number of messages that may be received.
     fn count(&self) -> usize {
         let permits = self.permits.num_permits();
         self.threads
@@ -124,7 +125,7 @@ impl Capacity {
             .map_or(permits, |threads| threads.count().min(permits))
     }
 
-    /// Splits the room of one message off.
+    /// Splits off the capacity for one message.
     fn split(&mut self, core: &Core) -> Room {
         let permit = self.permits.split(1);
         let permit = permit.expect("no more is received than there is room for");
@@ -133,14 +134,14 @@ impl Capacity {
     }
 }
 
-/// Why nothing was received. Only an empty queue is idleness; this is not.
+/// Why a receive failed. Unlike an empty queue, a failure does not count as idleness.
 enum Failure {
     Receive(Error),
     NoThread(std::io::Error),
 }
 
 impl Failure {
-    /// Reports the failure, the last of `failures` in a row, and returns how long to wait.
+    /// Reports the failure, the last of `failures` in a row, and returns the delay before the next receive.
     fn report(self, core: &Core, failures: u32) -> Duration {
         let queue = &core.consumer.queue;
         match self {
@@ -169,7 +170,7 @@ impl Failure {
     }
 }
 
-/// Counts a dequeue task, and notices when it is dropped by its runtime.
+/// Counts a dequeue task, and stops the listener if the runtime drops the task.
 pub(super) struct Presence {
     core: Arc<Core>,
 }

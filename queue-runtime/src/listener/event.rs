@@ -6,18 +6,51 @@ use queue_core::{Error, MessageId};
 use crate::panic::CaughtPanic;
 use crate::receive::SettleProblem;
 
-/// An event of a listener. Subscribe with [`ListenerHandle::events`](super::ListenerHandle::events).
+/// An event of a listener. Subscribe with [`ListenerHandle::events`](super::ListenerHandle::events), or with
+/// [`ListenerBuilder::events`](super::ListenerBuilder::events) to miss none.
+///
+/// ```
+/// use queue_runtime::{ListenerEvent, Message, Received, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let service = testing::service().await;
+/// let listener = service
+///     .listener(async |order: Received<Order>| Err::<(), _>(format!("no item {}", order.number)))
+///     .poison_threshold(1)
+///     .create_queue();
+/// let mut events = listener.events();
+/// let listener = listener.start()?;
+/// service.submit(Order { number: 7 }).await?;
+///
+/// match events.recv().await? {
+///     ListenerEvent::Poisoned { id, reason, attempts, .. } => {
+///         println!("message {id} was moved to the poison queue after {attempts} attempts: {reason}");
+///     }
+///     ListenerEvent::ReceiveFailed { error, after, .. } => eprintln!("{error}; retry in {after:?}"),
+///     other => println!("{other:?}"),
+/// }
+/// # drop(listener);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum ListenerEvent {
-    /// A message was handled and acknowledged.
+    /// A message was handled and completed.
     Completed {
         /// The message.
         id: MessageId,
         /// The number of the attempt that succeeded, from 1.
         attempt: u32,
     },
-    /// An attempt failed; the message will be retried.
+    /// An attempt failed, and the message will be retried.
     Retried {
         /// The message.
         id: MessageId,
@@ -32,7 +65,7 @@ pub enum ListenerEvent {
         id: MessageId,
         /// The reason.
         reason: PoisonReason,
-        /// The number of attempts that were made.
+        /// The number of attempts made.
         attempts: u32,
     },
     /// A message was handed back without counting the attempt.
@@ -40,58 +73,59 @@ pub enum ListenerEvent {
         /// The message.
         id: MessageId,
     },
-    /// A message from a newer program was put back for a program that knows its version.
+    /// A message from a newer program was put back, so that a program that supports its version can receive it.
     Postponed {
         /// The message.
         id: MessageId,
-        /// The delay before it is looked at again.
+        /// The delay before the message becomes visible again.
         after: Duration,
     },
-    /// A message was not settled, or may not have been. Unless it was, it is delivered again.
+    /// A message was not settled, or may not have been. Unless it was settled or has expired, it will be
+    /// delivered again.
     NotSettled {
         /// The message.
         id: MessageId,
-        /// What is known of the settlement.
+        /// The cause.
         problem: SettleProblem,
     },
-    /// A handler panicked. How its message was settled is an event of its own.
+    /// A handler panicked. A separate event tells how its message was settled.
     HandlerPanicked {
         /// The message.
         id: MessageId,
         /// The panic.
         panic: CaughtPanic,
     },
-    /// A handler was told to stop and blocks its thread. Its message was settled, but it keeps its room
-    /// in flight until it returns.
+    /// A cancelled handler blocks its thread. Its message is settled without it; the handler counts against
+    /// `max_in_flight` until it returns.
     HandlerStuck {
         /// The message.
         id: MessageId,
     },
-    /// All room in flight is held by stuck handlers, so that nothing is received.
+    /// There are `max_in_flight` stuck handlers, so the listener receives no messages until one returns.
     AllHandlersStuck {
         /// The number of stuck handlers.
         stuck: usize,
     },
-    /// The queue does not exist. The listener keeps looking for it.
+    /// The queue does not exist. The listener keeps polling for it.
     QueueMissing,
-    /// A receive failed. The listener tries again.
+    /// A receive failed and will be retried.
     ReceiveFailed {
         /// The error.
         error: Error,
         /// The delay before the next receive.
         after: Duration,
     },
-    /// No thread could be started for a blocking handler. Nothing is received until one can.
+    /// No thread could be started for a blocking handler. The listener receives no messages until one can.
     NoThread {
-        /// The system's error.
+        /// The operating system's error.
         error: String,
-        /// The delay before the next try.
+        /// The delay before the retry.
         after: Duration,
     },
-    /// The Tokio runtime that the listener was started on has shut down. The listener stops, and hands
-    /// back its messages without counting the attempt.
+    /// The Tokio runtime that the listener was started on has shut down. The listener stops and hands its
+    /// messages back without counting the attempt.
     RuntimeGone,
     /// A task of the listener panicked, for example in an [`IdlePolicy`](crate::policy::IdlePolicy). The
-    /// listener stops, and hands back its messages without counting the attempt.
+    /// listener stops and hands its messages back without counting the attempt.
     TaskPanicked,
 }

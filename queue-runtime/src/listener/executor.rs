@@ -1,4 +1,4 @@
-//! One message in a task on the application's runtime: admit it, run its handler, settle it.
+//! The task of one message on the application's runtime: admits it, runs its handler, and settles it.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -91,7 +91,7 @@ impl Task {
         }
     }
 
-    /// Returns the call that handles the message, or settles it.
+    /// Returns the call that handles the message. If it must not be handled, settles it and returns `None`.
     async fn admit(&mut self) -> Option<Call> {
         let core = &self.core;
         let (context, consumer) = (&core.context, &core.consumer);
@@ -138,7 +138,7 @@ impl Drop for Task {
     }
 }
 
-/// Polls the handler until it ends, is told to stop, or has lost its message to the watchdog.
+/// Polls the handler until it ends, is cancelled, or the watchdog takes its message over.
 async fn run_task(run: &Run, mut handler: BoxFuture<'static, Disposition>) -> Result<(), Taken> {
     let handled = poll_fn(|cx| {
         run.begin_poll()?;

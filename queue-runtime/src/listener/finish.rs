@@ -1,4 +1,4 @@
-//! The end of a message in flight: settled, counted, its room given back.
+//! The end of a message in flight: settles it, counts it, and releases its permit.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use crate::lease::Cause;
 use crate::panic::CaughtPanic;
 use crate::receive::{SettleProblem, Settled, disposition, put_back};
 
-/// Settles a message as its handler's end asks for, and reports it.
+/// Settles a message according to how its handler ended, and reports the result.
 pub(super) async fn finish(core: &Core, run: &Run) {
     let settled = settle(core, run).await;
     run.incoming.lease.abandon();
     report(core, run, settled);
 }
 
-/// Does [`finish`] in the background, for a task that cannot.
+/// Runs [`finish`] in the background, for a task that was dropped or does not react.
 pub(super) fn finish_in_background(core: &Arc<Core>, run: &Arc<Run>) {
     core.running.close(&run.ticket);
     let (on_background, run) = (Arc::clone(core), Arc::clone(run));
@@ -25,7 +25,7 @@ pub(super) fn finish_in_background(core: &Arc<Core>, run: &Arc<Run>) {
     });
 }
 
-/// Reports a message that was settled.
+/// Reports how a message was settled, and releases its permit unless its handler is stuck.
 pub(super) fn report(core: &Core, run: &Run, settled: Result<Settled, SettleProblem>) {
     let (id, attempt) = (run.incoming.envelope.id.clone(), run.incoming.attempt());
     // Figures before the event that leads somebody to read them, and all before the listener may stop.

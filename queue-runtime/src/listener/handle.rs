@@ -9,28 +9,81 @@ use super::event::ListenerEvent;
 use super::info::ListenerInfo;
 use super::phase::ListenerPhase;
 
-/// A handle on a running listener. Dropping it stops the listener at once, as
-/// [`shutdown`](Self::shutdown) without grace does.
+/// A handle to a running listener. Dropping it stops the listener at once, as
+/// [`shutdown`](Self::shutdown) without a grace period does.
+///
+/// ```
+/// use std::time::Duration;
+/// use queue_runtime::{Message, Received, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # async fn ship(_: Received<Order>) {}
+/// let service = testing::service().await;
+/// let listener = service.listener(ship).create_queue().start()?;
+/// let mut events = listener.events();
+///
+/// listener.pause(); // for maintenance
+/// listener.resume();
+///
+/// service.submit(Order { number: 7 }).await?;
+/// println!("{:?}", events.recv().await?);
+/// assert_eq!(listener.info().completed, 1);
+/// listener.shutdown(Duration::from_secs(30)).await;
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "dropping the handle stops the listener"]
 pub struct ListenerHandle {
     core: Arc<Core>,
 }
 
 /// The result of a shutdown.
+///
+/// ```
+/// use std::time::Duration;
+/// use queue_runtime::{Message, Received, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # async fn ship(_: Received<Order>) {}
+/// let service = testing::service().await;
+/// let listener = service.listener(ship).create_queue().start()?;
+///
+/// let report = listener.shutdown(Duration::from_secs(30)).await;
+/// if !report.graceful {
+///     eprintln!("{} messages handed back, {} handlers stuck", report.released, report.stuck);
+/// }
+/// # assert!(report.graceful);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShutdownReport {
-    /// Whether every handler finished within the grace period.
+    /// Whether all handlers finished within the grace period.
     pub graceful: bool,
     /// The number of messages that were handed back without counting the attempt.
     pub released: u64,
     /// The number of handlers that still block their threads.
     pub stuck: usize,
-    /// The listener's last figures.
+    /// The listener's final figures.
     pub info: ListenerInfo,
 }
 
-/// How long handing back may take.
+/// How long a shutdown waits for messages to be handed back.
 const HAND_BACK: Duration = Duration::from_secs(10);
 
 impl ListenerHandle {
@@ -38,20 +91,22 @@ impl ListenerHandle {
         Self { core }
     }
 
-    /// Returns the listener's figures.
+    /// Returns the listener's current figures.
     #[must_use]
     pub fn info(&self) -> ListenerInfo {
         self.core.counters.snapshot()
     }
 
-    /// Returns the listener's phase.
+    /// Returns the listener's current phase.
     #[must_use]
     pub fn phase(&self) -> ListenerPhase {
         self.core.phase.current()
     }
 
-    /// Subscribes to future events. A subscriber that falls more than 1,024 events behind is told how many
-    /// it missed.
+    /// Subscribes to future events.
+    ///
+    /// A subscriber that falls more than 1,024 events behind loses the oldest ones and gets a
+    /// [`Lagged`](broadcast::error::RecvError::Lagged) error with their number.
     #[must_use]
     pub fn events(&self) -> broadcast::Receiver<ListenerEvent> {
         self.core.events.subscribe()
@@ -59,7 +114,7 @@ impl ListenerHandle {
 
     /// Stops receiving. Handlers continue.
     ///
-    /// A receive that is under way is not interrupted: its messages are handled.
+    /// Messages of a receive in progress are still handled.
     pub fn pause(&self) {
         self.core.phase.pause();
     }
@@ -69,11 +124,11 @@ impl ListenerHandle {
         self.core.phase.resume();
     }
 
-    /// Stops receiving and lets handlers finish for up to `grace`. Then cancels those that are left, and
-    /// hands their messages back without counting the attempt.
+    /// Stops receiving and waits for running handlers for up to `grace`. Then cancels the remaining ones and
+    /// hands their messages back without counting the attempt, which takes up to 10 seconds.
     ///
     /// # Cancel safety
-    /// Dropping the future stops the listener at once.
+    /// Dropping the future stops the listener at once, as dropping the handle does.
     pub async fn shutdown(self, grace: Duration) -> ShutdownReport {
         let core = &self.core;
         let released_before = self.info().released;
@@ -90,7 +145,7 @@ impl ListenerHandle {
                 _ = core.phase.reached(ListenerPhase::Stopped) => {}
                 () = clock.sleep(HAND_BACK) => tracing::error!(
                     queue = %core.consumer.queue,
-                    "failed to hand back all messages in time; the rest become visible when their leases end"
+                    "failed to hand back all messages within 10 seconds; the rest become visible when their leases end"
                 ),
             }
         }

@@ -1,32 +1,57 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// A snapshot of a listener's figures. Counts are since its start.
+/// A snapshot of a listener's figures. Counts of past events are since its start.
+///
+/// ```
+/// # use queue_runtime::{Message, Received, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # async fn ship(_: Received<Order>) {}
+/// # let service = testing::service().await;
+/// # let listener = service.listener(ship).create_queue().start()?;
+/// # service.submit_all((0..3).map(|number| Order { number })).await?;
+/// # tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+/// let info = listener.info();
+/// println!("{} in flight, at most {} so far", info.in_flight, info.peak_in_flight);
+/// println!("{} completed, {} moved to the poison queue", info.completed, info.poisoned);
+/// # assert_eq!((info.in_flight, info.completed), (0, 3));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct ListenerInfo {
-    /// Dequeue tasks that are running.
+    /// Running dequeue tasks.
     pub tasks: usize,
-    /// Messages received and not settled yet.
+    /// Messages that have been received and not settled yet.
     pub in_flight: usize,
-    /// The highest number of messages in flight so far.
+    /// The maximum number of messages in flight so far.
     pub peak_in_flight: usize,
-    /// Messages handled and acknowledged.
+    /// Messages handled and completed.
     pub completed: u64,
     /// Failed attempts whose message will be retried.
     pub retried: u64,
     /// Messages moved to the poison queue.
     pub poisoned: u64,
-    /// Messages handed back without counting the attempt: at shutdown, or from a newer program.
+    /// Messages handed back without counting the attempt: at shutdown, or because they are from a newer
+    /// program.
     pub released: u64,
-    /// Messages whose lease was lost or whose settlement failed.
+    /// Messages that were not settled, or may not have been, for example because the lease was lost.
     pub unsettled: u64,
-    /// Handlers that were told to stop and still block their thread.
+    /// Cancelled handlers that still block their threads.
     pub stuck: usize,
     /// Receives that found the queue empty.
     pub empty_receives: u64,
 }
 
-/// The figures as they are counted.
+/// The counters behind [`ListenerInfo`].
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub(super) tasks: AtomicUsize,

@@ -12,15 +12,15 @@
 //!
 //! | file | has authority over |
 //! |---|---|
-//! | `phase` | whether the listener receives, stops or has stopped; only [`ListenerHandle`] and the end of the runtime change it |
-//! | `dequeue` | when to receive, and how much: never more than there is room for |
+//! | `phase` | whether the listener receives, stops or has stopped; changed only by [`ListenerHandle`] and when a task is dropped |
+//! | `dequeue` | when to receive, and how many messages: never more than may be in flight |
 //! | `executor` | the message: its handler and its settlement |
-//! | `watchdog` | the handler's time: it takes over the messages of handlers that do not react |
+//! | `watchdog` | the handler timeout: it takes over the messages of cancelled handlers that do not react |
 //! | `run` | which of the two settles a message |
-//! | `room` | when another message may take a message's place |
+//! | `room` | when a message stops counting against `max_in_flight` |
 //!
 //! Dequeue tasks and handlers run on the application's runtime. The watchdog runs in the background with
-//! the renewals, so that a blocked runtime costs no lease and no attempt that nobody counts.
+//! the renewals, so that a blocked runtime neither loses leases nor hides failed attempts.
 
 mod builder;
 mod core;

@@ -1,8 +1,8 @@
-//! The listener's phase: one value, which only moves forward but for pausing.
+//! The listener's phase: one value, which only moves forward, except for pausing and resuming.
 
 use tokio::sync::watch;
 
-/// The phase that a listener is in.
+/// The phase of a listener.
 ///
 /// ```text
 ///             pause                     shutdown
@@ -16,25 +16,48 @@ use tokio::sync::watch;
 ///                                                Aborting ──── all settled ────────┘
 /// ```
 ///
-/// Running and Paused also go to Aborting, where the handle is dropped or the application's runtime is
-/// gone.
+/// Running and Paused also change to Aborting, when the handle is dropped or the application's runtime has
+/// shut down.
+///
+/// ```
+/// use queue_runtime::{ListenerPhase, Message, Received, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # async fn ship(_: Received<Order>) {}
+/// # let service = testing::service().await;
+/// # let listener = service.listener(ship).create_queue().start()?;
+/// listener.pause();
+/// assert_eq!(listener.phase(), ListenerPhase::Paused);
+/// // Later phases are greater.
+/// assert!(listener.phase() < ListenerPhase::Stopping);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 #[non_exhaustive]
 pub enum ListenerPhase {
-    /// Receives messages while there is room in flight.
+    /// Receives messages while fewer than `max_in_flight` are in flight.
     #[default]
     Running,
-    /// Receives nothing; handlers continue.
+    /// Receives no messages. Handlers continue.
     Paused,
-    /// Receives nothing; waits for handlers to finish. Messages of a receive under way are handed back.
+    /// Receives no messages and waits for handlers to finish. Messages of a receive in progress are handed
+    /// back.
     Stopping,
-    /// Cancels handlers and hands their messages back.
+    /// Cancels the handlers and hands their messages back.
     Aborting,
-    /// No message is left to settle.
+    /// All messages are settled.
     Stopped,
 }
 
-/// The phase as the parts of a listener share it.
+/// The phase, shared by the parts of a listener.
 #[derive(Debug)]
 pub(super) struct Phase(watch::Sender<ListenerPhase>);
 
@@ -69,7 +92,7 @@ impl Phase {
         self.forward(ListenerPhase::Stopping);
     }
 
-    /// Returns whether this call began the abort.
+    /// Returns false if the abort had already begun.
     pub(super) fn abort(&self) -> bool {
         self.forward(ListenerPhase::Aborting)
     }
@@ -78,12 +101,12 @@ impl Phase {
         self.forward(ListenerPhase::Stopped);
     }
 
-    /// Waits until the listener runs, or stops; which of the two, the caller looks at.
+    /// Waits until the phase is not [`Paused`](ListenerPhase::Paused), and returns it.
     pub(super) async fn not_paused(&self) -> ListenerPhase {
         self.wait_for(|phase| phase != ListenerPhase::Paused).await
     }
 
-    /// Waits until this phase or a later one.
+    /// Waits until the phase is `least` or a later one, and returns it.
     ///
     /// # Cancel safety
     /// Cancel safe.

@@ -1,5 +1,5 @@
-//! Room in flight: what a message takes up from its receive to its settlement, or to the end of its
-//! handler.
+//! Room in flight: what a message occupies from its receive until it is settled and its handler has
+//! returned.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -20,7 +20,7 @@ struct Held {
     unsettled: Option<Unsettled>,
 }
 
-/// Counts a message as in flight, and keeps the listener from having stopped.
+/// Counts a message as in flight. The listener has not stopped while one exists.
 #[derive(Debug)]
 struct Unsettled {
     counters: Arc<Counters>,
@@ -45,19 +45,19 @@ impl Room {
         }))
     }
 
-    /// Hands over the thread that is reserved for the handler, if it needs one.
+    /// Takes the thread that is reserved for a blocking handler.
     pub(super) fn take_thread(&self) -> Option<Reserved> {
         self.with(|held| held.thread.take())
     }
 
-    /// The message is settled, and no longer in flight. The listener has not stopped until the token is
-    /// dropped.
+    /// Records that the message is settled and no longer in flight. The listener does not stop before the
+    /// token is dropped.
     pub(super) fn settled(&self) -> Option<TaskTrackerToken> {
         let unsettled = self.with(|held| held.unsettled.take());
         unsettled.map(|unsettled| unsettled.token.clone())
     }
 
-    /// The handler is gone, so that another message may take its place.
+    /// Releases the permit and the thread once the handler has returned.
     pub(super) fn vacate(&self) {
         drop(self.with(|held| (held.thread.take(), held.permit.take())));
     }

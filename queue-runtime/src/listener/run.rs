@@ -1,5 +1,5 @@
-//! One handler's run, and who may settle its message: exactly one of the task that runs the handler and
-//! the watchdog.
+//! The run of one handler, which decides who settles its message: either the task that runs the handler or
+//! the watchdog, never both.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -13,7 +13,7 @@ use crate::panic::CaughtPanic;
 use crate::receive::Incoming;
 use crate::schedule::Ticket;
 
-/// A message in flight, and how far its handler is.
+/// A message in flight and the progress of its handler.
 ///
 /// ```text
 ///            begin_poll            end
@@ -29,40 +29,40 @@ use crate::schedule::Ticket;
 pub(super) struct Run {
     pub(super) incoming: Incoming,
     pub(super) room: Room,
-    /// Its place with the watchdog; closed once the handler has ended.
+    /// Its entry in the watchdog's schedule, closed once the handler has ended.
     pub(super) ticket: Ticket,
     progress: AtomicU8,
     /// Counts the polls of the handler.
     polls: AtomicU32,
     stop: Mutex<Option<Stop>>,
-    /// How the handler ended. The first to say so is believed.
+    /// How the handler ended. The first value is kept.
     ended: OnceLock<Ended>,
-    /// Whether somebody settles the message of a handler that has ended.
+    /// Whether the settlement of a handler that has ended was claimed.
     claimed: AtomicBool,
 }
 
-/// A handler was told to stop.
+/// The cancellation of a handler, as the watchdog sees it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stop {
     pub(super) cause: Cause,
-    /// When the watchdog first saw that, on the monotonic clock.
+    /// When the watchdog first saw the cancellation, on the monotonic clock.
     pub(super) since: Duration,
-    /// The handler's polls until then.
+    /// The number of polls until then.
     polls: u32,
 }
 
-/// No code of the handler's runs.
+/// The handler's code is not running.
 const READY: u8 = 0;
-/// The handler's code runs on some thread.
+/// The handler's code is running on a thread.
 const POLLING: u8 = 1;
-/// The handler is done and dropped, or will not be polled again.
+/// The handler has ended, or will not be polled again.
 const ENDED: u8 = 2;
-/// The watchdog has taken the message; the handler is not polled again.
+/// The watchdog has taken the message over; the handler will not be polled again.
 const REVOKED: u8 = 3;
-/// The watchdog has taken the message while the handler's code blocks its thread.
+/// The watchdog has taken the message over while the handler's code blocks its thread.
 const STUCK: u8 = 4;
 
-/// The watchdog has taken the message. The task is not to touch it.
+/// The watchdog has taken the message over. The task must not settle it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Taken;
 
@@ -71,16 +71,16 @@ pub(super) struct Taken;
 pub(super) enum Ended {
     Returned(Disposition),
     Panicked(CaughtPanic),
-    /// It was told to stop.
+    /// It was cancelled.
     Stopped(Cause, Handler),
 }
 
-/// Where a handler is that was told to stop.
+/// The state of a cancelled handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Handler {
     /// It was dropped at an `await`.
     Dropped,
-    /// It is at an `await`, and its runtime does not poll it.
+    /// It waits at an `await`, and its runtime does not poll it.
     Unpolled,
     /// It blocks its thread.
     Blocking,
@@ -104,32 +104,32 @@ impl Run {
         self.incoming.lease.cancellation()
     }
 
-    /// Begins to run the handler's code.
+    /// Records that the handler's code starts to run.
     pub(super) fn begin_poll(&self) -> Result<(), Taken> {
         self.polls.fetch_add(1, Ordering::Relaxed);
         self.advance(READY, POLLING)
     }
 
-    /// Ends to run the handler's code, which is to go on later.
+    /// Records that the handler's code has yielded at an `await`.
     pub(super) fn end_poll(&self) -> Result<(), Taken> {
         self.advance(POLLING, READY)
     }
 
-    /// The handler's code has ended like this.
+    /// Records that the handler's code has ended.
     pub(super) fn end(&self, ended: Ended) -> Result<(), Taken> {
         // Kept even if the watchdog has just taken the message: it came in time then.
         self.keep_ended(ended);
         self.advance(POLLING, ENDED)
     }
 
-    /// The handler is not polled again.
+    /// Records that the handler will not be polled again.
     pub(super) fn end_unpolled(&self, ended: Ended) -> Result<(), Taken> {
         self.advance(READY, ENDED)?;
         self.keep_ended(ended);
         Ok(())
     }
 
-    /// Keeps how the handler ended, for whoever settles the message.
+    /// Stores how the handler ended, for the settlement of the message.
     pub(super) fn keep_ended(&self, ended: Ended) {
         // An error says that somebody was first.
         let _ = self.ended.set(ended);
@@ -144,7 +144,7 @@ impl Run {
         self.progress.load(Ordering::Acquire) == ENDED && !self.claimed.swap(true, Ordering::AcqRel)
     }
 
-    /// Takes the message from its task, unless the handler has ended.
+    /// Takes the message over from its task. Returns `None` if the handler has ended.
     pub(super) fn take_over(&self) -> Option<Handler> {
         if self.advance(READY, REVOKED).is_ok() {
             Some(Handler::Unpolled)
@@ -158,12 +158,12 @@ impl Run {
         }
     }
 
-    /// Whether the watchdog took the message while the handler's code was running.
+    /// Returns whether the watchdog took the message over while the handler's code was running.
     pub(super) fn is_stuck(&self) -> bool {
         self.progress.load(Ordering::Acquire) == STUCK
     }
 
-    /// Returns why the handler is to stop, if it is. It is seen first at `now`, unless it was seen before.
+    /// Returns the handler's cancellation, if it was cancelled. The first call that sees it records `now`.
     pub(super) fn stop(&self, now: Duration) -> Option<Stop> {
         let cause = self.cancellation().cause()?;
         let mut stop = lock(&self.stop);
@@ -171,7 +171,7 @@ impl Run {
         Some(*stop.get_or_insert_with(new))
     }
 
-    /// Whether the handler has been polled since, so that its time to react begins at `now`.
+    /// Returns whether the handler has been polled since `stop`. If so, its grace period starts again at `now`.
     pub(super) fn polled_since(&self, stop: Stop, now: Duration) -> bool {
         let polled = self.polls.load(Ordering::Relaxed) != stop.polls;
         if polled {
@@ -206,6 +206,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[derive(Debug, Clone)]
 pub(super) struct Watched {
     pub(super) run: Arc<Run>,
-    /// When the handler timeout is over, on the monotonic clock.
+    /// The end of the handler timeout, on the monotonic clock.
     pub(super) deadline: Duration,
 }

@@ -1,4 +1,4 @@
-//! The threads that blocking handlers run on. One is reserved for each message before it is received.
+//! The thread pool of blocking handlers. A thread is reserved for each message before it is received.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -9,13 +9,13 @@ use crate::panic::catch;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A pool that grows to as many threads as are reserved at once. The threads end when it is closed.
+/// A pool that grows to the number of threads reserved at once. Closing it ends the threads.
 #[derive(Clone)]
 pub(super) struct HandlerThreads {
     shared: Arc<Shared>,
 }
 
-/// Threads that are set apart. Dropping it gives them back.
+/// Reserved threads. Dropping this returns them to the pool.
 pub(super) struct Reserved {
     shared: Arc<Shared>,
     threads: usize,
@@ -32,7 +32,7 @@ struct State {
     jobs: VecDeque<Job>,
     /// Threads that have been started.
     started: usize,
-    /// Threads that are set apart, or run a job.
+    /// Threads that are reserved or run a job.
     reserved: usize,
     closed: bool,
 }
@@ -44,10 +44,10 @@ impl HandlerThreads {
         }
     }
 
-    /// Reserves up to `wanted` threads, at least one.
+    /// Reserves at least one thread and at most `wanted`.
     ///
     /// # Errors
-    /// The system's, if there is none and none can be started.
+    /// The operating system's error if no thread is idle and none can be started.
     pub(super) fn reserve(&self, wanted: usize) -> io::Result<Reserved> {
         let mut state = self.shared.lock();
         while state.started - state.reserved < wanted {
@@ -81,7 +81,7 @@ impl Reserved {
         self.threads
     }
 
-    /// Splits one thread off, if there is one.
+    /// Splits off one thread. Returns `None` if none is left.
     pub(super) fn split(&mut self) -> Option<Self> {
         self.threads = self.threads.checked_sub(1)?;
         Some(Self {

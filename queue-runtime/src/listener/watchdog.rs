@@ -1,14 +1,14 @@
-//! The watchdog of a listener. It runs in the background, apart from the handlers, and has authority over
-//! their time: it tells them to stop, and settles the messages of those that do not react.
+//! The watchdog of a listener. It runs in the background, not on the handlers' runtime, and has authority
+//! over the handler timeout: it cancels handlers, and settles the messages of those that do not react.
 //!
-//! A handler that was told to stop is polled once more and then dropped by its task, which settles the
-//! message. After a grace of 1 s the watchdog takes the message over, which tells an overloaded runtime
-//! from a stuck handler:
+//! A cancelled handler is polled once more and then dropped by its task, which settles the message. After a
+//! grace period of 1 s the watchdog takes the message over. It distinguishes an overloaded runtime from a
+//! stuck handler:
 //!
-//! | then the handler | means | what happens |
+//! | the handler | meaning | result |
 //! |---|---|---|
 //! | is not being polled | the runtime is blocked or overloaded | the message is handed back at once, without counting the attempt; the handler is never polled again |
-//! | is in the same poll still | it blocks its thread | the message is settled, the handler is reported as stuck and keeps its room in flight until it returns |
+//! | is still in the same poll | it blocks its thread | the message is settled; the handler is reported as stuck and counts against `max_in_flight` until it returns |
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,7 +24,7 @@ use crate::lease::Cause;
 /// How long a handler that was told to stop has to reach an `await`.
 const CANCEL_GRACE: Duration = Duration::from_secs(1);
 
-/// Watches the handlers until the listener has stopped.
+/// Watches the running handlers until the listener has stopped.
 pub(super) async fn run(core: Arc<Core>) {
     let clock = Arc::clone(&core.context.clock);
     let stopping = async {
@@ -46,7 +46,7 @@ pub(super) async fn run(core: Arc<Core>) {
     }
 }
 
-/// Puts a handler that is about to run under the watchdog.
+/// Starts to watch a handler that is about to run.
 pub(super) fn watch(core: &Core, run: &Arc<Run>) {
     let now = core.context.clock.monotonic();
     let deadline = now.saturating_add(run.incoming.settings.handler_timeout);
@@ -63,7 +63,7 @@ pub(super) fn watch(core: &Core, run: &Arc<Run>) {
     }
 }
 
-/// A handler has ended whose message was taken over.
+/// Releases the permit of a handler that has returned after its message was taken over.
 pub(super) fn handler_returned(core: &Core, run: &Run) {
     if run.is_stuck() {
         core.counters.stuck.fetch_sub(1, Ordering::Relaxed);
@@ -71,8 +71,8 @@ pub(super) fn handler_returned(core: &Core, run: &Run) {
     run.room.vacate();
 }
 
-/// Looks at the handler when its time is up; and as often as its lease may be lost, which is told to the
-/// handler, but not to the watchdog.
+/// Schedules a check for the end of the handler timeout, and one for each visibility timeout before it: a
+/// lost lease cancels the handler without notice to the watchdog.
 fn schedule(core: &Core, watched: Watched, now: Duration) {
     let visibility = watched.run.incoming.settings.visibility;
     let due = watched.deadline.min(now.saturating_add(visibility));
@@ -102,7 +102,7 @@ fn tell_to_stop(core: &Core, watched: Watched, cause: Cause) {
     schedule_grace(core, watched, core.context.clock.monotonic());
 }
 
-/// Looks at a handler that was told to stop when its grace is over.
+/// Schedules a check of a cancelled handler for the end of its grace period.
 fn schedule_grace(core: &Core, watched: Watched, now: Duration) {
     let run = Arc::clone(&watched.run);
     let since = run.stop(now).map_or(now, |stop| stop.since);
@@ -110,7 +110,7 @@ fn schedule_grace(core: &Core, watched: Watched, now: Duration) {
     core.running.schedule(&run.ticket, due, watched);
 }
 
-/// Settles the message of a handler that did not react.
+/// Takes over and settles the message of a handler that did not react to its cancellation.
 fn take_over(core: &Arc<Core>, run: Arc<Run>, cause: Cause) {
     // Counted before the handler, which counts itself out, can return.
     let stuck = core.counters.stuck.fetch_add(1, Ordering::Relaxed) + 1;

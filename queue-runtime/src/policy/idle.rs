@@ -3,35 +3,75 @@ use std::time::Duration;
 
 use super::doubled;
 
-/// What a dequeue task knows when it finds the queue empty.
+/// The argument of an [`IdlePolicy`]: what a dequeue task knows when it finds the queue empty.
+///
+/// ```
+/// use queue_runtime::policy::Idle;
+///
+/// let third_in_a_row = Idle::new(3, 0.5);
+/// assert_eq!(third_in_a_row.count, 3);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct Idle {
-    /// How often in a row this task has found the queue empty, from 1.
+    /// The number of consecutive receives of this task that found the queue empty, from 1.
     pub count: u32,
-    /// A random number from 0 to 1, so that the policy itself is a pure function.
+    /// A random number from 0 to 1 for jitter, so that the policy can be a pure function.
     pub random: f64,
 }
 
 impl Idle {
-    /// The `count`th empty receive in a row.
+    /// Creates the argument for the `count`th consecutive empty receive.
     #[must_use]
     pub fn new(count: u32, random: f64) -> Self {
         Self { count, random }
     }
 }
 
-/// Asked each time a queue is empty: how long to sleep before the next receive.
+/// A policy for how long a dequeue task sleeps after it has found the queue empty.
 ///
-/// Only an empty queue is idleness; a missing queue, throttling and an unreachable service are
-/// handled apart.
+/// Set it with [`ListenerBuilder::idle`](crate::ListenerBuilder::idle). It is not asked after a failed
+/// receive, for example from a throttling or unreachable service, except if the queue does not exist:
+/// [`count`](Idle::count) is then [`u32::MAX`].
+///
+/// ```
+/// use std::time::Duration;
+/// use queue_runtime::policy::{Idle, IdlePolicy};
+///
+/// /// Polls fast for a while, then once a minute.
+/// #[derive(Debug)]
+/// struct FastThenSlow;
+///
+/// impl IdlePolicy for FastThenSlow {
+///     fn delay(&self, idle: Idle) -> Duration {
+///         match idle.count {
+///             1..=100 => Duration::from_millis(20),
+///             _ => Duration::from_secs(60).mul_f64(0.8 + 0.4 * idle.random),
+///         }
+///     }
+/// }
+///
+/// assert_eq!(FastThenSlow.delay(Idle::new(1, 0.5)), Duration::from_millis(20));
+/// ```
 pub trait IdlePolicy: fmt::Debug + Send + Sync + 'static {
-    /// How long to sleep.
+    /// Returns how long to sleep before the next receive.
     fn delay(&self, idle: Idle) -> Duration;
 }
 
-/// Random exponential back-off: doubles from `base` up to `cap`, times 0.8 to 1.2, the cap included,
-/// so that fleets do not fall into step.
+/// Exponential backoff with jitter: the default [`IdlePolicy`].
+///
+/// The delay doubles with each empty receive up to a cap, and is then multiplied by a random factor from 0.8
+/// to 1.2, so that many consumers do not poll in step.
+///
+/// ```
+/// use std::time::Duration;
+/// use queue_runtime::policy::{ExponentialIdle, Idle, IdlePolicy};
+///
+/// let policy = ExponentialIdle::up_to(Duration::from_secs(10));
+/// assert_eq!(policy.delay(Idle::new(1, 0.5)), Duration::from_millis(100));
+/// assert_eq!(policy.delay(Idle::new(2, 0.5)), Duration::from_millis(200));
+/// assert_eq!(policy.delay(Idle::new(1000, 1.0)), Duration::from_secs(12));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExponentialIdle {
     base: Duration,
@@ -39,7 +79,7 @@ pub struct ExponentialIdle {
 }
 
 impl ExponentialIdle {
-    /// Doubles from a hundredth of `cap`, at least one millisecond.
+    /// Creates a policy whose delay starts at a hundredth of `cap`, but at least one millisecond.
     #[must_use]
     pub fn up_to(cap: Duration) -> Self {
         Self {

@@ -1,4 +1,5 @@
-//! When to poll again and when to try again: pure functions of what they are told.
+//! Policies for the delay before the next poll or retry. They are pure functions: random numbers are
+//! arguments.
 
 mod idle;
 mod outage;
@@ -8,12 +9,12 @@ pub use idle::{ExponentialIdle, Idle, IdlePolicy};
 pub(crate) use outage::outage_pause;
 pub use retry::RetryPolicy;
 
-/// A number from 0 up to but not including 1, for jitter.
+/// Returns a random number from 0 up to but not including 1.
 pub(crate) fn jitter() -> f64 {
     rand::random()
 }
 
-/// `base · 2^exponent`, at most `cap`, whatever the exponent.
+/// Returns `base · 2^exponent`, or `cap` if that is greater or overflows.
 fn doubled(
     base: std::time::Duration,
     exponent: u32,

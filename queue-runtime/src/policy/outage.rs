@@ -4,14 +4,14 @@ use queue_core::Retry;
 
 use super::doubled;
 
-/// The longest pause after failing receives.
+/// The longest pause after failed receives.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// How long a dequeue task waits after `failures` receives in a row have failed, the last with this
-/// advice. `random` is from 0 to 1.
+/// Returns how long a dequeue task waits after `failures` consecutive failed receives, of which the last
+/// carried this advice. `random` is from 0 to 1.
 ///
-/// As long as the service asks; otherwise a part, from a half to the whole, of a time that doubles with
-/// every failure. Never longer than 30 s.
+/// If the service asks for a delay, it is used. Otherwise the delay doubles with each failure, and is
+/// multiplied by a random factor from 0.5 to 1. It is at most 30 s.
 pub(crate) fn outage_pause(retry: Retry, failures: u32, random: f64) -> Duration {
     match retry {
         Retry::Throttled(Some(after)) => after.min(LONGEST),

@@ -2,17 +2,17 @@ use std::time::Duration;
 
 use super::doubled;
 
-/// How long a message waits after a failed attempt: exponential with full jitter.
+/// The delay between a failed attempt and the next one: exponential backoff with full jitter, or fixed.
 ///
-/// The delay after attempt *n* is drawn evenly from zero to `base · 2^(n−1)`, at most `cap`, so that
-/// messages that failed together do not come back together.
+/// With backoff, the delay after attempt *n* is uniformly distributed from zero to `base · 2^(n−1)`, at most
+/// `cap`, so that messages that failed together are not retried together.
 ///
 /// ```
 /// use std::time::Duration;
 /// use queue_runtime::RetryPolicy;
 ///
 /// let policy = RetryPolicy::exponential(Duration::from_secs(1), Duration::from_secs(60));
-/// assert!(policy.delay(3, 0.5) == Duration::from_secs(2));
+/// assert_eq!(policy.delay(3, 0.5), Duration::from_secs(2)); // half of 1 s · 2²
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetryPolicy {
@@ -28,7 +28,7 @@ enum Shape {
 }
 
 impl RetryPolicy {
-    /// Doubles from `base` up to `cap`, with full jitter.
+    /// Creates a policy of exponential backoff from `base` up to `cap`, with full jitter.
     #[must_use]
     pub fn exponential(base: Duration, cap: Duration) -> Self {
         Self {
@@ -38,7 +38,7 @@ impl RetryPolicy {
         }
     }
 
-    /// Always waits this long.
+    /// Creates a policy that always waits for `delay`.
     #[must_use]
     pub fn fixed(delay: Duration) -> Self {
         Self {
@@ -48,7 +48,7 @@ impl RetryPolicy {
         }
     }
 
-    /// The delay after the given attempt, counted from 1. `random` is from 0 to 1.
+    /// Returns the delay after the given attempt, counted from 1. `random` is from 0 to 1.
     #[must_use]
     pub fn delay(&self, attempt: u32, random: f64) -> Duration {
         let ceiling = doubled(self.base, attempt.saturating_sub(1), self.cap);
@@ -60,7 +60,7 @@ impl RetryPolicy {
 }
 
 impl Default for RetryPolicy {
-    /// From one second up to ten minutes.
+    /// Exponential backoff from one second up to ten minutes.
     fn default() -> Self {
         Self::exponential(Duration::from_secs(1), Duration::from_secs(600))
     }

@@ -19,15 +19,39 @@ use crate::settings::InvalidSetting;
 
 /// A pending accept of one message. Configure it, then `.await` it.
 ///
-/// Returns `None` only if the queue is empty. Messages that turn out to be poison are moved to the poison
-/// queue, logged, and skipped.
+/// Returns `None` only if the queue is empty. Messages that cannot be handled are moved to the poison queue,
+/// logged, and skipped.
+///
+/// ```
+/// use std::time::Duration;
+/// use queue_runtime::{Message, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let service = testing::service().await;
+/// service.submit(Order { number: 7 }).delay(Duration::from_secs(5)).await?;
+///
+/// let accept = service.accept::<Order>().wait(Duration::from_secs(20)).poison_threshold(3);
+/// let order = accept.await?.expect("visible after 5 seconds");
+/// assert_eq!(order.number, 7);
+/// order.complete().await?;
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Errors
-/// [`AcceptError`] tells a missing queue from a failing backend.
+/// [`AcceptError`] distinguishes a missing queue from an error of the backend.
 ///
 /// # Cancel safety
-/// Dropping the future acknowledges nothing. A message that it was about to return is handed back in the
-/// background without counting the attempt, or becomes visible again when its lease ends.
+/// If the future is dropped before it completes, no message is acknowledged. A message that it receives after
+/// that is handed back in the background without counting the attempt; one that it had received before becomes
+/// visible again when its lease ends.
 #[must_use = "nothing is accepted until this is awaited"]
 #[derive(Debug)]
 pub struct Accept<M> {
@@ -39,33 +63,56 @@ pub struct Accept<M> {
     decode: Decode<M>,
 }
 
-/// The part of an accept that depends on the message type.
+/// Decodes a message as `M`. The rest of an accept does not depend on the type.
 type Decode<M> = fn(&Arc<Context>, &Incoming) -> Result<Received<M>, DecodeError>;
 
-/// The error of an accept.
+/// An error of an accept.
+///
+/// ```
+/// use queue_runtime::{AcceptError, Message, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let service = testing::service().await;
+/// match service.accept::<Order>().await {
+///     Ok(Some(order)) => println!("order {}", order.number),
+///     Ok(None) => println!("no orders"),
+///     Err(AcceptError::QueueNotFound(queue)) => println!("nothing was ever submitted to {queue}"),
+///     Err(AcceptError::Storage(error)) => eprintln!("try again later: {error}"),
+///     Err(error) => return Err(error.into()),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcceptError {
-    /// The name of the poison queue is not allowed.
-    #[error(transparent)]
+    /// The name of the poison queue is invalid.
+    #[error("accept a message: {0}")]
     PoisonQueue(InvalidName),
-    /// A setting is outside the allowed range.
-    #[error(transparent)]
+    /// A setting is outside its allowed range.
+    #[error("accept a message: {0}")]
     Setting(InvalidSetting),
     /// The queue does not exist.
     #[error(
-        "accept from queue `{0}`: the queue does not exist; submit to it first, or set `create_queue()`"
+        "accept from queue `{0}`: the queue does not exist; submit to it first, or call `create_queue()`"
     )]
     QueueNotFound(QueueName),
     /// The backend failed.
     #[error(transparent)]
     Storage(queue_core::Error),
-    /// A message was received that could be neither delivered nor settled.
-    #[error("settle a message of queue `{queue}` that cannot be delivered")]
+    /// A message that cannot be handled was received, and could not be settled.
+    #[error("settle a message that cannot be handled on queue `{queue}`")]
     Settle {
         /// The queue.
         queue: QueueName,
-        /// What is known of the settlement.
+        /// The cause.
         source: SettleProblem,
     },
 }
@@ -85,37 +132,41 @@ impl<M> Accept<M> {
         }
     }
 
-    /// Waits for a message for up to `wait`, polling with random exponential backoff.
+    /// Waits for a message for up to `wait`, polling with exponential backoff and jitter. The default is not
+    /// to wait.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
         self
     }
 
-    /// Creates the queue if it does not exist, instead of reporting it.
+    /// Creates the queue if it does not exist, instead of returning [`AcceptError::QueueNotFound`].
     pub fn create_queue(mut self) -> Self {
         self.options.missing_queue = MissingQueue::Create;
         self
     }
 
-    /// Sets how long the message stays invisible to others between renewals.
+    /// Sets the visibility timeout: how long the message stays invisible to other consumers after the receive
+    /// and after each renewal. The default is that of the queue's metadata, of the type, or 30 seconds.
     pub fn visibility_timeout(mut self, timeout: Duration) -> Self {
         self.options.overrides.visibility = Some(timeout);
         self
     }
 
-    /// Sets the number of attempts after which a message is moved to the poison queue.
+    /// Sets the number of attempts after which a message is moved to the poison queue. The default is that of
+    /// the queue's metadata, of the type, or 5.
     pub fn poison_threshold(mut self, attempts: u32) -> Self {
         self.options.overrides.threshold = Some(attempts);
         self
     }
 
-    /// Sets the poison queue. The default is the message type's, or `QUEUE-poison`.
+    /// Sets the poison queue. The default is that of the type, or `QUEUE-poison`.
     pub fn poison_queue(mut self, name: impl Into<String>) -> Self {
         self.options.poison_queue = Some(name.into());
         self
     }
 
-    /// Sets the delay before the message is retried, where its settlement does not give one.
+    /// Sets the delay before a retry, unless the settlement specifies one. The default is
+    /// [`RetryPolicy::default`].
     pub fn retry(mut self, policy: RetryPolicy) -> Self {
         self.options.retry = policy;
         self
@@ -128,7 +179,8 @@ impl<M> Accept<M> {
         self
     }
 
-    /// Submits a follow-up in the same step that moves a message to the poison queue.
+    /// Sets a callback for messages that are moved to the poison queue. The follow-up that it returns is
+    /// submitted together with the move, in one step if the backend is atomic. See [`Poisoned`].
     ///
     /// The callback must not block.
     pub fn on_poison(
@@ -178,7 +230,7 @@ impl<M> Accept<M> {
     }
 }
 
-/// Delivers a message, or settles it if it cannot be handled.
+/// Returns a delivery of the message, or settles the message if it cannot be handled.
 async fn deliver<M>(
     context: &Arc<Context>,
     consumer: &Arc<Consumer>,

@@ -1,5 +1,5 @@
-//! Whether a received message is handled: not if it was handled before, its attempts are used up, or it
-//! does not decode.
+//! Deciding whether a received message is handled. It is not if it was completed before, has no attempts
+//! left, or does not decode; such a message is settled here.
 
 use std::sync::Arc;
 
@@ -15,16 +15,16 @@ use super::settle::{SettleProblem, Settled, Settlement, settle};
 use crate::context::Context;
 use crate::panic;
 
-/// What becomes of a received message.
+/// The decision on a received message.
 #[derive(Debug)]
 pub(crate) enum Admission<T> {
-    /// It is handled.
+    /// The message is to be handled.
     Handle(T),
-    /// It was settled, or was to be, without being handled.
+    /// The message is not to be handled. The result is that of settling it.
     Refused(Result<Settled, SettleProblem>),
 }
 
-/// Admits a message, which `decode` then prepares to be handled.
+/// Decides on a message, and decodes it with `decode` if it is to be handled.
 pub(crate) async fn admit<T>(
     context: &Context,
     consumer: &Consumer,
@@ -51,7 +51,7 @@ pub(crate) async fn admit<T>(
         Verdict::Poison { reason, attempts } => {
             let error = match reason {
                 PoisonReason::Crashed => Some(format!(
-                    "{attempts} attempts ended with nothing written, as when a process dies"
+                    "{attempts} attempts ended without a record, as when a process is killed"
                 )),
                 _ => incoming.envelope.attempts.last_error.clone(),
             };
@@ -101,8 +101,8 @@ async fn undecodable(
     }
 }
 
-/// Marks a message whose attempts ended unexplained. If the mark does not succeed for now, or its outcome
-/// is unknown, the handler runs all the same, within the lease that it has.
+/// Marks a message as on its last chance. If the mark fails, or its outcome is unknown, the handler still
+/// runs, within the remaining lease. Only a lost lease is an error.
 async fn mark_last_chance(context: &Context, incoming: &mut Incoming) -> Result<(), SettleProblem> {
     let mut record = incoming.envelope.attempts.clone();
     record.last_chance = true;

@@ -1,32 +1,32 @@
-//! Attempt accounting: how many attempts a message has behind it, and what follows from that.
+//! Attempt accounting: the number of attempts that a message has had, and whether it gets another one.
 //!
-//! A receive whose attempt ended with nothing written (the process died, the lease was lost, the
-//! response got lost on the way) shows only in the dequeue count. Such receives are *unexplained*: the
-//! handler may never have run. So a message whose count alone reaches the threshold is marked and run
-//! once more, and only if it comes back still marked it is poison.
+//! A receive whose attempt ended without a record (because the process died, the lease was lost, or the
+//! response was lost) shows only in the dequeue count. Such receives are *unexplained*: the handler may
+//! never have run. If a message with unexplained receives reaches the threshold, it is therefore marked as
+//! on its last chance and run once more. It is poison only if it comes back with the mark.
 
 use queue_core::envelope::{AttemptRecord, PoisonReason};
 
 /// What to do with a message that was just received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Run it.
+    /// Run the handler.
     Run {
         /// The number of this attempt, from 1.
         attempt: u32,
-        /// Whether the message must be marked as on its last chance first.
+        /// Whether to mark the message as on its last chance first.
         mark: bool,
     },
-    /// Set it aside.
+    /// Move the message to the poison queue.
     Poison {
-        /// Why.
+        /// The reason.
         reason: PoisonReason,
-        /// How many attempts were made.
+        /// The number of attempts made.
         attempts: u32,
     },
 }
 
-/// Judges an event by its dequeue count, this receive included, and its record.
+/// Returns the verdict on an event from its dequeue count, which includes this receive, and its record.
 pub(crate) fn judge(dequeue_count: u32, record: &AttemptRecord, threshold: u32) -> Verdict {
     let explained = record.failures.saturating_add(record.forgiven);
     let unexplained = dequeue_count.saturating_sub(1).saturating_sub(explained);
@@ -53,7 +53,8 @@ pub(crate) fn judge(dequeue_count: u32, record: &AttemptRecord, threshold: u32) 
     }
 }
 
-/// Judges a bare body, which cannot be marked: by its dequeue count, with one receive of margin.
+/// Returns the verdict on a body that is not an event and thus cannot be marked: from its dequeue count
+/// alone, with a margin of one receive.
 pub(crate) fn judge_bare(dequeue_count: u32, threshold: u32) -> Verdict {
     let attempts = dequeue_count.saturating_sub(1);
     if attempts <= threshold {

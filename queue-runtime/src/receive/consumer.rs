@@ -28,16 +28,16 @@ pub(crate) struct Options {
     pub(crate) missing_queue: MissingQueue,
 }
 
-/// What runs the code that handles a message.
+/// The caller of the code that handles a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Caller {
-    /// The application, through `accept`. When settling fails it may undo its work.
+    /// The application, through `accept`. If settling fails, it can undo its work.
     Accept,
-    /// A listener. Its handler has returned when the message is settled, and cannot undo its work.
+    /// A listener. Its handler has returned before the message is settled, and cannot undo its work.
     Listener,
 }
 
-/// What a receive does about a queue that does not exist.
+/// What a receive does if the queue does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MissingQueue {
     Report,

@@ -12,10 +12,40 @@ use super::settle::{SettleProblem, Settled};
 use super::{disposition, put_back};
 use crate::context::Context;
 
-/// A received message, as the caller of `accept` sees it. Derefs to [`Received`].
+/// A message received by [`accept`](crate::QueueService::accept), to be settled by the caller. Derefs to
+/// [`Received`].
 ///
-/// Its lease is renewed while the delivery is held, for at most ten visibility timeouts. Dropping it
-/// acknowledges nothing: the message becomes visible again when the lease ends.
+/// The lease is renewed while the delivery exists, for up to ten visibility timeouts. Dropping the delivery
+/// settles nothing: the message becomes visible again when the lease ends.
+///
+/// ```
+/// use queue_runtime::{Message, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # async fn ship(_: &Order) -> Result<(), std::io::Error> { Ok(()) }
+/// # let service = testing::service().await;
+/// # service.submit(Order { number: 7 }).await?;
+/// while let Some(order) = service.accept::<Order>().await? {
+///     match ship(&order).await {
+///         Ok(()) => order.complete().await?,
+///         Err(error) if order.attempt() < 3 => {
+///             order.retry(error).await?;
+///         }
+///         Err(error) => {
+///             order.reject(error).await?;
+///         }
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "a delivery that is dropped is delivered again"]
 pub struct Delivery<M> {
     received: Received<M>,
@@ -24,12 +54,39 @@ pub struct Delivery<M> {
     consumer: Arc<Consumer>,
 }
 
-/// The error of a settlement that failed, or may have. It gives the delivery back.
+/// An error of a settlement. It returns the delivery, so that the caller can try again.
+///
+/// ```
+/// # use queue_runtime::{ErrorKind, Operation, testing::{self, Fault}};
+/// use queue_runtime::{Message, SettleProblem};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let (service, faults) = testing::service_with_faults().await;
+/// # service.submit(Order { number: 7 }).await?;
+/// # let order = service.accept::<Order>().await?.expect("just submitted");
+/// # faults.fail_next(1, Operation::Delete, Fault::Refused(ErrorKind::Denied));
+/// if let Err(error) = order.complete().await {
+///     match error.problem {
+///         SettleProblem::LeaseLost(_) => eprintln!("another consumer handles {error}"),
+///         _ => error.delivery.complete().await?,
+///     }
+/// }
+/// # assert_eq!(faults.injected(Operation::Delete), 1);
+/// # Ok(())
+/// # }
+/// ```
 #[non_exhaustive]
 pub struct SettleError<M> {
-    /// The delivery, for another try.
+    /// The delivery.
     pub delivery: Delivery<M>,
-    /// What is known of the settlement.
+    /// The cause.
     pub problem: SettleProblem,
 }
 
@@ -48,23 +105,23 @@ impl<M> Delivery<M> {
         }
     }
 
-    /// Acknowledges the message.
+    /// Completes the message: deletes it from the queue.
     ///
     /// # Errors
-    /// [`SettleError`] gives the delivery back.
+    /// [`SettleError`] returns the delivery.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves the settlement *unknown*; the message may be delivered again. The
-    /// same holds for every settling method.
+    /// If the future is dropped before it completes, the message may or may not have been settled, and may be
+    /// delivered again. This applies to all methods that settle.
     pub async fn complete(self) -> Result<(), SettleError<M>> {
         self.settle(Disposition::complete()).await.map(drop)
     }
 
-    /// Counts a failed attempt. The message is retried by the retry policy, or moved to the poison queue
-    /// after the last attempt.
+    /// Counts a failed attempt. The message is retried according to the retry policy, or moved to the poison
+    /// queue if this was the last attempt.
     ///
     /// # Errors
-    /// As [`complete`](Self::complete).
+    /// The same as of [`complete`](Self::complete).
     pub async fn retry(
         self,
         error: impl Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -72,10 +129,11 @@ impl<M> Delivery<M> {
         self.settle(Disposition::retry(error)).await
     }
 
-    /// Counts a failed attempt, and retries the message after `delay`.
+    /// Counts a failed attempt. The message is retried after `delay`, or moved to the poison queue if this
+    /// was the last attempt.
     ///
     /// # Errors
-    /// As [`complete`](Self::complete).
+    /// The same as of [`complete`](Self::complete).
     pub async fn retry_after(
         self,
         delay: Duration,
@@ -84,10 +142,10 @@ impl<M> Delivery<M> {
         self.settle(Disposition::retry_after(delay, error)).await
     }
 
-    /// Moves the message to the poison queue.
+    /// Moves the message to the poison queue without a retry.
     ///
     /// # Errors
-    /// As [`complete`](Self::complete).
+    /// The same as of [`complete`](Self::complete).
     pub async fn reject(
         self,
         error: impl Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -95,10 +153,10 @@ impl<M> Delivery<M> {
         self.settle(Disposition::reject(error)).await
     }
 
-    /// Settles the message as a handler would by returning `disposition`.
+    /// Settles the message as a listener does if its handler returns `disposition`.
     ///
     /// # Errors
-    /// As [`complete`](Self::complete).
+    /// The same as of [`complete`](Self::complete).
     pub async fn settle(
         self,
         disposition: impl IntoDisposition,
@@ -109,10 +167,10 @@ impl<M> Delivery<M> {
         settled.map_err(|problem| self.unsettled(problem))
     }
 
-    /// Makes the message visible at once, without counting the attempt.
+    /// Makes the message visible to other consumers at once, without counting the attempt.
     ///
     /// # Errors
-    /// As [`complete`](Self::complete).
+    /// The same as of [`complete`](Self::complete).
     pub async fn release(self) -> Result<(), SettleError<M>> {
         let released = put_back::release(&self.context, &self.incoming).await;
         released

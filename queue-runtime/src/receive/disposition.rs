@@ -1,4 +1,4 @@
-//! From a handler's disposition to storage operations. Handlers return one; they never see a backend.
+//! Carrying out the disposition that a handler returned, with storage operations.
 
 use queue_core::envelope::PoisonReason;
 use queue_core::{Disposition, Failure, FollowUp};
@@ -37,13 +37,13 @@ pub(crate) async fn apply(
     }
 }
 
-/// The text of the application's error, which may panic as it is written.
+/// Returns the text of the application's error. Its `Display` may panic.
 fn text(failure: &Failure) -> String {
     panic::catch(|| failure.chain())
         .unwrap_or_else(|panic| format!("the text of the error panicked: {panic}"))
 }
 
-/// Deletes the message and puts its follow-ups.
+/// Submits the follow-ups and deletes the message.
 async fn complete(
     context: &Context,
     consumer: &Consumer,
@@ -63,8 +63,7 @@ async fn complete(
     let handled_but_there = match &settled {
         Ok(Confirmation::Done) => false,
         Ok(Confirmation::Presumed) => true,
-        // With follow-ups, they may be missing as well as the deletion: only another run of the handler
-        // makes them good.
+        // Follow-ups may not have been submitted either, so the handler has to run again to submit them.
         Err(_) => follow_ups.is_empty() && consumer.caller == Caller::Listener,
     };
     if handled_but_there {

@@ -1,4 +1,4 @@
-//! The one receive, which `accept` and the listener share: settings, then messages, within a deadline.
+//! Receiving messages for `accept` and listeners, with the settings of the queue and a deadline.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use crate::context::Context;
 use crate::lease::{Lease, Receive};
 use crate::settings::Settings;
 
-/// Receives up to `max` messages. Empty means that no message was visible; a missing queue that is to be
-/// created counts as empty once it has been.
+/// Receives up to `max` messages. Returns none if none are visible, or if a missing queue has just been
+/// created.
 ///
 /// # Errors
-/// The backend's, and a timeout if it does not answer within the visibility timeout: what such a receive
-/// has leased is visible again.
+/// The backend's error, or a timeout if it does not answer within the visibility timeout: messages that
+/// such a receive has leased are visible again.
 ///
 /// # Cancel safety
-/// If the future is dropped while the backend is asked, messages that it still receives are handed back in
-/// the background, without counting the attempt.
+/// If the future is dropped before the backend answers, the messages of that answer are handed back in the
+/// background, without counting the attempt.
 pub(crate) async fn fetch(
     context: &Arc<Context>,
     consumer: &Arc<Consumer>,

@@ -10,14 +10,54 @@ use super::incoming::Incoming;
 use super::received::Received;
 use crate::context::Context;
 
-/// Handles the messages of a listener: any `async fn(Received<M>) -> impl IntoDisposition`, or a type
-/// that implements this trait. For a function that blocks, use [`blocking`].
+/// A handler of a listener's messages: any `async fn(Received<M>) -> impl IntoDisposition`, or a type that
+/// implements this trait. For a function that blocks, use [`blocking`].
 ///
-/// Each call runs in a task of its own on the runtime that the listener was started on. A call that
-/// blocks its thread, or computes for long between two `await`s, holds up other tasks of that runtime,
-/// as in any Tokio program.
+/// Each call is a separate task on the Tokio runtime that the listener was started on. A call that blocks
+/// its thread, or computes for a long time between two `await`s, delays other tasks of that runtime, as in
+/// any Tokio program.
 ///
-/// A call may be dropped at any `await`: when its time is up, its lease is lost, or the listener stops.
+/// A call may be dropped at any `await`: when the handler timeout is over, the lease is lost, or the
+/// listener stops.
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicU32, Ordering};
+/// use queue_runtime::{Failure, Handler, Message, Received, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// #[derive(Clone)]
+/// struct Stock {
+///     reserved: Arc<AtomicU32>,
+/// }
+///
+/// impl Handler<Order> for Stock {
+///     async fn call(&self, order: Received<Order>) -> Result<(), Failure> {
+///         if order.number == 0 {
+///             return Err(Failure::reject("orders are numbered from 1"));
+///         }
+///         self.reserved.fetch_add(1, Ordering::Relaxed);
+///         Ok(())
+///     }
+/// }
+///
+/// let service = testing::service().await;
+/// let stock = Stock { reserved: Arc::default() };
+/// let listener = service.listener(stock.clone()).create_queue().start()?;
+/// service.submit(Order { number: 7 }).await?;
+/// # tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+/// # assert_eq!(stock.reserved.load(Ordering::Relaxed), 1);
+/// # drop(listener);
+/// # Ok(())
+/// # }
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a handler of `{M}` messages",
     label = "not a handler of `{M}`",
@@ -51,7 +91,7 @@ where
     }
 }
 
-/// Makes a handler of a function that blocks its thread. See [`Blocking`].
+/// Creates a handler from a function that blocks its thread. See [`Blocking`].
 ///
 /// ```
 /// use queue_runtime::{Message, QueueService, Received, blocking};
@@ -79,15 +119,44 @@ pub fn blocking<F>(function: F) -> Blocking<F> {
     Blocking { function }
 }
 
-/// A handler that runs each call on a thread of the listener's, made by [`blocking`].
+/// A handler that runs each call on a thread of the listener's pool, created by [`blocking`].
 ///
-/// The listener has at most as many of these threads as messages in flight
-/// ([`max_in_flight`](crate::ListenerBuilder::max_in_flight)), and receives a message only once it has a
-/// thread for it. The calls run inside the runtime that the listener was started on, so that they can
-/// use [`tokio::runtime::Handle::current`].
+/// The pool has up to [`max_in_flight`](crate::ListenerBuilder::max_in_flight) threads. The listener receives
+/// a message only after it has reserved a thread for it. Calls run in the context of the Tokio runtime that
+/// the listener was started on, so they can use [`tokio::runtime::Handle::current`].
 ///
-/// A call cannot be interrupted: one whose time is up is settled as timed out, and keeps its thread and
-/// its room in flight until it returns. [`Received::is_cancelled`] tells it to stop.
+/// A call cannot be interrupted. If it exceeds the handler timeout, its message is settled as timed out, and
+/// the call counts against `max_in_flight` until it returns. A long call should therefore check
+/// [`Received::is_cancelled`]:
+///
+/// ```
+/// use std::time::Duration;
+/// use queue_runtime::{Message, QueueService, Received, blocking};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// fn print(order: Received<Order>) -> Result<(), &'static str> {
+///     for page in 0..order.number {
+///         if order.is_cancelled() {
+///             return Err("cancelled");
+///         }
+///         println!("page {page}");
+///     }
+///     Ok(())
+/// }
+///
+/// let service = QueueService::connect("memory:").await?;
+/// let listener = service.listener(blocking(print)).handler_timeout(Duration::from_secs(90)).start()?;
+/// # listener.shutdown(Duration::ZERO).await;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy)]
 pub struct Blocking<F> {
     function: F,
@@ -124,7 +193,7 @@ impl<F> fmt::Debug for Blocking<F> {
 #[derive(Clone)]
 pub struct ErasedHandler(Arc<dyn Erased>);
 
-/// One call of a handler, not started yet.
+/// A call of a handler that has not started yet.
 pub(crate) enum Call {
     Task(BoxFuture<'static, Disposition>),
     Blocking(Box<dyn FnOnce() -> Disposition + Send>),
@@ -137,7 +206,7 @@ trait Erased: Send + Sync {
 }
 
 impl ErasedHandler {
-    /// Decodes a message and prepares the call that handles it.
+    /// Decodes a message and returns the call that handles it.
     pub(crate) fn call(
         &self,
         context: &Arc<Context>,
@@ -146,7 +215,7 @@ impl ErasedHandler {
         self.0.call(context, incoming)
     }
 
-    /// Whether calls need a thread each.
+    /// Returns whether each call needs a thread.
     pub(crate) fn is_blocking(&self) -> bool {
         self.0.is_blocking()
     }

@@ -15,7 +15,7 @@ use crate::context::Context;
 use crate::lease::Lease;
 use crate::settings::Settings;
 
-/// A message that was received and not read yet. Its lease is being renewed.
+/// A message that was received but not parsed yet. Its lease is renewed.
 #[derive(Debug)]
 pub(crate) struct Fetched {
     pub(crate) message: ReceivedMessage,
@@ -23,7 +23,7 @@ pub(crate) struct Fetched {
     pub(crate) settings: Settings,
 }
 
-/// A message that is leased to us and read, but not decoded as its type yet.
+/// A received message whose body has been parsed, but not decoded as its type yet.
 #[derive(Debug)]
 pub(crate) struct Incoming {
     pub(crate) lease: Lease,
@@ -39,7 +39,7 @@ pub(crate) struct Incoming {
     settlement_ordinal: OnceLock<u32>,
 }
 
-/// What the storage service says of a message.
+/// What the storage reports about a message.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Meta {
     pub(crate) dequeue_count: u32,
@@ -48,7 +48,7 @@ pub(crate) struct Meta {
 }
 
 impl Incoming {
-    /// Reads a message and judges its attempts.
+    /// Parses a message and judges its attempts.
     pub(crate) fn read(context: &Context, consumer: &Consumer, fetched: Fetched) -> Self {
         let Fetched {
             message,
@@ -84,8 +84,8 @@ impl Incoming {
         }
     }
 
-    /// The number of this attempt from 1, or the number of attempts that were made if there will be no
-    /// further one.
+    /// Returns the number of this attempt, from 1, or the number of attempts made if there is no further
+    /// one.
     pub(crate) fn attempt(&self) -> u32 {
         match self.verdict {
             Verdict::Run { attempt, .. } => attempt,
@@ -93,21 +93,22 @@ impl Incoming {
         }
     }
 
-    /// The ordinal of the first follow-up that goes with the settlement: the same in a second try.
+    /// Returns the ordinal of the first follow-up of the settlement. It stays the same if the settlement is
+    /// tried again.
     pub(crate) fn settlement_ordinal(&self) -> u32 {
         *self
             .settlement_ordinal
             .get_or_init(|| self.ordinals.load(Ordering::Relaxed))
     }
 
-    /// Whether the message will have expired after this delay.
+    /// Returns whether the message expires within `delay`.
     pub(crate) fn expires_within(&self, context: &Context, delay: Duration) -> bool {
         let expires_at = self.meta.expires_at;
         expires_at.is_some_and(|expiry| later(context.clock.now(), delay) >= expiry)
     }
 
-    /// The event with other accounting, as the backend stores it. `None` if it does not fit, or the body
-    /// is not an event.
+    /// Returns the body with this attempt record. Returns `None` if it is too large, or the body is not an
+    /// event.
     pub(crate) fn rewritten(&self, context: &Context, record: &AttemptRecord) -> Option<Bytes> {
         let Body::Event(event) = &self.body else {
             return None;
@@ -116,7 +117,7 @@ impl Incoming {
     }
 }
 
-/// The envelope of a body that has none: the storage service's id is the message's.
+/// Returns an envelope for a body without one. The message id is the storage id.
 fn foreign_envelope(context: &Context, consumer: &Consumer, message: &ReceivedMessage) -> Envelope {
     let uri = context.backend.queue_uri(&consumer.queue);
     let id = message.id.as_str();

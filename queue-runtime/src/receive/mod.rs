@@ -2,12 +2,12 @@
 //!
 //! | file | does | next |
 //! |---|---|---|
-//! | `fetch` | receives, and takes over the leases | `incoming` |
-//! | `incoming` | reads body and envelope, has the attempts judged (`attempts`) | `admission` |
+//! | `fetch` | receives messages and starts to renew their leases | `incoming` |
+//! | `incoming` | parses the body and judges the attempts (`attempts`) | `admission` |
 //! | `admission` | decides whether the message is handled | `delivery`, or the listener |
 //! | `received`, `delivery`, `handler` | the application's view of the message | `disposition` |
-//! | `disposition` | decides between completing, `put_back` and `poison` | `settle` |
-//! | `settle` | carries out the last operation on the message | |
+//! | `disposition` | completes the message, or calls `put_back` or `poison` | `settle` |
+//! | `settle` | deletes the message or puts it back, with retries | |
 //!
 //! `accept` runs these steps for one message; the listener runs them for many.
 

@@ -5,16 +5,47 @@ use queue_core::envelope::{Envelope, PoisonRecord};
 use queue_core::wire::Body;
 use queue_core::{FollowUp, Message};
 
-/// A message that is being moved to the poison queue, as `on_poison` sees it.
+/// A message that is about to be moved to the poison queue: the argument of
+/// [`on_poison`](crate::ListenerBuilder::on_poison).
+///
+/// ```
+/// use queue_runtime::{FollowUp, Message, Poisoned, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// #[derive(Serialize, Deserialize, Message)]
+/// struct OrderFailed {
+///     reason: String,
+/// }
+///
+/// let service = testing::service().await;
+/// service.submit(Order { number: 7 }).await?;
+/// let accept = service.accept::<Order>().on_poison(|order: Poisoned<Order>| {
+///     let reason = order.record.error.unwrap_or_default();
+///     Some(FollowUp::new(&OrderFailed { reason }))
+/// });
+/// accept.await?.expect("just submitted").reject("sold out").await?;
+///
+/// let failed = service.accept::<OrderFailed>().await?.expect("submitted with the move");
+/// assert_eq!(failed.reason, "sold out");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Poisoned<M> {
-    /// The message, unless its body could not be decoded.
+    /// The message. `None` if its body does not decode.
     pub message: Option<M>,
-    /// The envelope. For a body that is not an event (`record.raw`) it is made from what the storage
-    /// service reports.
+    /// The envelope. For a body that is not an event (`record.raw`), it is derived from the metadata that
+    /// the storage reports.
     pub envelope: Arc<Envelope>,
-    /// The reason, the error and the number of attempts.
+    /// The reason for the move, the error, and the number of attempts.
     pub record: PoisonRecord,
 }
 

@@ -1,4 +1,4 @@
-//! Moving a message to the poison queue, with the reason, the error and the attempts.
+//! Moving a message to the poison queue, with a record of the reason, the error and the attempts.
 
 use std::sync::Arc;
 
@@ -22,7 +22,8 @@ use crate::send::{Role, encode_follow_ups};
 /// The longest `poisonerror`, in bytes.
 const MAX_POISON_ERROR: usize = 8 * 1024;
 
-/// Moves a message to the poison queue, together with the follow-up of `on_poison`.
+/// Moves a message to the poison queue and submits the follow-up of `on_poison`, in one step if the backend
+/// is atomic.
 ///
 /// The future is boxed, to keep that of each message in flight small.
 pub(crate) fn poison<'a>(
@@ -74,7 +75,7 @@ async fn move_to_poison(
     Ok(Settled::Poisoned(reason))
 }
 
-/// Calls `on_poison`. Its panic must not keep the message from being moved.
+/// Calls `on_poison` and encodes its follow-up. A panic is an error, so that it does not prevent the move.
 fn follow_up(
     on_poison: &OnPoison,
     context: &Context,
@@ -89,7 +90,7 @@ fn follow_up(
     Ok(puts.pop())
 }
 
-/// Returns the body for the poison queue: the original body if there is no room for a record.
+/// Returns the body for the poison queue, or the original body if there is no room for the record.
 fn body_with_record(context: &Context, incoming: &Incoming, record: &PoisonRecord) -> Bytes {
     let Incoming {
         envelope, stored, ..

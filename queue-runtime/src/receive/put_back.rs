@@ -1,4 +1,4 @@
-//! Putting a message back: it becomes visible again, with its accounting rewritten by the same update.
+//! Putting a message back: one update makes it visible again and records the attempt.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use super::settle::{SettleProblem, Settled, Settlement, settle};
 use crate::context::Context;
 use crate::policy::jitter;
 
-/// The longest delay before a message from a newer program is looked at again.
+/// The longest delay before a message from a newer program is received again.
 const MAX_POSTPONEMENT: Duration = Duration::from_secs(60 * 60);
-/// The longest `lasterror`, in bytes; within what `submit` keeps free.
+/// The longest `lasterror`, in bytes. It fits into the space that `submit` reserves.
 const MAX_LAST_ERROR: usize = 1024;
 
-/// Counts a failed attempt. The message is retried after this delay, or after the retry policy's; the
-/// last attempt moves it to the poison queue.
+/// Counts a failed attempt. The message is retried after the given delay or, without one, according to the
+/// retry policy. After the last attempt it is moved to the poison queue.
 pub(crate) async fn fail(
     context: &Context,
     consumer: &Consumer,
@@ -53,8 +53,9 @@ pub(crate) async fn release(
     Ok(Settled::Released)
 }
 
-/// Puts a message from a newer program back for a program that knows its version, without counting the
-/// attempt. Once the consumer's patience is over, it is moved to the poison queue.
+/// Postpones a message from a newer program without counting the attempt, so that a program that supports
+/// its version can receive it. Once the consumer's `version_patience` is over, it is moved to the poison
+/// queue.
 pub(crate) async fn postpone(
     context: &Context,
     consumer: &Consumer,

@@ -12,6 +12,38 @@ use crate::lease::Cancellation;
 use crate::send::{Submit, SubmitAll};
 
 /// A received message, as its handler sees it. Derefs to the message.
+///
+/// It has no methods to settle the message: a handler does that by what it returns, a caller of `accept`
+/// with the [`Delivery`](crate::Delivery).
+///
+/// ```
+/// use queue_runtime::{Disposition, Message, Received, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// async fn ship(order: Received<Order>) -> Disposition {
+///     println!("order {}, attempt {}", order.number, order.attempt());
+///     println!("requested by {}", order.envelope().client);
+///     if order.attempt() == 1 {
+///         return Disposition::retry("the carrier is busy");
+///     }
+///     Disposition::complete()
+/// }
+///
+/// let service = testing::service().await;
+/// let listener = service.listener(ship).create_queue().start()?;
+/// service.submit(Order { number: 7 }).await?;
+/// # tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+/// # assert_eq!((listener.info().retried, listener.info().completed), (1, 1));
+/// # Ok(())
+/// # }
+/// ```
 pub struct Received<M> {
     message: M,
     context: Arc<Context>,
@@ -23,7 +55,7 @@ pub struct Received<M> {
 }
 
 impl<M: Message> Received<M> {
-    /// Decodes an admitted message.
+    /// Decodes a message.
     pub(crate) fn decode(context: &Arc<Context>, incoming: &Incoming) -> Result<Self, DecodeError> {
         Ok(Self {
             message: incoming.body.decode()?,
@@ -36,10 +68,10 @@ impl<M: Message> Received<M> {
         })
     }
 
-    /// The key under which repeated deliveries of this work are recognised.
+    /// Returns the idempotency key, which is equal for repeated deliveries and submissions of the same work.
     ///
-    /// It is what the sender declared; a message whose type declares no key fields, or that came from
-    /// elsewhere, is known by its id.
+    /// It is the key that the sender wrote, or else the key of the message's key fields. For a type without
+    /// key fields it is the message id.
     #[must_use]
     pub fn idempotency_key(&self) -> IdempotencyKey {
         match &self.envelope.subject {
@@ -55,58 +87,61 @@ impl<M: Message> Received<M> {
 }
 
 impl<M> Received<M> {
-    /// The message.
+    /// Returns the message.
     #[must_use]
     pub fn message(&self) -> &M {
         &self.message
     }
 
-    /// The message, by value.
+    /// Consumes this value and returns the message.
     #[must_use]
     pub fn into_message(self) -> M {
         self.message
     }
 
-    /// Who sent it, for which request, and the rest of what travels beside the message.
+    /// Returns the envelope: the message id, client id, request id and other metadata.
     #[must_use]
     pub fn envelope(&self) -> &Envelope {
         &self.envelope
     }
 
-    /// The number of this attempt, from 1. Hand-backs at shutdown do not count.
+    /// Returns the number of this attempt, from 1. Messages that were handed back at shutdown or postponed do
+    /// not count as attempts.
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.attempt
     }
 
-    /// How often the message was received, this time included.
+    /// Returns the number of times that the message has been received, including this one.
     #[must_use]
     pub fn dequeue_count(&self) -> u32 {
         self.meta.dequeue_count
     }
 
-    /// When the message was put on its queue.
+    /// Returns when the message was put on its queue, in the storage's time.
     #[must_use]
     pub fn inserted_at(&self) -> Timestamp {
         self.meta.inserted_at
     }
 
-    /// When the message expires, if ever.
+    /// Returns when the message expires, in the storage's time. `None` means never.
     #[must_use]
     pub fn expires_at(&self) -> Option<Timestamp> {
         self.meta.expires_at
     }
 
-    /// Submits a follow-up now, whatever becomes of this message. It inherits client id, request id
-    /// and trace context; its id is derived, so that a repeated handler repeats it. To submit it
-    /// together with the acknowledgement, return [`Disposition::then`].
+    /// Submits a follow-up at once, even if this message is not completed later.
+    ///
+    /// The follow-up inherits the client id, request id and trace context. Its id is derived from this
+    /// message's, so that a repeated attempt submits the same id. To submit a follow-up together with the
+    /// completion, return [`Disposition::then`](queue_core::Disposition::then).
     pub fn submit<N: Message>(&self, message: N) -> Submit<N> {
         let ordinal = self.ordinals.fetch_add(1, Ordering::Relaxed);
         let (context, queue) = (Arc::clone(&self.context), N::TYPE.queue());
         Submit::new(context, queue, message).following(&self.envelope, ordinal)
     }
 
-    /// Submits several follow-ups as [`submit`](Self::submit) does, all or none where the backend can.
+    /// Submits several follow-ups as [`submit`](Self::submit) does: all or none if the backend is atomic.
     pub fn submit_all<N: Message>(&self, messages: impl IntoIterator<Item = N>) -> SubmitAll<N> {
         let submissions = messages
             .into_iter()
@@ -115,9 +150,10 @@ impl<M> Received<M> {
         SubmitAll::new(Arc::clone(&self.context), submissions)
     }
 
-    /// Completes when the attempt should stop: its time is up, its lease is lost, or the listener is
-    /// shutting down. At its next `await` the handler is dropped anyway; this is for work that runs
-    /// elsewhere.
+    /// Completes when the handler should stop: the handler timeout is over, the lease is lost, or the listener
+    /// is aborting.
+    ///
+    /// An async handler is dropped at its next `await` then; this method is for work in other tasks.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -125,7 +161,7 @@ impl<M> Received<M> {
         self.cancellation.cancelled().await;
     }
 
-    /// Whether the attempt should stop.
+    /// Returns whether the handler should stop. See [`cancelled`](Self::cancelled).
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.cancellation.cause().is_some()

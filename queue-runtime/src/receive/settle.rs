@@ -1,5 +1,5 @@
-//! The last operation on a received message: repeated while that is safe and the lease can last, and
-//! honest about what is not known.
+//! The last operation on a received message. It is retried while that is safe and the lease may last, and
+//! reports an unknown outcome as such.
 
 use std::time::Duration;
 
@@ -14,43 +14,95 @@ use crate::lease::{Lease, Locked, SettlementKind};
 use crate::policy::jitter;
 
 /// How a received message was settled.
+///
+/// ```
+/// use queue_runtime::{Message, Settled, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let service = testing::service().await;
+/// service.submit(Order { number: 7 }).await?;
+/// let order = service.accept::<Order>().poison_threshold(1).await?.expect("just submitted");
+/// match order.retry("the carrier is busy").await? {
+///     Settled::Retried { after } => println!("next attempt in {after:?}"),
+///     Settled::Poisoned(reason) => println!("moved to the poison queue: {reason}"),
+///     other => println!("{other:?}"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Settled {
-    /// It was acknowledged.
+    /// The message was completed.
     Completed,
-    /// The attempt failed; the message will be retried.
+    /// The attempt failed, and the message will be retried.
     Retried {
         /// The delay before the next attempt.
         after: Duration,
     },
-    /// It was handed back without counting the attempt.
+    /// The message was handed back without counting the attempt.
     Released,
-    /// It was written by a newer program, and was put back for one that knows its version.
+    /// The message is from a newer program and was put back, so that a program that supports its version can
+    /// receive it.
     Postponed {
-        /// The delay before it is looked at again.
+        /// The delay before the message becomes visible again.
         after: Duration,
     },
-    /// It was moved to the poison queue.
+    /// The message was moved to the poison queue.
     Poisoned(PoisonReason),
 }
 
-/// Why a message was not settled, or may not have been.
+/// The cause of a [`SettleError`](crate::SettleError): why a message was not settled, or may not have been.
+///
+/// ```
+/// # use queue_runtime::{Operation, testing::{self, Fault}};
+/// use queue_runtime::{Message, SettleProblem};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let (service, faults) = testing::service_with_faults().await;
+/// # service.submit(Order { number: 7 }).await?;
+/// # let order = service.accept::<Order>().await?.expect("just submitted");
+/// # faults.fail_next(1, Operation::Delete, Fault::LeaseLost(std::time::Duration::from_secs(30)));
+/// let error = order.complete().await.unwrap_err();
+/// match error.problem {
+///     SettleProblem::LeaseLost(_) => println!("another consumer has the message"),
+///     SettleProblem::Expired(_) => println!("the message has expired"),
+///     SettleProblem::Unknown(_) => println!("the message may be delivered again"),
+///     SettleProblem::NotDone(_) => println!("the message will be delivered again"),
+///     _ => {}
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum SettleProblem {
-    /// The lease ended and the message belongs to another consumer, unchanged. Where the backend is not
-    /// atomic, follow-ups may have been submitted.
+    /// The lease has ended, and another consumer may have received the message. The message is unchanged. If
+    /// the backend is not atomic, follow-ups may have been submitted.
     #[error("the lease was lost")]
     LeaseLost(#[source] Error),
-    /// The message expired. Nothing was changed.
+    /// The message has expired. Nothing was changed.
     #[error("the message expired")]
     Expired(#[source] Error),
     /// The settlement may or may not have been carried out.
     #[error("the outcome is unknown")]
     Unknown(#[source] Error),
-    /// The message is unchanged and becomes visible again when its lease ends. Where the backend is not
-    /// atomic, follow-ups may have been submitted.
+    /// The message is unchanged and becomes visible again when its lease ends. If the backend is not atomic,
+    /// follow-ups may have been submitted.
     #[error("the message was not settled")]
     NotDone(#[source] Error),
 }
@@ -74,23 +126,23 @@ impl Settlement {
     }
 }
 
-/// How certain it is that a settlement took place.
+/// How certain it is that a settlement was carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Confirmation {
-    /// The storage service confirmed it.
+    /// The storage confirmed it.
     Done,
-    /// The message is gone after a settlement of ours that got no answer.
+    /// The message is gone, and an earlier settlement by this consumer got no answer.
     Presumed,
 }
 
-/// The shortest time for which a settlement is tried, even when the lease is about to end: the receipt is
-/// good until another consumer receives the message.
+/// The minimum time for which a settlement is retried, even if the lease ends before: the receipt stays
+/// valid until another consumer receives the message.
 const MIN_PATIENCE: Duration = Duration::from_secs(2);
 
-/// The shortest wait of a settlement that is throttled.
+/// The minimum delay before a throttled settlement is retried.
 const SHORTEST_THROTTLE: Duration = Duration::from_millis(100);
 
-/// Puts messages and then settles this one: in one step where the backend can, otherwise in this order.
+/// Puts messages and then settles this one: in one step if the backend is atomic, otherwise in this order.
 pub(crate) async fn settle(
     context: &Context,
     incoming: &Incoming,
@@ -154,7 +206,7 @@ async fn carry_out(
                 let ceiling = Duration::from_millis(50) * 2_u32.saturating_pow(tries.min(6));
                 ceiling.mul_f64(jitter())
             }
-            // A service that asks for a longer wait than the lease still gets one more try.
+            // Even if the service asks for a delay beyond the end of the lease, try once more before it.
             Retry::Throttled(after) => {
                 let left = give_up_at.saturating_sub(now);
                 let after = after.unwrap_or(Duration::from_secs(1));
@@ -202,11 +254,11 @@ impl Drop for Asked<'_, '_> {
     }
 }
 
-/// An attempt at a settlement that failed.
+/// A failed try to settle.
 struct Interrupted {
-    /// How many of the puts were carried out for good.
+    /// The number of puts that were carried out.
     done: usize,
-    /// Whether the operation on the message itself may have been carried out.
+    /// Whether the operation on the message itself was tried, so that it may have been carried out.
     at_settlement: bool,
     error: Error,
 }
@@ -270,8 +322,8 @@ async fn attempt(
     }
 }
 
-/// Judges a message that is gone: after an unanswered settlement of the same kind, that one was carried
-/// out.
+/// Returns the result of settling a message that is gone. If an earlier settlement of the same kind got no
+/// answer, it is presumed to have been carried out.
 fn lease_gone(
     locked: &mut Locked<'_>,
     settlement: &Settlement,
@@ -288,7 +340,7 @@ fn lease_gone(
     Err(SettleProblem::LeaseLost(error))
 }
 
-/// Creates the queue that a put goes to. If the message's own queue is missing, so is the message.
+/// Creates the missing queue of a put. If the message's own queue is missing, the message is gone too.
 async fn create_target(
     context: &Context,
     locked: &mut Locked<'_>,

@@ -1,4 +1,4 @@
-//! Follow-ups: their ids, and the messages that a backend puts.
+//! Follow-ups: deriving their ids, and encoding them for a backend.
 
 use queue_core::backend::{NewMessage, TimeToLive};
 use queue_core::encoder::Origin;
@@ -9,21 +9,21 @@ use serde_json::Value;
 
 use crate::context::Context;
 
-/// Which of a message's follow-ups one is, if its key does not say.
+/// The position of a follow-up among those of its parent, which identifies one without a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Position {
     pub(crate) role: Role,
     pub(crate) ordinal: u32,
 }
 
-/// Who asked for a follow-up. What `on_poison` asks for must not get an id that a handler used.
+/// Who submits a follow-up. One from `on_poison` must not get the id of one from a handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     Handler,
     OnPoison,
 }
 
-/// The id of a follow-up: the same for the same parent, kind and key (or position).
+/// Returns the id of a follow-up: always the same for the same parent, kind and key (or position).
 pub(crate) fn derived_id(
     parent: &MessageId,
     kind: &str,
@@ -39,11 +39,11 @@ pub(crate) fn derived_id(
     MessageId::derived(parent, kind, &name)
 }
 
-/// Encodes the follow-ups of the message in `parent`, ready to be put. `first` is the ordinal of the
-/// first of them.
+/// Encodes the follow-ups of the message with the envelope `parent`. `first` is the ordinal of the first
+/// follow-up.
 ///
 /// # Errors
-/// The first follow-up that cannot be encoded, or is too large.
+/// If a follow-up cannot be encoded or is too large; the error is that of the first such follow-up.
 pub(crate) fn encode_follow_ups(
     context: &Context,
     parent: &Envelope,
@@ -75,7 +75,7 @@ pub(crate) fn encode_follow_ups(
         .collect()
 }
 
-/// How long a message of that type lives unless its sender says otherwise.
+/// Returns the time to live of a message if its sender does not set one.
 pub(crate) fn time_to_live(message_type: &MessageType) -> TimeToLive {
     message_type
         .time_to_live()

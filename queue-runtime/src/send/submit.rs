@@ -1,4 +1,4 @@
-//! Submitting: `message → envelope → wire → backend`.
+//! Submitting one message: `message → envelope → wire → backend`.
 
 use std::fmt;
 use std::future::IntoFuture;
@@ -16,13 +16,38 @@ use queue_core::{
 use super::outgoing::{Position, Role, derived_id, time_to_live};
 use crate::context::Context;
 
-/// A submission: await it, perhaps after setting more.
+/// A pending submission. Configure it, then `.await` it.
+///
+/// The future completes once the message is stored. The queue is created if it does not exist.
+///
+/// ```
+/// use std::time::Duration;
+/// use queue_runtime::{Message, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let service = testing::service().await;
+/// let submitted = service
+///     .submit(Order { number: 7 })
+///     .request("checkout-1234")
+///     .delay(Duration::from_secs(60))
+///     .await?;
+/// println!("order 7 is message {}", submitted.id);
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Errors
-/// [`SubmitError`] gives back the id and the message.
+/// [`SubmitError`] returns the message and, once it has one, its id.
 ///
 /// # Cancel safety
-/// Dropping the future while it is polled leaves the submission *unknown*: the message may be there.
+/// If the future is dropped before it completes, the message may or may not have been submitted.
 #[must_use = "a submission does nothing until it is awaited"]
 pub struct Submit<M> {
     context: Arc<Context>,
@@ -38,45 +63,117 @@ pub struct Submit<M> {
     parent: Option<(MessageId, Position)>,
 }
 
-/// A message that is durably on its queue.
+/// A message that was submitted and is stored.
+///
+/// ```
+/// use queue_runtime::{Message, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let service = testing::service().await;
+/// let submitted = service.submit(Order { number: 7 }).await?;
+///
+/// let order = service.accept::<Order>().await?.expect("just submitted");
+/// assert_eq!(order.envelope().id, submitted.id);
+/// assert_eq!(order.envelope().request, submitted.request);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Submitted {
-    /// The message id. A bare body does not carry it: its receiver sees the storage service's.
+    /// The message id. A bare body does not contain it; its receiver sees the storage id instead.
     pub id: MessageId,
-    /// The request that it belongs to.
+    /// The request that the message belongs to.
     pub request: RequestId,
-    /// The queue that it is on.
+    /// The queue that the message is on.
     pub queue: QueueName,
-    /// When it becomes visible.
+    /// When the message becomes visible.
     pub visible_at: Timestamp,
 }
 
-/// A message that was not submitted, or may not have been.
+/// An error of a submission. It returns the message.
 ///
-/// If [`is_unknown`](Self::is_unknown), submit the message again under the same id: consumers that
-/// deduplicate by id or key then see it once.
+/// If the outcome [is unknown](Self::is_unknown), the message may have been submitted. Submitting it again with
+/// the same id is safe for consumers that deduplicate by id or key.
+///
+/// ```
+/// # use queue_runtime::{Message, Operation, testing::{self, Fault}};
+/// use queue_runtime::{Retry, SubmitError, SubmitProblem};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let (service, faults) = testing::service_with_faults().await;
+/// # faults.fail_next(1, Operation::Put, Fault::AnswerLost);
+/// let submitted = match service.submit(Order { number: 7 }).await {
+///     Err(SubmitError { id: Some(id), message, problem: SubmitProblem::Storage(error), .. })
+///         if error.retry() != Retry::Permanent =>
+///     {
+///         service.submit(message).id(id.as_str()).await?
+///     }
+///     other => other?,
+/// };
+/// # assert_eq!(faults.injected(Operation::Put), 1);
+/// # Ok(())
+/// # }
+/// ```
 #[non_exhaustive]
 pub struct SubmitError<M> {
-    /// The id that the message has, where it got as far as that.
+    /// The message id. `None` if the message was not sent to the storage.
     pub id: Option<MessageId>,
     /// The message.
     pub message: M,
-    /// What went wrong.
+    /// The cause.
     pub problem: SubmitProblem,
 }
 
-/// What went wrong with a submission.
+/// The cause of a [`SubmitError`] or [`SubmitAllError`](crate::SubmitAllError).
+///
+/// ```
+/// use queue_runtime::{Message, SubmitProblem, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Note {
+/// #     text: String,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let service = testing::service().await;
+/// let note = Note { text: "x".repeat(100_000) };
+/// let error = service.submit(note).await.unwrap_err();
+/// match &error.problem {
+///     SubmitProblem::TooLarge(large) => eprintln!("shorten it: {} of {}", large.size(), large.limit()),
+///     SubmitProblem::Storage(error) => eprintln!("the storage failed: {error}"),
+///     other => eprintln!("the message cannot be sent: {other}"),
+/// }
+/// # assert!(matches!(error.problem, SubmitProblem::TooLarge(_)));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubmitProblem {
-    /// The id, client id or request id is not allowed.
+    /// The message id, client id or request id is invalid.
     #[error(transparent)]
     Id(InvalidId),
-    /// The message cannot be encoded.
+    /// The message could not be encoded.
     #[error(transparent)]
     Encode(EncodeError),
-    /// The message does not fit.
+    /// The encoded message exceeds the limit of the storage.
     #[error(transparent)]
     TooLarge(TooLarge),
     /// The backend failed.
@@ -108,13 +205,14 @@ impl<M> Submit<M> {
         self.message
     }
 
-    /// Makes it part of a request.
+    /// Sets the request id if one is given.
     pub(crate) fn of_request(mut self, request: Option<Result<RequestId, InvalidId>>) -> Self {
         self.request = request.or(self.request);
         self
     }
 
-    /// Makes it a follow-up: ids are inherited, its own is derived.
+    /// Makes the message a follow-up of `parent`: client id, request id and trace context are inherited,
+    /// the message id is derived.
     pub(crate) fn following(mut self, parent: &queue_core::Envelope, ordinal: u32) -> Self {
         self.client = Some(Ok(parent.client.clone()));
         self.request = Some(Ok(parent.request.clone()));
@@ -124,43 +222,44 @@ impl<M> Submit<M> {
         self
     }
 
-    /// Sets the message id, by default a new UUID of version 7.
+    /// Sets the message id. The default is a new UUID of version 7.
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(MessageId::new(id));
         self
     }
 
-    /// Sets the client id, by default the service's.
+    /// Sets the client id. The default is that of the service.
     pub fn client(mut self, client: impl Into<String>) -> Self {
         self.client = Some(ClientId::new(client));
         self
     }
 
-    /// Sets the request id, by default a new UUID of version 7.
+    /// Sets the request id. The default is a new UUID of version 7.
     pub fn request(mut self, request: impl Into<String>) -> Self {
         self.request = Some(RequestId::new(request));
         self
     }
 
-    /// Sets the trace context that the handler continues.
+    /// Sets the trace context, which the envelope carries to the handler.
     pub fn trace(mut self, trace: TraceContext) -> Self {
         self.trace = Some(trace);
         self
     }
 
-    /// Keeps the message invisible for this long.
+    /// Sets how long the message stays invisible. The default is zero.
     pub fn delay(mut self, delay: Duration) -> Self {
         self.delay = delay;
         self
     }
 
-    /// Has the message expire after this long. By default it is what the type says, or never.
+    /// Sets how long until the storage deletes the message if it has not been completed. The default is the
+    /// type's, or unlimited.
     pub fn time_to_live(mut self, time_to_live: Duration) -> Self {
         self.time_to_live = Some(time_to_live);
         self
     }
 
-    /// The message as it goes to the backend.
+    /// Encodes the message for the backend.
     pub(crate) fn pack(self) -> Result<(Packed, M), SubmitError<M>> {
         let Self {
             context,
@@ -259,7 +358,7 @@ impl<M: Send + 'static> IntoFuture for Submit<M> {
 }
 
 impl<M> SubmitError<M> {
-    /// Whether the message may have been submitted all the same.
+    /// Returns whether the message may have been submitted despite the error.
     #[must_use]
     pub fn is_unknown(&self) -> bool {
         self.problem.is_unknown()
@@ -294,11 +393,10 @@ impl<M> fmt::Debug for SubmitError<M> {
 
 impl<M> fmt::Display for SubmitError<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("submit the message")?;
-        if let Some(id) = &self.id {
-            write!(f, " {id}")?;
+        match &self.id {
+            Some(id) => write!(f, "submit message {id}"),
+            None => f.write_str("submit a message"),
         }
-        Ok(())
     }
 }
 

@@ -1,4 +1,4 @@
-//! Submitting several messages in one step.
+//! Submitting several messages with one operation.
 
 use std::fmt;
 use std::future::IntoFuture;
@@ -11,14 +11,33 @@ use queue_core::{ErrorKind, InvalidId, MessageId, RequestId};
 use super::submit::{Packed, Submit, SubmitError, SubmitProblem, Submitted};
 use crate::context::Context;
 
-/// The submission of several messages: await it.
+/// A pending submission of several messages. Configure it, then `.await` it.
+///
+/// ```
+/// use queue_runtime::{Message, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let service = testing::service().await;
+/// let orders = (1..=3).map(|number| Order { number });
+/// let submitted = service.submit_all(orders).request("import-42").await?;
+/// assert_eq!(submitted.len(), 3);
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Errors
-/// [`SubmitAllError`] says how many were submitted. Where the backend is atomic that is none, unless
-/// the outcome of the failure is unknown: then it is none or all.
+/// [`SubmitAllError`] tells which messages were submitted. If the backend is atomic, none were, unless the
+/// outcome is unknown: then either none or all were.
 ///
 /// # Cancel safety
-/// As [`Submit`]'s.
+/// If the future is dropped before it completes, any of the messages may have been submitted.
 #[must_use = "a submission does nothing until it is awaited"]
 pub struct SubmitAll<M> {
     context: Arc<Context>,
@@ -26,17 +45,46 @@ pub struct SubmitAll<M> {
     request: Option<Result<RequestId, InvalidId>>,
 }
 
-/// The failure of a submission of several messages. It gives back those that were not submitted.
+/// An error of a submission of several messages. It returns those that were not submitted.
 ///
-/// If [`is_unknown`](Self::is_unknown), any of [`rest`](Self::rest) may have been submitted: submit them
-/// again under the same ids.
+/// If the outcome [is unknown](Self::is_unknown), any of [`rest`](Self::rest) may have been submitted.
+/// Submitting them again with the same ids is safe for consumers that deduplicate by id or key.
+///
+/// ```
+/// # use queue_runtime::{Message, Operation, testing::{self, Fault}};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let (service, faults) = testing::service_with_faults().await;
+/// # faults.fail_next(1, Operation::Apply, Fault::AnswerLost);
+/// if let Err(error) = service.submit_all([Order { number: 7 }, Order { number: 8 }]).await {
+///     eprintln!("{error}; submitting the rest one by one");
+///     for (id, order) in error.rest {
+///         let submit = service.submit(order);
+///         match id {
+///             Some(id) => submit.id(id.as_str()).await?,
+///             None => submit.await?,
+///         };
+///     }
+/// }
+/// # assert_eq!(faults.injected(Operation::Apply), 1);
+/// # Ok(())
+/// # }
+/// ```
 #[non_exhaustive]
 pub struct SubmitAllError<M> {
-    /// The messages that are known to have been submitted, in their order.
+    /// The messages that were certainly submitted, in the order in which they were given.
     pub submitted: Vec<Submitted>,
-    /// The others in their order, with the ids that they have if they got as far as that.
+    /// The other messages, in the order in which they were given. The ids are `None` if no message was sent
+    /// to the storage.
     pub rest: Vec<(Option<MessageId>, M)>,
-    /// What went wrong.
+    /// The cause.
     pub problem: SubmitProblem,
 }
 
@@ -49,7 +97,7 @@ impl<M> SubmitAll<M> {
         }
     }
 
-    /// Sets the request id of all of them. By default each has its own.
+    /// Sets the request id of all the messages. By default each has a different one.
     pub fn request(mut self, request: impl Into<String>) -> Self {
         self.request = Some(RequestId::new(request));
         self
@@ -144,7 +192,7 @@ impl<M: Send + 'static> IntoFuture for SubmitAll<M> {
 }
 
 impl<M> SubmitAllError<M> {
-    /// Whether messages may have been submitted all the same.
+    /// Returns whether messages in [`rest`](Self::rest) may have been submitted despite the error.
     #[must_use]
     pub fn is_unknown(&self) -> bool {
         self.problem.is_unknown()

@@ -13,9 +13,20 @@ use crate::background::Background;
 use crate::clock::SystemClock;
 use crate::context::Context;
 
-/// A builder of a [`QueueService`].
+/// A builder of a [`QueueService`], from [`QueueService::builder`] or [`QueueService::over`].
+///
+/// ```
+/// use queue_runtime::QueueService;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let service = QueueService::builder("memory:").client("checkout/7").connect().await?;
+/// assert_eq!(service.client().as_str(), "checkout/7");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
-#[must_use = "a builder does nothing until it connects"]
+#[must_use = "a builder does nothing until `connect`"]
 pub struct ServiceBuilder {
     target: Target,
     client: Option<String>,
@@ -24,7 +35,7 @@ pub struct ServiceBuilder {
     background: Runs,
 }
 
-/// Where the service's own tasks run.
+/// Where renewals and watchdogs run.
 #[derive(Debug)]
 enum Runs {
     OnOwnThread,
@@ -36,7 +47,7 @@ enum Target {
     Backend(Arc<dyn Backend>),
 }
 
-/// A URL may hold a secret.
+/// Hides the URL, which may contain a secret.
 impl fmt::Debug for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -51,15 +62,16 @@ impl QueueService {
     /// URLs.
     ///
     /// # Errors
-    /// [`ConnectError`] if the URL is not understood or the storage cannot be opened.
+    /// [`ConnectError`] if the URL is not supported or the storage cannot be opened.
     pub async fn connect(url: &str) -> Result<Self, ConnectError> {
         Self::builder(url).connect().await
     }
 
-    /// Connects to the URL in the environment variable `QUEUE_URL`.
+    /// Connects to the queues at the URL in the environment variable `QUEUE_URL`.
     ///
     /// # Errors
-    /// [`ConnectError`] if the variable is not set, or as [`connect`](Self::connect).
+    /// [`ConnectError`] if the variable is not set or not valid Unicode, or for the reasons of
+    /// [`connect`](Self::connect).
     pub async fn from_env() -> Result<Self, ConnectError> {
         match std::env::var("QUEUE_URL") {
             Ok(url) => Self::connect(&url).await,
@@ -101,29 +113,30 @@ impl ServiceBuilder {
         }
     }
 
-    /// Sets the client id that submissions carry. The default is the host name and the process id.
+    /// Sets the client id of submitted messages. The default is the host name and the process id.
+    ///
+    /// [`connect`](Self::connect) reports an invalid id.
     pub fn client(mut self, client: impl Into<String>) -> Self {
         self.client = Some(client.into());
         self
     }
 
-    /// Sets how bodies are written where the storage carries only text. The default is Base64.
+    /// Sets the form in which bodies are written to storage that holds only text. The default is Base64.
     pub fn message_encoding(mut self, encoding: MessageEncoding) -> Self {
         self.encoding = encoding;
         self
     }
 
-    /// Replaces the system's clock, for tests.
+    /// Replaces the system's clock, for tests. The default is a [`SystemClock`].
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = Some(clock);
         self
     }
 
-    /// Runs renewals and watchdogs as tasks on the current Tokio runtime instead of on a thread of the
-    /// service's own.
+    /// Runs renewals and watchdogs as tasks on the current Tokio runtime instead of on a separate thread.
     ///
-    /// For tests that pause Tokio's time, which affects no other runtime. While that runtime is blocked,
-    /// leases are lost.
+    /// Intended for tests that pause Tokio's time, because pausing affects only the current runtime. If
+    /// handlers block that runtime, leases are not renewed and may be lost.
     pub fn on_current_runtime(mut self) -> Self {
         self.background = Runs::OnCurrentRuntime;
         self
@@ -132,7 +145,8 @@ impl ServiceBuilder {
     /// Opens the storage and starts the service's background thread.
     ///
     /// # Errors
-    /// [`ConnectError`] names what is wrong with the URL or the storage.
+    /// [`ConnectError`] if the URL is not supported, the client id is invalid, the storage cannot be
+    /// opened, or the background thread cannot be started.
     pub async fn connect(self) -> Result<QueueService, ConnectError> {
         let clock = self.clock.unwrap_or_else(|| Arc::new(SystemClock::new()));
         let client = ClientId::new(self.client.unwrap_or_else(default_client));

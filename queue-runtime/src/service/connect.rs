@@ -1,4 +1,4 @@
-//! From a URL to a backend.
+//! Opening the backend that a URL names.
 
 use std::sync::Arc;
 
@@ -80,15 +80,15 @@ mod azure {
     }
 }
 
-/// Whether this is a storage account's connection string, `NAME=VALUE;…`, rather than a URL.
+/// Returns whether the text is a storage account's connection string, `NAME=VALUE;…`, not a URL.
 fn is_connection_string(text: &str) -> bool {
     let name = text.trim_start_matches([';', ' ']);
     let end = name.find(|c: char| !c.is_ascii_alphanumeric());
     end.is_some_and(|end| end > 0 && name[end..].starts_with('='))
 }
 
-/// Shows no more of a URL than its scheme: anything behind it may be a secret, and so may what only
-/// looks like a scheme.
+/// Returns an error that shows only the URL's scheme, because the rest may contain a secret. Text before
+/// a colon that is not a plausible scheme is hidden too.
 fn refused(url: &str, problem: &str) -> ConnectError {
     let scheme = url.split_once(':').map(|(scheme, _)| scheme);
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "+-.".contains(c);

@@ -1,34 +1,55 @@
 use queue_core::InvalidId;
 
-/// The error of connecting a service.
+/// An error of connecting to queues.
+///
+/// ```
+/// use queue_runtime::{ConnectError, QueueService};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let error = QueueService::connect("amqp://guest:secret@localhost").await.unwrap_err();
+/// match &error {
+///     ConnectError::Url { url, problem, .. } => {
+///         assert_eq!((url.as_str(), problem.as_str()), ("amqp:…", "its scheme is unknown"));
+///     }
+///     ConnectError::Storage(error) => eprintln!("try again later: {error}"),
+///     other => eprintln!("{other}"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// `QUEUE_URL` is not set, or not text.
+    /// `QUEUE_URL` is not set, or is not valid Unicode.
     #[error("read the environment variable `QUEUE_URL`; set it to {}", allowed())]
     Environment {
-        /// What is wrong with it.
+        /// The cause.
         source: std::env::VarError,
     },
-    /// The URL is not one that this build supports.
-    #[error("connect to queue URL {url:?}: {problem}; allowed are {}", allowed())]
+    /// This build does not support the URL.
+    #[error(
+        "connect to the queue URL {url:?}: {problem}; allowed are {}",
+        allowed()
+    )]
     Url {
         /// The URL's scheme; the rest may hold a secret.
         url: String,
         /// What is wrong with it.
         problem: String,
     },
-    /// The client id is not allowed.
-    #[error("use the client id")]
+    /// The client id is invalid.
+    #[error("set the client id")]
     Client {
-        /// What is wrong with it.
+        /// The cause.
         source: InvalidId,
     },
-    /// The storage engine could not be opened.
+    /// The storage could not be opened.
     #[error(transparent)]
     Storage(queue_core::Error),
-    /// The service's background thread could not be started, or there is no current Tokio runtime to use
-    /// in its place.
+    /// The background thread could not be started, or
+    /// [`on_current_runtime`](crate::ServiceBuilder::on_current_runtime) was called outside a Tokio
+    /// runtime.
     #[error("start the background tasks")]
     Background {
         /// The cause.
@@ -36,7 +57,7 @@ pub enum ConnectError {
     },
 }
 
-/// The URLs that this build supports.
+/// Lists the URLs that this build supports.
 fn allowed() -> String {
     let mut allowed = vec!["`memory:`", "`memory:NAME`"];
     if cfg!(feature = "sqlite") {

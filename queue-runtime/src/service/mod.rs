@@ -1,4 +1,4 @@
-//! The facade: what an application connects to, and the handles on queues.
+//! The facade: connecting to queues, handles to them, and redriving.
 
 mod builder;
 mod connect;

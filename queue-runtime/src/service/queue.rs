@@ -12,7 +12,33 @@ use crate::listener::ListenerBuilder;
 use crate::receive::{Accept, Handler};
 use crate::send::{Submit, SubmitAll};
 
-/// A queue that carries `M`.
+/// A handle to a queue of `M` messages.
+///
+/// [`QueueService::queue`](crate::QueueService::queue) returns the queue of a type, and
+/// [`QueueService::queue_named`](crate::QueueService::queue_named) any other queue for its messages, such as
+/// one for each region.
+///
+/// ```
+/// use queue_runtime::{Message, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let service = testing::service().await;
+/// let europe = service.queue_named::<Order>("orders-europe")?;
+/// europe.submit(Order { number: 7 }).await?;
+///
+/// assert!(service.queue::<Order>().accept().create_queue().await?.is_none());
+/// let order = europe.accept().await?.expect("just submitted");
+/// assert_eq!(order.number, 7);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Queue<M> {
     context: Arc<Context>,
     name: QueueName,
@@ -36,12 +62,12 @@ impl<M: Message> Queue<M> {
         }
     }
 
-    /// As [`QueueService::submit`].
+    /// Submits a message, as [`QueueService::submit`](crate::QueueService::submit) does.
     pub fn submit(&self, message: M) -> Submit<M> {
         Submit::new(Arc::clone(&self.context), self.name.clone(), message)
     }
 
-    /// As [`QueueService::submit_all`].
+    /// Submits several messages, as [`QueueService::submit_all`](crate::QueueService::submit_all) does.
     pub fn submit_all(&self, messages: impl IntoIterator<Item = M>) -> SubmitAll<M> {
         let submissions = messages
             .into_iter()
@@ -50,17 +76,17 @@ impl<M: Message> Queue<M> {
         SubmitAll::new(Arc::clone(&self.context), submissions)
     }
 
-    /// As [`QueueService::accept`].
+    /// Accepts one message, as [`QueueService::accept`](crate::QueueService::accept) does.
     pub fn accept(&self) -> Accept<M> {
         Accept::new(Arc::clone(&self.context), self.name.clone())
     }
 
-    /// As [`QueueService::listener`].
+    /// Returns a builder of a listener, as [`QueueService::listener`](crate::QueueService::listener) does.
     pub fn listener<H: Handler<M>>(&self, handler: H) -> ListenerBuilder<M> {
         ListenerBuilder::new(Arc::clone(&self.context), self.name.clone(), handler)
     }
 
-    /// The queue without its type, for counting, clearing and the like.
+    /// Returns an untyped handle to the queue, for counting, peeking, clearing and redriving.
     #[must_use]
     pub fn any(&self) -> AnyQueue {
         AnyQueue::new(Arc::clone(&self.context), self.name.clone())
@@ -75,20 +101,60 @@ impl<M> fmt::Debug for Queue<M> {
     }
 }
 
-/// A queue for work that needs no message type.
+/// An untyped handle to a queue, from [`QueueService::queue_at`](crate::QueueService::queue_at) or
+/// [`Queue::any`].
+///
+/// ```
+/// use queue_runtime::{QueueService, POISON_THRESHOLD, backend::Metadata};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let service = QueueService::connect("memory:").await?;
+/// let orders = service.queue_at("orders")?;
+/// orders.create().await?;
+///
+/// let mut metadata = Metadata::new();
+/// metadata.insert(POISON_THRESHOLD, "3")?;
+/// orders.set_metadata(&metadata).await?;
+/// assert_eq!(orders.properties().await?.approximate_count, 0);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct AnyQueue {
     context: Arc<Context>,
     name: QueueName,
 }
 
-/// A visible message, looked at without receiving it.
+/// A visible message that [`AnyQueue::peek`] returned without receiving it.
+///
+/// ```
+/// use queue_runtime::{Message, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let service = testing::service().await;
+/// service.submit(Order { number: 7 }).await?;
+///
+/// for peeked in service.queue::<Order>().any().peek(10).await? {
+///     let order: Order = peeked.body.decode()?;
+///     println!("order {}, received {} times", order.number, peeked.dequeue_count);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Peeked {
-    /// Its body.
+    /// The body.
     pub body: Body,
-    /// How often it was received.
+    /// The number of times that the message has been received.
     pub dequeue_count: u32,
 }
 
@@ -97,16 +163,16 @@ impl AnyQueue {
         Self { context, name }
     }
 
-    /// The queue's name.
+    /// Returns the queue's name.
     #[must_use]
     pub fn name(&self) -> &QueueName {
         &self.name
     }
 
-    /// Creates the queue unless it exists, whatever its metadata.
+    /// Creates the queue if it does not exist. The metadata of an existing queue stays as it is.
     ///
     /// # Errors
-    /// The backend's.
+    /// The backend's error.
     pub async fn create(&self) -> Result<Created> {
         self.context.backend.ensure_queue(&self.name).await
     }
@@ -114,32 +180,35 @@ impl AnyQueue {
     /// Deletes the queue and all its messages.
     ///
     /// # Errors
-    /// The backend's; a missing queue is an error.
+    /// The backend's error. A missing queue is an error.
     pub async fn delete(&self) -> Result<()> {
         self.context.backend.delete_queue(&self.name).await
     }
 
-    /// Deletes all messages, invisible ones too.
+    /// Deletes all messages, including invisible ones.
     ///
     /// # Errors
-    /// The backend's.
+    /// The backend's error.
     pub async fn clear(&self) -> Result<()> {
         self.context.backend.clear(&self.name).await
     }
 
-    /// The queue's metadata and approximate count, invisible messages included.
+    /// Returns the queue's metadata and its approximate number of messages, including invisible ones.
     ///
     /// # Errors
-    /// The backend's.
+    /// The backend's error.
     pub async fn properties(&self) -> Result<QueueProperties> {
         self.context.backend.properties(&self.name).await
     }
 
-    /// Replaces the queue's metadata. `poisonthreshold` (attempts) and `defaulttimeout` (seconds) set
-    /// the terms of everybody who handles its messages, within a minute.
+    /// Replaces the queue's metadata.
+    ///
+    /// [`POISON_THRESHOLD`](crate::POISON_THRESHOLD) (attempts) and
+    /// [`DEFAULT_TIMEOUT`](crate::DEFAULT_TIMEOUT) (seconds) configure all consumers of the queue: those of
+    /// this service at once, others within a minute.
     ///
     /// # Errors
-    /// The backend's.
+    /// The backend's error.
     pub async fn set_metadata(&self, metadata: &Metadata) -> Result<()> {
         self.context
             .backend
@@ -149,10 +218,11 @@ impl AnyQueue {
         Ok(())
     }
 
-    /// Looks at up to `max` visible messages.
+    /// Returns up to `max` visible messages without receiving them.
     ///
     /// # Errors
-    /// The backend's; `max` is from 1 to its `max_receive`.
+    /// The backend's error, also if `max` is not from 1 to its
+    /// [`max_receive`](crate::backend::Capabilities::max_receive).
     pub async fn peek(&self, max: u32) -> Result<Vec<Peeked>> {
         let backend = &self.context.backend;
         let limit = backend.capabilities().max_body;
@@ -166,7 +236,8 @@ impl AnyQueue {
             .collect())
     }
 
-    /// Puts poison messages back where they came from; see [`Redrive`].
+    /// Moves the messages of this poison queue back to the queues that they came from. Configure the
+    /// [`Redrive`], then call [`run`](Redrive::run).
     pub fn redrive(&self) -> Redrive {
         Redrive::new(Arc::clone(&self.context), self.name.clone())
     }

@@ -9,7 +9,7 @@ use crate::listener::ListenerBuilder;
 use crate::receive::{Accept, Handler};
 use crate::send::{Submit, SubmitAll};
 
-/// A connection to the queues of one storage account. Clones share it.
+/// A connection to the queues of one storage account. Clones share the connection.
 ///
 /// Requires a Tokio runtime with timers enabled.
 ///
@@ -50,64 +50,66 @@ impl QueueService {
         self.queue::<M>().submit(message)
     }
 
-    /// Submits several messages: all or none where the backend is atomic.
+    /// Submits several messages: all or none if the backend is atomic. Configure the [`SubmitAll`], then
+    /// `.await` it.
     #[must_use = "a submission does nothing until it is awaited"]
     pub fn submit_all<M: Message>(&self, messages: impl IntoIterator<Item = M>) -> SubmitAll<M> {
         self.queue::<M>().submit_all(messages)
     }
 
-    /// Accepts one message of the type from its queue. Configure the [`Accept`], then `.await` it.
+    /// Accepts one message from its type's queue. Configure the [`Accept`], then `.await` it.
     #[must_use = "nothing is accepted until this is awaited"]
     pub fn accept<M: Message>(&self) -> Accept<M> {
         self.queue::<M>().accept()
     }
 
-    /// Returns a builder of a listener on the type's queue.
+    /// Returns a builder of a listener that handles the messages of the type's queue.
     pub fn listener<M: Message, H: Handler<M>>(&self, handler: H) -> ListenerBuilder<M> {
         self.queue::<M>().listener(handler)
     }
 
-    /// Returns the type's own queue.
+    /// Returns a handle to the type's queue.
     #[must_use]
     pub fn queue<M: Message>(&self) -> Queue<M> {
         Queue::of_type(Arc::clone(&self.context))
     }
 
-    /// Returns another queue that carries the type.
+    /// Returns a handle to another queue for messages of the type.
     ///
     /// # Errors
-    /// [`InvalidName`] if `name` is not a queue name.
+    /// [`InvalidName`] if `name` is not a valid queue name.
     pub fn queue_named<M: Message>(&self, name: &str) -> Result<Queue<M>, InvalidName> {
         Ok(Queue::named(Arc::clone(&self.context), name.parse()?))
     }
 
-    /// Returns a queue for work without a message type: counting, peeking, clearing, redriving.
+    /// Returns an untyped handle to a queue, for counting, peeking, clearing and redriving.
     ///
-    /// `uri` is a name, or a URI as envelopes carry it. Only the name in it counts, because queues move.
+    /// `uri` is a queue name, or a URI from an envelope. Only the name at its end is used, because a queue
+    /// may have moved to another account.
     ///
     /// # Errors
-    /// [`InvalidName`] if the part after the last `#` or `/` is not a queue name.
+    /// [`InvalidName`] if the part after the last `#` or `/` is not a valid queue name.
     pub fn queue_at(&self, uri: &str) -> Result<AnyQueue, InvalidName> {
         let name = uri.rsplit(['#', '/']).next().unwrap_or(uri);
         Ok(AnyQueue::new(Arc::clone(&self.context), name.parse()?))
     }
 
-    /// Returns the names of all queues of the account, in order.
+    /// Returns the names of all queues of the account, sorted.
     ///
     /// # Errors
-    /// The backend's.
+    /// The backend's error.
     pub async fn queues(&self) -> queue_core::Result<Vec<QueueName>> {
         self.context.backend.list_queues("").await
     }
 
-    /// Returns the client id that submissions carry.
+    /// Returns the client id of submitted messages.
     #[must_use]
     pub fn client(&self) -> &ClientId {
         &self.context.client
     }
 
-    /// Drops the cached metadata of all queues, so that a change takes effect at once rather than within a
-    /// minute.
+    /// Clears the cached metadata of all queues, so that a change by another program takes effect at once
+    /// instead of within a minute.
     pub fn refresh_metadata(&self) {
         self.context.settings.clear();
     }

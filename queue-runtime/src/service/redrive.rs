@@ -13,9 +13,36 @@ use crate::context::Context;
 
 type Filter = Box<dyn Fn(&Envelope, &PoisonRecord) -> bool + Send + Sync>;
 
-/// Puts the messages of a poison queue back on the queues that they came from, as they were: the same
-/// id, no failed attempts, and the raw bytes of what was no event. They never expire, whatever their
-/// type says.
+/// Moves the messages of a poison queue back to the queues that they came from. Configure it, then call
+/// [`run`](Self::run).
+///
+/// An event keeps its id and starts without failed attempts; a body that was not an event is restored byte
+/// for byte. Redriven messages never expire, whatever the time to live of their type.
+///
+/// ```
+/// use queue_runtime::{Message, envelope::PoisonReason, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let service = testing::service().await;
+/// service.submit(Order { number: 7 }).await?;
+/// let order = service.accept::<Order>().await?.expect("just submitted");
+/// order.reject("the warehouse is closed").await?;
+///
+/// let poison = service.queue_at("order-poison")?;
+/// let redrive = poison.redrive().filter(|_, record| record.reason == PoisonReason::Rejected);
+/// assert_eq!(redrive.dry_run().await?.redriven, 1);
+/// assert_eq!(redrive.run().await?.redriven, 1);
+/// assert!(service.accept::<Order>().await?.is_some());
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "nothing is redriven until `run`"]
 pub struct Redrive {
     context: Arc<Context>,
@@ -23,22 +50,43 @@ pub struct Redrive {
     filter: Option<Filter>,
 }
 
-/// What a redrive did, or would do.
+/// The result of a redrive: the number of messages by what happened to them.
+///
+/// ```
+/// use queue_runtime::{Message, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let service = testing::service().await;
+/// let poison = service.queue_named::<Order>("order-poison")?;
+/// poison.submit(Order { number: 7 }).await?; // not moved here by a consumer
+///
+/// let result = poison.any().redrive().run().await?;
+/// assert_eq!((result.redriven, result.without_record), (0, 1));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Redriven {
-    /// Messages put back.
+    /// Messages moved back.
     pub redriven: u64,
-    /// Messages that the filter left where they are.
+    /// Messages left on the poison queue because of the filter.
     pub filtered: u64,
-    /// Messages without a poison record, left where they are: somebody else's, or so large that there
-    /// was no room for a record.
+    /// Messages left on the poison queue because they have no poison record: submitted by other programs,
+    /// or too large to add one.
     pub without_record: u64,
-    /// Copies of a message that was redriven already, deleted.
+    /// Deleted copies of messages that this redrive had already moved back.
     pub duplicates: u64,
 }
 
-/// How long a redrive leases what it looks at.
+/// How long a redrive leases the messages that it receives.
 const REDRIVE_LEASE: Duration = Duration::from_secs(60);
 
 impl Redrive {
@@ -50,7 +98,7 @@ impl Redrive {
         }
     }
 
-    /// Redrives only what this says.
+    /// Redrives only messages for which `filter` returns true.
     pub fn filter(
         mut self,
         filter: impl Fn(&Envelope, &PoisonRecord) -> bool + Send + Sync + 'static,
@@ -59,11 +107,13 @@ impl Redrive {
         self
     }
 
-    /// Counts what [`run`](Self::run) would do to the messages that one peek shows, and changes
-    /// nothing.
+    /// Returns what [`run`](Self::run) would do to the messages that one peek returns, without changing
+    /// anything.
+    ///
+    /// A peek returns at most the backend's [`max_receive`](Capabilities::max_receive) messages.
     ///
     /// # Errors
-    /// The backend's.
+    /// The backend's error.
     pub async fn dry_run(&self) -> Result<Redriven> {
         let backend = &self.context.backend;
         let Capabilities {
@@ -79,15 +129,17 @@ impl Redrive {
         Ok(counts)
     }
 
-    /// Redrives every message that is visible now. Each is put back and deleted from the poison queue
-    /// in one step where the backend can, otherwise in this order, so that none is lost; copies that a
-    /// crash in between leaves share the message's id.
+    /// Redrives all messages that are visible now.
+    ///
+    /// Each message is put on its queue and deleted from the poison queue, in one step if the backend is
+    /// atomic. Otherwise a crash between the two leaves a copy with the same message id, and loses nothing.
     ///
     /// # Errors
-    /// The backend's; what was redriven until then stays so.
+    /// The backend's error. Messages redriven before it are not moved back.
     ///
     /// # Cancel safety
-    /// What was redriven until then stays so; at most one batch stays invisible for a minute.
+    /// Dropping the future stops the redrive. Messages redriven before that are not moved back; the others
+    /// that it has received stay invisible for up to a minute.
     pub async fn run(&self) -> Result<Redriven> {
         let backend = &self.context.backend;
         let max = backend.capabilities().max_receive;
@@ -99,7 +151,7 @@ impl Redrive {
             let batch = backend.receive(&self.queue, max, REDRIVE_LEASE).await?;
             came_round = batch.is_empty();
             for message in batch {
-                // What is kept comes back when a pass takes longer than its lease.
+                // A pass that outlasts the leases receives kept messages again.
                 if let Some(receipt) = kept.get_mut(&message.id) {
                     *receipt = message.receipt;
                     came_round = true;
@@ -188,7 +240,7 @@ impl Redrive {
     }
 }
 
-/// What copies of one poison entry share, and nothing else does.
+/// What identifies a poisoned message: equal for its copies, different for all others.
 #[derive(PartialEq, Eq, Hash)]
 struct Identity {
     queue: String,

@@ -156,8 +156,8 @@ impl Backend for FaultInjector {
     }
 }
 
-/// What a caller knows of an [`apply`](Backend::apply) whose last answer was lost. Operations that are
-/// not atomic are answered one by one, so that only the last is unknown.
+/// Returns the error of an [`apply`](Backend::apply) whose last answer was lost. If the operations are not
+/// atomic, each has a separate answer, so only the outcome of the last one is unknown.
 fn last_answer_lost(
     answer: Result<Vec<OpOutcome>, ApplyError>,
     atomicity: Atomicity,

@@ -39,7 +39,7 @@ impl<'a> Call<'a> {
         self.fault == Some(Fault::AnswerLost)
     }
 
-    /// The answer of `carry_out`, or the error that takes its place.
+    /// Returns the result of `carry_out`, or the injected error in its place.
     pub(super) async fn answer<T>(&self, carry_out: impl Future<Output = T>) -> Result<T> {
         match &self.fault {
             None | Some(Fault::Duplicated | Fault::LeaseLost(_)) => Ok(carry_out.await),
@@ -70,14 +70,14 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Records that no answer arrives.
+    /// Records the fault, and returns the error of a call without an answer.
     pub(super) fn lost(&self, what: &str) -> Error {
         self.record();
         self.error(ErrorKind::Unreachable, format!("injected fault: {what}"))
             .with_outcome(Outcome::Unknown)
     }
 
-    /// Carries out puts once more. Without any, nothing was injected.
+    /// Carries out the puts once more. Records the fault if there were any.
     pub(super) async fn duplicate<I>(&self, puts: I)
     where
         I: IntoIterator<Item = (QueueName, NewMessage), IntoIter: Send>,
@@ -115,7 +115,7 @@ impl<'a> Call<'a> {
         }
         for other in ahead {
             let release = backend.update(queue, &other.id, &other.receipt, Duration::ZERO, None);
-            // A message that cannot be released comes back when `held_for` is over.
+            // A message that cannot be released becomes visible again after `held_for`.
             let _ = release.await;
         }
     }

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use queue_core::{ErrorKind, Operation};
 
-/// What goes wrong with one call to a [`FaultInjector`](super::FaultInjector).
+/// A fault of one call to a [`FaultInjector`](super::FaultInjector).
 ///
 /// ```
 /// use std::time::Duration;
@@ -24,13 +24,13 @@ pub enum Fault {
     /// The call is not carried out, and fails with this kind and
     /// [`Outcome::NotDone`](crate::Outcome::NotDone).
     Refused(ErrorKind),
-    /// The call is not carried out, and fails as [`Throttled`](ErrorKind::Throttled), with the time to
-    /// wait if there is one.
+    /// The call is not carried out, and fails as [`Throttled`](ErrorKind::Throttled), with this delay
+    /// before a retry, if any.
     Throttled(Option<Duration>),
-    /// The call starts after this long, on Tokio's timer.
+    /// The call starts after this delay, on Tokio's timer.
     Delayed(Duration),
-    /// The call starts when [`release`](super::FaultInjector::release) is called. A caller that gives
-    /// up before that has changed nothing.
+    /// The call starts when [`release`](super::FaultInjector::release) is called. If its future is dropped
+    /// before, nothing is carried out.
     Stalled,
     /// The call is carried out, and its answer arrives when
     /// [`release`](super::FaultInjector::release) is called.
@@ -46,9 +46,11 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Whether the fault can happen to calls of this operation: [`Duplicated`](Self::Duplicated) needs a
-    /// put, [`LeaseLost`](Self::LeaseLost) an update or delete. A call of [`Operation::Apply`] may hold
-    /// either. [`Operation::Open`] is no call to an open backend.
+    /// Returns whether the fault can happen to calls of this operation.
+    ///
+    /// [`Duplicated`](Self::Duplicated) requires a put, [`LeaseLost`](Self::LeaseLost) an update or delete; a
+    /// call of [`Operation::Apply`] may contain either. No fault applies to [`Operation::Open`], which is not
+    /// a call to a backend.
     #[must_use]
     pub fn applies_to(&self, operation: Operation) -> bool {
         match self {

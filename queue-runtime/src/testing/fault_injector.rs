@@ -10,13 +10,14 @@ use super::fault::Fault;
 use super::plan::Plan;
 use super::skew::Skew;
 
-/// A [`Backend`] that passes calls on to another one, and makes some of them fail.
+/// A [`Backend`] that forwards calls to another one and injects faults into some of them.
 ///
 /// Faults are scripted ([`fail_next`](Self::fail_next), [`fail_every`](Self::fail_every)) or random
-/// ([`fail_sometimes`](Self::fail_sometimes)); a call has at most one, in this order. A script for
-/// [`Operation::Put`], [`Update`](Operation::Update) or [`Delete`](Operation::Delete) does not concern the
-/// operations inside an [`apply`](Backend::apply), which is one call of [`Operation::Apply`]. Clones share
-/// script, counts and storage, so that a test keeps one and gives the other to the service.
+/// ([`fail_sometimes`](Self::fail_sometimes)). A call has at most one; these methods have precedence in this
+/// order. A script for [`Operation::Put`], [`Update`](Operation::Update) or [`Delete`](Operation::Delete)
+/// does not apply to the operations inside an [`apply`](Backend::apply), which is one call of
+/// [`Operation::Apply`]. Clones share script, counts and storage, so a test can keep a clone of the backend
+/// that it passes to the service.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -54,7 +55,7 @@ struct Shared {
     skew: Mutex<Skew>,
     /// Signals each call and each fault.
     counted: watch::Sender<()>,
-    /// Signals stalled calls to go on.
+    /// Signals stalled calls to continue.
     release: watch::Sender<()>,
 }
 
@@ -67,8 +68,8 @@ impl FaultInjector {
 
     /// Wraps a backend. Random faults are drawn from this seed.
     ///
-    /// The same seed and rules choose the same faults for the same sequence of calls; calls that run
-    /// side by side may come in another order.
+    /// The same seed and rules choose the same faults for the same sequence of calls. The order of
+    /// concurrent calls may vary.
     #[must_use]
     pub fn seeded(backend: Arc<dyn Backend>, seed: u64) -> Self {
         Self {
@@ -83,13 +84,14 @@ impl FaultInjector {
         }
     }
 
-    /// The seed of the random faults. Print it, so that a failed run can be repeated.
+    /// Returns the seed of the random faults. Print it, so that a failed run can be repeated.
     #[must_use]
     pub fn seed(&self) -> u64 {
         self.shared.seed
     }
 
-    /// Makes the next `calls` calls of an operation fail, after those of earlier such scripts.
+    /// Makes the next `calls` calls of an operation fail. A second script for the operation starts after the
+    /// first.
     ///
     /// # Panics
     /// If the fault does not [apply to](Fault::applies_to) the operation.
@@ -98,8 +100,8 @@ impl FaultInjector {
         self.plan().fail_next(calls, operation, fault);
     }
 
-    /// Makes every call of an operation fail until [`heal`](Self::heal), in place of an earlier such
-    /// fault.
+    /// Makes every call of an operation fail until [`heal`](Self::heal). Replaces an earlier such fault of the
+    /// operation.
     ///
     /// # Panics
     /// If the fault does not [apply to](Fault::applies_to) the operation.
@@ -135,35 +137,35 @@ impl FaultInjector {
         self.plan().fail_sometimes(probability, operation, fault);
     }
 
-    /// Removes all scripted and random faults and releases stalled calls. Counts and the clock
-    /// difference stay.
+    /// Removes all scripted and random faults and releases stalled calls. Keeps the counts and the shift of
+    /// timestamps.
     pub fn heal(&self) {
         self.plan().heal();
         self.release();
     }
 
-    /// Lets calls that are [stalled](Fault::Stalled) now go on.
+    /// Lets [stalled](Fault::Stalled) calls continue.
     pub fn release(&self) {
         self.shared.release.send_replace(());
     }
 
-    /// Shifts all timestamps that the storage reports from now on into the future.
+    /// Shifts all timestamps that the storage reports from now on into the future, by `by`.
     pub fn set_clock_ahead(&self, by: Duration) {
         self.set_skew(Skew::Ahead(by));
     }
 
-    /// Shifts all timestamps that the storage reports from now on into the past.
+    /// Shifts all timestamps that the storage reports from now on into the past, by `by`.
     pub fn set_clock_behind(&self, by: Duration) {
         self.set_skew(Skew::Behind(by));
     }
 
-    /// The number of calls of an operation so far, including failed ones.
+    /// Returns the number of calls of an operation so far, including failed ones.
     #[must_use]
     pub fn calls(&self, operation: Operation) -> usize {
         self.plan().calls(operation)
     }
 
-    /// The number of faults that calls of an operation have met so far.
+    /// Returns the number of faults injected into calls of an operation so far.
     #[must_use]
     pub fn injected(&self, operation: Operation) -> usize {
         let plan = self.plan();
@@ -171,13 +173,13 @@ impl FaultInjector {
         plan.injected().iter().filter(of).count()
     }
 
-    /// All faults so far, in the order in which they happened.
+    /// Returns all faults injected so far, oldest first.
     #[must_use]
     pub fn history(&self) -> Vec<(Operation, Fault)> {
         self.plan().injected().to_vec()
     }
 
-    /// Completes once an operation has been called this often in all.
+    /// Completes once the total number of calls of an operation reaches `calls`.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -185,7 +187,7 @@ impl FaultInjector {
         self.until(|| self.calls(operation) >= calls).await;
     }
 
-    /// Completes once calls of an operation have met this many faults in all.
+    /// Completes once the total number of faults injected into an operation reaches `faults`.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -200,13 +202,13 @@ impl FaultInjector {
         fault
     }
 
-    /// Counts a fault that has happened.
+    /// Records a fault that has happened.
     pub(super) fn record(&self, operation: Operation, fault: Fault) {
         self.plan().record(operation, fault);
         self.shared.counted.send_replace(());
     }
 
-    /// A receiver that changes with the next [`release`](Self::release).
+    /// Returns a receiver that the next [`release`](Self::release) notifies.
     pub(super) fn next_release(&self) -> watch::Receiver<()> {
         self.shared.release.subscribe()
     }

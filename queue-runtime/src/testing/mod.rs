@@ -1,16 +1,15 @@
-//! Tools for testing code that uses queues: time that the test controls, and storage that fails on
-//! request.
+//! Tools for testing code that uses queues: paused time, and storage with injected faults.
 //!
 //! | item | does |
 //! |---|---|
-//! | [`service`] | connects to private queues in memory, on Tokio's time |
+//! | [`service`] | connects to private queues in memory, with a [`TokioClock`] |
 //! | [`service_with_faults`] | the same, with a [`FaultInjector`] between the service and its queues |
-//! | [`TokioClock`] | a [`Clock`](crate::Clock) that stands still while Tokio's time is paused |
-//! | [`FaultInjector`] | a [`Backend`](queue_core::backend::Backend) that fails as a script or a seed says |
+//! | [`TokioClock`] | a [`Clock`](crate::Clock) that follows Tokio's time, also while that is paused |
+//! | [`FaultInjector`] | a [`Backend`](queue_core::backend::Backend) that injects scripted or random faults into another one |
 //!
 //! With `#[tokio::test(start_paused = true)]` a test takes no real time: whenever all tasks are idle,
-//! Tokio advances to the next timer. A sleep in the test therefore means "until everything that happens
-//! in this time has happened". Pausing needs Tokio's feature `test-util`.
+//! Tokio advances to the next timer. A sleep in the test therefore ends after everything that is due
+//! before it. Pausing requires Tokio's feature `test-util`.
 //!
 //! ```
 //! use std::time::Duration;

@@ -6,11 +6,11 @@ use rand::{RngExt as _, SeedableRng as _};
 
 use super::fault::Fault;
 
-/// Which calls fail and how, and which did.
+/// The scripted and random faults, and a record of the injected ones.
 #[derive(Debug)]
 pub(super) struct Plan {
     random: StdRng,
-    /// Faults for the next calls, in this order.
+    /// Faults for the next calls, oldest first.
     next: HashMap<Operation, VecDeque<(u32, Fault)>>,
     every: HashMap<Operation, Fault>,
     sometimes: Vec<(Operation, f64, Fault)>,

@@ -11,7 +11,7 @@ use crate::backend::MemoryBackend;
 /// See the [module](super) for an example.
 ///
 /// # Panics
-/// Outside of a Tokio runtime.
+/// If called outside a Tokio runtime.
 pub async fn service() -> QueueService {
     let clock = TokioClock::new();
     let backend = MemoryBackend::new(Arc::new(clock.clone()));
@@ -46,7 +46,7 @@ pub async fn service() -> QueueService {
 /// ```
 ///
 /// # Panics
-/// Outside of a Tokio runtime.
+/// If called outside a Tokio runtime.
 pub async fn service_with_faults() -> (QueueService, FaultInjector) {
     let clock = TokioClock::new();
     let backend = MemoryBackend::new(Arc::new(clock.clone()));

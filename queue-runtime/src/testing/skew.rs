@@ -3,7 +3,7 @@ use std::time::Duration;
 use queue_core::Timestamp;
 use queue_core::backend::{Lease, OpOutcome, PeekedMessage, PutReceipt, ReceivedMessage};
 
-/// How far the storage's clock is from the right time.
+/// The difference between the storage's clock and the actual time.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Skew {
     Ahead(Duration),

@@ -4,13 +4,13 @@ use std::time::Duration;
 use queue_core::clock::{BoxFuture, Clock, Timestamp};
 use tokio::time::Instant;
 
-/// A clock that runs on Tokio's time, and stands still while that is paused.
+/// A clock that follows Tokio's time, also while that is paused.
 ///
-/// The wall clock starts at 2026-01-01T00:00:00Z, so that runs are alike, and advances with the
-/// monotonic clock. Clones share the same time. Where a test moves time by hand and has no runtime, a
-/// [`ManualClock`](crate::ManualClock) serves.
+/// The wall clock starts at 2026-01-01T00:00:00Z, so that test runs are reproducible, and advances with the
+/// monotonic clock. Clones share the same time. A test without a runtime uses a
+/// [`ManualClock`](crate::ManualClock).
 ///
-/// Read the clock inside the runtime whose time it follows: Tokio's time is real everywhere else.
+/// Read the clock only inside the runtime whose time it follows, because Tokio's time is paused per runtime.
 ///
 /// ```
 /// use std::time::Duration;
@@ -30,7 +30,7 @@ pub struct TokioClock {
     wall: Arc<Mutex<Wall>>,
 }
 
-/// What the wall clock showed at a moment on the monotonic clock.
+/// The wall-clock time at a given monotonic time.
 #[derive(Debug)]
 struct Wall {
     time: Timestamp,
@@ -38,7 +38,7 @@ struct Wall {
 }
 
 impl TokioClock {
-    /// A clock whose monotonic time starts now and whose wall clock stands at 2026-01-01T00:00:00Z.
+    /// Creates a clock whose monotonic time starts now and whose wall clock starts at 2026-01-01T00:00:00Z.
     #[must_use]
     pub fn new() -> Self {
         const START: Timestamp = Timestamp::constant(1_767_225_600, 0);
@@ -51,7 +51,7 @@ impl TokioClock {
         }
     }
 
-    /// Sets the wall clock and leaves the monotonic one alone, as an administrator or NTP does.
+    /// Sets the wall clock without changing the monotonic clock, as an administrator or NTP does.
     ///
     /// ```
     /// use std::time::Duration;

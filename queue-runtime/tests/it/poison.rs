@@ -1,4 +1,4 @@
-//! What is set aside, why, and how it comes back.
+//! Which messages are moved to the poison queue, with which record, and how redrive moves them back.
 
 use std::time::Duration;
 
