@@ -162,7 +162,7 @@ impl Failure {
             Self::NoThread(error) => {
                 let after = outage_pause(Retry::Temporary, failures, jitter());
                 tracing::error!(%queue, %error, ?after, "failed to start a thread for a handler; trying again");
-                let error = error.to_string();
+                let error = Arc::new(error);
                 core.publish(|| ListenerEvent::NoThread { error, after });
                 after
             }

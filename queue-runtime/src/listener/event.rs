@@ -1,3 +1,4 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use queue_core::envelope::PoisonReason;
@@ -118,7 +119,7 @@ pub enum ListenerEvent {
     /// No thread could be started for a blocking handler. The listener receives no messages until one can.
     NoThread {
         /// The operating system's error.
-        error: String,
+        error: Arc<std::io::Error>,
         /// The delay before the retry.
         after: Duration,
     },

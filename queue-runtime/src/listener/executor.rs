@@ -148,14 +148,18 @@ async fn run_task(run: &Run, mut handler: BoxFuture<'static, Disposition>) -> Re
             Err(panic) => Poll::Ready(run.end(Ended::Panicked(panic))),
         }
     });
-    let cause = tokio::select! {
-        // A handler that was told to stop is polled once more, so that it can still answer.
-        biased;
-        ended = handled => {
-            drop_caught(handler);
-            return ended;
-        }
-        cause = run.cancellation().cancelled() => cause,
+    let cause = match run.cancellation().cause() {
+        // It does not start.
+        Some(cause) => cause,
+        None => tokio::select! {
+            // A handler that was told to stop is polled once more, so that it can still answer.
+            biased;
+            ended = handled => {
+                drop_caught(handler);
+                return ended;
+            }
+            cause = run.cancellation().cancelled() => cause,
+        },
     };
     // Its destructors are the handler's code, too. They end before the message becomes visible to others.
     run.begin_poll()?;
@@ -208,9 +212,9 @@ fn call_function(
     })
 }
 
-/// Drops what belongs to the handler, whose destructors may panic.
-fn drop_caught(handlers: impl Sized) {
-    if let Err(panic) = catch(|| drop(handlers)) {
+/// Drops the handler, whose destructors may panic.
+fn drop_caught(handler: impl Sized) {
+    if let Err(panic) = catch(|| drop(handler)) {
         tracing::error!(%panic, "a handler panicked while it was dropped");
     }
 }

@@ -13,7 +13,7 @@ use queue_core::{
     ClientId, EncodeError, InvalidId, Message, MessageId, Outcome, QueueName, RequestId,
 };
 
-use super::outgoing::{Position, Role, derived_id, time_to_live};
+use super::follow_ups::{Position, Role, derived_id, time_to_live};
 use crate::context::Context;
 
 /// A pending submission. Configure it, then `.await` it.
@@ -260,7 +260,7 @@ impl<M> Submit<M> {
     }
 
     /// Encodes the message for the backend.
-    pub(crate) fn pack(self) -> Result<(Packed, M), SubmitError<M>> {
+    pub(crate) fn encode(self) -> Result<(Outgoing, M), SubmitError<M>> {
         let Self {
             context,
             queue,
@@ -268,7 +268,7 @@ impl<M> Submit<M> {
             encoded,
             ..
         } = self;
-        let packed = (|| {
+        let outgoing = (|| {
             let client = self.client.unwrap_or_else(|| Ok(context.client.clone()));
             let request = self.request.unwrap_or_else(|| Ok(RequestId::random()));
             let request = request.map_err(SubmitProblem::Id)?;
@@ -296,15 +296,15 @@ impl<M> Submit<M> {
             let new = NewMessage::new(body.map_err(SubmitProblem::TooLarge)?)
                 .with_delay(self.delay)
                 .with_time_to_live(time_to_live);
-            Ok(Packed {
+            Ok(Outgoing {
                 queue,
                 id,
                 request,
                 new,
             })
         })();
-        match packed {
-            Ok(packed) => Ok((packed, message)),
+        match outgoing {
+            Ok(outgoing) => Ok((outgoing, message)),
             Err(problem) => Err(SubmitError {
                 id: None,
                 message,
@@ -315,13 +315,13 @@ impl<M> Submit<M> {
 
     async fn send(self) -> Result<Submitted, SubmitError<M>> {
         let context = Arc::clone(&self.context);
-        let (packed, message) = self.pack()?;
-        let Packed {
+        let (outgoing, message) = self.encode()?;
+        let Outgoing {
             queue,
             id,
             request,
             new,
-        } = packed;
+        } = outgoing;
         match context.backend.put_or_create(&queue, new).await {
             Ok(receipt) => Ok(Submitted {
                 id,
@@ -341,7 +341,7 @@ impl<M> Submit<M> {
     }
 }
 
-pub(crate) struct Packed {
+pub(crate) struct Outgoing {
     pub(crate) queue: QueueName,
     pub(crate) id: MessageId,
     pub(crate) request: RequestId,
@@ -371,7 +371,7 @@ impl SubmitProblem {
     }
 }
 
-impl Packed {
+impl Outgoing {
     pub(crate) fn submitted(&self, visible_at: Timestamp) -> Submitted {
         Submitted {
             id: self.id.clone(),

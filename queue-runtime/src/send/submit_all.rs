@@ -8,7 +8,7 @@ use queue_core::backend::{BackendExt, Op, OpOutcome};
 use queue_core::clock::BoxFuture;
 use queue_core::{ErrorKind, InvalidId, MessageId, RequestId};
 
-use super::submit::{Packed, Submit, SubmitError, SubmitProblem, Submitted};
+use super::submit::{Outgoing, Submit, SubmitError, SubmitProblem, Submitted};
 use crate::context::Context;
 
 /// A pending submission of several messages. Configure it, then `.await` it.
@@ -109,13 +109,13 @@ impl<M> SubmitAll<M> {
             submissions,
             request,
         } = self;
-        let mut packed = Vec::with_capacity(submissions.len());
+        let mut outgoing = Vec::with_capacity(submissions.len());
         let mut messages = Vec::with_capacity(submissions.len());
         let mut submissions = submissions.into_iter();
         while let Some(submission) = submissions.next() {
-            match submission.of_request(request.clone()).pack() {
+            match submission.of_request(request.clone()).encode() {
                 Ok((one, message)) => {
-                    packed.push(one);
+                    outgoing.push(one);
                     messages.push(message);
                 }
                 Err(SubmitError {
@@ -132,18 +132,19 @@ impl<M> SubmitAll<M> {
                 }
             }
         }
-        let failed = |submitted: Vec<Submitted>, packed: &[Packed], messages: Vec<M>, problem| {
-            let ids = packed.iter().map(|packed| Some(packed.id.clone()));
-            let rest = ids.zip(messages).skip(submitted.len()).collect();
-            SubmitAllError {
-                submitted,
-                rest,
-                problem,
-            }
-        };
-        let puts = packed.iter().map(|packed| Op::Put {
-            queue: packed.queue.clone(),
-            message: packed.new.clone(),
+        let failed =
+            |submitted: Vec<Submitted>, outgoing: &[Outgoing], messages: Vec<M>, problem| {
+                let ids = outgoing.iter().map(|outgoing| Some(outgoing.id.clone()));
+                let rest = ids.zip(messages).skip(submitted.len()).collect();
+                SubmitAllError {
+                    submitted,
+                    rest,
+                    problem,
+                }
+            };
+        let puts = outgoing.iter().map(|outgoing| Op::Put {
+            queue: outgoing.queue.clone(),
+            message: outgoing.new.clone(),
         });
         let ops: Vec<Op> = puts.collect();
         let backend = &context.backend;
@@ -154,7 +155,7 @@ impl<M> SubmitAll<M> {
         {
             if let Err(error) = backend.create_missing(refused.error.clone()).await {
                 let problem = SubmitProblem::Storage(error);
-                return Err(failed(Vec::new(), &packed, messages, problem));
+                return Err(failed(Vec::new(), &outgoing, messages, problem));
             }
             applied = backend.apply(ops).await;
         }
@@ -162,11 +163,11 @@ impl<M> SubmitAll<M> {
             Ok(outcomes) => (outcomes, None),
             Err(failed) => (failed.completed, Some(failed.error)),
         };
-        let submitted = packed
+        let submitted = outgoing
             .iter()
             .zip(outcomes)
-            .filter_map(|(packed, outcome)| match outcome {
-                OpOutcome::Put(receipt) => Some(packed.submitted(receipt.visible_at)),
+            .filter_map(|(outgoing, outcome)| match outcome {
+                OpOutcome::Put(receipt) => Some(outgoing.submitted(receipt.visible_at)),
                 _ => None,
             })
             .collect();
@@ -174,7 +175,7 @@ impl<M> SubmitAll<M> {
             None => Ok(submitted),
             Some(error) => Err(failed(
                 submitted,
-                &packed,
+                &outgoing,
                 messages,
                 SubmitProblem::Storage(error),
             )),

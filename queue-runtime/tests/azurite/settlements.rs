@@ -111,10 +111,10 @@ fn copies_of_a_follow_up_share_their_id() {
         let delivery = stage.accept(&stage.proxied).await;
         stage.proxy.script(Call::Put, [Fault::ResetAfter]);
         stage.proxy.script(Call::Delete, [Fault::ResetAfter]);
-        let fate = delivery
+        let settled = delivery
             .settle(Disposition::complete().then(&Invoice(1)))
             .await;
-        assert_eq!(fate.expect("settled"), Settled::Completed);
+        assert_eq!(settled.expect("settled"), Settled::Completed);
         assert_eq!(stage.count().await, 0);
         let mut ids = HashSet::new();
         for _ in 0..2 {
@@ -222,8 +222,8 @@ fn a_put_back_whose_answer_is_lost_counts_one_failure() {
         stage.proxy.script(Call::Update, [Fault::ResetAfter]);
         let delivery = stage.accept(&stage.proxied).await;
         let retry = Disposition::retry_after(Duration::ZERO, "not now");
-        let fate = delivery.settle(retry).await.expect("settled");
-        assert!(matches!(fate, Settled::Retried { .. }), "{fate:?}");
+        let settled = delivery.settle(retry).await.expect("settled");
+        assert!(matches!(settled, Settled::Retried { .. }), "{settled:?}");
         assert_eq!(stage.proxy.seen(Call::Update).len(), 2);
         let again = stage.accept(&stage.proxied).await;
         assert_eq!(again.attempt(), 2);

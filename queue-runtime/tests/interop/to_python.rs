@@ -65,10 +65,10 @@ fn an_event_written_as_text_is_read_without_base64_wherever_it_goes() {
         submit(&plain, queue).await;
         submit(&plain, "plain-copies").await;
         let failed = Disposition::retry_after(Duration::ZERO, "not yet");
-        let fate = settle_one(&plain, queue, failed).await;
-        assert!(matches!(fate, Settled::Retried { .. }), "{fate:?}");
-        let fate = settle_one(&plain, queue, Disposition::reject("no such customer")).await;
-        assert_eq!(fate, Settled::Poisoned(PoisonReason::Rejected));
+        let settled = settle_one(&plain, queue, failed).await;
+        assert!(matches!(settled, Settled::Retried { .. }), "{settled:?}");
+        let settled = settle_one(&plain, queue, Disposition::reject("no such customer")).await;
+        assert_eq!(settled, Settled::Poisoned(PoisonReason::Rejected));
         submit(&plain, queue).await;
     });
     Taken::written("plain-copies", false).is_the_invoice_of("plain-copies");
@@ -76,8 +76,8 @@ fn an_event_written_as_text_is_read_without_base64_wherever_it_goes() {
     runtime().block_on(async {
         // What is read does not depend on how it is written.
         let service = service().await;
-        let fate = settle_one(&service, queue, Disposition::complete()).await;
-        assert_eq!(fate, Settled::Completed);
+        let settled = settle_one(&service, queue, Disposition::complete()).await;
+        assert_eq!(settled, Settled::Completed);
     });
 }
 
@@ -87,8 +87,8 @@ fn a_poison_queue_is_read_in_the_same_way() {
     runtime().block_on(async {
         let service = service().await;
         submit(&service, queue).await;
-        let fate = settle_one(&service, queue, Disposition::reject("no such customer")).await;
-        assert_eq!(fate, Settled::Poisoned(PoisonReason::Rejected));
+        let settled = settle_one(&service, queue, Disposition::reject("no such customer")).await;
+        assert_eq!(settled, Settled::Poisoned(PoisonReason::Rejected));
     });
     assert_eq!(messages(queue), 0);
     let mut taken = Taken::from("broken-invoices-poison");

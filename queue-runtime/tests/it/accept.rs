@@ -184,11 +184,11 @@ async fn follow_ups_go_with_the_acknowledgement_and_repeat_their_ids() {
         .await
         .expect("no error")
         .expect("a message");
-    let fate = delivery
+    let settled = delivery
         .settle(Disposition::complete().then(&Invoice { order: 1 }))
         .await
         .expect("settled");
-    assert_eq!(fate, Settled::Completed);
+    assert_eq!(settled, Settled::Completed);
     assert_eq!(count(&service, "orders").await, 0);
     for _ in 0..3 {
         let invoice = service
@@ -282,11 +282,11 @@ async fn metadata_sets_threshold_and_timeout() {
         .await
         .expect("no error")
         .expect("after 7 s");
-    let fate = delivery
+    let settled = delivery
         .settle(Disposition::retry("no"))
         .await
         .expect("settled");
-    assert_eq!(fate, Settled::Poisoned(PoisonReason::Failed));
+    assert_eq!(settled, Settled::Poisoned(PoisonReason::Failed));
 }
 
 #[tokio::test(start_paused = true)]

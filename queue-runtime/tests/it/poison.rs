@@ -21,14 +21,14 @@ async fn failures_are_counted_and_the_last_one_is_poison() {
         let delivery = accept.await.expect("no error").expect("a message");
         assert_eq!(delivery.attempt(), attempt);
         let error = format!("no\nluck {attempt}");
-        let fate = delivery
+        let settled = delivery
             .settle(Disposition::retry(error))
             .await
             .expect("settled");
         assert_eq!(
-            matches!(fate, Settled::Poisoned(PoisonReason::Failed)),
+            matches!(settled, Settled::Poisoned(PoisonReason::Failed)),
             attempt == 3,
-            "{fate:?}"
+            "{settled:?}"
         );
         advance(Duration::from_secs(600)).await;
     }
@@ -88,11 +88,11 @@ async fn a_put_back_past_the_expiry_is_poison() {
         .await
         .expect("no error")
         .expect("a message");
-    let fate = delivery
+    let settled = delivery
         .settle(Disposition::retry_after(hour, "later"))
         .await
         .expect("settled");
-    assert_eq!(fate, Settled::Poisoned(PoisonReason::Expiring));
+    assert_eq!(settled, Settled::Poisoned(PoisonReason::Expiring));
     assert_eq!(poison(&service, "orders-poison").await.len(), 1);
 }
 
