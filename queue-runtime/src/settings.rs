@@ -1,5 +1,6 @@
 //! Timeouts and thresholds of consumers. A setting comes from the first of these that has a value: the
-//! builder, the queue's metadata, the message type, the default.
+//! builder, the queue's metadata, the message type, the default. (The handler timeout has only the first and the
+//! last. The poison queue is chosen in `receive::consumer`.)
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -12,7 +12,7 @@
 //!
 //! | file | has authority over |
 //! |---|---|
-//! | `phase` | whether the listener receives, stops or has stopped; changed only by [`ListenerHandle`] and when a task is dropped |
+//! | `phase` | whether the listener receives or stops: [`ListenerHandle`] decides, or a task that is dropped; the watchdog finds that all is settled |
 //! | `dequeue` | when to receive, and how many messages: never more than may be in flight |
 //! | `executor` | the message: its handler and its settlement |
 //! | `watchdog` | the handler timeout: it takes over the messages of cancelled handlers that do not react |

@@ -16,8 +16,8 @@ use tokio::sync::watch;
 ///                                                Aborting ──── all settled ────────┘
 /// ```
 ///
-/// Running and Paused also change to Aborting, when the handle is dropped or the application's runtime has
-/// shut down.
+/// Running and Paused also change to Aborting: when the handle is dropped, the application's runtime has
+/// shut down, or a task of the listener has panicked.
 ///
 /// ```
 /// use queue_runtime::{ListenerPhase, Message, Received, testing};

@@ -164,7 +164,7 @@ impl Run {
     }
 
     /// Returns the handler's cancellation, if it was cancelled. The first call that sees it records `now`.
-    pub(super) fn stop(&self, now: Duration) -> Option<Stop> {
+    pub(super) fn told_to_stop(&self, now: Duration) -> Option<Stop> {
         let cause = self.cancellation().cause()?;
         let mut stop = lock(&self.stop);
         let new = || self.stop_at(cause, now);

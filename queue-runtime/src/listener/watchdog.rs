@@ -82,7 +82,7 @@ fn schedule(core: &Core, watched: Watched, now: Duration) {
 
 fn check(core: &Arc<Core>, watched: Watched) {
     let now = core.context.clock.monotonic();
-    let Some(stop) = watched.run.stop(now) else {
+    let Some(stop) = watched.run.told_to_stop(now) else {
         match now >= watched.deadline {
             true => tell_to_stop(core, watched, Cause::TimedOut),
             false => schedule(core, watched, now),
@@ -105,7 +105,7 @@ fn tell_to_stop(core: &Core, watched: Watched, cause: Cause) {
 /// Schedules a check of a cancelled handler for the end of its grace period.
 fn schedule_grace(core: &Core, watched: Watched, now: Duration) {
     let run = Arc::clone(&watched.run);
-    let since = run.stop(now).map_or(now, |stop| stop.since);
+    let since = run.told_to_stop(now).map_or(now, |stop| stop.since);
     let due = since.saturating_add(CANCEL_GRACE);
     core.running.schedule(&run.ticket, due, watched);
 }

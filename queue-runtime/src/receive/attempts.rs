@@ -4,6 +4,9 @@
 //! response was lost) shows only in the dequeue count. Such receives are *unexplained*: the handler may
 //! never have run. If a message with unexplained receives reaches the threshold, it is therefore marked as
 //! on its last chance and run once more. It is poison only if it comes back with the mark.
+//!
+//! This judges a message when it is received. `put_back::fail` moves it to the poison queue as soon as its
+//! last attempt has failed.
 
 use queue_core::envelope::{AttemptRecord, PoisonReason};
 

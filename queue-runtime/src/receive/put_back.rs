@@ -88,6 +88,7 @@ fn forgive(record: &mut AttemptRecord) {
     record.forgiven = record.forgiven.saturating_add(1);
 }
 
+/// Writes the update. If the accounting does not fit into the body, only the visibility changes.
 async fn put_back(
     context: &Context,
     incoming: &Incoming,
