@@ -12,6 +12,21 @@ pub type Timestamp = jiff::Timestamp;
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A source of time: the system's clock in production, a manual one in tests.
+///
+/// ```
+/// use std::time::Duration;
+/// use queue_core::{Clock, ManualClock};
+///
+/// fn is_over(clock: &dyn Clock, deadline: Duration) -> bool {
+///     clock.monotonic() >= deadline
+/// }
+///
+/// let clock = ManualClock::new();
+/// let deadline = clock.monotonic() + Duration::from_secs(30);
+/// assert!(!is_over(&clock, deadline));
+/// clock.advance(Duration::from_secs(30));
+/// assert!(is_over(&clock, deadline));
+/// ```
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// The wall-clock time. It can jump: use it for timestamps, never to measure an interval.
     fn now(&self) -> Timestamp;

@@ -15,7 +15,33 @@ pub use error::{DecodeError, EncodeError};
 ///
 /// The derive fills in [`TYPE`](Message::TYPE) from the `#[message(…)]` attributes and encodes the
 /// payload as JSON with serde. Implement the trait by hand only to produce that JSON in another way, or
-/// for another payload format.
+/// for another payload format:
+///
+/// ```
+/// use queue_core::{DecodeError, EncodeError, Message, MessageType};
+/// use serde_json::Value;
+///
+/// /// Plain text, not JSON.
+/// struct Note(String);
+///
+/// impl Message for Note {
+///     const TYPE: MessageType = MessageType::new("note", "notes");
+///
+///     fn key(&self) -> Result<Option<Vec<Value>>, EncodeError> {
+///         Ok(None)
+///     }
+///
+///     fn encode(&self) -> Result<Vec<u8>, EncodeError> {
+///         Ok(self.0.clone().into_bytes())
+///     }
+///
+///     fn decode(version: u32, payload: &[u8]) -> Result<Self, DecodeError> {
+///         let text = String::from_utf8(payload.to_vec());
+///         text.map(Self).map_err(|error| DecodeError::payload("note", version, error))
+///     }
+/// }
+/// # assert!(Note::decode(1, b"tea").is_ok());
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a queue message",
     label = "not a queue message",

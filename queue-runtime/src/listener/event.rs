@@ -34,7 +34,7 @@ use crate::receive::SettleProblem;
 ///     ListenerEvent::Poisoned { id, reason, attempts, .. } => {
 ///         println!("message {id} was moved to the poison queue after {attempts} attempts: {reason}");
 ///     }
-///     ListenerEvent::ReceiveFailed { error, after, .. } => eprintln!("{error}; retry in {after:?}"),
+///     ListenerEvent::ReceiveFailed { error, .. } => eprintln!("failed to {error}"),
 ///     other => println!("{other:?}"),
 /// }
 /// # drop(listener);

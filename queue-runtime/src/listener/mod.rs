@@ -7,7 +7,7 @@
 //!      │                               ▼ │ disposition          │ tells to stop,
 //!      └── room in flight ◄──── finish   handler                │ takes over
 //!                                 │                          watchdog
-//!                                 └──► retry / poison / acknowledge
+//!                                 └──► retry / poison / complete
 //! ```
 //!
 //! | file | has authority over |

@@ -66,7 +66,7 @@ pub struct Accept<M> {
 /// Decodes a message as `M`. The rest of an accept does not depend on the type.
 type Decode<M> = fn(&Arc<Context>, &Incoming) -> Result<Received<M>, DecodeError>;
 
-/// An error of an accept.
+/// An error of accepting a message.
 ///
 /// ```
 /// use queue_runtime::{AcceptError, Message, testing};
@@ -84,7 +84,7 @@ type Decode<M> = fn(&Arc<Context>, &Incoming) -> Result<Received<M>, DecodeError
 ///     Ok(Some(order)) => println!("order {}", order.number),
 ///     Ok(None) => println!("no orders"),
 ///     Err(AcceptError::QueueNotFound(queue)) => println!("nothing was ever submitted to {queue}"),
-///     Err(AcceptError::Storage(error)) => eprintln!("try again later: {error}"),
+///     Err(AcceptError::Storage(error)) => eprintln!("failed to {error}"),
 ///     Err(error) => return Err(error.into()),
 /// }
 /// # Ok(())

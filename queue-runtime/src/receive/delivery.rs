@@ -54,7 +54,7 @@ pub struct Delivery<M> {
     consumer: Arc<Consumer>,
 }
 
-/// An error of a settlement. It returns the delivery, so that the caller can try again.
+/// An error of settling a message. It returns the delivery, so that the caller can try again.
 ///
 /// ```
 /// # use queue_runtime::{ErrorKind, Operation, testing::{self, Fault}};
@@ -74,7 +74,7 @@ pub struct Delivery<M> {
 /// # faults.fail_next(1, Operation::Delete, Fault::Refused(ErrorKind::Denied));
 /// if let Err(error) = order.complete().await {
 ///     match error.problem {
-///         SettleProblem::LeaseLost(_) => eprintln!("another consumer handles {error}"),
+///         SettleProblem::LeaseLost(_) => eprintln!("failed to {error}: another consumer has the message"),
 ///         _ => error.delivery.complete().await?,
 ///     }
 /// }

@@ -98,7 +98,7 @@ pub struct Submitted {
     pub visible_at: Timestamp,
 }
 
-/// An error of a submission. It returns the message.
+/// An error of submitting a message. It returns the message.
 ///
 /// If the outcome [is unknown](Self::is_unknown), the message may have been submitted. Submitting it again with
 /// the same id is safe for consumers that deduplicate by id or key.
@@ -157,8 +157,8 @@ pub struct SubmitError<M> {
 /// let error = service.submit(note).await.unwrap_err();
 /// match &error.problem {
 ///     SubmitProblem::TooLarge(large) => eprintln!("shorten it: {} of {}", large.size(), large.limit()),
-///     SubmitProblem::Storage(error) => eprintln!("the storage failed: {error}"),
-///     other => eprintln!("the message cannot be sent: {other}"),
+///     SubmitProblem::Storage(error) => eprintln!("failed to {error}"),
+///     other => eprintln!("invalid message: {other}"),
 /// }
 /// # assert!(matches!(error.problem, SubmitProblem::TooLarge(_)));
 /// # Ok(())

@@ -45,7 +45,7 @@ pub struct SubmitAll<M> {
     request: Option<Result<RequestId, InvalidId>>,
 }
 
-/// An error of a submission of several messages. It returns those that were not submitted.
+/// An error of submitting several messages. It returns those that were not submitted.
 ///
 /// If the outcome [is unknown](Self::is_unknown), any of [`rest`](Self::rest) may have been submitted.
 /// Submitting them again with the same ids is safe for consumers that deduplicate by id or key.
@@ -64,7 +64,7 @@ pub struct SubmitAll<M> {
 /// # let (service, faults) = testing::service_with_faults().await;
 /// # faults.fail_next(1, Operation::Apply, Fault::AnswerLost);
 /// if let Err(error) = service.submit_all([Order { number: 7 }, Order { number: 8 }]).await {
-///     eprintln!("{error}; submitting the rest one by one");
+///     eprintln!("failed to {error}; submitting the rest one by one");
 ///     for (id, order) in error.rest {
 ///         let submit = service.submit(order);
 ///         match id {

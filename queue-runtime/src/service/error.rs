@@ -12,8 +12,8 @@ use queue_core::InvalidId;
 ///     ConnectError::Url { url, problem, .. } => {
 ///         assert_eq!((url.as_str(), problem.as_str()), ("amqp:…", "its scheme is unknown"));
 ///     }
-///     ConnectError::Storage(error) => eprintln!("try again later: {error}"),
-///     other => eprintln!("{other}"),
+///     ConnectError::Storage(error) => eprintln!("failed to {error}; will retry"),
+///     other => eprintln!("failed to {other}"),
 /// }
 /// # Ok(())
 /// # }

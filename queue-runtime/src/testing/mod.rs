@@ -2,7 +2,7 @@
 //!
 //! | item | does |
 //! |---|---|
-//! | [`service`] | connects to private queues in memory, with a [`TokioClock`] |
+//! | [`service()`] | connects to private queues in memory, with a [`TokioClock`] |
 //! | [`service_with_faults`] | the same, with a [`FaultInjector`] between the service and its queues |
 //! | [`TokioClock`] | a [`Clock`](crate::Clock) that follows Tokio's time, also while that is paused |
 //! | [`FaultInjector`] | a [`Backend`](queue_core::backend::Backend) that injects scripted or random faults into another one |
