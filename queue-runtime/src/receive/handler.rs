@@ -162,6 +162,7 @@ pub struct Blocking<F> {
     function: F,
 }
 
+#[diagnostic::do_not_recommend]
 impl<M, F, R> Handler<M> for Blocking<F>
 where
     M: Send + 'static,
