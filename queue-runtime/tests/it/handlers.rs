@@ -8,8 +8,8 @@ use queue_runtime::backend::MemoryBackend;
 use queue_runtime::policy::{Idle, IdlePolicy};
 use queue_runtime::testing::{self, Fault, FaultInjector};
 use queue_runtime::{
-    ListenerBuilder, ListenerEvent, ListenerHandle, ListenerPhase, ManualClock, Operation,
-    QueueService, Received, blocking,
+    ErrorKind, ListenerBuilder, ListenerEvent, ListenerHandle, ListenerPhase, ManualClock,
+    Operation, QueueService, Received, SettleProblem, blocking,
 };
 use tokio::runtime::Runtime;
 use tokio::sync::broadcast::Receiver;
@@ -45,6 +45,15 @@ impl Apart {
             test,
             clock,
         }
+    }
+
+    fn with_faults() -> (Self, FaultInjector) {
+        let apart = Self::new();
+        let clock = || Arc::new(apart.clock.clone());
+        let faults = FaultInjector::new(Arc::new(MemoryBackend::new(clock())));
+        let service = QueueService::over(Arc::new(faults.clone())).clock(clock());
+        let service = apart.test.block_on(service.connect()).expect("up");
+        (Self { service, ..apart }, faults)
     }
 
     fn submit(&self, mood: Mood) {
@@ -161,11 +170,7 @@ fn a_runtime_that_is_gone_stops_the_listener_and_costs_no_attempt() {
 
 #[test]
 fn a_settlement_goes_on_when_its_runtime_is_gone() {
-    let apart = Apart::new();
-    let faults = FaultInjector::new(Arc::new(MemoryBackend::new(Arc::new(apart.clock.clone()))));
-    let service = QueueService::over(Arc::new(faults.clone())).clock(Arc::new(apart.clock.clone()));
-    let service = apart.test.block_on(service.connect()).expect("up");
-    let apart = Apart { service, ..apart };
+    let (apart, faults) = Apart::with_faults();
     apart.submit(Mood::Good);
     faults.fail_next(1, Operation::Delete, Fault::Stalled);
     let listener = apart.service.listener(async |_: Received<Job>| ());
@@ -215,6 +220,49 @@ fn a_blocking_handler_whose_runtime_is_gone_settles_its_message() {
         assert_eq!(count(&service, "jobs").await, 0);
         stop(listener).await;
     });
+}
+
+#[test]
+fn no_handler_starts_on_a_lease_that_has_ended() {
+    let (apart, faults) = Apart::with_faults();
+    apart.submit(Mood::Blocks);
+    apart.submit(Mood::Blocks);
+    let (started, starts) = mpsc::channel();
+    let (release, released) = mpsc::channel::<()>();
+    let released = Arc::new(Mutex::new(released));
+    let listener = apart
+        .service
+        .listener(move |_: Received<Job>| {
+            let (started, released) = (started.clone(), Arc::clone(&released));
+            async move {
+                started.send(()).expect("the test listens");
+                // The listener's only worker, so that the other message waits for it.
+                let _ = released.lock().map(|released| released.recv());
+            }
+        })
+        .tasks(1)
+        .max_in_flight(2);
+    let (listener, mut seen) = apart.start(listener);
+    starts
+        .recv_timeout(GUARD)
+        .expect("one of the handlers runs");
+    listener.pause();
+    faults.fail_every(Operation::Update, Fault::Refused(ErrorKind::Denied));
+    let lost = |event: &ListenerEvent| {
+        matches!(
+            event,
+            ListenerEvent::NotSettled {
+                problem: SettleProblem::LeaseLost(_),
+                ..
+            }
+        )
+    };
+    apart.events_as_time_passes(&mut seen, 1, lost);
+    drop(release);
+    apart.events_as_time_passes(&mut seen, 1, lost);
+    assert!(starts.try_recv().is_err(), "the other handler ran, too");
+    faults.heal();
+    apart.within_guard(stop(listener));
 }
 
 #[test]
