@@ -66,18 +66,17 @@ fn a_handler_whose_renewal_went_unanswered_is_neither_cancelled_nor_run_again() 
     });
 }
 
-/// The handler blocks its thread, and another task the only worker of the application's runtime, for more
-/// than two leases. Renewals continue, on connections of the background runtime.
+/// The handler blocks the only worker of the application's runtime for more than two leases. Renewals
+/// continue, on connections of the background runtime.
 #[test]
 fn an_application_whose_threads_are_blocked_loses_no_lease() {
-    let application = Builder::new_multi_thread().worker_threads(1).build();
+    let mut application = Builder::new_multi_thread();
+    let application = application.worker_threads(1).enable_all().build();
     let application = application.expect("threads start");
     run(async {
         let stage = Stage::on("still-orders").await;
         stage.submit(1).await;
-        let (free_worker, worker_is_free) = mpsc::channel::<()>();
         let (free_handler, handler_is_free) = mpsc::channel::<()>();
-        application.spawn(async move { worker_is_free.recv() });
         let (runs, gate) = (Arc::new(AtomicU32::new(0)), Mutex::new(handler_is_free));
         let shared = Arc::new((Arc::clone(&runs), gate));
         let handler = move |_: Received<Order>| {
@@ -99,7 +98,7 @@ fn an_application_whose_threads_are_blocked_loses_no_lease() {
         };
         // One per half visibility timeout.
         stage.proxy.until(|log| renewals(log) >= 5).await;
-        drop((free_worker, free_handler));
+        drop(free_handler);
         let done = |event: &ListenerEvent| matches!(event, ListenerEvent::Completed { .. });
         next(&mut events, done).await;
         assert_eq!(stage.count().await, 0);
