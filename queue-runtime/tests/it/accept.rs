@@ -1,13 +1,15 @@
 //! Accepting one message at a time.
 
+use std::future::IntoFuture;
 use std::sync::Arc;
 use std::time::Duration;
 
 use queue_runtime::backend::MemoryBackend;
 use queue_runtime::envelope::PoisonReason;
-use queue_runtime::testing::{self, TokioClock};
+use queue_runtime::testing::{self, Fault, TokioClock};
 use queue_runtime::{
-    AcceptError, Clock, Disposition, ManualClock, Message, QueueService, SettleProblem, Settled,
+    AcceptError, Clock, Disposition, ErrorKind, ManualClock, Message, Operation, QueueService,
+    SettleProblem, Settled,
 };
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, advance};
@@ -311,4 +313,31 @@ async fn wait_waits_for_a_message() {
     assert_eq!(delivery.number, 3);
     let elapsed = started.elapsed();
     assert!(elapsed < Duration::from_secs(1), "after {elapsed:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_receive_that_is_never_answered_is_given_up() {
+    let (service, faults) = testing::service_with_faults().await;
+    service.submit(order(1)).await.expect("submitted");
+    faults.fail_next(1, Operation::Receive, Fault::Stalled);
+    let error = service.accept::<Order>().await.expect_err("no answer");
+    let AcceptError::Storage(error) = error else {
+        panic!("{error:?}")
+    };
+    assert_eq!(error.kind(), ErrorKind::Timeout);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_accept_that_is_dropped_hands_back_what_it_would_have_received() {
+    let (service, faults) = testing::service_with_faults().await;
+    service.submit(order(1)).await.expect("submitted");
+    faults.fail_next(1, Operation::Receive, Fault::AnswerStalled);
+    let accept = service.accept::<Order>().into_future();
+    let dropped = tokio::time::timeout(Duration::from_secs(1), accept).await;
+    assert!(dropped.is_err(), "the receive is not answered yet");
+    faults.release();
+    let accepted = service.accept::<Order>().wait(Duration::from_secs(1)).await;
+    let delivery = accepted.expect("no error").expect("handed back");
+    assert_eq!((delivery.attempt(), delivery.dequeue_count()), (1, 2));
+    assert_eq!(delivery.envelope().attempts.forgiven, 1);
 }
