@@ -112,8 +112,13 @@ impl Drop for Receiving {
         let (context, consumer) = (Arc::clone(&self.context), Arc::clone(&self.consumer));
         let (settings, asked_at) = (self.settings, self.asked_at);
         self.context.background.spawn(async move {
-            // An error has nothing to hand back, and nobody left to report it to.
-            let messages = answer.await.unwrap_or_default();
+            let messages = match answer.await {
+                Ok(messages) => messages,
+                Err(error) => {
+                    tracing::warn!(queue = %consumer.queue, %error, "a cancelled receive failed");
+                    return;
+                }
+            };
             for fetched in hold(&context, &consumer, settings, asked_at, messages) {
                 let incoming = Incoming::read(&context, &consumer, fetched);
                 if let Err(error) = put_back::release(&context, &incoming).await {
