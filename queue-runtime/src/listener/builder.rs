@@ -11,7 +11,7 @@ use tokio_util::task::TaskTracker;
 
 use super::core::Core;
 use super::dequeue::{self, Presence};
-use super::event::ListenerEvent;
+use super::event::{Events, ListenerEvent};
 use super::handle::ListenerHandle;
 use super::info::Counters;
 use super::phase::Phase;
@@ -60,12 +60,9 @@ pub struct ListenerBuilder<M> {
     max_in_flight: usize,
     options: Options,
     idle: Option<Arc<dyn IdlePolicy>>,
-    events: broadcast::Sender<ListenerEvent>,
+    events: Events,
     message: PhantomData<fn(M)>,
 }
-
-/// The number of events that a subscriber may fall behind.
-const EVENTS_KEPT: usize = 1024;
 
 /// An error of starting a listener.
 ///
@@ -114,7 +111,7 @@ impl<M: Message> ListenerBuilder<M> {
             max_in_flight: 32,
             options: Options::default(),
             idle: None,
-            events: broadcast::channel(EVENTS_KEPT).0,
+            events: Events::new(),
             message: PhantomData,
         }
     }
@@ -231,14 +228,14 @@ impl<M: Message> ListenerBuilder<M> {
             idle,
             batch,
             max_in_flight: self.max_in_flight,
-            permits: Arc::new(Semaphore::new(self.max_in_flight)),
+            permits: Semaphore::new(self.max_in_flight),
             threads: HandlerThreads::new(),
             runtime: Handle::try_current().map_err(StartError::NoRuntime)?,
             phase: Phase::running(),
             tracker: TaskTracker::new(),
             running: Schedule::default(),
             missing: AtomicBool::new(false),
-            counters: Arc::new(Counters::default()),
+            counters: Counters::default(),
             events: self.events,
         });
         for _ in 0..self.tasks {

@@ -3,10 +3,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use queue_core::MessageId;
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, broadcast};
+use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
-use super::event::ListenerEvent;
+use super::event::{Events, ListenerEvent};
 use super::info::Counters;
 use super::phase::Phase;
 use super::run::Watched;
@@ -26,7 +26,7 @@ pub(super) struct Core {
     pub(super) batch: u32,
     pub(super) max_in_flight: usize,
     /// One permit for each message that may be in flight.
-    pub(super) permits: Arc<Semaphore>,
+    pub(super) permits: Semaphore,
     pub(super) threads: HandlerThreads,
     /// The application's runtime, on which handlers and dequeue tasks run.
     pub(super) runtime: Handle,
@@ -37,17 +37,14 @@ pub(super) struct Core {
     pub(super) running: Schedule<Watched>,
     /// Whether the queue is known to be missing.
     pub(super) missing: AtomicBool,
-    pub(super) counters: Arc<Counters>,
-    pub(super) events: broadcast::Sender<ListenerEvent>,
+    pub(super) counters: Counters,
+    pub(super) events: Events,
 }
 
 impl Core {
-    /// Publishes an event, which is created only if there are subscribers.
+    /// Publishes an event, which is created only if there has been a subscriber.
     pub(super) fn publish(&self, event: impl FnOnce() -> ListenerEvent) {
-        if self.events.receiver_count() > 0 {
-            // An error means that the last subscriber has just been dropped.
-            let _ = self.events.send(event());
-        }
+        self.events.publish(event);
     }
 
     /// Stops receiving. Messages in flight are still handled.
@@ -82,7 +79,7 @@ impl Core {
     /// Counts and publishes how a message was settled.
     pub(super) fn report(
         &self,
-        id: MessageId,
+        id: &MessageId,
         attempt: u32,
         settled: Result<Settled, SettleProblem>,
     ) {
@@ -90,34 +87,47 @@ impl Core {
         match settled {
             Ok(Settled::Completed) => {
                 counters.completed.fetch_add(1, Ordering::Relaxed);
-                self.publish(|| ListenerEvent::Completed { id, attempt });
+                self.publish(|| ListenerEvent::Completed {
+                    id: id.clone(),
+                    attempt,
+                });
             }
             Ok(Settled::Retried { after }) => {
                 counters.retried.fetch_add(1, Ordering::Relaxed);
-                self.publish(|| ListenerEvent::Retried { id, attempt, after });
+                self.publish(|| ListenerEvent::Retried {
+                    id: id.clone(),
+                    attempt,
+                    after,
+                });
             }
             Ok(Settled::Poisoned(reason)) => {
                 counters.poisoned.fetch_add(1, Ordering::Relaxed);
                 self.publish(|| ListenerEvent::Poisoned {
-                    id,
+                    id: id.clone(),
                     reason,
                     attempts: attempt,
                 });
             }
             Ok(Settled::Released) => {
                 counters.released.fetch_add(1, Ordering::Relaxed);
-                self.publish(|| ListenerEvent::Released { id });
+                self.publish(|| ListenerEvent::Released { id: id.clone() });
             }
             Ok(Settled::Postponed { after }) => {
                 counters.released.fetch_add(1, Ordering::Relaxed);
                 tracing::info!(%queue, %id, ?after, "postponed a message from a newer program");
-                self.publish(|| ListenerEvent::Postponed { id, after });
+                self.publish(|| ListenerEvent::Postponed {
+                    id: id.clone(),
+                    after,
+                });
             }
             Err(problem) => {
                 counters.unsettled.fetch_add(1, Ordering::Relaxed);
                 let error = queue_core::internal::error_chain(&problem);
                 tracing::warn!(%queue, %id, error, "failed to settle a message");
-                self.publish(|| ListenerEvent::NotSettled { id, problem });
+                self.publish(|| ListenerEvent::NotSettled {
+                    id: id.clone(),
+                    problem,
+                });
             }
         }
     }

@@ -5,18 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use queue_core::internal::error_chain;
-use queue_core::{Error, ErrorKind, Retry};
-use tokio::sync::OwnedSemaphorePermit;
-
 use super::core::Core;
 use super::event::ListenerEvent;
 use super::executor::{self, Arrival};
 use super::phase::ListenerPhase;
-use super::room::Room;
-use super::threads::Reserved;
+use super::room::Capacity;
 use crate::policy::{Idle, jitter, outage_pause};
 use crate::receive::fetch;
+use queue_core::internal::error_chain;
+use queue_core::{Error, ErrorKind, Retry};
 
 /// The numbers of consecutive empty and failed receives of one task.
 #[derive(Debug, Default)]
@@ -25,24 +22,17 @@ struct Streak {
     failed: u32,
 }
 
-/// What handlers need to run, acquired before their messages are received.
-struct Capacity {
-    permits: OwnedSemaphorePermit,
-    /// For blocking handlers.
-    threads: Option<Reserved>,
-}
-
 /// Runs one dequeue task.
 pub(super) async fn run(presence: Presence) {
     let core = Arc::clone(&presence.core);
     let mut streak = Streak::default();
     loop {
-        let permits = tokio::select! {
+        let capacity = tokio::select! {
             biased;
             _ = core.phase.reached(ListenerPhase::Stopping) => return,
-            permits = room(&core) => permits,
+            capacity = room(&core) => capacity,
         };
-        let pause = match receive(&core, permits).await {
+        let pause = match receive(&core, capacity).await {
             Ok(0) => {
                 core.counters.empty_receives.fetch_add(1, Ordering::Relaxed);
                 streak.failed = 0;
@@ -67,71 +57,33 @@ pub(super) async fn run(presence: Presence) {
     }
 }
 
-/// Waits until the listener is not paused and a permit is free, and acquires up to a batch of permits.
-async fn room(core: &Core) -> OwnedSemaphorePermit {
-    let mut permits = loop {
+/// Waits until the listener is not paused and there is room, and acquires room for up to a batch.
+async fn room(core: &Arc<Core>) -> Capacity {
+    loop {
         core.phase.not_paused().await;
-        let permits = Arc::clone(&core.permits).acquire_owned().await;
+        let capacity = Capacity::acquire(core, core.batch as usize).await;
         // It may have been paused while there was no room.
         if core.phase.current() != ListenerPhase::Paused {
-            break permits.expect("the semaphore is never closed");
+            return capacity;
         }
-    };
-    // Settlements are committed in groups, so room comes in groups: let it all come.
-    tokio::task::yield_now().await;
-    let more = core
-        .permits
-        .available_permits()
-        .min(core.batch as usize - 1);
-    if more > 0
-        && let Ok(more) = Arc::clone(&core.permits).try_acquire_many_owned(more as u32)
-    {
-        permits.merge(more);
     }
-    permits
 }
 
 /// Receives as many messages as there is capacity for, and starts a task for each. Returns their number.
-async fn receive(core: &Arc<Core>, permits: OwnedSemaphorePermit) -> Result<usize, Failure> {
-    let mut capacity = Capacity {
-        threads: match core.handler.is_blocking() {
-            true => Some(
-                core.threads
-                    .reserve(permits.num_permits())
-                    .map_err(Failure::NoThread)?,
-            ),
-            false => None,
-        },
-        permits,
-    };
+async fn receive(core: &Arc<Core>, mut capacity: Capacity) -> Result<usize, Failure> {
+    if core.handler.is_blocking() {
+        capacity.reserve_threads().map_err(Failure::NoThread)?;
+    }
     let max = u32::try_from(capacity.count()).unwrap_or(core.batch);
     let fetched = fetch(&core.context, &core.consumer, max).await;
     let fetched = fetched.map_err(Failure::Receive)?;
     core.missing.store(false, Ordering::Relaxed);
     let count = fetched.len();
-    for message in fetched {
-        let arrival = Arrival::new(Arc::clone(core), message, capacity.split(core));
+    for (message, room) in fetched.into_iter().zip(capacity.split(count)) {
+        let arrival = Arrival::new(message, room);
         drop(core.runtime.spawn(executor::run(arrival)));
     }
     Ok(count)
-}
-
-impl Capacity {
-    /// Returns the number of messages that may be received.
-    fn count(&self) -> usize {
-        let permits = self.permits.num_permits();
-        self.threads
-            .as_ref()
-            .map_or(permits, |threads| threads.count().min(permits))
-    }
-
-    /// Splits off the capacity for one message.
-    fn split(&mut self, core: &Core) -> Room {
-        let permit = self.permits.split(1);
-        let permit = permit.expect("no more is received than there is room for");
-        let thread = self.threads.as_mut().and_then(Reserved::split);
-        Room::new(permit, thread, &core.counters, core.tracker.token())
-    }
 }
 
 /// Why a receive failed. Unlike an empty queue, a failure does not count as idleness.

@@ -1,8 +1,10 @@
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use queue_core::envelope::PoisonReason;
 use queue_core::{Error, MessageId};
+use tokio::sync::broadcast;
 
 use crate::panic::CaughtPanic;
 use crate::receive::SettleProblem;
@@ -129,4 +131,37 @@ pub enum ListenerEvent {
     /// A task of the listener panicked, for example in an [`IdlePolicy`](crate::policy::IdlePolicy). The
     /// listener stops and hands its messages back without counting the attempt.
     TaskPanicked,
+}
+
+/// The number of events that a subscriber may fall behind.
+const EVENTS_KEPT: usize = 1_024;
+
+/// The events of one listener, for its subscribers.
+pub(super) struct Events {
+    sender: broadcast::Sender<ListenerEvent>,
+    /// Whether there has been a subscriber. Unlike the sender's count, it is read without a lock.
+    subscribed: AtomicBool,
+}
+
+impl Events {
+    pub(super) fn new() -> Self {
+        Self {
+            sender: broadcast::Sender::new(EVENTS_KEPT),
+            subscribed: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn subscribe(&self) -> broadcast::Receiver<ListenerEvent> {
+        let receiver = self.sender.subscribe();
+        self.subscribed.store(true, Ordering::Release);
+        receiver
+    }
+
+    /// Publishes an event, which is created only if there has been a subscriber.
+    pub(super) fn publish(&self, event: impl FnOnce() -> ListenerEvent) {
+        if self.subscribed.load(Ordering::Acquire) {
+            // An error means that the last subscriber is gone.
+            let _ = self.sender.send(event());
+        }
+    }
 }

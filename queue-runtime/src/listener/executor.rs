@@ -8,7 +8,6 @@ use queue_core::Disposition;
 use queue_core::clock::BoxFuture;
 use tokio::sync::oneshot;
 
-use super::core::Core;
 use super::finish::{finish, finish_in_background, report};
 use super::room::Room;
 use super::run::{Ended, Handler, Run, Taken};
@@ -23,43 +22,39 @@ pub(super) async fn run(arrival: Arrival) {
     let Some(call) = task.admit().await else {
         return;
     };
-    let (core, run) = (&task.core, &task.run);
-    watchdog::watch(core, run);
+    let run = &task.run;
+    watchdog::watch(run);
     let ended = match call {
         Call::Task(future) => run_task(run, future).await,
-        Call::Blocking(function) => run_on_thread(core, run, function).await,
+        Call::Blocking(function) => run_on_thread(run, function).await,
     };
     match ended {
         Ok(()) => task.settle().await,
-        Err(Taken) => watchdog::handler_returned(core, run),
+        Err(Taken) => watchdog::handler_returned(run),
     }
     task.stage = Stage::Finished;
 }
 
 /// A message that was received. Its own task reads it, so that the messages of a batch are read side by
 /// side.
-pub(super) struct Arrival {
-    core: Arc<Core>,
-    message: Option<(Fetched, Room)>,
-}
+pub(super) struct Arrival(Option<(Fetched, Room)>);
 
 impl Arrival {
-    pub(super) fn new(core: Arc<Core>, message: Fetched, room: Room) -> Self {
-        let message = Some((message, room));
-        Self { core, message }
+    pub(super) fn new(message: Fetched, room: Room) -> Self {
+        Self(Some((message, room)))
     }
 
     fn read(mut self) -> Task {
-        let message = self.message.take();
+        let message = self.0.take();
         let (message, room) = message.expect("it is taken here and in `drop` only");
-        Task::of(&self.core, message, room)
+        Task::of(message, room)
     }
 }
 
 impl Drop for Arrival {
     fn drop(&mut self) {
-        if let Some((message, room)) = self.message.take() {
-            drop(Task::of(&self.core, message, room));
+        if let Some((message, room)) = self.0.take() {
+            drop(Task::of(message, room));
         }
     }
 }
@@ -67,7 +62,6 @@ impl Drop for Arrival {
 /// A message's task. If the application's runtime drops it, the message is settled in the background: as
 /// its handler's end asks for, or, if that has not ended, handed back without counting the attempt.
 struct Task {
-    core: Arc<Core>,
     run: Arc<Run>,
     stage: Stage,
 }
@@ -82,10 +76,10 @@ enum Stage {
 }
 
 impl Task {
-    fn of(core: &Arc<Core>, message: Fetched, room: Room) -> Self {
+    fn of(message: Fetched, room: Room) -> Self {
+        let core = room.core();
         let incoming = Incoming::read(&core.context, &core.consumer, message);
         Self {
-            core: Arc::clone(core),
             run: Arc::new(Run::new(incoming, room)),
             stage: Stage::Handling,
         }
@@ -93,9 +87,9 @@ impl Task {
 
     /// Returns the call that handles the message. If it must not be handled, settles it and returns `None`.
     async fn admit(&mut self) -> Option<Call> {
-        let core = &self.core;
-        let (context, consumer) = (&core.context, &core.consumer);
         let run = Arc::get_mut(&mut self.run).expect("nobody shares the run before it is watched");
+        let core = run.room.core();
+        let (context, consumer) = (&core.context, &core.consumer);
         let incoming = &mut run.incoming;
         let settled = if core.phase.is_stopping() {
             put_back::release(context, incoming).await
@@ -106,7 +100,7 @@ impl Task {
                 Admission::Refused(settled) => settled,
             }
         };
-        report(core, run, settled);
+        report(run, settled);
         self.stage = Stage::Finished;
         None
     }
@@ -114,8 +108,8 @@ impl Task {
     async fn settle(&mut self) {
         if self.run.claim() {
             self.stage = Stage::Settling;
-            self.core.running.close(&self.run.ticket);
-            finish(&self.core, &self.run).await;
+            self.run.core().running.close(&self.run.ticket);
+            finish(&self.run).await;
         }
     }
 }
@@ -125,16 +119,16 @@ impl Drop for Task {
         match self.stage {
             Stage::Finished => return,
             // What was asked of the backend may be carried out or not; settling again finds out.
-            Stage::Settling => finish_in_background(&self.core, &self.run),
+            Stage::Settling => finish_in_background(&self.run),
             Stage::Handling => {
                 let stopped = Ended::Stopped(Cause::Stopping, Handler::Dropped);
                 // An error says that the watchdog has the message, or that the handler has ended on a
                 // thread of its own, which may have claimed it.
                 let _ = self.run.end_unpolled(stopped);
-                claim_in_background(&self.core, &self.run);
+                claim_in_background(&self.run);
             }
         }
-        self.core.task_dropped();
+        self.run.core().task_dropped();
     }
 }
 
@@ -169,16 +163,15 @@ async fn run_task(run: &Run, mut handler: BoxFuture<'static, Disposition>) -> Re
 
 /// Runs the handler on the thread that is reserved for it.
 async fn run_on_thread(
-    core: &Arc<Core>,
     run: &Arc<Run>,
     function: Box<dyn FnOnce() -> Disposition + Send>,
 ) -> Result<(), Taken> {
     let thread = run.room.take_thread();
     let thread = thread.expect("a thread is reserved for each blocking handler");
     let (done, returned) = oneshot::channel();
-    let (core, run) = (Arc::clone(core), Arc::clone(run));
+    let run = Arc::clone(run);
     thread.run(move || {
-        let inside = core.runtime.enter();
+        let inside = run.core().runtime.enter();
         let result = call_function(&run, function);
         drop(inside);
         // Run once the thread is given back, so that the next message finds it free.
@@ -188,8 +181,8 @@ async fn run_on_thread(
             }
             // The task is gone with its runtime.
             match result {
-                Ok(()) => claim_in_background(&core, &run),
-                Err(Taken) => watchdog::handler_returned(&core, &run),
+                Ok(()) => claim_in_background(&run),
+                Err(Taken) => watchdog::handler_returned(&run),
             }
         }
     });
@@ -219,8 +212,8 @@ fn drop_caught(handler: impl Sized) {
     }
 }
 
-fn claim_in_background(core: &Arc<Core>, run: &Arc<Run>) {
+fn claim_in_background(run: &Arc<Run>) {
     if run.claim() {
-        finish_in_background(core, run);
+        finish_in_background(run);
     }
 }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::core::Core;
 use super::event::ListenerEvent;
 use super::run::{Ended, Handler, Run};
 use crate::lease::Cause;
@@ -10,34 +9,34 @@ use crate::panic::CaughtPanic;
 use crate::receive::{SettleProblem, Settled, disposition, put_back};
 
 /// Settles a message according to how its handler ended, and reports the result.
-pub(super) async fn finish(core: &Core, run: &Run) {
-    let settled = settle(core, run).await;
+pub(super) async fn finish(run: &Run) {
+    let settled = settle(run).await;
     run.incoming.lease.abandon();
-    report(core, run, settled);
+    report(run, settled);
 }
 
 /// Runs [`finish`] in the background, for a task that was dropped or does not react.
-pub(super) fn finish_in_background(core: &Arc<Core>, run: &Arc<Run>) {
+pub(super) fn finish_in_background(run: &Arc<Run>) {
+    let (core, run) = (run.core(), Arc::clone(run));
     core.running.close(&run.ticket);
-    let (on_background, run) = (Arc::clone(core), Arc::clone(run));
-    core.context.background.spawn(async move {
-        finish(&on_background, &run).await;
-    });
+    let background = &core.context.background;
+    background.spawn(async move { finish(&run).await });
 }
 
 /// Reports how a message was settled, and releases its permit unless its handler is stuck.
-pub(super) fn report(core: &Core, run: &Run, settled: Result<Settled, SettleProblem>) {
-    let (id, attempt) = (run.incoming.envelope.id.clone(), run.incoming.attempt());
+pub(super) fn report(run: &Run, settled: Result<Settled, SettleProblem>) {
+    let (id, attempt) = (&run.incoming.envelope.id, run.incoming.attempt());
     // Figures before the event that leads somebody to read them, and all before the listener may stop.
     let token = run.room.settled();
-    core.report(id, attempt, settled);
+    run.core().report(id, attempt, settled);
     drop(token);
     if !run.is_stuck() {
         run.room.vacate();
     }
 }
 
-async fn settle(core: &Core, run: &Run) -> Result<Settled, SettleProblem> {
+async fn settle(run: &Run) -> Result<Settled, SettleProblem> {
+    let core = run.core();
     let (context, consumer, incoming) = (&core.context, &core.consumer, &run.incoming);
     let ended = run
         .ended()
@@ -48,7 +47,7 @@ async fn settle(core: &Core, run: &Run) -> Result<Settled, SettleProblem> {
         }
         Ended::Panicked(panic) => {
             let error = format!("the handler panicked: {panic}");
-            report_panic(core, run, panic.clone());
+            report_panic(run, panic.clone());
             put_back::fail(context, consumer, incoming, None, &error).await
         }
         Ended::Stopped(Cause::Stopping, _) => put_back::release(context, incoming).await,
@@ -72,7 +71,8 @@ async fn settle(core: &Core, run: &Run) -> Result<Settled, SettleProblem> {
     }
 }
 
-fn report_panic(core: &Core, run: &Run, panic: CaughtPanic) {
+fn report_panic(run: &Run, panic: CaughtPanic) {
+    let core = run.core();
     let (queue, id) = (&core.consumer.queue, &run.incoming.envelope.id);
     let backtrace = panic.backtrace().map(tracing::field::display);
     tracing::error!(%queue, %id, %panic, backtrace, "a handler panicked");

@@ -82,8 +82,8 @@ impl Counters {
         }
     }
 
-    pub(super) fn received(&self) {
-        let now = self.in_flight.fetch_add(1, Ordering::Relaxed) + 1;
+    pub(super) fn received(&self, messages: usize) {
+        let now = self.in_flight.fetch_add(messages, Ordering::Relaxed) + messages;
         self.peak_in_flight.fetch_max(now, Ordering::Relaxed);
     }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use queue_core::Disposition;
 
+use super::core::Core;
 use super::room::Room;
 use crate::lease::{Cancellation, Cause};
 use crate::panic::CaughtPanic;
@@ -25,7 +26,6 @@ use crate::schedule::Ticket;
 ///          └──► Revoked      └──► Stuck            the watchdog settles
 ///     take_over                take_over
 /// ```
-#[derive(Debug)]
 pub(super) struct Run {
     pub(super) incoming: Incoming,
     pub(super) room: Room,
@@ -98,6 +98,10 @@ impl Run {
             ended: OnceLock::new(),
             claimed: AtomicBool::new(false),
         }
+    }
+
+    pub(super) fn core(&self) -> &Arc<Core> {
+        self.room.core()
     }
 
     pub(super) fn cancellation(&self) -> &Cancellation {
@@ -203,7 +207,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// A run under the watchdog.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(super) struct Watched {
     pub(super) run: Arc<Run>,
     /// The end of the handler timeout, on the monotonic clock.

@@ -30,13 +30,13 @@ pub(super) async fn run(core: Arc<Core>) {
     let stopping = async {
         core.phase.reached(ListenerPhase::Aborting).await;
         for watched in core.running.take_all() {
-            tell_to_stop(&core, watched, Cause::Stopping);
+            tell_to_stop(watched, Cause::Stopping);
         }
     };
     let watching = async {
         loop {
             for watched in core.running.due(&*clock).await {
-                check(&core, watched);
+                check(watched);
             }
         }
     };
@@ -47,86 +47,96 @@ pub(super) async fn run(core: Arc<Core>) {
 }
 
 /// Starts to watch a handler that is about to run.
-pub(super) fn watch(core: &Core, run: &Arc<Run>) {
+pub(super) fn watch(run: &Arc<Run>) {
+    let core = run.core();
     let now = core.context.clock.monotonic();
     let deadline = now.saturating_add(run.incoming.settings.handler_timeout);
     // A handler whose time is up gets some grace, and its lease must outlast it.
     let grace_over = deadline.saturating_add(2 * CANCEL_GRACE);
     run.incoming.lease.renew_until(grace_over);
-    let run = Arc::clone(run);
-    schedule(core, Watched { run, deadline }, now);
+    let watched = Watched {
+        run: Arc::clone(run),
+        deadline,
+    };
+    schedule(watched, now);
     if core.phase.current() >= ListenerPhase::Aborting {
         // The others were told so when that phase began.
         for watched in core.running.take_all() {
-            tell_to_stop(core, watched, Cause::Stopping);
+            tell_to_stop(watched, Cause::Stopping);
         }
     }
 }
 
 /// Releases the permit of a handler that has returned after its message was taken over.
-pub(super) fn handler_returned(core: &Core, run: &Run) {
+pub(super) fn handler_returned(run: &Run) {
     if run.is_stuck() {
-        core.counters.stuck.fetch_sub(1, Ordering::Relaxed);
+        run.core().counters.stuck.fetch_sub(1, Ordering::Relaxed);
     }
     run.room.vacate();
 }
 
 /// Schedules a check for the end of the handler timeout, and one for each visibility timeout before it: a
 /// lost lease cancels the handler without notice to the watchdog.
-fn schedule(core: &Core, watched: Watched, now: Duration) {
+fn schedule(watched: Watched, now: Duration) {
     let visibility = watched.run.incoming.settings.visibility;
     let due = watched.deadline.min(now.saturating_add(visibility));
-    let run = Arc::clone(&watched.run);
-    core.running.schedule(&run.ticket, due, watched);
+    schedule_at(watched, due);
 }
 
-fn check(core: &Arc<Core>, watched: Watched) {
-    let now = core.context.clock.monotonic();
+fn schedule_at(watched: Watched, due: Duration) {
+    let run = Arc::clone(&watched.run);
+    run.core().running.schedule(&run.ticket, due, watched);
+}
+
+fn check(watched: Watched) {
+    let now = watched.run.core().context.clock.monotonic();
     let Some(stop) = watched.run.told_to_stop(now) else {
         match now >= watched.deadline {
-            true => tell_to_stop(core, watched, Cause::TimedOut),
-            false => schedule(core, watched, now),
+            true => tell_to_stop(watched, Cause::TimedOut),
+            false => schedule(watched, now),
         }
         return;
     };
     let grace_over = now.saturating_sub(stop.since) >= CANCEL_GRACE;
     if grace_over && !watched.run.polled_since(stop, now) {
-        take_over(core, watched.run, stop.cause);
+        take_over(watched.run, stop.cause);
     } else {
-        schedule_grace(core, watched, now);
+        schedule_grace(watched, now);
     }
 }
 
-fn tell_to_stop(core: &Core, watched: Watched, cause: Cause) {
+fn tell_to_stop(watched: Watched, cause: Cause) {
     watched.run.cancellation().cancel(cause);
-    schedule_grace(core, watched, core.context.clock.monotonic());
+    let now = watched.run.core().context.clock.monotonic();
+    schedule_grace(watched, now);
 }
 
 /// Schedules a check of a cancelled handler for the end of its grace period.
-fn schedule_grace(core: &Core, watched: Watched, now: Duration) {
-    let run = Arc::clone(&watched.run);
-    let since = run.told_to_stop(now).map_or(now, |stop| stop.since);
-    let due = since.saturating_add(CANCEL_GRACE);
-    core.running.schedule(&run.ticket, due, watched);
+fn schedule_grace(watched: Watched, now: Duration) {
+    let stop = watched.run.told_to_stop(now);
+    let since = stop.map_or(now, |stop| stop.since);
+    schedule_at(watched, since.saturating_add(CANCEL_GRACE));
 }
 
 /// Takes over and settles the message of a handler that did not react to its cancellation.
-fn take_over(core: &Arc<Core>, run: Arc<Run>, cause: Cause) {
+fn take_over(run: Arc<Run>, cause: Cause) {
+    let core = run.core();
     // Counted before the handler, which counts itself out, can return.
     let stuck = core.counters.stuck.fetch_add(1, Ordering::Relaxed) + 1;
     let taken_from = run.take_over();
     if taken_from == Some(Handler::Blocking) {
-        report_stuck(core, &run, stuck);
+        report_stuck(&run, stuck);
     } else {
         core.counters.stuck.fetch_sub(1, Ordering::Relaxed);
     }
     if let Some(handler) = taken_from {
         run.keep_ended(Ended::Stopped(cause, handler));
-        finish_in_background(core, &run);
+        finish_in_background(&run);
     }
 }
 
-fn report_stuck(core: &Core, run: &Run, stuck: usize) {
+fn report_stuck(run: &Run, stuck: usize) {
+    let core = run.core();
     let (queue, id) = (&core.consumer.queue, run.incoming.envelope.id.clone());
     tracing::error!(%queue, %id, stuck, "a handler blocks its thread");
     core.publish(|| ListenerEvent::HandlerStuck { id });
