@@ -58,6 +58,18 @@ impl Background {
         })
     }
 
+    /// Runs a future to its end, even if the caller is dropped. Returns `None` if the background is stopped
+    /// before.
+    pub(crate) async fn finish<T: Send + 'static>(
+        &self,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> Option<T> {
+        let (done, output) = oneshot::channel();
+        // The receiver is gone if the caller was dropped.
+        self.spawn(async move { drop(done.send(future.await)) });
+        output.await.ok()
+    }
+
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         match &self.form {
             Form::Thread { .. } => drop(self.handle.spawn(task)),

@@ -3,6 +3,7 @@
 mod accept;
 mod control;
 mod handlers;
+mod infrastructure;
 mod leases;
 mod listener;
 mod poison;
