@@ -38,7 +38,8 @@ impl Context {
         background: Background,
     ) -> Self {
         let renewals = Renewals::new(Arc::clone(&backend), Arc::clone(&clock));
-        background.spawn(renewals.clone().run());
+        let (tasks, time) = (renewals.clone(), Arc::clone(&clock));
+        background.keep_running("renewals", time, move || tasks.clone().run());
         Self {
             encoder: Encoder::new(backend.capabilities(), encoding),
             backend,

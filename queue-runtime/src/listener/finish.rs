@@ -6,7 +6,7 @@ use super::core::Core;
 use super::event::ListenerEvent;
 use super::run::{Ended, Handler, Run};
 use crate::lease::Cause;
-use crate::panic::CaughtPanic;
+use crate::panic::{CaughtPanic, catch_async};
 use crate::receive::{SettleProblem, Settled, disposition, put_back};
 
 /// Settles a message according to how its handler ended, and reports the result.
@@ -21,8 +21,23 @@ pub(super) fn finish_in_background(core: &Arc<Core>, run: &Arc<Run>) {
     core.running.close(&run.ticket);
     let (on_background, run) = (Arc::clone(core), Arc::clone(run));
     core.context.background.spawn(async move {
-        finish(&on_background, &run).await;
+        if catch_async(finish(&on_background, &run)).await.is_err() {
+            abandon(&on_background, &run);
+        }
     });
+}
+
+/// Leaves a message to its lease, after a panic outside its handler. It is delivered again as after a crash of
+/// the process.
+pub(super) fn abandon(core: &Core, run: &Run) {
+    core.running.close(&run.ticket);
+    run.incoming.lease.abandon();
+    let token = run.room.settled();
+    core.message_panicked(&run.incoming.envelope.id);
+    drop(token);
+    if !run.is_stuck() {
+        run.room.vacate();
+    }
 }
 
 /// Reports how a message was settled, and releases its permit unless its handler is stuck.

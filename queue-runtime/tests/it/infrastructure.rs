@@ -7,15 +7,10 @@ use queue_runtime::testing::{self, Fault};
 use queue_runtime::{ListenerEvent, Operation, QueueService, Received};
 use tokio::time::{advance, sleep, timeout};
 
-use crate::listener::{Job, Mood, completed};
-use crate::support::{NEVER, count, events, stop};
+use crate::listener::{Job, completed};
+use crate::support::{NEVER, count, events, stop, submit_jobs};
 
 const SECOND: Duration = Duration::from_secs(1);
-
-async fn submit(service: &QueueService, jobs: usize) {
-    let jobs = (0..jobs).map(|_| Job { mood: Mood::Good });
-    service.submit_all(jobs).await.expect("submitted");
-}
 
 /// Receives the only job and lets its lease end, until all of its attempts are unexplained.
 async fn use_up_attempts(service: &QueueService) {
@@ -29,7 +24,7 @@ async fn use_up_attempts(service: &QueueService) {
 #[tokio::test(start_paused = true)]
 async fn an_accept_that_is_dropped_while_it_marks_the_last_chance_is_no_attempt() {
     let (service, faults) = testing::service_with_faults().await;
-    submit(&service, 1).await;
+    submit_jobs(&service, 1).await;
     use_up_attempts(&service).await;
     for fault in [Fault::Stalled, Fault::AnswerStalled] {
         for round in 1..=4 {
@@ -52,7 +47,7 @@ async fn an_accept_that_is_dropped_while_it_marks_the_last_chance_is_no_attempt(
 #[tokio::test(start_paused = true)]
 async fn what_an_accept_gets_beyond_its_message_is_handed_back_at_once() {
     let (service, faults) = testing::service_with_faults().await;
-    submit(&service, 3).await;
+    submit_jobs(&service, 3).await;
     faults.fail_next(1, Operation::Receive, Fault::Surplus(1));
     let first = service.accept::<Job>().await.expect("no error");
     let first = first.expect("a message");
@@ -77,7 +72,7 @@ async fn a_listener_hands_back_what_it_has_no_room_for() {
     const JOBS: u64 = 50;
 
     let (service, faults) = testing::service_with_faults().await;
-    submit(&service, JOBS as usize).await;
+    submit_jobs(&service, JOBS as usize).await;
     faults.fail_every(Operation::Receive, Fault::Surplus(5));
     let listener = service
         .listener(async |job: Received<Job>| assert_eq!(job.attempt(), 1))

@@ -6,6 +6,7 @@ mod handlers;
 mod infrastructure;
 mod leases;
 mod listener;
+mod panics;
 mod poison;
 mod submit;
 mod support;
