@@ -2,11 +2,18 @@
 
 use std::future::Future;
 use std::io;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
+use queue_core::clock::Clock;
 use tokio::runtime::{Builder, Handle, TryCurrentError};
 use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::panic::{catch_async, log_caught};
+
+/// The pause before a task that has panicked starts again. Leases must be renewed soon.
+const RESTART_PAUSE: Duration = Duration::from_millis(100);
 
 /// Runs the background tasks of a service. Dropping it stops them.
 #[derive(Debug)]
@@ -58,6 +65,37 @@ impl Background {
         })
     }
 
+    /// Runs a future to its end, even if the caller is dropped. Returns `None` if the background is stopped
+    /// before.
+    pub(crate) async fn finish<T: Send + 'static>(
+        &self,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> Option<T> {
+        let (done, output) = oneshot::channel();
+        // The receiver is gone if the caller was dropped.
+        self.spawn(async move { drop(done.send(future.await)) });
+        output.await.ok()
+    }
+
+    /// Runs a task that may end only by itself. If it panics, logs the panic and starts the task again.
+    pub(crate) fn keep_running<F>(
+        &self,
+        name: &'static str,
+        clock: Arc<dyn Clock>,
+        start: impl Fn() -> F + Send + 'static,
+    ) where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.spawn(async move {
+            while let Err(panic) = catch_async(start()).await {
+                log_caught(
+                    || tracing::error!(task = name, %panic, "a background task panicked; starting it again"),
+                );
+                clock.sleep(RESTART_PAUSE).await;
+            }
+        });
+    }
+
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         match &self.form {
             Form::Thread { .. } => drop(self.handle.spawn(task)),
@@ -67,5 +105,43 @@ impl Background {
                 drop(self.handle.spawn(task));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::testing::TokioClock;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_task_that_panics_starts_again_until_it_ends_by_itself() {
+        let background = Background::on_current_runtime().expect("a runtime");
+        let starts = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&starts);
+        background.keep_running("test", Arc::new(TokioClock::new()), move || {
+            let start = counted.fetch_add(1, Ordering::Relaxed) + 1;
+            async move { assert!(start == 4, "start {start}") }
+        });
+        tokio::time::sleep(RESTART_PAUSE / 2).await;
+        assert_eq!(starts.load(Ordering::Relaxed), 1, "it starts after a pause");
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(starts.load(Ordering::Relaxed), 4);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_to_be_finished_ends_although_its_caller_is_dropped() {
+        let background = Background::on_current_runtime().expect("a runtime");
+        let (end, ended) = oneshot::channel();
+        let late = async move {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            end.send("ended").expect("the test waits");
+        };
+        let second = Duration::from_secs(1);
+        let dropped = tokio::time::timeout(second, background.finish(late)).await;
+        assert!(dropped.is_err(), "it takes two seconds");
+        assert_eq!(ended.await, Ok("ended"));
+        assert_eq!(background.finish(async { 7 }).await, Some(7));
     }
 }

@@ -2,6 +2,7 @@
 //! below.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use queue_core::backend::Backend;
 use queue_core::clock::Clock;
@@ -24,6 +25,8 @@ pub(crate) struct Context {
     pub(crate) background: Background,
     pub(crate) settings: SettingsCache,
     pub(crate) completed: CompletedIds,
+    /// Whether the backend has returned more messages than it was asked for.
+    pub(crate) surplus_seen: AtomicBool,
 }
 
 impl Context {
@@ -35,7 +38,8 @@ impl Context {
         background: Background,
     ) -> Self {
         let renewals = Renewals::new(Arc::clone(&backend), Arc::clone(&clock));
-        background.spawn(renewals.clone().run());
+        let (tasks, time) = (renewals.clone(), Arc::clone(&clock));
+        background.keep_running("renewals", time, move || tasks.clone().run());
         Self {
             encoder: Encoder::new(backend.capabilities(), encoding),
             backend,
@@ -45,6 +49,7 @@ impl Context {
             background,
             settings: SettingsCache::default(),
             completed: CompletedIds::default(),
+            surplus_seen: AtomicBool::new(false),
         }
     }
 

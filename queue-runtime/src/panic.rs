@@ -3,8 +3,11 @@
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::cell::{Cell, RefCell};
 use std::fmt;
+use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
+use std::pin::pin;
 use std::sync::{Arc, Once};
+use std::task::Poll;
 
 /// A caught panic of a handler or a callback.
 ///
@@ -91,6 +94,22 @@ impl fmt::Display for CaughtPanic {
             None => Ok(()),
         }
     }
+}
+
+/// Runs a future and catches its panic.
+pub(crate) async fn catch_async<T>(future: impl Future<Output = T>) -> Result<T, CaughtPanic> {
+    let mut future = pin!(future);
+    poll_fn(|cx| match catch(|| future.as_mut().poll(cx)) {
+        Ok(poll) => poll.map(Ok),
+        Err(panic) => Poll::Ready(Err(panic)),
+    })
+    .await
+}
+
+/// Writes to the log where a panic must not spread: a subscriber of the application may panic.
+pub(crate) fn log_caught(log: impl FnOnce()) {
+    // The panic hook has reported it.
+    let _ = catch(log);
 }
 
 /// Runs application code and catches its panic.

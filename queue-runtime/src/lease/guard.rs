@@ -63,6 +63,21 @@ impl Lease {
         self.leased.is_overdue()
     }
 
+    /// Renews the lease, and replaces the body if one is given.
+    ///
+    /// The future does not borrow the lease. Run it to its end, in the background if need be: an update that
+    /// is dropped before its answer leaves the lease without its receipt.
+    pub(crate) fn extend(
+        &self,
+        body: Option<Bytes>,
+    ) -> impl Future<Output = Result<(), Error>> + Send + 'static {
+        let leased = Arc::clone(&self.leased);
+        async move {
+            let mut state = leased.state.lock().await;
+            leased.extend(&mut state, body).await
+        }
+    }
+
     /// Stops the renewals, as dropping the lease does.
     pub(crate) fn abandon(&self) {
         self.renewals.forget(&self.leased);
@@ -135,15 +150,5 @@ impl Locked<'_> {
     pub(crate) fn lose(&mut self) {
         self.lease.leased.lose(&mut self.state);
         self.lease.abandon();
-    }
-
-    /// Renews the lease.
-    pub(crate) async fn renew(&mut self) -> Result<(), Error> {
-        self.lease.leased.extend(&mut self.state, None).await
-    }
-
-    /// Writes a new body and keeps the message leased.
-    pub(crate) async fn rewrite(&mut self, body: Bytes) -> Result<(), Error> {
-        self.lease.leased.extend(&mut self.state, Some(body)).await
     }
 }

@@ -9,6 +9,7 @@ use queue_core::{QueueName, Retry};
 use tokio::task::JoinSet;
 
 use super::state::{Leased, Receive};
+use crate::panic::{CaughtPanic, catch_async, log_caught};
 use crate::policy::jitter;
 use crate::schedule::Schedule;
 
@@ -35,7 +36,12 @@ impl Renewals {
         loop {
             for lease in self.leases.due(&*self.clock).await {
                 let renewals = self.clone();
-                renewing.spawn(async move { renewals.check(lease).await });
+                renewing.spawn(async move {
+                    let checked = catch_async(renewals.check(Arc::clone(&lease))).await;
+                    if let Err(panic) = checked {
+                        renewals.panicked(&lease, &panic).await;
+                    }
+                });
             }
             while renewing.try_join_next().is_some() {}
         }
@@ -110,6 +116,17 @@ impl Renewals {
                 self.schedule(&lease, next);
             }
         }
+    }
+
+    /// Tries again after a panic of the backend, which may have carried out the renewal.
+    async fn panicked(&self, lease: &Arc<Leased>, panic: &CaughtPanic) {
+        let (queue, id) = (&lease.queue, &lease.id);
+        log_caught(
+            || tracing::error!(%queue, %id, %panic, "the renewal of a lease panicked; will retry"),
+        );
+        lease.state.lock().await.doubtful = true;
+        let next = self.clock.monotonic().saturating_add(lease.visibility / 16);
+        self.schedule(lease, next);
     }
 
     fn schedule(&self, lease: &Arc<Leased>, due: Duration) {

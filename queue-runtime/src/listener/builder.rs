@@ -242,8 +242,11 @@ impl<M: Message> ListenerBuilder<M> {
             let task = dequeue::run(Presence::of(&core));
             drop(core.runtime.spawn(core.tracker.track_future(task)));
         }
-        let watchdog = watchdog::run(Arc::clone(&core));
-        core.context.background.spawn(watchdog);
+        let (watched, clock) = (Arc::clone(&core), Arc::clone(&core.context.clock));
+        let background = &core.context.background;
+        background.keep_running("watchdog", clock, move || {
+            watchdog::run(Arc::clone(&watched))
+        });
         Ok(ListenerHandle::new(core))
     }
 }

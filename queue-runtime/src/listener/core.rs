@@ -1,5 +1,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use queue_core::MessageId;
 use tokio::runtime::Handle;
@@ -12,6 +13,7 @@ use super::phase::Phase;
 use super::run::Watched;
 use super::threads::HandlerThreads;
 use crate::context::Context;
+use crate::panic::{CaughtPanic, log_caught};
 use crate::policy::IdlePolicy;
 use crate::receive::{Consumer, ErasedHandler, SettleProblem, Settled};
 use crate::schedule::Schedule;
@@ -60,20 +62,33 @@ impl Core {
         began
     }
 
-    /// Stops the listener because one of its tasks was dropped before it completed: it panicked, or its
-    /// runtime has shut down.
+    /// Stops the listener because the application's runtime dropped one of its tasks.
     pub(super) fn task_dropped(&self) {
         if !self.abort() {
             return;
         }
         let queue = &self.consumer.queue;
-        if std::thread::panicking() {
-            tracing::error!(%queue, "stopping a listener: one of its tasks panicked");
-            self.publish(|| ListenerEvent::TaskPanicked);
-        } else {
-            tracing::error!(%queue, "stopping a listener: its runtime has shut down");
-            self.publish(|| ListenerEvent::RuntimeGone);
-        }
+        log_caught(|| tracing::error!(%queue, "stopping a listener: its runtime has shut down"));
+        self.publish(|| ListenerEvent::RuntimeGone);
+    }
+
+    /// Reports a dequeue task that starts again after a pause.
+    pub(super) fn task_panicked(&self, panic: CaughtPanic, after: Duration) {
+        let queue = &self.consumer.queue;
+        log_caught(
+            || tracing::error!(%queue, %panic, ?after, "a dequeue task panicked; starting it again"),
+        );
+        self.publish(|| ListenerEvent::TaskPanicked { panic, after });
+    }
+
+    /// Counts and reports a message whose task panicked outside its handler.
+    pub(super) fn message_panicked(&self, id: &MessageId) {
+        self.counters.unsettled.fetch_add(1, Ordering::Relaxed);
+        let queue = &self.consumer.queue;
+        log_caught(
+            || tracing::error!(%queue, %id, "the task of a message panicked; the message is left to its lease"),
+        );
+        self.publish(|| ListenerEvent::MessageTaskPanicked { id: id.clone() });
     }
 
     /// Counts and publishes how a message was settled.

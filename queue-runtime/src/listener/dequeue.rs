@@ -5,15 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use queue_core::internal::error_chain;
+use queue_core::{Error, ErrorKind, Retry};
+
 use super::core::Core;
 use super::event::ListenerEvent;
 use super::executor::{self, Arrival};
 use super::phase::ListenerPhase;
 use super::room::Capacity;
-use crate::policy::{Idle, jitter, outage_pause};
+use crate::panic::{catch, catch_async};
+use crate::policy::{ExponentialIdle, Idle, IdlePolicy as _, jitter, outage_pause};
 use crate::receive::fetch;
-use queue_core::internal::error_chain;
-use queue_core::{Error, ErrorKind, Retry};
 
 /// The numbers of consecutive empty and failed receives of one task.
 #[derive(Debug, Default)]
@@ -22,38 +24,95 @@ struct Streak {
     failed: u32,
 }
 
-/// Runs one dequeue task.
+impl Streak {
+    /// Counts a receive that found no message, and returns how many in a row did.
+    fn empty(&mut self) -> u32 {
+        self.failed = 0;
+        self.empty = self.empty.saturating_add(1);
+        self.empty
+    }
+
+    /// Counts a failure, and returns how many there were in a row.
+    fn failure(&mut self) -> u32 {
+        self.empty = 0;
+        self.failed = self.failed.saturating_add(1);
+        self.failed
+    }
+}
+
+/// The shortest pause of an idle dequeue task, whatever its policy says.
+const SHORTEST_IDLE: Duration = Duration::from_millis(1);
+
+/// Runs one dequeue task. If it panics, it starts again after a pause.
 pub(super) async fn run(presence: Presence) {
     let core = Arc::clone(&presence.core);
     let mut streak = Streak::default();
+    while let Err(panic) = catch_async(receive_until_stopped(&core, &mut streak)).await {
+        let failures = streak.failure();
+        let after = outage_pause(Retry::Temporary, failures, jitter());
+        core.task_panicked(panic, after);
+        if stopped_within(&core, after).await {
+            return;
+        }
+    }
+}
+
+async fn receive_until_stopped(core: &Arc<Core>, streak: &mut Streak) {
     loop {
         let capacity = tokio::select! {
             biased;
             _ = core.phase.reached(ListenerPhase::Stopping) => return,
-            capacity = room(&core) => capacity,
+            capacity = room(core) => capacity,
         };
-        let pause = match receive(&core, capacity).await {
+        let pause = match receive(core, capacity).await {
             Ok(0) => {
                 core.counters.empty_receives.fetch_add(1, Ordering::Relaxed);
-                streak.failed = 0;
-                streak.empty = streak.empty.saturating_add(1);
-                core.idle.delay(Idle::new(streak.empty, jitter()))
+                idle_pause(core, streak.empty())
             }
             Ok(_) => {
-                streak = Streak::default();
+                *streak = Streak::default();
                 continue;
             }
-            Err(failure) => {
-                streak.empty = 0;
-                streak.failed = streak.failed.saturating_add(1);
-                failure.report(&core, streak.failed)
+            Err(Failure::Receive(error)) if error.kind() == ErrorKind::QueueNotFound => {
+                report_missing(core);
+                idle_pause(core, streak.empty())
             }
+            Err(failure) => failure.report(core, streak.failure()),
         };
-        tokio::select! {
-            biased;
-            _ = core.phase.reached(ListenerPhase::Stopping) => return,
-            () = core.context.clock.sleep(pause) => {}
+        if stopped_within(core, pause).await {
+            return;
         }
+    }
+}
+
+/// Sleeps, and returns early with true if the listener stops.
+async fn stopped_within(core: &Core, pause: Duration) -> bool {
+    tokio::select! {
+        biased;
+        _ = core.phase.reached(ListenerPhase::Stopping) => true,
+        () = core.context.clock.sleep(pause) => false,
+    }
+}
+
+/// Asks the idle policy for the pause after `count` empty receives in a row. If it panics, the default policy
+/// answers.
+fn idle_pause(core: &Core, count: u32) -> Duration {
+    let idle = Idle::new(count, jitter());
+    let pause = catch(|| core.idle.delay(idle)).unwrap_or_else(|panic| {
+        let queue = &core.consumer.queue;
+        tracing::error!(%queue, %panic, "the idle policy panicked; using the default");
+        core.publish(|| ListenerEvent::PolicyPanicked { panic });
+        ExponentialIdle::up_to(core.context.backend.capabilities().idle_cap).delay(idle)
+    });
+    pause.max(SHORTEST_IDLE)
+}
+
+/// Reports a missing queue, once until it exists.
+fn report_missing(core: &Core) {
+    if !core.missing.swap(true, Ordering::Relaxed) {
+        let queue = &core.consumer.queue;
+        tracing::warn!(%queue, "the queue does not exist; waiting for it");
+        core.publish(|| ListenerEvent::QueueMissing);
     }
 }
 
@@ -86,7 +145,7 @@ async fn receive(core: &Arc<Core>, mut capacity: Capacity) -> Result<usize, Fail
     Ok(count)
 }
 
-/// Why a receive failed. Unlike an empty queue, a failure does not count as idleness.
+/// Why a receive failed. Unlike an empty or missing queue, a failure does not count as idleness.
 enum Failure {
     Receive(Error),
     NoThread(std::io::Error),
@@ -97,13 +156,6 @@ impl Failure {
     fn report(self, core: &Core, failures: u32) -> Duration {
         let queue = &core.consumer.queue;
         match self {
-            Self::Receive(error) if error.kind() == ErrorKind::QueueNotFound => {
-                if !core.missing.swap(true, Ordering::Relaxed) {
-                    tracing::warn!(%queue, "the queue does not exist; waiting for it");
-                    core.publish(|| ListenerEvent::QueueMissing);
-                }
-                core.idle.delay(Idle::new(u32::MAX, jitter()))
-            }
             Self::Receive(error) => {
                 let after = outage_pause(error.retry(), failures, jitter());
                 let text = error_chain(&error);

@@ -125,12 +125,28 @@ pub enum ListenerEvent {
         /// The delay before the retry.
         after: Duration,
     },
+    /// The [`IdlePolicy`](crate::policy::IdlePolicy) panicked. The default policy is used in its place, until
+    /// the next time.
+    PolicyPanicked {
+        /// The panic.
+        panic: CaughtPanic,
+    },
+    /// A dequeue task panicked, for example in a custom backend. It starts again.
+    TaskPanicked {
+        /// The panic.
+        panic: CaughtPanic,
+        /// The delay before it starts again.
+        after: Duration,
+    },
+    /// The task of a message panicked outside its handler, for example in a custom backend. The message was
+    /// not settled, or may not have been: it is delivered again when its lease ends, as after a crash.
+    MessageTaskPanicked {
+        /// The message.
+        id: MessageId,
+    },
     /// The Tokio runtime that the listener was started on has shut down. The listener stops and hands its
     /// messages back without counting the attempt.
     RuntimeGone,
-    /// A task of the listener panicked, for example in an [`IdlePolicy`](crate::policy::IdlePolicy). The
-    /// listener stops and hands its messages back without counting the attempt.
-    TaskPanicked,
 }
 
 /// The number of events that a subscriber may fall behind.

@@ -8,7 +8,7 @@ use queue_core::Disposition;
 use queue_core::clock::BoxFuture;
 use tokio::sync::oneshot;
 
-use super::finish::{finish, finish_in_background, report};
+use super::finish::{abandon, finish, finish_in_background, report};
 use super::room::Room;
 use super::run::{Ended, Handler, Run, Taken};
 use super::watchdog;
@@ -118,6 +118,8 @@ impl Drop for Task {
     fn drop(&mut self) {
         match self.stage {
             Stage::Finished => return,
+            // Settling it again would only panic again.
+            _ if std::thread::panicking() => return abandon(&self.run),
             // What was asked of the backend may be carried out or not; settling again finds out.
             Stage::Settling => finish_in_background(&self.run),
             Stage::Handling => {
@@ -156,8 +158,9 @@ async fn run_task(run: &Run, mut handler: BoxFuture<'static, Disposition>) -> Re
         },
     };
     // Its destructors are the handler's code, too. They end before the message becomes visible to others.
-    run.begin_poll()?;
+    let begun = run.begin_poll();
     drop_caught(handler);
+    begun?;
     run.end(Ended::Stopped(cause, Handler::Dropped))
 }
 
@@ -194,7 +197,10 @@ fn call_function(
     run: &Run,
     function: Box<dyn FnOnce() -> Disposition + Send>,
 ) -> Result<(), Taken> {
-    run.begin_poll()?;
+    if let Err(taken) = run.begin_poll() {
+        drop_caught(function);
+        return Err(taken);
+    }
     if let Some(cause) = run.cancellation().cause() {
         drop_caught(function);
         return run.end(Ended::Stopped(cause, Handler::Dropped));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::event::ListenerEvent;
 use super::run::{Ended, Handler, Run};
 use crate::lease::Cause;
-use crate::panic::CaughtPanic;
+use crate::panic::{CaughtPanic, catch_async};
 use crate::receive::{SettleProblem, Settled, disposition, put_back};
 
 /// Settles a message according to how its handler ended, and reports the result.
@@ -19,8 +19,25 @@ pub(super) async fn finish(run: &Run) {
 pub(super) fn finish_in_background(run: &Arc<Run>) {
     let (core, run) = (run.core(), Arc::clone(run));
     core.running.close(&run.ticket);
-    let background = &core.context.background;
-    background.spawn(async move { finish(&run).await });
+    core.context.background.spawn(async move {
+        if catch_async(finish(&run)).await.is_err() {
+            abandon(&run);
+        }
+    });
+}
+
+/// Leaves a message to its lease, after a panic outside its handler. It is delivered again as after a crash of
+/// the process.
+pub(super) fn abandon(run: &Run) {
+    let core = run.core();
+    core.running.close(&run.ticket);
+    run.incoming.lease.abandon();
+    let token = run.room.settled();
+    core.message_panicked(&run.incoming.envelope.id);
+    drop(token);
+    if !run.is_stuck() {
+        run.room.vacate();
+    }
 }
 
 /// Reports how a message was settled, and releases its permit unless its handler is stuck.

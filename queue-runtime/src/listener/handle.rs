@@ -73,7 +73,8 @@ pub struct ListenerHandle {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShutdownReport {
-    /// Whether all handlers finished within the grace period.
+    /// Whether all handlers finished within the grace period, and no task of the listener was dropped before,
+    /// with the application's runtime.
     pub graceful: bool,
     /// The number of messages that were handed back without counting the attempt.
     pub released: u64,
@@ -134,12 +135,12 @@ impl ListenerHandle {
         let released_before = self.info().released;
         core.stop();
         let clock = &core.context.clock;
-        let graceful = tokio::select! {
+        let in_time = tokio::select! {
             biased;
             _ = core.phase.reached(ListenerPhase::Stopped) => true,
             () = clock.sleep(grace) => false,
         };
-        if !graceful {
+        if !in_time {
             core.abort();
             tokio::select! {
                 _ = core.phase.reached(ListenerPhase::Stopped) => {}
@@ -151,7 +152,7 @@ impl ListenerHandle {
         }
         let info = self.info();
         ShutdownReport {
-            graceful: graceful && info.stuck == 0,
+            graceful: !core.phase.was_aborted() && info.stuck == 0,
             released: info.released - released_before,
             stuck: info.stuck,
             info,

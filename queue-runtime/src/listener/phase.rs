@@ -1,5 +1,7 @@
 //! The listener's phase: one value, which only moves forward, except for pausing and resuming.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use tokio::sync::watch;
 
 /// The phase of a listener.
@@ -16,8 +18,8 @@ use tokio::sync::watch;
 ///                                                Aborting ──── all settled ────────┘
 /// ```
 ///
-/// Running and Paused also change to Aborting: when the handle is dropped, the application's runtime has
-/// shut down, or a task of the listener has panicked.
+/// Running and Paused also change to Aborting: when the handle is dropped, or the application's runtime has
+/// shut down.
 ///
 /// ```
 /// use queue_runtime::{ListenerPhase, Message, Received, testing};
@@ -59,15 +61,25 @@ pub enum ListenerPhase {
 
 /// The phase, shared by the parts of a listener.
 #[derive(Debug)]
-pub(super) struct Phase(watch::Sender<ListenerPhase>);
+pub(super) struct Phase {
+    current: watch::Sender<ListenerPhase>,
+    aborted: AtomicBool,
+}
 
 impl Phase {
     pub(super) fn running() -> Self {
-        Self(watch::Sender::new(ListenerPhase::Running))
+        Self::of(ListenerPhase::Running)
+    }
+
+    fn of(phase: ListenerPhase) -> Self {
+        Self {
+            current: watch::Sender::new(phase),
+            aborted: AtomicBool::new(false),
+        }
     }
 
     pub(super) fn current(&self) -> ListenerPhase {
-        *self.0.borrow()
+        *self.current.borrow()
     }
 
     pub(super) fn is_stopping(&self) -> bool {
@@ -94,7 +106,16 @@ impl Phase {
 
     /// Returns false if the abort had already begun.
     pub(super) fn abort(&self) -> bool {
-        self.forward(ListenerPhase::Aborting)
+        let began = self.forward(ListenerPhase::Aborting);
+        if began {
+            self.aborted.store(true, Ordering::Relaxed);
+        }
+        began
+    }
+
+    /// Returns whether the phase was ever [`Aborting`](ListenerPhase::Aborting).
+    pub(super) fn was_aborted(&self) -> bool {
+        self.aborted.load(Ordering::Relaxed)
     }
 
     pub(super) fn stopped(&self) {
@@ -115,7 +136,7 @@ impl Phase {
     }
 
     async fn wait_for(&self, wanted: impl Fn(ListenerPhase) -> bool) -> ListenerPhase {
-        let mut phases = self.0.subscribe();
+        let mut phases = self.current.subscribe();
         let phase = phases.wait_for(|phase| wanted(*phase)).await;
         *phase.expect("the sender is borrowed here, so it is not dropped")
     }
@@ -125,7 +146,7 @@ impl Phase {
     }
 
     fn change(&self, allowed: impl Fn(ListenerPhase) -> bool, next: ListenerPhase) -> bool {
-        self.0.send_if_modified(|phase| {
+        self.current.send_if_modified(|phase| {
             let changes = allowed(*phase);
             if changes {
                 *phase = next;
@@ -163,7 +184,7 @@ mod tests {
         for (change, expected) in changes {
             let from = [Running, Paused, Stopping, Aborting, Stopped];
             for (from, expected) in from.into_iter().zip(expected) {
-                let phase = Phase(watch::Sender::new(from));
+                let phase = Phase::of(from);
                 change(&phase);
                 assert_eq!(phase.current(), expected, "from {from:?}");
             }

@@ -20,6 +20,7 @@ use super::finish::finish_in_background;
 use super::phase::ListenerPhase;
 use super::run::{Ended, Handler, Run, Watched};
 use crate::lease::Cause;
+use crate::panic::log_caught;
 
 /// How long a handler that was told to stop has to reach an `await`.
 const CANCEL_GRACE: Duration = Duration::from_secs(1);
@@ -138,10 +139,13 @@ fn take_over(run: Arc<Run>, cause: Cause) {
 fn report_stuck(run: &Run, stuck: usize) {
     let core = run.core();
     let (queue, id) = (&core.consumer.queue, run.incoming.envelope.id.clone());
-    tracing::error!(%queue, %id, stuck, "a handler blocks its thread");
+    // A panic of a subscriber would lose the message that was just taken over.
+    log_caught(|| tracing::error!(%queue, %id, stuck, "a handler blocks its thread"));
     core.publish(|| ListenerEvent::HandlerStuck { id });
     if stuck >= core.max_in_flight {
-        tracing::error!(%queue, stuck, "all room in flight is held by stuck handlers; nothing is received");
+        log_caught(
+            || tracing::error!(%queue, stuck, "all room in flight is held by stuck handlers; nothing is received"),
+        );
         core.publish(|| ListenerEvent::AllHandlersStuck { stuck });
     }
 }

@@ -1,7 +1,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::doubled;
+use super::{doubled, scaled};
 
 /// The argument of an [`IdlePolicy`]: what a dequeue task knows when it finds the queue empty.
 ///
@@ -31,8 +31,8 @@ impl Idle {
 /// A policy for how long a dequeue task sleeps after it has found the queue empty.
 ///
 /// Set it with [`ListenerBuilder::idle`](crate::ListenerBuilder::idle). It is not asked after a failed
-/// receive, for example from a throttling or unreachable service, except if the queue does not exist:
-/// [`count`](Idle::count) is then [`u32::MAX`].
+/// receive, for example from a throttling or unreachable service. A queue that does not exist counts as
+/// empty.
 ///
 /// ```
 /// use std::time::Duration;
@@ -54,7 +54,9 @@ impl Idle {
 /// assert_eq!(FastThenSlow.delay(Idle::new(1, 0.5)), Duration::from_millis(20));
 /// ```
 pub trait IdlePolicy: fmt::Debug + Send + Sync + 'static {
-    /// Returns how long to sleep before the next receive.
+    /// Returns how long to sleep before the next receive. The listener sleeps for at least one millisecond. If
+    /// this panics, it publishes [`PolicyPanicked`](crate::ListenerEvent::PolicyPanicked) and sleeps as by
+    /// default.
     fn delay(&self, idle: Idle) -> Duration;
 }
 
@@ -92,7 +94,7 @@ impl ExponentialIdle {
 impl IdlePolicy for ExponentialIdle {
     fn delay(&self, idle: Idle) -> Duration {
         let middle = doubled(self.base, idle.count.saturating_sub(1), self.cap);
-        middle.mul_f64(0.8 + 0.4 * idle.random.clamp(0.0, 1.0))
+        scaled(middle, 0.8 + 0.4 * idle.random.clamp(0.0, 1.0))
     }
 }
 
@@ -109,5 +111,7 @@ mod tests {
             assert_eq!(policy.delay(Idle::new(count, 0.0)), Duration::from_secs(24));
             assert_eq!(policy.delay(Idle::new(count, 1.0)), Duration::from_secs(36));
         }
+        let policy = ExponentialIdle::up_to(Duration::MAX);
+        assert_eq!(policy.delay(Idle::new(u32::MAX, 1.0)), Duration::MAX);
     }
 }

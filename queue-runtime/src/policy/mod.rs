@@ -14,6 +14,12 @@ pub(crate) fn jitter() -> f64 {
     rand::random()
 }
 
+/// Returns `duration · factor`, or the longest duration if that overflows.
+fn scaled(duration: std::time::Duration, factor: f64) -> std::time::Duration {
+    std::time::Duration::try_from_secs_f64(duration.as_secs_f64() * factor)
+        .unwrap_or(std::time::Duration::MAX)
+}
+
 /// Returns `base · 2^exponent`, or `cap` if that is greater or overflows.
 fn doubled(
     base: std::time::Duration,

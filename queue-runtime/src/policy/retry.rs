@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::doubled;
+use super::{doubled, scaled};
 
 /// The delay between a failed attempt and the next one: exponential backoff with full jitter, or fixed.
 ///
@@ -54,7 +54,7 @@ impl RetryPolicy {
         let ceiling = doubled(self.base, attempt.saturating_sub(1), self.cap);
         match self.shape {
             Shape::Fixed => ceiling,
-            Shape::FullJitter => ceiling.mul_f64(random.clamp(0.0, 1.0)),
+            Shape::FullJitter => scaled(ceiling, random.clamp(0.0, 1.0)),
         }
     }
 }
@@ -79,6 +79,8 @@ mod tests {
             assert_eq!(policy.delay(attempt, 1.0), Duration::from_secs(600));
         }
         assert_eq!(policy.delay(9, 0.0), Duration::ZERO);
+        let policy = RetryPolicy::exponential(Duration::MAX, Duration::MAX);
+        assert_eq!(policy.delay(2, 1.0), Duration::MAX);
     }
 
     #[test]

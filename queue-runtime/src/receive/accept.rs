@@ -11,6 +11,7 @@ use super::delivery::Delivery;
 use super::fetch::fetch;
 use super::incoming::{Fetched, Incoming};
 use super::on_poison::{OnPoison, Poisoned};
+use super::put_back;
 use super::received::Received;
 use super::settle::SettleProblem;
 use crate::context::Context;
@@ -49,9 +50,8 @@ use crate::settings::InvalidSetting;
 /// [`AcceptError`] distinguishes a missing queue from an error of the backend.
 ///
 /// # Cancel safety
-/// If the future is dropped before it completes, no message is acknowledged. A message that it receives after
-/// that is handed back in the background without counting the attempt; one that it had received before becomes
-/// visible again when its lease ends.
+/// If the future is dropped before it completes, no message is acknowledged. A message that it has received,
+/// or receives after that, is handed back in the background without counting the attempt.
 #[must_use = "nothing is accepted until this is awaited"]
 #[derive(Debug)]
 pub struct Accept<M> {
@@ -237,9 +237,12 @@ async fn deliver<M>(
     fetched: Fetched,
     decode: Decode<M>,
 ) -> Result<Option<Delivery<M>>, AcceptError> {
-    let mut incoming = Incoming::read(context, consumer, fetched);
+    let incoming = Incoming::read(context, consumer, fetched);
+    let mut undecided = Undecided::new(context, incoming);
     let decode = |incoming: &Incoming| decode(context, incoming);
-    match admit(context, consumer, &mut incoming, decode).await {
+    let admission = admit(context, consumer, undecided.incoming(), decode).await;
+    let incoming = undecided.decided();
+    match admission {
         Admission::Handle(received) => {
             let (context, consumer) = (Arc::clone(context), Arc::clone(consumer));
             Ok(Some(Delivery::new(received, incoming, context, consumer)))
@@ -252,6 +255,42 @@ async fn deliver<M>(
             queue: consumer.queue.clone(),
             source,
         }),
+    }
+}
+
+/// A received message that an accept has not decided on. If the accept is dropped, the message is handed back:
+/// nobody has seen it, so the attempt does not count.
+struct Undecided<'a> {
+    context: &'a Arc<Context>,
+    incoming: Option<Incoming>,
+}
+
+impl<'a> Undecided<'a> {
+    fn new(context: &'a Arc<Context>, incoming: Incoming) -> Self {
+        let incoming = Some(incoming);
+        Self { context, incoming }
+    }
+
+    fn incoming(&mut self) -> &mut Incoming {
+        self.incoming.as_mut().expect(UNDECIDED)
+    }
+
+    fn decided(mut self) -> Incoming {
+        self.incoming.take().expect(UNDECIDED)
+    }
+}
+
+const UNDECIDED: &str = "only `decided` and `drop` take it";
+
+impl Drop for Undecided<'_> {
+    fn drop(&mut self) {
+        let Some(incoming) = self.incoming.take() else {
+            return;
+        };
+        let context = Arc::clone(self.context);
+        self.context.background.spawn(async move {
+            put_back::release_unasked(&context, &incoming).await;
+        });
     }
 }
 

@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
-use queue_core::DecodeError;
+use bytes::Bytes;
 use queue_core::envelope::PoisonReason;
+use queue_core::{DecodeError, Error, ErrorKind, Operation};
 
 use super::attempts::Verdict;
 use super::consumer::Consumer;
@@ -38,7 +39,7 @@ pub(crate) async fn admit<T>(
         let deleted = settle(context, incoming, Vec::new(), Settlement::Delete).await;
         return Admission::Refused(deleted.map(|_| Settled::Completed));
     }
-    if let Err(problem) = renew_if_overdue(incoming).await {
+    if let Err(problem) = renew_if_overdue(context, incoming).await {
         return Admission::Refused(Err(problem));
     }
     match incoming.verdict {
@@ -71,14 +72,24 @@ pub(crate) async fn admit<T>(
 }
 
 /// Renews a lease that may have ended, as after a stop of the process, so that no handler starts on it.
-async fn renew_if_overdue(incoming: &Incoming) -> Result<(), SettleProblem> {
+async fn renew_if_overdue(context: &Context, incoming: &Incoming) -> Result<(), SettleProblem> {
     if !incoming.lease.is_overdue() {
         return Ok(());
     }
-    let renewed = incoming.lease.lock().await.renew().await;
+    let renewed = extend(context, incoming, None).await;
     renewed.map_err(|error| match error {
         error if error.is_lease_gone() => SettleProblem::LeaseLost(error),
         error => SettleProblem::NotDone(error),
+    })
+}
+
+/// Renews the lease, and replaces the body if one is given. The update is completed even if the consumer is
+/// dropped meanwhile, so that the message can still be handed back.
+async fn extend(context: &Context, incoming: &Incoming, body: Option<Bytes>) -> Result<(), Error> {
+    let extended = context.background.finish(incoming.lease.extend(body)).await;
+    extended.unwrap_or_else(|| {
+        let closed = Error::new(ErrorKind::Closed, Operation::Update);
+        Err(closed.with_queue(incoming.lease.queue()))
     })
 }
 
@@ -109,8 +120,7 @@ async fn mark_last_chance(context: &Context, incoming: &mut Incoming) -> Result<
     let Some(body) = incoming.rewritten(context, &record) else {
         return Ok(());
     };
-    let marked = incoming.lease.lock().await.rewrite(body).await;
-    match marked {
+    match extend(context, incoming, Some(body)).await {
         Ok(()) => {
             Arc::make_mut(&mut incoming.envelope).attempts = record;
             Ok(())

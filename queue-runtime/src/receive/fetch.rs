@@ -2,6 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context as Polling, Poll};
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use crate::context::Context;
 use crate::lease::{Lease, Receive};
 use crate::settings::Settings;
 
-/// Receives up to `max` messages. Returns none if none are visible, or if a missing queue has just been
+/// Receives up to `max` messages. If the backend returns more, hands those back in the background. Returns none if none are visible, or if a missing queue has just been
 /// created.
 ///
 /// # Errors
@@ -55,7 +56,40 @@ pub(crate) async fn fetch(
     if answered_at.saturating_sub(asked_at) >= settings.visibility && !messages.is_empty() {
         return Err(timeout(consumer));
     }
-    Ok(hold(context, consumer, settings, asked_at, messages))
+    let mut fetched = hold(context, consumer, settings, asked_at, messages);
+    let surplus = fetched.split_off(fetched.len().min(max as usize));
+    if !surplus.is_empty() {
+        report_surplus(context, consumer, max, surplus.len());
+        context
+            .background
+            .spawn(hand_back(context, consumer, surplus));
+    }
+    Ok(fetched)
+}
+
+/// Warns once per service that its backend returns more messages than it is asked for.
+fn report_surplus(context: &Context, consumer: &Consumer, max: u32, surplus: usize) {
+    if !context.surplus_seen.swap(true, Ordering::Relaxed) {
+        tracing::warn!(
+            queue = %consumer.queue, max, surplus,
+            "the backend returned more messages than it was asked for; they are handed back"
+        );
+    }
+}
+
+/// Makes received messages visible at once, without counting the attempt.
+fn hand_back(
+    context: &Arc<Context>,
+    consumer: &Arc<Consumer>,
+    messages: Vec<Fetched>,
+) -> impl Future<Output = ()> + Send + 'static {
+    let (context, consumer) = (Arc::clone(context), Arc::clone(consumer));
+    async move {
+        for fetched in messages {
+            let incoming = Incoming::read(&context, &consumer, fetched);
+            put_back::release_unasked(&context, &incoming).await;
+        }
+    }
 }
 
 /// A receive that the backend has been asked for.
@@ -119,13 +153,8 @@ impl Drop for Receiving {
                     return;
                 }
             };
-            for fetched in hold(&context, &consumer, settings, asked_at, messages) {
-                let incoming = Incoming::read(&context, &consumer, fetched);
-                if let Err(error) = put_back::release(&context, &incoming).await {
-                    let (queue, id) = (&consumer.queue, &incoming.envelope.id);
-                    tracing::warn!(%queue, %id, %error, "failed to hand back a message of a cancelled receive");
-                }
-            }
+            let fetched = hold(&context, &consumer, settings, asked_at, messages);
+            hand_back(&context, &consumer, fetched).await;
         });
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use queue_core::envelope::{AttemptRecord, PoisonReason};
-use queue_core::internal::{between, clip, escape_text};
+use queue_core::internal::{between, clip, error_chain, escape_text};
 
 use super::consumer::Consumer;
 use super::incoming::Incoming;
@@ -51,6 +51,15 @@ pub(crate) async fn release(
 ) -> Result<Settled, SettleProblem> {
     put_back(context, incoming, Duration::ZERO, forgive).await?;
     Ok(Settled::Released)
+}
+
+/// Hands back a message whose consumer does not wait for the result.
+pub(crate) async fn release_unasked(context: &Context, incoming: &Incoming) {
+    if let Err(problem) = release(context, incoming).await {
+        let (queue, id) = (incoming.lease.queue(), &incoming.envelope.id);
+        let error = error_chain(&problem);
+        tracing::warn!(%queue, %id, error, "failed to hand back a message that nobody handles");
+    }
 }
 
 /// Postpones a message from a newer program without counting the attempt, so that a program that supports

@@ -75,6 +75,7 @@ impl Backend for FaultInjector {
         visibility: Duration,
     ) -> Result<Vec<ReceivedMessage>> {
         let call = Call::begin(self, Operation::Receive, Some(queue));
+        let max = call.receives(max);
         let received = call.answer(self.inner().receive(queue, max, visibility));
         let received = received.await??.into_iter();
         Ok(received.map(|one| self.skew().received(one)).collect())

@@ -39,10 +39,27 @@ impl<'a> Call<'a> {
         self.fault == Some(Fault::AnswerLost)
     }
 
+    /// Returns the number of messages to receive if the call asks for `max`.
+    pub(super) fn receives(&self, max: u32) -> u32 {
+        match self.fault {
+            Some(Fault::Surplus(more)) => {
+                self.record();
+                max.saturating_add(more)
+            }
+            _ => max,
+        }
+    }
+
     /// Returns the result of `carry_out`, or the injected error in its place.
     pub(super) async fn answer<T>(&self, carry_out: impl Future<Output = T>) -> Result<T> {
         match &self.fault {
-            None | Some(Fault::Duplicated | Fault::LeaseLost(_)) => Ok(carry_out.await),
+            None | Some(Fault::Duplicated | Fault::LeaseLost(_) | Fault::Surplus(_)) => {
+                Ok(carry_out.await)
+            }
+            Some(Fault::Panics) => {
+                self.record();
+                panic!("injected fault: the backend panics")
+            }
             Some(Fault::Delayed(by)) => {
                 self.record();
                 tokio::time::sleep(*by).await;

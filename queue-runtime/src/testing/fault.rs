@@ -43,13 +43,17 @@ pub enum Fault {
     /// The messages ahead of it in the queue are received too, and released: their dequeue counts rise
     /// by one.
     LeaseLost(Duration),
+    /// The storage answers a receive with up to this many messages more than were asked for.
+    Surplus(u32),
+    /// The call is not carried out: the backend panics.
+    Panics,
 }
 
 impl Fault {
     /// Returns whether the fault can happen to calls of this operation.
     ///
     /// [`Duplicated`](Self::Duplicated) requires a put, [`LeaseLost`](Self::LeaseLost) an update or delete; a
-    /// call of [`Operation::Apply`] may contain either. No fault applies to [`Operation::Open`], which is not
+    /// call of [`Operation::Apply`] may contain either. [`Surplus`](Self::Surplus) requires a receive. No fault applies to [`Operation::Open`], which is not
     /// a call to a backend.
     #[must_use]
     pub fn applies_to(&self, operation: Operation) -> bool {
@@ -59,6 +63,7 @@ impl Fault {
                 operation,
                 Operation::Update | Operation::Delete | Operation::Apply
             ),
+            Self::Surplus(_) => operation == Operation::Receive,
             _ => operation != Operation::Open,
         }
     }

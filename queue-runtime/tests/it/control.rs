@@ -9,7 +9,7 @@ use tokio::sync::Semaphore;
 use tokio::time::sleep;
 
 use crate::listener::{Job, Mood, completed};
-use crate::support::{GUARD, NEVER, count, events, guarded, memory, stop};
+use crate::support::{GUARD, NEVER, count, events, guarded, memory, stop, submit_jobs};
 
 /// Long enough, in paused time, for a listener to do all that it would ever do.
 const HOUR: Duration = Duration::from_secs(3600);
@@ -80,7 +80,7 @@ async fn shutdown_lets_handlers_finish() {
 #[tokio::test(start_paused = true)]
 async fn nothing_waits_leased_and_unhandled() {
     let (service, faults) = testing::service_with_faults().await;
-    submit(&service, 10).await;
+    submit_jobs(&service, 10).await;
     let gate = Arc::new(Semaphore::new(0));
     let gated = Arc::clone(&gate);
     let (running, mut runs) = tokio::sync::mpsc::unbounded_channel();
@@ -113,7 +113,7 @@ async fn nothing_waits_leased_and_unhandled() {
 #[tokio::test(start_paused = true)]
 async fn a_pause_holds_for_tasks_that_wait_for_room() {
     let (service, faults) = testing::service_with_faults().await;
-    submit(&service, 2).await;
+    submit_jobs(&service, 2).await;
     let (started, finish) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
     let gates = (Arc::clone(&started), Arc::clone(&finish));
     let listener = service
@@ -148,7 +148,7 @@ async fn a_pause_holds_for_tasks_that_wait_for_room() {
 #[tokio::test(start_paused = true)]
 async fn nothing_is_received_while_a_listener_is_paused() {
     let (service, faults) = testing::service_with_faults().await;
-    submit(&service, 1).await;
+    submit_jobs(&service, 1).await;
     let listener = service
         .listener(async |_: Received<Job>| ())
         .handler_timeout(NEVER);
@@ -165,7 +165,7 @@ async fn nothing_is_received_while_a_listener_is_paused() {
     listener.pause();
     sleep(HOUR).await;
     let receives = faults.calls(Operation::Receive);
-    submit(&service, 1).await;
+    submit_jobs(&service, 1).await;
     sleep(HOUR).await;
     assert_eq!(faults.calls(Operation::Receive), receives);
     assert_eq!(visible(&service).await, 1);
@@ -184,7 +184,7 @@ async fn a_missing_queue_is_reported_once_and_waited_for() {
     let mut seen = listener.events();
     let listener = listener.start().expect("starts");
     sleep(HOUR).await;
-    submit(&service, 1).await;
+    submit_jobs(&service, 1).await;
     let found = events(&mut seen, 2, |_| true).await;
     assert!(matches!(found[0], ListenerEvent::QueueMissing), "{found:?}");
     assert!(completed(&found[1]), "{found:?}");
@@ -211,11 +211,6 @@ async fn settings_are_checked() {
         let error = started.expect_err("refused").to_string();
         assert!(error.contains(part), "{error}");
     }
-}
-
-async fn submit(service: &QueueService, jobs: usize) {
-    let jobs = (0..jobs).map(|_| Job { mood: Mood::Good });
-    service.submit_all(jobs).await.expect("submitted");
 }
 
 /// The number of jobs that could be received now.

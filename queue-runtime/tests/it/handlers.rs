@@ -5,11 +5,10 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use queue_runtime::backend::MemoryBackend;
-use queue_runtime::policy::{Idle, IdlePolicy};
 use queue_runtime::testing::{self, Fault, FaultInjector};
 use queue_runtime::{
-    ErrorKind, ListenerBuilder, ListenerEvent, ListenerHandle, ListenerPhase, ManualClock,
-    Operation, QueueService, Received, SettleProblem, blocking,
+    ErrorKind, ListenerBuilder, ListenerEvent, ListenerHandle, ManualClock, Operation,
+    QueueService, Received, SettleProblem, blocking,
 };
 use tokio::runtime::Runtime;
 use tokio::sync::broadcast::Receiver;
@@ -157,8 +156,9 @@ fn a_runtime_that_is_gone_stops_the_listener_and_costs_no_attempt() {
         );
         let released = count(|event| matches!(event, ListenerEvent::Released { .. }));
         assert_eq!(released, 3, "{found:?}");
+        assert_eq!((listener.info().in_flight, listener.info().tasks), (0, 0));
         let report = listener.shutdown(GUARD).await;
-        assert_eq!((report.info.in_flight, report.info.tasks), (0, 0));
+        assert!(!report.graceful, "{report:?}");
         for _ in 0..3 {
             let delivery = service.accept::<Job>().await.expect("no error");
             let delivery = delivery.expect("handed back at once");
@@ -460,32 +460,4 @@ async fn an_error_that_panics_as_it_is_written_is_a_failed_attempt() {
         "{error}"
     );
     stop(listener).await;
-}
-
-#[derive(Debug)]
-struct Panicking;
-
-impl IdlePolicy for Panicking {
-    fn delay(&self, _: Idle) -> Duration {
-        panic!("no policy")
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_task_that_panics_stops_the_listener_loudly() {
-    let service = testing::service().await;
-    service
-        .submit(Job { mood: Mood::Good })
-        .await
-        .expect("submitted");
-    let listener = service
-        .listener(async |_: Received<Job>| ())
-        .idle(Panicking);
-    let mut seen = listener.events();
-    let listener = listener.start().expect("starts");
-    let panicked = |event: &ListenerEvent| matches!(event, ListenerEvent::TaskPanicked);
-    events(&mut seen, 1, panicked).await;
-    sleep(SECOND).await;
-    assert_eq!(listener.phase(), ListenerPhase::Stopped);
-    assert_eq!(listener.info().tasks, 0);
 }

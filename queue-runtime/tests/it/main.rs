@@ -3,8 +3,10 @@
 mod accept;
 mod control;
 mod handlers;
+mod infrastructure;
 mod leases;
 mod listener;
+mod panics;
 mod poison;
 mod submit;
 mod support;

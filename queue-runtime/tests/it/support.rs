@@ -9,6 +9,8 @@ use queue_runtime::wire::Body;
 use queue_runtime::{ListenerEvent, ListenerHandle, QueueService};
 use tokio::sync::broadcast::Receiver;
 
+use crate::listener::{Job, Mood};
+
 /// Long enough for the slowest machine; only a hang meets it.
 pub(crate) const GUARD: Duration = Duration::from_secs(60);
 
@@ -73,6 +75,14 @@ pub(crate) async fn poison(service: &QueueService, queue: &str) -> Vec<(PoisonRe
             )
         })
         .collect()
+}
+
+/// Submits good jobs, and creates their queue if there are none.
+pub(crate) async fn submit_jobs(service: &QueueService, jobs: usize) {
+    let queue = service.queue_at("jobs").expect("a name");
+    queue.create().await.expect("created");
+    let jobs = (0..jobs).map(|_| Job { mood: Mood::Good });
+    service.submit_all(jobs).await.expect("submitted");
 }
 
 pub(crate) async fn count(service: &QueueService, queue: &str) -> u64 {
