@@ -11,6 +11,7 @@ use queue_core::{ClientId, MessageType, QueueName};
 use crate::background::Background;
 use crate::idempotency::CompletedIds;
 use crate::lease::Renewals;
+use crate::policy::StorageRetry;
 use crate::settings::{Overrides, Settings, SettingsCache};
 
 /// The state of one service.
@@ -20,6 +21,7 @@ pub(crate) struct Context {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) client: ClientId,
     pub(crate) encoder: Encoder,
+    pub(crate) storage_retry: StorageRetry,
     pub(crate) renewals: Renewals,
     pub(crate) background: Background,
     pub(crate) settings: SettingsCache,
@@ -32,6 +34,7 @@ impl Context {
         clock: Arc<dyn Clock>,
         client: ClientId,
         encoding: MessageEncoding,
+        storage_retry: StorageRetry,
         background: Background,
     ) -> Self {
         let renewals = Renewals::new(Arc::clone(&backend), Arc::clone(&clock));
@@ -41,6 +44,7 @@ impl Context {
             backend,
             clock,
             client,
+            storage_retry,
             renewals,
             background,
             settings: SettingsCache::default(),

@@ -6,5 +6,6 @@ mod handlers;
 mod leases;
 mod listener;
 mod poison;
+mod retries;
 mod submit;
 mod support;
