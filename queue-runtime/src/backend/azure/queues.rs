@@ -53,7 +53,7 @@ impl Requests {
         let mut names = Vec::new();
         let mut marker: Option<String> = None;
         loop {
-            let page = self.caller.call(None, |options| {
+            let page = self.caller.call(Operation::ListQueues, None, |options| {
                 let mut listing = QueueServiceClientListQueuesOptions::default();
                 listing.method_options.context = options.context;
                 listing.marker = marker.clone();
