@@ -12,6 +12,7 @@ use queue_core::{ClientId, MessageType, QueueName};
 use crate::background::Background;
 use crate::idempotency::CompletedIds;
 use crate::lease::Renewals;
+use crate::policy::StorageRetry;
 use crate::settings::{Overrides, Settings, SettingsCache};
 
 /// The state of one service.
@@ -21,6 +22,7 @@ pub(crate) struct Context {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) client: ClientId,
     pub(crate) encoder: Encoder,
+    pub(crate) storage_retry: StorageRetry,
     pub(crate) renewals: Renewals,
     pub(crate) background: Background,
     pub(crate) settings: SettingsCache,
@@ -35,6 +37,7 @@ impl Context {
         clock: Arc<dyn Clock>,
         client: ClientId,
         encoding: MessageEncoding,
+        storage_retry: StorageRetry,
         background: Background,
     ) -> Self {
         let renewals = Renewals::new(Arc::clone(&backend), Arc::clone(&clock));
@@ -45,6 +48,7 @@ impl Context {
             backend,
             clock,
             client,
+            storage_retry,
             renewals,
             background,
             settings: SettingsCache::default(),

@@ -26,6 +26,7 @@ mod listener;
 mod panic;
 pub mod policy;
 mod receive;
+mod repeat;
 mod schedule;
 mod send;
 mod service;
@@ -38,7 +39,7 @@ pub use listener::{
     StartError,
 };
 pub use panic::CaughtPanic;
-pub use policy::RetryPolicy;
+pub use policy::{RetryPolicy, StorageRetry};
 pub use receive::{
     Accept, AcceptError, Blocking, Delivery, Handler, Poisoned, Received, SettleError,
     SettleProblem, Settled, blocking,

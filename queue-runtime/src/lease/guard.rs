@@ -131,10 +131,6 @@ impl Locked<'_> {
         self.state.unanswered
     }
 
-    pub(crate) fn queue(&self) -> &QueueName {
-        self.lease.queue()
-    }
-
     /// Returns how long the lease can last at most.
     pub(crate) fn remaining(&self) -> Duration {
         self.lease.leased.remaining()

@@ -1,13 +1,17 @@
 //! Policies for the delay before the next poll or retry. They are pure functions: random numbers are
 //! arguments.
 
+mod backoff;
 mod idle;
 mod outage;
 mod retry;
+mod storage_retry;
 
+pub(crate) use backoff::{Backoff, SHORTEST};
 pub use idle::{ExponentialIdle, Idle, IdlePolicy};
 pub(crate) use outage::outage_pause;
 pub use retry::RetryPolicy;
+pub use storage_retry::StorageRetry;
 
 /// Returns a random number from 0 up to but not including 1.
 pub(crate) fn jitter() -> f64 {

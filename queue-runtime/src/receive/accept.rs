@@ -15,7 +15,8 @@ use super::put_back;
 use super::received::Received;
 use super::settle::SettleProblem;
 use crate::context::Context;
-use crate::policy::{ExponentialIdle, Idle, IdlePolicy, RetryPolicy, jitter};
+use crate::policy::{ExponentialIdle, Idle, IdlePolicy, RetryPolicy, StorageRetry, jitter};
+use crate::repeat::Repeats;
 use crate::settings::InvalidSetting;
 
 /// A pending accept of one message. Configure it, then `.await` it.
@@ -58,6 +59,7 @@ pub struct Accept<M> {
     context: Arc<Context>,
     queue: QueueName,
     wait: Duration,
+    storage_retry: StorageRetry,
     options: Options,
     message_type: MessageType,
     decode: Decode<M>,
@@ -123,6 +125,7 @@ impl<M> Accept<M> {
         M: Message,
     {
         Self {
+            storage_retry: context.storage_retry.clone(),
             context,
             queue,
             wait: Duration::ZERO,
@@ -134,8 +137,18 @@ impl<M> Accept<M> {
 
     /// Waits for a message for up to `wait`, polling with exponential backoff and jitter. The default is not
     /// to wait.
+    ///
+    /// A failed receive is tried again meanwhile, according to the [`StorageRetry`] of the service. Tries and time
+    /// are counted anew after each receive that succeeds.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
+        self
+    }
+
+    /// Sets how often and until when a failed receive is tried again while this [waits](Self::wait). The default
+    /// is that of the service.
+    pub fn storage_retry(mut self, policy: StorageRetry) -> Self {
+        self.storage_retry = policy;
         self
     }
 
@@ -204,9 +217,11 @@ impl<M> Accept<M> {
         let until = context.clock.monotonic().saturating_add(self.wait);
         let idle = ExponentialIdle::up_to(capabilities.idle_cap);
         let mut empty = 0;
+        let mut repeats = Repeats::until(until, &self.storage_retry, &*context.clock);
         loop {
             match fetch(context, &consumer, 1).await {
                 Ok(fetched) => {
+                    repeats.succeeded();
                     if let Some(fetched) = fetched.into_iter().next() {
                         match deliver(context, &consumer, fetched, self.decode).await? {
                             Some(delivery) => return Ok(Some(delivery)),
@@ -217,7 +232,10 @@ impl<M> Accept<M> {
                 Err(error) if error.kind() == ErrorKind::QueueNotFound => {
                     return Err(AcceptError::QueueNotFound(consumer.queue.clone()));
                 }
-                Err(error) => return Err(AcceptError::Storage(error)),
+                Err(error) => {
+                    repeats.pause(error).await.map_err(AcceptError::Storage)?;
+                    continue;
+                }
             }
             let left = until.saturating_sub(context.clock.monotonic());
             if left.is_zero() {

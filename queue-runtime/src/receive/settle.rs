@@ -4,14 +4,14 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use queue_core::backend::{Atomicity, BackendExt as _, NewMessage, Op, PopReceipt};
+use queue_core::backend::{Atomicity, NewMessage, Op, PopReceipt};
 use queue_core::envelope::PoisonReason;
-use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, Retry};
+use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName};
 
 use super::incoming::Incoming;
 use crate::context::Context;
 use crate::lease::{Lease, Locked, SettlementKind};
-use crate::policy::jitter;
+use crate::repeat::Repeats;
 
 /// How a received message was settled.
 ///
@@ -139,9 +139,6 @@ pub(crate) enum Confirmation {
 /// valid until another consumer receives the message.
 const MIN_PATIENCE: Duration = Duration::from_secs(2);
 
-/// The minimum delay before a throttled settlement is retried.
-const SHORTEST_THROTTLE: Duration = Duration::from_millis(100);
-
 /// Puts messages and then settles this one: in one step if the backend is atomic, otherwise in this order.
 pub(crate) async fn settle(
     context: &Context,
@@ -169,7 +166,7 @@ async fn carry_out(
     let give_up_at = clock
         .monotonic()
         .saturating_add(locked.remaining().max(MIN_PATIENCE));
-    let mut tries = 0_u32;
+    let mut repeats = Repeats::within_lease(give_up_at, clock);
     loop {
         let receipt = locked.receipt().map_err(SettleProblem::LeaseLost)?;
         let left = give_up_at.saturating_sub(clock.monotonic());
@@ -195,33 +192,12 @@ async fn carry_out(
         if error.is_lease_gone() {
             return lease_gone(&mut locked, &settlement, error);
         }
-        let now = clock.monotonic();
-        if error.kind() == ErrorKind::QueueNotFound && now < give_up_at {
-            create_target(context, &mut locked, error).await?;
-            continue;
+        if is_own_queue_missing(lease, &error) {
+            locked.lose();
+            return Err(SettleProblem::LeaseLost(error));
         }
-        let pause = match error.retry() {
-            Retry::Permanent => return Err(unsettled(&locked, error)),
-            Retry::Temporary => {
-                let ceiling = Duration::from_millis(50) * 2_u32.saturating_pow(tries.min(6));
-                ceiling.mul_f64(jitter())
-            }
-            // Even if the service asks for a delay beyond the end of the lease, try once more before it.
-            Retry::Throttled(after) => {
-                let left = give_up_at.saturating_sub(now);
-                let after = after.unwrap_or(Duration::from_secs(1));
-                if left > SHORTEST_THROTTLE {
-                    after.min(left / 2)
-                } else {
-                    after
-                }
-            }
-        };
-        tries += 1;
-        if now.saturating_add(pause) >= give_up_at {
-            return Err(unsettled(&locked, error));
-        }
-        clock.sleep(pause).await;
+        let again = repeats.pause_or_create(&*context.backend, error).await;
+        again.map_err(|error| unsettled(&locked, error))?;
     }
 }
 
@@ -340,18 +316,10 @@ fn lease_gone(
     Err(SettleProblem::LeaseLost(error))
 }
 
-/// Creates the missing queue of a put. If the message's own queue is missing, the message is gone too.
-async fn create_target(
-    context: &Context,
-    locked: &mut Locked<'_>,
-    error: Error,
-) -> Result<(), SettleProblem> {
-    if error.queue().is_none_or(|queue| queue == locked.queue()) {
-        locked.lose();
-        return Err(SettleProblem::LeaseLost(error));
-    }
-    let created = context.backend.create_missing(error).await;
-    created.map_err(SettleProblem::NotDone)
+/// Returns whether the message is gone because its queue is. A missing queue of a put can be created.
+fn is_own_queue_missing(lease: &Lease, error: &Error) -> bool {
+    let own = |queue: &QueueName| queue == lease.queue();
+    error.kind() == ErrorKind::QueueNotFound && error.queue().is_none_or(own)
 }
 
 fn unsettled(locked: &Locked<'_>, error: Error) -> SettleProblem {

@@ -5,7 +5,7 @@ use std::future::IntoFuture;
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_core::backend::{BackendExt, NewMessage, TimeToLive};
+use queue_core::backend::{NewMessage, TimeToLive};
 use queue_core::clock::{BoxFuture, Timestamp};
 use queue_core::encoder::{Encoded, Origin, TooLarge};
 use queue_core::envelope::TraceContext;
@@ -15,10 +15,14 @@ use queue_core::{
 
 use super::follow_ups::{Position, Role, derived_id, time_to_live};
 use crate::context::Context;
+use crate::policy::StorageRetry;
+use crate::repeat::Repeats;
 
 /// A pending submission. Configure it, then `.await` it.
 ///
-/// The future completes once the message is stored. The queue is created if it does not exist.
+/// The future completes once the message is stored. The queue is created if it does not exist. A put that
+/// certainly failed, for example because the service was throttling, is tried again according to the
+/// [`StorageRetry`] of the service; one of unknown outcome only with [`retry_unknown`](Self::retry_unknown).
 ///
 /// ```
 /// use std::time::Duration;
@@ -61,6 +65,8 @@ pub struct Submit<M> {
     delay: Duration,
     time_to_live: Option<Duration>,
     parent: Option<(MessageId, Position)>,
+    storage_retry: StorageRetry,
+    retry_unknown: bool,
 }
 
 /// A message that was submitted and is stored.
@@ -187,6 +193,7 @@ impl<M> Submit<M> {
         M: Message,
     {
         Self {
+            storage_retry: context.storage_retry.clone(),
             context,
             queue,
             encoded: Encoded::of(&message),
@@ -198,6 +205,7 @@ impl<M> Submit<M> {
             delay: Duration::ZERO,
             time_to_live: None,
             parent: None,
+            retry_unknown: false,
         }
     }
 
@@ -259,6 +267,21 @@ impl<M> Submit<M> {
         self
     }
 
+    /// Sets how often and until when the message is tried to be stored. The default is that of the service.
+    pub fn storage_retry(mut self, policy: StorageRetry) -> Self {
+        self.storage_retry = policy;
+        self
+    }
+
+    /// Tries again with the same message id if the outcome is unknown, too, instead of returning the error.
+    ///
+    /// The message may then be stored twice, which is safe for consumers that deduplicate by id or key. The
+    /// copies of a bare body, which does not contain the id, cannot be recognised.
+    pub fn retry_unknown(mut self) -> Self {
+        self.retry_unknown = true;
+        self
+    }
+
     /// Encodes the message for the backend.
     pub(crate) fn encode(self) -> Result<(Outgoing, M), SubmitError<M>> {
         let Self {
@@ -315,6 +338,7 @@ impl<M> Submit<M> {
 
     async fn send(self) -> Result<Submitted, SubmitError<M>> {
         let context = Arc::clone(&self.context);
+        let policy = self.storage_retry.clone().or_unknown(self.retry_unknown);
         let (outgoing, message) = self.encode()?;
         let Outgoing {
             queue,
@@ -322,20 +346,26 @@ impl<M> Submit<M> {
             request,
             new,
         } = outgoing;
-        match context.backend.put_or_create(&queue, new).await {
-            Ok(receipt) => Ok(Submitted {
-                id,
-                request,
-                queue,
-                visible_at: receipt.visible_at,
-            }),
-            Err(error) => {
-                let problem = SubmitProblem::Storage(error);
-                Err(SubmitError {
+        let backend = &*context.backend;
+        let mut repeats = Repeats::by(&policy, &*context.clock);
+        loop {
+            let error = match backend.put(&queue, new.clone()).await {
+                Ok(receipt) => {
+                    return Ok(Submitted {
+                        id,
+                        request,
+                        queue,
+                        visible_at: receipt.visible_at,
+                    });
+                }
+                Err(error) => error,
+            };
+            if let Err(error) = repeats.put_again(backend, error).await {
+                return Err(SubmitError {
                     id: Some(id),
                     message,
-                    problem,
-                })
+                    problem: SubmitProblem::Storage(error),
+                });
             }
         }
     }

@@ -3,15 +3,21 @@
 use std::fmt;
 use std::future::IntoFuture;
 use std::sync::Arc;
+use std::time::Duration;
 
-use queue_core::backend::{BackendExt, Op, OpOutcome};
+use queue_core::backend::{Op, OpOutcome};
 use queue_core::clock::BoxFuture;
-use queue_core::{ErrorKind, InvalidId, MessageId, RequestId};
+use queue_core::{InvalidId, MessageId, RequestId};
 
 use super::submit::{Outgoing, Submit, SubmitError, SubmitProblem, Submitted};
 use crate::context::Context;
+use crate::policy::StorageRetry;
+use crate::repeat::Repeats;
 
 /// A pending submission of several messages. Configure it, then `.await` it.
+///
+/// Puts that certainly failed are tried again as for [`Submit`]. If the backend is not atomic, only those are: the
+/// messages before them are stored once.
 ///
 /// ```
 /// use queue_runtime::{Message, testing};
@@ -43,6 +49,10 @@ pub struct SubmitAll<M> {
     context: Arc<Context>,
     submissions: Vec<Submit<M>>,
     request: Option<Result<RequestId, InvalidId>>,
+    delay: Option<Duration>,
+    time_to_live: Option<Duration>,
+    storage_retry: StorageRetry,
+    retry_unknown: bool,
 }
 
 /// An error of submitting several messages. It returns those that were not submitted.
@@ -91,9 +101,13 @@ pub struct SubmitAllError<M> {
 impl<M> SubmitAll<M> {
     pub(crate) fn new(context: Arc<Context>, submissions: Vec<Submit<M>>) -> Self {
         Self {
+            storage_retry: context.storage_retry.clone(),
             context,
             submissions,
             request: None,
+            delay: None,
+            time_to_live: None,
+            retry_unknown: false,
         }
     }
 
@@ -103,17 +117,87 @@ impl<M> SubmitAll<M> {
         self
     }
 
+    /// Sets how long the messages stay invisible. The default is zero.
+    pub fn delay(mut self, delay: Duration) -> Self {
+        self.delay = Some(delay);
+        self
+    }
+
+    /// Sets how long until the storage deletes messages that have not been completed. The default is the
+    /// type's, or unlimited.
+    pub fn time_to_live(mut self, time_to_live: Duration) -> Self {
+        self.time_to_live = Some(time_to_live);
+        self
+    }
+
+    /// Sets how often and until when the messages are tried to be stored. The default is that of the service.
+    ///
+    /// If the backend is not atomic, tries and time are counted anew after each message that was stored.
+    pub fn storage_retry(mut self, policy: StorageRetry) -> Self {
+        self.storage_retry = policy;
+        self
+    }
+
+    /// Tries again with the same message ids if the outcome is unknown, too, instead of returning the error.
+    ///
+    /// Messages may then be stored twice, which is safe for consumers that deduplicate by id or key. The
+    /// copies of bare bodies, which do not contain the id, cannot be recognised.
+    pub fn retry_unknown(mut self) -> Self {
+        self.retry_unknown = true;
+        self
+    }
+
     async fn send(self) -> Result<Vec<Submitted>, SubmitAllError<M>> {
-        let Self {
-            context,
-            submissions,
-            request,
-        } = self;
-        let mut outgoing = Vec::with_capacity(submissions.len());
-        let mut messages = Vec::with_capacity(submissions.len());
-        let mut submissions = submissions.into_iter();
-        while let Some(submission) = submissions.next() {
-            match submission.of_request(request.clone()).encode() {
+        let context = Arc::clone(&self.context);
+        let policy = self.storage_retry.clone().or_unknown(self.retry_unknown);
+        let (outgoing, messages) = self.encode()?;
+        let puts = outgoing.iter().map(|outgoing| Op::Put {
+            queue: outgoing.queue.clone(),
+            message: outgoing.new.clone(),
+        });
+        let ops: Vec<Op> = puts.collect();
+        let backend = &*context.backend;
+        let mut repeats = Repeats::by(&policy, &*context.clock);
+        let mut submitted: Vec<Submitted> = Vec::with_capacity(ops.len());
+        loop {
+            let rest = &outgoing[submitted.len()..];
+            let (outcomes, error) = match backend.apply(ops[submitted.len()..].to_vec()).await {
+                Ok(outcomes) => (outcomes, None),
+                Err(failed) => (failed.completed, Some(failed.error)),
+            };
+            if !outcomes.is_empty() {
+                repeats.succeeded();
+            }
+            submitted.extend(submitted_by(rest, outcomes));
+            let Some(error) = error else {
+                return Ok(submitted);
+            };
+            if let Err(error) = repeats.put_again(backend, error).await {
+                let ids = outgoing.into_iter().map(|outgoing| Some(outgoing.id));
+                let rest = ids.zip(messages).skip(submitted.len()).collect();
+                return Err(SubmitAllError {
+                    submitted,
+                    rest,
+                    problem: SubmitProblem::Storage(error),
+                });
+            }
+        }
+    }
+
+    /// Encodes the messages for the backend, all of them or none.
+    fn encode(self) -> Result<(Vec<Outgoing>, Vec<M>), SubmitAllError<M>> {
+        let mut outgoing = Vec::with_capacity(self.submissions.len());
+        let mut messages = Vec::with_capacity(self.submissions.len());
+        let mut submissions = self.submissions.into_iter();
+        while let Some(mut submission) = submissions.next() {
+            submission = submission.of_request(self.request.clone());
+            if let Some(delay) = self.delay {
+                submission = submission.delay(delay);
+            }
+            if let Some(time_to_live) = self.time_to_live {
+                submission = submission.time_to_live(time_to_live);
+            }
+            match submission.encode() {
                 Ok((one, message)) => {
                     outgoing.push(one);
                     messages.push(message);
@@ -132,55 +216,20 @@ impl<M> SubmitAll<M> {
                 }
             }
         }
-        let failed =
-            |submitted: Vec<Submitted>, outgoing: &[Outgoing], messages: Vec<M>, problem| {
-                let ids = outgoing.iter().map(|outgoing| Some(outgoing.id.clone()));
-                let rest = ids.zip(messages).skip(submitted.len()).collect();
-                SubmitAllError {
-                    submitted,
-                    rest,
-                    problem,
-                }
-            };
-        let puts = outgoing.iter().map(|outgoing| Op::Put {
-            queue: outgoing.queue.clone(),
-            message: outgoing.new.clone(),
-        });
-        let ops: Vec<Op> = puts.collect();
-        let backend = &context.backend;
-        let mut applied = backend.apply(ops.clone()).await;
-        if let Err(refused) = &applied
-            && refused.error.kind() == ErrorKind::QueueNotFound
-            && refused.completed.is_empty()
-        {
-            if let Err(error) = backend.create_missing(refused.error.clone()).await {
-                let problem = SubmitProblem::Storage(error);
-                return Err(failed(Vec::new(), &outgoing, messages, problem));
-            }
-            applied = backend.apply(ops).await;
-        }
-        let (outcomes, error) = match applied {
-            Ok(outcomes) => (outcomes, None),
-            Err(failed) => (failed.completed, Some(failed.error)),
-        };
-        let submitted = outgoing
-            .iter()
-            .zip(outcomes)
-            .filter_map(|(outgoing, outcome)| match outcome {
-                OpOutcome::Put(receipt) => Some(outgoing.submitted(receipt.visible_at)),
-                _ => None,
-            })
-            .collect();
-        match error {
-            None => Ok(submitted),
-            Some(error) => Err(failed(
-                submitted,
-                &outgoing,
-                messages,
-                SubmitProblem::Storage(error),
-            )),
-        }
+        Ok((outgoing, messages))
     }
+}
+
+/// Returns what was submitted, given the outcomes of the first puts.
+fn submitted_by(
+    outgoing: &[Outgoing],
+    outcomes: Vec<OpOutcome>,
+) -> impl Iterator<Item = Submitted> {
+    let puts = outgoing.iter().zip(outcomes);
+    puts.filter_map(|(outgoing, outcome)| match outcome {
+        OpOutcome::Put(receipt) => Some(outgoing.submitted(receipt.visible_at)),
+        _ => None,
+    })
 }
 
 impl<M: Send + 'static> IntoFuture for SubmitAll<M> {

@@ -12,6 +12,7 @@ use super::queue_service::QueueService;
 use crate::background::Background;
 use crate::clock::SystemClock;
 use crate::context::Context;
+use crate::policy::StorageRetry;
 
 /// A builder of a [`QueueService`], from [`QueueService::builder`] or [`QueueService::over`].
 ///
@@ -32,6 +33,7 @@ pub struct ServiceBuilder {
     client: Option<String>,
     clock: Option<Arc<dyn Clock>>,
     encoding: MessageEncoding,
+    storage_retry: StorageRetry,
     background: Runs,
 }
 
@@ -109,6 +111,7 @@ impl ServiceBuilder {
             client: None,
             clock: None,
             encoding: MessageEncoding::default(),
+            storage_retry: StorageRetry::default(),
             background: Runs::OnOwnThread,
         }
     }
@@ -124,6 +127,13 @@ impl ServiceBuilder {
     /// Sets the form in which bodies are written to storage that holds only text. The default is Base64.
     pub fn message_encoding(mut self, encoding: MessageEncoding) -> Self {
         self.encoding = encoding;
+        self
+    }
+
+    /// Sets how often and until when storage operations that failed are tried again, unless an operation sets it.
+    /// The default is [`StorageRetry::default`].
+    pub fn storage_retry(mut self, policy: StorageRetry) -> Self {
+        self.storage_retry = policy;
         self
     }
 
@@ -162,7 +172,14 @@ impl ServiceBuilder {
             }
         };
         let background = background.map_err(|source| ConnectError::Background { source })?;
-        let context = Context::new(backend, clock, client, self.encoding, background);
+        let context = Context::new(
+            backend,
+            clock,
+            client,
+            self.encoding,
+            self.storage_retry,
+            background,
+        );
         Ok(QueueService::new(Arc::new(context)))
     }
 }

@@ -1,15 +1,17 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::time::Duration;
 
 use queue_core::backend::{BackendExt, Created, Metadata, QueueProperties};
 use queue_core::wire::Body;
-use queue_core::{Message, QueueName, Result};
+use queue_core::{ErrorKind, Message, QueueName, Result};
 
 use super::redrive::Redrive;
 use crate::context::Context;
 use crate::listener::ListenerBuilder;
 use crate::receive::{Accept, Handler};
+use crate::repeat::Repeats;
 use crate::send::{Submit, SubmitAll};
 
 /// A handle to a queue of `M` messages.
@@ -158,6 +160,9 @@ pub struct Peeked {
     pub dequeue_count: u32,
 }
 
+/// How long a queue is cleared by repeated requests.
+const CLEAR_TIMEOUT: Duration = Duration::from_secs(600);
+
 impl AnyQueue {
     pub(crate) fn new(context: Arc<Context>, name: QueueName) -> Self {
         Self { context, name }
@@ -187,10 +192,33 @@ impl AnyQueue {
 
     /// Deletes all messages, including invisible ones.
     ///
+    /// Azure Queue Storage may run out of time on a queue with many messages, having deleted only some of them.
+    /// It is then asked again, for up to ten minutes. Other failures are tried again according to the
+    /// [`StorageRetry`](crate::StorageRetry) of the service; if it never tries again, nor does this.
+    ///
     /// # Errors
-    /// The backend's error.
+    /// The backend's error. Some messages may have been deleted.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped before it completes, any of the messages may have been deleted.
     pub async fn clear(&self) -> Result<()> {
-        self.context.backend.clear(&self.name).await
+        let (clock, policy) = (&*self.context.clock, &self.context.storage_retry);
+        let until = clock.monotonic().saturating_add(CLEAR_TIMEOUT);
+        let unlimited = policy.without_limit();
+        let mut failed = Repeats::until(until, policy, clock);
+        let mut unfinished = Repeats::until(until, &unlimited, clock);
+        loop {
+            let Err(error) = self.context.backend.clear(&self.name).await else {
+                return Ok(());
+            };
+            match error.kind() {
+                ErrorKind::Throttled | ErrorKind::Timeout => {
+                    failed.succeeded();
+                    unfinished.pause(error).await?;
+                }
+                _ => failed.pause(error).await?,
+            }
+        }
     }
 
     /// Returns the queue's metadata and its approximate number of messages, including invisible ones.

@@ -3,4 +3,5 @@
 mod requests;
 mod responder;
 mod secrets;
+mod service;
 mod troubles;

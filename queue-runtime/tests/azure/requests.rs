@@ -55,15 +55,72 @@ fn a_signature_is_appended_to_the_url_unchanged() {
 }
 
 #[test]
-fn a_list_whose_marker_repeats_fails() {
-    let page = "<EnumerationResults><Queues><Queue><Name>orders</Name></Queue></Queues>\
-                <NextMarker>again</NextMarker></EnumerationResults>";
-    let responder = Responder::always(Reply::Send(answer("200 OK", "", page)));
-    let listed = with(&responder.with_key(), PATIENCE, async |backend| {
-        backend.list_queues("").await
+fn a_list_whose_markers_repeat_fails() {
+    // Each page leads to the next, and the last one to the second.
+    for pages in [1, 2, 3] {
+        let responder = Responder::by(move |request| {
+            let page = request.first.split("marker=p").nth(1);
+            let page = page.map_or(0, |rest| rest[..1].parse::<u32>().expect("a number"));
+            let next = page % pages + 1;
+            let page = format!(
+                "<EnumerationResults><Queues><Queue><Name>orders</Name></Queue></Queues>\
+                 <NextMarker>p{next}</NextMarker></EnumerationResults>"
+            );
+            Reply::Send(answer("200 OK", "", &page))
+        });
+        let listed = with(&responder.with_key(), PATIENCE, async |backend| {
+            backend.list_queues("").await
+        });
+        assert_eq!(listed.expect_err("refused").kind(), ErrorKind::Corrupt);
+        assert_eq!(responder.requests().len(), pages as usize + 1);
+    }
+}
+
+/// A reply with a message for each pair of a date and a dequeue count.
+fn messages(given: &[(&str, &str)]) -> Reply {
+    let message = |(number, (date, count)): (usize, &(&str, &str))| {
+        format!(
+            "<QueueMessage><MessageId>m{number}</MessageId><InsertionTime>{date}</InsertionTime>\
+             <ExpirationTime>{date}</ExpirationTime><PopReceipt>r</PopReceipt>\
+             <TimeNextVisible>{date}</TimeNextVisible><DequeueCount>{count}</DequeueCount>\
+             <MessageText>text</MessageText></QueueMessage>"
+        )
+    };
+    let messages: String = given.iter().enumerate().map(message).collect();
+    let list = format!("<QueueMessagesList>{messages}</QueueMessagesList>");
+    Reply::Send(answer("200 OK", "", &list))
+}
+
+const DATE: &str = "Thu, 01 Jan 2026 00:00:00 GMT";
+
+#[test]
+fn the_readable_neighbours_of_an_unreadable_message_are_delivered() {
+    let reply = messages(&[
+        (DATE, "1"),
+        ("soon", "1"),
+        (DATE, "-1"),
+        (DATE, "4294967295"),
+    ]);
+    let responder = Responder::always(reply);
+    with(&responder.with_key(), PATIENCE, async |backend| {
+        let received = backend.receive(&queue(), 32, PATIENCE).await;
+        let received = received.expect("two are readable");
+        let ids: Vec<_> = received.iter().map(|message| message.id.as_str()).collect();
+        assert_eq!(ids, ["m0", "m3"]);
+        let peeked = backend.peek(&queue(), 32).await.expect("two are readable");
+        assert_eq!(peeked.len(), 2);
     });
-    assert_eq!(listed.expect_err("refused").kind(), ErrorKind::Corrupt);
-    assert_eq!(responder.requests().len(), 2);
+}
+
+#[test]
+fn messages_of_which_none_is_readable_are_not_an_empty_queue() {
+    let responder = Responder::always(messages(&[("soon", "1"), (DATE, "many")]));
+    with(&responder.with_key(), PATIENCE, async |backend| {
+        let received = backend.receive(&queue(), 32, PATIENCE).await;
+        assert_eq!(received.expect_err("none").kind(), ErrorKind::Corrupt);
+        let peeked = backend.peek(&queue(), 32).await;
+        assert_eq!(peeked.expect_err("none").kind(), ErrorKind::Corrupt);
+    });
 }
 
 #[test]

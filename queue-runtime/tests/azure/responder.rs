@@ -1,4 +1,4 @@
-//! A fake server that gives every request the same reply, and calls of all operations against it.
+//! A fake server whose replies a test chooses, and calls of all operations against it.
 
 use std::future::Future;
 use std::io::{Read as _, Write as _};
@@ -45,15 +45,27 @@ pub(crate) const KEY: &str = "Y2FuYXJ5LWFjY291bnQta2V5";
 impl Responder {
     /// Starts a server that gives every request this reply.
     pub(crate) fn always(reply: Reply) -> Self {
+        Self::by(move |_| reply.clone())
+    }
+
+    /// Starts a server that chooses the reply to each request.
+    pub(crate) fn by(choose: impl Fn(&Message) -> Reply + Send + Sync + 'static) -> Self {
         let requests = Arc::new(Mutex::new(Vec::new()));
-        let heard = Arc::clone(&requests);
+        let (heard, choose) = (Arc::clone(&requests), Arc::new(choose));
         let (end, ended) = channel();
-        let address = http::serve(move |stream| serve(stream, &reply, &heard, &end));
+        let address = http::serve(move |stream| serve(stream, &*choose, &heard, &end));
         Self {
             address,
             requests,
             ended,
         }
+    }
+
+    /// Returns the number of requests so far whose first line starts like this.
+    pub(crate) fn count(&self, start: &str) -> usize {
+        let requests = self.requests();
+        let matching = requests.iter().filter(|request| request.starts_with(start));
+        matching.count()
     }
 
     /// Returns all requests so far, each with head and body.
@@ -79,11 +91,16 @@ impl Responder {
     }
 }
 
-fn serve(mut stream: TcpStream, reply: &Reply, heard: &Mutex<Vec<String>>, end: &Sender<()>) {
+fn serve(
+    mut stream: TcpStream,
+    choose: &dyn Fn(&Message) -> Reply,
+    heard: &Mutex<Vec<String>>,
+    end: &Sender<()>,
+) {
     while let Ok(Some(request)) = Message::read(&mut stream) {
         heard.lock().expect("no panic").push(request.to_string());
         // Writing fails if the client has closed the connection, as some tests make it do.
-        let _ = match reply {
+        let _ = match &choose(&request) {
             Reply::Send(text) => stream.write_all(text.as_bytes()),
             Reply::Cut(text) => {
                 let _ = stream.write_all(text.as_bytes());

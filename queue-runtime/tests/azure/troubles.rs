@@ -123,6 +123,9 @@ fn errors_of_the_service() {
             ErrorKind::Corrupt,
             Outcome::Unknown,
         ),
+        // No code: from a box in between, which may have passed the request on.
+        ("403 Forbidden", "", ErrorKind::Corrupt, Outcome::Unknown),
+        ("404 Not Found", "", ErrorKind::Corrupt, Outcome::Unknown),
     ];
     for (status, headers, kind, outcome) in cases {
         let reply = Reply::Send(answer(status, headers, "<html>not XML"));

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use queue_runtime::policy::ExponentialIdle;
-use queue_runtime::{ErrorKind, ListenerEvent, Received, SubmitProblem};
+use queue_runtime::{ErrorKind, ListenerEvent, Received, StorageRetry, SubmitProblem};
 use queue_tests::http::Message;
 
 use crate::case::run;
@@ -52,10 +52,9 @@ fn a_submission_that_was_refused_is_not_done() {
         let stage = Stage::on("refused-orders").await;
         stage.proxy.refuse_connections().await;
         let queue = stage.proxied();
-        let error = queue
-            .submit(Order { number: 1 })
-            .await
-            .expect_err("refused");
+        let once = queue.submit(Order { number: 1 });
+        let once = once.storage_retry(StorageRetry::never());
+        let error = once.await.expect_err("refused");
         assert!(!error.is_unknown(), "{error:?}");
         let SubmitProblem::Storage(problem) = &error.problem else {
             panic!("{error:?}")

@@ -8,5 +8,6 @@ mod leases;
 mod listener;
 mod panics;
 mod poison;
+mod retries;
 mod submit;
 mod support;

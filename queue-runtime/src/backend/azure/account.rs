@@ -22,7 +22,7 @@ pub(super) struct Account {
 pub(super) enum EndpointKind {
     /// Azure: the host name contains the account.
     Service,
-    /// An emulator: the path contains the account, or the host is `*.localhost`.
+    /// An emulator: the path is the account, or the host is `*.localhost`.
     Emulator,
 }
 
@@ -55,6 +55,11 @@ impl Account {
         if settings.development {
             return Self::development(&settings);
         }
+        if settings.development_proxy.is_some() {
+            return Err(Problem::new(
+                "DevelopmentStorageProxyUri requires UseDevelopmentStorage=true",
+            ));
+        }
         let given = match (&settings.queue_endpoint, &settings.account) {
             (Some(endpoint), _) => endpoint.reveal().to_owned(),
             (None, Some(account)) => {
@@ -69,6 +74,12 @@ impl Account {
             }
         };
         let endpoint = Endpoint::parse(&given, settings.account.as_deref())?;
+        endpoint.check_path(0)?;
+        if endpoint.query.is_some() && (settings.key.is_some() || settings.signature.is_some()) {
+            return Err(Problem::new(
+                "the queue endpoint must not have a query beside AccountKey or SharedAccessSignature",
+            ));
+        }
         let credential = match (settings.key, settings.signature) {
             (Some(_), Some(_)) => {
                 return Err(Problem::new(
@@ -96,17 +107,22 @@ impl Account {
             settings.key.is_some(),
             settings.queue_endpoint.is_some(),
             settings.signature.is_some(),
+            settings.protocol.is_some(),
+            settings.suffix.is_some(),
         ];
         if others.contains(&true) {
             return Err(Problem::new(
                 "UseDevelopmentStorage can be combined only with DevelopmentStorageProxyUri",
             ));
         }
-        let proxy = settings.development_proxy.as_deref();
-        let proxy = proxy.unwrap_or("http://127.0.0.1").trim_end_matches('/');
-        let given = format!("{proxy}:10001/{DEVELOPMENT_ACCOUNT}");
-        let endpoint = Endpoint::parse(&given, Some(DEVELOPMENT_ACCOUNT))
-            .map_err(|problem| Problem::new(format!("DevelopmentStorageProxyUri: {problem}")))?;
+        let root = match settings.development_proxy.as_deref() {
+            Some(proxy) => development_root(proxy).map_err(|problem| {
+                Problem::new(format!("DevelopmentStorageProxyUri: {problem}"))
+            })?,
+            None => "http://127.0.0.1".to_owned(),
+        };
+        let given = format!("{root}:10001/{DEVELOPMENT_ACCOUNT}");
+        let endpoint = Endpoint::parse(&given, Some(DEVELOPMENT_ACCOUNT))?;
         let key = Secret::new(DEVELOPMENT_KEY);
         let key = AccountKey::decode(DEVELOPMENT_ACCOUNT, &key)?;
         Ok(endpoint.with(Credential::Key(key)))
@@ -119,6 +135,7 @@ impl Account {
             false => format!("{}.queue.core.windows.net", checked(host)?),
         };
         let endpoint = Endpoint::parse(&format!("https://{host}"), None)?;
+        endpoint.check_path(0)?;
         if endpoint.query.is_some() {
             return Err(Problem::new(
                 "`azure://ACCOUNT` takes no query; a SAS URL starts with `https://`",
@@ -129,6 +146,8 @@ impl Account {
 
     fn from_signed_url(text: &str) -> Result<Self, Problem> {
         let endpoint = Endpoint::parse(text, None)?;
+        // It may go on with a queue's name: a signature for one queue is also used on the account's URL.
+        endpoint.check_path(1)?;
         match &endpoint.query {
             Some(query) => {
                 let credential = endpoint.signed_by(query.reveal())?;
@@ -148,6 +167,8 @@ struct Endpoint {
     account: String,
     kind: EndpointKind,
     query: Option<Secret>,
+    /// The number of segments of the path after the account.
+    further: usize,
 }
 
 impl Endpoint {
@@ -165,27 +186,30 @@ impl Endpoint {
         let Some(host) = url.host_str().filter(|host| !host.is_empty()) else {
             return Err(Problem::new("the queue endpoint has no host"));
         };
-        let first = url
-            .path_segments()
-            .and_then(|mut segments| segments.next())
-            .filter(|segment| !segment.is_empty());
-        let (path, named, kind) = match first {
-            // The path may go on with a queue's name: a signature for one queue is also used on the
-            // account's URL.
+        if url.fragment().is_some() {
+            return Err(Problem::new("the queue endpoint must not have a fragment"));
+        }
+        let path = url.path().trim_matches('/');
+        let segments: Vec<&str> = path.split('/').filter(|_| !path.is_empty()).collect();
+        let (path, named, kind, further) = match segments.first() {
             Some(first) if is_private(host) || account == Some(first) => (
                 format!("/{first}"),
-                first.to_owned(),
+                (*first).to_owned(),
                 EndpointKind::Emulator,
+                segments.len() - 1,
             ),
-            _ if host.ends_with(".localhost") => {
-                ("/".to_owned(), first_label(host), EndpointKind::Emulator)
-            }
-            _ if is_private(host) => {
+            None if is_private(host) => {
                 return Err(Problem::new(
                     "the queue endpoint of an emulator must end with the account name",
                 ));
             }
-            _ => ("/".to_owned(), first_label(host), EndpointKind::Service),
+            _ => {
+                let kind = match host.ends_with(".localhost") {
+                    true => EndpointKind::Emulator,
+                    false => EndpointKind::Service,
+                };
+                ("/".to_owned(), first_label(host), kind, segments.len())
+            }
         };
         let query = url
             .query()
@@ -193,14 +217,27 @@ impl Endpoint {
             .map(Secret::new);
         let mut root = url.clone();
         root.set_query(None);
-        root.set_fragment(None);
         root.set_path(&path);
         Ok(Self {
             root,
             account: account.map_or(named, str::to_owned),
             kind,
             query,
+            further,
         })
+    }
+
+    /// Checks that the path has at most this many segments after the account. They are not used.
+    fn check_path(&self, most: usize) -> Result<(), Problem> {
+        match (self.further <= most, self.kind) {
+            (true, _) => Ok(()),
+            (false, EndpointKind::Service) => Err(Problem::new(
+                "the path of the queue endpoint is not supported; it must end with the host",
+            )),
+            (false, EndpointKind::Emulator) => Err(Problem::new(
+                "the path of the queue endpoint is not supported; it must end with the account name",
+            )),
+        }
     }
 
     fn signed_by(&self, query: &str) -> Result<Credential, Problem> {
@@ -225,6 +262,25 @@ impl Endpoint {
             kind: self.kind,
             credential,
         }
+    }
+}
+
+/// Returns scheme and host of the proxy of an emulator. Its port is that of the emulator's queues.
+fn development_root(proxy: &str) -> Result<String, Problem> {
+    let url =
+        Url::parse(proxy).map_err(|error| Problem::new(format!("it is not a URL: {error}")))?;
+    let user = !url.username().is_empty() || url.password().is_some();
+    let more = url.port().is_some()
+        || url.path().trim_matches('/') != ""
+        || url.query().is_some()
+        || url.fragment().is_some();
+    match (url.scheme(), url.host_str()) {
+        (scheme @ ("http" | "https"), Some(host)) if !user && !more => {
+            Ok(format!("{scheme}://{host}"))
+        }
+        _ => Err(Problem::new(
+            "it must be http://HOST; for another port or path, use a connection string with QueueEndpoint",
+        )),
     }
 }
 

@@ -47,6 +47,9 @@ impl AzureBuilder {
     /// Sets the timeout of one operation, up to the last byte of its reply; 10 s by default. Connecting
     /// may take half of it; an operation that fails to connect has certainly had no effect. Keep this
     /// below the visibility timeout.
+    ///
+    /// After a timeout, the same operation gets twice as long the next time, up to eight times this, until an
+    /// answer comes within this time again. Receives, renewals and settlements also end before the lease does.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
@@ -111,7 +114,7 @@ impl AzureBuilder {
         Ok(AzureBackend {
             requests: Requests {
                 service,
-                caller: Caller { clock, deadline },
+                caller: Caller::new(clock, deadline),
             },
             endpoint,
             capabilities: capabilities(),

@@ -60,7 +60,7 @@ impl Requests {
             };
             async move { client.receive_messages(Some(options)).await }
         });
-        reply::received(answer.await?.body())
+        reply::received(answer.await?.body(), queue)
             .map_err(|failure| self.error(failure, Operation::Receive, queue))
     }
 
@@ -73,7 +73,7 @@ impl Requests {
             };
             async move { client.peek_messages(Some(options)).await }
         });
-        reply::peeked(answer.await?.body())
+        reply::peeked(answer.await?.body(), queue)
             .map_err(|failure| self.error(failure, Operation::Peek, queue))
     }
 

@@ -1,6 +1,6 @@
 //! Requests on queues.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use azure_storage_queue::models::{
     QueueClientClearOptions, QueueClientCreateOptions, QueueClientDeleteOptions,
@@ -14,6 +14,9 @@ use queue_core::{Operation, QueueName, Result};
 use super::failure::Failure;
 use super::reply;
 use super::requests::Requests;
+
+/// The maximum number of pages of a list. A page has up to 5,000 queues.
+const MAX_PAGES: usize = 10_000;
 
 impl Requests {
     pub(super) async fn create_queue(
@@ -52,8 +55,9 @@ impl Requests {
             |failure: Failure| failure.into_error(Operation::ListQueues, self.caller.clock.now());
         let mut names = Vec::new();
         let mut marker: Option<String> = None;
+        let mut seen = HashSet::new();
         loop {
-            let page = self.caller.call(None, |options| {
+            let page = self.caller.call(Operation::ListQueues, None, |options| {
                 let mut listing = QueueServiceClientListQueuesOptions::default();
                 listing.method_options.context = options.context;
                 listing.marker = marker.clone();
@@ -66,13 +70,16 @@ impl Requests {
             };
             let (more, next) = reply::queues(page.body()).map_err(fail)?;
             names.extend(more);
-            if next.is_some() && next == marker {
-                return Err(fail(Failure::Malformed("its marker repeats")));
+            let Some(next) = next else {
+                break;
+            };
+            if seen.len() == MAX_PAGES {
+                return Err(fail(Failure::Malformed("the list of queues has no end")));
             }
-            match next {
-                Some(next) => marker = Some(next),
-                None => break,
+            if !seen.insert(next.clone()) {
+                return Err(fail(Failure::Malformed("a marker repeats")));
             }
+            marker = Some(next);
         }
         names.sort();
         Ok(names)

@@ -31,7 +31,8 @@ pub(super) fn put(body: &[u8]) -> Result<PutReceipt> {
     Ok(receipt)
 }
 
-pub(super) fn received(body: &[u8]) -> Result<Vec<ReceivedMessage>> {
+/// Reads the messages that were received. One that cannot be read becomes visible again when its lease ends.
+pub(super) fn received(body: &[u8], queue: &QueueName) -> Result<Vec<ReceivedMessage>> {
     let read = |mut message: Fields| {
         let mut received = ReceivedMessage::new(
             message.id()?,
@@ -44,10 +45,10 @@ pub(super) fn received(body: &[u8]) -> Result<Vec<ReceivedMessage>> {
         received.expires_at = message.expiry()?;
         Ok(received)
     };
-    messages(body)?.into_iter().map(read).collect()
+    readable(messages(body)?, queue, read)
 }
 
-pub(super) fn peeked(body: &[u8]) -> Result<Vec<PeekedMessage>> {
+pub(super) fn peeked(body: &[u8], queue: &QueueName) -> Result<Vec<PeekedMessage>> {
     let read = |mut message: Fields| {
         let mut peeked = PeekedMessage::new(
             message.id()?,
@@ -58,7 +59,7 @@ pub(super) fn peeked(body: &[u8]) -> Result<Vec<PeekedMessage>> {
         peeked.expires_at = message.expiry()?;
         Ok(peeked)
     };
-    messages(body)?.into_iter().map(read).collect()
+    readable(messages(body)?, queue, read)
 }
 
 /// Reads the new lease from the headers of an update's reply.
@@ -115,6 +116,33 @@ fn root<'a>(body: &'a [u8], name: &str) -> Result<Element<'a>> {
 fn messages(body: &[u8]) -> Result<Vec<Fields<'_>>> {
     let children = root(body, "QueueMessagesList")?.children;
     Ok(children.into_iter().map(Fields).collect())
+}
+
+/// Reads the messages that can be read, and logs the others.
+///
+/// # Errors
+/// If there are messages and none can be read, because the queue is not empty.
+fn readable<T>(
+    messages: Vec<Fields<'_>>,
+    queue: &QueueName,
+    read: impl Fn(Fields<'_>) -> Result<T>,
+) -> Result<Vec<T>> {
+    let mut readable = Vec::with_capacity(messages.len());
+    let mut unreadable = None;
+    for message in messages {
+        let id = message.0.child("MessageId").map(|id| id.text.to_string());
+        match read(message) {
+            Ok(message) => readable.push(message),
+            Err(failure) => {
+                tracing::error!(%queue, ?id, ?failure, "skipped an unreadable message in a reply");
+                unreadable = Some(failure);
+            }
+        }
+    }
+    match unreadable {
+        Some(failure) if readable.is_empty() => Err(failure),
+        _ => Ok(readable),
+    }
 }
 
 /// The fields of one message in a reply.

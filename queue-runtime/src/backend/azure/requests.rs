@@ -32,7 +32,7 @@ impl Requests {
         let client = client.map_err(|error| fail(Failure::from_sdk(error)))?;
         let answer = self
             .caller
-            .call(receipt.cloned(), |options| call(client, options));
+            .call(operation, receipt.cloned(), |options| call(client, options));
         answer.await.map_err(fail)
     }
 

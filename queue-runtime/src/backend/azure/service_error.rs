@@ -84,9 +84,7 @@ impl ServiceError {
         let error = Error::new(kind, operation)
             .with_outcome(outcome)
             .with_detail(detail);
-        let after = self
-            .retry_after
-            .map(|after| after.from(self.date.unwrap_or(now)));
+        let after = self.retry_after.and_then(|after| after.since(self.date));
         match (kind, after) {
             (ErrorKind::Throttled, after) => error.with_retry(Retry::Throttled(after)),
             (_, Some(after)) if error.retry() == Retry::Temporary => {
@@ -114,7 +112,7 @@ impl ServiceError {
             (413, _) | (_, Some("RequestBodyTooLarge" | "MessageTooLarge")) => {
                 (Kind::TooLarge, NotDone)
             }
-            (401 | 403 | 407, _) => (Kind::Denied, NotDone),
+            (401 | 403, Some(_)) => (Kind::Denied, NotDone),
             (429, _) | (_, Some("ServerBusy")) => (Kind::Throttled, NotDone),
             (_, Some("OperationTimedOut")) | (503, _) => (Kind::Throttled, Unknown),
             (408, _) => (Kind::Timeout, Unknown),
@@ -124,7 +122,8 @@ impl ServiceError {
                 (Kind::Unsupported, NotDone)
             }
             (400..=499, Some(_)) => (Kind::InvalidInput, NotDone),
-            (400..=499, None) => (Kind::Corrupt, NotDone),
+            // A proxy or gateway, which may have passed the request on before.
+            (400..=499, None) => (Kind::Corrupt, Unknown),
             (500.., _) => (Kind::Storage, Unknown),
             _ => (Kind::Corrupt, Unknown),
         }
@@ -139,10 +138,12 @@ impl RetryAfter {
         }
     }
 
-    fn from(self, now: Timestamp) -> Duration {
+    /// Returns the delay after a reply of that date. Without one, a moment means nothing: this machine's clock
+    /// may differ from the service's.
+    fn since(self, replied: Option<Timestamp>) -> Option<Duration> {
         match self {
-            Self::For(duration) => duration,
-            Self::Until(moment) => between(now, moment),
+            Self::For(duration) => Some(duration),
+            Self::Until(moment) => replied.map(|replied| between(replied, moment)),
         }
     }
 }

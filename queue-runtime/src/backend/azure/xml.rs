@@ -22,6 +22,9 @@ pub(super) struct Malformed;
 /// The maximum depth, more than that of any reply.
 const MAX_DEPTH: usize = 8;
 
+/// The maximum number of elements, more than in any reply: the largest is a list of 5,000 queues.
+const MAX_ELEMENTS: usize = 50_000;
+
 impl<'a> Element<'a> {
     pub(super) fn parse(body: &'a [u8]) -> Result<Self, Malformed> {
         let body = body.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(body);
@@ -31,14 +34,20 @@ impl<'a> Element<'a> {
         // Checked below, against the names that are kept anyway.
         reader.config_mut().check_end_names = false;
         let mut open: Vec<Self> = Vec::new();
+        let mut elements = 0;
         loop {
             match reader.read_event().map_err(|_| Malformed)? {
-                Event::Start(_) if open.len() == MAX_DEPTH => return Err(Malformed),
-                Event::Start(tag) => open.push(Self {
-                    tag,
-                    text: Cow::Borrowed(""),
-                    children: Vec::new(),
-                }),
+                Event::Start(_) if open.len() == MAX_DEPTH || elements == MAX_ELEMENTS => {
+                    return Err(Malformed);
+                }
+                Event::Start(tag) => {
+                    elements += 1;
+                    open.push(Self {
+                        tag,
+                        text: Cow::Borrowed(""),
+                        children: Vec::new(),
+                    });
+                }
                 Event::End(end) => {
                     let closed = open.pop().ok_or(Malformed)?;
                     if closed.tag.name() != end.name() {
@@ -136,6 +145,19 @@ mod tests {
             read("<a>\u{1}\r\n<![CDATA[<b>]]></a>").as_deref(),
             Ok("\u{1}\r\n<b>")
         );
+    }
+
+    /// Each element takes many times the memory of its text, so their number is limited, not only the length.
+    #[test]
+    fn too_many_elements_are_rejected() {
+        let list = |children| format!("<a>{}</a>", "<b/>".repeat(children));
+        let most = list(MAX_ELEMENTS - 1);
+        let root = Element::parse(most.as_bytes()).expect("allowed");
+        assert_eq!(root.children.len(), MAX_ELEMENTS - 1);
+        for children in [MAX_ELEMENTS, 4 * 1024 * 1024] {
+            let more = list(children);
+            assert_eq!(Element::parse(more.as_bytes()), Err(Malformed));
+        }
     }
 
     #[test]

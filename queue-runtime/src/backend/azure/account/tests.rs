@@ -32,7 +32,7 @@ fn every_form_is_accepted() {
             ("http://127.0.0.1:10001/devstoreaccount1", Emulator, "key"),
         ),
         (
-            "UseDevelopmentStorage=true;DevelopmentStorageProxyUri=http://azurite",
+            "UseDevelopmentStorage=true;DevelopmentStorageProxyUri=http://azurite/",
             ("http://azurite:10001/devstoreaccount1", Emulator, "key"),
         ),
         (
@@ -104,6 +104,48 @@ fn a_signature_is_escaped_as_in_a_url() {
     assert_eq!(signature.reveal(), "sv=a%20b&sig=%C3%A9+%2F=");
 }
 
+/// A path that would be dropped belongs to another endpoint than the one that would be used.
+#[test]
+fn paths_are_used_or_refused() {
+    let key = "AccountName=a1;AccountKey=czNjcmV0;QueueEndpoint=";
+    for endpoint in [
+        "https://queues.example.com/s3cret",
+        "https://a1.queue.core.windows.net/s3cret/",
+        "https://a1.queue.core.windows.net//s3cret",
+        "https://queues.example.com/a1/s3cret",
+        "http://127.0.0.1:10001/a1/s3cret",
+        "http://a1.queue.localhost:10001/s3cret",
+    ] {
+        let told = refused(&format!("{key}{endpoint}"));
+        assert!(told.contains("path"), "{endpoint}: {told}");
+    }
+    for (url, account) in [
+        (
+            "https://acct.queue.core.windows.net",
+            "azure://acct.queue.core.windows.net",
+        ),
+        (
+            "http://127.0.0.1:10001/a1",
+            "QueueEndpoint=http://127.0.0.1:10001/a1",
+        ),
+    ] {
+        assert!(refused(&format!("{url}/orders/s3cret?sig=s3cret")).contains("path"));
+        assert!(refused(&format!("{account}/orders")).contains("path"));
+    }
+    for proxy in [
+        "http://azurite:8080",
+        "http://azurite/s3cret",
+        "http://u:s3cret@azurite",
+        "ftp://azurite",
+        "http://azurite?s3cret",
+    ] {
+        let told = refused(&format!(
+            "UseDevelopmentStorage=true;DevelopmentStorageProxyUri={proxy}"
+        ));
+        assert!(told.contains("http://HOST"), "{proxy}: {told}");
+    }
+}
+
 #[test]
 fn errors_name_the_problem_without_the_secret() {
     let cases = [
@@ -151,6 +193,30 @@ fn errors_name_the_problem_without_the_secret() {
         (
             "UseDevelopmentStorage=true;DevelopmentStorageProxyUri=s3cret",
             "ProxyUri",
+        ),
+        (
+            "UseDevelopmentStorage=true;EndpointSuffix=s3cret",
+            "only with",
+        ),
+        (
+            "UseDevelopmentStorage=true;DefaultEndpointsProtocol=https",
+            "only with",
+        ),
+        (
+            "DevelopmentStorageProxyUri=http://s3cret;AccountName=a;AccountKey=czNjcmV0",
+            "requires UseDevelopmentStorage",
+        ),
+        (
+            "QueueEndpoint=https://a.example/?sig=s3cret;AccountName=a;AccountKey=czNjcmV0",
+            "must not have a query",
+        ),
+        (
+            "QueueEndpoint=https://a.example/?sig=s3cret;SharedAccessSignature=sig=s3cret",
+            "must not have a query",
+        ),
+        (
+            "https://acct.queue.core.windows.net/?sig=s3cret#s3cret",
+            "must not have a fragment",
         ),
     ];
     for (text, expected) in cases {

@@ -90,7 +90,10 @@ fn error_codes_of_the_service() {
 fn replies_of_proxies() {
     use Outcome::{NotDone, Unknown};
     let cases = [
-        (404, ErrorKind::Corrupt, NotDone),
+        (401, ErrorKind::Corrupt, Unknown),
+        (403, ErrorKind::Corrupt, Unknown),
+        (404, ErrorKind::Corrupt, Unknown),
+        (407, ErrorKind::Corrupt, Unknown),
         (429, ErrorKind::Throttled, NotDone),
         (302, ErrorKind::Corrupt, Unknown),
         (408, ErrorKind::Timeout, Unknown),
@@ -130,16 +133,20 @@ fn a_receipt_that_the_service_cannot_parse_is_stale() {
 fn retry_after_is_honoured() {
     let date = ("date", "Thu, 01 Jan 2026 00:00:00 GMT");
     let busy = ("x-ms-error-code", "ServerBusy");
-    let wait = |header| match read(503, &[busy, date, header], "")
+    let asked = |headers: &[_]| match read(503, headers, "")
         .into_error(Operation::Put, NOW)
         .retry()
     {
         Retry::Throttled(after) => after,
         other => panic!("{other:?}"),
     };
+    let wait = |header| asked(&[busy, date, header]);
     assert_eq!(wait(("retry-after", "7")), Some(Duration::from_secs(7)));
     let at = ("retry-after", "Thu, 01 Jan 2026 00:00:09 GMT");
     assert_eq!(wait(at), Some(Duration::from_secs(9)));
+    let past = ("retry-after", "Wed, 01 Jan 2025 00:00:00 GMT");
+    assert_eq!(wait(past), Some(Duration::ZERO));
+    assert_eq!(asked(&[busy, at]), None, "not measured by our own clock");
     let short = ("x-ms-retry-after-ms", "250");
     assert_eq!(wait(short), Some(Duration::from_millis(250)));
     for nonsense in ["-1", "soon", "", "99999999999999999999999"] {

@@ -1,0 +1,84 @@
+use std::time::Duration;
+
+use queue_core::Retry;
+
+use super::doubled;
+
+/// The pauses before repeats of a failed storage operation: they double up to a cap, with jitter.
+///
+/// Every repeat takes its pause from here, so none follows its failure at once, whatever a service asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Backoff {
+    /// The longest first pause.
+    pub(crate) base: Duration,
+    pub(crate) cap: Duration,
+}
+
+/// The shortest pause.
+pub(crate) const SHORTEST: Duration = Duration::from_millis(50);
+
+/// A service that asks for a delay may shorten the pauses to this, but no further, once they are longer.
+const SHORTEST_ASKED: Duration = Duration::from_secs(1);
+
+impl Backoff {
+    /// Returns the pause after `failures` consecutive failures, of which the last carried this advice.
+    /// `random` is from 0 to 1.
+    ///
+    /// If the service asks for a delay, the pause is that long, but at least [`SHORTEST`], and at least a
+    /// second after repeated failures. Otherwise it is half to all of `base · 2^(failures−1)`, at most of `cap`.
+    pub(crate) fn pause(self, retry: Retry, failures: u32, random: f64) -> Duration {
+        let ceiling = doubled(self.base, failures.saturating_sub(1), self.cap);
+        let own = ceiling
+            .max(2 * SHORTEST)
+            .mul_f64(0.5 + 0.5 * random.clamp(0.0, 1.0));
+        match retry {
+            Retry::Throttled(Some(after)) => after.max(own.min(SHORTEST_ASKED)),
+            _ => own,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BACKOFF: Backoff = Backoff {
+        base: Duration::from_millis(200),
+        cap: Duration::from_secs(30),
+    };
+
+    #[test]
+    fn pauses_double_up_to_the_cap() {
+        let pauses = [1, 2, 3, 8, 9, 10, u32::MAX];
+        let pauses = pauses.map(|n| BACKOFF.pause(Retry::Temporary, n, 1.0).as_millis());
+        assert_eq!(pauses, [200, 400, 800, 25_600, 30_000, 30_000, 30_000]);
+        let half = BACKOFF.pause(Retry::Throttled(None), 3, 0.0);
+        assert_eq!(half, Duration::from_millis(400));
+    }
+
+    #[test]
+    fn a_service_cannot_ask_for_repeats_without_a_pause() {
+        let none = Backoff {
+            base: Duration::ZERO,
+            cap: Duration::ZERO,
+        };
+        for asked in [Duration::ZERO, Duration::from_millis(1)] {
+            let retry = Retry::Throttled(Some(asked));
+            assert_eq!(none.pause(retry, 1, 0.0), SHORTEST);
+            assert_eq!(BACKOFF.pause(retry, 1, 0.0), Duration::from_millis(100));
+            for failures in [5, 20, u32::MAX] {
+                assert_eq!(BACKOFF.pause(retry, failures, 0.0), SHORTEST_ASKED);
+            }
+        }
+    }
+
+    #[test]
+    fn a_service_may_ask_for_any_longer_delay() {
+        for asked in [1, 2, 3600].map(Duration::from_secs) {
+            let retry = Retry::Throttled(Some(asked));
+            for failures in [1, 20] {
+                assert_eq!(BACKOFF.pause(retry, failures, 1.0), asked);
+            }
+        }
+    }
+}

@@ -1,0 +1,162 @@
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use queue_core::Retry;
+
+use super::Backoff;
+
+/// How often and until when a storage operation that failed is tried again.
+///
+/// By default an operation is tried up to 8 times, within 30 seconds of its first failure, with pauses that
+/// double from 200 milliseconds up to 10 seconds, of which a random half is taken off at most. If a throttling
+/// service asks for a longer pause, it gets it; if that is over the limit, the error is returned at once. No
+/// pause is shorter than 50 milliseconds.
+///
+/// What is tried again:
+///
+/// | operation | its outcome is *not done* | its outcome is *unknown* |
+/// |---|---|---|
+/// | [`submit`](crate::QueueService::submit), [`submit_all`](crate::QueueService::submit_all) | if the error is not [permanent](Retry::Permanent) | only [if asked](Self::with_unknown), under the same message ids |
+/// | a receive of [`accept`](crate::QueueService::accept) with [`wait`](crate::Accept::wait) | if the error is not permanent | as on the left: messages that it leased become visible again |
+/// | [`clear`](crate::AnyQueue::clear) | if the error is not permanent | as on the left |
+///
+/// Set it for a service with [`ServiceBuilder::storage_retry`](crate::ServiceBuilder::storage_retry), and for
+/// one operation with methods of the same name. It does not apply to leases, whose renewals and settlements
+/// are tried again while the lease may last, nor to listeners, which never give up. The delay between two
+/// attempts to handle a message is a [`RetryPolicy`](crate::RetryPolicy).
+///
+/// ```
+/// use std::time::Duration;
+/// use queue_runtime::{Retry, StorageRetry};
+///
+/// let patient = StorageRetry::default()
+///     .with_max_tries(20)
+///     .with_timeout(Duration::from_secs(300))
+///     .with_unknown();
+/// assert_eq!(patient.pause(3, Retry::Temporary, 1.0), Some(Duration::from_millis(800)));
+/// assert_eq!(patient.pause(20, Retry::Temporary, 1.0), None);
+/// assert_eq!(patient.pause(1, Retry::Permanent, 1.0), None);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StorageRetry {
+    max_tries: NonZeroU32,
+    timeout: Duration,
+    backoff: Backoff,
+    unknown: bool,
+}
+
+impl StorageRetry {
+    /// Creates a policy that never tries again.
+    #[must_use]
+    pub fn never() -> Self {
+        Self::default().with_max_tries(1)
+    }
+
+    /// Sets the maximum number of tries, including the first one. Zero means one.
+    #[must_use]
+    pub fn with_max_tries(mut self, tries: u32) -> Self {
+        self.max_tries = NonZeroU32::new(tries).unwrap_or(NonZeroU32::MIN);
+        self
+    }
+
+    /// Sets for how long after its first failure an operation is tried again. A try that has started by then
+    /// is not cut off.
+    #[must_use]
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Sets the pauses: half to all of `base · 2^(n−1)` after the *n*th failure, at most of `cap`.
+    #[must_use]
+    pub fn with_backoff(mut self, base: Duration, cap: Duration) -> Self {
+        self.backoff = Backoff { base, cap };
+        self
+    }
+
+    /// Also tries submissions of unknown outcome again, which may store a message twice under the same id.
+    ///
+    /// This is safe for consumers that deduplicate by id or key. The copies of a bare body, which does not
+    /// contain an id, cannot be recognised.
+    #[must_use]
+    pub fn with_unknown(mut self) -> Self {
+        self.unknown = true;
+        self
+    }
+
+    /// Returns the pause before the next try after `failures` consecutive failures, of which the last carried
+    /// this advice, or `None` if there is none. `random` is from 0 to 1.
+    #[must_use]
+    pub fn pause(&self, failures: u32, retry: Retry, random: f64) -> Option<Duration> {
+        let again = retry != Retry::Permanent && failures < self.max_tries.get();
+        again.then(|| self.backoff.pause(retry, failures, random))
+    }
+
+    /// As [`with_unknown`](Self::with_unknown) if `unknown`.
+    pub(crate) fn or_unknown(mut self, unknown: bool) -> Self {
+        self.unknown |= unknown;
+        self
+    }
+
+    /// Returns a policy for an operation that makes progress although it fails: without a limit, unless this one
+    /// never tries again.
+    pub(crate) fn without_limit(&self) -> Self {
+        match self.max_tries {
+            NonZeroU32::MIN => self.clone(),
+            _ => self
+                .clone()
+                .with_max_tries(u32::MAX)
+                .with_timeout(Duration::MAX),
+        }
+    }
+
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    pub(crate) fn covers_unknown(&self) -> bool {
+        self.unknown
+    }
+}
+
+impl Default for StorageRetry {
+    fn default() -> Self {
+        Self {
+            max_tries: NonZeroU32::MIN.saturating_add(7),
+            timeout: Duration::from_secs(30),
+            backoff: Backoff {
+                base: Duration::from_millis(200),
+                cap: Duration::from_secs(10),
+            },
+            unknown: false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tries_are_bounded_and_pauses_have_a_floor() {
+        let policy = StorageRetry::default();
+        for failures in 1..8 {
+            let pause = policy.pause(failures, Retry::Throttled(Some(Duration::ZERO)), 0.0);
+            assert!(pause >= Some(Duration::from_millis(100)), "{pause:?}");
+        }
+        assert_eq!(policy.pause(8, Retry::Temporary, 0.5), None);
+        let eager = policy.with_backoff(Duration::ZERO, Duration::ZERO);
+        let floor = Some(Duration::from_millis(50));
+        assert_eq!(eager.pause(1, Retry::Temporary, 0.0), floor);
+    }
+
+    #[test]
+    fn never_and_zero_tries_mean_a_single_one() {
+        for policy in [
+            StorageRetry::never(),
+            StorageRetry::default().with_max_tries(0),
+        ] {
+            assert_eq!(policy.pause(1, Retry::Temporary, 0.5), None);
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Repeats of failed storage operations. Each repeat follows a pause, and the repeats have an end, whatever the
+//! service answers.
+
+use std::time::Duration;
+
+use queue_core::backend::{Backend, BackendExt as _};
+use queue_core::clock::Clock;
+use queue_core::{Error, ErrorKind, Outcome, QueueName, Retry};
+
+use crate::policy::{Backoff, SHORTEST, StorageRetry, jitter};
+
+/// The repeats of one storage operation.
+#[derive(Debug)]
+pub(crate) struct Repeats<'a> {
+    clock: &'a dyn Clock,
+    limit: Limit<'a>,
+    /// The number of consecutive failures.
+    failures: u32,
+    /// Whether a try since the last success may have been carried out.
+    unanswered: bool,
+    /// The missing queues that were created, so that creating one again is known to be of no use.
+    created: Vec<QueueName>,
+}
+
+/// When the repeats end. Times are on the monotonic clock.
+#[derive(Debug)]
+enum Limit<'a> {
+    Policy {
+        policy: &'a StorageRetry,
+        /// When the time that the policy allows after the first failure is over.
+        until: Option<Duration>,
+        /// When the repeats end in any case.
+        latest: Duration,
+    },
+    Lease {
+        until: Duration,
+    },
+}
+
+/// The pauses of operations on a leased message.
+const WITHIN_LEASE: Backoff = Backoff {
+    base: Duration::from_millis(100),
+    cap: Duration::from_secs(3),
+};
+
+impl<'a> Repeats<'a> {
+    /// Repeats as a policy allows.
+    pub(crate) fn by(policy: &'a StorageRetry, clock: &'a dyn Clock) -> Self {
+        Self::until(Duration::MAX, policy, clock)
+    }
+
+    /// Repeats as a policy allows, until this moment on the monotonic clock.
+    pub(crate) fn until(latest: Duration, policy: &'a StorageRetry, clock: &'a dyn Clock) -> Self {
+        let until = None;
+        Self::new(
+            clock,
+            Limit::Policy {
+                policy,
+                until,
+                latest,
+            },
+        )
+    }
+
+    /// Repeats until this moment on the monotonic clock, when the lease of the message ends.
+    pub(crate) fn within_lease(until: Duration, clock: &'a dyn Clock) -> Self {
+        Self::new(clock, Limit::Lease { until })
+    }
+
+    fn new(clock: &'a dyn Clock, limit: Limit<'a>) -> Self {
+        Self {
+            clock,
+            limit,
+            failures: 0,
+            unanswered: false,
+            created: Vec::new(),
+        }
+    }
+
+    /// Waits until the operation may be repeated.
+    ///
+    /// # Errors
+    /// `error` itself if the operation must not be repeated.
+    pub(crate) async fn pause(&mut self, error: Error) -> Result<(), Error> {
+        let advice = error.retry();
+        self.pause_as_advised(error, advice).await
+    }
+
+    /// As [`pause`](Self::pause), but if the operation failed because a queue does not exist, creates the queue.
+    /// Pauses after that only if it is still missing.
+    ///
+    /// # Errors
+    /// `error` itself, or that of the creation, if the operation must not be repeated.
+    pub(crate) async fn pause_or_create(
+        &mut self,
+        backend: &dyn Backend,
+        error: Error,
+    ) -> Result<(), Error> {
+        let (ErrorKind::QueueNotFound, Some(queue)) = (error.kind(), error.queue()) else {
+            return self.pause(error).await;
+        };
+        match backend.ensure_queue(queue).await {
+            Ok(_) if !self.created.contains(queue) => {
+                self.created.push(queue.clone());
+                Ok(())
+            }
+            Ok(_) => self.pause_as_advised(error, Retry::Temporary).await,
+            Err(failed) => self.pause(failed).await,
+        }
+    }
+
+    /// Prepares for another try to put messages: waits, and creates a missing queue.
+    ///
+    /// # Errors
+    /// If the puts must not be repeated. Its outcome is that of all tries.
+    pub(crate) async fn put_again(
+        &mut self,
+        backend: &dyn Backend,
+        error: Error,
+    ) -> Result<(), Error> {
+        self.unanswered |= error.outcome() == Outcome::Unknown;
+        let covered = match &self.limit {
+            Limit::Policy { policy, .. } => policy.covers_unknown(),
+            Limit::Lease { .. } => true,
+        };
+        let again = match error.outcome() {
+            Outcome::Unknown if !covered => Err(error),
+            _ => self.pause_or_create(backend, error).await,
+        };
+        // The error may be that of a later try, or of a creation.
+        let outcome = match self.unanswered {
+            true => Outcome::Unknown,
+            false => Outcome::NotDone,
+        };
+        again.map_err(|error| error.with_outcome(outcome))
+    }
+
+    /// Records that a part of the operation was carried out, or a single one of a series.
+    pub(crate) fn succeeded(&mut self) {
+        self.failures = 0;
+        self.unanswered = false;
+        if let Limit::Policy { until, .. } = &mut self.limit {
+            *until = None;
+        }
+    }
+
+    async fn pause_as_advised(&mut self, error: Error, advice: Retry) -> Result<(), Error> {
+        self.failures = self.failures.saturating_add(1);
+        let now = self.clock.monotonic();
+        let (pause, until) = match &mut self.limit {
+            Limit::Policy {
+                policy,
+                until,
+                latest,
+            } => {
+                let until = until.get_or_insert_with(|| now.saturating_add(policy.timeout()));
+                let pause = policy.pause(self.failures, advice, jitter());
+                (pause, *latest.min(until))
+            }
+            Limit::Lease { until } => {
+                let left = until.saturating_sub(now);
+                (within_lease(self.failures, advice, left), *until)
+            }
+        };
+        match pause {
+            Some(pause) if now.saturating_add(pause) < until => {
+                tracing::warn!(%error, after = ?pause, "a storage operation failed; trying again");
+                self.clock.sleep(pause).await;
+                Ok(())
+            }
+            _ => Err(error),
+        }
+    }
+}
+
+/// Returns the pause within a lease. Even if a service asks for a delay beyond the end of the lease, the operation
+/// is tried once more before it.
+fn within_lease(failures: u32, advice: Retry, left: Duration) -> Option<Duration> {
+    let pause = match advice {
+        Retry::Permanent => return None,
+        advice => WITHIN_LEASE.pause(advice, failures, jitter()),
+    };
+    match advice {
+        Retry::Throttled(_) if left > 2 * SHORTEST => Some(pause.min(left / 2)),
+        _ => Some(pause),
+    }
+}
+
+#[cfg(test)]
+mod tests;

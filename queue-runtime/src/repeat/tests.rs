@@ -1,0 +1,177 @@
+use std::sync::Arc;
+
+use queue_core::Operation;
+
+use super::*;
+use crate::backend::MemoryBackend;
+use crate::testing::{Fault, FaultInjector, TokioClock};
+
+fn error(kind: ErrorKind, outcome: Outcome) -> Error {
+    let queue: QueueName = "orders".parse().expect("a name");
+    let error = Error::new(kind, Operation::Put).with_queue(&queue);
+    error.with_outcome(outcome)
+}
+
+fn throttled(after: Duration) -> Error {
+    let error = error(ErrorKind::Throttled, Outcome::NotDone);
+    error.with_retry(Retry::Throttled(Some(after)))
+}
+
+fn backend(clock: &TokioClock) -> FaultInjector {
+    FaultInjector::new(Arc::new(MemoryBackend::new(Arc::new(clock.clone()))))
+}
+
+/// Returns the number of repeats and the time that they took.
+async fn repeats_of(repeats: &mut Repeats<'_>, error: Error) -> (u32, Duration) {
+    let started = repeats.clock.monotonic();
+    let mut count = 0;
+    while repeats.pause(error.clone()).await.is_ok() {
+        count += 1;
+        assert!(count < 1_000, "the repeats have no end");
+    }
+    (count, repeats.clock.monotonic() - started)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_policy_bounds_tries_and_time() {
+    let clock = TokioClock::new();
+    let policy = StorageRetry::default();
+    let busy = throttled(Duration::ZERO);
+    let (count, took) = repeats_of(&mut Repeats::by(&policy, &clock), busy).await;
+    assert_eq!(count, 7);
+    assert!(took >= Duration::from_secs(3), "{took:?}");
+
+    let endless = policy.with_max_tries(u32::MAX);
+    for after in [0, 1, 4] {
+        let busy = throttled(Duration::from_secs(after));
+        let (count, took) = repeats_of(&mut Repeats::by(&endless, &clock), busy).await;
+        assert!((7..40).contains(&count), "{after} s: {count}");
+        assert!(took < Duration::from_secs(30), "{after} s: {took:?}");
+    }
+    let busy = throttled(Duration::from_secs(30));
+    let (count, took) = repeats_of(&mut Repeats::by(&endless, &clock), busy).await;
+    assert_eq!((count, took), (0, Duration::ZERO));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_success_starts_tries_and_time_anew() {
+    let clock = TokioClock::new();
+    let policy = StorageRetry::default();
+    let busy = error(ErrorKind::Throttled, Outcome::NotDone);
+    let mut repeats = Repeats::by(&policy, &clock);
+    let (count, _) = repeats_of(&mut repeats, busy.clone()).await;
+    assert_eq!(count, 7);
+    clock.sleep(Duration::from_secs(60)).await;
+    repeats.succeeded();
+    let (count, _) = repeats_of(&mut repeats, busy).await;
+    assert_eq!(count, 7);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_bounds_the_time_and_a_service_cannot_ask_for_more_of_it() {
+    let clock = TokioClock::new();
+    for (after, counts) in [(0, 20..60), (10, 5..20), (3600, 5..20)] {
+        let until = clock.monotonic() + Duration::from_secs(30);
+        let busy = throttled(Duration::from_secs(after));
+        let (count, took) = repeats_of(&mut Repeats::within_lease(until, &clock), busy).await;
+        assert!(counts.contains(&count), "{after} s: {count}");
+        assert!(took < Duration::from_secs(30), "{after} s: {took:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_permanent_error_is_not_repeated() {
+    let clock = TokioClock::new();
+    let policy = StorageRetry::default();
+    let denied = error(ErrorKind::Denied, Outcome::NotDone);
+    let (count, _) = repeats_of(&mut Repeats::by(&policy, &clock), denied.clone()).await;
+    assert_eq!(count, 0);
+    let until = clock.monotonic() + Duration::from_secs(30);
+    let (count, _) = repeats_of(&mut Repeats::within_lease(until, &clock), denied).await;
+    assert_eq!(count, 0);
+}
+
+/// A service that reports a queue as missing, and its creation as successful.
+#[tokio::test(start_paused = true)]
+async fn a_queue_that_stays_missing_ends_the_repeats() {
+    let clock = TokioClock::new();
+    let backend = backend(&clock);
+    let policy = StorageRetry::default();
+    let until = clock.monotonic() + Duration::from_secs(30);
+    let missing = error(ErrorKind::QueueNotFound, Outcome::NotDone);
+    for (mut repeats, most) in [
+        (Repeats::by(&policy, &clock), 9),
+        (Repeats::within_lease(until, &clock), 60),
+    ] {
+        let (before, started) = (backend.calls(Operation::CreateQueue), clock.monotonic());
+        repeats
+            .pause_or_create(&backend, missing.clone())
+            .await
+            .expect("created");
+        assert_eq!(clock.monotonic(), started, "a created queue needs no pause");
+        while repeats
+            .pause_or_create(&backend, missing.clone())
+            .await
+            .is_ok()
+        {}
+        let creations = backend.calls(Operation::CreateQueue) - before;
+        assert!((9..=most).contains(&creations), "{creations}");
+        let took = clock.monotonic() - started;
+        assert!(took >= Duration::from_secs(3), "{took:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_creation_is_repeated_even_if_its_outcome_is_unknown() {
+    let clock = TokioClock::new();
+    let backend = backend(&clock);
+    let policy = StorageRetry::default();
+    backend.fail_every(Operation::CreateQueue, Fault::RequestLost);
+    let missing = error(ErrorKind::QueueNotFound, Outcome::NotDone);
+    let mut repeats = Repeats::by(&policy, &clock);
+    for _ in 0..7 {
+        let again = repeats.put_again(&backend, missing.clone()).await;
+        again.expect("repeated");
+    }
+    let error = repeats.put_again(&backend, missing).await;
+    let error = error.expect_err("the eighth failure");
+    assert_eq!(error.operation(), Operation::CreateQueue);
+    assert_eq!(error.outcome(), Outcome::NotDone, "nothing was put");
+}
+
+#[tokio::test(start_paused = true)]
+async fn puts_of_unknown_outcome_are_repeated_only_if_asked() {
+    let clock = TokioClock::new();
+    let backend = backend(&clock);
+    let lost = error(ErrorKind::Unreachable, Outcome::Unknown);
+    let policy = StorageRetry::default();
+    let refused = Repeats::by(&policy, &clock)
+        .put_again(&backend, lost.clone())
+        .await
+        .expect_err("not asked");
+    assert_eq!(refused.outcome(), Outcome::Unknown);
+
+    let policy = policy.with_unknown().with_max_tries(3);
+    let mut repeats = Repeats::by(&policy, &clock);
+    let busy = throttled(Duration::ZERO);
+    for error in [lost.clone(), busy.clone()] {
+        let again = repeats.put_again(&backend, error).await;
+        again.expect("repeated");
+    }
+    let told = repeats.put_again(&backend, busy.clone()).await;
+    let told = told.expect_err("the third failure");
+    assert_eq!(told.kind(), ErrorKind::Throttled);
+    assert_eq!(
+        told.outcome(),
+        Outcome::Unknown,
+        "the first may have put it"
+    );
+
+    repeats.succeeded();
+    for error in [busy.clone(), busy.clone()] {
+        let again = repeats.put_again(&backend, error).await;
+        again.expect("repeated");
+    }
+    let told = repeats.put_again(&backend, busy).await;
+    assert_eq!(told.expect_err("the third").outcome(), Outcome::NotDone);
+}

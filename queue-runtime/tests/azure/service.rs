@@ -1,0 +1,184 @@
+//! A service against a fake server: repeats, and what keeps a lease.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use queue_runtime::{
+    Delivery, Disposition, ErrorKind, Message, QueueService, SettleProblem, StorageRetry,
+};
+use queue_tests::http;
+use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
+
+use crate::responder::{Reply, Responder, answer, foreign_answer, with};
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
+#[message(wire = "bare", queue = "orders")]
+struct Order {
+    number: u32,
+}
+
+#[derive(Debug, Serialize, Deserialize, Message)]
+#[message(queue = "invoices")]
+struct Invoice {
+    number: u32,
+}
+
+/// A timeout that only a hang reaches, on the slowest machine too.
+const GUARD: Duration = Duration::from_secs(60);
+
+const BUSY: &str = "x-ms-error-code: ServerBusy\r\nRetry-After: 0\r\n";
+
+/// Whether a request is a call on messages with this verb.
+fn is(request: &http::Message, verb: &str) -> bool {
+    let mut parts = request.first.split(' ');
+    let named = parts.next() == Some(verb);
+    named && parts.next().is_some_and(|path| path.contains("/messages"))
+}
+
+/// The reply to all requests that need one for an order to be accepted.
+fn one_order(request: &http::Message) -> Reply {
+    if request.first.starts_with("DELETE ") {
+        return Reply::Send(answer("204 No Content", "", ""));
+    }
+    if !is(request, "GET") {
+        let count = "x-ms-approximate-messages-count: 1\r\n";
+        return Reply::Send(answer("200 OK", count, ""));
+    }
+    let date = "Thu, 01 Jan 2026 00:00:00 GMT";
+    let list = format!(
+        "<QueueMessagesList><QueueMessage><MessageId>m-1</MessageId>\
+         <InsertionTime>{date}</InsertionTime>\
+         <ExpirationTime>Fri, 31 Dec 9999 23:59:59 GMT</ExpirationTime>\
+         <PopReceipt>r</PopReceipt><TimeNextVisible>{date}</TimeNextVisible>\
+         <DequeueCount>1</DequeueCount><MessageText>{{\"number\":7}}</MessageText>\
+         </QueueMessage></QueueMessagesList>"
+    );
+    Reply::Send(answer("200 OK", "", &list))
+}
+
+/// Runs a test with a service on a responder.
+fn run<T>(responder: &Responder, test: impl AsyncFnOnce(QueueService) -> T) -> T {
+    with(&responder.with_key(), GUARD, async |backend| {
+        let connected = QueueService::over(Arc::new(backend)).connect().await;
+        let test = test(connected.expect("connected"));
+        let ended = tokio::time::timeout(GUARD, test).await;
+        ended.expect("in time")
+    })
+}
+
+async fn accept(service: &QueueService, lease: Duration) -> Delivery<Order> {
+    let accepted = service.accept::<Order>().visibility_timeout(lease).await;
+    accepted.expect("accepted").expect("an order")
+}
+
+/// A service that asks for no delay is not asked without one.
+#[test]
+fn busy_replies_without_a_delay_are_answered_with_pauses() {
+    let responder = Responder::by(|request| match is(request, "DELETE") {
+        true => Reply::Send(answer("503 Busy", BUSY, "")),
+        false => one_order(request),
+    });
+    run(&responder, async |service| {
+        let order = accept(&service, Duration::from_secs(3)).await;
+        let failed = order.complete().await.expect_err("never deleted");
+        assert!(matches!(failed.problem, SettleProblem::NotDone(_)));
+    });
+    let deletes = responder.count("DELETE ");
+    assert!((2..=20).contains(&deletes), "{deletes}");
+}
+
+/// The queue of a follow-up is reported as missing, and its creation as successful.
+#[test]
+fn a_queue_that_stays_missing_is_created_with_pauses() {
+    let missing = || answer("404 Gone", "x-ms-error-code: QueueNotFound\r\n", "");
+    let responder = Responder::by(move |request| match () {
+        () if is(request, "POST") => Reply::Send(missing()),
+        () if request.first.starts_with("PUT ") => Reply::Send(answer("204 No Content", "", "")),
+        () => one_order(request),
+    });
+    run(&responder, async |service| {
+        let order = accept(&service, Duration::from_secs(3)).await;
+        let then = Disposition::complete().then(&Invoice { number: 7 });
+        let failed = order.settle(then).await.expect_err("never stored");
+        assert!(matches!(failed.problem, SettleProblem::NotDone(_)));
+        let once = service.submit(Invoice { number: 8 });
+        let once = once.storage_retry(StorageRetry::default().with_max_tries(2));
+        assert!(!once.await.expect_err("never stored").is_unknown());
+    });
+    let (puts, creations) = (responder.count("POST "), responder.count("PUT "));
+    assert!((2 + 3..=20 + 3).contains(&puts), "{puts}");
+    assert!((2 + 2..=20 + 3).contains(&creations), "{creations}");
+    assert_eq!(responder.count("DELETE "), 0, "the follow-up comes first");
+}
+
+/// A box in between refuses renewals for a while. It does not decide over the lease.
+#[test]
+fn a_foreign_refusal_does_not_end_the_renewals() {
+    let (updates, (renewed, renewal)) = (AtomicUsize::new(0), oneshot::channel());
+    let renewed = Mutex::new(Some(renewed));
+    let responder = Responder::by(move |request| {
+        if !is(request, "PUT") {
+            return one_order(request);
+        }
+        if updates.fetch_add(1, Ordering::SeqCst) < 2 {
+            let page = "<html>Access to this site is blocked</html>";
+            return Reply::Send(foreign_answer("403 Forbidden", "", page));
+        }
+        if let Some(renewed) = renewed.lock().expect("no panic").take() {
+            let _ = renewed.send(());
+        }
+        let headers = "x-ms-popreceipt: new\r\n\
+                       x-ms-time-next-visible: Thu, 01 Jan 2026 00:00:30 GMT\r\n";
+        Reply::Send(answer("204 No Content", headers, ""))
+    });
+    run(&responder, async |service| {
+        let order = accept(&service, Duration::from_secs(10)).await;
+        tokio::select! {
+            renewed = renewal => renewed.expect("the responder lives"),
+            () = order.cancelled() => panic!("the lease was given up"),
+        }
+        order.complete().await.expect("the lease is held");
+    });
+}
+
+#[test]
+fn a_queue_is_cleared_by_several_requests() {
+    let clears = AtomicUsize::new(0);
+    let responder = Responder::by(move |_| {
+        let unfinished = clears.fetch_add(1, Ordering::SeqCst) < 3;
+        Reply::Send(match unfinished {
+            true => answer("500 Busy", "x-ms-error-code: OperationTimedOut\r\n", ""),
+            false => answer("204 No Content", "", ""),
+        })
+    });
+    run(&responder, async |service| {
+        let orders = service.queue::<Order>().any();
+        orders.clear().await.expect("cleared");
+    });
+    assert_eq!(responder.count("DELETE "), 4);
+}
+
+#[test]
+fn a_submission_ends_if_the_service_asks_for_a_delay_beyond_its_time() {
+    let puts = AtomicUsize::new(0);
+    let responder = Responder::by(move |_| {
+        let long = "x-ms-error-code: ServerBusy\r\nRetry-After: 3600\r\n";
+        let headers = match puts.fetch_add(1, Ordering::SeqCst) {
+            0 => BUSY,
+            _ => long,
+        };
+        Reply::Send(answer("503 Busy", headers, ""))
+    });
+    run(&responder, async |service| {
+        let failed = service.submit(Invoice { number: 1 }).await;
+        let failed = failed.expect_err("an hour is longer than the policy allows");
+        let queue_runtime::SubmitProblem::Storage(error) = &failed.problem else {
+            panic!("{failed:?}");
+        };
+        assert_eq!(error.kind(), ErrorKind::Throttled);
+        assert!(!failed.is_unknown());
+    });
+    assert_eq!(responder.count("POST "), 2);
+}

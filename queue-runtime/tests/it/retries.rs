@@ -1,0 +1,260 @@
+//! Storage operations that are tried again: submissions, receives of an accept that waits, and clearing a queue.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use queue_runtime::testing::{self, Fault, FaultInjector};
+use queue_runtime::{
+    AcceptError, Error, ErrorKind, Message, Operation, Outcome, QueueService, StorageRetry,
+    SubmitProblem,
+};
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+use crate::support::{count, guarded};
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
+struct Letter {
+    #[message(key)]
+    number: u32,
+}
+
+const BUSY: Fault = Fault::Throttled(None);
+const AT_ONCE: Fault = Fault::Throttled(Some(Duration::ZERO));
+
+/// A service with an empty queue of letters.
+async fn with_queue() -> (QueueService, FaultInjector) {
+    let (service, faults) = testing::service_with_faults().await;
+    let created = service.queue::<Letter>().any().create().await;
+    created.expect("created");
+    (service, faults)
+}
+
+fn storage(problem: SubmitProblem) -> Error {
+    match problem {
+        SubmitProblem::Storage(error) => error,
+        other => panic!("{other}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_submission_that_was_not_done_is_tried_again() {
+    let (service, faults) = with_queue().await;
+    faults.fail_next(1, Operation::Put, BUSY);
+    faults.fail_next(1, Operation::Put, Fault::Refused(ErrorKind::Unreachable));
+    let submitted = service.submit(Letter { number: 1 }).await;
+    submitted.expect("the third try succeeds");
+    assert_eq!(faults.calls(Operation::Put), 3);
+    assert_eq!(count(&service, "letter").await, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_submission_gives_up_in_the_end() {
+    let (service, faults) = with_queue().await;
+    for fault in [BUSY, AT_ONCE, Fault::Refused(ErrorKind::QueueNotFound)] {
+        faults.heal();
+        let (calls, started) = (faults.calls(Operation::Put), Instant::now());
+        faults.fail_every(Operation::Put, fault.clone());
+        let submission = service.submit(Letter { number: 1 });
+        let failed = guarded(submission.into_future()).await;
+        let failed = failed.expect("it ends").expect_err("never stored");
+        assert!(!failed.is_unknown(), "{failed:?}");
+        assert!(failed.id.is_some(), "{failed:?}");
+        let calls = faults.calls(Operation::Put) - calls;
+        assert!((8..=9).contains(&calls), "{fault:?}: {calls}");
+        let took = started.elapsed();
+        let bounds = Duration::from_secs(3)..Duration::from_secs(30);
+        assert!(bounds.contains(&took), "{fault:?}: {took:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_permanent_failure_is_not_tried_again() {
+    let (service, faults) = with_queue().await;
+    faults.fail_every(Operation::Put, Fault::Refused(ErrorKind::Denied));
+    let failed = service.submit(Letter { number: 1 }).await;
+    let error = storage(failed.expect_err("denied").problem);
+    assert_eq!(error.kind(), ErrorKind::Denied);
+    assert_eq!(faults.calls(Operation::Put), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unknown_outcome_is_tried_again_only_if_asked_and_under_the_same_id() {
+    let (service, faults) = with_queue().await;
+    faults.fail_next(1, Operation::Put, Fault::AnswerLost);
+    let failed = service.submit(Letter { number: 1 }).await;
+    assert!(failed.expect_err("not asked").is_unknown());
+    assert_eq!(faults.calls(Operation::Put), 1);
+
+    faults.fail_next(1, Operation::Put, Fault::AnswerLost);
+    let submission = service.submit(Letter { number: 2 }).retry_unknown();
+    let submitted = submission.await.expect("tried again");
+    assert_eq!(faults.calls(Operation::Put), 3);
+    assert_eq!(count(&service, "letter").await, 3);
+    let mut copies = 0;
+    while let Some(letter) = service.accept::<Letter>().await.expect("accepted") {
+        copies += usize::from(letter.envelope().id == submitted.id);
+        letter.complete().await.expect("completed");
+    }
+    assert_eq!(copies, 2, "both have the id that was reported");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_earlier_try_without_an_answer_leaves_the_outcome_unknown() {
+    let (service, faults) = with_queue().await;
+    faults.fail_next(1, Operation::Put, Fault::AnswerLost);
+    faults.fail_every(Operation::Put, BUSY);
+    let submission = service.submit(Letter { number: 1 }).retry_unknown();
+    let failed = submission.await.expect_err("throttled");
+    assert!(failed.is_unknown(), "the first try stored it");
+    assert_eq!(storage(failed.problem).kind(), ErrorKind::Throttled);
+    assert_eq!(count(&service, "letter").await, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_policy_is_that_of_the_operation_or_of_the_service() {
+    let (_, faults) = with_queue().await;
+    let service = QueueService::over(Arc::new(faults.clone()))
+        .storage_retry(StorageRetry::default().with_max_tries(3).with_unknown())
+        .clock(Arc::new(testing::TokioClock::new()))
+        .on_current_runtime()
+        .connect()
+        .await
+        .expect("connected");
+    let letters = || [Letter { number: 1 }, Letter { number: 2 }];
+    faults.fail_every(Operation::Put, Fault::RequestLost);
+    faults.fail_every(Operation::Apply, Fault::RequestLost);
+    let failed = service.submit(Letter { number: 1 }).await;
+    assert!(failed.expect_err("lost").is_unknown());
+    assert_eq!(faults.calls(Operation::Put), 3);
+    let failed = service.submit_all(letters()).await;
+    assert!(failed.expect_err("lost").is_unknown());
+    assert_eq!(faults.calls(Operation::Apply), 3);
+
+    let once = service.submit(Letter { number: 1 });
+    let failed = once.storage_retry(StorageRetry::never()).await;
+    failed.expect_err("lost");
+    assert_eq!(faults.calls(Operation::Put), 4);
+    let once = service.submit_all(letters());
+    let failed = once.storage_retry(StorageRetry::never()).await;
+    failed.expect_err("lost");
+    assert_eq!(faults.calls(Operation::Apply), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn several_messages_are_tried_again_together() {
+    let (service, faults) = with_queue().await;
+    faults.fail_next(2, Operation::Apply, BUSY);
+    let letters = (0..5).map(|number| Letter { number });
+    let submitted = service.submit_all(letters.clone()).await;
+    assert_eq!(submitted.expect("the third try succeeds").len(), 5);
+    assert_eq!(faults.calls(Operation::Apply), 3);
+
+    faults.fail_next(1, Operation::Apply, Fault::AnswerLost);
+    let failed = service.submit_all(letters.clone()).await;
+    let failed = failed.expect_err("not asked");
+    assert!(failed.is_unknown() && failed.rest.len() == 5, "{failed:?}");
+    assert_eq!(count(&service, "letter").await, 10);
+
+    faults.fail_next(1, Operation::Apply, Fault::RequestLost);
+    let again = service.submit_all(letters).retry_unknown().await;
+    assert_eq!(again.expect("tried again").len(), 5);
+    assert_eq!(count(&service, "letter").await, 15);
+}
+
+#[tokio::test(start_paused = true)]
+async fn several_messages_have_a_delay_and_a_time_to_live() {
+    let (service, _) = with_queue().await;
+    let (delay, life) = (Duration::from_secs(10), Duration::from_secs(60));
+    let letters = (0..3).map(|number| Letter { number });
+    let submission = service.submit_all(letters).delay(delay).time_to_live(life);
+    submission.await.expect("submitted");
+    let accept = || service.accept::<Letter>();
+    assert!(accept().await.expect("accepted").is_none(), "not visible");
+    tokio::time::sleep(delay).await;
+    let letter = accept().await.expect("accepted").expect("visible");
+    letter.complete().await.expect("completed");
+    tokio::time::sleep(life).await;
+    assert!(accept().await.expect("accepted").is_none(), "expired");
+    assert_eq!(count(&service, "letter").await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_accept_that_waits_tries_again_while_it_may() {
+    let (service, faults) = with_queue().await;
+    service.submit(Letter { number: 1 }).await.expect("stored");
+    faults.fail_next(1, Operation::Receive, BUSY);
+    faults.fail_next(1, Operation::Receive, Fault::RequestLost);
+    let accept = || service.accept::<Letter>();
+    let wait = Duration::from_secs(20);
+    let letter = accept().wait(wait).await.expect("the third try succeeds");
+    let letter = letter.expect("a letter");
+    letter.complete().await.expect("completed");
+    assert_eq!(faults.calls(Operation::Receive), 3);
+
+    faults.fail_every(Operation::Receive, AT_ONCE);
+    let short = Duration::from_secs(2);
+    for (wait, most) in [(short, short), (10 * wait, Duration::from_secs(30))] {
+        let (calls, started) = (faults.calls(Operation::Receive), Instant::now());
+        let accepted = guarded(accept().wait(wait).into_future()).await;
+        let error = accepted.expect("it ends").expect_err("an outage");
+        assert!(matches!(error, AcceptError::Storage(_)), "{error:?}");
+        assert!(started.elapsed() <= most, "{:?}", started.elapsed());
+        let calls = faults.calls(Operation::Receive) - calls;
+        assert!((2..=8).contains(&calls), "{wait:?}: {calls}");
+    }
+    let calls = faults.calls(Operation::Receive);
+    accept().await.expect_err("it does not wait");
+    assert_eq!(faults.calls(Operation::Receive), calls + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_that_ends_does_not_count_against_a_later_one() {
+    let (service, faults) = with_queue().await;
+    let policy = StorageRetry::default().with_max_tries(3);
+    for _ in 0..4 {
+        faults.fail_next(2, Operation::Receive, BUSY);
+        faults.fail_next(1, Operation::Receive, Fault::Delayed(Duration::ZERO));
+    }
+    let accept = service.accept::<Letter>().storage_retry(policy);
+    let accepted = accept.wait(Duration::from_secs(60)).await;
+    assert!(accepted.expect("each outage is short").is_none());
+    assert_eq!(faults.injected(Operation::Receive), 12);
+}
+
+#[tokio::test(start_paused = true)]
+async fn clearing_goes_on_while_the_service_runs_out_of_time() {
+    let (service, faults) = with_queue().await;
+    service.submit(Letter { number: 1 }).await.expect("stored");
+    let letters = service.queue::<Letter>().any();
+    faults.fail_next(30, Operation::Clear, BUSY);
+    letters.clear().await.expect("cleared in the end");
+    assert_eq!(faults.calls(Operation::Clear), 31);
+    assert_eq!(count(&service, "letter").await, 0);
+
+    faults.fail_every(Operation::Clear, AT_ONCE);
+    let started = Instant::now();
+    let cleared = guarded(letters.clear()).await.expect("it ends");
+    let error = cleared.expect_err("never cleared");
+    assert_eq!(error.kind(), ErrorKind::Throttled);
+    assert_eq!(error.outcome(), Outcome::NotDone);
+    assert!(started.elapsed() <= Duration::from_secs(600));
+    let calls = faults.calls(Operation::Clear);
+    assert!((31 + 31..31 + 700).contains(&calls), "{calls}");
+}
+
+/// Deleting a message: a service that asks for no delay does not get a request without a pause.
+#[tokio::test(start_paused = true)]
+async fn a_settlement_pauses_before_each_repeat_and_ends_with_the_lease() {
+    let (service, faults) = with_queue().await;
+    service.submit(Letter { number: 1 }).await.expect("stored");
+    let letter = service.accept::<Letter>().await.expect("accepted");
+    let letter = letter.expect("a letter");
+    faults.fail_every(Operation::Delete, AT_ONCE);
+    let started = Instant::now();
+    let completed = guarded(letter.complete()).await.expect("it ends");
+    completed.expect_err("never deleted");
+    assert!(started.elapsed() <= Duration::from_secs(30));
+    let calls = faults.calls(Operation::Delete);
+    assert!((10..60).contains(&calls), "{calls}");
+}
