@@ -1,0 +1,306 @@
+//! A campaign: processes that share one file are killed and stopped at random. Then the queues are drained
+//! and the ledgers checked.
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+use queue_runtime::{ErrorKind, QueueService};
+use rand::rngs::SmallRng;
+use rand::{RngExt as _, SeedableRng as _};
+use tempfile::TempDir;
+
+use crate::history::{Figures, History, Violation};
+use crate::ledger::{self, moment};
+use crate::messages::LEASE;
+use crate::process::{GUARD, Process};
+use crate::sabotage::Bug;
+use crate::worker::{Arguments, Role};
+
+/// What a campaign does. It ends by count.
+#[derive(Debug, Clone)]
+pub struct Campaign<'a> {
+    /// The program of the processes.
+    pub program: &'a Path,
+    /// Of its random choices.
+    pub seed: u64,
+    /// The roles that run all the time.
+    pub roles: &'a [Role],
+    /// The number of processes that are killed.
+    pub kills: usize,
+    /// The number of processes that are stopped for two leases.
+    pub stops: usize,
+    /// The number of processes that are told to end.
+    pub ends: usize,
+    /// The bug planted in the storage of every process.
+    pub bug: Option<Bug>,
+}
+
+/// The messages flow in this order, so that a queue that is empty after those before it stays empty while
+/// nothing is redriven.
+const QUEUES: [&str; 4] = ["orders", "receipts", "orders-poison", "receipts-poison"];
+
+/// The largest number of lines that the processes print between two actions.
+const BETWEEN: usize = 60;
+
+/// Processes that are stopped at the same time.
+const STOPPED: usize = 2;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Action {
+    Kill,
+    Stop,
+    End,
+}
+
+struct Run<'a> {
+    campaign: &'a Campaign<'a>,
+    folder: TempDir,
+    random: SmallRng,
+    processes: Vec<Process>,
+    lines: Receiver<(u64, String)>,
+    sender: Sender<(u64, String)>,
+    started: u64,
+    violations: Vec<Violation>,
+}
+
+impl Campaign<'_> {
+    /// Runs the campaign.
+    ///
+    /// # Errors
+    /// All promises that were broken.
+    ///
+    /// # Panics
+    /// If nothing happens for a long time.
+    pub fn run(&self) -> Result<Figures, Vec<Violation>> {
+        let (sender, lines) = channel();
+        let mut run = Run {
+            campaign: self,
+            folder: TempDir::new().expect("a folder"),
+            random: SmallRng::seed_from_u64(self.seed),
+            processes: Vec::new(),
+            lines,
+            sender,
+            started: 0,
+            violations: Vec::new(),
+        };
+        for role in self.roles {
+            run.start(*role);
+        }
+        for action in run.actions() {
+            let lines = run.random.random_range(1..=BETWEEN);
+            run.wait(lines);
+            run.act(action);
+        }
+        run.end(&[Role::Produce, Role::Redrive]);
+        run.drain();
+        run.end(&[Role::Listen, Role::Accept]);
+        run.judge()
+    }
+}
+
+impl Run<'_> {
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("queues.db")
+    }
+
+    fn start(&mut self, role: Role) {
+        self.started += 1;
+        let number = self.started;
+        let arguments = Arguments {
+            role,
+            file: self.file(),
+            ledger: self.folder.path().join(format!("{number}.ledger")),
+            number,
+            seed: self.campaign.seed,
+            bug: self.campaign.bug,
+        };
+        let process = Process::start(self.campaign.program, &arguments, self.sender.clone());
+        self.processes.push(process);
+    }
+
+    /// The actions in a random order.
+    fn actions(&mut self) -> Vec<Action> {
+        let Campaign {
+            kills, stops, ends, ..
+        } = *self.campaign;
+        let counts = [
+            (Action::Kill, kills),
+            (Action::Stop, stops),
+            (Action::End, ends),
+        ];
+        let mut actions: Vec<_> = counts
+            .into_iter()
+            .flat_map(|(action, count)| vec![action; count])
+            .collect();
+        for at in (1..actions.len()).rev() {
+            actions.swap(at, self.random.random_range(0..=at));
+        }
+        actions
+    }
+
+    /// Waits until the processes have printed so many lines.
+    fn wait(&mut self, mut lines: usize) {
+        let mut last = Instant::now();
+        while lines > 0 {
+            match self.lines.recv_timeout(LEASE / 10) {
+                Ok(_) => (lines, last) = (lines - 1, Instant::now()),
+                Err(RecvTimeoutError::Timeout) => {
+                    assert!(
+                        last.elapsed() < GUARD,
+                        "nothing happens: {:?}",
+                        self.processes
+                    );
+                }
+                Err(RecvTimeoutError::Disconnected) => unreachable!("this run has a sender"),
+            }
+            self.resume(2 * LEASE);
+        }
+    }
+
+    /// Lets processes go on that were stopped for so long.
+    fn resume(&mut self, after: Duration) {
+        let now = moment();
+        for process in &mut self.processes {
+            let since = process
+                .stopped
+                .map(|since| Duration::from_nanos(now - since));
+            if since.is_some_and(|since| since >= after) {
+                process.resume();
+            }
+        }
+    }
+
+    fn act(&mut self, action: Action) {
+        let running = |process: &Process| process.stopped.is_none();
+        if action == Action::Stop {
+            // Ends, since `wait` resumes them.
+            while self
+                .processes
+                .iter()
+                .filter(|process| !running(process))
+                .count()
+                >= STOPPED
+            {
+                self.resume(2 * LEASE);
+                std::thread::sleep(LEASE / 100);
+            }
+        }
+        let mut candidates: Vec<_> = (0..self.processes.len()).collect();
+        candidates.retain(|at| running(&self.processes[*at]));
+        let victim = candidates[self.random.random_range(0..candidates.len())];
+        if action == Action::Stop {
+            return self.processes[victim].stop();
+        }
+        let process = self.processes.swap_remove(victim);
+        let role = process.role;
+        match action {
+            Action::Kill => {
+                let complaints = process.kill();
+                self.note(role, &complaints);
+            }
+            _ => self.finish(process),
+        }
+        self.start(role);
+    }
+
+    /// Ends the processes of these roles.
+    fn end(&mut self, roles: &[Role]) {
+        self.resume(Duration::ZERO);
+        let processes = std::mem::take(&mut self.processes);
+        let (ending, others) = processes.into_iter().partition(|p| roles.contains(&p.role));
+        self.processes = others;
+        let ending: Vec<Process> = ending;
+        ending.into_iter().for_each(|process| self.finish(process));
+    }
+
+    fn finish(&mut self, process: Process) {
+        let role = process.role;
+        let (status, complaints) = process.finish();
+        self.note(role, &complaints);
+        if !status.success() {
+            let what = format!("the {role} ended with {status}: {complaints}");
+            self.violations.push(Violation::Other(what));
+        }
+    }
+
+    /// Processes print to the standard error only when they panic.
+    fn note(&mut self, role: Role, complaints: &str) {
+        if !complaints.is_empty() {
+            let what = format!("the {role} said: {complaints}");
+            self.violations.push(Violation::Other(what));
+        }
+    }
+
+    /// Redrives all poison messages until the consumers have emptied all queues.
+    fn drain(&mut self) {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        let url = format!("sqlite:{}", self.file().display());
+        runtime.expect("a runtime").block_on(async {
+            let service = QueueService::connect(&url).await.expect("the file opens");
+            let started = Instant::now();
+            loop {
+                let mut left = 0;
+                for name in QUEUES {
+                    let queue = service.queue_at(name).expect("a name");
+                    left += match queue.properties().await {
+                        Ok(properties) => properties.approximate_count,
+                        Err(error) if error.kind() == ErrorKind::QueueNotFound => 0,
+                        Err(error) => panic!("failed to {error}"),
+                    };
+                }
+                if left == 0 {
+                    return;
+                }
+                assert!(started.elapsed() < GUARD, "{left} messages remain");
+                for name in &QUEUES[2..] {
+                    let poison = service.queue_at(name).expect("a name");
+                    match poison.redrive().run().await {
+                        Ok(_) => {}
+                        Err(error) if error.kind() == ErrorKind::QueueNotFound => {}
+                        Err(error) if error.kind() == ErrorKind::Timeout => {}
+                        Err(error) => panic!("failed to {error}"),
+                    }
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        });
+    }
+
+    fn judge(mut self) -> Result<Figures, Vec<Violation>> {
+        let mut history = History::default();
+        for number in 1..=self.started {
+            let path = self.folder.path().join(format!("{number}.ledger"));
+            // A process may have been killed before it created its ledger.
+            if path.exists() {
+                history.add(ledger::read(&path));
+            }
+        }
+        let checked = integrity(&self.file());
+        if checked != "ok" {
+            self.violations.push(Violation::Other(checked));
+        }
+        match history.check() {
+            Ok(figures) if self.violations.is_empty() => Ok(figures),
+            Ok(_) => Err(self.violations),
+            Err(found) => {
+                self.violations.extend(found);
+                Err(self.violations)
+            }
+        }
+    }
+}
+
+/// Returns the result of SQLite's integrity check: `ok`, or what is wrong.
+///
+/// # Panics
+/// If the file cannot be opened.
+#[must_use]
+pub fn integrity(file: &Path) -> String {
+    let connection = rusqlite::Connection::open(file).expect("the file opens");
+    connection
+        .query_row("PRAGMA integrity_check", [], |row| row.get(0))
+        .unwrap_or_else(|error| error.to_string())
+}

@@ -1,0 +1,275 @@
+//! The check of all ledgers after the queues were drained.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use crate::ledger::{Entry, Event, Lease};
+use crate::messages::{Class, Receipt};
+
+/// What the ledgers of a run say about each message.
+#[derive(Debug, Default)]
+pub struct History(BTreeMap<String, Record>);
+
+/// What they say about one message.
+#[derive(Debug, Default)]
+struct Record {
+    attempted: bool,
+    acknowledged: bool,
+    /// Receives, with the time of each.
+    started: BTreeMap<Lease, u64>,
+    /// Receives whose work was done, with the time at which the completion began.
+    finishing: BTreeMap<Lease, u64>,
+    /// Receives whose completion was acknowledged.
+    completed: Vec<Lease>,
+    poisoned: usize,
+}
+
+/// The figures of a run, in messages.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Submissions that began.
+    pub attempted: usize,
+    /// Submissions that were acknowledged.
+    pub acknowledged: usize,
+    /// Acknowledged messages whose work was done.
+    pub completed: usize,
+    /// Acknowledged messages that had a time to live, and whose work was not done.
+    pub expired: usize,
+    /// Messages whose work was done more than once.
+    pub duplicated: usize,
+    /// Messages that were received more than once, and completed.
+    pub recovered: usize,
+    /// Moves to a poison queue.
+    pub poisoned: usize,
+}
+
+/// A promise that was broken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Violation {
+    /// The message was acknowledged, and its work was never done.
+    Lost(String),
+    /// The order is complete, and its follow-up was never handled.
+    FollowUpLost(String),
+    /// The message was received, but nobody submitted it.
+    Unexpected(String),
+    /// More than one completion of the message was acknowledged.
+    CompletedTwice(String),
+    /// A completion was acknowledged that began after another receive of the message.
+    StaleSettlement(String),
+    /// Anything else that a suite has checked.
+    Other(String),
+}
+
+impl History {
+    /// Adds the entries of a ledger.
+    pub fn add(&mut self, entries: Vec<Entry>) {
+        for Entry {
+            at,
+            event,
+            name,
+            lease,
+        } in entries
+        {
+            let record = self.0.entry(name).or_default();
+            match event {
+                Event::Submitting => record.attempted = true,
+                Event::Submitted => record.acknowledged = true,
+                Event::Started => drop(record.started.insert(lease, at)),
+                Event::Finishing => drop(record.finishing.insert(lease, at)),
+                Event::Completed => record.completed.push(lease),
+                Event::Poisoned => record.poisoned += 1,
+            }
+        }
+    }
+
+    /// Checks a history whose queues are empty, including the poison queues.
+    ///
+    /// # Errors
+    /// All violations.
+    pub fn check(&self) -> Result<Figures, Vec<Violation>> {
+        let mut figures = Figures::default();
+        let mut violations = Vec::new();
+        for (name, record) in &self.0 {
+            figures.add(name, record);
+            violations.extend(record.violation(name));
+            if !record.finishing.is_empty() && Class::of(name) == Class::Receipted {
+                violations.extend(self.lost_follow_up(name));
+            }
+            if !record.started.is_empty() && !self.is_expected(name) {
+                violations.push(Violation::Unexpected(name.clone()));
+            }
+        }
+        match violations.is_empty() {
+            true => Ok(figures),
+            false => Err(violations),
+        }
+    }
+
+    fn is_expected(&self, name: &str) -> bool {
+        let order = name.strip_prefix(Receipt::PREFIX);
+        let finishing = |name| self.0.get(name).is_some_and(|r| !r.finishing.is_empty());
+        match order {
+            Some(order) => finishing(order),
+            None => self.0[name].attempted,
+        }
+    }
+
+    fn lost_follow_up(&self, order: &str) -> Option<Violation> {
+        if order.starts_with(Receipt::PREFIX) {
+            return None;
+        }
+        let receipt = self.0.get(&format!("{}{order}", Receipt::PREFIX));
+        let handled = receipt.is_some_and(|receipt| !receipt.finishing.is_empty());
+        (!handled).then(|| Violation::FollowUpLost(order.to_owned()))
+    }
+}
+
+impl Record {
+    fn violation(&self, name: &str) -> Option<Violation> {
+        let name = name.to_owned();
+        if self.acknowledged && self.finishing.is_empty() && Class::of(&name) != Class::Expiring {
+            return Some(Violation::Lost(name));
+        }
+        let distinct: BTreeSet<_> = self.completed.iter().collect();
+        if distinct.len() > 1 || self.completed.len() > 1 {
+            return Some(Violation::CompletedTwice(name));
+        }
+        let stale = self.completed.iter().any(|lease| {
+            let begun = self.finishing.get(lease).copied().unwrap_or(u64::MAX);
+            let later = self
+                .started
+                .range(lease..)
+                .filter(|(other, _)| *other != lease);
+            begun != u64::MAX && later.into_iter().any(|(_, at)| *at < begun)
+        });
+        stale.then_some(Violation::StaleSettlement(name))
+    }
+}
+
+impl Figures {
+    fn add(&mut self, name: &str, record: &Record) {
+        let done = !record.finishing.is_empty();
+        self.attempted += usize::from(record.attempted);
+        self.acknowledged += usize::from(record.acknowledged);
+        self.completed += usize::from(record.acknowledged && done);
+        let expiring = Class::of(name) == Class::Expiring;
+        self.expired += usize::from(record.acknowledged && !done && expiring);
+        self.duplicated += usize::from(record.finishing.len() > 1);
+        self.recovered += usize::from(record.started.len() > 1 && done);
+        self.poisoned += record.poisoned;
+    }
+}
+
+impl fmt::Display for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            attempted,
+            acknowledged,
+            completed,
+            expired,
+            duplicated,
+            recovered,
+            poisoned,
+        } = self;
+        write!(
+            f,
+            "{attempted} attempted, {acknowledged} acknowledged = {completed} completed + {expired} expired; \
+             0 lost, 0 unexpected, {duplicated} duplicated, {recovered} recovered, {poisoned} poisoned"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn history(lines: &[(u64, Event, &str, u32)]) -> Result<Figures, Vec<Violation>> {
+        let mut history = History::default();
+        let entry = |&(at, event, name, dequeued): &(u64, Event, &str, u32)| Entry {
+            at,
+            event,
+            name: name.to_owned(),
+            lease: Lease {
+                inserted: 1,
+                dequeued,
+            },
+        };
+        history.add(lines.iter().map(entry).collect());
+        history.check()
+    }
+
+    use Event::{Completed, Finishing, Started, Submitted, Submitting};
+
+    #[test]
+    fn a_message_that_is_repeated_after_a_kill_is_recovered() {
+        let figures = history(&[
+            (1, Submitting, "a-p", 0),
+            (2, Submitted, "a-p", 0),
+            (3, Started, "a-p", 1),
+            (4, Finishing, "a-p", 1),
+            (5, Started, "a-p", 2),
+            (6, Finishing, "a-p", 2),
+            (7, Completed, "a-p", 2),
+            (8, Submitting, "b-p", 0),
+            (9, Submitting, "c-e", 0),
+            (9, Submitted, "c-e", 0),
+        ]);
+        let figures = figures.expect("nothing is broken");
+        let expected = Figures {
+            attempted: 3,
+            acknowledged: 2,
+            completed: 1,
+            expired: 1,
+            duplicated: 1,
+            recovered: 1,
+            poisoned: 0,
+        };
+        assert_eq!(figures, expected);
+    }
+
+    #[test]
+    fn each_violation_is_found() {
+        let name = |name: &str| name.to_owned();
+        let lost = history(&[(1, Submitting, "a-p", 0), (2, Submitted, "a-p", 0)]);
+        assert_eq!(lost, Err(vec![Violation::Lost(name("a-p"))]));
+
+        let unexpected = history(&[(3, Started, "a-p", 1)]);
+        assert_eq!(unexpected, Err(vec![Violation::Unexpected(name("a-p"))]));
+
+        let order = [
+            (1, Submitting, "a-r", 0),
+            (3, Started, "a-r", 1),
+            (4, Finishing, "a-r", 1),
+        ];
+        assert_eq!(
+            history(&order),
+            Err(vec![Violation::FollowUpLost(name("a-r"))])
+        );
+
+        let mut lines = vec![(1, Submitting, "a-p", 0)];
+        for lease in 1..=2 {
+            let at = 10 * u64::from(lease);
+            lines.extend([(at, Started, "a-p", lease), (at, Finishing, "a-p", lease)]);
+            lines.push((at, Completed, "a-p", lease));
+        }
+        assert_eq!(
+            history(&lines),
+            Err(vec![Violation::CompletedTwice(name("a-p"))])
+        );
+
+        let stale = [
+            (1, Submitting, "a-p", 0),
+            (3, Started, "a-p", 1),
+            (4, Started, "a-p", 2),
+            (5, Finishing, "a-p", 1),
+            (6, Completed, "a-p", 1),
+        ];
+        assert_eq!(
+            history(&stale),
+            Err(vec![Violation::StaleSettlement(name("a-p"))])
+        );
+        let mut in_time = stale;
+        in_time[2].0 = 6;
+        history(&in_time).expect("received after the completion began");
+    }
+}

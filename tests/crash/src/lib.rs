@@ -1,0 +1,23 @@
+//! Crash suites: processes killed and stopped at random, power lost, writes that fail, futures dropped.
+//!
+//! Each suite runs the public API, and judges it by ledgers that do not depend on it.
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`campaign`] | kills and stops processes at random, drains the queues, checks the history |
+//! | [`process`] | a process of a suite, which never outlives its test |
+//! | [`worker`] | what these processes do: produce, listen, accept, redrive, hold |
+//! | [`ledger`] | an append-only file, synced after each entry, of what a process is about to do and has done |
+//! | [`history`] | the check of all ledgers: nothing lost, nothing unexpected, nothing settled twice |
+//! | [`sabotage`] | planted bugs, which prove that the suites detect them |
+//! | [`messages`] | the messages of the suites |
+//! | [`plan`] | the seed and the extent of a run, from the environment |
+
+pub mod campaign;
+pub mod history;
+pub mod ledger;
+pub mod messages;
+pub mod plan;
+pub mod process;
+pub mod sabotage;
+pub mod worker;

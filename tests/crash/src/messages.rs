@@ -1,0 +1,92 @@
+//! The messages of the suites.
+
+use std::time::Duration;
+
+use queue_runtime::Message;
+use serde::{Deserialize, Serialize};
+
+/// A visibility timeout that ends soon after a kill.
+pub const LEASE: Duration = Duration::from_secs(1);
+
+/// A message with a name, by which the ledgers know it.
+pub trait Named: Message + Clone + Sync {
+    /// The name.
+    fn name(&self) -> &str;
+
+    /// The follow-up that completing the message submits.
+    fn follow_up(&self) -> Option<Receipt> {
+        None
+    }
+}
+
+/// The message that producers submit.
+#[derive(Debug, Clone, Serialize, Deserialize, Message)]
+#[message(kind = "crash.order", queue = "orders", visibility_timeout = "1s")]
+pub struct Order {
+    /// Unique; its last letter is that of its [`Class`].
+    pub name: String,
+}
+
+/// The follow-up of an order of the class [`Class::Receipted`].
+#[derive(Debug, Clone, Serialize, Deserialize, Message)]
+#[message(kind = "crash.receipt", queue = "receipts", visibility_timeout = "1s")]
+pub struct Receipt {
+    /// That of the order, after [`Receipt::PREFIX`].
+    pub name: String,
+}
+
+/// How orders differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// Has neither a follow-up nor a time to live.
+    Plain,
+    /// Has a follow-up.
+    Receipted,
+    /// Has a time to live.
+    Expiring,
+}
+
+impl Class {
+    /// The class of an order of that name.
+    #[must_use]
+    pub fn of(name: &str) -> Self {
+        match name.as_bytes().last() {
+            Some(b'r') => Self::Receipted,
+            Some(b'e') => Self::Expiring,
+            _ => Self::Plain,
+        }
+    }
+
+    /// The last letter of the names.
+    #[must_use]
+    pub fn letter(self) -> char {
+        match self {
+            Self::Plain => 'p',
+            Self::Receipted => 'r',
+            Self::Expiring => 'e',
+        }
+    }
+}
+
+impl Receipt {
+    /// Precedes the order's name.
+    pub const PREFIX: &str = "receipt-of-";
+}
+
+impl Named for Order {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn follow_up(&self) -> Option<Receipt> {
+        (Class::of(&self.name) == Class::Receipted).then(|| Receipt {
+            name: format!("{}{}", Receipt::PREFIX, self.name),
+        })
+    }
+}
+
+impl Named for Receipt {
+    fn name(&self) -> &str {
+        &self.name
+    }
+}

@@ -1,0 +1,152 @@
+//! A process of a suite. It is killed when its handle is dropped, and ends by itself, at the end of its
+//! input, if the test's process is killed.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ExitStatus, Stdio};
+use std::sync::mpsc::Sender;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::ledger::moment;
+use crate::worker::{Arguments, Role};
+
+/// A timeout that only a hang reaches, on the slowest machine too.
+pub const GUARD: Duration = Duration::from_secs(300);
+
+/// A running process.
+#[derive(Debug)]
+pub struct Process {
+    /// What it does.
+    pub role: Role,
+    /// Its number.
+    pub number: u64,
+    /// Since when it is stopped, on the clock of [`moment`].
+    pub stopped: Option<u64>,
+    child: Child,
+    stdin: Option<ChildStdin>,
+    reader: Option<JoinHandle<()>>,
+    errors: PathBuf,
+}
+
+impl Process {
+    /// Starts a process. Sends its number with each line that it prints.
+    ///
+    /// # Panics
+    /// If it does not start.
+    #[must_use]
+    pub fn start(program: &Path, arguments: &Arguments, lines: Sender<(u64, String)>) -> Self {
+        let errors = arguments.ledger.with_extension("stderr");
+        let mut command = arguments.command(program);
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(File::create(&errors).expect("a file"))
+            // Of its own, so that the system ends it even if it is stopped when the test is killed.
+            .process_group(0)
+            .spawn()
+            .expect("the program runs");
+        let output = BufReader::new(child.stdout.take().expect("it is piped"));
+        let number = arguments.number;
+        let reader = std::thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                // The test may have ended.
+                let _ = lines.send((number, line));
+            }
+        });
+        Self {
+            role: arguments.role,
+            number,
+            stopped: None,
+            stdin: child.stdin.take(),
+            child,
+            reader: Some(reader),
+            errors,
+        }
+    }
+
+    /// Writes a line to its standard input.
+    ///
+    /// # Panics
+    /// If the process has ended.
+    pub fn tell(&mut self, line: &str) {
+        let stdin = self.stdin.as_mut().expect("it was not told to end");
+        writeln!(stdin, "{line}").expect("it reads");
+    }
+
+    /// Stops it with SIGSTOP.
+    ///
+    /// # Panics
+    /// If the process has ended.
+    pub fn stop(&mut self) {
+        self.signal(Signal::STOP);
+        self.stopped = Some(moment());
+    }
+
+    /// Lets it go on.
+    ///
+    /// # Panics
+    /// If the process has ended.
+    pub fn resume(&mut self) {
+        self.signal(Signal::CONT);
+        self.stopped = None;
+    }
+
+    fn signal(&self, signal: Signal) {
+        let id = Pid::from_child(&self.child);
+        // The id is still its own: nobody has waited for it.
+        kill_process(id, signal).expect("it is a child of ours");
+    }
+
+    /// Kills it with SIGKILL. Returns what it wrote to the standard error.
+    #[must_use]
+    pub fn kill(mut self) -> String {
+        self.end_now();
+        self.complaints()
+    }
+
+    /// Ends its input, and waits until it has ended. Returns its status and what it wrote to the standard
+    /// error.
+    ///
+    /// # Panics
+    /// If it does not end.
+    #[must_use]
+    pub fn finish(mut self) -> (ExitStatus, String) {
+        drop(self.stdin.take());
+        let started = Instant::now();
+        let status = loop {
+            if let Some(status) = self.child.try_wait().expect("it is a child of ours") {
+                break status;
+            }
+            assert!(started.elapsed() < GUARD, "the {} does not end", self.role);
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        self.end_now();
+        (status, self.complaints())
+    }
+
+    fn end_now(&mut self) {
+        // Both fail only if it has already ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if let Some(reader) = self.reader.take() {
+            reader.join().expect("the reader does not panic");
+        }
+    }
+
+    fn complaints(&self) -> String {
+        std::fs::read_to_string(&self.errors).expect("its standard error")
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Kills a stopped process too.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,77 @@
+use std::fmt;
+use std::time::Duration;
+
+use queue_runtime::{Disposition, SettleProblem};
+
+use super::Desk;
+use crate::messages::Order;
+
+/// Printed once the message is held.
+pub const HELD: &str = "held";
+
+/// The line that tells the process to settle.
+pub const GO: &str = "go";
+
+/// How the process settles its message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Settle {
+    /// Deletes it.
+    Complete,
+    /// Deletes it and submits a follow-up.
+    FollowUp,
+    /// Puts it back.
+    Retry,
+    /// Moves it to the poison queue.
+    Reject,
+}
+
+impl Settle {
+    /// All ways.
+    pub const ALL: [Self; 4] = [Self::Complete, Self::FollowUp, Self::Retry, Self::Reject];
+}
+
+impl fmt::Display for Settle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Complete => "complete",
+            Self::FollowUp => "follow-up",
+            Self::Retry => "retry",
+            Self::Reject => "reject",
+        })
+    }
+}
+
+/// Accepts an order, waits for [`GO`], settles it, and prints the result.
+pub(super) async fn run(desk: &Desk, settle: Settle) {
+    let wait = Duration::from_secs(600);
+    let accepted = desk
+        .service
+        .accept::<Order>()
+        .wait(wait)
+        .create_queue()
+        .await;
+    let delivery = accepted.expect("the storage works").expect("an order");
+    println!("{HELD}");
+    let mut input = desk.input.clone();
+    let told = input.wait_for(|line| line == GO).await.is_ok();
+    assert!(
+        told,
+        "the input ended before the process was told to settle"
+    );
+    let disposition = match settle {
+        Settle::Complete => Disposition::complete(),
+        Settle::FollowUp => Disposition::complete().then(&Order {
+            name: "follow-up".to_owned(),
+        }),
+        Settle::Retry => Disposition::retry_after(Duration::ZERO, "told to"),
+        Settle::Reject => Disposition::reject("told to"),
+    };
+    match delivery.settle(disposition).await {
+        Ok(settled) => println!("{settled:?}"),
+        Err(error) => match error.problem {
+            SettleProblem::LeaseLost(_) => println!("LeaseLost"),
+            problem => println!("{problem:?}"),
+        },
+    }
+    desk.stopping().await;
+}

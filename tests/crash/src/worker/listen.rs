@@ -1,0 +1,78 @@
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use queue_runtime::{ListenerEvent, ListenerHandle, MessageId, Queue, Received, RetryPolicy};
+use tokio::sync::broadcast::error::RecvError;
+use tokio::task::JoinHandle;
+
+use super::{Desk, work};
+use crate::ledger::{Event, Lease};
+use crate::messages::{Named, Order, Receipt};
+
+/// Longer than any handler, on the slowest machine too.
+const GRACE: Duration = Duration::from_secs(30);
+
+/// The name and lease of each message that a listener has received.
+type Held = Arc<Mutex<HashMap<MessageId, (String, Lease)>>>;
+
+/// Runs listeners for orders and receipts, and shuts them down at the end of the input.
+pub(super) async fn run(desk: Arc<Desk>) {
+    let (orders, noting_orders) = start(&desk, desk.service.queue::<Order>());
+    let (receipts, noting_receipts) = start(&desk, desk.service.queue::<Receipt>());
+    desk.stopping().await;
+    tokio::join!(orders.shutdown(GRACE), receipts.shutdown(GRACE));
+    for noting in [noting_orders, noting_receipts] {
+        noting.await.expect("no panic");
+    }
+}
+
+fn start<M: Named>(desk: &Arc<Desk>, queue: Queue<M>) -> (ListenerHandle, JoinHandle<()>) {
+    let held = Held::default();
+    let (holding, working) = (Arc::clone(&held), Arc::clone(desk));
+    let handler = move |received: Received<M>| {
+        let (held, desk) = (Arc::clone(&holding), Arc::clone(&working));
+        async move {
+            let lease = work::lease(&received);
+            let entry = (received.name().to_owned(), lease);
+            lock(&held).insert(received.envelope().id.clone(), entry);
+            work::on(&desk, &received).await
+        }
+    };
+    let listener = queue
+        .listener(handler)
+        .max_in_flight(8)
+        .retry(RetryPolicy::fixed(Duration::from_millis(50)))
+        .create_queue();
+    let mut events = listener.events();
+    let listener = listener.start().expect("the settings are valid");
+    let desk = Arc::clone(desk);
+    let noting = tokio::spawn(async move {
+        loop {
+            match events.recv().await {
+                Ok(event) => note(&desk, &held, &event),
+                // An entry less to check.
+                Err(RecvError::Lagged(_)) => {}
+                Err(RecvError::Closed) => return,
+            }
+        }
+    });
+    (listener, noting)
+}
+
+fn note(desk: &Desk, held: &Held, event: &ListenerEvent) {
+    let (id, event) = match event {
+        ListenerEvent::Completed { id, .. } => (id, Event::Completed),
+        ListenerEvent::Poisoned { id, .. } => (id, Event::Poisoned),
+        _ => return,
+    };
+    // A message that is poison before a handler has run is not held.
+    let entry = lock(held).get(id).cloned();
+    if let Some((name, lease)) = entry {
+        desk.ledger.write(event, &name, lease);
+    }
+}
+
+fn lock(held: &Held) -> std::sync::MutexGuard<'_, HashMap<MessageId, (String, Lease)>> {
+    held.lock().unwrap_or_else(PoisonError::into_inner)
+}

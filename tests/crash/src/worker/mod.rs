@@ -1,0 +1,207 @@
+//! What the processes of the suites do. Each ends when its standard input does, so that none outlives its
+//! test.
+//!
+//! | module | role |
+//! |---|---|
+//! | `produce` | submits orders, one by one and in batches |
+//! | `listen` | handles orders and receipts with listeners |
+//! | `accept` | handles them with `accept` |
+//! | `redrive` | moves poison messages back |
+//! | `hold` | holds one message, and settles it when told to |
+//! | `work` | what a consumer does with a message |
+
+mod accept;
+mod hold;
+mod listen;
+mod produce;
+mod redrive;
+mod work;
+
+use std::fmt;
+use std::io::{BufRead as _, stdin};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use queue_core::backend::Backend;
+use queue_runtime::backend::{SqliteBackend, Synchronous};
+use queue_runtime::{QueueService, SystemClock};
+use rand::rngs::SmallRng;
+use rand::{RngExt as _, SeedableRng as _};
+use tokio::sync::watch;
+
+use crate::ledger::Ledger;
+use crate::sabotage::{Bug, Sabotaged};
+
+pub use hold::{GO, HELD, Settle};
+
+/// What a process does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Submits orders.
+    Produce,
+    /// Handles orders and receipts with listeners.
+    Listen,
+    /// Handles orders and receipts with `accept`.
+    Accept,
+    /// Redrives the poison queues.
+    Redrive,
+    /// Holds an order, and settles it when told to.
+    Hold(Settle),
+}
+
+/// The arguments of a process.
+#[derive(Debug, Clone)]
+pub struct Arguments {
+    /// What it does.
+    pub role: Role,
+    /// The database.
+    pub file: PathBuf,
+    /// Its ledger, which it creates.
+    pub ledger: PathBuf,
+    /// Distinguishes it from all other processes of the run.
+    pub number: u64,
+    /// Of its random choices.
+    pub seed: u64,
+    /// The bug planted in its storage.
+    pub bug: Option<Bug>,
+}
+
+/// What a role works with.
+struct Desk {
+    service: QueueService,
+    ledger: Ledger,
+    number: u64,
+    random: Mutex<SmallRng>,
+    /// Changes when a line arrives on the standard input, and closes at its end.
+    input: watch::Receiver<String>,
+}
+
+impl Arguments {
+    /// The command line of a process.
+    #[must_use]
+    pub fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command
+            .arg(self.role.to_string())
+            .args([&self.file, &self.ledger])
+            .args([self.number.to_string(), self.seed.to_string()])
+            .args(self.bug.map(Bug::name));
+        command
+    }
+
+    /// Reads the command line of this process.
+    ///
+    /// # Panics
+    /// If it is not one of [`command`](Self::command).
+    #[must_use]
+    pub fn of_this_process() -> Self {
+        let mut given = std::env::args().skip(1);
+        let mut next = || given.next().expect("an argument");
+        Self {
+            role: next().parse().expect("a role"),
+            file: next().into(),
+            ledger: next().into(),
+            number: next().parse().expect("a number"),
+            seed: next().parse().expect("a seed"),
+            bug: given.next().map(|bug| bug.parse().expect("a bug")),
+        }
+    }
+}
+
+/// Plays the role until the standard input ends.
+///
+/// # Panics
+/// If a promise is broken that the role relies on.
+pub async fn run(arguments: Arguments) {
+    let input = input();
+    let ledger = Ledger::create(&arguments.ledger);
+    let backend = open(&arguments.file, arguments.bug).await;
+    let service = QueueService::over(backend).connect().await;
+    let desk = Desk {
+        service: service.expect("connecting opens nothing"),
+        ledger,
+        number: arguments.number,
+        random: Mutex::new(SmallRng::seed_from_u64(arguments.seed ^ arguments.number)),
+        input,
+    };
+    let desk = Arc::new(desk);
+    match arguments.role {
+        Role::Produce => produce::run(&desk).await,
+        Role::Listen => listen::run(desk).await,
+        Role::Accept => accept::run(&desk).await,
+        Role::Redrive => redrive::run(&desk).await,
+        Role::Hold(settle) => hold::run(&desk, settle).await,
+    }
+}
+
+/// Opens the file, with a planted bug if one is given.
+///
+/// # Panics
+/// If it cannot be opened.
+pub async fn open(file: &Path, bug: Option<Bug>) -> Arc<dyn Backend> {
+    let mut builder = SqliteBackend::builder(file, Arc::new(SystemClock::new()));
+    if bug == Some(Bug::SkipsSync) {
+        builder = builder.synchronous(Synchronous::Normal);
+    }
+    let opened: Arc<dyn Backend> = Arc::new(builder.open().await.expect("the file opens"));
+    match bug {
+        Some(bug) => Arc::new(Sabotaged::new(opened, bug)),
+        None => opened,
+    }
+}
+
+impl Desk {
+    /// Returns a number below 100.
+    fn dice(&self) -> u32 {
+        let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
+        random.random_range(0..100)
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.input.has_changed().is_err()
+    }
+
+    async fn stopping(&self) {
+        let mut input = self.input.clone();
+        while input.changed().await.is_ok() {}
+    }
+}
+
+/// Reads the standard input on a thread.
+fn input() -> watch::Receiver<String> {
+    let (sender, receiver) = watch::channel(String::new());
+    std::thread::spawn(move || {
+        for line in stdin().lock().lines().map_while(Result::ok) {
+            sender.send_replace(line);
+        }
+    });
+    receiver
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Produce => f.write_str("produce"),
+            Self::Listen => f.write_str("listen"),
+            Self::Accept => f.write_str("accept"),
+            Self::Redrive => f.write_str("redrive"),
+            Self::Hold(settle) => write!(f, "hold-{settle}"),
+        }
+    }
+}
+
+impl FromStr for Role {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let holds = Settle::ALL.map(Self::Hold);
+        let roles = [Self::Produce, Self::Listen, Self::Accept, Self::Redrive];
+        let found = roles
+            .into_iter()
+            .chain(holds)
+            .find(|role| role.to_string() == name);
+        found.ok_or_else(|| format!("unknown role `{name}`"))
+    }
+}

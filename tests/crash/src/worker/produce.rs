@@ -1,0 +1,71 @@
+use std::time::Duration;
+
+use queue_runtime::SubmitProblem;
+
+use super::Desk;
+use crate::ledger::{Event, Lease};
+use crate::messages::{Class, Order};
+
+/// More messages than this in the queue let a producer pause.
+const BACKLOG: u64 = 300;
+const BATCH: usize = 8;
+/// So short that some orders expire, since they wait for a lease to end.
+const TIME_TO_LIVE: Duration = Duration::from_secs(1);
+
+/// Submits orders of all classes.
+pub(super) async fn run(desk: &Desk) {
+    let queue = desk.service.queue::<Order>();
+    for round in 0.. {
+        let class = match round % 8 {
+            0 => Class::Receipted,
+            1 => Class::Expiring,
+            _ => Class::Plain,
+        };
+        let size = if round % 8 == 7 { BATCH } else { 1 };
+        let name = |at| format!("{}-{round}-{at}-{}", desk.number, class.letter());
+        let orders: Vec<_> = (0..size).map(|at| Order { name: name(at) }).collect();
+        submit(desk, orders, class).await;
+        while !desk.is_stopping() {
+            let count = queue.any().properties().await;
+            // Other processes may have locked the file.
+            if count.is_ok_and(|properties| properties.approximate_count < BACKLOG) {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        if desk.is_stopping() {
+            return;
+        }
+    }
+}
+
+async fn submit(desk: &Desk, orders: Vec<Order>, class: Class) {
+    let names: Vec<_> = orders.iter().map(|order| order.name.clone()).collect();
+    let note = |event| {
+        for name in &names {
+            desk.ledger.write(event, name, Lease::default());
+        }
+    };
+    note(Event::Submitting);
+    let mut orders = orders;
+    let problem = match (orders.len(), class) {
+        (1, class) => {
+            let submit = desk.service.submit(orders.remove(0));
+            let submit = match class {
+                Class::Expiring => submit.time_to_live(TIME_TO_LIVE),
+                _ => submit,
+            };
+            submit.await.err().map(|error| error.problem)
+        }
+        _ => {
+            let submitted = desk.service.submit_all(orders).await;
+            submitted.err().map(|error| error.problem)
+        }
+    };
+    match problem {
+        None => note(Event::Submitted),
+        // Locked for too long, for example by a process that is stopped.
+        Some(SubmitProblem::Storage(_)) => {}
+        Some(problem) => panic!("failed to {problem}"),
+    }
+}

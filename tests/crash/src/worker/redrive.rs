@@ -1,0 +1,30 @@
+use std::time::Duration;
+
+use queue_runtime::ErrorKind;
+
+use super::Desk;
+use crate::ledger::PROGRESS;
+use crate::messages::{Order, Receipt};
+
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Redrives the poison queues again and again.
+pub(super) async fn run(desk: &Desk) {
+    let queues = [
+        desk.service.queue::<Order>().any().name().to_string(),
+        desk.service.queue::<Receipt>().any().name().to_string(),
+    ];
+    while !desk.is_stopping() {
+        for queue in &queues {
+            let poison = desk.service.queue_at(&format!("{queue}-poison"));
+            match poison.expect("a name").redrive().run().await {
+                Ok(done) => (0..done.redriven).for_each(|_| println!("{PROGRESS}")),
+                Err(error) if error.kind() == ErrorKind::QueueNotFound => {}
+                // Locked for too long, for example by a process that is stopped.
+                Err(error) if error.kind() == ErrorKind::Timeout => {}
+                Err(error) => panic!("failed to {error}"),
+            }
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}

@@ -1,0 +1,72 @@
+//! Processes on one SQLite file are killed and stopped at random, and nothing is lost.
+
+use std::path::Path;
+
+use queue_crash::campaign::Campaign;
+use queue_crash::history::Violation;
+use queue_crash::plan;
+use queue_crash::sabotage::Bug;
+use queue_crash::worker::Role;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_crash-worker");
+
+const ROLES: &[Role] = &[
+    Role::Produce,
+    Role::Produce,
+    Role::Listen,
+    Role::Listen,
+    Role::Accept,
+    Role::Accept,
+    Role::Redrive,
+];
+
+#[test]
+fn nothing_is_lost_when_processes_are_killed_and_stopped() {
+    let campaign = Campaign {
+        program: Path::new(PROGRAM),
+        seed: plan::seed(),
+        roles: ROLES,
+        kills: plan::times(60),
+        stops: plan::times(8),
+        ends: plan::times(8),
+        bug: None,
+    };
+    let figures = campaign
+        .run()
+        .unwrap_or_else(|violations| panic!("{violations:#?}"));
+    println!(
+        "{} kills, {} stops: {figures}",
+        campaign.kills, campaign.stops
+    );
+    let Campaign { kills, .. } = campaign;
+    assert!(figures.acknowledged > 2 * kills, "{figures}");
+    assert!(figures.recovered > 0 && figures.poisoned > 0, "{figures}");
+}
+
+/// Runs a campaign with a planted bug, and returns the violations that it finds.
+fn sabotaged(bug: Bug) -> Vec<Violation> {
+    let campaign = Campaign {
+        program: Path::new(PROGRAM),
+        seed: plan::seed(),
+        roles: &[Role::Produce, Role::Accept, Role::Listen],
+        kills: 24,
+        stops: 0,
+        ends: 0,
+        bug: Some(bug),
+    };
+    campaign.run().expect_err("the campaign misses the bug")
+}
+
+#[test]
+fn a_submission_acknowledged_before_its_commit_is_detected() {
+    let violations = sabotaged(Bug::AcknowledgesEarly);
+    let lost = |violation: &Violation| matches!(violation, Violation::Lost(_));
+    assert!(violations.iter().any(lost), "{violations:#?}");
+}
+
+#[test]
+fn a_message_deleted_before_its_handler_ran_is_detected() {
+    let violations = sabotaged(Bug::DeletesEarly);
+    let lost = |violation: &Violation| matches!(violation, Violation::Lost(_));
+    assert!(violations.iter().any(lost), "{violations:#?}");
+}
