@@ -77,6 +77,10 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// a receive of unknown outcome is safe, but messages of the first may stay invisible for `visibility`
     /// with their dequeue count incremented.
     ///
+    /// A message may be leased beyond its expiry, at which it is deleted all the same. Its
+    /// [`received_at`](ReceivedMessage::received_at) is on the same clock as its expiry; a storage with a
+    /// resolution of seconds may round both down.
+    ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`] for `max` outside 1 to `max_receive`, or `visibility` outside
     /// `min_visibility` to `max_visibility`; [`ErrorKind::Throttled`]; [`ErrorKind::Unreachable`].
@@ -96,6 +100,9 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Sets a message's visibility timeout, counted from now (zero makes it visible at once), and replaces
     /// its body if one is given. Dequeue count and expiry stay the same. The message gets a new receipt,
     /// and `receipt` becomes stale.
+    ///
+    /// A visibility timeout that ends after the message's expiry does not prolong its life. A service may
+    /// refuse it as [`ErrorKind::InvalidInput`], so callers avoid it.
     ///
     /// Not idempotent: repeating an update that was carried out fails with
     /// [`ErrorKind::ReceiptMismatch`], and the new receipt is lost.

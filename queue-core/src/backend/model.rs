@@ -54,7 +54,8 @@ pub struct PutReceipt {
     pub expires_at: Option<Timestamp>,
 }
 
-/// A received message, leased to the receiver.
+/// A received message, leased to the receiver. Its times are in the storage's time, which may differ from
+/// this machine's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReceivedMessage {
@@ -70,6 +71,8 @@ pub struct ReceivedMessage {
     pub inserted_at: Timestamp,
     /// When it expires, if ever.
     pub expires_at: Option<Timestamp>,
+    /// When it was received: the storage's time when it carried out the receive.
+    pub received_at: Timestamp,
     /// When it becomes visible again.
     pub visible_at: Timestamp,
 }
@@ -240,17 +243,24 @@ impl PutReceipt {
 }
 
 impl ReceivedMessage {
-    /// Creates a message that was put and first received at `now`, and never expires.
+    /// Creates a message that was put at `inserted_at`, first received at `received_at`, and never expires.
     #[must_use]
-    pub fn new(id: StorageId, receipt: PopReceipt, body: Bytes, now: Timestamp) -> Self {
+    pub fn new(
+        id: StorageId,
+        receipt: PopReceipt,
+        body: Bytes,
+        inserted_at: Timestamp,
+        received_at: Timestamp,
+    ) -> Self {
         Self {
             id,
             receipt,
             body,
             dequeue_count: 1,
-            inserted_at: now,
+            inserted_at,
             expires_at: None,
-            visible_at: now,
+            received_at,
+            visible_at: received_at,
         }
     }
 }

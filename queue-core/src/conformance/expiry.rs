@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use super::fixture::{Fixture, LONG, assert_lease_gone};
+use super::fixture::{Fixture, LONG, assert_lease_gone, assert_refused};
 use super::harness::Harness;
+use crate::error::ErrorKind;
 use crate::timestamp::between;
 
 pub(super) async fn an_expired_message_is_never_seen(harness: &dyn Harness) {
@@ -50,6 +51,22 @@ pub(super) async fn an_update_does_not_prolong_life(harness: &dyn Harness) {
     f.advance(f.lease * 2).await;
     f.assert_nothing_visible().await;
     assert_lease_gone(f.delete(&again).await);
+}
+
+pub(super) async fn an_update_beyond_the_expiry_is_refused_or_ends_there(harness: &dyn Harness) {
+    let f = Fixture::open(harness).await;
+    f.put_living("brief", f.lease * 2).await;
+    let mut message = f.receive_one().await;
+    match f.update(&message, f.lease * 4, None).await {
+        Ok(lease) => message.receipt = lease.receipt,
+        Err(error) => assert_refused::<()>(Err(error), ErrorKind::InvalidInput),
+    }
+    // The receipt is valid in either case.
+    let updated = f.update(&message, f.lease / 2, None).await;
+    message.receipt = updated.expect("update").receipt;
+    f.advance(f.lease * 3).await;
+    assert_lease_gone(f.delete(&message).await);
+    f.assert_nothing_visible().await;
 }
 
 pub(super) async fn many_expired_hide_nothing_behind_them(harness: &dyn Harness) {

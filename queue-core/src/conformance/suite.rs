@@ -59,6 +59,7 @@ suite! { $
         an_empty_queue_gives_nothing
         a_received_message_is_hidden_until_its_lease_ends
         a_lease_ends_on_time
+        a_receive_tells_the_time_of_the_storage
         a_delayed_message_is_hidden_until_then
         each_receive_raises_the_dequeue_count
         peeking_changes_nothing
@@ -87,6 +88,7 @@ suite! { $
         a_message_lives_until_it_expires
         a_leased_message_expires
         an_update_does_not_prolong_life
+        an_update_beyond_the_expiry_is_refused_or_ends_there
         many_expired_hide_nothing_behind_them
     }
     limits {

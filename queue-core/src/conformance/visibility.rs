@@ -58,6 +58,18 @@ pub(super) async fn a_lease_ends_on_time(harness: &dyn Harness) {
     );
 }
 
+pub(super) async fn a_receive_tells_the_time_of_the_storage(harness: &dyn Harness) {
+    let f = Fixture::open(harness).await;
+    f.put("one").await;
+    f.advance(f.lease).await;
+    let first = f.receive_one().await;
+    assert!(between(first.inserted_at, first.received_at) >= f.lease);
+    assert_eq!(between(first.received_at, first.visible_at), f.lease);
+    f.advance(f.lease).await;
+    let second = f.receive_one().await;
+    assert!(between(first.received_at, second.received_at) >= f.lease);
+}
+
 pub(super) async fn a_delayed_message_is_hidden_until_then(harness: &dyn Harness) {
     let f = Fixture::open(harness).await;
     let delayed = NewMessage::new("later").with_delay(f.lease);

@@ -22,6 +22,7 @@ impl Skew {
 
     pub(super) fn received(self, mut message: ReceivedMessage) -> ReceivedMessage {
         self.shift(&mut message.inserted_at);
+        self.shift(&mut message.received_at);
         self.shift(&mut message.visible_at);
         message.expires_at.iter_mut().for_each(|at| self.shift(at));
         message

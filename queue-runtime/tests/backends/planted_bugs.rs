@@ -42,6 +42,7 @@ enum Bug {
     ReceivesLastFirst,
     TrimsBodies,
     ReceiptsStay,
+    ReceivedWhenPut,
 }
 
 fn fails(bug: Wrap, test: Test) -> bool {
@@ -83,7 +84,8 @@ planted! {
         nothing_is_lost_and_nothing_held_twice;
     LosesPuts => many_come_in_the_order_of_the_puts;
     DropsDelay => a_delayed_message_is_hidden_until_then;
-    DropsTimeToLive => an_expired_message_is_never_seen a_leased_message_expires;
+    DropsTimeToLive => an_expired_message_is_never_seen a_leased_message_expires
+        an_update_beyond_the_expiry_is_refused_or_ends_there;
     UpdateForgetsBody => an_update_replaces_or_keeps_the_body;
     PeekLeases => peeking_changes_nothing;
     ForgetsMetadata => metadata_is_replaced_as_a_whole;
@@ -96,6 +98,7 @@ planted! {
     ReceivesLastFirst => messages_come_by_visibility_then_in_order many_come_in_the_order_of_the_puts;
     TrimsBodies => text_comes_back_as_it_was;
     ReceiptsStay => a_receipt_is_stale_after_an_update;
+    ReceivedWhenPut => a_receive_tells_the_time_of_the_storage;
 }
 
 #[test]
@@ -239,6 +242,7 @@ impl Backend for Buggy {
             self.record(&message.id, &message.receipt);
             match self.bug {
                 Bug::CountStaysOne => message.dequeue_count = 1,
+                Bug::ReceivedWhenPut => message.received_at = message.inserted_at,
                 Bug::ReceivesTwice => {
                     let (id, receipt) = (&message.id, &message.receipt);
                     let shown = self.inner.update(queue, id, receipt, Duration::ZERO, None);

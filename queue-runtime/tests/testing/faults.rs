@@ -277,6 +277,7 @@ async fn all_timestamps_are_shifted() {
     let received = receive(&faults).await;
     let visible_at = right.inserted_at.checked_add(MINUTE).expect("in range");
     assert_eq!(received.inserted_at, earlier(right.inserted_at));
+    assert_eq!(received.received_at, earlier(right.inserted_at));
     assert_eq!(received.expires_at, right.expires_at.map(earlier));
     assert_eq!(received.visible_at, earlier(visible_at));
     let queue = queue();

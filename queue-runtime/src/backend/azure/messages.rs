@@ -51,16 +51,17 @@ impl Requests {
         max: u32,
         visibility: Duration,
     ) -> Result<Vec<ReceivedMessage>> {
+        let visibility = seconds(visibility);
         let answer = self.on_queue(Operation::Receive, queue, None, |client, options| {
             let options = QueueClientReceiveMessagesOptions {
                 method_options: options,
                 number_of_messages: i32::try_from(max).ok(),
-                visibility_timeout: Some(seconds(visibility)),
+                visibility_timeout: Some(visibility),
                 ..QueueClientReceiveMessagesOptions::default()
             };
             async move { client.receive_messages(Some(options)).await }
         });
-        reply::received(answer.await?.body(), queue)
+        reply::received(answer.await?.body(), queue, visibility)
             .map_err(|failure| self.error(failure, Operation::Receive, queue))
     }
 

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use azure_core::http::headers::Headers;
 use bytes::Bytes;
+use jiff::SignedDuration;
 use queue_core::backend::{
     Lease, Metadata, PeekedMessage, PopReceipt, PutReceipt, QueueProperties, ReceivedMessage,
     StorageId,
@@ -31,16 +32,27 @@ pub(super) fn put(body: &[u8]) -> Result<PutReceipt> {
     Ok(receipt)
 }
 
-/// Reads the messages that were received. One that cannot be read becomes visible again when its lease ends.
-pub(super) fn received(body: &[u8], queue: &QueueName) -> Result<Vec<ReceivedMessage>> {
+/// Reads the messages of a receive that asked for this visibility timeout, in seconds. One that cannot be read
+/// becomes visible again when its lease ends.
+///
+/// The service counts the timeout from the moment of the receive, so the two tell its time at that moment.
+pub(super) fn received(
+    body: &[u8],
+    queue: &QueueName,
+    visibility: i32,
+) -> Result<Vec<ReceivedMessage>> {
+    let visibility = SignedDuration::from_secs(visibility.into());
     let read = |mut message: Fields| {
+        let visible_at = message.date("TimeNextVisible")?;
+        let received_at = visible_at.checked_sub(visibility);
         let mut received = ReceivedMessage::new(
             message.id()?,
             message.receipt()?,
             message.body()?,
             message.date("InsertionTime")?,
+            received_at.map_err(|_| Failure::Malformed("a date is invalid"))?,
         );
-        received.visible_at = message.date("TimeNextVisible")?;
+        received.visible_at = visible_at;
         received.dequeue_count = message.count()?;
         received.expires_at = message.expiry()?;
         Ok(received)

@@ -166,7 +166,7 @@ impl State {
             message.receipt = receipt;
             message.dequeue_count = message.dequeue_count.saturating_add(1);
             message.visible_at = after(now, visibility);
-            received.push(message.received());
+            received.push(message.received(now));
             queue.insert(message);
         }
         Ok(received)
@@ -312,12 +312,13 @@ impl Message {
         PopReceipt::new(self.receipt.to_string())
     }
 
-    fn received(&self) -> ReceivedMessage {
+    fn received(&self, now: i64) -> ReceivedMessage {
         let mut received = ReceivedMessage::new(
             self.storage_id(),
             self.pop_receipt(),
             self.body.clone(),
             timestamp(self.inserted_at),
+            timestamp(now),
         );
         received.dequeue_count = self.dequeue_count;
         received.expires_at = self.expires_at.map(timestamp);

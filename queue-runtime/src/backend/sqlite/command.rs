@@ -95,6 +95,7 @@ pub(super) struct Placed {
 #[derive(Debug)]
 pub(super) struct Claimed {
     pub(super) placed: Placed,
+    pub(super) received_at: i64,
     pub(super) dequeue_count: u32,
     pub(super) body: Bytes,
 }

@@ -58,7 +58,9 @@ impl Placed {
 impl Claimed {
     pub(super) fn into_received(self) -> ReceivedMessage {
         let put = self.placed.into_receipt();
-        let mut received = ReceivedMessage::new(put.id, put.receipt, self.body, put.inserted_at);
+        let received_at = timestamp(self.received_at);
+        let mut received =
+            ReceivedMessage::new(put.id, put.receipt, self.body, put.inserted_at, received_at);
         received.dequeue_count = self.dequeue_count;
         received.expires_at = put.expires_at;
         received.visible_at = put.visible_at;

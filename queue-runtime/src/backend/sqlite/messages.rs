@@ -166,7 +166,7 @@ impl<'c> Messages<'c> {
         let mut rows = self.first_visible.query(params![queue, now, max as i64])?;
         let mut found = Vec::new();
         while let Some(row) = rows.next()? {
-            found.push(read(row)?);
+            found.push(read(row, now)?);
         }
         Ok(found)
     }
@@ -279,8 +279,8 @@ impl Claimed {
     }
 }
 
-/// Reads a row of `first_visible`.
-fn read(row: &Row<'_>) -> Result<Claimed> {
+/// Reads a row of `first_visible` for a receive at `now`.
+fn read(row: &Row<'_>, now: i64) -> Result<Claimed> {
     let body = row.get_ref(6)?.as_blob();
     let body = body.map_err(|_| Failure::Corrupt("a message body is not a blob"))?;
     Ok(Claimed {
@@ -292,6 +292,7 @@ fn read(row: &Row<'_>) -> Result<Claimed> {
             inserted_at: row.get(5)?,
             nonce: 0,
         },
+        received_at: now,
         dequeue_count: row.get(2)?,
         body: Bytes::copy_from_slice(body),
     })
