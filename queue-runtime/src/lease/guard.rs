@@ -9,6 +9,7 @@ use tokio::sync::MutexGuard;
 use super::cancellation::Cancellation;
 use super::renewal::Renewals;
 use super::state::{Hold, Leased, Receive, SettlementKind, State};
+use super::storage_time::StorageTime;
 
 /// The lease of one received message, with the right to settle it. Dropping it stops the renewals and settles
 /// nothing.
@@ -63,19 +64,44 @@ impl Lease {
         self.leased.is_overdue()
     }
 
-    /// Renews the lease, and replaces the body if one is given.
+    /// Renews the lease if it has ended, as far as we know.
     ///
     /// The future does not borrow the lease. Run it to its end, in the background if need be: an update that
     /// is dropped before its answer leaves the lease without its receipt.
-    pub(crate) fn extend(
+    ///
+    /// # Errors
+    /// That of the renewal. [`is_lease_gone`](Error::is_lease_gone) also if the message is about to expire,
+    /// and so cannot be leased again.
+    pub(crate) fn renew_if_overdue(
         &self,
-        body: Option<Bytes>,
     ) -> impl Future<Output = Result<(), Error>> + Send + 'static {
         let leased = Arc::clone(&self.leased);
         async move {
             let mut state = leased.state.lock().await;
-            leased.extend(&mut state, body).await
+            match leased.is_overdue() {
+                true if leased.next_visibility().is_zero() => Err(leased.ended()),
+                true => leased.extend(&mut state, None).await,
+                false => Ok(()),
+            }
         }
+    }
+
+    /// Writes a new body and keeps the message leased. The future is as that of
+    /// [`renew_if_overdue`](Self::renew_if_overdue).
+    pub(crate) fn rewrite(
+        &self,
+        body: Bytes,
+    ) -> impl Future<Output = Result<(), Error>> + Send + 'static {
+        let leased = Arc::clone(&self.leased);
+        async move {
+            let mut state = leased.state.lock().await;
+            leased.extend(&mut state, Some(body)).await
+        }
+    }
+
+    /// Returns the storage's time.
+    pub(crate) fn storage_time(&self) -> StorageTime {
+        self.leased.storage_time
     }
 
     /// Stops the renewals, as dropping the lease does.

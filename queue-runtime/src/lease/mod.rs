@@ -21,6 +21,7 @@
 //! | `renewal` | when a lease is renewed |
 //! | `guard` | settling: [`Lease`] is the one owner of the right to settle |
 //! | `cancellation` | the signal that work on the message should stop |
+//! | `storage_time` | the storage's time, in which messages expire |
 //!
 //! Renewals and settlements lock the same state, so one never overtakes the other. A renewal that got no
 //! answer may have changed the receipt: from then on a stale receipt proves nothing, and the lease counts as
@@ -30,8 +31,10 @@ mod cancellation;
 mod guard;
 mod renewal;
 mod state;
+mod storage_time;
 
 pub(crate) use cancellation::{Cancellation, Cause};
 pub(crate) use guard::{Lease, Locked};
 pub(crate) use renewal::Renewals;
 pub(crate) use state::{Receive, SettlementKind};
+pub(crate) use storage_time::MARGIN;

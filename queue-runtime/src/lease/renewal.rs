@@ -79,17 +79,23 @@ impl Renewals {
         }
         let (now, term) = (self.clock.monotonic(), lease.term());
         if now >= term.certain_end {
-            warn_lost(&lease, "it has expired");
+            let cause = match lease.has_expired() {
+                true => "the message has expired",
+                false => "it has expired",
+            };
+            warn_lost(&lease, cause);
             return lease.lose(&mut state);
         }
         // At most one of several unanswered renewals was carried out, because it made the receipt of the
         // others stale. More of them would only postpone the certain end.
         let in_vain = state.doubtful && now >= term.known_end;
-        if now >= term.renew_until || in_vain {
+        let visibility = lease.next_visibility();
+        let outlives_message = now.saturating_add(visibility) <= term.known_end;
+        if now >= term.renew_until || in_vain || outlives_message {
             return self.schedule(&lease, term.certain_end);
         }
         match lease.extend(&mut state, None).await {
-            Ok(()) => self.schedule(&lease, now.saturating_add(lease.visibility / 2)),
+            Ok(()) => self.schedule(&lease, now.saturating_add(visibility / 2)),
             Err(error) if error.is_lease_gone() && !state.doubtful => {
                 warn_lost(
                     &lease,

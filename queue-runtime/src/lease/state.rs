@@ -9,6 +9,7 @@ use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName};
 use tokio::sync::Mutex;
 
 use super::cancellation::{Cancellation, Cause};
+use super::storage_time::{MARGIN, StorageTime};
 use crate::schedule::Ticket;
 
 /// The state of a lease, shared by its owner and the renewals.
@@ -18,6 +19,8 @@ pub(super) struct Leased {
     pub(super) queue: QueueName,
     pub(super) id: StorageId,
     pub(super) visibility: Duration,
+    pub(super) storage_time: StorageTime,
+    expiry: Expiry,
     pub(super) state: Mutex<State>,
     term: StdMutex<Term>,
     /// Its entry in the schedule of renewals, closed once the owner no longer needs the lease.
@@ -46,6 +49,15 @@ pub(super) enum Hold {
 pub(crate) enum SettlementKind {
     Delete,
     PutBack,
+}
+
+/// The moment at which the message expires, on the monotonic clock: [`Duration::MAX`] for never.
+#[derive(Debug, Clone, Copy)]
+struct Expiry {
+    /// The estimate, counted from the request.
+    known: Duration,
+    /// The time after which the message has certainly expired.
+    certain: Duration,
 }
 
 /// The end of the lease and of its renewals, on the monotonic clock.
@@ -82,20 +94,31 @@ impl Leased {
             answered_at,
             visibility,
         } = receive;
+        let storage_time = StorageTime::of(message, receive);
+        let expiry = Expiry {
+            known: message
+                .expires_at
+                .map_or(Duration::MAX, |at| storage_time.earliest(at)),
+            certain: message.expires_at.map_or(Duration::MAX, |at| {
+                storage_time.latest(at).saturating_add(MARGIN)
+            }),
+        };
         Self {
             backend,
             clock,
             queue: queue.clone(),
             id: message.id.clone(),
             visibility,
+            storage_time,
+            expiry,
             state: Mutex::new(State {
                 hold: Hold::Held(message.receipt.clone()),
                 doubtful: false,
                 unanswered: None,
             }),
             term: StdMutex::new(Term {
-                known_end: asked_at.saturating_add(visibility),
-                certain_end: answered_at.saturating_add(visibility),
+                known_end: asked_at.saturating_add(visibility).min(expiry.known),
+                certain_end: answered_at.saturating_add(visibility).min(expiry.certain),
                 renew_until: asked_at.saturating_add(renew_for),
             }),
             ticket: Ticket::default(),
@@ -121,6 +144,19 @@ impl Leased {
         end.saturating_sub(self.clock.monotonic())
     }
 
+    /// Whether the message has certainly expired.
+    pub(super) fn has_expired(&self) -> bool {
+        self.clock.monotonic() >= self.expiry.certain
+    }
+
+    /// Returns the visibility timeout of a renewal that is sent now: it ends before the message expires, and
+    /// is zero if the message is about to.
+    pub(super) fn next_visibility(&self) -> Duration {
+        let latest_end = self.expiry.known.saturating_sub(MARGIN);
+        let left = latest_end.saturating_sub(self.clock.monotonic());
+        self.visibility.min(left)
+    }
+
     /// Renews the lease, and replaces the body if one is given. Gives up after half of the remaining lease,
     /// which leaves time for another try.
     pub(super) async fn extend(&self, state: &mut State, body: Option<Bytes>) -> Result<(), Error> {
@@ -128,9 +164,13 @@ impl Leased {
             return Err(self.ended());
         };
         let asked_at = self.clock.monotonic();
+        let visibility = self.next_visibility();
+        if visibility.is_zero() {
+            return Err(self.expiring());
+        }
         let deadline = (self.remaining() / 2).max(Duration::from_millis(100));
         let answer = tokio::select! {
-            answer = self.backend.update(&self.queue, &self.id, receipt, self.visibility, body) => answer,
+            answer = self.backend.update(&self.queue, &self.id, receipt, visibility, body) => answer,
             () = self.clock.sleep(deadline) => Err(
                 Error::new(ErrorKind::Timeout, Operation::Update)
                     .with_queue(&self.queue)
@@ -141,13 +181,18 @@ impl Leased {
         let mut term = self.lock_term();
         match &answer {
             Ok(lease) => {
-                term.known_end = asked_at.saturating_add(self.visibility);
-                term.certain_end = answered_at.saturating_add(self.visibility);
+                term.known_end = asked_at.saturating_add(visibility);
+                term.certain_end = answered_at
+                    .saturating_add(visibility)
+                    .min(self.expiry.certain);
                 state.hold = Hold::Held(lease.receipt.clone());
                 state.doubtful = false;
             }
             Err(error) if error.outcome() == Outcome::Unknown => {
-                term.certain_end = answered_at.saturating_add(self.visibility);
+                // Before the expiry it may have made the lease shorter.
+                term.known_end = term.known_end.min(asked_at.saturating_add(visibility));
+                let end = answered_at.saturating_add(visibility);
+                term.certain_end = term.certain_end.max(end.min(self.expiry.certain));
                 state.doubtful = true;
             }
             Err(_) => {}
@@ -166,6 +211,13 @@ impl Leased {
         Error::new(ErrorKind::ReceiptMismatch, Operation::Update)
             .with_queue(&self.queue)
             .with_detail(format!("the lease of message {} has ended", self.id))
+    }
+
+    /// Returns the error of a renewal that would end after the message expires, which a service may refuse.
+    fn expiring(&self) -> Error {
+        Error::new(ErrorKind::InvalidInput, Operation::Update)
+            .with_queue(&self.queue)
+            .with_detail(format!("message {} is about to expire", self.id))
     }
 
     fn lock_term(&self) -> MutexGuard<'_, Term> {
@@ -188,3 +240,6 @@ impl fmt::Debug for Leased {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,7 +6,7 @@ use super::event::ListenerEvent;
 use super::run::{Ended, Handler, Run};
 use crate::lease::Cause;
 use crate::panic::{CaughtPanic, catch_async};
-use crate::receive::{SettleProblem, Settled, disposition, put_back};
+use crate::receive::{SettleProblem, Settled, disposition, lost, put_back};
 
 /// Settles a message according to how its handler ended, and reports the result.
 pub(super) async fn finish(run: &Run) {
@@ -68,9 +68,7 @@ async fn settle(run: &Run) -> Result<Settled, SettleProblem> {
             put_back::fail(context, consumer, incoming, None, &error).await
         }
         Ended::Stopped(Cause::Stopping, _) => put_back::release(context, incoming).await,
-        Ended::Stopped(Cause::LeaseLost, _) => {
-            Err(SettleProblem::LeaseLost(incoming.lease.ended()))
-        }
+        Ended::Stopped(Cause::LeaseLost, _) => Err(lost(context, incoming, incoming.lease.ended())),
         Ended::Stopped(Cause::TimedOut, Handler::Unpolled) => {
             let (queue, id) = (&consumer.queue, &incoming.envelope.id);
             tracing::error!(%queue, %id, "a handler was not polled within its timeout; its runtime is blocked or overloaded");

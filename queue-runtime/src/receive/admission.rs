@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use queue_core::envelope::PoisonReason;
 use queue_core::{DecodeError, Error, ErrorKind, Operation};
 
@@ -12,7 +11,7 @@ use super::consumer::Consumer;
 use super::incoming::Incoming;
 use super::poison::poison;
 use super::put_back;
-use super::settle::{SettleProblem, Settled, Settlement, settle};
+use super::settle::{SettleProblem, Settled, Settlement, lost, settle};
 use crate::context::Context;
 use crate::panic;
 
@@ -76,18 +75,22 @@ async fn renew_if_overdue(context: &Context, incoming: &Incoming) -> Result<(), 
     if !incoming.lease.is_overdue() {
         return Ok(());
     }
-    let renewed = extend(context, incoming, None).await;
+    let renewed = finish(context, incoming, incoming.lease.renew_if_overdue()).await;
     renewed.map_err(|error| match error {
-        error if error.is_lease_gone() => SettleProblem::LeaseLost(error),
+        error if error.is_lease_gone() => lost(context, incoming, error),
         error => SettleProblem::NotDone(error),
     })
 }
 
-/// Renews the lease, and replaces the body if one is given. The update is completed even if the consumer is
-/// dropped meanwhile, so that the message can still be handed back.
-async fn extend(context: &Context, incoming: &Incoming, body: Option<Bytes>) -> Result<(), Error> {
-    let extended = context.background.finish(incoming.lease.extend(body)).await;
-    extended.unwrap_or_else(|| {
+/// Runs an update of the lease to its end even if the consumer is dropped meanwhile, so that the message can
+/// still be handed back.
+async fn finish(
+    context: &Context,
+    incoming: &Incoming,
+    update: impl Future<Output = Result<(), Error>> + Send + 'static,
+) -> Result<(), Error> {
+    let finished = context.background.finish(update).await;
+    finished.unwrap_or_else(|| {
         let closed = Error::new(ErrorKind::Closed, Operation::Update);
         Err(closed.with_queue(incoming.lease.queue()))
     })
@@ -120,12 +123,13 @@ async fn mark_last_chance(context: &Context, incoming: &mut Incoming) -> Result<
     let Some(body) = incoming.rewritten(context, &record) else {
         return Ok(());
     };
-    match extend(context, incoming, Some(body)).await {
+    let marked = finish(context, incoming, incoming.lease.rewrite(body)).await;
+    match marked {
         Ok(()) => {
             Arc::make_mut(&mut incoming.envelope).attempts = record;
             Ok(())
         }
-        Err(error) if error.is_lease_gone() => Err(SettleProblem::LeaseLost(error)),
+        Err(error) if error.is_lease_gone() => Err(lost(context, incoming, error)),
         Err(error) => {
             let (queue, id) = (incoming.lease.queue(), &incoming.envelope.id);
             tracing::warn!(%queue, %id, %error, "failed to mark a message as on its last chance");

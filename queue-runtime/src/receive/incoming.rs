@@ -5,14 +5,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use queue_core::backend::ReceivedMessage;
 use queue_core::envelope::AttemptRecord;
-use queue_core::internal::later;
 use queue_core::wire::Body;
 use queue_core::{ClientId, Envelope, MessageId, RequestId, Timestamp};
 
 use super::attempts::{Verdict, judge, judge_bare};
 use super::consumer::Consumer;
 use crate::context::Context;
-use crate::lease::Lease;
+use crate::lease::{Lease, MARGIN};
 use crate::settings::Settings;
 
 /// A message that was received but not parsed yet. Its lease is renewed.
@@ -39,7 +38,7 @@ pub(crate) struct Incoming {
     settlement_ordinal: OnceLock<u32>,
 }
 
-/// What the storage reports about a message.
+/// What the storage reports about a message, in its own time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Meta {
     pub(crate) dequeue_count: u32,
@@ -101,10 +100,28 @@ impl Incoming {
             .get_or_init(|| self.ordinals.load(Ordering::Relaxed))
     }
 
-    /// Returns whether the message expires within `delay`.
+    /// Returns whether the message may expire within `delay`, so that it must not be hidden for that long.
+    /// Judged in the storage's time, with a margin of 2 s.
     pub(crate) fn expires_within(&self, context: &Context, delay: Duration) -> bool {
+        let now = context.clock.monotonic();
+        self.meta.expires_at.is_some_and(|expiry| {
+            let visible = now.saturating_add(delay).saturating_add(MARGIN);
+            visible >= self.lease.storage_time().earliest(expiry)
+        })
+    }
+
+    /// Returns whether the message has expired, in the storage's time. Without a margin: only the storage
+    /// decides, this explains its answer.
+    pub(crate) fn is_expired(&self, context: &Context) -> bool {
+        let now = context.clock.monotonic();
         let expires_at = self.meta.expires_at;
-        expires_at.is_some_and(|expiry| later(context.clock.now(), delay) >= expiry)
+        expires_at.is_some_and(|expiry| now >= self.lease.storage_time().latest(expiry))
+    }
+
+    /// Returns the current time of the storage, to within 2 s.
+    pub(crate) fn storage_now(&self, context: &Context) -> Timestamp {
+        let now = context.clock.monotonic();
+        self.lease.storage_time().latest_now(now)
     }
 
     /// Returns the body with this attempt record. Returns `None` if it is too large, or the body is not an

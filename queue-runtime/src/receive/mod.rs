@@ -37,4 +37,5 @@ pub(crate) use incoming::{Fetched, Incoming};
 pub(crate) use on_poison::OnPoison;
 pub use on_poison::Poisoned;
 pub use received::Received;
+pub(crate) use settle::lost;
 pub use settle::{SettleProblem, Settled};

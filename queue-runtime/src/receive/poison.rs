@@ -46,7 +46,7 @@ async fn move_to_poison(
     let (queue, poison_queue) = (&consumer.queue, &consumer.poison_queue);
     let (id, inserted_at) = (incoming.lease.id().as_str(), incoming.meta.inserted_at);
     let mut record = PoisonRecord::new(reason, queue.as_str(), id, inserted_at);
-    record.last = context.clock.now();
+    record.last = incoming.storage_now(context);
     record.attempts = incoming.attempt();
     record.raw = !matches!(incoming.body, Body::Event(_));
     record.error = error.map(|error| clip(&escape_text(&error), MAX_POISON_ERROR).to_owned());

@@ -71,7 +71,7 @@ pub(crate) async fn postpone(
     incoming: &Incoming,
     error: String,
 ) -> Result<Settled, SettleProblem> {
-    let now = context.clock.now();
+    let now = incoming.storage_now(context);
     let attempts = &incoming.envelope.attempts;
     let since = attempts.newer_since.unwrap_or(now);
     let after = Duration::from_secs(1)

@@ -148,11 +148,17 @@ pub(crate) async fn settle(
 ) -> Result<Confirmation, SettleProblem> {
     let settled = carry_out(context, &incoming.lease, puts, settlement).await;
     settled.map_err(|problem| match problem {
-        SettleProblem::LeaseLost(error) if incoming.expires_within(context, Duration::ZERO) => {
-            SettleProblem::Expired(error)
-        }
+        SettleProblem::LeaseLost(error) => lost(context, incoming, error),
         problem => problem,
     })
+}
+
+/// Returns why the lease was lost: the message has expired, or another consumer may have received it.
+pub(crate) fn lost(context: &Context, incoming: &Incoming, error: Error) -> SettleProblem {
+    match incoming.is_expired(context) {
+        true => SettleProblem::Expired(error),
+        false => SettleProblem::LeaseLost(error),
+    }
 }
 
 async fn carry_out(

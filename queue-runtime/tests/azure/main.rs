@@ -1,5 +1,6 @@
 //! The Azure backend against a fake server on loopback whose replies the tests choose.
 
+mod expiry;
 mod requests;
 mod responder;
 mod secrets;

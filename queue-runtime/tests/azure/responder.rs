@@ -20,6 +20,8 @@ use queue_tests::http::{self, Message};
 pub(crate) enum Reply {
     /// Sends this and keeps the connection open.
     Send(String),
+    /// Sends the reply for the request's method and keeps the connection open.
+    ByMethod(Vec<(&'static str, String)>),
     /// Sends this and closes the connection, even if the reply is incomplete.
     Cut(String),
     /// Sends this and then nothing more.
@@ -102,6 +104,12 @@ fn serve(
         // Writing fails if the client has closed the connection, as some tests make it do.
         let _ = match &choose(&request) {
             Reply::Send(text) => stream.write_all(text.as_bytes()),
+            Reply::ByMethod(replies) => {
+                let method = request.first.split(' ').next();
+                let reply = replies.iter().find(|reply| Some(reply.0) == method);
+                let (_, text) = reply.expect("a reply for each method");
+                stream.write_all(text.as_bytes())
+            }
             Reply::Cut(text) => {
                 let _ = stream.write_all(text.as_bytes());
                 let _ = stream.shutdown(Shutdown::Write);

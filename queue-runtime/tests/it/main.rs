@@ -2,6 +2,7 @@
 
 mod accept;
 mod control;
+mod expiry;
 mod handlers;
 mod infrastructure;
 mod leases;

@@ -1,0 +1,116 @@
+use queue_core::ManualClock;
+use queue_core::backend::{Metadata, NewMessage, TimeToLive};
+
+use super::*;
+use crate::backend::MemoryBackend;
+use crate::testing::{Fault, FaultInjector};
+
+const SECOND: Duration = Duration::from_secs(1);
+const VISIBILITY: Duration = Duration::from_secs(30);
+
+/// Leases a message for 30 s that expires after `life`. The receive is answered two seconds after it was sent;
+/// the storage carries it out in between.
+async fn leased(life: Duration) -> (Leased, FaultInjector, ManualClock) {
+    let clock = ManualClock::new();
+    let shared = || Arc::new(clock.clone());
+    let faults = FaultInjector::new(Arc::new(MemoryBackend::new(shared())));
+    let queue: QueueName = "orders".parse().expect("a name");
+    let created = faults.create_queue(&queue, &Metadata::new()).await;
+    created.expect("created");
+    let message = NewMessage::new("one").with_time_to_live(TimeToLive::After(life));
+    faults.put(&queue, message).await.expect("put");
+    let asked_at = clock.monotonic();
+    clock.advance(SECOND);
+    let message = faults.receive(&queue, 1, VISIBILITY).await;
+    let message = message.expect("received").pop().expect("visible");
+    clock.advance(SECOND);
+    let receive = Receive {
+        asked_at,
+        answered_at: clock.monotonic(),
+        visibility: VISIBILITY,
+    };
+    let backend = Arc::new(faults.clone());
+    let leased = Leased::new(backend, shared(), &queue, &message, receive, SECOND * 300);
+    (leased, faults, clock)
+}
+
+fn ends(leased: &Leased) -> (u64, u64) {
+    let Term {
+        known_end,
+        certain_end,
+        ..
+    } = leased.term();
+    (known_end.as_secs(), certain_end.as_secs())
+}
+
+#[tokio::test]
+async fn a_lease_ends_with_the_message() {
+    let (leased, ..) = leased(SECOND * 100).await;
+    assert_eq!(ends(&leased), (30, 32));
+    // From the receive it lives for 19 s: counted from the request, and from the answer with the margin.
+    let (leased, _, clock) = self::leased(SECOND * 20).await;
+    assert_eq!(ends(&leased), (19, 23));
+    clock.advance(SECOND * 16);
+    assert!(!leased.is_overdue());
+    clock.advance(SECOND);
+    assert!(leased.is_overdue() && !leased.has_expired());
+    clock.advance(SECOND * 4);
+    assert!(leased.has_expired());
+}
+
+#[tokio::test]
+async fn a_renewal_ends_before_the_message_does() {
+    let (leased, _, clock) = leased(SECOND * 60).await;
+    assert_eq!(leased.next_visibility(), VISIBILITY);
+    clock.advance(SECOND * 38);
+    assert_eq!(leased.next_visibility(), SECOND * 17);
+    let mut state = leased.state.lock().await;
+    leased.extend(&mut state, None).await.expect("renewed");
+    assert_eq!(ends(&leased), (57, 57));
+    clock.advance(SECOND * 17);
+    assert_eq!(leased.next_visibility(), Duration::ZERO);
+    let error = leased.extend(&mut state, None).await.expect_err("too late");
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    assert!(state.is_held(), "it can still be settled");
+}
+
+#[tokio::test]
+async fn a_rewrite_without_an_answer_may_have_made_the_lease_shorter() {
+    let (leased, faults, _) = leased(SECOND * 20).await;
+    faults.fail_next(1, Operation::Update, Fault::AnswerLost);
+    let mut state = leased.state.lock().await;
+    let body = Some(Bytes::from_static(b"two"));
+    leased
+        .extend(&mut state, body)
+        .await
+        .expect_err("no answer");
+    assert!(state.doubtful);
+    // Carried out, it ends at 17 s; otherwise the lease lasts until the message expires.
+    assert_eq!(ends(&leased), (17, 23));
+}
+
+#[tokio::test]
+async fn an_answer_makes_a_doubtful_lease_certain() {
+    let (leased, faults, clock) = leased(SECOND * 300).await;
+    faults.fail_next(1, Operation::Update, Fault::RequestLost);
+    let mut state = leased.state.lock().await;
+    clock.advance(SECOND * 10);
+    let lost = leased.extend(&mut state, None).await;
+    lost.expect_err("no answer");
+    assert_eq!(ends(&leased), (30, 42), "it may have been renewed");
+    clock.advance(SECOND);
+    leased.extend(&mut state, None).await.expect("renewed");
+    assert_eq!(ends(&leased), (43, 43));
+    assert!(!state.doubtful && leased.remaining() == VISIBILITY);
+}
+
+#[tokio::test]
+async fn a_refused_renewal_changes_nothing() {
+    let (leased, faults, clock) = leased(SECOND * 300).await;
+    faults.fail_next(1, Operation::Update, Fault::Refused(ErrorKind::Denied));
+    let mut state = leased.state.lock().await;
+    clock.advance(SECOND * 10);
+    leased.extend(&mut state, None).await.expect_err("refused");
+    assert!(state.is_held() && !state.doubtful);
+    assert_eq!(ends(&leased), (30, 32));
+}
