@@ -5,10 +5,17 @@
 //! never have run. If a message with unexplained receives reaches the threshold, it is therefore marked as
 //! on its last chance and run once more. It is poison only if it comes back with the mark.
 //!
+//! A record is data from outside: a producer can write anything into it. It is believed only as far as the
+//! storage's own figures allow ([`believe`]).
+//!
 //! This judges a message when it is received. `put_back::fail` moves it to the poison queue as soon as its
 //! last attempt has failed.
 
+use queue_core::backend::ReceivedMessage;
 use queue_core::envelope::{AttemptRecord, PoisonReason};
+use queue_core::internal::later;
+
+use crate::lease::MARGIN;
 
 /// What to do with a message that was just received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +36,23 @@ pub(crate) enum Verdict {
     },
 }
 
-/// Returns the verdict on an event from its dequeue count, which includes this receive, and its record.
+/// Drops what cannot be true of a record, so that its writer decides neither when a message is poison nor
+/// that it never is.
+///
+/// A record that explains more receives than there were before this one was not written by a consumer; none
+/// of it is believed. `newer_since` is believed if it is within the message's life, to within the precision
+/// of the storage's time.
+pub(crate) fn believe(record: &mut AttemptRecord, message: &ReceivedMessage) {
+    let earlier = message.dequeue_count.saturating_sub(1);
+    if record.failures.saturating_add(record.forgiven) > earlier {
+        *record = AttemptRecord::default();
+    }
+    let life = message.inserted_at..=later(message.received_at, MARGIN);
+    record.newer_since = record.newer_since.filter(|since| life.contains(since));
+}
+
+/// Returns the verdict on an event from its dequeue count, which includes this receive, and its record, as
+/// far as that is to be believed.
 pub(crate) fn judge(dequeue_count: u32, record: &AttemptRecord, threshold: u32) -> Verdict {
     let explained = record.failures.saturating_add(record.forgiven);
     let unexplained = dequeue_count.saturating_sub(1).saturating_sub(explained);
@@ -74,99 +97,4 @@ pub(crate) fn judge_bare(dequeue_count: u32, threshold: u32) -> Verdict {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn record(failures: u32, forgiven: u32, last_chance: bool) -> AttemptRecord {
-        let mut record = AttemptRecord::default();
-        (record.failures, record.forgiven, record.last_chance) = (failures, forgiven, last_chance);
-        record
-    }
-
-    #[test]
-    fn failures_alone_are_counted_exactly() {
-        for failures in 0..5 {
-            let verdict = judge(failures + 1, &record(failures, 0, false), 5);
-            assert_eq!(
-                verdict,
-                Verdict::Run {
-                    attempt: failures + 1,
-                    mark: false
-                }
-            );
-        }
-        assert_eq!(
-            judge(6, &record(5, 0, false), 5),
-            Verdict::Poison {
-                reason: PoisonReason::Failed,
-                attempts: 5
-            }
-        );
-    }
-
-    #[test]
-    fn forgiven_receives_do_not_count() {
-        assert_eq!(
-            judge(100, &record(2, 97, false), 5),
-            Verdict::Run {
-                attempt: 3,
-                mark: false
-            }
-        );
-    }
-
-    #[test]
-    fn unexplained_receives_get_one_more_run() {
-        assert_eq!(
-            judge(6, &record(0, 0, false), 5),
-            Verdict::Run {
-                attempt: 6,
-                mark: true
-            }
-        );
-        assert_eq!(
-            judge(7, &record(0, 0, true), 5),
-            Verdict::Poison {
-                reason: PoisonReason::Crashed,
-                attempts: 6
-            }
-        );
-    }
-
-    #[test]
-    fn a_mark_below_the_threshold_means_nothing() {
-        assert_eq!(
-            judge(2, &record(0, 0, true), 5),
-            Verdict::Run {
-                attempt: 2,
-                mark: false
-            }
-        );
-    }
-
-    #[test]
-    fn a_lost_count_does_not_underflow() {
-        assert_eq!(
-            judge(0, &record(3, 3, false), 5),
-            Verdict::Run {
-                attempt: 4,
-                mark: false
-            }
-        );
-    }
-
-    #[test]
-    fn bare_bodies_have_one_receive_of_margin() {
-        assert_eq!(
-            judge_bare(6, 5),
-            Verdict::Run {
-                attempt: 6,
-                mark: false
-            }
-        );
-        assert!(matches!(
-            judge_bare(7, 5),
-            Verdict::Poison { attempts: 6, .. }
-        ));
-    }
-}
+mod tests;

@@ -8,7 +8,7 @@ use queue_core::envelope::AttemptRecord;
 use queue_core::wire::Body;
 use queue_core::{ClientId, Envelope, MessageId, RequestId, Timestamp};
 
-use super::attempts::{Verdict, judge, judge_bare};
+use super::attempts::{Verdict, believe, judge, judge_bare};
 use super::consumer::Consumer;
 use crate::context::Context;
 use crate::lease::{Lease, MARGIN};
@@ -54,13 +54,14 @@ impl Incoming {
             lease,
             settings,
         } = fetched;
-        let body = Body::read(&message.body, context.backend.capabilities().max_body);
+        let mut body = Body::read(&message.body, context.backend.capabilities().max_body);
         let (count, threshold) = (message.dequeue_count, settings.threshold);
-        let (envelope, verdict) = match &body {
-            Body::Event(event) => (
-                event.envelope.clone(),
-                judge(count, &event.envelope.attempts, threshold),
-            ),
+        let (envelope, verdict) = match &mut body {
+            Body::Event(event) => {
+                believe(&mut event.envelope.attempts, &message);
+                let verdict = judge(count, &event.envelope.attempts, threshold);
+                (event.envelope.clone(), verdict)
+            }
             Body::Bare(_) | Body::Malformed(_) => (
                 foreign_envelope(context, consumer, &message),
                 judge_bare(count, threshold),

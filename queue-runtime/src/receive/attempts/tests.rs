@@ -1,0 +1,193 @@
+use bytes::Bytes;
+use queue_core::Timestamp;
+use queue_core::backend::{PopReceipt, StorageId};
+
+use super::*;
+
+fn record(failures: u32, forgiven: u32, last_chance: bool) -> AttemptRecord {
+    let mut record = AttemptRecord::default();
+    (record.failures, record.forgiven, record.last_chance) = (failures, forgiven, last_chance);
+    record
+}
+
+#[test]
+fn failures_alone_are_counted_exactly() {
+    for failures in 0..5 {
+        let verdict = judge(failures + 1, &record(failures, 0, false), 5);
+        assert_eq!(
+            verdict,
+            Verdict::Run {
+                attempt: failures + 1,
+                mark: false
+            }
+        );
+    }
+    assert_eq!(
+        judge(6, &record(5, 0, false), 5),
+        Verdict::Poison {
+            reason: PoisonReason::Failed,
+            attempts: 5
+        }
+    );
+}
+
+#[test]
+fn forgiven_receives_do_not_count() {
+    assert_eq!(
+        judge(100, &record(2, 97, false), 5),
+        Verdict::Run {
+            attempt: 3,
+            mark: false
+        }
+    );
+}
+
+#[test]
+fn unexplained_receives_get_one_more_run() {
+    assert_eq!(
+        judge(6, &record(0, 0, false), 5),
+        Verdict::Run {
+            attempt: 6,
+            mark: true
+        }
+    );
+    assert_eq!(
+        judge(7, &record(0, 0, true), 5),
+        Verdict::Poison {
+            reason: PoisonReason::Crashed,
+            attempts: 6
+        }
+    );
+}
+
+#[test]
+fn a_mark_below_the_threshold_means_nothing() {
+    assert_eq!(
+        judge(2, &record(0, 0, true), 5),
+        Verdict::Run {
+            attempt: 2,
+            mark: false
+        }
+    );
+}
+
+#[test]
+fn a_lost_count_does_not_underflow() {
+    assert_eq!(
+        judge(0, &record(3, 3, false), 5),
+        Verdict::Run {
+            attempt: 4,
+            mark: false
+        }
+    );
+}
+
+#[test]
+fn bare_bodies_have_one_receive_of_margin() {
+    assert_eq!(
+        judge_bare(6, 5),
+        Verdict::Run {
+            attempt: 6,
+            mark: false
+        }
+    );
+    assert!(matches!(
+        judge_bare(7, 5),
+        Verdict::Poison { attempts: 6, .. }
+    ));
+}
+
+/// A message that was put at the first time and received for the `count`th time at the second.
+fn received(count: u32) -> ReceivedMessage {
+    let mut received = ReceivedMessage::new(
+        StorageId::new("1"),
+        PopReceipt::new("1"),
+        Bytes::new(),
+        time("2026-01-01T00:00:00Z"),
+        time("2026-01-02T00:00:00Z"),
+    );
+    received.dequeue_count = count;
+    received
+}
+
+fn time(text: &str) -> Timestamp {
+    text.parse().expect("a time")
+}
+
+/// All records with these counts, and the largest.
+fn records() -> impl Iterator<Item = AttemptRecord> {
+    let numbers = || (0..=12).chain([u32::MAX - 1, u32::MAX]);
+    numbers().flat_map(move |failures| {
+        numbers().flat_map(move |forgiven| {
+            [false, true].map(|last_chance| record(failures, forgiven, last_chance))
+        })
+    })
+}
+
+#[test]
+fn whatever_was_written_the_first_receive_runs() {
+    for (mut record, threshold) in records().flat_map(|r| (1..6).map(move |t| (r.clone(), t))) {
+        believe(&mut record, &received(1));
+        assert_eq!(
+            judge(1, &record, threshold),
+            Verdict::Run {
+                attempt: 1,
+                mark: false
+            }
+        );
+    }
+}
+
+/// Nothing but the mark is written, because every run ends in a crash.
+#[test]
+fn whatever_was_written_a_message_that_always_crashes_is_poison_in_the_end() {
+    for (first, threshold) in records().flat_map(|r| (1..6).map(move |t| (r.clone(), t))) {
+        let (mut stored, mut count, mut runs) = (first.clone(), 0, 0);
+        let poison = loop {
+            count += 1;
+            let mut record = stored.clone();
+            believe(&mut record, &received(count));
+            match judge(count, &record, threshold) {
+                Verdict::Run { mark, .. } => {
+                    runs += 1;
+                    if mark {
+                        record.last_chance = true;
+                        stored = record;
+                    }
+                }
+                Verdict::Poison { reason, .. } => break reason,
+            }
+            assert!(count <= 2 * threshold + 3, "{first:?} at {threshold}");
+        };
+        let reasons = [PoisonReason::Crashed, PoisonReason::Failed];
+        assert!(reasons.contains(&poison), "{first:?} at {threshold}");
+        assert!(runs >= threshold.min(count - 1), "{first:?}: {runs} runs");
+    }
+}
+
+#[test]
+fn a_record_of_no_more_than_the_earlier_receives_is_believed() {
+    let mut written = record(2, 3, true);
+    written.last_error = Some("busy".to_owned());
+    let mut believed = written.clone();
+    believe(&mut believed, &received(6));
+    assert_eq!(believed, written);
+    believe(&mut believed, &received(5));
+    assert_eq!(believed, AttemptRecord::default());
+}
+
+#[test]
+fn a_date_outside_the_life_of_the_message_is_not_believed() {
+    for (since, expected) in [
+        ("2025-12-31T23:59:59Z", false),
+        ("2026-01-01T00:00:00Z", true),
+        ("2026-01-02T00:00:02Z", true),
+        ("2026-01-02T00:00:03Z", false),
+    ] {
+        let mut record = record(0, 1, false);
+        record.newer_since = Some(time(since));
+        believe(&mut record, &received(2));
+        assert_eq!(record.newer_since.is_some(), expected, "{since}");
+        assert_eq!(record.forgiven, 1, "{since}");
+    }
+}

@@ -1,0 +1,98 @@
+//! Events whose producer wrote the accounting of attempts, which belongs to consumers.
+
+use std::time::Duration;
+
+use queue_runtime::backend::{Backend, NewMessage};
+use queue_runtime::envelope::PoisonReason;
+use queue_runtime::testing::{self, FaultInjector};
+use queue_runtime::{QueueService, Settled};
+use tokio::time::advance;
+
+use crate::accept::Order;
+use crate::support::{count, poison};
+
+const THRESHOLD: u32 = 5;
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// A service with an order of this version, whose event has these extensions.
+async fn with_event(version: u32, extensions: &str) -> (QueueService, FaultInjector) {
+    let (service, backend) = testing::service_with_faults().await;
+    let body = format!(
+        r#"{{"specversion":"1.0","id":"1","source":"/shop","type":"order","dataversion":{version},{extensions},"data":{{"number":1,"note":""}}}}"#
+    );
+    let orders = service.queue_at("orders").expect("a name");
+    orders.create().await.expect("created");
+    let queue = "orders".parse().expect("a name");
+    let put = backend.put(&queue, NewMessage::new(body.into_bytes()));
+    put.await.expect("put");
+    (service, backend)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_always_crashes_is_poison_whatever_its_producer_wrote() {
+    for extensions in [
+        r#""forgiven":4294967295"#,
+        r#""forgiven":3"#,
+        r#""forgiven":7"#,
+        r#""failures":4294967295"#,
+        r#""failures":4294967295,"forgiven":4294967295"#,
+        r#""failures":3,"lastchance":true"#,
+        r#""lastchance":true"#,
+        r#""poisonreason":"failed","poisonattempts":4294967295,"poisonqueue":"orders""#,
+    ] {
+        let (service, _) = with_event(1, extensions).await;
+        let mut runs = 0;
+        while count(&service, "orders").await > 0 {
+            let accept = service.accept::<Order>().poison_threshold(THRESHOLD);
+            runs += u32::from(accept.await.expect("no error").is_some());
+            advance(HOUR).await;
+            assert!(runs <= 2 * THRESHOLD + 3, "{extensions}: never poison");
+        }
+        // It was handled as often as any other, unless it asked for less or explained some receives.
+        assert!(runs >= THRESHOLD, "{extensions}: poison after {runs} runs");
+        let poisoned = poison(&service, "orders-poison").await;
+        let reason = poisoned[0].0.reason;
+        assert_eq!(reason, PoisonReason::Crashed, "{extensions}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_that_cannot_be_true_is_not_continued() {
+    let (service, _) = with_event(1, r#""failures":4294967295,"forgiven":1,"lasterror":"x""#).await;
+    for attempt in 1..=THRESHOLD {
+        let accept = service.accept::<Order>().poison_threshold(THRESHOLD);
+        let delivery = accept.await.expect("no error").expect("a message");
+        assert_eq!(delivery.attempt(), attempt);
+        let record = &delivery.envelope().attempts;
+        assert_eq!((record.failures, record.forgiven), (attempt - 1, 0));
+        assert_eq!(record.last_error.is_some(), attempt > 1);
+        let settled = delivery.retry("busy").await.expect("settled");
+        let poisoned = matches!(settled, Settled::Poisoned(PoisonReason::Failed));
+        assert_eq!(poisoned, attempt == THRESHOLD, "{settled:?}");
+        advance(HOUR).await;
+    }
+    let poisoned = poison(&service, "orders-poison").await;
+    assert_eq!(poisoned[0].0.attempts, THRESHOLD);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_newer_version_runs_out_of_patience_whatever_its_producer_wrote() {
+    for since in [
+        "9999-12-30T00:00:00Z",
+        "2026-01-08T00:00:00Z",
+        "1970-01-01T00:00:00Z",
+        "2025-12-31T23:59:59Z",
+    ] {
+        let (service, _) = with_event(2, &format!(r#""newersince":"{since}""#)).await;
+        let mut hours = 0;
+        while count(&service, "orders").await > 0 {
+            assert!(service.accept::<Order>().await.expect("no error").is_none());
+            advance(HOUR).await;
+            hours += 1;
+            assert!(hours <= 25, "{since}: never poison");
+        }
+        assert_eq!(hours, 25, "{since}: 24 hours of patience");
+        let poisoned = poison(&service, "orders-poison").await;
+        assert_eq!(poisoned[0].0.reason, PoisonReason::NewerVersion, "{since}");
+    }
+}
