@@ -144,9 +144,8 @@ async fn run_task(run: &Run, mut handler: BoxFuture<'static, Disposition>) -> Re
             Err(panic) => Poll::Ready(run.end(Ended::Panicked(panic))),
         }
     });
-    let cause = match run.cancellation().cause() {
-        // It does not start.
-        Some(cause) => cause,
+    let ended = match must_not_start(run) {
+        Some(ended) => ended,
         None => tokio::select! {
             // A handler that was told to stop is polled once more, so that it can still answer.
             biased;
@@ -154,14 +153,24 @@ async fn run_task(run: &Run, mut handler: BoxFuture<'static, Disposition>) -> Re
                 drop_caught(handler);
                 return ended;
             }
-            cause = run.cancellation().cancelled() => cause,
+            cause = run.cancellation().cancelled() => Ended::Stopped(cause, Handler::Dropped),
         },
     };
     // Its destructors are the handler's code, too. They end before the message becomes visible to others.
     let begun = run.begin_poll();
     drop_caught(handler);
     begun?;
-    run.end(Ended::Stopped(cause, Handler::Dropped))
+    run.end(ended)
+}
+
+/// Returns how the handler ends without being started, if it must not start. Looked at last of all: the
+/// process may have been stopped since the lease was renewed, and a thread takes time to wake.
+fn must_not_start(run: &Run) -> Option<Ended> {
+    match run.cancellation().cause() {
+        Some(cause) => Some(Ended::Stopped(cause, Handler::Dropped)),
+        None if run.incoming.lease.is_overdue() => Some(Ended::NotStarted),
+        None => None,
+    }
 }
 
 /// Runs the handler on the thread that is reserved for it.
@@ -201,9 +210,9 @@ fn call_function(
         drop_caught(function);
         return Err(taken);
     }
-    if let Some(cause) = run.cancellation().cause() {
+    if let Some(ended) = must_not_start(run) {
         drop_caught(function);
-        return run.end(Ended::Stopped(cause, Handler::Dropped));
+        return run.end(ended);
     }
     run.end(match catch(function) {
         Ok(disposition) => Ended::Returned(disposition),

@@ -67,7 +67,9 @@ async fn settle(run: &Run) -> Result<Settled, SettleProblem> {
             report_panic(run, panic.clone());
             put_back::fail(context, consumer, incoming, None, &error).await
         }
-        Ended::Stopped(Cause::Stopping, _) => put_back::release(context, incoming).await,
+        Ended::Stopped(Cause::Stopping, _) | Ended::NotStarted => {
+            put_back::release(context, incoming).await
+        }
         Ended::Stopped(Cause::LeaseLost, _) => Err(lost(context, incoming, incoming.lease.ended())),
         Ended::Stopped(Cause::TimedOut, Handler::Unpolled) => {
             let (queue, id) = (&consumer.queue, &incoming.envelope.id);

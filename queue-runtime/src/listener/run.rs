@@ -73,6 +73,8 @@ pub(super) enum Ended {
     Panicked(CaughtPanic),
     /// It was cancelled.
     Stopped(Cause, Handler),
+    /// Its lease had ended when it was about to start.
+    NotStarted,
 }
 
 /// The state of a cancelled handler.

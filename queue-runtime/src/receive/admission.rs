@@ -59,7 +59,11 @@ pub(crate) async fn admit<T>(
         }
     }
     match panic::catch(|| decode(incoming)) {
-        Ok(Ok(decoded)) => Admission::Handle(decoded),
+        // The process may have been stopped since the lease was looked at.
+        Ok(Ok(decoded)) => match renew_if_overdue(context, incoming).await {
+            Ok(()) => Admission::Handle(decoded),
+            Err(problem) => Admission::Refused(Err(problem)),
+        },
         Ok(Err(error)) => {
             Admission::Refused(undecodable(context, consumer, incoming, &error).await)
         }

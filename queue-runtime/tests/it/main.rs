@@ -11,5 +11,6 @@ mod listener;
 mod panics;
 mod poison;
 mod retries;
+mod stops;
 mod submit;
 mod support;
