@@ -8,8 +8,8 @@ use tokio::sync::MutexGuard;
 
 use super::cancellation::Cancellation;
 use super::renewal::Renewals;
-use super::state::{Hold, Leased, Receive, SettlementKind, State};
-use super::storage_time::StorageTime;
+use super::state::{Hold, Leased, SettlementKind, State};
+use super::storage_time::{Receive, StorageTime};
 
 /// The lease of one received message, with the right to settle it. Dropping it stops the renewals and settles
 /// nothing.

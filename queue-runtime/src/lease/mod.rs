@@ -36,5 +36,5 @@ mod storage_time;
 pub(crate) use cancellation::{Cancellation, Cause};
 pub(crate) use guard::{Lease, Locked};
 pub(crate) use renewal::Renewals;
-pub(crate) use state::{Receive, SettlementKind};
-pub(crate) use storage_time::MARGIN;
+pub(crate) use state::SettlementKind;
+pub(crate) use storage_time::{MARGIN, Receive};

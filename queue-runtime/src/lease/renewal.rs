@@ -8,7 +8,8 @@ use queue_core::clock::Clock;
 use queue_core::{QueueName, Retry};
 use tokio::task::JoinSet;
 
-use super::state::{Leased, Receive};
+use super::state::Leased;
+use super::storage_time::Receive;
 use crate::panic::{CaughtPanic, catch_async, log_caught};
 use crate::policy::jitter;
 use crate::schedule::Schedule;

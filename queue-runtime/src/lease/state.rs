@@ -9,7 +9,7 @@ use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName};
 use tokio::sync::Mutex;
 
 use super::cancellation::{Cancellation, Cause};
-use super::storage_time::{MARGIN, StorageTime};
+use super::storage_time::{MARGIN, Receive, StorageTime};
 use crate::schedule::Ticket;
 
 /// The state of a lease, shared by its owner and the renewals.
@@ -69,15 +69,6 @@ pub(super) struct Term {
     pub(super) certain_end: Duration,
     /// When renewing stops.
     pub(super) renew_until: Duration,
-}
-
-/// A receive that returned a message: when it was sent and answered, on the monotonic clock, and the
-/// requested visibility timeout.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Receive {
-    pub(crate) asked_at: Duration,
-    pub(crate) answered_at: Duration,
-    pub(crate) visibility: Duration,
 }
 
 impl Leased {

@@ -4,11 +4,18 @@ use queue_core::Timestamp;
 use queue_core::backend::ReceivedMessage;
 use queue_core::internal::{between, later};
 
-use super::state::Receive;
-
 /// How far the storage's time may be from what a receive tells. A storage may round its times down to
 /// seconds, each of them, and be asked for whole seconds.
 pub(crate) const MARGIN: Duration = Duration::from_secs(2);
+
+/// A receive that returned a message: when it was sent and answered, on the monotonic clock, and the
+/// requested visibility timeout.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Receive {
+    pub(crate) asked_at: Duration,
+    pub(crate) answered_at: Duration,
+    pub(crate) visibility: Duration,
+}
 
 /// The storage's time: that of a receive, advanced by the monotonic clock. No wall clock of this machine is
 /// involved, so it does not matter how far that is from the storage's, or whether it is stepped.

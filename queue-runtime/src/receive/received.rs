@@ -118,13 +118,16 @@ impl<M> Received<M> {
         self.meta.dequeue_count
     }
 
-    /// Returns when the message was put on its queue, in the storage's time.
+    /// Returns when the message was put on its queue.
+    ///
+    /// This is the storage's time, as that of [`expires_at`](Self::expires_at). It may be minutes from this
+    /// machine's clock, so compare it with other times of the storage only.
     #[must_use]
     pub fn inserted_at(&self) -> Timestamp {
         self.meta.inserted_at
     }
 
-    /// Returns when the message expires, in the storage's time. `None` means never.
+    /// Returns when the message expires, in the [storage's time](Self::inserted_at). `None` means never.
     #[must_use]
     pub fn expires_at(&self) -> Option<Timestamp> {
         self.meta.expires_at
