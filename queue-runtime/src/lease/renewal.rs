@@ -60,10 +60,7 @@ impl Renewals {
         let (backend, clock) = (Arc::clone(&self.backend), Arc::clone(&self.clock));
         let lease = Leased::new(backend, clock, queue, message, receive, renew_for);
         let lease = Arc::new(lease);
-        self.schedule(
-            &lease,
-            receive.asked_at.saturating_add(receive.visibility / 2),
-        );
+        self.schedule(&lease, lease.renew_at());
         lease
     }
 
@@ -87,16 +84,20 @@ impl Renewals {
             warn_lost(&lease, cause);
             return lease.lose(&mut state);
         }
+        if now < lease.renew_at() {
+            // Renewed meanwhile: by the mark of the last chance, or before the handler was started.
+            return self.schedule(&lease, lease.renew_at());
+        }
         // At most one of several unanswered renewals was carried out, because it made the receipt of the
         // others stale. More of them would only postpone the certain end.
         let in_vain = state.doubtful && now >= term.known_end;
-        let visibility = lease.next_visibility();
-        let outlives_message = now.saturating_add(visibility) <= term.known_end;
-        if now >= term.renew_until || in_vain || outlives_message {
+        // Not if the message expires before the lease that a renewal would bring ends.
+        let prolongs = now.saturating_add(lease.next_visibility()) > term.known_end;
+        if now >= term.renew_until || in_vain || !prolongs {
             return self.schedule(&lease, term.certain_end);
         }
         match lease.extend(&mut state, None).await {
-            Ok(()) => self.schedule(&lease, now.saturating_add(visibility / 2)),
+            Ok(()) => self.schedule(&lease, lease.renew_at()),
             Err(error) if error.is_lease_gone() && !state.doubtful => {
                 warn_lost(
                     &lease,

@@ -135,6 +135,11 @@ impl Leased {
         end.saturating_sub(self.clock.monotonic())
     }
 
+    /// Returns when to renew the lease: half a visibility timeout before its end.
+    pub(super) fn renew_at(&self) -> Duration {
+        self.term().known_end.saturating_sub(self.visibility / 2)
+    }
+
     /// Whether the message has certainly expired.
     pub(super) fn has_expired(&self) -> bool {
         self.clock.monotonic() >= self.expiry.certain

@@ -1,6 +1,7 @@
 //! Messages with a time to live. Their expiry is in the storage's time, and this machine's wall clock is minutes
 //! ahead of that or behind it.
 
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,11 +9,13 @@ use jiff::SignedDuration;
 use queue_runtime::backend::{Backend, MemoryBackend};
 use queue_runtime::envelope::PoisonReason;
 use queue_runtime::testing::{self, Fault, FaultInjector};
-use queue_runtime::{Delivery, ManualClock, Operation, QueueService, SettleProblem, Settled};
+use queue_runtime::{
+    Delivery, ListenerEvent, ManualClock, Operation, QueueService, Received, SettleProblem, Settled,
+};
 use tokio::time::Instant;
 
 use crate::accept::{Order, order};
-use crate::support::{count, guarded, poison};
+use crate::support::{count, events, guarded, poison, stop};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -204,6 +207,28 @@ async fn the_last_renewal_ends_before_the_message_expires() {
     let again = again.expect("it is seen once more before it expires");
     assert_eq!(again.attempt(), 2);
     drop((delivery, again));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_is_told_to_stop_when_its_message_has_expired() {
+    let (service, _) = testing::service_with_faults().await;
+    let submit = service.submit(order(1)).time_to_live(20 * SECOND);
+    submit.await.expect("submitted");
+    let listener = service.listener(async |_: Received<Order>| pending::<()>().await);
+    let mut seen = listener.events();
+    let listener = listener.start().expect("starts");
+    let found = events(&mut seen, 1, |_| true).await;
+    assert!(
+        matches!(
+            &found[..],
+            [ListenerEvent::NotSettled {
+                problem: SettleProblem::Expired(_),
+                ..
+            }]
+        ),
+        "{found:?}"
+    );
+    stop(listener).await;
 }
 
 #[tokio::test(start_paused = true)]

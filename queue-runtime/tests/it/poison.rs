@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use queue_runtime::backend::{Backend, NewMessage};
 use queue_runtime::envelope::PoisonReason;
+use queue_runtime::testing::{self, Fault};
 use queue_runtime::wire::Body;
-use queue_runtime::{Disposition, Message, QueueService, Settled, testing};
+use queue_runtime::{Delivery, Disposition, ErrorKind, Message, Operation, QueueService, Settled};
 use serde::{Deserialize, Serialize};
 use tokio::time::advance;
 
@@ -72,6 +73,37 @@ async fn crashes_get_one_more_marked_run() {
         (poisoned[0].0.reason, poisoned[0].0.attempts),
         (PoisonReason::Crashed, 3)
     );
+}
+
+/// Crashes until the next run is the last chance, and fails the mark of that with this fault.
+async fn accept_with_failing_mark(fault: Fault) -> (QueueService, Option<Delivery<Order>>) {
+    let (service, faults) = testing::service_with_faults().await;
+    service.submit(order(1)).await.expect("submitted");
+    let accept = || service.accept::<Order>().poison_threshold(2);
+    for _ in 0..2 {
+        drop(accept().await.expect("no error").expect("a message"));
+        advance(Duration::from_secs(31)).await;
+    }
+    faults.fail_next(1, Operation::Update, fault);
+    let accepted = accept().await.expect("no error");
+    assert_eq!(faults.injected(Operation::Update), 1);
+    (service, accepted)
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_chance_is_taken_even_if_it_cannot_be_marked() {
+    for fault in [Fault::Refused(ErrorKind::Denied), Fault::AnswerLost] {
+        let (_service, accepted) = accept_with_failing_mark(fault).await;
+        assert_eq!(accepted.expect("it runs").attempt(), 3);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_another_consumer_has_at_its_mark_is_not_handled() {
+    let held_for = Duration::from_secs(60);
+    let (service, accepted) = accept_with_failing_mark(Fault::LeaseLost(held_for)).await;
+    assert!(accepted.is_none());
+    assert_eq!(count(&service, "orders").await, 1);
 }
 
 #[tokio::test(start_paused = true)]
