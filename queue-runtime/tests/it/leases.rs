@@ -161,6 +161,47 @@ async fn a_lease_that_another_has_taken_is_lost_at_the_next_renewal() {
     assert_eq!((again.attempt(), again.dequeue_count()), (3, 3));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_is_refused_for_good_is_not_repeated() {
+    let (service, faults) = with_parcel().await;
+    let started = Instant::now();
+    let delivery = short_lease(&service).await;
+    faults.fail_every(Operation::Update, Fault::Refused(ErrorKind::Denied));
+    let cancelled = guarded(delivery.cancelled()).await;
+    cancelled.expect("the lease ends at last");
+    assert_eq!(started.elapsed(), Duration::from_secs(2));
+    assert_eq!(faults.calls(Operation::Update), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_throttled_renewal_is_tried_again_before_the_lease_ends() {
+    let (service, faults) = with_parcel().await;
+    let started = Instant::now();
+    let delivery = short_lease(&service).await;
+    let minute = Some(Duration::from_secs(60));
+    faults.fail_next(1, Operation::Update, Fault::Throttled(minute));
+    // At 1 s it was throttled, and at 1.5 s renewed; then every second, until ten timeouts are over.
+    let cancelled = guarded(delivery.cancelled()).await;
+    cancelled.expect("the lease ends at last");
+    assert_eq!(started.elapsed(), Duration::from_millis(21_500));
+    assert_eq!(faults.calls(Operation::Update), 1 + 19);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_that_asks_for_no_pause_is_asked_a_bounded_number_of_times() {
+    let (service, faults) = with_parcel().await;
+    let delivery = short_lease(&service).await;
+    let at_once = Some(Duration::ZERO);
+    faults.fail_every(Operation::Update, Fault::Throttled(at_once));
+    let cancelled = guarded(delivery.cancelled()).await;
+    cancelled.expect("the lease ends at last");
+    let calls = faults.calls(Operation::Update);
+    assert!(
+        (16..=32).contains(&calls),
+        "asked {calls} times in a second"
+    );
+}
+
 /// Accepts with a visibility timeout of two seconds, of which one is left at a renewal.
 async fn short_lease(service: &QueueService) -> Delivery<Parcel> {
     let accept = service

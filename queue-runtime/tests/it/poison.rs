@@ -99,6 +99,22 @@ async fn the_last_chance_is_taken_even_if_it_cannot_be_marked() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_release_keeps_the_last_chance() {
+    let service = testing::service().await;
+    service.submit(order(1)).await.expect("submitted");
+    let accept = || service.accept::<Order>().poison_threshold(2);
+    for _ in 0..2 {
+        drop(accept().await.expect("no error").expect("a message"));
+        advance(Duration::from_secs(31)).await;
+    }
+    for _ in 0..2 {
+        let marked = accept().await.expect("no error").expect("a message");
+        assert!(marked.envelope().attempts.last_chance);
+        marked.release().await.expect("released");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_message_that_another_consumer_has_at_its_mark_is_not_handled() {
     let held_for = Duration::from_secs(60);
     let (service, accepted) = accept_with_failing_mark(Fault::LeaseLost(held_for)).await;
