@@ -1,9 +1,12 @@
 use proc_macro2::TokenStream;
 use syn::ext::IdentExt as _;
 use syn::parse::discouraged::Speculative as _;
-use syn::parse::{Parse, ParseStream};
+use syn::parse::{Parse, ParseStream, Parser as _};
 use syn::punctuated::Punctuated;
-use syn::{Attribute, Ident, LitInt, LitStr, Meta, Path, Token, Type, bracketed, token};
+use syn::{
+    Attribute, Expr, ExprLit, Ident, Lit, LitInt, LitStr, Meta, MetaNameValue, Path, Token, Type,
+    bracketed, parenthesized, token,
+};
 
 use crate::problem::{Problem, Problems};
 use crate::suggest::nearest;
@@ -177,22 +180,52 @@ pub(crate) fn refuse_on_variant(attributes: &[Attribute], problems: &mut Problem
 pub(crate) fn serde_skip(attributes: &[Attribute]) -> Option<Ident> {
     const SKIPS: [&str; 3] = ["skip", "skip_serializing", "skip_deserializing"];
 
-    let mut found = None;
+    let mut items = serde_items(attributes).into_iter();
+    items
+        .find(|(name, _)| SKIPS.iter().any(|skip| name == skip))
+        .map(|(name, _)| name)
+}
+
+/// Finds the string of `#[serde(NAME = "…")]` or `#[serde(NAME(serialize = "…"))]`.
+pub(crate) fn serde_written(attributes: &[Attribute], wanted: &str) -> Option<LitStr> {
+    let mut items = serde_items(attributes).into_iter();
+    items.find_map(|(name, value)| {
+        let parser = |input: ParseStream<'_>| match input.peek(token::Paren) {
+            false => input.parse::<Token![=]>().and_then(|_| input.parse()),
+            true => {
+                let list;
+                parenthesized!(list in input);
+                let list = Punctuated::<MetaNameValue, Token![,]>::parse_terminated(&list)?;
+                let written = list.iter().find(|item| item.path.is_ident("serialize"));
+                match written.map(|item| &item.value) {
+                    Some(Expr::Lit(ExprLit {
+                        lit: Lit::Str(text),
+                        ..
+                    })) => Ok(text.clone()),
+                    _ => Err(input.error("not written")),
+                }
+            }
+        };
+        (name == wanted)
+            .then(|| parser.parse2(value).ok())
+            .flatten()
+    })
+}
+
+/// Returns the items of the `#[serde(…)]` attributes, each as its name and the rest. serde reports what it
+/// cannot parse.
+fn serde_items(attributes: &[Attribute]) -> Vec<(Ident, TokenStream)> {
+    let mut items = Vec::new();
     for attribute in attributes.iter().filter(|a| a.path().is_ident("serde")) {
-        // serde reports what it cannot parse.
         let _ = attribute.parse_args_with(|input: ParseStream<'_>| {
             while !input.is_empty() {
-                let name = input.call(Ident::parse_any)?;
-                skip_item(input);
-                if SKIPS.iter().any(|skip| name == skip) {
-                    found.get_or_insert(name);
-                }
+                items.push((input.call(Ident::parse_any)?, skip_item(input)));
                 input.parse::<Option<Token![,]>>()?;
             }
             Ok(())
         });
     }
-    found
+    items
 }
 
 fn ours(attributes: &[Attribute]) -> impl Iterator<Item = &Attribute> {

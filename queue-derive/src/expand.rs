@@ -2,13 +2,14 @@ use proc_macro2::{Span, TokenStream};
 use queue_core::{KeyScope, Wire};
 use quote::{format_ident, quote, quote_spanned};
 use syn::spanned::Spanned as _;
-use syn::{DeriveInput, Generics, Ident, Path, Type, WherePredicate, parse_quote};
+use syn::{Attribute, DeriveInput, Generics, Ident, Path, Type, WherePredicate, parse_quote};
 
 use crate::ast::{Body, Field, Input, Variant};
 use crate::attr::ModPath;
 use crate::fallback;
 use crate::key::shown_type;
 use crate::problem::Problems;
+use crate::serde_name;
 use crate::valid::Settings;
 
 /// Expands to the impl, or to all errors of the item and a placeholder impl.
@@ -77,8 +78,8 @@ fn expand(input: &Input<'_>, settings: &Settings) -> TokenStream {
                 }
 
                 fn decode(
-                    version: ::core::primitive::u32,
-                    payload: &[::core::primitive::u8],
+                    __version: ::core::primitive::u32,
+                    __payload: &[::core::primitive::u8],
                 ) -> ::core::result::Result<Self, #krate::DecodeError> {
                     #decode
                 }
@@ -118,7 +119,7 @@ fn with_bounds(input: &Input<'_>, krate: &Path) -> Generics {
     if let Some(old) = input.attributes.upgrade_from.given() {
         let upgrade: [WherePredicate; 2] = [
             parse_quote!(#old: #krate::Message),
-            parse_quote!(Self: ::core::convert::From<#old>),
+            parse_quote!(Self: #krate::internal::UpgradeFrom<#old>),
         ];
         bounds.extend(upgrade);
     }
@@ -206,9 +207,10 @@ fn key(input: &Input<'_>, krate: &Path) -> TokenStream {
             quote!(::core::option::Option::Some(::std::vec![#(#fields),*]))
         }
         Body::Enum(variants) => {
+            let on_enum = &input.original.attrs;
             let arms = variants
                 .iter()
-                .filter_map(|variant| key_arm(variant, krate));
+                .filter_map(|variant| key_arm(on_enum, variant, krate));
             let unkeyed = variants
                 .iter()
                 .any(|variant| !variant.fields.iter().any(|field| field.is_key));
@@ -220,16 +222,15 @@ fn key(input: &Input<'_>, krate: &Path) -> TokenStream {
     quote!(::core::result::Result::Ok(#fields))
 }
 
-/// Puts the variant's name first, so that equal fields of two variants make different keys.
-fn key_arm(variant: &Variant<'_>, krate: &Path) -> Option<TokenStream> {
-    use syn::ext::IdentExt as _;
-
+/// Puts the variant's name first, so that equal fields of two variants make different keys. It is serde's
+/// name for it, so that a renamed variant that keeps its name on the wire also keeps its keys.
+fn key_arm(on_enum: &[Attribute], variant: &Variant<'_>, krate: &Path) -> Option<TokenStream> {
     let keys: Vec<_> = variant.fields.iter().filter(|field| field.is_key).collect();
     if keys.is_empty() {
         return None;
     }
     let ident = &variant.original.ident;
-    let name = ident.unraw().to_string();
+    let name = serde_name::of_variant(on_enum, variant.original);
     let members = keys.iter().map(|field| &field.member);
     let bindings: Vec<_> = (0..keys.len())
         .map(|at| format_ident!("__key{at}"))
@@ -240,7 +241,7 @@ fn key_arm(variant: &Variant<'_>, krate: &Path) -> Option<TokenStream> {
         .map(|(field, binding)| key_field(field, quote!(#binding), krate));
     Some(quote! {
         Self::#ident { #(#members: #bindings,)* .. } => ::core::option::Option::Some(::std::vec![
-            #krate::internal::Value::String(::std::string::String::from(#name)),
+            #krate::internal::key_name(#name),
             #(#values),*
         ]),
     })
@@ -257,19 +258,19 @@ fn decode(input: &Input<'_>, settings: &Settings, krate: &Path) -> TokenStream {
     let upgrade = input.attributes.upgrade_from.given().map(|old: &Type| {
         let at = at(old.span());
         quote_spanned! {at=>
-            if version <= <#old as #krate::Message>::TYPE.version() {
-                return ::core::result::Result::Ok(<Self as ::core::convert::From<#old>>::from(
-                    <#old as #krate::Message>::decode(version, payload)?,
+            if __version <= <#old as #krate::Message>::TYPE.version() {
+                return ::core::result::Result::Ok(#krate::internal::upgrade::<Self, #old>(
+                    <#old as #krate::Message>::decode(__version, __payload)?,
                 ));
             }
         }
     });
     quote! {
-        if version == #current {
-            return #krate::internal::decode::<Self>(payload);
+        if __version == #current {
+            return #krate::internal::decode::<Self>(__payload);
         }
         #upgrade
-        ::core::result::Result::Err(#krate::internal::wrong_version::<Self>(version))
+        ::core::result::Result::Err(#krate::internal::wrong_version::<Self>(__version))
     }
 }
 

@@ -7,7 +7,7 @@ use crate::problem::{Problem, Problems};
 
 /// Standard containers that serialize their contents, so that a float inside is a float in the key.
 /// Other types are checked by value when the key is made.
-const CONTAINERS: [&str; 15] = [
+const CONTAINERS: [&str; 18] = [
     "Arc",
     "BTreeMap",
     "BTreeSet",
@@ -17,12 +17,15 @@ const CONTAINERS: [&str; 15] = [
     "HashMap",
     "LinkedList",
     "Mutex",
+    "NonZero",
     "Option",
     "Rc",
     "RefCell",
     "Result",
+    "Saturating",
     "Vec",
     "VecDeque",
+    "Wrapping",
 ];
 
 /// Checks that equal messages have equal keys, both when sent and when received.
@@ -31,6 +34,7 @@ pub(crate) fn check(input: &Input<'_>, problems: &mut Problems) {
         let shown = || shown_type(field.ty());
         match find(field.ty()) {
             Some(Inexact::Float) => problems.push(field.ty(), Problem::FloatKey(shown())),
+            Some(Inexact::Wide) => problems.push(field.ty(), Problem::WideKey(shown())),
             Some(Inexact::Unordered) => problems.push(field.ty(), Problem::UnorderedKey(shown())),
             None => {}
         }
@@ -48,6 +52,8 @@ pub(crate) fn check(input: &Input<'_>, problems: &mut Problems) {
 
 enum Inexact {
     Float,
+    /// An integer of more than 64 bits.
+    Wide,
     Unordered,
 }
 
@@ -65,6 +71,7 @@ fn find(ty: &Type) -> Option<Inexact> {
             let name = last.ident.to_string();
             match name.as_str() {
                 "f32" | "f64" => return Some(Inexact::Float),
+                "u128" | "i128" | "NonZeroU128" | "NonZeroI128" => return Some(Inexact::Wide),
                 "HashSet" | "BinaryHeap" => return Some(Inexact::Unordered),
                 name if !CONTAINERS.contains(&name) => return None,
                 _ => {}

@@ -16,6 +16,7 @@ mod fallback;
 mod kebab;
 mod key;
 mod problem;
+mod serde_name;
 mod suggest;
 mod valid;
 

@@ -110,6 +110,11 @@ pub(crate) enum Problem {
          remove `upgrade_from`"
     )]
     UpgradeToFirst,
+    #[error(
+        "`upgrade_from` has no effect with `wire = \"bare\"`, because a bare body carries no version; \
+         remove one of the two"
+    )]
+    UpgradeBare,
 
     #[error("`key_scope` has no effect without a key field; mark one with `#[message(key)]`")]
     ScopeWithoutKey,
@@ -118,6 +123,10 @@ pub(crate) enum Problem {
          compares exactly, such as an integer or a string"
     )]
     FloatKey(String),
+    #[error(
+        "`{0}` cannot be part of a key, because integers in keys have up to 64 bits; use a string"
+    )]
+    WideKey(String),
     #[error(
         "`{0}` cannot be part of a key, because its items have no order and equal values would \
          make different keys; use a `BTreeSet` or a `Vec`"

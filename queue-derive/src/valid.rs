@@ -56,23 +56,27 @@ impl Settings {
         {
             problems.push(old, Problem::UpgradeToFirst);
         }
+        let wire = choice(
+            "wire",
+            attributes.wire.given(),
+            "\"event\" and \"bare\"",
+            |text| match text {
+                "event" => Some(Wire::Event),
+                "bare" => Some(Wire::Bare),
+                _ => None,
+            },
+            problems,
+        );
+        if let (Some(old), Wire::Bare) = (attributes.upgrade_from.given(), wire) {
+            problems.push(old, Problem::UpgradeBare);
+        }
         Self {
             aliases: aliases(input, &kind, problems),
             kind,
             version,
             queue,
             poison_queue,
-            wire: choice(
-                "wire",
-                attributes.wire.given(),
-                "\"event\" and \"bare\"",
-                |text| match text {
-                    "event" => Some(Wire::Event),
-                    "bare" => Some(Wire::Bare),
-                    _ => None,
-                },
-                problems,
-            ),
+            wire,
             visibility_timeout: duration(
                 "visibility_timeout",
                 attributes.visibility_timeout.given(),

@@ -281,6 +281,59 @@ fn an_enum_is_a_queue_of_several_kinds_of_work() {
     round_trip(&ImageJob::Compact, r#""Compact""#);
 }
 
+/// Expects the key of each variant to begin with the name that serde writes for it.
+macro_rules! named_as_serde_does {
+    ($($rule:tt)*) => {{
+        #[derive(Serialize, Deserialize, Message)]
+        #[message(queue = "variants", crate = queue_core)]
+        #[serde($($rule)*)]
+        #[expect(non_camel_case_types, reason = "names of all shapes")]
+        enum Job {
+            Resize(#[message(key)] u8),
+            ResizeAll { #[message(key)] size: u8 },
+            HTTPGet2(#[message(key)] u8),
+            Snake_Case(#[message(key)] u8),
+            r#Type(#[message(key)] u8),
+            #[serde(rename = "gone")]
+            Deleted(#[message(key)] u8),
+            #[serde(alias = "x", rename(deserialize = "in", serialize = "out"))]
+            Both(#[message(key)] u8),
+        }
+        let jobs = [
+            Job::Resize(1),
+            Job::ResizeAll { size: 1 },
+            Job::HTTPGet2(1),
+            Job::Snake_Case(1),
+            Job::Type(1),
+            Job::Deleted(1),
+            Job::Both(1),
+        ];
+        for job in jobs {
+            let written = serde_json::to_value(&job).expect("encodable");
+            let (name, _) = written.as_object().and_then(|o| o.iter().next()).expect("a name");
+            assert_eq!(key_of(&job)[0], json!(name), "{}", stringify!($($rule)*));
+        }
+    }};
+}
+
+#[test]
+fn a_variant_has_the_same_name_in_the_key_as_in_the_payload() {
+    named_as_serde_does!();
+    named_as_serde_does!(rename_all = "lowercase");
+    named_as_serde_does!(rename_all = "UPPERCASE");
+    named_as_serde_does!(rename_all = "PascalCase");
+    named_as_serde_does!(rename_all = "camelCase");
+    named_as_serde_does!(rename_all = "snake_case");
+    named_as_serde_does!(rename_all = "SCREAMING_SNAKE_CASE");
+    named_as_serde_does!(rename_all = "kebab-case");
+    named_as_serde_does!(rename_all = "SCREAMING-KEBAB-CASE");
+    named_as_serde_does!(rename_all(
+        deserialize = "lowercase",
+        serialize = "UPPERCASE"
+    ));
+    named_as_serde_does!(rename_all(deserialize = "lowercase"));
+}
+
 #[test]
 fn tuple_unit_and_new_type_structs_are_messages() {
     #[derive(Debug, PartialEq, Serialize, Deserialize, Message)]

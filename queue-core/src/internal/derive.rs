@@ -60,6 +60,30 @@ pub fn decode<M: Message + Payload>(payload: &[u8]) -> Result<M, DecodeError> {
         .map_err(|source| DecodeError::payload(M::TYPE.kind(), M::TYPE.version(), source))
 }
 
+/// What the derive requires of a type with `upgrade_from`. A separate trait, so that a missing `From` is an
+/// error that says what to add.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot upgrade from `{Old}`",
+    label = "`{Self}` has no conversion from this type",
+    note = "add `impl From<{Old}> for {Self}`"
+)]
+pub trait UpgradeFrom<Old>: Sized {
+    /// Converts a payload of the version before.
+    fn upgrade_from(old: Old) -> Self;
+}
+
+#[diagnostic::do_not_recommend]
+impl<Old, T: From<Old>> UpgradeFrom<Old> for T {
+    fn upgrade_from(old: Old) -> Self {
+        Self::from(old)
+    }
+}
+
+/// Converts a payload of the version before.
+pub fn upgrade<T: UpgradeFrom<Old>, Old>(old: Old) -> T {
+    T::upgrade_from(old)
+}
+
 /// Returns the error for a version that the type can neither decode nor upgrade.
 #[must_use]
 pub fn wrong_version<M: Message>(found: u32) -> DecodeError {
@@ -77,6 +101,12 @@ pub fn wrong_version<M: Message>(found: u32) -> DecodeError {
             supported,
         }
     }
+}
+
+/// Returns the name of an enum's variant, for its key.
+#[must_use]
+pub fn key_name(name: &str) -> Value {
+    Value::from(name)
 }
 
 /// Converts the value of a key field to JSON.

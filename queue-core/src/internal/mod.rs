@@ -2,7 +2,10 @@
 
 mod derive;
 
-pub use derive::{Duration, Payload, Serialize, Value, decode, encode, key_field, wrong_version};
+pub use derive::{
+    Duration, Payload, Serialize, UpgradeFrom, Value, decode, encode, key_field, key_name, upgrade,
+    wrong_version,
+};
 
 pub use crate::text::{canonical, clip, error_chain, escape_text, is_forbidden, str_eq};
 pub use crate::timestamp::{between, later};

@@ -39,6 +39,8 @@ use crate::context::Context;
 /// }
 ///
 /// impl Handler<Order> for Stock {
+///     type Output = Result<(), Failure>;
+///
 ///     async fn call(&self, order: Received<Order>) -> Result<(), Failure> {
 ///         if order.number == 0 {
 ///             return Err(Failure::reject("orders are numbered from 1"));
@@ -64,8 +66,11 @@ use crate::context::Context;
     note = "a handler is an `async fn(Received<{M}>) -> impl IntoDisposition` whose future is `Send`"
 )]
 pub trait Handler<M>: Send + Sync + 'static {
-    /// Handles one message. The returned value decides how the message is settled.
-    fn call(&self, received: Received<M>) -> impl Future<Output: IntoDisposition> + Send;
+    /// What a call returns. It decides how the message is settled.
+    type Output: IntoDisposition;
+
+    /// Handles one message.
+    fn call(&self, received: Received<M>) -> impl Future<Output = Self::Output> + Send;
 
     /// Not public API.
     #[doc(hidden)]
@@ -86,7 +91,9 @@ where
     F: Fn(Received<M>) -> Fut + Send + Sync + 'static,
     Fut: Future<Output: IntoDisposition> + Send + 'static,
 {
-    fn call(&self, received: Received<M>) -> impl Future<Output: IntoDisposition> + Send {
+    type Output = Fut::Output;
+
+    fn call(&self, received: Received<M>) -> impl Future<Output = Fut::Output> + Send {
         self(received)
     }
 }
@@ -169,8 +176,10 @@ where
     F: Fn(Received<M>) -> R + Send + Sync + 'static,
     R: IntoDisposition,
 {
-    fn call(&self, received: Received<M>) -> impl Future<Output: IntoDisposition> + Send {
-        async move { (self.function)(received).into_disposition() }
+    type Output = R;
+
+    async fn call(&self, received: Received<M>) -> R {
+        (self.function)(received)
     }
 
     fn erase(self) -> ErasedHandler

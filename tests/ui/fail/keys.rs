@@ -13,6 +13,8 @@ struct Reading {
     #[message(key)]
     by_name: BTreeMap<String, Box<f64>>,
     #[message(key)]
+    serial: Option<u128>,
+    #[message(key)]
     sensors: HashSet<u32>,
     #[message(key)]
     #[serde(default, skip_serializing)]

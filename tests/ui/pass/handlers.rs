@@ -25,6 +25,8 @@ async fn boxed(_order: Received<Order>) -> Result<Disposition, Box<dyn Error + S
 struct Counting;
 
 impl Handler<Order> for Counting {
+    type Output = Result<(), std::fmt::Error>;
+
     async fn call(&self, order: Received<Order>) -> Result<(), std::fmt::Error> {
         drop(order);
         Ok(())

@@ -23,6 +23,11 @@ fn Err() {}
 #[allow(non_camel_case_types)]
 struct u32;
 
+#[allow(non_upper_case_globals)]
+const version: &str = "a constant is a pattern";
+#[allow(non_upper_case_globals)]
+const old: &str = "so is this one";
+
 macro_rules! vec {
     () => {};
 }
@@ -62,14 +67,15 @@ enum Order {
 struct NoKey;
 
 impl From<Old> for Order {
-    fn from(old: Old) -> Self {
+    fn from(previous: Old) -> Self {
         Self::Some {
-            payload: old.version,
+            payload: previous.version,
         }
     }
 }
 
 fn main() {
+    let _ = (version, old);
     vec!();
     assert!();
     let _: (Option, Result, Vec, String, Box) = ((), (), (), (), ());
