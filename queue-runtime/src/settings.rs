@@ -123,7 +123,14 @@ impl Settings {
 /// The metadata of the queues in use, cached for a minute.
 #[derive(Debug, Default)]
 pub(crate) struct SettingsCache {
-    entries: Mutex<HashMap<QueueName, (Duration, FromMetadata)>>,
+    cached: Mutex<Cached>,
+}
+
+#[derive(Debug, Default)]
+struct Cached {
+    entries: HashMap<QueueName, (Duration, FromMetadata)>,
+    /// Changes when the entries are cleared, so that metadata read before that is not cached after it.
+    generation: u64,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -134,7 +141,9 @@ struct FromMetadata {
 
 impl SettingsCache {
     pub(crate) fn clear(&self) {
-        self.lock().clear();
+        let mut cached = self.lock();
+        cached.entries.clear();
+        cached.generation += 1;
     }
 
     /// Returns the settings of a queue. A missing queue counts as one without metadata, because the
@@ -151,13 +160,17 @@ impl SettingsCache {
         overrides: Overrides,
     ) -> queue_core::Result<Settings> {
         let now = clock.monotonic();
+        let generation = self.lock().generation;
         let metadata = match self.look_up(queue, now) {
             (Some(metadata), false) => metadata,
             (known, _) => match backend.metadata(queue).await {
                 Ok(metadata) => {
                     let longest = backend.capabilities().max_visibility;
                     let metadata = FromMetadata::read(queue, &metadata, longest);
-                    self.lock().insert(queue.clone(), (now, metadata));
+                    let mut cached = self.lock();
+                    if cached.generation == generation {
+                        cached.entries.insert(queue.clone(), (now, metadata));
+                    }
                     metadata
                 }
                 Err(error) if error.kind() == ErrorKind::QueueNotFound => FromMetadata::default(),
@@ -176,8 +189,8 @@ impl SettingsCache {
     /// Returns the cached metadata of a queue, and whether the caller must read it again. If nothing is
     /// cached, every caller must; once the cached value is stale, only the first caller must.
     fn look_up(&self, queue: &QueueName, now: Duration) -> (Option<FromMetadata>, bool) {
-        let mut entries = self.lock();
-        let Some((read_at, metadata)) = entries.get_mut(queue) else {
+        let mut cached = self.lock();
+        let Some((read_at, metadata)) = cached.entries.get_mut(queue) else {
             return (None, true);
         };
         let stale = now.saturating_sub(*read_at) >= FRESH;
@@ -187,8 +200,8 @@ impl SettingsCache {
         (Some(*metadata), stale)
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<QueueName, (Duration, FromMetadata)>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Cached> {
+        self.cached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -231,7 +244,7 @@ mod tests {
         let start = Duration::from_secs(1000);
         assert_eq!(cache.look_up(&queue, start), (None, true));
         let known = metadata(&[("poisonthreshold", "3")]);
-        cache.lock().insert(queue.clone(), (start, known));
+        cache.lock().entries.insert(queue.clone(), (start, known));
         let almost = start + FRESH - Duration::from_nanos(1);
         assert_eq!(cache.look_up(&queue, almost), (Some(known), false));
         assert_eq!(cache.look_up(&queue, start + FRESH), (Some(known), true));

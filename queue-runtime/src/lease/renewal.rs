@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use super::state::Leased;
 use super::storage_time::Receive;
 use crate::panic::{CaughtPanic, catch_async, log_caught};
-use crate::policy::jitter;
+use crate::policy::{SHORTEST, jitter};
 use crate::schedule::Schedule;
 
 /// Renews every lease of a service at half its visibility timeout. Clones share the leases.
@@ -120,7 +120,8 @@ impl Renewals {
                         .min(remaining / 2)
                         .max(lease.visibility / 64),
                 };
-                let next = self.clock.monotonic().saturating_add(pause.min(remaining));
+                let pause = pause.max(SHORTEST).min(remaining);
+                let next = self.clock.monotonic().saturating_add(pause);
                 self.schedule(&lease, next);
             }
         }

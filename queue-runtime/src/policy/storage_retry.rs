@@ -27,8 +27,10 @@ use super::Backoff;
 ///
 /// ```
 /// use std::time::Duration;
-/// use queue_runtime::{Retry, StorageRetry};
+/// use queue_runtime::{QueueService, Retry, StorageRetry};
 ///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let patient = StorageRetry::default()
 ///     .with_max_tries(20)
 ///     .with_timeout(Duration::from_secs(300))
@@ -36,6 +38,11 @@ use super::Backoff;
 /// assert_eq!(patient.pause(3, Retry::Temporary, 1.0), Some(Duration::from_millis(800)));
 /// assert_eq!(patient.pause(20, Retry::Temporary, 1.0), None);
 /// assert_eq!(patient.pause(1, Retry::Permanent, 1.0), None);
+///
+/// let service = QueueService::builder("memory:").storage_retry(patient).connect().await?;
+/// # drop(service);
+/// # Ok(())
+/// # }
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StorageRetry {

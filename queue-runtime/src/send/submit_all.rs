@@ -16,8 +16,8 @@ use crate::repeat::Repeats;
 
 /// A pending submission of several messages. Configure it, then `.await` it.
 ///
-/// Puts that certainly failed are tried again as for [`Submit`]. If the backend is not atomic, only those are: the
-/// messages before them are stored once.
+/// Puts that certainly failed are tried again as for [`Submit`]. If the backend is not atomic, those before them are
+/// not repeated.
 ///
 /// ```
 /// use queue_runtime::{Message, testing};

@@ -98,7 +98,11 @@ impl QueueService {
         ServiceBuilder::new(Target::Url(url.to_owned()))
     }
 
-    /// Returns a builder of a service on a custom [`Backend`].
+    /// Returns a builder of a service on this backend: a custom [`Backend`], or one with settings that a URL does
+    /// not have.
+    ///
+    /// The service uses the backend as it is. A backend that has a clock needs the same one as the service, so
+    /// pass it to [`clock`](ServiceBuilder::clock) too.
     pub fn over(backend: Arc<dyn Backend>) -> ServiceBuilder {
         ServiceBuilder::new(Target::Backend(backend))
     }

@@ -229,21 +229,20 @@ impl AnyQueue {
         self.context.backend.properties(&self.name).await
     }
 
-    /// Replaces the queue's metadata.
+    /// Replaces all of the queue's metadata.
     ///
     /// [`POISON_THRESHOLD`](crate::POISON_THRESHOLD) (attempts) and
-    /// [`DEFAULT_TIMEOUT`](crate::DEFAULT_TIMEOUT) (seconds) configure all consumers of the queue: those of
-    /// this service at once, others within a minute.
+    /// [`DEFAULT_TIMEOUT`](crate::DEFAULT_TIMEOUT) (seconds) are settings of every consumer of the queue whose
+    /// builder does not set them. They apply to messages received from then on: by this service at once, by other
+    /// services within a minute.
     ///
     /// # Errors
-    /// The backend's error.
+    /// The backend's error. If its outcome is unknown, the metadata may have been replaced.
     pub async fn set_metadata(&self, metadata: &Metadata) -> Result<()> {
-        self.context
-            .backend
-            .set_metadata(&self.name, metadata)
-            .await?;
+        let set = self.context.backend.set_metadata(&self.name, metadata);
+        let set = set.await;
         self.context.settings.clear();
-        Ok(())
+        set
     }
 
     /// Returns up to `max` visible messages without receiving them.

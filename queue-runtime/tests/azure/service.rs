@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use queue_runtime::{
     Delivery, Disposition, ErrorKind, Message, QueueService, SettleProblem, StorageRetry,
 };
@@ -141,6 +142,88 @@ fn a_foreign_refusal_does_not_end_the_renewals() {
         }
         order.complete().await.expect("the lease is held");
     });
+}
+
+/// What a service answers to a put, which does not depend on what the put contains.
+#[derive(Clone, Copy)]
+enum Put {
+    Stored,
+    Busy,
+    Lost,
+}
+
+fn puts(answers: &'static [Put]) -> Responder {
+    let puts = AtomicUsize::new(0);
+    let stored = "<QueueMessagesList><QueueMessage><MessageId>m</MessageId>\
+                  <InsertionTime>Thu, 01 Jan 2026 00:00:00 GMT</InsertionTime>\
+                  <ExpirationTime>Fri, 31 Dec 9999 23:59:59 GMT</ExpirationTime>\
+                  <PopReceipt>r</PopReceipt>\
+                  <TimeNextVisible>Thu, 01 Jan 2026 00:00:00 GMT</TimeNextVisible>\
+                  </QueueMessage></QueueMessagesList>";
+    Responder::by(
+        move |_| match answers[puts.fetch_add(1, Ordering::SeqCst)] {
+            Put::Stored => Reply::Send(answer("201 Created", "", stored)),
+            Put::Busy => Reply::Send(answer("503 Busy", BUSY, "")),
+            Put::Lost => Reply::Cut(String::new()),
+        },
+    )
+}
+
+/// Returns the ids of the events that were sent, in order.
+fn sent(responder: &Responder) -> Vec<String> {
+    let id = |request: String| {
+        let text = request.split("<MessageText>").nth(1)?.split('<').next()?;
+        let event = BASE64_STANDARD.decode(text).ok()?;
+        let event: serde_json::Value = serde_json::from_slice(&event).ok()?;
+        Some(event["id"].as_str()?.to_owned())
+    };
+    let ids = responder.requests().into_iter().map(id);
+    ids.collect::<Option<_>>().expect("events")
+}
+
+fn three() -> [Invoice; 3] {
+    [1, 2, 3].map(|number| Invoice { number })
+}
+
+/// The service has no atomic operation for several messages: each is tried again alone.
+#[test]
+fn several_messages_are_tried_again_one_by_one() {
+    use Put::{Busy, Lost, Stored};
+    let responder = puts(&[Busy, Stored, Busy, Lost, Stored, Busy, Stored]);
+    let submitted = run(&responder, async |service| {
+        let policy = StorageRetry::default().with_max_tries(3);
+        let all = service.submit_all(three()).storage_retry(policy);
+        all.retry_unknown().await.expect("submitted")
+    });
+    let [a, b, c] = [0, 1, 2].map(|at: usize| submitted[at].id.as_str());
+    assert_eq!(sent(&responder), [a, a, b, b, b, c, c]);
+}
+
+#[test]
+fn a_message_without_an_answer_ends_a_series() {
+    use Put::{Busy, Lost, Stored};
+    let responder = puts(&[Stored, Busy, Lost]);
+    let failed = run(&responder, async |service| {
+        service.submit_all(three()).await.expect_err("no answer")
+    });
+    assert!(failed.is_unknown());
+    let stored = failed.submitted[0].id.as_str();
+    let unknown = failed.rest[0].0.as_ref().expect("an id").as_str();
+    assert_eq!((failed.submitted.len(), failed.rest.len()), (1, 2));
+    assert_eq!(sent(&responder), [stored, unknown, unknown]);
+}
+
+#[test]
+fn a_series_that_went_on_after_a_lost_answer_is_known() {
+    use Put::{Busy, Lost, Stored};
+    let responder = puts(&[Lost, Stored, Busy, Busy]);
+    let failed = run(&responder, async |service| {
+        let policy = StorageRetry::default().with_max_tries(2);
+        let all = service.submit_all(three()).storage_retry(policy);
+        all.retry_unknown().await.expect_err("busy")
+    });
+    assert_eq!((failed.submitted.len(), failed.rest.len()), (1, 2));
+    assert!(!failed.is_unknown(), "the second message was never stored");
 }
 
 #[test]

@@ -124,7 +124,8 @@ fn errors_500_and_503() {
 fn bodies_that_are_not_xml() {
     let corrupt = (ErrorKind::Corrupt, Outcome::Unknown, Retry::Temporary);
     let html = ("Content-Type", "text/html");
-    run(join_all(["200 OK", "201 Created"].map(async |status| {
+    let statuses = ["200 OK", "201 Created", "403 Forbidden", "404 Not Found"];
+    run(join_all(statuses.map(async |status| {
         let page = Message::answer(status, &[html], "<html><body>Welcome!<p></body></html>");
         assert_each(&CALLS, Fault::Instead(page.clone()), PATIENCE, corrupt).await;
         assert_each(&CALLS, Fault::Afterwards(page), PATIENCE, corrupt).await;

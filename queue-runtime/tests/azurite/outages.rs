@@ -45,6 +45,36 @@ fn a_submission_with_unknown_outcome_is_repeated_with_its_id() {
     });
 }
 
+#[test]
+fn a_submission_survives_a_burst_of_faults_if_asked() {
+    run(async {
+        let stage = Stage::on("burst-orders").await;
+        let busy = || {
+            let asked = [("x-ms-error-code", "ServerBusy"), ("Retry-After", "0")];
+            Fault::Instead(Message::answer("503 Busy", &asked, ""))
+        };
+        let faults = [
+            busy(),
+            Fault::ResetBefore,
+            busy(),
+            Fault::ResetAfter,
+            busy(),
+        ];
+        stage.proxy.script(Call::Put, faults);
+        let order = Order { number: 1 };
+        let submission = stage.proxied().submit(order.clone()).retry_unknown();
+        let submitted = submission.await.expect("submitted");
+        // The queue was missing: the sixth put says so, and the seventh succeeds.
+        let puts = stage.proxy.seen(Call::Put);
+        let executed = puts.iter().filter(|put| put.executed).count();
+        assert_eq!((puts.len(), executed), (7, 3), "{puts:?}");
+        assert_eq!(stage.count().await, 1);
+        let delivery = stage.accept(&stage.direct).await;
+        assert_eq!(delivery.envelope().id, submitted.id);
+        delivery.complete().await.expect("complete");
+    });
+}
+
 /// The error says that nothing was done, so a repeat makes no duplicate.
 #[test]
 fn a_submission_that_was_refused_is_not_done() {

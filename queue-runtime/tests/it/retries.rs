@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use queue_runtime::backend::Metadata;
 use queue_runtime::testing::{self, Fault, FaultInjector};
 use queue_runtime::{
-    AcceptError, Error, ErrorKind, Message, Operation, Outcome, QueueService, StorageRetry,
-    SubmitProblem,
+    AcceptError, Error, ErrorKind, Message, Operation, Outcome, POISON_THRESHOLD, QueueService,
+    Settled, StorageRetry, SubmitProblem,
 };
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
@@ -227,7 +228,10 @@ async fn clearing_goes_on_while_the_service_runs_out_of_time() {
     let (service, faults) = with_queue().await;
     service.submit(Letter { number: 1 }).await.expect("stored");
     let letters = service.queue::<Letter>().any();
-    faults.fail_next(30, Operation::Clear, BUSY);
+    for _ in 0..10 {
+        faults.fail_next(2, Operation::Clear, BUSY);
+        faults.fail_next(1, Operation::Clear, Fault::RequestLost);
+    }
     letters.clear().await.expect("cleared in the end");
     assert_eq!(faults.calls(Operation::Clear), 31);
     assert_eq!(count(&service, "letter").await, 0);
@@ -257,4 +261,28 @@ async fn a_settlement_pauses_before_each_repeat_and_ends_with_the_lease() {
     assert!(started.elapsed() <= Duration::from_secs(30));
     let calls = faults.calls(Operation::Delete);
     assert!((10..60).contains(&calls), "{calls}");
+}
+
+/// Metadata that a receive reads while it is replaced must not be used for another minute.
+#[tokio::test(start_paused = true)]
+async fn replaced_metadata_applies_to_the_next_receive() {
+    let (service, faults) = with_queue().await;
+    let letters = service.queue::<Letter>();
+    for number in [1, 2] {
+        letters.submit(Letter { number }).await.expect("stored");
+    }
+    faults.fail_next(1, Operation::Properties, Fault::AnswerStalled);
+    let first = tokio::spawn(letters.accept().into_future());
+    faults.until_injected(1, Operation::Properties).await;
+    let mut metadata = Metadata::new();
+    metadata.insert(POISON_THRESHOLD, "1").expect("allowed");
+    letters.any().set_metadata(&metadata).await.expect("set");
+    faults.release();
+    let first = first.await.expect("no panic").expect("accepted");
+    let second = letters.accept().await.expect("accepted");
+    let [first, second] = [first, second].map(|letter| letter.expect("a letter"));
+    let settled = first.retry("later").await.expect("settled");
+    assert!(matches!(settled, Settled::Retried { .. }), "{settled:?}");
+    let settled = second.retry("later").await.expect("settled");
+    assert!(matches!(settled, Settled::Poisoned(_)), "{settled:?}");
 }

@@ -271,7 +271,7 @@ fn development_root(proxy: &str) -> Result<String, Problem> {
         Url::parse(proxy).map_err(|error| Problem::new(format!("it is not a URL: {error}")))?;
     let user = !url.username().is_empty() || url.password().is_some();
     let more = url.port().is_some()
-        || url.path().trim_matches('/') != ""
+        || !url.path().trim_matches('/').is_empty()
         || url.query().is_some()
         || url.fragment().is_some();
     match (url.scheme(), url.host_str()) {

@@ -85,13 +85,13 @@ impl ServiceError {
             .with_outcome(outcome)
             .with_detail(detail);
         let after = self.retry_after.and_then(|after| after.since(self.date));
-        match (kind, after) {
-            (ErrorKind::Throttled, after) => error.with_retry(Retry::Throttled(after)),
-            (_, Some(after)) if error.retry() == Retry::Temporary => {
-                error.with_retry(Retry::Throttled(Some(after)))
+        match (kind, error.retry(), after) {
+            (ErrorKind::Throttled, _, after) => error.with_retry(Retry::Throttled(after)),
+            // A proxy or gateway answered `Corrupt`; it may not the next time.
+            (ErrorKind::Corrupt, ..) | (_, Retry::Temporary, _) => {
+                let again = |after| Retry::Throttled(Some(after));
+                error.with_retry(after.map_or(Retry::Temporary, again))
             }
-            // A proxy or gateway answered; it may not the next time.
-            (ErrorKind::Corrupt, None) => error.with_retry(Retry::Temporary),
             _ => error,
         }
     }

@@ -106,6 +106,9 @@ fn replies_of_proxies() {
         let error = read(status, &[], "<html>Oops</html>").into_error(Operation::Put, NOW);
         assert_eq!((error.kind(), error.outcome()), (kind, outcome), "{status}");
         assert_ne!(error.retry(), Retry::Permanent, "{status}");
+        let later = read(status, &[("retry-after", "3")], "").into_error(Operation::Put, NOW);
+        let three = Some(Duration::from_secs(3));
+        assert_eq!(later.retry(), Retry::Throttled(three), "{status}");
         assert!(
             error.to_string().contains("not from Queue Storage"),
             "{error}"
