@@ -61,6 +61,8 @@ pub enum ListenerEvent {
         attempt: u32,
         /// The delay before the next attempt.
         after: Duration,
+        /// The error of the attempt and its causes.
+        error: String,
     },
     /// A message was moved to the poison queue.
     Poisoned {
