@@ -120,7 +120,7 @@ impl<M: Message> ListenerBuilder<M> {
             options: Options::default(),
             idle: None,
             start_thread: threads::start_thread(),
-            events: Events::new(),
+            events: Events::default(),
             message: PhantomData,
         }
     }
