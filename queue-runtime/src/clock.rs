@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use queue_core::clock::{BoxFuture, Clock, Timestamp};
+
+use crate::panic::catch_quietly;
 
 /// The longest wait before a sleeper looks at the clock again: how late it may wake after the machine was
 /// suspended.
@@ -47,6 +50,13 @@ impl SystemClock {
             origin: system::now(),
         }
     }
+}
+
+/// Whether the clock can sleep on the current thread. Tokio's timer, which most clocks use, panics if the thread
+/// has no runtime, or one without a timer; Tokio has no other way to ask.
+pub(crate) fn has_timer(clock: &dyn Clock) -> bool {
+    // A sleeper may ask for the timer only once it is polled.
+    catch_quietly(|| clock.sleep(Duration::from_secs(1)).now_or_never()).is_ok()
 }
 
 impl Default for SystemClock {

@@ -59,14 +59,18 @@ pub struct InvalidSetting {
 }
 
 impl InvalidSetting {
-    pub(crate) fn at_least_one(setting: &'static str, value: usize) -> Result<(), Self> {
-        if value > 0 {
+    /// Checks a number that is to be from 1 to `most`.
+    pub(crate) fn count(setting: &'static str, value: usize, most: usize) -> Result<(), Self> {
+        if (1..=most).contains(&value) {
             return Ok(());
         }
-        let (value, allowed) = ("0".to_owned(), "1 or more".to_owned());
+        let allowed = match most {
+            usize::MAX => "1 or more".to_owned(),
+            most => format!("1 to {most}"),
+        };
         Err(Self {
             setting,
-            value,
+            value: value.to_string(),
             allowed,
         })
     }
@@ -76,7 +80,17 @@ impl Overrides {
     /// Checks the settings against the backend's limits.
     pub(crate) fn check(&self, capabilities: &Capabilities) -> Result<(), InvalidSetting> {
         if let Some(threshold) = self.threshold {
-            InvalidSetting::at_least_one("poison threshold", threshold as usize)?;
+            InvalidSetting::count("poison threshold", threshold as usize, usize::MAX)?;
+        }
+        if self
+            .handler_timeout
+            .is_some_and(|timeout| timeout.is_zero())
+        {
+            return Err(InvalidSetting {
+                setting: "handler timeout",
+                value: "0ns".to_owned(),
+                allowed: "more than 0".to_owned(),
+            });
         }
         let allowed = capabilities.min_visibility..=capabilities.max_visibility;
         match self.visibility.filter(|timeout| !allowed.contains(timeout)) {

@@ -15,8 +15,9 @@ use super::event::{Events, ListenerEvent};
 use super::handle::ListenerHandle;
 use super::info::Counters;
 use super::phase::Phase;
-use super::threads::HandlerThreads;
+use super::threads::{self, HandlerThreads, StartThread};
 use super::watchdog;
+use crate::clock::has_timer;
 use crate::context::Context;
 use crate::policy::{ExponentialIdle, IdlePolicy, RetryPolicy};
 use crate::receive::{
@@ -60,9 +61,13 @@ pub struct ListenerBuilder<M> {
     max_in_flight: usize,
     options: Options,
     idle: Option<Arc<dyn IdlePolicy>>,
+    pub(super) start_thread: StartThread,
     events: Events,
     message: PhantomData<fn(M)>,
 }
+
+/// More dequeue tasks are a mistake: each receives as many messages at a time as the backend allows.
+const MAX_TASKS: usize = 1024;
 
 /// An error of starting a listener.
 ///
@@ -99,6 +104,9 @@ pub enum StartError {
     /// There is no current Tokio runtime, which would run the handlers.
     #[error("start a listener outside a Tokio runtime")]
     NoRuntime(#[source] tokio::runtime::TryCurrentError),
+    /// The current Tokio runtime has no timer.
+    #[error("start a listener on a Tokio runtime without a timer; build it with `enable_all()`")]
+    NoTimer,
 }
 
 impl<M: Message> ListenerBuilder<M> {
@@ -111,12 +119,13 @@ impl<M: Message> ListenerBuilder<M> {
             max_in_flight: 32,
             options: Options::default(),
             idle: None,
-            events: Events::new(),
+            start_thread: threads::start_thread(),
+            events: Events::default(),
             message: PhantomData,
         }
     }
 
-    /// Sets the number of dequeue tasks, which receive concurrently. The default is 2.
+    /// Sets the number of dequeue tasks, which receive concurrently: 1 to 1,024. The default is 2.
     pub fn tasks(mut self, tasks: usize) -> Self {
         self.tasks = tasks;
         self
@@ -207,11 +216,16 @@ impl<M: Message> ListenerBuilder<M> {
     ///
     /// # Errors
     /// [`StartError`] if a setting is outside its allowed range, the name of the poison queue is invalid, or
-    /// there is no current Tokio runtime.
+    /// there is no current Tokio runtime with a timer.
     pub fn start(self) -> Result<ListenerHandle, StartError> {
         let capabilities = self.context.backend.capabilities();
-        InvalidSetting::at_least_one("number of tasks", self.tasks)?;
-        InvalidSetting::at_least_one("number of messages in flight", self.max_in_flight)?;
+        InvalidSetting::count("number of tasks", self.tasks, MAX_TASKS)?;
+        let in_flight = (self.max_in_flight, Semaphore::MAX_PERMITS);
+        InvalidSetting::count("number of messages in flight", in_flight.0, in_flight.1)?;
+        let runtime = Handle::try_current().map_err(StartError::NoRuntime)?;
+        if !has_timer(&*self.context.clock) {
+            return Err(StartError::NoTimer);
+        }
         let consumer = self
             .options
             .build(self.queue, M::TYPE, Caller::Listener, capabilities)?;
@@ -229,8 +243,8 @@ impl<M: Message> ListenerBuilder<M> {
             batch,
             max_in_flight: self.max_in_flight,
             permits: Semaphore::new(self.max_in_flight),
-            threads: HandlerThreads::new(),
-            runtime: Handle::try_current().map_err(StartError::NoRuntime)?,
+            threads: HandlerThreads::new(self.start_thread),
+            runtime,
             phase: Phase::running(),
             tracker: TaskTracker::new(),
             running: Schedule::default(),

@@ -107,12 +107,13 @@ impl Core {
                     attempt,
                 });
             }
-            Ok(Settled::Retried { after }) => {
+            Ok(Settled::Retried { after, error }) => {
                 counters.retried.fetch_add(1, Ordering::Relaxed);
                 self.publish(|| ListenerEvent::Retried {
                     id: id.clone(),
                     attempt,
                     after,
+                    error,
                 });
             }
             Ok(Settled::Poisoned(reason)) => {

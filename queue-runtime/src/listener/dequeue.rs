@@ -196,3 +196,6 @@ impl Drop for Presence {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,4 @@
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use queue_core::envelope::PoisonReason;
@@ -61,6 +60,8 @@ pub enum ListenerEvent {
         attempt: u32,
         /// The delay before the next attempt.
         after: Duration,
+        /// The error of the attempt and its causes.
+        error: String,
     },
     /// A message was moved to the poison queue.
     Poisoned {
@@ -152,32 +153,22 @@ pub enum ListenerEvent {
 /// The number of events that a subscriber may fall behind.
 const EVENTS_KEPT: usize = 1_024;
 
-/// The events of one listener, for its subscribers.
-pub(super) struct Events {
-    sender: broadcast::Sender<ListenerEvent>,
-    /// Whether there has been a subscriber. Unlike the sender's count, it is read without a lock.
-    subscribed: AtomicBool,
-}
+/// The events of one listener, for its subscribers. The channel exists once there has been one: it takes more
+/// memory than the rest of an idle listener.
+#[derive(Default)]
+pub(super) struct Events(OnceLock<broadcast::Sender<ListenerEvent>>);
 
 impl Events {
-    pub(super) fn new() -> Self {
-        Self {
-            sender: broadcast::Sender::new(EVENTS_KEPT),
-            subscribed: AtomicBool::new(false),
-        }
-    }
-
     pub(super) fn subscribe(&self) -> broadcast::Receiver<ListenerEvent> {
-        let receiver = self.sender.subscribe();
-        self.subscribed.store(true, Ordering::Release);
-        receiver
+        let sender = self.0.get_or_init(|| broadcast::Sender::new(EVENTS_KEPT));
+        sender.subscribe()
     }
 
     /// Publishes an event, which is created only if there has been a subscriber.
     pub(super) fn publish(&self, event: impl FnOnce() -> ListenerEvent) {
-        if self.subscribed.load(Ordering::Acquire) {
+        if let Some(sender) = self.0.get() {
             // An error means that the last subscriber is gone.
-            let _ = self.sender.send(event());
+            let _ = sender.send(event());
         }
     }
 }

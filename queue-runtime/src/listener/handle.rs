@@ -98,6 +98,23 @@ impl ListenerHandle {
         self.core.counters.snapshot()
     }
 
+    /// Asks the storage for the approximate number of messages on the queue, with those that are invisible. The
+    /// answer is also in [`info`](Self::info), until the next one. The listener itself never asks: each call
+    /// costs a storage transaction.
+    ///
+    /// # Errors
+    /// The backend's error.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn depth(&self) -> queue_core::Result<u64> {
+        let core = &self.core;
+        let properties = core.context.backend.properties(&core.consumer.queue);
+        let depth = properties.await?.approximate_count;
+        core.counters.measured(depth);
+        Ok(depth)
+    }
+
     /// Returns the listener's current phase.
     #[must_use]
     pub fn phase(&self) -> ListenerPhase {

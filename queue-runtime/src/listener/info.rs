@@ -1,4 +1,5 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A snapshot of a listener's figures. Counts of past events are since its start.
 ///
@@ -49,6 +50,9 @@ pub struct ListenerInfo {
     pub stuck: usize,
     /// Receives that found the queue empty.
     pub empty_receives: u64,
+    /// The approximate number of messages on the queue, with those that are invisible, as of the last call of
+    /// [`ListenerHandle::depth`](super::ListenerHandle::depth). `None` before the first.
+    pub depth: Option<u64>,
 }
 
 /// The counters behind [`ListenerInfo`].
@@ -64,6 +68,7 @@ pub(super) struct Counters {
     pub(super) unsettled: AtomicU64,
     pub(super) stuck: AtomicUsize,
     pub(super) empty_receives: AtomicU64,
+    depth: Mutex<Option<u64>>,
 }
 
 impl Counters {
@@ -79,7 +84,16 @@ impl Counters {
             unsettled: self.unsettled.load(Ordering::Relaxed),
             stuck: self.stuck.load(Ordering::Relaxed),
             empty_receives: self.empty_receives.load(Ordering::Relaxed),
+            depth: *self.depth(),
         }
+    }
+
+    pub(super) fn measured(&self, depth: u64) {
+        *self.depth() = Some(depth);
+    }
+
+    fn depth(&self) -> MutexGuard<'_, Option<u64>> {
+        self.depth.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn received(&self, messages: usize) {

@@ -9,10 +9,14 @@ use crate::panic::catch;
 
 type Job = Box<dyn FnOnce() + Send>;
 
+/// Starts a thread that runs a job. Tests replace it.
+pub(super) type StartThread = Arc<dyn Fn(Job) -> io::Result<()> + Send + Sync>;
+
 /// A pool that grows to the number of threads reserved at once. Closing it ends the threads.
 #[derive(Clone)]
 pub(super) struct HandlerThreads {
     shared: Arc<Shared>,
+    start: StartThread,
 }
 
 /// Reserved threads. Dropping this returns them to the pool.
@@ -38,10 +42,9 @@ struct State {
 }
 
 impl HandlerThreads {
-    pub(super) fn new() -> Self {
-        Self {
-            shared: Arc::default(),
-        }
+    pub(super) fn new(start: StartThread) -> Self {
+        let shared = Arc::default();
+        Self { shared, start }
     }
 
     /// Reserves at least one thread and at most `wanted`.
@@ -52,11 +55,8 @@ impl HandlerThreads {
         let mut state = self.shared.lock();
         while state.started - state.reserved < wanted {
             let shared = Arc::clone(&self.shared);
-            let started = std::thread::Builder::new()
-                .name("queue-handler".to_owned())
-                .spawn(move || shared.work());
-            match started {
-                Ok(_) => state.started += 1,
+            match (self.start)(Box::new(move || shared.work())) {
+                Ok(()) => state.started += 1,
                 Err(error) if state.started == state.reserved => return Err(error),
                 Err(_) => break,
             }
@@ -74,6 +74,14 @@ impl HandlerThreads {
         self.shared.lock().closed = true;
         self.shared.work.notify_all();
     }
+}
+
+/// Starts a thread of the operating system.
+pub(super) fn start_thread() -> StartThread {
+    Arc::new(|job| {
+        let thread = std::thread::Builder::new().name("queue-handler".to_owned());
+        thread.spawn(job).map(drop)
+    })
 }
 
 impl Reserved {
@@ -183,7 +191,7 @@ mod tests {
 
     #[test]
     fn each_job_has_a_thread_of_its_own() {
-        let threads = HandlerThreads::new();
+        let threads = HandlerThreads::new(start_thread());
         for jobs in [8, 8, 16, 4, 16] {
             meet(&threads, jobs);
         }
@@ -193,7 +201,7 @@ mod tests {
 
     #[test]
     fn what_is_reserved_is_given_back() {
-        let threads = HandlerThreads::new();
+        let threads = HandlerThreads::new(start_thread());
         for _ in 0..3 {
             let mut reserved = threads.reserve(2).expect("threads");
             drop(reserved.split());
@@ -206,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_job_that_never_ends_holds_up_no_other() {
-        let threads = HandlerThreads::new();
+        let threads = HandlerThreads::new(start_thread());
         let (release, blocked) = mpsc::channel::<()>();
         let stuck = threads.reserve(1).expect("a thread");
         stuck.run(move || {

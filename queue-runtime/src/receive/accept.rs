@@ -3,6 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_core::clock::BoxFuture;
+use queue_core::internal::error_chain;
 use queue_core::{DecodeError, ErrorKind, FollowUp, InvalidName, Message, MessageType, QueueName};
 
 use super::admission::{Admission, admit};
@@ -14,6 +15,7 @@ use super::on_poison::{OnPoison, Poisoned};
 use super::put_back;
 use super::received::Received;
 use super::settle::SettleProblem;
+use crate::clock::has_timer;
 use crate::context::Context;
 use crate::policy::{ExponentialIdle, Idle, IdlePolicy, RetryPolicy, StorageRetry, jitter};
 use crate::repeat::Repeats;
@@ -110,13 +112,21 @@ pub enum AcceptError {
     #[error(transparent)]
     Storage(queue_core::Error),
     /// A message that cannot be handled was received, and could not be settled.
-    #[error("settle a message that cannot be handled on queue `{queue}`")]
+    #[error(
+        "settle a message that cannot be handled on queue `{queue}`: {}",
+        error_chain(problem)
+    )]
     Settle {
         /// The queue.
         queue: QueueName,
         /// The cause.
-        source: SettleProblem,
+        problem: SettleProblem,
     },
+    /// The current thread has no Tokio runtime, or one without a timer. Leases need one.
+    #[error(
+        "accept a message on a thread without a Tokio timer; build the runtime with `enable_all()`"
+    )]
+    NoTimer,
 }
 
 impl<M> Accept<M> {
@@ -209,6 +219,9 @@ impl<M> Accept<M> {
 
     async fn receive(self) -> Result<Option<Delivery<M>>, AcceptError> {
         let context = &self.context;
+        if !has_timer(&*context.clock) {
+            return Err(AcceptError::NoTimer);
+        }
         let capabilities = context.backend.capabilities();
         let consumer =
             self.options
@@ -269,9 +282,9 @@ async fn deliver<M>(
         Admission::Refused(Err(SettleProblem::LeaseLost(_) | SettleProblem::Expired(_))) => {
             Ok(None)
         }
-        Admission::Refused(Err(source)) => Err(AcceptError::Settle {
+        Admission::Refused(Err(problem)) => Err(AcceptError::Settle {
             queue: consumer.queue.clone(),
-            source,
+            problem,
         }),
     }
 }

@@ -217,12 +217,14 @@ impl<M> fmt::Display for SettleError<M> {
             lease, envelope, ..
         } = &self.delivery.incoming;
         let (id, queue) = (&envelope.id, lease.queue());
-        write!(f, "settle message {id} on queue `{queue}`")
+        let problem = &self.problem;
+        write!(f, "settle message {id} on queue `{queue}`: {problem}")
     }
 }
 
 impl<M> std::error::Error for SettleError<M> {
+    /// Returns the cause of the problem, which is in the text.
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.problem)
+        self.problem.source()
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use queue_core::envelope::{AttemptRecord, PoisonReason};
-use queue_core::internal::{between, clip, error_chain, escape_text};
+use queue_core::internal::{between, clip, error_chain, escape_text, later};
 
 use super::consumer::Consumer;
 use super::incoming::Incoming;
@@ -36,12 +36,23 @@ pub(crate) async fn fail(
     if incoming.expires_within(context, after) {
         return to_poison(PoisonReason::Expiring).await;
     }
+    let error = escape_text(error);
     put_back(context, incoming, after, |record| {
         record.failures = record.failures.saturating_add(1);
-        record.last_error = Some(clip(&escape_text(error), MAX_LAST_ERROR).to_owned());
+        record.last_error = Some(clip(&error, MAX_LAST_ERROR).to_owned());
     })
     .await?;
-    Ok(Settled::Retried { after })
+    tracing::warn!(
+        queue = %consumer.queue,
+        id = %incoming.envelope.id,
+        kind = escape_text(&incoming.envelope.kind),
+        attempt,
+        error,
+        ?after,
+        next_at = %later(context.clock.now(), after),
+        "an attempt failed; the message will be retried"
+    );
+    Ok(Settled::Retried { after, error })
 }
 
 /// Makes a message visible at once, without counting the attempt.

@@ -30,7 +30,7 @@ use crate::repeat::Repeats;
 /// service.submit(Order { number: 7 }).await?;
 /// let order = service.accept::<Order>().poison_threshold(1).await?.expect("just submitted");
 /// match order.retry("the carrier is busy").await? {
-///     Settled::Retried { after } => println!("next attempt in {after:?}"),
+///     Settled::Retried { after, error } => println!("next attempt in {after:?}: {error}"),
 ///     Settled::Poisoned(reason) => println!("moved to the poison queue: {reason}"),
 ///     other => println!("{other:?}"),
 /// }
@@ -46,6 +46,8 @@ pub enum Settled {
     Retried {
         /// The delay before the next attempt.
         after: Duration,
+        /// The error of the attempt and its causes.
+        error: String,
     },
     /// The message was handed back without counting the attempt.
     Released,

@@ -424,15 +424,16 @@ impl<M> fmt::Debug for SubmitError<M> {
 impl<M> fmt::Display for SubmitError<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.id {
-            Some(id) => write!(f, "submit message {id}"),
-            None => f.write_str("submit a message"),
+            Some(id) => write!(f, "submit message {id}: {}", self.problem),
+            None => write!(f, "submit a message: {}", self.problem),
         }
     }
 }
 
 impl<M> std::error::Error for SubmitError<M> {
+    /// Returns the cause of the problem, which is in the text.
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.problem)
+        self.problem.source()
     }
 }
 

@@ -262,13 +262,15 @@ impl<M> fmt::Debug for SubmitAllError<M> {
 impl<M> fmt::Display for SubmitAllError<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all = self.submitted.len() + self.rest.len();
-        write!(f, "submit {} of {all} messages", self.rest.len())
+        let (rest, problem) = (self.rest.len(), &self.problem);
+        write!(f, "submit {rest} of {all} messages: {problem}")
     }
 }
 
 impl<M> std::error::Error for SubmitAllError<M> {
+    /// Returns the cause of the problem, which is in the text.
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.problem)
+        self.problem.source()
     }
 }
 

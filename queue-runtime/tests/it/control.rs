@@ -4,7 +4,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_runtime::{ListenerEvent, Operation, QueueService, Received, testing};
+use queue_runtime::{
+    AcceptError, ListenerEvent, Operation, QueueService, Received, StartError, testing,
+};
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
 
@@ -197,7 +199,16 @@ async fn settings_are_checked() {
     let listener = || service.listener(async |_: Received<Job>| ());
     for (started, part) in [
         (listener().tasks(0).start(), "number of tasks is 0"),
+        (listener().tasks(1025).start(), "allowed is 1 to 1024"),
         (listener().max_in_flight(0).start(), "in flight is 0"),
+        (
+            listener().max_in_flight(usize::MAX).start(),
+            "; allowed is 1 to ",
+        ),
+        (
+            listener().handler_timeout(Duration::ZERO).start(),
+            "handler timeout is 0ns; allowed is more than 0",
+        ),
         (
             listener().poison_threshold(0).start(),
             "poison threshold is 0",
@@ -211,6 +222,21 @@ async fn settings_are_checked() {
         let error = started.expect_err("refused").to_string();
         assert!(error.contains(part), "{error}");
     }
+}
+
+#[test]
+fn a_runtime_without_a_timer_is_refused() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    let runtime = runtime.expect("up");
+    runtime.block_on(async {
+        let service = memory().await;
+        let started = service.listener(async |_: Received<Job>| ()).start();
+        let error = started.expect_err("refused");
+        assert!(matches!(error, StartError::NoTimer), "{error}");
+        let accepted = service.accept::<Job>().await;
+        let error = accepted.expect_err("refused");
+        assert!(matches!(error, AcceptError::NoTimer), "{error}");
+    });
 }
 
 /// The number of jobs that could be received now.

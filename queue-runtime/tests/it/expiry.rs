@@ -97,10 +97,8 @@ async fn whether_a_retry_outlives_its_message_is_judged_in_the_storages_time() {
             let delivery = apart.accept().await;
             apart.advance(held * SECOND);
             let settled = delivery.retry_after(in_time, "busy").await;
-            assert_eq!(
-                settled.expect("settled"),
-                Settled::Retried { after: in_time }
-            );
+            let (after, error) = (in_time, "busy".to_owned());
+            assert_eq!(settled.expect("settled"), Settled::Retried { after, error });
             apart.advance(in_time);
             let again = apart.service.accept::<Order>().await.expect("no error");
             again.expect("it is there").complete().await.expect("done");

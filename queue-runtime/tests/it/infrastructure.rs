@@ -1,14 +1,20 @@
 //! Failures of what a message is received and handled with. None of them counts as an attempt.
 
 use std::future::IntoFuture;
+use std::sync::Arc;
 use std::time::Duration;
 
-use queue_runtime::testing::{self, Fault};
-use queue_runtime::{ListenerEvent, Operation, QueueService, Received};
+use queue_runtime::backend::MemoryBackend;
+use queue_runtime::testing::{self, Fault, FaultInjector};
+use queue_runtime::{
+    Handler, ListenerEvent, ListenerHandle, ListenerPhase, ManualClock, Operation, QueueService,
+    Received,
+};
+use tokio::runtime::{self, Runtime};
 use tokio::time::{advance, sleep, timeout};
 
 use crate::listener::{Job, completed};
-use crate::support::{NEVER, count, events, stop, submit_jobs};
+use crate::support::{GUARD, NEVER, count, events, guarded, stop, submit_jobs};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -89,4 +95,139 @@ async fn a_listener_hands_back_what_it_has_no_room_for() {
     assert!(faults.injected(Operation::Receive) > 1);
     assert_eq!(count(&service, "jobs").await, 0);
     stop(listener).await;
+}
+
+/// Runs a listener on a runtime of its own until `reached` ends, drops the runtime with all of its tasks, releases
+/// what is stalled, and waits until all that was in flight is settled.
+fn lose_runtime(
+    test: &Runtime,
+    (service, faults): (&QueueService, &FaultInjector),
+    handler: impl Handler<Job>,
+    reached: impl AsyncFnOnce(&ListenerHandle),
+) {
+    let mut builder = runtime::Builder::new_current_thread();
+    // `reached` is polled after each poll of a task.
+    let apart = builder.event_interval(1).enable_all().build().expect("up");
+    let listener = apart.block_on(async {
+        let listener = service.listener(handler).handler_timeout(NEVER).tasks(1);
+        let listener = listener.start().expect("starts");
+        let reached = guarded(reached(&listener)).await;
+        reached.expect("it is reached");
+        listener
+    });
+    drop(apart);
+    faults.release();
+    let stopped = async {
+        while listener.phase() != ListenerPhase::Stopped {
+            tokio::task::yield_now().await;
+        }
+    };
+    let stopped = test.block_on(guarded(stopped));
+    stopped.expect("it stops without its runtime");
+    let report = test.block_on(listener.shutdown(GUARD));
+    assert!(!report.graceful, "{report:?}");
+    assert_eq!(report.info.in_flight, 0, "{report:?}");
+}
+
+/// A service whose time stands still, in front of faults.
+fn apart() -> (Runtime, QueueService, FaultInjector, ManualClock) {
+    let mut builder = runtime::Builder::new_multi_thread();
+    let test = builder.worker_threads(1).enable_all().build().expect("up");
+    let clock = ManualClock::new();
+    let memory = MemoryBackend::new(Arc::new(clock.clone()));
+    let faults = FaultInjector::new(Arc::new(memory));
+    let service = QueueService::over(Arc::new(faults.clone())).clock(Arc::new(clock.clone()));
+    let service = test.block_on(service.connect()).expect("up");
+    (test, service, faults, clock)
+}
+
+/// A handler of messages that none is to get.
+async fn never(_: Received<Job>) {
+    panic!("it is handled")
+}
+
+#[test]
+fn tasks_that_their_runtime_drops_before_the_first_poll_are_no_attempts() {
+    let (test, service, faults, _) = apart();
+    test.block_on(submit_jobs(&service, 8));
+    for round in 1..=4 {
+        lose_runtime(&test, (&service, &faults), never, async |listener| {
+            while listener.info().in_flight == 0 {
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(listener.info().in_flight, 8);
+        });
+        assert_eq!(test.block_on(count(&service, "jobs")), 8, "round {round}");
+    }
+    test.block_on(async {
+        for _ in 0..8 {
+            let delivery = service.accept::<Job>().await.expect("no error");
+            let delivery = delivery.expect("handed back");
+            assert_eq!(delivery.attempt(), 1);
+            assert_eq!(delivery.envelope().attempts.forgiven, 4);
+        }
+    });
+}
+
+#[test]
+fn messages_whose_runtime_is_gone_during_admission_are_no_attempts() {
+    let (test, service, faults, clock) = apart();
+    test.block_on(submit_jobs(&service, 1));
+    for _ in 0..3 {
+        let crashed = test.block_on(service.accept::<Job>().into_future());
+        drop(crashed.expect("no error").expect("a message"));
+        clock.advance(31 * SECOND);
+    }
+    let mut injected = 0;
+    for fault in [Fault::Stalled, Fault::AnswerStalled] {
+        for _ in 0..4 {
+            faults.fail_next(1, Operation::Update, fault.clone());
+            injected += 1;
+            lose_runtime(&test, (&service, &faults), never, async |_| {
+                faults.until_injected(injected, Operation::Update).await;
+            });
+        }
+    }
+    let last = test.block_on(service.accept::<Job>().into_future());
+    let last = last.expect("no error").expect("no poison");
+    assert_eq!((last.attempt(), last.dequeue_count()), (4, 12));
+    assert_eq!(last.envelope().attempts.forgiven, 8);
+}
+
+#[test]
+fn handlers_whose_runtime_is_gone_are_no_attempts() {
+    let (test, service, faults, _) = apart();
+    test.block_on(submit_jobs(&service, 1));
+    for _ in 1..=4 {
+        let hangs = async |_: Received<Job>| std::future::pending::<()>().await;
+        lose_runtime(&test, (&service, &faults), hangs, async |listener| {
+            while listener.info().in_flight == 0 {
+                tokio::task::yield_now().await;
+            }
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+        });
+    }
+    let delivery = test.block_on(service.accept::<Job>().into_future());
+    let delivery = delivery.expect("no error").expect("handed back");
+    let forgiven = delivery.envelope().attempts.forgiven;
+    assert_eq!((delivery.attempt(), forgiven), (1, 4));
+}
+
+#[test]
+fn a_settlement_that_panics_without_its_runtime_is_left_to_its_lease() {
+    let (test, service, faults, clock) = apart();
+    test.block_on(submit_jobs(&service, 1));
+    faults.fail_next(1, Operation::Delete, Fault::Stalled);
+    faults.fail_next(1, Operation::Delete, Fault::Panics);
+    let handler = async |_: Received<Job>| ();
+    lose_runtime(&test, (&service, &faults), handler, async |_| {
+        faults.until_injected(1, Operation::Delete).await;
+    });
+    assert_eq!(faults.injected(Operation::Delete), 2);
+    clock.advance(31 * SECOND);
+    let again = test.block_on(service.accept::<Job>().into_future());
+    let again = again.expect("no error").expect("it is still there");
+    assert_eq!(again.attempt(), 2);
 }

@@ -1,0 +1,100 @@
+//! Dequeue tasks without threads for their handlers.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use queue_core::Operation;
+use serde::{Deserialize, Serialize};
+use tokio::sync::broadcast::Receiver;
+
+use crate::listener::threads::{StartThread, start_thread};
+use crate::{ListenerEvent, Received, blocking, testing};
+
+#[derive(Debug, Serialize, Deserialize, queue_derive::Message)]
+#[message(crate = crate, queue = "jobs", kind = "job", poison_threshold = 1)]
+struct Job;
+
+const JOBS: u64 = 60;
+
+/// No handler times out while its thread is scheduled, although time is paused.
+const NEVER: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// Starts a thread if `allowed` says so of the number of threads asked for before.
+fn limited(allowed: impl Fn(usize) -> bool + Send + Sync + 'static) -> StartThread {
+    let (start, asked) = (start_thread(), AtomicUsize::new(0));
+    Arc::new(
+        move |job| match allowed(asked.fetch_add(1, Ordering::Relaxed)) {
+            true => start(job),
+            false => Err(io::ErrorKind::WouldBlock.into()),
+        },
+    )
+}
+
+async fn next(events: &mut Receiver<ListenerEvent>) -> ListenerEvent {
+    events.recv().await.expect("the listener runs")
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_thread_nothing_is_received_and_no_attempt_is_counted() {
+    const FAILURES: usize = 8;
+
+    let (service, faults) = testing::service_with_faults().await;
+    let jobs = (0..JOBS).map(|_| Job);
+    service.submit_all(jobs).await.expect("submitted");
+    let mut listener = service
+        .listener(blocking(|job: Received<Job>| assert_eq!(job.attempt(), 1)))
+        .handler_timeout(NEVER)
+        .tasks(1);
+    listener.start_thread = limited(|asked| asked >= FAILURES);
+    let mut events = listener.events();
+    let started = tokio::time::Instant::now();
+    let listener = listener.start().expect("starts");
+    let mut pauses = Vec::new();
+    for _ in 0..FAILURES {
+        match next(&mut events).await {
+            ListenerEvent::NoThread { after, .. } => pauses.push(after),
+            other => panic!("{other:?} without a thread"),
+        }
+        assert_eq!(faults.calls(Operation::Receive), 0);
+    }
+    assert!(pauses[0] >= Duration::from_millis(100), "{pauses:?}");
+    for _ in 0..JOBS {
+        let event = next(&mut events).await;
+        assert!(
+            matches!(event, ListenerEvent::Completed { .. }),
+            "{event:?}"
+        );
+    }
+    assert!(started.elapsed() >= pauses.iter().sum::<Duration>());
+    assert_eq!(
+        (listener.info().completed, listener.info().poisoned),
+        (JOBS, 0)
+    );
+    assert!(listener.shutdown(NEVER).await.graceful);
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_fewer_threads_than_room_fewer_messages_are_received() {
+    let service = testing::service().await;
+    let jobs = (0..JOBS).map(|_| Job);
+    service.submit_all(jobs).await.expect("submitted");
+    let mut listener = service
+        .listener(blocking(|job: Received<Job>| assert_eq!(job.attempt(), 1)))
+        .handler_timeout(NEVER);
+    listener.start_thread = limited(|asked| asked < 3);
+    let mut events = listener.events();
+    let listener = listener.start().expect("starts");
+    let mut completed = 0;
+    while completed < JOBS {
+        match next(&mut events).await {
+            ListenerEvent::Completed { .. } => completed += 1,
+            ListenerEvent::NoThread { .. } => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    let info = listener.info();
+    assert!(info.peak_in_flight <= 3, "{info:?}");
+    assert!(listener.shutdown(NEVER).await.graceful);
+}

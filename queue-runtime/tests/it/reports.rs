@@ -1,0 +1,206 @@
+//! What errors, events and the log say about a failure.
+
+use std::error::Error;
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use queue_runtime::backend::{Backend, MemoryBackend, NewMessage};
+use queue_runtime::internal::error_chain;
+use queue_runtime::testing::{self, Fault, TokioClock};
+use queue_runtime::{
+    ErrorKind, ListenerEvent, Operation, QueueService, Received, RetryPolicy, Settled,
+};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::DefaultGuard;
+use tracing::{Event, Level, Metadata, Subscriber};
+
+use crate::listener::{Job, Mood};
+use crate::support::{count, events, stop, submit_jobs};
+
+/// Keeps the warnings and errors of this thread as `field=value` lines.
+#[derive(Debug, Clone, Default)]
+struct Log(Arc<Mutex<Vec<String>>>);
+
+impl Log {
+    fn start() -> (Self, DefaultGuard) {
+        let log = Self::default();
+        let guard = tracing::subscriber::set_default(log.clone());
+        (log, guard)
+    }
+
+    /// The line with this text.
+    fn line(&self, text: &str) -> String {
+        let lines = self.0.lock().expect("no panic");
+        let found = lines.iter().find(|line| line.contains(text));
+        found.unwrap_or_else(|| panic!("{lines:?}")).clone()
+    }
+}
+
+struct Line(String);
+
+impl Visit for Line {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.0.push_str(&format!(" {}={value}", field.name()));
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.0.push_str(&format!(" {}={value:?}", field.name()));
+    }
+}
+
+impl Subscriber for Log {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= Level::WARN
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = Line(event.metadata().level().to_string());
+        event.record(&mut line);
+        self.0.lock().expect("no panic").push(line.0);
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("read the order")]
+struct Unreadable(#[source] std::num::ParseIntError);
+
+fn unreadable() -> Unreadable {
+    Unreadable("x".parse::<u8>().expect_err("no number"))
+}
+
+const UNREADABLE: &str = "read the order: invalid digit found in string";
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_attempt_says_why_and_when_it_is_retried() {
+    let (log, _guard) = Log::start();
+    let service = testing::service().await;
+    let job = Job { mood: Mood::Fails };
+    service.submit(job).id("m-1").await.expect("submitted");
+    let listener = service
+        .listener(async |_: Received<Job>| Err::<(), _>(unreadable()))
+        .retry(RetryPolicy::fixed(Duration::from_secs(90)));
+    let mut seen = listener.events();
+    let listener = listener.start().expect("starts");
+    let found = events(&mut seen, 1, |_| true).await;
+    let [
+        ListenerEvent::Retried {
+            attempt: 1, error, ..
+        },
+    ] = &found[..]
+    else {
+        panic!("{found:?}")
+    };
+    assert_eq!(error, UNREADABLE);
+    let line = log.line("an attempt failed");
+    let error = format!("error={UNREADABLE}");
+    for part in [
+        "WARN",
+        "queue=jobs",
+        "id=m-1",
+        "kind=job",
+        "attempt=1",
+        &error,
+        "after=90s",
+    ] {
+        assert!(line.contains(part), "{part} is not in {line}");
+    }
+    assert!(line.contains("next_at=2026-01-01T00:01:30"), "{line}");
+    stop(listener).await;
+
+    let accepted = service.accept::<Job>().wait(Duration::from_secs(100)).await;
+    let delivery = accepted.expect("no error").expect("it is retried");
+    let settled = delivery.retry(unreadable()).await.expect("settled");
+    let Settled::Retried { error, .. } = settled else {
+        panic!("{settled:?}")
+    };
+    assert_eq!(error, UNREADABLE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn control_characters_of_a_foreign_kind_are_escaped() {
+    let (log, _guard) = Log::start();
+    let clock = Arc::new(TokioClock::new());
+    let backend = Arc::new(MemoryBackend::new(clock.clone()));
+    let service = QueueService::over(backend.clone())
+        .clock(clock)
+        .on_current_runtime();
+    let service = service.connect().await.expect("up");
+    submit_jobs(&service, 0).await;
+    let event = r#"{"specversion":"1.0","id":"m-1","source":"there","type":"evil\n\u001b[31m"}"#;
+    let jobs = "jobs".parse().expect("a name");
+    let put = backend.put(&jobs, NewMessage::new(event)).await;
+    put.expect("put");
+    let accepted = service.accept::<Job>().await.expect("no error");
+    assert!(accepted.is_none());
+    let line = log.line("moved a message to the poison queue");
+    assert!(line.contains(r"kind=evil\n\u{1b}[31m"), "{line}");
+    assert!(!line.contains(char::is_control), "{line:?}");
+}
+
+/// Whether the error says `cause` in its text, and only once with its sources.
+#[track_caller]
+fn assert_says_once(error: &(dyn Error + 'static), cause: &str) {
+    assert!(error.to_string().contains(cause), "{error}");
+    let chain = error_chain(error);
+    assert_eq!(chain.matches(cause).count(), 1, "{chain}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_says_its_cause_once() {
+    let (service, faults) = testing::service_with_faults().await;
+    submit_jobs(&service, 1).await;
+    let denied = Fault::Refused(ErrorKind::Denied);
+    for operation in [Operation::Put, Operation::Apply] {
+        faults.fail_every(operation, denied.clone());
+    }
+    let job = || Job { mood: Mood::Good };
+    let error = service.submit(job()).await.expect_err("denied");
+    assert_says_once(&error, "access was denied");
+    let error = service
+        .submit_all([job(), job()])
+        .await
+        .expect_err("denied");
+    assert_says_once(&error, "access was denied");
+    faults.heal();
+    faults.fail_every(Operation::Delete, denied);
+    let delivery = service.accept::<Job>().await.expect("no error");
+    let completed = delivery.expect("a message").complete().await;
+    let error = completed.expect_err("denied");
+    assert_says_once(&error, "the message was not settled");
+    assert_says_once(&error, "settle message");
+    assert!(error_chain(&error).contains("access was denied"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_depth_is_asked_for_only_on_request() {
+    let (service, faults) = testing::service_with_faults().await;
+    submit_jobs(&service, 5).await;
+    let listener = service.listener(async |_: Received<Job>| std::future::pending::<()>().await);
+    let listener = listener.max_in_flight(2).start().expect("starts");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let asked = faults.calls(Operation::Properties);
+    assert_eq!(listener.info().depth, None);
+    assert_eq!(listener.depth().await.expect("no error"), 5);
+    assert_eq!(listener.info().depth, Some(5));
+    assert_eq!(faults.calls(Operation::Properties), asked + 1);
+    faults.fail_next(1, Operation::Properties, Fault::RequestLost);
+    listener.depth().await.expect_err("no answer");
+    assert_eq!(listener.info().depth, Some(5));
+    assert_eq!(count(&service, "jobs").await, 5);
+    let report = listener.shutdown(Duration::ZERO).await;
+    assert_eq!(report.info.depth, Some(5));
+}
