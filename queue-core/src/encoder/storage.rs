@@ -43,6 +43,7 @@ pub enum MessageEncoding {
 pub struct Encoder {
     form: BodyForm,
     max_body: usize,
+    max_moved_body: usize,
     encoding: MessageEncoding,
 }
 
@@ -70,6 +71,7 @@ impl Encoder {
         Self {
             form: capabilities.body,
             max_body: capabilities.max_body,
+            max_moved_body: capabilities.max_moved_body,
             encoding,
         }
     }
@@ -102,7 +104,8 @@ impl Encoder {
     #[must_use]
     pub fn put_back(self, event: &Event, attempts: &AttemptRecord) -> Option<Bytes> {
         let with = |attempts: &AttemptRecord| {
-            rewrite(&event.body, attempts, None).filter(|body| self.fits(body))
+            rewrite(&event.body, attempts, event.envelope.poison.as_ref())
+                .filter(|body| body.len() <= self.raw_limit())
         };
         let body = with(attempts).or_else(|| {
             with(&AttemptRecord {
@@ -167,9 +170,13 @@ impl Encoder {
     /// for, whatever the encoding.
     #[must_use]
     pub fn raw_limit(self) -> usize {
+        self.raw(self.max_body)
+    }
+
+    fn raw(self, stored: usize) -> usize {
         match self.form {
-            BodyForm::Text => self.max_body / 4 * 3,
-            BodyForm::Bytes => self.max_body,
+            BodyForm::Text => stored / 4 * 3,
+            BodyForm::Bytes => stored,
         }
     }
 
@@ -188,12 +195,8 @@ impl Encoder {
         [usize::MAX, 256, 0]
             .into_iter()
             .filter_map(|max| write(shortened(max)))
-            .find(|body| self.fits(body))
+            .find(|body| body.len() <= self.raw(self.max_moved_body))
             .map(|body| self.stored(body))
-    }
-
-    fn fits(self, body: &[u8]) -> bool {
-        body.len() <= self.raw_limit()
     }
 
     fn fits_as_text(self, body: &[u8]) -> bool {

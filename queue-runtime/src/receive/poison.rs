@@ -51,7 +51,7 @@ async fn move_to_poison(
     record.raw = !matches!(incoming.body, Body::Event(_));
     record.error = error.map(|error| clip(&escape_text(&error), MAX_POISON_ERROR).to_owned());
     let body = body_with_record(context, incoming, &record);
-    let mut puts = vec![(poison_queue.clone(), NewMessage::new(body))];
+    let mut puts = vec![(poison_queue.clone(), NewMessage::moved(body))];
     if let Some(on_poison) = &consumer.options.on_poison {
         match follow_up(on_poison, context, incoming, record.clone()) {
             Ok(follow_up) => puts.extend(follow_up),

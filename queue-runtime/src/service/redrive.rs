@@ -79,8 +79,8 @@ pub struct Redriven {
     pub redriven: u64,
     /// Messages left on the poison queue because of the filter.
     pub filtered: u64,
-    /// Messages left on the poison queue because they have no poison record: submitted by other programs,
-    /// or too large to add one.
+    /// Messages left on the poison queue because they have no poison record: submitted by other programs, or,
+    /// on Azure, too large to add one.
     pub without_record: u64,
     /// Deleted copies of messages that this redrive had already moved back.
     pub duplicates: u64,
@@ -118,13 +118,14 @@ impl Redrive {
         let backend = &self.context.backend;
         let Capabilities {
             max_receive,
-            max_body,
+            max_moved_body,
             ..
         } = *backend.capabilities();
         let mut seen = HashSet::new();
         let mut counts = Redriven::default();
         for peeked in backend.peek(&self.queue, max_receive).await? {
-            self.plan(&Body::read(&peeked.body, max_body), &mut seen, &mut counts);
+            let body = Body::read(&peeked.body, max_moved_body);
+            self.plan(&body, &mut seen, &mut counts);
         }
         Ok(counts)
     }
@@ -177,13 +178,13 @@ impl Redrive {
         counts: &mut Redriven,
     ) -> Result<bool> {
         let backend = &self.context.backend;
-        let body = Body::read(&message.body, backend.capabilities().max_body);
+        let body = Body::read(&message.body, backend.capabilities().max_moved_body);
         let put = match self.plan(&body, seen, counts) {
             Plan::Keep => return Ok(false),
             Plan::Drop => None,
             Plan::Put(queue, body) => Some(Op::Put {
                 queue,
-                message: NewMessage::new(body),
+                message: NewMessage::moved(body),
             }),
         };
         let delete = Op::Delete {

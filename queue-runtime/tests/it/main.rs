@@ -11,6 +11,8 @@ mod listener;
 mod panics;
 mod poison;
 mod retries;
+mod sizes;
 mod stops;
+mod storage;
 mod submit;
 mod support;

@@ -39,6 +39,7 @@ fn base64_is_for_storage_of_text_alone() {
 fn of_limit(max_body: usize) -> Encoder {
     let mut capabilities = Capabilities::local();
     capabilities.max_body = max_body;
+    capabilities.max_moved_body = max_body;
     Encoder::new(&capabilities, MessageEncoding::default())
 }
 
