@@ -180,7 +180,8 @@ impl<M: Message> ListenerBuilder<M> {
 
     /// Sets a callback for messages that are moved to the poison queue. The follow-up that it returns is
     /// submitted together with the move, in one step if the backend is atomic, so that a workflow can react
-    /// to the failure. See [`Poisoned`].
+    /// to the failure. See [`Poisoned`]. If it cannot be stored, an error is logged and the message is moved
+    /// without it.
     ///
     /// The callback must not block.
     pub fn on_poison(

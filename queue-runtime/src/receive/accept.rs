@@ -193,7 +193,8 @@ impl<M> Accept<M> {
     }
 
     /// Sets a callback for messages that are moved to the poison queue. The follow-up that it returns is
-    /// submitted together with the move, in one step if the backend is atomic. See [`Poisoned`].
+    /// submitted together with the move, in one step if the backend is atomic. See [`Poisoned`]. If it cannot be
+    /// stored, an error is logged and the message is moved without it.
     ///
     /// The callback must not block.
     pub fn on_poison(

@@ -8,7 +8,7 @@ use queue_core::backend::NewMessage;
 use queue_core::clock::BoxFuture;
 use queue_core::encoder::Origin;
 use queue_core::envelope::{PoisonReason, PoisonRecord};
-use queue_core::internal::{clip, escape_text};
+use queue_core::internal::{clip, error_chain, escape_text};
 use queue_core::wire::Body;
 
 use super::consumer::Consumer;
@@ -51,17 +51,18 @@ async fn move_to_poison(
     record.raw = !matches!(incoming.body, Body::Event(_));
     record.error = error.map(|error| clip(&escape_text(&error), MAX_POISON_ERROR).to_owned());
     let body = body_with_record(context, incoming, &record);
-    let mut puts = vec![(poison_queue.clone(), NewMessage::moved(body))];
-    if let Some(on_poison) = &consumer.options.on_poison {
-        match follow_up(on_poison, context, incoming, record.clone()) {
-            Ok(follow_up) => puts.extend(follow_up),
-            Err(error) => tracing::error!(
-                %queue, id = %incoming.envelope.id, error,
-                "failed to submit the follow-up of `on_poison`"
-            ),
+    let copy = (poison_queue.clone(), NewMessage::moved(body));
+    let on_poison = consumer.options.on_poison.as_ref();
+    let follow_up =
+        on_poison.map(|on_poison| follow_up(on_poison, context, incoming, record.clone()));
+    let follow_up = match follow_up.transpose() {
+        Ok(follow_up) => follow_up.flatten(),
+        Err(error) => {
+            not_submitted(incoming, &*error);
+            None
         }
-    }
-    settle(context, incoming, puts, Settlement::Delete).await?;
+    };
+    copy_and_delete(context, incoming, copy, follow_up).await?;
     tracing::warn!(
         %queue,
         %poison_queue,
@@ -73,6 +74,37 @@ async fn move_to_poison(
         "moved a message to the poison queue"
     );
     Ok(Settled::Poisoned(reason))
+}
+
+/// Puts the copy and the follow-up of `on_poison`, then deletes the message. If the backend refuses the follow-up
+/// for good, the message is moved without it: left on its queue, it would be received again and again.
+async fn copy_and_delete(
+    context: &Context,
+    incoming: &Incoming,
+    copy: (QueueName, NewMessage),
+    follow_up: Option<(QueueName, NewMessage)>,
+) -> Result<(), SettleProblem> {
+    let has_follow_up = follow_up.is_some();
+    let puts = [copy].into_iter().chain(follow_up).collect();
+    let Err(unsettled) = settle(context, incoming, puts, Settlement::Delete).await else {
+        return Ok(());
+    };
+    let refused = unsettled.refused_put().filter(|_| has_follow_up).cloned();
+    let Some(error) = refused else {
+        return Err(unsettled.problem);
+    };
+    let mut puts = unsettled.puts;
+    // It is the last put, so it is among those that are left.
+    puts.pop();
+    settle(context, incoming, puts, Settlement::Delete).await?;
+    not_submitted(incoming, &error);
+    Ok(())
+}
+
+fn not_submitted(incoming: &Incoming, error: &(dyn std::error::Error + 'static)) {
+    let (queue, id) = (incoming.lease.queue(), &incoming.envelope.id);
+    let error = error_chain(error);
+    tracing::error!(%queue, %id, error, "failed to submit the follow-up of `on_poison`");
 }
 
 /// Calls `on_poison` and encodes its follow-up. A panic is an error, so that it does not prevent the move.

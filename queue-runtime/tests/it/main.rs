@@ -3,6 +3,7 @@
 mod accept;
 mod control;
 mod expiry;
+mod follow_ups;
 mod foreign_records;
 mod handlers;
 mod infrastructure;
