@@ -100,7 +100,7 @@ impl Encoder {
     }
 
     /// Returns the event with this attempt record, without its last error if there is no room for that.
-    /// Returns `None` if even that exceeds the limit.
+    /// Returns `None` if even that exceeds the limit. A poison record is kept: a poison queue can have a consumer.
     #[must_use]
     pub fn put_back(self, event: &Event, attempts: &AttemptRecord) -> Option<Bytes> {
         let with = |attempts: &AttemptRecord| {
@@ -117,22 +117,18 @@ impl Encoder {
     }
 
     /// Returns the event as it goes to the poison queue: with `record`, its error text shortened as far
-    /// as needed, and without the details of the last attempt. Returns `None` if there is no room for a
-    /// record at all.
+    /// as needed, and without the attempt record, so that a consumer of the poison queue has all its attempts.
+    /// Returns `None` if there is no room for a record at all.
     #[must_use]
     pub fn poison_event(self, event: &Event, record: &PoisonRecord) -> Option<Bytes> {
-        let attempts = AttemptRecord {
-            failures: event.envelope.attempts.failures,
-            forgiven: event.envelope.attempts.forgiven,
-            ..AttemptRecord::default()
-        };
+        let attempts = AttemptRecord::default();
         self.with_record(record, |record| {
             rewrite(&event.body, &attempts, Some(&record))
         })
     }
 
-    /// Returns a body that is not an event as it goes to the poison queue: inside an event of kind
-    /// [`RAW_KIND`] with `record`, shortened as by [`poison_event`](Self::poison_event). Returns `None`
+    /// Returns a body as it goes to the poison queue if it is not an event, or already has a poison record: inside
+    /// an event of kind [`RAW_KIND`] with `record`, shortened as by [`poison_event`](Self::poison_event). Returns `None`
     /// if there is no room for a record at all.
     #[must_use]
     pub fn poison_raw(self, body: &[u8], origin: &Origin, record: &PoisonRecord) -> Option<Bytes> {

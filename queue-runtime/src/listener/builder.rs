@@ -151,7 +151,7 @@ impl<M: Message> ListenerBuilder<M> {
         self
     }
 
-    /// Sets the poison queue. The default is that of the type, or `QUEUE-poison`.
+    /// Sets the poison queue, which must be another queue. The default is that of the type, or `QUEUE-poison`.
     pub fn poison_queue(mut self, name: impl Into<String>) -> Self {
         self.options.poison_queue = Some(name.into());
         self

@@ -9,7 +9,7 @@ use queue_core::clock::BoxFuture;
 use queue_core::encoder::Origin;
 use queue_core::envelope::{PoisonReason, PoisonRecord};
 use queue_core::internal::{clip, error_chain, escape_text};
-use queue_core::wire::Body;
+use queue_core::wire::{Body, Event};
 
 use super::consumer::Consumer;
 use super::incoming::Incoming;
@@ -48,7 +48,7 @@ async fn move_to_poison(
     let mut record = PoisonRecord::new(reason, queue.as_str(), id, inserted_at);
     record.last = incoming.storage_now(context);
     record.attempts = incoming.attempt();
-    record.raw = !matches!(incoming.body, Body::Event(_));
+    record.raw = event_to_mark(incoming).is_none();
     record.error = error.map(|error| clip(&escape_text(&error), MAX_POISON_ERROR).to_owned());
     let body = body_with_record(context, incoming, &record);
     let copy = (poison_queue.clone(), NewMessage::moved(body));
@@ -127,9 +127,9 @@ fn body_with_record(context: &Context, incoming: &Incoming, record: &PoisonRecor
     let Incoming {
         envelope, stored, ..
     } = incoming;
-    let body = match &incoming.body {
-        Body::Event(event) => context.encoder.poison_event(event, record),
-        Body::Bare(_) | Body::Malformed(_) => {
+    let body = match event_to_mark(incoming) {
+        Some(event) => context.encoder.poison_event(event, record),
+        None => {
             let origin = Origin {
                 id: envelope.id.clone(),
                 client: context.client.clone(),
@@ -142,4 +142,13 @@ fn body_with_record(context: &Context, incoming: &Incoming, record: &PoisonRecor
         }
     };
     body.unwrap_or_else(|| stored.clone())
+}
+
+/// Returns the event that the record is added to. Returns `None` for a body that is put inside another event
+/// instead: one that is no event, or that has a record already, which a redrive will need.
+fn event_to_mark(incoming: &Incoming) -> Option<&Event> {
+    match &incoming.body {
+        Body::Event(event) if event.envelope.poison.is_none() => Some(event),
+        _ => None,
+    }
 }

@@ -11,6 +11,7 @@ mod leases;
 mod listener;
 mod panics;
 mod poison;
+mod queue_rules;
 mod retries;
 mod sizes;
 mod stops;
