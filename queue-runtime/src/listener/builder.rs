@@ -23,6 +23,7 @@ use crate::receive::{
     Caller, ErasedHandler, Handler, InvalidConsumer, MissingQueue, OnPoison, Options, Poisoned,
 };
 use crate::schedule::Schedule;
+use crate::served::OtherKind;
 use crate::settings::InvalidSetting;
 
 /// A builder of a listener, from [`QueueService::listener`](crate::QueueService::listener).
@@ -96,6 +97,9 @@ pub enum StartError {
     /// A setting is outside its allowed range.
     #[error("start a listener: {0}")]
     Setting(InvalidSetting),
+    /// A listener of the same service handles messages of another kind on the queue.
+    #[error("start a listener: {0}")]
+    OtherKind(OtherKind),
     /// There is no current Tokio runtime, which would run the handlers.
     #[error("start a listener outside a Tokio runtime")]
     NoRuntime(#[source] tokio::runtime::TryCurrentError),
@@ -207,8 +211,9 @@ impl<M: Message> ListenerBuilder<M> {
     /// Starts the listener on the current Tokio runtime.
     ///
     /// # Errors
-    /// [`StartError`] if a setting is outside its allowed range, the name of the poison queue is invalid, or
-    /// there is no current Tokio runtime.
+    /// [`StartError`] if a setting is outside its allowed range, the poison queue is invalid or the queue itself, a
+    /// listener of this service handles messages of another kind on the queue and has not stopped, or there is
+    /// no current Tokio runtime.
     pub fn start(self) -> Result<ListenerHandle, StartError> {
         let capabilities = self.context.backend.capabilities();
         InvalidSetting::at_least_one("number of tasks", self.tasks)?;
@@ -216,6 +221,7 @@ impl<M: Message> ListenerBuilder<M> {
         let consumer = self
             .options
             .build(self.queue, M::TYPE, Caller::Listener, capabilities)?;
+        let serving = self.context.served.serve(&consumer.queue, M::TYPE.kind())?;
         let idle = self
             .idle
             .unwrap_or_else(|| Arc::new(ExponentialIdle::up_to(capabilities.idle_cap)));
@@ -233,6 +239,7 @@ impl<M: Message> ListenerBuilder<M> {
             threads: HandlerThreads::new(),
             runtime: Handle::try_current().map_err(StartError::NoRuntime)?,
             phase: Phase::running(),
+            serving,
             tracker: TaskTracker::new(),
             running: Schedule::default(),
             missing: AtomicBool::new(false),
@@ -258,6 +265,12 @@ impl From<InvalidConsumer> for StartError {
             InvalidConsumer::PoisonQueue(error) => error.into(),
             InvalidConsumer::Setting(error) => error.into(),
         }
+    }
+}
+
+impl From<OtherKind> for StartError {
+    fn from(error: OtherKind) -> Self {
+        Self::OtherKind(error)
     }
 }
 

@@ -17,6 +17,7 @@ use super::settle::SettleProblem;
 use crate::context::Context;
 use crate::policy::{ExponentialIdle, Idle, IdlePolicy, RetryPolicy, StorageRetry, jitter};
 use crate::repeat::Repeats;
+use crate::served::OtherKind;
 use crate::settings::InvalidSetting;
 
 /// A pending accept of one message. Configure it, then `.await` it.
@@ -101,6 +102,9 @@ pub enum AcceptError {
     /// A setting is outside its allowed range.
     #[error("accept a message: {0}")]
     Setting(InvalidSetting),
+    /// A listener of the same service handles messages of another kind on the queue.
+    #[error("accept a message: {0}")]
+    OtherKind(OtherKind),
     /// The queue does not exist.
     #[error(
         "accept from queue `{0}`: the queue does not exist; submit to it first, or call `create_queue()`"
@@ -214,6 +218,9 @@ impl<M> Accept<M> {
         let consumer =
             self.options
                 .build(self.queue, self.message_type, Caller::Accept, capabilities)?;
+        let kind = consumer.message_type.kind();
+        let other = context.served.check(&consumer.queue, kind);
+        other.map_err(AcceptError::OtherKind)?;
         let consumer = Arc::new(consumer);
         let until = context.clock.monotonic().saturating_add(self.wait);
         let idle = ExponentialIdle::up_to(capabilities.idle_cap);

@@ -5,17 +5,24 @@ use std::time::Duration;
 use queue_runtime::backend::{Backend, NewMessage};
 use queue_runtime::envelope::PoisonReason;
 use queue_runtime::testing;
-use queue_runtime::{Delivery, Disposition, ErrorKind, Message, QueueService, Received, Settled};
+use queue_runtime::{
+    Delivery, Disposition, ErrorKind, ListenerPhase, Message, QueueService, Received, Settled,
+};
 use serde::{Deserialize, Serialize};
 use tokio::time::advance;
 
 use crate::accept::{Order, order};
 use crate::storage::Storage;
-use crate::support::{count, poison};
+use crate::support::{count, guarded, memory, poison, stop};
 
 #[derive(Debug, Serialize, Deserialize, Message)]
 #[message(poison_queue = "broken")]
 struct Slice {
+    number: u32,
+}
+
+#[derive(Debug, Serialize, Deserialize, Message)]
+struct Invoice {
     number: u32,
 }
 
@@ -146,6 +153,63 @@ async fn what_was_wrapped_for_the_poison_queue_decodes_there() {
     assert!(accept_from(&service, "orders").await.is_none());
     assert!(accept_from(&service, "orders-poison").await.is_none());
     assert_eq!(count(&service, "orders-poison-poison").await, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_is_for_one_kind_while_a_listener_runs() {
+    let service = testing::service().await;
+    let listen = || {
+        service
+            .listener(async |_: Received<Order>| ())
+            .create_queue()
+            .start()
+    };
+    let others = service.queue_named::<Invoice>("orders").expect("a name");
+    let listen_to_others = || others.listener(async |_: Received<Invoice>| ()).start();
+
+    let first = listen().expect("starts");
+    let second = listen().expect("of the same kind");
+    let expected = "queue `orders` is for `order` messages while a listener of this service handles them, not for \
+                    `invoice` messages";
+    let error = listen_to_others().expect_err("of another kind");
+    assert_eq!(error.to_string(), format!("start a listener: {expected}"));
+    let error = others.accept().await.expect_err("of another kind");
+    assert_eq!(error.to_string(), format!("accept a message: {expected}"));
+    let accepted = service.accept::<Order>().create_queue().await;
+    assert!(accepted.expect("of the same kind").is_none());
+    let elsewhere = service
+        .listener(async |_: Received<Invoice>| ())
+        .create_queue();
+    stop(elsewhere.start().expect("on its own queue")).await;
+
+    stop(first).await;
+    listen_to_others().expect_err("the second is running");
+    stop(second).await;
+    assert!(others.accept().await.expect("no listener").is_none());
+    stop(listen_to_others().expect("no listener")).await;
+    stop(listen().expect("no listener")).await;
+}
+
+#[tokio::test]
+async fn a_listener_that_has_stopped_gives_up_its_queue() {
+    let service = memory().await;
+    let runtime = tokio::runtime::Runtime::new().expect("threads start");
+    let listener = {
+        let _inside = runtime.enter();
+        let listener = service.listener(async |_: Received<Order>| ());
+        listener.create_queue().start().expect("starts")
+    };
+    runtime.shutdown_background();
+    let stopped = async {
+        while listener.phase() != ListenerPhase::Stopped {
+            tokio::task::yield_now().await;
+        }
+    };
+    guarded(stopped).await.expect("it stops with its runtime");
+    let others = service.queue_named::<Invoice>("orders").expect("a name");
+    let other = others.listener(async |_: Received<Invoice>| ()).start();
+    stop(other.expect("although the handle is kept")).await;
+    drop(listener);
 }
 
 #[tokio::test(start_paused = true)]
