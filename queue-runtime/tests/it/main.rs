@@ -12,6 +12,7 @@ mod listener;
 mod panics;
 mod poison;
 mod queue_rules;
+mod redrive;
 mod retries;
 mod sizes;
 mod stops;
