@@ -139,8 +139,9 @@ impl Disposition {
 
     /// Submits `message` together with the completion. Has no effect on a retry or a rejection.
     ///
-    /// If the follow-up cannot be encoded or is too large, the message that caused it is moved to the
-    /// poison queue, because a retry would fail again.
+    /// If the follow-up can never be stored, the message that caused it is moved to the poison queue, because a
+    /// retry would fail again: it cannot be encoded, is too large, or its delay is over the backend's limit or
+    /// not below its time to live. Nothing is submitted then.
     pub fn then<M: Message>(self, message: &M) -> Self {
         self.then_follow_up(FollowUp::new(message))
     }

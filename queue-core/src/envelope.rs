@@ -90,7 +90,7 @@ pub struct PoisonRecord {
     pub queue: String,
     /// Its storage id on that queue.
     pub storage_id: String,
-    /// Whether the payload is the original body, because that was not an event.
+    /// Whether the payload is the original body, because that was not an event or had a poison record already.
     pub raw: bool,
 }
 

@@ -13,6 +13,7 @@ use crate::background::Background;
 use crate::idempotency::CompletedIds;
 use crate::lease::Renewals;
 use crate::policy::StorageRetry;
+use crate::served::ServedKinds;
 use crate::settings::{Overrides, Settings, SettingsCache};
 
 /// The state of one service.
@@ -29,6 +30,7 @@ pub(crate) struct Context {
     pub(crate) completed: CompletedIds,
     /// Whether the backend has returned more messages than it was asked for.
     pub(crate) surplus_seen: AtomicBool,
+    pub(crate) served: ServedKinds,
 }
 
 impl Context {
@@ -54,6 +56,7 @@ impl Context {
             settings: SettingsCache::default(),
             completed: CompletedIds::default(),
             surplus_seen: AtomicBool::new(false),
+            served: ServedKinds::default(),
         }
     }
 

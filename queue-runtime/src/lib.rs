@@ -11,7 +11,7 @@
 //! | `receive` | [`Accept`], [`Delivery`], [`Received`], [`Handler`]: `backend → wire → message → handler → disposition → backend` |
 //! | `send` | [`Submit`], [`SubmitAll`]: `message → envelope → wire → backend` |
 //! | `context` | the state that all parts of one service share |
-//! | `settings`, `idempotency`, `lease` | timeouts and thresholds; completed ids; leases and their renewal |
+//! | `settings`, `served`, `idempotency`, `lease` | timeouts and thresholds; the kind of message that each queue is for; completed ids; leases and their renewal |
 //! | `background`, `schedule`, `panic`, `clock` | the background thread; items by due time; caught panics; the system's clock |
 //! | [`policy`] | delays before the next poll or retry |
 //! | [`backend`] | the storage engines |
@@ -29,6 +29,7 @@ mod receive;
 mod repeat;
 mod schedule;
 mod send;
+mod served;
 mod service;
 mod settings;
 pub mod testing;
@@ -45,6 +46,7 @@ pub use receive::{
     SettleProblem, Settled, blocking,
 };
 pub use send::{Submit, SubmitAll, SubmitAllError, SubmitError, SubmitProblem, Submitted};
+pub use served::OtherKind;
 pub use service::{
     AnyQueue, ConnectError, Peeked, Queue, QueueService, Redrive, Redriven, ServiceBuilder,
 };

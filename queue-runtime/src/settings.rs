@@ -74,6 +74,20 @@ impl InvalidSetting {
             allowed,
         })
     }
+
+    /// Checks that messages are not moved from their queue to itself, where they would fail again for ever.
+    pub(crate) fn poison_queue_of(queue: &QueueName, poison: &QueueName) -> Result<(), Self> {
+        if queue != poison {
+            return Ok(());
+        }
+        Err(Self {
+            setting: "poison queue",
+            value: format!("`{poison}`, the queue itself"),
+            allowed: format!(
+                "another queue; set one with `poison_queue`, such as `{queue}-poison`"
+            ),
+        })
+    }
 }
 
 impl Overrides {

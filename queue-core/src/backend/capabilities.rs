@@ -4,11 +4,16 @@ use std::time::Duration;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Capabilities {
-    /// The largest body, in bytes.
+    /// The largest body of a new message, in bytes.
     pub max_body: usize,
+    /// The largest body of a message that is [moved](super::NewMessage::moved), in bytes. At least `max_body`.
+    pub max_moved_body: usize,
+    /// The largest metadata of a queue: the total length of names and values, in bytes.
+    pub max_metadata: usize,
     /// The most messages that one receive or peek can return.
     pub max_receive: u32,
-    /// The shortest visibility timeout of a receive. Timeouts are rounded up to a multiple of it.
+    /// The shortest visibility timeout of a receive. A backend may round longer ones up, as Azure does to whole
+    /// seconds.
     pub min_visibility: Duration,
     /// The longest visibility timeout, of a put, a receive or an update.
     pub max_visibility: Duration,
@@ -43,13 +48,19 @@ pub enum Atomicity {
 
 impl Capabilities {
     /// The capabilities of a local backend: bodies of any bytes, atomic operations, and the limits of Azure
-    /// Queue Storage, which are 48 KiB per body (64 KiB in Base64) and 7 days of visibility.
+    /// Queue Storage, which are 48 KiB per body (64 KiB in Base64), 8 KiB of metadata per queue, and visibility
+    /// timeouts of 1 second to 7 days.
+    ///
+    /// Three differ from Azure's, because a program adapts to them by itself: messages per receive, the pause
+    /// between polls, and the size of a moved message, which has none.
     #[must_use]
     pub fn local() -> Self {
         Self {
             max_body: 48 * 1024,
+            max_moved_body: usize::MAX,
+            max_metadata: 8 * 1024,
             max_receive: 256,
-            min_visibility: Duration::from_millis(1),
+            min_visibility: Duration::from_secs(1),
             max_visibility: Duration::from_secs(7 * 24 * 60 * 60),
             idle_cap: Duration::from_millis(250),
             body: BodyForm::Bytes,

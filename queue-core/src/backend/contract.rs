@@ -38,7 +38,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// [`ErrorKind::QueueExists`] if it exists with other metadata, which is left unchanged;
-    /// [`ErrorKind::QueueBeingDeleted`] while the name cannot be used again.
+    /// [`ErrorKind::QueueBeingDeleted`] while the name cannot be used again; [`ErrorKind::InvalidInput`] for
+    /// metadata over `max_metadata`.
     async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created>;
 
     /// Deletes a queue and all its messages.
@@ -60,6 +61,9 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     }
 
     /// Replaces all of a queue's metadata. Idempotent.
+    ///
+    /// # Errors
+    /// [`ErrorKind::QueueNotFound`]; [`ErrorKind::InvalidInput`] for metadata over `max_metadata`.
     async fn set_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<()>;
 
     /// Puts a message at the end of a queue. Not idempotent: repeating a put of unknown outcome may put the

@@ -80,6 +80,14 @@ impl Metadata {
         self.0.remove(&name.to_ascii_lowercase())
     }
 
+    /// Returns the total length of names and values, in bytes.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.iter()
+            .map(|(name, value)| name.len() + value.len())
+            .sum()
+    }
+
     /// Whether the metadata is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {

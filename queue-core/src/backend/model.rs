@@ -22,6 +22,9 @@ pub struct PopReceipt(Box<str>);
 pub struct NewMessage {
     /// The body, at most [`max_body`](super::Capabilities::max_body) bytes.
     pub body: Bytes,
+    /// Whether the message is moved here from another queue. Its body may then have up to
+    /// [`max_moved_body`](super::Capabilities::max_moved_body) bytes.
+    pub moved: bool,
     /// How long it stays invisible after the put.
     pub delay: Duration,
     /// When it expires.
@@ -203,8 +206,21 @@ impl NewMessage {
     pub fn new(body: impl Into<Bytes>) -> Self {
         Self {
             body: body.into(),
+            moved: false,
             delay: Duration::ZERO,
             time_to_live: TimeToLive::Never,
+        }
+    }
+
+    /// Creates a message that is moved from another queue of the same storage, such as to a poison queue. It is
+    /// visible at once and never expires.
+    ///
+    /// It may have been written under other limits, and must not be lost because of its size.
+    #[must_use]
+    pub fn moved(body: impl Into<Bytes>) -> Self {
+        Self {
+            moved: true,
+            ..Self::new(body)
         }
     }
 

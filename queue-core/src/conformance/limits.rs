@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::fixture::{Fixture, assert_refused};
+use super::fixture::{Fixture, assert_refused, metadata};
 use super::harness::Harness;
-use crate::backend::{NewMessage, Op, TimeToLive};
+use crate::backend::{Created, NewMessage, Op, TimeToLive};
 use crate::error::ErrorKind;
 
 const STEP: Duration = Duration::from_millis(1);
@@ -37,6 +37,53 @@ pub(super) async fn bodies_at_the_limit(harness: &dyn Harness) {
     let refused = f.backend.apply(vec![op]).await.expect_err("too large");
     assert_eq!(refused.error.kind(), ErrorKind::TooLarge);
     assert_eq!(f.count().await, 1);
+}
+
+pub(super) async fn bodies_of_moved_messages(harness: &dyn Harness) {
+    let f = Fixture::open(harness).await;
+    let capabilities = f.backend.capabilities();
+    let (limit, limit_moved) = (capabilities.max_body, capabilities.max_moved_body);
+    assert!(limit_moved >= limit, "{capabilities:?}");
+    // The limit may be more than a test should write.
+    let largest = "x".repeat(limit_moved.min(limit * 4));
+    f.put_message(NewMessage::moved(largest.clone())).await;
+    assert_eq!(f.receive_one().await.body, largest);
+    let op = Op::Put {
+        queue: f.queue.clone(),
+        message: NewMessage::moved(largest.clone()),
+    };
+    f.backend.apply(vec![op]).await.expect("apply");
+    assert_eq!(f.receive_one().await.body, largest);
+
+    if limit_moved == largest.len() {
+        let too_large = NewMessage::moved("x".repeat(limit_moved + 1));
+        let refused = f.backend.put(&f.queue, too_large).await;
+        assert_refused(refused, ErrorKind::TooLarge);
+    }
+    assert_eq!(f.count().await, 2);
+}
+
+pub(super) async fn metadata_at_the_limit(harness: &dyn Harness) {
+    let f = Fixture::open(harness).await;
+    let limit = f.backend.capabilities().max_metadata;
+    let of_size =
+        |size: usize| metadata(&[("a", &"x".repeat(100)), ("b", &"x".repeat(size - 102))]);
+    let (largest, too_large) = (of_size(limit), of_size(limit + 1));
+    assert_eq!((largest.size(), too_large.size()), (limit, limit + 1));
+    let set = f.backend.set_metadata(&f.queue, &largest).await;
+    set.expect("set");
+    let refused = f.backend.set_metadata(&f.queue, &too_large).await;
+    assert_refused(refused, ErrorKind::InvalidInput);
+    let properties = f.backend.properties(&f.queue).await.expect("properties");
+    assert_eq!(properties.metadata, largest);
+
+    let other = f.store.queue("others");
+    let refused = f.backend.create_queue(&other, &too_large).await;
+    assert_refused(refused, ErrorKind::InvalidInput);
+    let missing = f.backend.properties(&other).await;
+    assert_refused(missing, ErrorKind::QueueNotFound);
+    let created = f.backend.create_queue(&other, &largest).await;
+    assert_eq!(created.expect("create"), Created::New);
 }
 
 pub(super) async fn how_many_a_receive_may_ask_for(harness: &dyn Harness) {
@@ -73,7 +120,12 @@ pub(super) async fn visibility_timeouts_of_a_receive(harness: &dyn Harness) {
         (capabilities.min_visibility, capabilities.max_visibility)
     };
     f.put("one").await;
-    for refused in [Duration::ZERO, longest + STEP, Duration::MAX] {
+    for refused in [
+        Duration::ZERO,
+        shortest - STEP,
+        longest + STEP,
+        Duration::MAX,
+    ] {
         let received = f.backend.receive(&f.queue, 1, refused).await;
         assert_refused(received, ErrorKind::InvalidInput);
     }

@@ -93,6 +93,8 @@ suite! { $
     }
     limits {
         bodies_at_the_limit
+        bodies_of_moved_messages
+        metadata_at_the_limit
         how_many_a_receive_may_ask_for
         a_full_receive_fills_up
         visibility_timeouts_of_a_receive

@@ -43,6 +43,7 @@ pub enum MessageEncoding {
 pub struct Encoder {
     form: BodyForm,
     max_body: usize,
+    max_moved_body: usize,
     encoding: MessageEncoding,
 }
 
@@ -70,6 +71,7 @@ impl Encoder {
         Self {
             form: capabilities.body,
             max_body: capabilities.max_body,
+            max_moved_body: capabilities.max_moved_body,
             encoding,
         }
     }
@@ -98,11 +100,12 @@ impl Encoder {
     }
 
     /// Returns the event with this attempt record, without its last error if there is no room for that.
-    /// Returns `None` if even that exceeds the limit.
+    /// Returns `None` if even that exceeds the limit. A poison record is kept: a poison queue can have a consumer.
     #[must_use]
     pub fn put_back(self, event: &Event, attempts: &AttemptRecord) -> Option<Bytes> {
         let with = |attempts: &AttemptRecord| {
-            rewrite(&event.body, attempts, None).filter(|body| self.fits(body))
+            rewrite(&event.body, attempts, event.envelope.poison.as_ref())
+                .filter(|body| body.len() <= self.raw_limit())
         };
         let body = with(attempts).or_else(|| {
             with(&AttemptRecord {
@@ -114,22 +117,18 @@ impl Encoder {
     }
 
     /// Returns the event as it goes to the poison queue: with `record`, its error text shortened as far
-    /// as needed, and without the details of the last attempt. Returns `None` if there is no room for a
-    /// record at all.
+    /// as needed, and without the attempt record, so that a consumer of the poison queue has all its attempts.
+    /// Returns `None` if there is no room for a record at all.
     #[must_use]
     pub fn poison_event(self, event: &Event, record: &PoisonRecord) -> Option<Bytes> {
-        let attempts = AttemptRecord {
-            failures: event.envelope.attempts.failures,
-            forgiven: event.envelope.attempts.forgiven,
-            ..AttemptRecord::default()
-        };
+        let attempts = AttemptRecord::default();
         self.with_record(record, |record| {
             rewrite(&event.body, &attempts, Some(&record))
         })
     }
 
-    /// Returns a body that is not an event as it goes to the poison queue: inside an event of kind
-    /// [`RAW_KIND`] with `record`, shortened as by [`poison_event`](Self::poison_event). Returns `None`
+    /// Returns a body as it goes to the poison queue if it is not an event, or already has a poison record: inside
+    /// an event of kind [`RAW_KIND`] with `record`, shortened as by [`poison_event`](Self::poison_event). Returns `None`
     /// if there is no room for a record at all.
     #[must_use]
     pub fn poison_raw(self, body: &[u8], origin: &Origin, record: &PoisonRecord) -> Option<Bytes> {
@@ -167,9 +166,13 @@ impl Encoder {
     /// for, whatever the encoding.
     #[must_use]
     pub fn raw_limit(self) -> usize {
+        self.raw(self.max_body)
+    }
+
+    fn raw(self, stored: usize) -> usize {
         match self.form {
-            BodyForm::Text => self.max_body / 4 * 3,
-            BodyForm::Bytes => self.max_body,
+            BodyForm::Text => stored / 4 * 3,
+            BodyForm::Bytes => stored,
         }
     }
 
@@ -188,12 +191,8 @@ impl Encoder {
         [usize::MAX, 256, 0]
             .into_iter()
             .filter_map(|max| write(shortened(max)))
-            .find(|body| self.fits(body))
+            .find(|body| body.len() <= self.raw(self.max_moved_body))
             .map(|body| self.stored(body))
-    }
-
-    fn fits(self, body: &[u8]) -> bool {
-        body.len() <= self.raw_limit()
     }
 
     fn fits_as_text(self, body: &[u8]) -> bool {

@@ -38,7 +38,8 @@ impl Body {
     /// Decodes the message.
     ///
     /// An event must be of a kind that `M` accepts. A bare body decodes only as a type with
-    /// `wire = "bare"`, and if it does not, once more without Base64 around it.
+    /// `wire = "bare"`, and if it does not, once more without Base64 around it. A body that was put inside an
+    /// event when it was moved to a poison queue is taken out of it first.
     ///
     /// # Errors
     /// [`DecodeError`] says what the body is instead.
@@ -49,6 +50,10 @@ impl Body {
             problem,
         };
         match self {
+            Self::Event(event) if is_wrapped(event) => {
+                let inner = Bytes::copy_from_slice(event.payload.as_bytes());
+                Self::read(&inner, inner.len()).decode()
+            }
             Self::Event(event) if expected.accepts(&event.envelope.kind) => {
                 M::decode(event.envelope.version, event.payload.as_bytes())
             }
@@ -65,6 +70,12 @@ impl Body {
             Self::Malformed(problem) => Err(not_an_event(problem.clone())),
         }
     }
+}
+
+/// Whether a poison queue's event holds another body.
+fn is_wrapped(event: &Event) -> bool {
+    let record = event.envelope.poison.as_ref();
+    record.is_some_and(|record| record.raw)
 }
 
 fn decode_bare<M: Message>(body: &[u8]) -> Result<M, DecodeError> {

@@ -2,19 +2,23 @@
 
 use std::time::Duration;
 
-use queue_core::backend::{Capabilities, NewMessage, Op, TimeToLive};
+use queue_core::backend::{Capabilities, Metadata, NewMessage, Op, TimeToLive};
 use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
 
 /// The limits of one operation on one queue.
-pub(super) struct Limits<'a> {
-    pub(super) capabilities: &'a Capabilities,
-    pub(super) operation: Operation,
-    pub(super) queue: &'a QueueName,
+pub(crate) struct Limits<'a> {
+    pub(crate) capabilities: &'a Capabilities,
+    pub(crate) operation: Operation,
+    pub(crate) queue: &'a QueueName,
 }
 
 impl Limits<'_> {
-    pub(super) fn check_put(&self, message: &NewMessage) -> Result<()> {
-        self.check_body(message.body.len())?;
+    pub(crate) fn check_put(&self, message: &NewMessage) -> Result<()> {
+        let largest = match message.moved {
+            true => self.capabilities.max_moved_body,
+            false => self.capabilities.max_body,
+        };
+        self.check_body(message.body.len(), largest)?;
         let longest = self.capabilities.max_visibility;
         if message.delay > longest {
             return Err(self.invalid(format!(
@@ -65,11 +69,21 @@ impl Limits<'_> {
                 "the visibility timeout of {visibility:?} exceeds the maximum of {longest:?}"
             )));
         }
-        body.map_or(Ok(()), |length| self.check_body(length))
+        let largest = self.capabilities.max_body;
+        body.map_or(Ok(()), |length| self.check_body(length, largest))
     }
 
-    fn check_body(&self, length: usize) -> Result<()> {
-        let largest = self.capabilities.max_body;
+    pub(super) fn check_metadata(&self, metadata: &Metadata) -> Result<()> {
+        let (size, largest) = (metadata.size(), self.capabilities.max_metadata);
+        if size > largest {
+            return Err(self.invalid(format!(
+                "names and values of the metadata have {size} bytes; the maximum is {largest}"
+            )));
+        }
+        Ok(())
+    }
+
+    fn check_body(&self, length: usize, largest: usize) -> Result<()> {
         if length > largest {
             return Err(self.error(
                 ErrorKind::TooLarge,

@@ -12,7 +12,7 @@
 
 #[cfg(feature = "azure")]
 pub mod azure;
-mod limits;
+pub(crate) mod limits;
 pub mod memory;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;

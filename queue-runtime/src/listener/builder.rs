@@ -24,6 +24,7 @@ use crate::receive::{
     Caller, ErasedHandler, Handler, InvalidConsumer, MissingQueue, OnPoison, Options, Poisoned,
 };
 use crate::schedule::Schedule;
+use crate::served::OtherKind;
 use crate::settings::InvalidSetting;
 
 /// A builder of a listener, from [`QueueService::listener`](crate::QueueService::listener).
@@ -101,6 +102,9 @@ pub enum StartError {
     /// A setting is outside its allowed range.
     #[error("start a listener: {0}")]
     Setting(InvalidSetting),
+    /// A listener of the same service handles messages of another kind on the queue.
+    #[error("start a listener: {0}")]
+    OtherKind(OtherKind),
     /// There is no current Tokio runtime, which would run the handlers.
     #[error("start a listener outside a Tokio runtime")]
     NoRuntime(#[source] tokio::runtime::TryCurrentError),
@@ -160,7 +164,7 @@ impl<M: Message> ListenerBuilder<M> {
         self
     }
 
-    /// Sets the poison queue. The default is that of the type, or `QUEUE-poison`.
+    /// Sets the poison queue, which must be another queue. The default is that of the type, or `QUEUE-poison`.
     pub fn poison_queue(mut self, name: impl Into<String>) -> Self {
         self.options.poison_queue = Some(name.into());
         self
@@ -189,7 +193,8 @@ impl<M: Message> ListenerBuilder<M> {
 
     /// Sets a callback for messages that are moved to the poison queue. The follow-up that it returns is
     /// submitted together with the move, in one step if the backend is atomic, so that a workflow can react
-    /// to the failure. See [`Poisoned`].
+    /// to the failure. See [`Poisoned`]. If it cannot be stored, an error is logged and the message is moved
+    /// without it.
     ///
     /// The callback must not block.
     pub fn on_poison(
@@ -215,8 +220,9 @@ impl<M: Message> ListenerBuilder<M> {
     /// Starts the listener on the current Tokio runtime.
     ///
     /// # Errors
-    /// [`StartError`] if a setting is outside its allowed range, the name of the poison queue is invalid, or
-    /// there is no current Tokio runtime with a timer.
+    /// [`StartError`] if a setting is outside its allowed range, the poison queue is invalid or the queue itself, a
+    /// listener of this service handles messages of another kind on the queue and has not stopped, or there is
+    /// no current Tokio runtime with a timer.
     pub fn start(self) -> Result<ListenerHandle, StartError> {
         let capabilities = self.context.backend.capabilities();
         InvalidSetting::count("number of tasks", self.tasks, MAX_TASKS)?;
@@ -229,6 +235,7 @@ impl<M: Message> ListenerBuilder<M> {
         let consumer = self
             .options
             .build(self.queue, M::TYPE, Caller::Listener, capabilities)?;
+        let serving = self.context.served.serve(&consumer.queue, M::TYPE.kind())?;
         let idle = self
             .idle
             .unwrap_or_else(|| Arc::new(ExponentialIdle::up_to(capabilities.idle_cap)));
@@ -246,6 +253,7 @@ impl<M: Message> ListenerBuilder<M> {
             threads: HandlerThreads::new(self.start_thread),
             runtime,
             phase: Phase::running(),
+            serving,
             tracker: TaskTracker::new(),
             running: Schedule::default(),
             missing: AtomicBool::new(false),
@@ -271,6 +279,12 @@ impl From<InvalidConsumer> for StartError {
             InvalidConsumer::PoisonQueue(error) => error.into(),
             InvalidConsumer::Setting(error) => error.into(),
         }
+    }
+}
+
+impl From<OtherKind> for StartError {
+    fn from(error: OtherKind) -> Self {
+        Self::OtherKind(error)
     }
 }
 

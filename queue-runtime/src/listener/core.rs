@@ -17,6 +17,7 @@ use crate::panic::{CaughtPanic, log_caught};
 use crate::policy::IdlePolicy;
 use crate::receive::{Consumer, ErasedHandler, SettleProblem, Settled};
 use crate::schedule::Schedule;
+use crate::served::Serving;
 
 /// The state that the parts of one listener share.
 pub(super) struct Core {
@@ -33,6 +34,8 @@ pub(super) struct Core {
     /// The application's runtime, on which handlers and dequeue tasks run.
     pub(super) runtime: Handle,
     pub(super) phase: Phase,
+    /// The claim to the queue for this kind of message.
+    pub(super) serving: Serving,
     /// Tracks dequeue tasks and unsettled messages. The listener has stopped once there are none.
     pub(super) tracker: TaskTracker,
     /// The running handlers, by the time of the watchdog's next check.

@@ -25,7 +25,7 @@ use crate::panic::log_caught;
 /// How long a handler that was told to stop has to reach an `await`.
 const CANCEL_GRACE: Duration = Duration::from_secs(1);
 
-/// Watches the running handlers until the listener has stopped.
+/// Watches the running handlers until the listener has stopped, and then gives up its queue.
 pub(super) async fn run(core: Arc<Core>) {
     let clock = Arc::clone(&core.context.clock);
     let stopping = async {
@@ -42,7 +42,10 @@ pub(super) async fn run(core: Arc<Core>) {
         }
     };
     tokio::select! {
-        () = core.tracker.wait() => core.phase.stopped(),
+        () = core.tracker.wait() => {
+            core.serving.end();
+            core.phase.stopped();
+        }
         ((), ()) = async { tokio::join!(stopping, watching) } => {}
     }
 }

@@ -19,6 +19,7 @@ use crate::clock::has_timer;
 use crate::context::Context;
 use crate::policy::{ExponentialIdle, Idle, IdlePolicy, RetryPolicy, StorageRetry, jitter};
 use crate::repeat::Repeats;
+use crate::served::OtherKind;
 use crate::settings::InvalidSetting;
 
 /// A pending accept of one message. Configure it, then `.await` it.
@@ -103,6 +104,9 @@ pub enum AcceptError {
     /// A setting is outside its allowed range.
     #[error("accept a message: {0}")]
     Setting(InvalidSetting),
+    /// A listener of the same service handles messages of another kind on the queue.
+    #[error("accept a message: {0}")]
+    OtherKind(OtherKind),
     /// The queue does not exist.
     #[error(
         "accept from queue `{0}`: the queue does not exist; submit to it first, or call `create_queue()`"
@@ -182,7 +186,7 @@ impl<M> Accept<M> {
         self
     }
 
-    /// Sets the poison queue. The default is that of the type, or `QUEUE-poison`.
+    /// Sets the poison queue, which must be another queue. The default is that of the type, or `QUEUE-poison`.
     pub fn poison_queue(mut self, name: impl Into<String>) -> Self {
         self.options.poison_queue = Some(name.into());
         self
@@ -203,7 +207,8 @@ impl<M> Accept<M> {
     }
 
     /// Sets a callback for messages that are moved to the poison queue. The follow-up that it returns is
-    /// submitted together with the move, in one step if the backend is atomic. See [`Poisoned`].
+    /// submitted together with the move, in one step if the backend is atomic. See [`Poisoned`]. If it cannot be
+    /// stored, an error is logged and the message is moved without it.
     ///
     /// The callback must not block.
     pub fn on_poison(
@@ -226,6 +231,9 @@ impl<M> Accept<M> {
         let consumer =
             self.options
                 .build(self.queue, self.message_type, Caller::Accept, capabilities)?;
+        let kind = consumer.message_type.kind();
+        let other = context.served.check(&consumer.queue, kind);
+        other.map_err(AcceptError::OtherKind)?;
         let consumer = Arc::new(consumer);
         let until = context.clock.monotonic().saturating_add(self.wait);
         let idle = ExponentialIdle::up_to(capabilities.idle_cap);

@@ -36,6 +36,7 @@ pub(crate) async fn admit<T>(
         .contains(&consumer.queue, incoming.lease.id())
     {
         let deleted = settle(context, incoming, Vec::new(), Settlement::Delete).await;
+        let deleted = deleted.map_err(SettleProblem::from);
         return Admission::Refused(deleted.map(|_| Settled::Completed));
     }
     if let Err(problem) = renew_if_overdue(context, incoming).await {

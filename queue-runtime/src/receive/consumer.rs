@@ -67,9 +67,11 @@ impl Options {
             (None, Some(name)) => Ok(name),
             (None, None) => queue.poison(),
         };
+        let poison_queue = poison_queue.map_err(InvalidConsumer::PoisonQueue)?;
+        InvalidSetting::poison_queue_of(&queue, &poison_queue).map_err(InvalidConsumer::Setting)?;
         Ok(Consumer {
             queue,
-            poison_queue: poison_queue.map_err(InvalidConsumer::PoisonQueue)?,
+            poison_queue,
             message_type,
             caller,
             options: self,

@@ -1,13 +1,14 @@
 //! Carrying out the disposition that a handler returned, with storage operations.
 
 use queue_core::envelope::PoisonReason;
-use queue_core::{Disposition, Failure, FollowUp};
+use queue_core::internal::error_chain;
+use queue_core::{Disposition, Error, ErrorKind, Failure, FollowUp};
 
 use super::consumer::{Caller, Consumer};
 use super::incoming::Incoming;
 use super::poison::poison;
 use super::put_back;
-use super::settle::{Confirmation, SettleProblem, Settled, Settlement, settle};
+use super::settle::{Confirmation, SettleProblem, Settled, Settlement, Unsettled, settle};
 use crate::context::Context;
 use crate::panic;
 use crate::send::{Role, encode_follow_ups};
@@ -60,6 +61,12 @@ async fn complete(
         }
     };
     let settled = settle(context, incoming, puts, Settlement::Delete).await;
+    let refused = settled.as_ref().err().and_then(Unsettled::refused_put);
+    if let Some(error) = refused
+        && consumer.caller == Caller::Listener
+    {
+        return follow_ups_refused(context, consumer, incoming, error).await;
+    }
     let handled_but_there = match &settled {
         Ok(Confirmation::Done) => false,
         Ok(Confirmation::Presumed) => true,
@@ -70,5 +77,32 @@ async fn complete(
         let id = incoming.lease.id();
         context.completed.insert(&consumer.queue, id);
     }
-    settled.map(|_| Settled::Completed)
+    settled?;
+    Ok(Settled::Completed)
+}
+
+/// Settles a message whose follow-ups the backend refuses for good, although they are within its limits. Left
+/// alone, the message would be handled again and again, until it counts as crashed.
+///
+/// Others can lift some refusals, such as missing rights, so these are failed attempts with that error.
+async fn follow_ups_refused(
+    context: &Context,
+    consumer: &Consumer,
+    incoming: &Incoming,
+    error: &Error,
+) -> Result<Settled, SettleProblem> {
+    let text = error_chain(error);
+    match error.kind() {
+        ErrorKind::TooLarge | ErrorKind::InvalidInput | ErrorKind::Unsupported => {
+            poison(
+                context,
+                consumer,
+                incoming,
+                PoisonReason::Rejected,
+                Some(text),
+            )
+            .await
+        }
+        _ => put_back::fail(context, consumer, incoming, None, &text).await,
+    }
 }

@@ -42,8 +42,8 @@ use queue_core::{FollowUp, Message};
 pub struct Poisoned<M> {
     /// The message. `None` if its body does not decode.
     pub message: Option<M>,
-    /// The envelope. For a body that is not an event (`record.raw`), it is derived from the metadata that
-    /// the storage reports.
+    /// The envelope. For a body that is not an event, it is derived from the metadata that the storage
+    /// reports.
     pub envelope: Arc<Envelope>,
     /// The reason for the move, the error, and the number of attempts.
     pub record: PoisonRecord,

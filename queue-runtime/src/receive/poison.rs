@@ -8,8 +8,8 @@ use queue_core::backend::NewMessage;
 use queue_core::clock::BoxFuture;
 use queue_core::encoder::Origin;
 use queue_core::envelope::{PoisonReason, PoisonRecord};
-use queue_core::internal::{clip, escape_text};
-use queue_core::wire::Body;
+use queue_core::internal::{clip, error_chain, escape_text};
+use queue_core::wire::{Body, Event};
 
 use super::consumer::Consumer;
 use super::incoming::Incoming;
@@ -48,20 +48,21 @@ async fn move_to_poison(
     let mut record = PoisonRecord::new(reason, queue.as_str(), id, inserted_at);
     record.last = incoming.storage_now(context);
     record.attempts = incoming.attempt();
-    record.raw = !matches!(incoming.body, Body::Event(_));
+    record.raw = event_to_mark(incoming).is_none();
     record.error = error.map(|error| clip(&escape_text(&error), MAX_POISON_ERROR).to_owned());
     let body = body_with_record(context, incoming, &record);
-    let mut puts = vec![(poison_queue.clone(), NewMessage::new(body))];
-    if let Some(on_poison) = &consumer.options.on_poison {
-        match follow_up(on_poison, context, incoming, record.clone()) {
-            Ok(follow_up) => puts.extend(follow_up),
-            Err(error) => tracing::error!(
-                %queue, id = %incoming.envelope.id, error,
-                "failed to submit the follow-up of `on_poison`"
-            ),
+    let copy = (poison_queue.clone(), NewMessage::moved(body));
+    let on_poison = consumer.options.on_poison.as_ref();
+    let follow_up =
+        on_poison.map(|on_poison| follow_up(on_poison, context, incoming, record.clone()));
+    let follow_up = match follow_up.transpose() {
+        Ok(follow_up) => follow_up.flatten(),
+        Err(error) => {
+            not_submitted(incoming, &*error);
+            None
         }
-    }
-    settle(context, incoming, puts, Settlement::Delete).await?;
+    };
+    copy_and_delete(context, incoming, copy, follow_up).await?;
     tracing::warn!(
         %queue,
         %poison_queue,
@@ -73,6 +74,37 @@ async fn move_to_poison(
         "moved a message to the poison queue"
     );
     Ok(Settled::Poisoned(reason))
+}
+
+/// Puts the copy and the follow-up of `on_poison`, then deletes the message. If the backend refuses the follow-up
+/// for good, the message is moved without it: left on its queue, it would be received again and again.
+async fn copy_and_delete(
+    context: &Context,
+    incoming: &Incoming,
+    copy: (QueueName, NewMessage),
+    follow_up: Option<(QueueName, NewMessage)>,
+) -> Result<(), SettleProblem> {
+    let has_follow_up = follow_up.is_some();
+    let puts = [copy].into_iter().chain(follow_up).collect();
+    let Err(unsettled) = settle(context, incoming, puts, Settlement::Delete).await else {
+        return Ok(());
+    };
+    let refused = unsettled.refused_put().filter(|_| has_follow_up).cloned();
+    let Some(error) = refused else {
+        return Err(unsettled.problem);
+    };
+    let mut puts = unsettled.puts;
+    // It is the last put, so it is among those that are left.
+    puts.pop();
+    settle(context, incoming, puts, Settlement::Delete).await?;
+    not_submitted(incoming, &error);
+    Ok(())
+}
+
+fn not_submitted(incoming: &Incoming, error: &(dyn std::error::Error + 'static)) {
+    let (queue, id) = (incoming.lease.queue(), &incoming.envelope.id);
+    let error = error_chain(error);
+    tracing::error!(%queue, %id, error, "failed to submit the follow-up of `on_poison`");
 }
 
 /// Calls `on_poison` and encodes its follow-up. A panic is an error, so that it does not prevent the move.
@@ -95,9 +127,9 @@ fn body_with_record(context: &Context, incoming: &Incoming, record: &PoisonRecor
     let Incoming {
         envelope, stored, ..
     } = incoming;
-    let body = match &incoming.body {
-        Body::Event(event) => context.encoder.poison_event(event, record),
-        Body::Bare(_) | Body::Malformed(_) => {
+    let body = match event_to_mark(incoming) {
+        Some(event) => context.encoder.poison_event(event, record),
+        None => {
             let origin = Origin {
                 id: envelope.id.clone(),
                 client: context.client.clone(),
@@ -110,4 +142,13 @@ fn body_with_record(context: &Context, incoming: &Incoming, record: &PoisonRecor
         }
     };
     body.unwrap_or_else(|| stored.clone())
+}
+
+/// Returns the event that the record is added to. Returns `None` for a body that is put inside another event
+/// instead: one that is no event, or that has a record already, which a redrive will need.
+fn event_to_mark(incoming: &Incoming) -> Option<&Event> {
+    match &incoming.body {
+        Body::Event(event) if event.envelope.poison.is_none() => Some(event),
+        _ => None,
+    }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use queue_core::backend::{Atomicity, NewMessage, Op, PopReceipt};
 use queue_core::envelope::PoisonReason;
-use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName};
+use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, Retry};
 
 use super::incoming::Incoming;
 use crate::context::Context;
@@ -137,6 +137,34 @@ pub(crate) enum Confirmation {
     Presumed,
 }
 
+/// The failure of a settlement.
+#[derive(Debug)]
+pub(crate) struct Unsettled {
+    pub(crate) problem: SettleProblem,
+    /// The messages to put that are not known to be stored.
+    pub(crate) puts: Vec<(QueueName, NewMessage)>,
+}
+
+impl Unsettled {
+    /// Returns the error if the backend refuses one of the messages to put for good, or may do so.
+    pub(crate) fn refused_put(&self) -> Option<&Error> {
+        match &self.problem {
+            SettleProblem::NotDone(error)
+                if error.retry() == Retry::Permanent && !self.puts.is_empty() =>
+            {
+                Some(error)
+            }
+            _ => None,
+        }
+    }
+}
+
+impl From<Unsettled> for SettleProblem {
+    fn from(unsettled: Unsettled) -> Self {
+        unsettled.problem
+    }
+}
+
 /// The minimum time for which a settlement is retried, even if the lease ends before: the receipt stays
 /// valid until another consumer receives the message.
 const MIN_PATIENCE: Duration = Duration::from_secs(2);
@@ -145,13 +173,16 @@ const MIN_PATIENCE: Duration = Duration::from_secs(2);
 pub(crate) async fn settle(
     context: &Context,
     incoming: &Incoming,
-    puts: Vec<(QueueName, NewMessage)>,
+    mut puts: Vec<(QueueName, NewMessage)>,
     settlement: Settlement,
-) -> Result<Confirmation, SettleProblem> {
-    let settled = carry_out(context, &incoming.lease, puts, settlement).await;
-    settled.map_err(|problem| match problem {
-        SettleProblem::LeaseLost(error) => lost(context, incoming, error),
-        problem => problem,
+) -> Result<Confirmation, Unsettled> {
+    let settled = carry_out(context, &incoming.lease, &mut puts, settlement).await;
+    settled.map_err(|problem| {
+        let problem = match problem {
+            SettleProblem::LeaseLost(error) => lost(context, incoming, error),
+            problem => problem,
+        };
+        Unsettled { problem, puts }
     })
 }
 
@@ -166,7 +197,7 @@ pub(crate) fn lost(context: &Context, incoming: &Incoming, error: Error) -> Sett
 async fn carry_out(
     context: &Context,
     lease: &Lease,
-    mut puts: Vec<(QueueName, NewMessage)>,
+    puts: &mut Vec<(QueueName, NewMessage)>,
     settlement: Settlement,
 ) -> Result<Confirmation, SettleProblem> {
     let clock = &*context.clock;
@@ -180,7 +211,7 @@ async fn carry_out(
         let left = give_up_at.saturating_sub(clock.monotonic());
         let asked = Asked::of(&mut locked, settlement.kind());
         let attempt = tokio::select! {
-            attempt = attempt(context, lease, receipt, &puts, &settlement) => attempt,
+            attempt = attempt(context, lease, receipt, puts, &settlement) => attempt,
             () = clock.sleep(left) => Err(Interrupted::at_settlement(no_answer(lease))),
         };
         asked.answered();

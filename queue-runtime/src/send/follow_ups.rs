@@ -1,12 +1,13 @@
-//! Follow-ups: deriving their ids, and encoding them for a backend.
+//! Follow-ups: deriving their ids, encoding them for a backend, and checking them against its limits.
 
 use queue_core::backend::{NewMessage, TimeToLive};
 use queue_core::encoder::Origin;
 use queue_core::envelope::Envelope;
 use queue_core::internal::canonical;
-use queue_core::{FollowUp, MessageId, MessageType, QueueName};
+use queue_core::{FollowUp, MessageId, MessageType, Operation, QueueName};
 use serde_json::Value;
 
+use crate::backend::limits::Limits;
 use crate::context::Context;
 
 /// The position of a follow-up among those of its parent, which identifies one without a key.
@@ -43,7 +44,8 @@ pub(crate) fn derived_id(
 /// follow-up.
 ///
 /// # Errors
-/// If a follow-up cannot be encoded or is too large; the error is that of the first such follow-up.
+/// If the backend can never store one of them: it cannot be encoded, is too large, or its delay is over the
+/// limit or not below its time to live. The error is that of the first such follow-up.
 pub(crate) fn encode_follow_ups(
     context: &Context,
     parent: &Envelope,
@@ -70,6 +72,12 @@ pub(crate) fn encode_follow_ups(
             let message = NewMessage::new(context.encoder.encode(encoded, origin)?)
                 .with_delay(follow_up.delay())
                 .with_time_to_live(time_to_live(message_type));
+            let limits = Limits {
+                capabilities: context.backend.capabilities(),
+                operation: Operation::Put,
+                queue: &queue,
+            };
+            limits.check_put(&message)?;
             Ok((queue, message))
         })
         .collect()

@@ -43,6 +43,11 @@ mod sqlite {
         if path.is_empty() {
             return Err(refused(url, "it names no file"));
         }
+        if is_in_memory(path) {
+            let problem =
+                "the connections of a service cannot share SQLite's `:memory:`; use `memory:`";
+            return Err(refused(url, problem));
+        }
         let synchronous = match query {
             "" | "synchronous=full" => Synchronous::Full,
             "synchronous=normal" => Synchronous::Normal,
@@ -52,6 +57,13 @@ mod sqlite {
         let backend = builder.open().await.map_err(ConnectError::Storage)?;
         Ok(Arc::new(backend))
     }
+}
+
+/// Whether the path is a name of SQLite's for a database in memory. It would be a file of that name here.
+#[cfg(feature = "sqlite")]
+fn is_in_memory(path: &str) -> bool {
+    let name = path.rsplit(['/', '\\']).next().unwrap_or(path);
+    name.trim_start_matches("file:") == ":memory:"
 }
 
 #[cfg(feature = "azure")]
@@ -106,6 +118,26 @@ fn refused(url: &str, problem: &str) -> ConnectError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(feature = "sqlite")]
+    #[tokio::test]
+    async fn a_database_of_sqlites_in_memory_is_refused() {
+        for url in [
+            "sqlite::memory:",
+            "sqlite::memory:?cache=shared",
+            "sqlite://:memory:",
+            "sqlite:file::memory:",
+            "sqlite:data/:memory:",
+        ] {
+            let clock = Arc::new(crate::SystemClock::new());
+            let error = open(url.to_owned(), clock).await.expect_err(url);
+            let text = error.to_string();
+            assert!(text.contains("use `memory:`"), "{text}");
+        }
+        for path in ["memory:", "a:memory:", ":memory", ":memory:.db"] {
+            assert!(!is_in_memory(path), "{path}");
+        }
+    }
 
     #[test]
     fn urls_are_no_connection_strings() {

@@ -252,7 +252,7 @@ impl AnyQueue {
     /// [`max_receive`](crate::backend::Capabilities::max_receive).
     pub async fn peek(&self, max: u32) -> Result<Vec<Peeked>> {
         let backend = &self.context.backend;
-        let limit = backend.capabilities().max_body;
+        let limit = backend.capabilities().max_moved_body;
         let peeked = backend.peek(&self.name, max).await?;
         Ok(peeked
             .into_iter()

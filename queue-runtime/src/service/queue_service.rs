@@ -74,7 +74,10 @@ impl QueueService {
         Queue::of_type(Arc::clone(&self.context))
     }
 
-    /// Returns a handle to another queue for messages of the type.
+    /// Returns a handle to another queue for messages of the type, such as one per region, or a poison queue.
+    ///
+    /// If the type sets its `poison_queue`, that is the poison queue of this queue too. A consumer of that very
+    /// queue must set another one.
     ///
     /// # Errors
     /// [`InvalidName`] if `name` is not a valid queue name.

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use queue_core::backend::{BackendExt, Capabilities, NewMessage, Op, ReceivedMessage};
+use queue_core::backend::{
+    BackendExt, Capabilities, NewMessage, Op, PopReceipt, ReceivedMessage, StorageId,
+};
 use queue_core::envelope::{Envelope, PoisonRecord};
 use queue_core::wire::{Body, Event};
 use queue_core::{ClientId, MessageId, QueueName, Result};
@@ -79,8 +81,8 @@ pub struct Redriven {
     pub redriven: u64,
     /// Messages left on the poison queue because of the filter.
     pub filtered: u64,
-    /// Messages left on the poison queue because they have no poison record: submitted by other programs,
-    /// or too large to add one.
+    /// Messages left on the poison queue because they have no poison record: submitted by other programs, or,
+    /// on Azure, too large to add one.
     pub without_record: u64,
     /// Deleted copies of messages that this redrive had already moved back.
     pub duplicates: u64,
@@ -118,13 +120,14 @@ impl Redrive {
         let backend = &self.context.backend;
         let Capabilities {
             max_receive,
-            max_body,
+            max_moved_body,
             ..
         } = *backend.capabilities();
         let mut seen = HashSet::new();
         let mut counts = Redriven::default();
         for peeked in backend.peek(&self.queue, max_receive).await? {
-            self.plan(&Body::read(&peeked.body, max_body), &mut seen, &mut counts);
+            let body = Body::read(&peeked.body, max_moved_body);
+            self.plan(&body, &mut seen, &mut counts);
         }
         Ok(counts)
     }
@@ -138,36 +141,48 @@ impl Redrive {
     /// The backend's error. Messages redriven before it are not moved back.
     ///
     /// # Cancel safety
-    /// Dropping the future stops the redrive. Messages redriven before that are not moved back; the others
-    /// that it has received stay invisible for up to a minute.
+    /// Dropping the future, or an error, stops the redrive. Messages redriven before that are not moved back. The
+    /// other messages of the last receive, at most the backend's [`max_receive`](Capabilities::max_receive),
+    /// stay invisible for up to a minute. More do on a storage that returns a message again before others that
+    /// have been visible for longer.
     pub async fn run(&self) -> Result<Redriven> {
         let backend = &self.context.backend;
         let max = backend.capabilities().max_receive;
         let mut seen = HashSet::new();
         let mut counts = Redriven::default();
-        let mut kept = HashMap::new();
+        let mut looked_at = HashSet::new();
+        let mut held = HashMap::new();
+        // Redriven messages may fail and come back: their number bounds the pass.
+        let present = backend.properties(&self.queue).await?.approximate_count;
         let mut came_round = false;
-        while !came_round {
+        while !came_round && (looked_at.len() as u64) < present {
             let batch = backend.receive(&self.queue, max, REDRIVE_LEASE).await?;
             came_round = batch.is_empty();
             for message in batch {
-                // A pass that outlasts the leases receives kept messages again.
-                if let Some(receipt) = kept.get_mut(&message.id) {
-                    *receipt = message.receipt;
-                    came_round = true;
-                } else if !self.redrive_one(&message, &mut seen, &mut counts).await? {
-                    kept.insert(message.id, message.receipt);
+                if looked_at.insert(message.id.clone()) {
+                    if !self.redrive_one(&message, &mut seen, &mut counts).await? {
+                        self.hand_back(&message.id, &message.receipt).await?;
+                    }
+                } else {
+                    // Out of the way of those behind it. Seen once more, the pass has outlasted its lease.
+                    came_round |= held.insert(message.id, message.receipt).is_some();
                 }
             }
         }
-        for (id, receipt) in kept {
-            let released = backend.update(&self.queue, &id, &receipt, Duration::ZERO, None);
-            match released.await {
-                Err(error) if !error.is_lease_gone() => return Err(error),
-                _ => {}
-            }
+        for (id, receipt) in held {
+            self.hand_back(&id, &receipt).await?;
         }
         Ok(counts)
+    }
+
+    /// Makes a message visible again that stays on the poison queue.
+    async fn hand_back(&self, id: &StorageId, receipt: &PopReceipt) -> Result<()> {
+        let backend = &self.context.backend;
+        let released = backend.update(&self.queue, id, receipt, Duration::ZERO, None);
+        match released.await {
+            Err(error) if !error.is_lease_gone() => Err(error),
+            _ => Ok(()),
+        }
     }
 
     async fn redrive_one(
@@ -177,13 +192,13 @@ impl Redrive {
         counts: &mut Redriven,
     ) -> Result<bool> {
         let backend = &self.context.backend;
-        let body = Body::read(&message.body, backend.capabilities().max_body);
+        let body = Body::read(&message.body, backend.capabilities().max_moved_body);
         let put = match self.plan(&body, seen, counts) {
             Plan::Keep => return Ok(false),
             Plan::Drop => None,
             Plan::Put(queue, body) => Some(Op::Put {
                 queue,
-                message: NewMessage::new(body),
+                message: NewMessage::moved(body),
             }),
         };
         let delete = Op::Delete {

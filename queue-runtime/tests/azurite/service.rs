@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_core::backend::Backend;
+use queue_core::backend::{Backend, NewMessage};
 use queue_runtime::backend::AzureBackend;
 use queue_runtime::{ErrorKind, Message, Outcome, QueueService, SystemClock};
 use serde::{Deserialize, Serialize};
@@ -40,6 +40,55 @@ fn a_submitted_message_is_accepted_and_completed() {
         delivery.complete().await.expect("complete");
         let left = service.accept::<Order>().await.expect("accept");
         assert!(left.is_none());
+    });
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
+#[message(queue = "returns", visibility_timeout = "4s")]
+struct Return {
+    number: u32,
+}
+
+#[test]
+fn a_poison_queue_that_was_deleted_is_created_again() {
+    runtime().block_on(async {
+        let connected = QueueService::connect(&connection_string()).await;
+        let service = connected.expect("connect");
+        let poison = service.queue_at("returns-poison").expect("a name");
+        for number in 1..=2 {
+            service.submit(Return { number }).await.expect("submit");
+            let accepted = service.accept::<Return>().wait(Duration::from_secs(30));
+            let delivery = accepted.await.expect("accept").expect("just submitted");
+            delivery.reject("torn").await.expect("moved");
+            let properties = poison.properties().await.expect("it was created");
+            assert_eq!(properties.approximate_count, 1);
+            poison.delete().await.expect("deleted");
+        }
+    });
+}
+
+/// There is no room for a poison record.
+#[test]
+fn a_body_of_the_services_limit_is_moved_as_it_is() {
+    runtime().block_on(async {
+        let opened = AzureBackend::builder(&connection_string(), Arc::new(SystemClock::new()));
+        let backend = Arc::new(opened.open().await.expect("open"));
+        let service = QueueService::over(backend.clone()).connect().await;
+        let service = service.expect("connect");
+        let letters = service.queue_named::<Return>("letters").expect("a name");
+        letters.any().create().await.expect("created");
+        let sizes = [40 * 1024, 64 * 1024 - 1, 64 * 1024];
+        for size in sizes {
+            let letter = NewMessage::new("x".repeat(size));
+            let put = backend.put(letters.any().name(), letter).await;
+            put.expect("put");
+        }
+        assert!(letters.accept().await.expect("all are moved").is_none());
+        let poison = "letters-poison".parse().expect("a name");
+        let peeked = backend.peek(&poison, 32).await.expect("peek");
+        let mut moved: Vec<_> = peeked.iter().map(|message| message.body.len()).collect();
+        moved.sort_unstable();
+        assert_eq!(moved, sizes);
     });
 }
 

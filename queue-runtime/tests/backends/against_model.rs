@@ -118,7 +118,7 @@ fn random_call(random: &mut StdRng, handles: usize) -> Call {
         .expect("two")
         .parse()
         .expect("a name");
-    let millis = |random: &mut StdRng| Duration::from_millis(random.random_range(0..4000));
+    let millis = |random: &mut StdRng| Duration::from_millis(random.random_range(900..4900));
     match random.random_range(0..100) {
         0..6 => Call::Create(queue),
         6 => Call::Remove(queue),

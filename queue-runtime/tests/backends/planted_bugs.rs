@@ -37,6 +37,11 @@ enum Bug {
     ClearsVisibleOnly,
     RefusesAtLimit,
     AllowsPastLimit,
+    RefusesMoved,
+    AllowsAnyMoved,
+    RefusesMetadataAtLimit,
+    AllowsMetadataPastLimit,
+    AllowsShorterVisibility,
     MissingLooksEmpty,
     ListsUnsorted,
     ReceivesLastFirst,
@@ -93,6 +98,11 @@ planted! {
     ClearsVisibleOnly => clearing_takes_invisible_messages_too;
     RefusesAtLimit => bodies_at_the_limit;
     AllowsPastLimit => bodies_at_the_limit;
+    RefusesMoved => bodies_of_moved_messages;
+    AllowsAnyMoved => bodies_of_moved_messages;
+    RefusesMetadataAtLimit => metadata_at_the_limit;
+    AllowsMetadataPastLimit => metadata_at_the_limit;
+    AllowsShorterVisibility => visibility_timeouts_of_a_receive;
     MissingLooksEmpty => every_method_reports_a_missing_queue;
     ListsUnsorted => queues_are_listed_by_prefix_in_order;
     ReceivesLastFirst => messages_come_by_visibility_then_in_order many_come_in_the_order_of_the_puts;
@@ -134,6 +144,10 @@ impl Buggy {
         match bug {
             Bug::RefusesAtLimit => capabilities.max_body += 1,
             Bug::AllowsPastLimit => capabilities.max_body -= 1,
+            Bug::AllowsAnyMoved => capabilities.max_moved_body = 64 * 1024,
+            Bug::RefusesMetadataAtLimit => capabilities.max_metadata += 1,
+            Bug::AllowsMetadataPastLimit => capabilities.max_metadata -= 1,
+            Bug::AllowsShorterVisibility => capabilities.min_visibility += Duration::from_millis(1),
             _ => {}
         }
         Self {
@@ -211,6 +225,7 @@ impl Backend for Buggy {
         match self.bug {
             Bug::DropsDelay => message.delay = Duration::ZERO,
             Bug::DropsTimeToLive => message.time_to_live = Default::default(),
+            Bug::RefusesMoved => message.moved = false,
             Bug::TrimsBodies => message.body = Bytes::copy_from_slice(message.body.trim_ascii()),
             _ => {}
         }

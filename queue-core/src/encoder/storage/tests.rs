@@ -39,6 +39,7 @@ fn base64_is_for_storage_of_text_alone() {
 fn of_limit(max_body: usize) -> Encoder {
     let mut capabilities = Capabilities::local();
     capabilities.max_body = max_body;
+    capabilities.max_moved_body = max_body;
     Encoder::new(&capabilities, MessageEncoding::default())
 }
 
@@ -119,4 +120,37 @@ fn what_was_moved_to_the_poison_queue_is_restored() {
     assert_eq!(raw.envelope.kind, RAW_KIND);
     assert_eq!(encoder.restore(&raw).as_deref(), Some(&b"{\"a\":"[..]));
     assert_eq!(encoder.restore(&new), None);
+}
+
+#[test]
+fn a_poisoned_event_starts_without_attempts_and_keeps_its_record() {
+    let encoder = of_limit(4096);
+    let attempts = AttemptRecord {
+        failures: 4,
+        forgiven: 1,
+        last_chance: true,
+        ..AttemptRecord::default()
+    };
+    let failed = encoder.put_back(&new_event(), &attempts).expect("fits");
+    let poisoned = encoder.poison_event(&event(&failed), &record("broken".to_owned()));
+    let poisoned = event(&poisoned.expect("fits"));
+    assert_eq!(poisoned.envelope.attempts, AttemptRecord::default());
+    assert!(poisoned.envelope.poison.is_some());
+
+    let failed_again = event(&encoder.put_back(&poisoned, &attempts).expect("fits"));
+    assert_eq!(failed_again.envelope.attempts, attempts);
+    assert_eq!(failed_again.envelope.poison, poisoned.envelope.poison);
+}
+
+#[test]
+fn a_moved_body_has_a_limit_of_its_own() {
+    let mut capabilities = Capabilities::local();
+    let encode = |capabilities: &Capabilities| {
+        let encoder = Encoder::new(capabilities, MessageEncoding::default());
+        encoder.poison_raw(&[0; 1024], &origin(), &record("broken".to_owned()))
+    };
+    (capabilities.max_body, capabilities.max_moved_body) = (1024, 4096);
+    assert!(encode(&capabilities).is_some());
+    capabilities.max_moved_body = 1024;
+    assert_eq!(encode(&capabilities), None);
 }

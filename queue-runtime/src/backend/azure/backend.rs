@@ -29,6 +29,7 @@ pub struct AzureBackend {
 pub(super) fn capabilities() -> Capabilities {
     let mut capabilities = Capabilities::local();
     capabilities.max_body = 64 * 1024;
+    capabilities.max_moved_body = capabilities.max_body;
     capabilities.max_receive = 32;
     capabilities.min_visibility = Duration::from_secs(1);
     capabilities.idle_cap = Duration::from_secs(30);
@@ -95,6 +96,8 @@ impl Backend for AzureBackend {
     }
 
     async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created> {
+        let limits = self.limits(Operation::CreateQueue, queue);
+        limits.check_metadata(metadata)?;
         self.requests.create_queue(queue, metadata).await
     }
 
@@ -111,6 +114,8 @@ impl Backend for AzureBackend {
     }
 
     async fn set_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<()> {
+        let limits = self.limits(Operation::SetMetadata, queue);
+        limits.check_metadata(metadata)?;
         self.requests.set_metadata(queue, metadata).await
     }
 

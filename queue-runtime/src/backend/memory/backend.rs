@@ -65,6 +65,20 @@ impl MemoryBackend {
         self
     }
 
+    /// Sets the shortest visibility timeout; 1 second by default, as on Azure.
+    #[must_use]
+    pub fn with_min_visibility(mut self, timeout: Duration) -> Self {
+        self.capabilities.min_visibility = timeout;
+        self
+    }
+
+    /// Sets the largest metadata of a queue, in bytes of names and values; 8 KiB by default, as on Azure.
+    #[must_use]
+    pub fn with_max_metadata(mut self, bytes: usize) -> Self {
+        self.capabilities.max_metadata = bytes;
+        self
+    }
+
     fn over(store: Arc<Store>, name: String) -> Self {
         Self {
             store,
@@ -103,6 +117,8 @@ impl Backend for MemoryBackend {
     }
 
     async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created> {
+        let limits = self.limits(Operation::CreateQueue, queue);
+        limits.check_metadata(metadata)?;
         self.call(Operation::CreateQueue, queue, |state, _| {
             state.create(queue, metadata)
         })
@@ -125,6 +141,8 @@ impl Backend for MemoryBackend {
     }
 
     async fn set_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<()> {
+        let limits = self.limits(Operation::SetMetadata, queue);
+        limits.check_metadata(metadata)?;
         self.call(Operation::SetMetadata, queue, |state, _| {
             state.set_metadata(queue, metadata)
         })

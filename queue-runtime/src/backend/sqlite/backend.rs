@@ -151,6 +151,8 @@ impl Backend for SqliteBackend {
     }
 
     async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created> {
+        let limits = self.limits(Operation::CreateQueue, queue);
+        limits.check_metadata(metadata)?;
         let request = Request::Create {
             queue: queue.clone(),
             metadata: format_metadata(metadata),
@@ -198,6 +200,8 @@ impl Backend for SqliteBackend {
     }
 
     async fn set_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<()> {
+        let limits = self.limits(Operation::SetMetadata, queue);
+        limits.check_metadata(metadata)?;
         let request = Request::SetMetadata {
             queue: queue.clone(),
             metadata: format_metadata(metadata),

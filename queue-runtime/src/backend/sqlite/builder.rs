@@ -62,6 +62,18 @@ impl SqliteBuilder {
         self
     }
 
+    /// Sets the shortest visibility timeout; 1 second by default, as on Azure.
+    pub fn min_visibility(mut self, timeout: Duration) -> Self {
+        self.capabilities.min_visibility = timeout;
+        self
+    }
+
+    /// Sets the largest metadata of a queue, in bytes of names and values; 8 KiB by default, as on Azure.
+    pub fn max_metadata(mut self, bytes: usize) -> Self {
+        self.capabilities.max_metadata = bytes;
+        self
+    }
+
     /// Opens the file. Creates it if it does not exist, and migrates it if its schema is older.
     ///
     /// # Errors

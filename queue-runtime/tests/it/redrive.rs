@@ -1,0 +1,118 @@
+//! A redrive with a filter, over more messages than one receive returns.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use queue_runtime::backend::{Backend, NewMessage};
+use queue_runtime::testing::{Fault, FaultInjector};
+use queue_runtime::{Operation, QueueName, QueueService, Received};
+use tokio::sync::Notify;
+
+use crate::accept::Order;
+use crate::storage::Storage;
+use crate::support::{count, guarded, stop};
+
+/// As many messages as need three receives.
+const MESSAGES: u32 = 600;
+
+/// Puts messages on a poison queue. Their request ids count from zero.
+async fn poisoned(service: &QueueService, backend: &FaultInjector) -> QueueName {
+    let queue = service.queue_at("orders-poison").expect("a name");
+    queue.create().await.expect("created");
+    for number in 0..MESSAGES {
+        let record = r#""poisonreason":"rejected","poisonqueue":"orders""#;
+        let body = format!(
+            r#"{{"specversion":"1.0","id":"{number}","source":"/s","type":"order","requestid":"{number}",{record},"data":{{"number":1,"note":""}}}}"#
+        );
+        let put = backend.put(queue.name(), NewMessage::new(body)).await;
+        put.expect("put");
+    }
+    queue.name().clone()
+}
+
+async fn visible(backend: &dyn Backend, queue: &QueueName) -> usize {
+    let mut visible = 0;
+    loop {
+        let batch = backend.receive(queue, 256, Duration::from_secs(3600)).await;
+        match batch.expect("receives").len() {
+            0 => return visible,
+            more => visible += more,
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_are_looked_at_once_and_the_others_stay() {
+    for storage in [Storage::new(), Storage::new().oldest_first()] {
+        let (service, backend) = storage.connect().await;
+        let queue = poisoned(&service, &backend).await;
+        let redrive = service.queue_at(queue.as_str()).expect("a name").redrive();
+        let redrive = redrive.filter(|envelope, _| envelope.request.as_str().ends_with("99"));
+        let redriven = redrive.run().await.expect("redriven");
+        assert_eq!((redriven.redriven, redriven.filtered), (6, 594));
+        assert_eq!(count(&service, "orders").await, 6);
+        assert_eq!(visible(&backend, &queue).await, 594);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_interrupted_one_hides_at_most_one_receive() {
+    let (service, backend) = Storage::new().connect().await;
+    let queue = poisoned(&service, &backend).await;
+    // Lets other tasks run before each receive.
+    backend.fail_every(Operation::Receive, Fault::Delayed(Duration::from_millis(1)));
+    let (looked_at, interrupt) = (AtomicU32::new(0), Arc::new(Notify::new()));
+    let interrupts = Arc::clone(&interrupt);
+    let redrive = service.queue_at(queue.as_str()).expect("a name").redrive();
+    let redrive = redrive.filter(move |_, _| {
+        if looked_at.fetch_add(1, Ordering::Relaxed) == 300 {
+            interrupts.notify_one();
+        }
+        false
+    });
+    tokio::select! {
+        biased;
+        () = interrupt.notified() => {}
+        redriven = redrive.run() => panic!("not interrupted: {redriven:?}"),
+    }
+    backend.heal();
+    let visible = visible(&backend, &queue).await;
+    assert!(visible >= 600 - 256, "only {visible} are visible");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_ends_although_its_messages_fail_again_at_once() {
+    let (service, backend) = Storage::new().connect().await;
+    let queue = poisoned(&service, &backend).await;
+    let listener = service
+        .listener(async |_: Received<Order>| Err::<(), _>("no"))
+        .poison_threshold(1)
+        .create_queue()
+        .start();
+    let listener = listener.expect("starts");
+    // Lets the listener run before each receive.
+    backend.fail_every(Operation::Receive, Fault::Delayed(Duration::from_secs(1)));
+    let redrive = service.queue_at(queue.as_str()).expect("a name").redrive();
+    let redriven = guarded(redrive.run()).await.expect("it ends");
+    let redriven = redriven.expect("redriven").redriven;
+    assert!((600..600 + 256).contains(&redriven), "{redriven}");
+    stop(listener).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_outlasts_its_leases_ends() {
+    let (service, backend) = Storage::new().connect().await;
+    let queue = poisoned(&service, &backend).await;
+    // Another holds a message, so that the redrive never sees all that are counted.
+    let hour = Duration::from_secs(3600);
+    let held = backend.receive(&queue, 1, hour).await.expect("receives");
+    assert_eq!(held.len(), 1);
+    backend.fail_every(Operation::Receive, Fault::Delayed(Duration::from_secs(61)));
+    let redrive = service.queue_at(queue.as_str()).expect("a name").redrive();
+    let redrive = redrive.filter(|_, _| false);
+    let redriven = guarded(redrive.run()).await.expect("it ends");
+    assert_eq!(redriven.expect("redriven").filtered, 599);
+    backend.heal();
+    assert_eq!(visible(&backend, &queue).await, 599);
+}
