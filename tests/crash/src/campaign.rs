@@ -114,6 +114,7 @@ impl Run<'_> {
             number,
             seed: self.campaign.seed,
             bug: self.campaign.bug,
+            environment: Vec::new(),
         };
         let process = Process::start(self.campaign.program, &arguments, self.sender.clone());
         self.processes.push(process);

@@ -10,6 +10,7 @@
 //! | [`ledger`] | an append-only file, synced after each entry, of what a process is about to do and has done |
 //! | [`history`] | the check of all ledgers: nothing lost, nothing unexpected, nothing settled twice |
 //! | [`sabotage`] | planted bugs, which prove that the suites detect them |
+//! | [`power`] | images of a disk after a power loss, and writes that fail (Linux only) |
 //! | [`messages`] | the messages of the suites |
 //! | [`plan`] | the seed and the extent of a run, from the environment |
 
@@ -18,6 +19,8 @@ pub mod history;
 pub mod ledger;
 pub mod messages;
 pub mod plan;
+#[cfg(target_os = "linux")]
+pub mod power;
 pub mod process;
 pub mod sabotage;
 pub mod worker;

@@ -21,14 +21,17 @@ pub enum Bug {
     DeletesEarly,
     /// Renewals and deletes with a stale receipt are acknowledged.
     AcceptsStaleReceipts,
+    /// Operations that belong together are carried out one after the other, deletes first.
+    AppliesInSteps,
     /// A commit is not synced, where it should be. Not part of [`Sabotaged`]: the file is opened so.
     SkipsSync,
 }
 
-const NAMES: [(Bug, &str); 4] = [
+const NAMES: [(Bug, &str); 5] = [
     (Bug::AcknowledgesEarly, "acknowledges-early"),
     (Bug::DeletesEarly, "deletes-early"),
     (Bug::AcceptsStaleReceipts, "accepts-stale-receipts"),
+    (Bug::AppliesInSteps, "applies-in-steps"),
     (Bug::SkipsSync, "skips-sync"),
 ];
 
@@ -181,7 +184,17 @@ impl Backend for Sabotaged {
         self.inner.clear(queue).await
     }
 
-    async fn apply(&self, ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError> {
-        self.inner.apply(ops).await
+    async fn apply(&self, mut ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError> {
+        if self.bug != Bug::AppliesInSteps {
+            return self.inner.apply(ops).await;
+        }
+        ops.reverse();
+        let mut outcomes = Vec::new();
+        for op in ops {
+            outcomes.extend(self.inner.apply(vec![op]).await?);
+            tokio::task::yield_now().await;
+        }
+        outcomes.reverse();
+        Ok(outcomes)
     }
 }
