@@ -11,10 +11,12 @@
 //! | [`history`] | the check of all ledgers: nothing lost, nothing unexpected, nothing settled twice |
 //! | [`sabotage`] | planted bugs, which prove that the suites detect them |
 //! | [`power`] | images of a disk after a power loss, and writes that fail (Linux only) |
+//! | [`cancel`] | drops a future at its nth await |
 //! | [`messages`] | the messages of the suites |
 //! | [`plan`] | the seed and the extent of a run, from the environment |
 
 pub mod campaign;
+pub mod cancel;
 pub mod history;
 pub mod ledger;
 pub mod messages;
