@@ -20,6 +20,9 @@ use tempfile::TempDir;
 /// Beyond all leases, and beyond whatever a dropped future has left to the background.
 const LATER: Duration = Duration::from_secs(3600);
 
+/// The default number of attempts.
+const THRESHOLD: u32 = 5;
+
 /// More awaits than any of the futures has.
 const MANY: usize = 200;
 
@@ -132,8 +135,11 @@ impl Stage {
         match &self.file {
             None => tokio::time::sleep(LATER).await,
             Some((_, clock, _)) => {
-                // The thread that writes carries commands out in order.
-                self.create_queues().await;
+                // The thread that writes carries commands out in order, so with each of these the
+                // background gets on by one.
+                for _ in 0..10 {
+                    self.create_queues().await;
+                }
                 clock.advance(LATER);
             }
         }
@@ -235,29 +241,39 @@ async fn submit_all(storage: Storage) {
     assert!(polls.await > 1, "nothing was dropped under way");
 }
 
-/// Drops `accept` at one await more often than the message may be attempted.
+/// Drops `accept` at one await more often than the message may be attempted. None of that counts.
 async fn accept(storage: Storage) {
+    dropped_accepts(storage, 0).await;
+}
+
+/// The same for a message whose attempts are used up, so that it is marked before it is handled for the last
+/// time.
+async fn last_chance(storage: Storage) {
+    dropped_accepts(storage, THRESHOLD).await;
+}
+
+async fn dropped_accepts(storage: Storage, attempts: u32) {
     let polls = at_each_await(async |polls| {
         let stage = Stage::new(storage).await;
         stage.submit().await;
-        for round in 0..12 {
+        for _ in 0..attempts {
+            drop(stage.delivery().await);
+            stage.settle_down().await;
+        }
+        for round in 0..2 * THRESHOLD {
             stage.disturb(storage);
             let accept = stage.service.accept::<Order>();
             let completed = drop_after(polls, accept.into_future()).await;
             stage.settle_down().await;
-            let counts = stage.counts().await;
-            let expected = Counts {
-                orders: 1,
-                receipts: 0,
-                poison: 0,
-            };
-            assert_eq!(counts, expected, "{storage:?}, {polls}, {round}");
+            assert_eq!(stage.counts().await, ORDER, "{storage:?}, {polls}, {round}");
             if let Some(accepted) = completed {
                 assert!(accepted.expect("accept").is_some(), "{storage:?}, {polls}");
                 return true;
             }
         }
-        stage.delivery().await.complete().await.expect("complete");
+        let delivery = stage.delivery().await;
+        assert_eq!(delivery.attempt(), attempts + 1, "{storage:?}, {polls}");
+        delivery.complete().await.expect("complete");
         false
     });
     assert!(polls.await > 1, "nothing was dropped under way");
@@ -371,7 +387,7 @@ macro_rules! dropped {
     };
 }
 
-dropped! { submit submit_all accept settlements redrive }
+dropped! { submit submit_all accept last_chance settlements redrive }
 
 #[tokio::test(start_paused = true)]
 #[should_panic(expected = "Counts { orders: 0, receipts: 0, poison: 0 }")]
