@@ -46,12 +46,12 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Kills processes and loses power for longer than `test` does.
+    /// Kills processes, loses power and harms requests for longer than `test` does.
     Crash {
         /// The seed that an earlier run has printed; default: a random one.
         #[arg(long)]
         seed: Option<u64>,
-        /// How many times as many kills and power losses as in `test`.
+        /// How many times as many kills, power losses and harmed requests as in `test`.
         #[arg(long, default_value_t = 10)]
         times: u32,
     },

@@ -39,6 +39,8 @@ const STEPS: &[Step] = &[
             "mosaic-azurite",
             "--test",
             "power",
+            "--test",
+            "harm",
             "--",
             "-D",
             "warnings",
@@ -133,6 +135,12 @@ const STEPS: &[Step] = &[
             // They mostly wait for leases to expire.
             "--test-threads=24",
         ],
+        environment: &[],
+    },
+    Step {
+        name: "harmed requests",
+        part: Part::Suite(Need::Azurite),
+        arguments: &["test", "--workspace", "--all-features", "--test", "harm"],
         environment: &[],
     },
     Step {

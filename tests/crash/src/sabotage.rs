@@ -10,7 +10,7 @@ use queue_core::backend::{
     ApplyError, Backend, Capabilities, Created, Lease, Metadata, NewMessage, Op, OpOutcome,
     PeekedMessage, PopReceipt, PutReceipt, QueueProperties, ReceivedMessage, StorageId,
 };
-use queue_core::{ErrorKind, QueueName, Result, Timestamp};
+use queue_core::{ErrorKind, Outcome, QueueName, Result, Timestamp};
 
 /// A planted bug.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,16 +21,19 @@ pub enum Bug {
     DeletesEarly,
     /// Renewals and deletes with a stale receipt are acknowledged.
     AcceptsStaleReceipts,
+    /// A delete whose outcome is unknown is acknowledged.
+    PresumesDone,
     /// Operations that belong together are carried out one after the other, deletes first.
     AppliesInSteps,
     /// A commit is not synced, where it should be. Not part of [`Sabotaged`]: the file is opened so.
     SkipsSync,
 }
 
-const NAMES: [(Bug, &str); 5] = [
+const NAMES: [(Bug, &str); 6] = [
     (Bug::AcknowledgesEarly, "acknowledges-early"),
     (Bug::DeletesEarly, "deletes-early"),
     (Bug::AcceptsStaleReceipts, "accepts-stale-receipts"),
+    (Bug::PresumesDone, "presumes-done"),
     (Bug::AppliesInSteps, "applies-in-steps"),
     (Bug::SkipsSync, "skips-sync"),
 ];
@@ -79,6 +82,7 @@ impl Sabotaged {
             {
                 Ok(())
             }
+            (Bug::PresumesDone, Err(error)) if error.outcome() == Outcome::Unknown => Ok(()),
             (_, deleted) => deleted,
         }
     }
