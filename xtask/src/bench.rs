@@ -8,22 +8,12 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
     if let Err(why) = azurite::ensure_installed() {
         eprintln!("Azurite is not available: {why}");
     }
-    let status = cargo::command()
+    let mut command = cargo::command();
+    command
         .args(["run", "--release", "--package", "queue-bench", "--"])
         .args(arguments)
         // The Azure SDK makes an error for each header that a request lacks, and each would capture a
         // backtrace.
-        .env("RUST_LIB_BACKTRACE", "0")
-        .status();
-    match status {
-        Ok(status) if status.success() => ExitCode::SUCCESS,
-        Ok(status) => {
-            eprintln!("the benchmark failed: {status}");
-            ExitCode::FAILURE
-        }
-        Err(error) => {
-            eprintln!("failed to start cargo: {error}");
-            ExitCode::FAILURE
-        }
-    }
+        .env("RUST_LIB_BACKTRACE", "0");
+    cargo::exit_code(&mut command, "the benchmark")
 }

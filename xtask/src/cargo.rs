@@ -1,5 +1,5 @@
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitCode};
 
 /// Returns a command of the cargo that runs this program, which is the pinned toolchain's, in the root
 /// of the workspace.
@@ -9,6 +9,21 @@ pub(crate) fn command() -> Command {
     let mut command = Command::new(cargo);
     command.current_dir(root.expect("this package is below the root of the workspace"));
     command
+}
+
+/// Runs a command to its end, and says if `what` has failed.
+pub(crate) fn exit_code(command: &mut Command, what: &str) -> ExitCode {
+    match command.status() {
+        Ok(status) if status.success() => ExitCode::SUCCESS,
+        Ok(status) => {
+            eprintln!("{what} failed: {status}");
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("failed to start cargo: {error}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// Returns cargo's target directory, where the tests' servers are installed, too.

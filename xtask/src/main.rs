@@ -8,12 +8,16 @@
 //! | `azurite` | installs the emulator of Azure Storage that suites need |
 //! | `python` | installs the Python packages that a suite needs |
 //! | `bench` | `cargo xtask bench` |
+//! | `crash` | `cargo xtask crash` |
+//! | `preload` | whether tests can record a program's writes |
 //! | `cargo` | the cargo that runs all steps, and its target directory |
 //! | `program` | runs other programs, and checks whether they are installed |
 
 mod azurite;
 mod bench;
 mod cargo;
+mod crash;
+mod preload;
 mod program;
 mod python;
 mod step;
@@ -42,12 +46,22 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Kills processes, loses power and harms requests for longer than `test` does.
+    Crash {
+        /// The seed that an earlier run has printed; default: a random one.
+        #[arg(long)]
+        seed: Option<u64>,
+        /// How many times as many kills, power losses and harmed requests as in `test`.
+        #[arg(long, default_value_t = 10)]
+        times: u32,
+    },
 }
 
 fn main() -> ExitCode {
     match Arguments::parse().task {
         Task::Test => test::run(),
         Task::Bench { arguments } => bench::run(&arguments),
+        Task::Crash { seed, times } => crash::run(seed, times),
     }
 }
 

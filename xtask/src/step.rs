@@ -1,7 +1,7 @@
 use std::process::Command;
 
 use crate::program::prints_version;
-use crate::{azurite, cargo, python};
+use crate::{azurite, cargo, preload, python};
 
 /// One step of `cargo xtask test`: a cargo command.
 #[derive(Debug, Clone, Copy)]
@@ -25,28 +25,31 @@ pub(crate) enum Part {
         /// The crate that provides the subcommand.
         install: &'static str,
     },
-    /// Tests. They are skipped if their server is not available, which is a failure under CI.
-    Suite(Server),
+    /// Tests. They are skipped if what they need is not available, which is a failure under CI.
+    Suite(Need),
 }
 
-/// The server that tests need.
+/// What tests need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Server {
-    None,
+pub(crate) enum Need {
+    Nothing,
     Azurite,
     /// Azurite, and Python with clients for it.
     AzuriteAndPython,
+    /// A C compiler, and a system that loads a library before a program.
+    Preload,
 }
 
 impl Step {
-    /// Returns the reason if the step cannot run here. Installs the server of a suite if necessary.
+    /// Returns the reason if the step cannot run here. Installs what a suite needs if necessary.
     pub(crate) fn obstacle(&self) -> Option<String> {
         match self.part {
-            Part::Check | Part::Suite(Server::None) => None,
-            Part::Suite(Server::Azurite) => azurite::ensure_installed().err(),
-            Part::Suite(Server::AzuriteAndPython) => azurite::ensure_installed()
+            Part::Check | Part::Suite(Need::Nothing) => None,
+            Part::Suite(Need::Azurite) => azurite::ensure_installed().err(),
+            Part::Suite(Need::AzuriteAndPython) => azurite::ensure_installed()
                 .and_then(|()| python::ensure_installed())
                 .err(),
+            Part::Suite(Need::Preload) => preload::obstacle(),
             Part::Tool { install } => {
                 let found = prints_version(cargo::command().arg(self.arguments[0]));
                 (!found).then(|| {

@@ -92,7 +92,7 @@ pub(crate) fn seconds(duration: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::step::Server;
+    use crate::step::Need;
 
     fn summary(under_ci: bool, part: Part, outcome: Outcome) -> Summary {
         let step = Step {
@@ -112,8 +112,8 @@ mod tests {
     #[test]
     fn under_ci_a_skipped_suite_is_a_failure_and_a_skipped_tool_is_not() {
         for (under_ci, part, passes) in [
-            (false, Part::Suite(Server::Azurite), true),
-            (true, Part::Suite(Server::Azurite), false),
+            (false, Part::Suite(Need::Azurite), true),
+            (true, Part::Suite(Need::Azurite), false),
             (false, TOOL, true),
             (true, TOOL, true),
         ] {

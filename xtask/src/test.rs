@@ -7,7 +7,7 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use crate::step::{Part, Server, Step};
+use crate::step::{Need, Part, Step};
 use crate::summary::{Outcome, Summary, seconds};
 
 const STEPS: &[Step] = &[
@@ -26,7 +26,7 @@ const STEPS: &[Step] = &[
     ),
     check(
         // `--all-targets` does not include targets with `test = false`.
-        "clippy: tests that need a server",
+        "clippy: tests that run only when named",
         &[
             "clippy",
             "--workspace",
@@ -37,6 +37,10 @@ const STEPS: &[Step] = &[
             "interop",
             "--test",
             "mosaic-azurite",
+            "--test",
+            "power",
+            "--test",
+            "harm",
             "--",
             "-D",
             "warnings",
@@ -108,13 +112,19 @@ const STEPS: &[Step] = &[
     ),
     Step {
         name: "tests",
-        part: Part::Suite(Server::None),
+        part: Part::Suite(Need::Nothing),
         arguments: &["test", "--workspace", "--all-features"],
         environment: &[],
     },
     Step {
+        name: "power loss and failing writes",
+        part: Part::Suite(Need::Preload),
+        arguments: &["test", "--workspace", "--all-features", "--test", "power"],
+        environment: &[],
+    },
+    Step {
         name: "tests against Azurite",
-        part: Part::Suite(Server::Azurite),
+        part: Part::Suite(Need::Azurite),
         arguments: &[
             "test",
             "--workspace",
@@ -128,14 +138,20 @@ const STEPS: &[Step] = &[
         environment: &[],
     },
     Step {
+        name: "harmed requests",
+        part: Part::Suite(Need::Azurite),
+        arguments: &["test", "--workspace", "--all-features", "--test", "harm"],
+        environment: &[],
+    },
+    Step {
         name: "tests with Python's packages",
-        part: Part::Suite(Server::AzuriteAndPython),
+        part: Part::Suite(Need::AzuriteAndPython),
         arguments: &["test", "--workspace", "--all-features", "--test", "interop"],
         environment: &[],
     },
     Step {
         name: "mosaic over Azurite",
-        part: Part::Suite(Server::Azurite),
+        part: Part::Suite(Need::Azurite),
         arguments: &[
             "test",
             "--workspace",

@@ -10,7 +10,7 @@ use rand::rngs::SmallRng;
 use rand::{RngExt as _, SeedableRng as _};
 use tempfile::TempDir;
 
-use crate::history::{Figures, History, Violation};
+use crate::history::{Figures, History, Promise, Violation};
 use crate::ledger::{self, moment};
 use crate::messages::LEASE;
 use crate::process::{GUARD, Process};
@@ -114,6 +114,7 @@ impl Run<'_> {
             number,
             seed: self.campaign.seed,
             bug: self.campaign.bug,
+            environment: Vec::new(),
         };
         let process = Process::start(self.campaign.program, &arguments, self.sender.clone());
         self.processes.push(process);
@@ -282,7 +283,7 @@ impl Run<'_> {
         if checked != "ok" {
             self.violations.push(Violation::Other(checked));
         }
-        match history.check() {
+        match history.check(Promise::OneCopy) {
             Ok(figures) if self.violations.is_empty() => Ok(figures),
             Ok(_) => Err(self.violations),
             Err(found) => {

@@ -1,6 +1,6 @@
 //! The check of all ledgers after the queues were drained.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::ledger::{Entry, Event, Lease};
@@ -41,6 +41,15 @@ pub struct Figures {
     pub recovered: usize,
     /// Moves to a poison queue.
     pub poisoned: usize,
+}
+
+/// What the storage promises.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Promise {
+    /// A submission stores one copy of a message, and a completion that is acknowledged is the only one.
+    OneCopy,
+    /// Copies are allowed, as if a submission is repeated because its outcome is unknown.
+    AtLeastOnce,
 }
 
 /// A promise that was broken.
@@ -86,12 +95,12 @@ impl History {
     ///
     /// # Errors
     /// All violations.
-    pub fn check(&self) -> Result<Figures, Vec<Violation>> {
+    pub fn check(&self, promise: Promise) -> Result<Figures, Vec<Violation>> {
         let mut figures = Figures::default();
         let mut violations = Vec::new();
         for (name, record) in &self.0 {
             figures.add(name, record);
-            violations.extend(record.violation(name));
+            violations.extend(record.violation(name, promise));
             if !record.finishing.is_empty() && Class::of(name) == Class::Receipted {
                 violations.extend(self.lost_follow_up(name));
             }
@@ -125,13 +134,15 @@ impl History {
 }
 
 impl Record {
-    fn violation(&self, name: &str) -> Option<Violation> {
+    fn violation(&self, name: &str, promise: Promise) -> Option<Violation> {
         let name = name.to_owned();
         if self.acknowledged && self.finishing.is_empty() && Class::of(&name) != Class::Expiring {
             return Some(Violation::Lost(name));
         }
-        let distinct: BTreeSet<_> = self.completed.iter().collect();
-        if distinct.len() > 1 || self.completed.len() > 1 {
+        if promise == Promise::AtLeastOnce {
+            return None;
+        }
+        if self.completed.len() > 1 {
             return Some(Violation::CompletedTwice(name));
         }
         let stale = self.completed.iter().any(|lease| {
@@ -195,7 +206,7 @@ mod tests {
             },
         };
         history.add(lines.iter().map(entry).collect());
-        history.check()
+        history.check(Promise::OneCopy)
     }
 
     use Event::{Completed, Finishing, Started, Submitted, Submitting};

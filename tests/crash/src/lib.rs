@@ -1,4 +1,5 @@
-//! Crash suites: processes killed and stopped at random, power lost, writes that fail, futures dropped.
+//! Crash suites: processes killed and stopped at random, power lost, writes that fail, futures dropped,
+//! requests harmed.
 //!
 //! Each suite runs the public API, and judges it by ledgers that do not depend on it.
 //!
@@ -10,14 +11,21 @@
 //! | [`ledger`] | an append-only file, synced after each entry, of what a process is about to do and has done |
 //! | [`history`] | the check of all ledgers: nothing lost, nothing unexpected, nothing settled twice |
 //! | [`sabotage`] | planted bugs, which prove that the suites detect them |
+//! | [`power`] | images of a disk after a power loss, and writes that fail (Linux only) |
+//! | [`cancel`] | drops a future at its nth await |
+//! | [`harm`] | a proxy that harms a share of all requests |
 //! | [`messages`] | the messages of the suites |
 //! | [`plan`] | the seed and the extent of a run, from the environment |
 
 pub mod campaign;
+pub mod cancel;
+pub mod harm;
 pub mod history;
 pub mod ledger;
 pub mod messages;
 pub mod plan;
+#[cfg(target_os = "linux")]
+pub mod power;
 pub mod process;
 pub mod sabotage;
 pub mod worker;

@@ -25,6 +25,20 @@ pub trait Named: Message + Clone + Sync {
 pub struct Order {
     /// Unique; its last letter is that of its [`Class`].
     pub name: String,
+    /// Makes the body larger.
+    #[serde(default)]
+    pub padding: String,
+}
+
+impl Order {
+    /// Creates an order with a small body.
+    #[must_use]
+    pub fn named(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            padding: String::new(),
+        }
+    }
 }
 
 /// The follow-up of an order of the class [`Class::Receipted`].

@@ -117,6 +117,15 @@ impl Process {
     #[must_use]
     pub fn finish(mut self) -> (ExitStatus, String) {
         drop(self.stdin.take());
+        self.wait()
+    }
+
+    /// Waits until it has ended by itself, as [`finish`](Self::finish) does.
+    ///
+    /// # Panics
+    /// If it does not end.
+    #[must_use]
+    pub fn wait(mut self) -> (ExitStatus, String) {
         let started = Instant::now();
         let status = loop {
             if let Some(status) = self.child.try_wait().expect("it is a child of ours") {

@@ -10,7 +10,7 @@ use queue_core::backend::{
     ApplyError, Backend, Capabilities, Created, Lease, Metadata, NewMessage, Op, OpOutcome,
     PeekedMessage, PopReceipt, PutReceipt, QueueProperties, ReceivedMessage, StorageId,
 };
-use queue_core::{ErrorKind, QueueName, Result, Timestamp};
+use queue_core::{ErrorKind, Outcome, QueueName, Result, Timestamp};
 
 /// A planted bug.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,14 +21,20 @@ pub enum Bug {
     DeletesEarly,
     /// Renewals and deletes with a stale receipt are acknowledged.
     AcceptsStaleReceipts,
+    /// A delete whose outcome is unknown is acknowledged.
+    PresumesDone,
+    /// Operations that belong together are carried out one after the other, deletes first.
+    AppliesInSteps,
     /// A commit is not synced, where it should be. Not part of [`Sabotaged`]: the file is opened so.
     SkipsSync,
 }
 
-const NAMES: [(Bug, &str); 4] = [
+const NAMES: [(Bug, &str); 6] = [
     (Bug::AcknowledgesEarly, "acknowledges-early"),
     (Bug::DeletesEarly, "deletes-early"),
     (Bug::AcceptsStaleReceipts, "accepts-stale-receipts"),
+    (Bug::PresumesDone, "presumes-done"),
+    (Bug::AppliesInSteps, "applies-in-steps"),
     (Bug::SkipsSync, "skips-sync"),
 ];
 
@@ -76,6 +82,7 @@ impl Sabotaged {
             {
                 Ok(())
             }
+            (Bug::PresumesDone, Err(error)) if error.outcome() == Outcome::Unknown => Ok(()),
             (_, deleted) => deleted,
         }
     }
@@ -181,7 +188,17 @@ impl Backend for Sabotaged {
         self.inner.clear(queue).await
     }
 
-    async fn apply(&self, ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError> {
-        self.inner.apply(ops).await
+    async fn apply(&self, mut ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError> {
+        if self.bug != Bug::AppliesInSteps {
+            return self.inner.apply(ops).await;
+        }
+        ops.reverse();
+        let mut outcomes = Vec::new();
+        for op in ops {
+            outcomes.extend(self.inner.apply(vec![op]).await?);
+            tokio::task::yield_now().await;
+        }
+        outcomes.reverse();
+        Ok(outcomes)
     }
 }

@@ -18,10 +18,7 @@ async fn stale_settlement(settle: Settle, bug: Option<Bug>) -> String {
     let url = format!("sqlite:{}", file.display());
     let service = QueueService::connect(&url).await.expect("the file opens");
     let name = "the-order-p".to_owned();
-    service
-        .submit(Order { name: name.clone() })
-        .await
-        .expect("submit");
+    service.submit(Order::named(&name)).await.expect("submit");
     let arguments = Arguments {
         role: Role::Hold(settle),
         file,
@@ -29,6 +26,7 @@ async fn stale_settlement(settle: Settle, bug: Option<Bug>) -> String {
         number: 1,
         seed: 0,
         bug,
+        environment: Vec::new(),
     };
     let program = Path::new(env!("CARGO_BIN_EXE_crash-worker"));
     let (sender, lines) = channel();

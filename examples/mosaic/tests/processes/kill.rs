@@ -42,6 +42,12 @@ const QUEUES: [&str; 4] = [
 /// The number of kills that must hit a worker with a message in flight.
 const HELD_KILLS: usize = 20;
 
+/// One kill in so many hits any worker, whether or not it has a message in flight.
+const ANY: usize = 4;
+
+/// The most jobs until enough kills have hit a worker with a message in flight.
+const JOBS: usize = 10;
+
 /// The queues, blobs and timing of a test.
 pub(crate) struct Deployment {
     pub(crate) location: Location,
@@ -60,7 +66,8 @@ struct Tally {
     remarks: Vec<String>,
 }
 
-/// Kills workers at random until the mosaic is complete, then checks the queues and the records.
+/// Kills workers at random, until enough kills have hit one with a message in flight, and lets the others
+/// complete the mosaic. Then checks the queues and the records.
 pub(crate) fn workers(
     deployment: &Deployment,
     pictures: &Path,
@@ -80,23 +87,28 @@ pub(crate) fn workers(
     let start = |role: &str| Worker::start(role, &deployment.location, &settings);
     let mut workers: Vec<(&str, Worker)> = ROLES.iter().map(|role| (*role, start(role))).collect();
     let (mut tally, mut jobs) = (Tally::default(), 0);
-    // On a very fast or slow machine, one job may see too few kills.
-    while tally.held < HELD_KILLS && jobs < 3 {
+    while tally.held < HELD_KILLS && jobs < JOBS {
         jobs += 1;
         let out = scratch.join(format!("{jobs}.png"));
-        let mut client = submit(pictures, &deployment.location, &out);
+        let mut client = Client::submit(pictures, &deployment.location, &out);
         let begun = Instant::now();
-        while client.try_wait().expect("it is a child of ours").is_none() {
+        while tally.held < HELD_KILLS && !client.has_ended() {
             assert!(begun.elapsed() < GUARD, "the job hangs: {tally:#?}");
             std::thread::sleep(deployment.kill_every);
-            let victim = random.random_range(0..workers.len());
+            let mut candidates: Vec<_> = (0..workers.len()).collect();
+            if tally.kills % ANY != 0 {
+                candidates.retain(|at| workers[*at].1.holds());
+            }
+            if candidates.is_empty() {
+                continue;
+            }
+            let victim = candidates[random.random_range(0..candidates.len())];
             let (role, worker) = workers.swap_remove(victim);
             let log = worker.kill();
             workers.push((role, start(role)));
             tally.add(log);
         }
-        let stdout = client.wait_with_output().expect("it is a child of ours");
-        let stdout = String::from_utf8(stdout.stdout).expect("text");
+        let stdout = client.output();
         println!(
             "{} kills, {} held, {:.1?}: {stdout}",
             tally.kills,
@@ -153,10 +165,38 @@ pub(crate) fn undisturbed(pictures: &Path, data: &Path) -> Vec<u8> {
     fs::read(&out).expect("the mosaic")
 }
 
-fn submit(pictures: &Path, location: &Location, out: &Path) -> Child {
-    let mut command = job("submit", pictures, location, out);
-    command.args(["--timeout", "100s"]).stdout(Stdio::piped());
-    command.spawn().expect("the program runs")
+/// The process of a job's client. It is killed when this is dropped.
+struct Client(Option<Child>);
+
+impl Client {
+    fn submit(pictures: &Path, location: &Location, out: &Path) -> Self {
+        let mut command = job("submit", pictures, location, out);
+        let timeout = format!("{}s", GUARD.as_secs());
+        command.args(["--timeout", &timeout]).stdout(Stdio::piped());
+        Self(Some(command.spawn().expect("the program runs")))
+    }
+
+    fn has_ended(&mut self) -> bool {
+        let child = self.0.as_mut().expect("its output was not taken");
+        child.try_wait().expect("it is a child of ours").is_some()
+    }
+
+    /// Waits until it has ended, which it does by its timeout. Returns its output.
+    fn output(mut self) -> String {
+        let child = self.0.take().expect("its output was not taken");
+        let output = child.wait_with_output().expect("it is a child of ours");
+        String::from_utf8(output.stdout).expect("text")
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.0.take() {
+            // Both fail only if it has already ended.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
 }
 
 /// Waits until the workers have emptied all queues, and checks that there is no poison message.
@@ -164,7 +204,8 @@ async fn drained(url: &str) {
     let service = QueueService::connect(url).await.expect("it is there");
     for queue in QUEUES {
         let mut left = 0;
-        for _ in 0..300 {
+        let begun = Instant::now();
+        while begun.elapsed() < GUARD {
             left = count(&service, queue).await;
             if left == 0 {
                 break;

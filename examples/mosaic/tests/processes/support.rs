@@ -4,6 +4,8 @@ use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -11,8 +13,8 @@ use image::{Rgb, RgbImage};
 use mosaic::picture::{draw_scene, encode_png};
 use tempfile::TempDir;
 
-/// A timeout that only a hang reaches.
-pub(crate) const GUARD: Duration = Duration::from_secs(120);
+/// A timeout that only a hang reaches, on the slowest machine too.
+pub(crate) const GUARD: Duration = Duration::from_secs(600);
 
 /// Where queues and blobs are in a test.
 #[derive(Debug, Clone)]
@@ -47,7 +49,7 @@ pub(crate) fn program(arguments: &[&str]) -> Command {
 
 /// Runs the program to its end, with a timeout that is enough for a job.
 pub(crate) fn output(program: &mut Command) -> Output {
-    let program = program.args(["--timeout", "100s"]);
+    let program = program.args(["--timeout", "600s"]);
     program.output().expect("the program runs")
 }
 
@@ -89,10 +91,12 @@ fn text(path: &Path) -> String {
     path.to_str().expect("text").to_owned()
 }
 
-/// A role in its own process, and the thread that reads its log.
+/// A role in its own process, and the thread that reads its log. The process is killed when this is dropped.
 pub(crate) struct Worker {
     pub(crate) child: Child,
-    pub(crate) log: JoinHandle<Log>,
+    log: Option<JoinHandle<Log>>,
+    /// Messages in flight.
+    held: Arc<AtomicUsize>,
 }
 
 /// The log of a process that has ended.
@@ -116,26 +120,49 @@ impl Worker {
             .spawn()
             .expect("the program runs");
         let log = child.stderr.take().expect("it is piped");
-        let log = thread::spawn(move || read(log));
-        Self { child, log }
+        let held = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&held);
+        let log = Some(thread::spawn(move || read(log, &counted)));
+        Self { child, log, held }
+    }
+
+    /// Whether the process has a message in flight.
+    pub(crate) fn holds(&self) -> bool {
+        self.held.load(Relaxed) > 0
     }
 
     /// Kills the process and reads its log to the end.
     pub(crate) fn kill(mut self) -> Log {
         self.child.kill().expect("it is a child of ours");
         self.child.wait().expect("it is a child of ours");
-        self.log.join().expect("the reader does not panic")
+        self.log()
+    }
+
+    /// Reads the log of a process that ends.
+    pub(crate) fn log(&mut self) -> Log {
+        let log = self.log.take().expect("it was not taken");
+        log.join().expect("the reader does not panic")
     }
 }
 
-fn read(stderr: ChildStderr) -> Log {
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // Both fail only if it has already ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn read(stderr: ChildStderr, held: &AtomicUsize) -> Log {
     let mut log = Log::default();
     for line in BufReader::new(stderr).lines() {
         let line = line.expect("logs are text");
         if line.contains(": handling queue=") {
             log.held += 1;
+            held.store(log.held, Relaxed);
         } else if line.contains(": handled queue=") {
             log.held -= 1;
+            held.store(log.held, Relaxed);
         } else if line.contains(": recorded the response") {
             log.recorded += 1;
         } else if !line.contains(" INFO ") || line.contains(": stopped ") {

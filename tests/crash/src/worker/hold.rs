@@ -60,9 +60,7 @@ pub(super) async fn run(desk: &Desk, settle: Settle) {
     );
     let disposition = match settle {
         Settle::Complete => Disposition::complete(),
-        Settle::FollowUp => Disposition::complete().then(&Order {
-            name: "follow-up".to_owned(),
-        }),
+        Settle::FollowUp => Disposition::complete().then(&Order::named("follow-up")),
         Settle::Retry => Disposition::retry_after(Duration::ZERO, "told to"),
         Settle::Reject => Disposition::reject("told to"),
     };

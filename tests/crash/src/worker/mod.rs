@@ -8,15 +8,21 @@
 //! | `accept` | handles them with `accept` |
 //! | `redrive` | moves poison messages back |
 //! | `hold` | holds one message, and settles it when told to |
+//! | `fill`, `consume` | submit large orders and complete them, each a fixed number |
+//! | `errand` | a short fixed sequence of submissions and completions, repeated where the storage fails |
 //! | `work` | what a consumer does with a message |
 
 mod accept;
+mod consume;
+mod errand;
+mod fill;
 mod hold;
 mod listen;
 mod produce;
 mod redrive;
 mod work;
 
+use std::ffi::OsString;
 use std::fmt;
 use std::io::{BufRead as _, stdin};
 use std::path::{Path, PathBuf};
@@ -25,7 +31,7 @@ use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use queue_core::backend::Backend;
-use queue_runtime::backend::{SqliteBackend, Synchronous};
+use queue_runtime::backend::{SqliteBackend, SqliteBuilder, Synchronous};
 use queue_runtime::{QueueService, SystemClock};
 use rand::rngs::SmallRng;
 use rand::{RngExt as _, SeedableRng as _};
@@ -34,6 +40,7 @@ use tokio::sync::watch;
 use crate::ledger::Ledger;
 use crate::sabotage::{Bug, Sabotaged};
 
+pub use errand::FAILED;
 pub use hold::{GO, HELD, Settle};
 
 /// What a process does.
@@ -49,6 +56,12 @@ pub enum Role {
     Redrive,
     /// Holds an order, and settles it when told to.
     Hold(Settle),
+    /// Submits a fixed number of large orders, and ends.
+    Fill,
+    /// Completes a fixed number of orders, and ends.
+    Consume,
+    /// Submits and completes a few orders, and ends.
+    Errand,
 }
 
 /// The arguments of a process.
@@ -66,6 +79,8 @@ pub struct Arguments {
     pub seed: u64,
     /// The bug planted in its storage.
     pub bug: Option<Bug>,
+    /// Additional environment variables.
+    pub environment: Vec<(&'static str, OsString)>,
 }
 
 /// What a role works with.
@@ -87,7 +102,8 @@ impl Arguments {
             .arg(self.role.to_string())
             .args([&self.file, &self.ledger])
             .args([self.number.to_string(), self.seed.to_string()])
-            .args(self.bug.map(Bug::name));
+            .args(self.bug.map(Bug::name))
+            .envs(self.environment.iter().cloned());
         command
     }
 
@@ -106,6 +122,7 @@ impl Arguments {
             number: next().parse().expect("a number"),
             seed: next().parse().expect("a seed"),
             bug: given.next().map(|bug| bug.parse().expect("a bug")),
+            environment: Vec::new(),
         }
     }
 }
@@ -133,6 +150,9 @@ pub async fn run(arguments: Arguments) {
         Role::Accept => accept::run(&desk).await,
         Role::Redrive => redrive::run(&desk).await,
         Role::Hold(settle) => hold::run(&desk, settle).await,
+        Role::Fill => fill::run(&desk).await,
+        Role::Consume => consume::run(&desk).await,
+        Role::Errand => errand::run(&desk).await,
     }
 }
 
@@ -145,11 +165,22 @@ pub async fn open(file: &Path, bug: Option<Bug>) -> Arc<dyn Backend> {
     if bug == Some(Bug::SkipsSync) {
         builder = builder.synchronous(Synchronous::Normal);
     }
-    let opened: Arc<dyn Backend> = Arc::new(builder.open().await.expect("the file opens"));
+    let opened: Arc<dyn Backend> = Arc::new(open_repeatedly(builder).await);
     match bug {
         Some(bug) => Arc::new(Sabotaged::new(opened, bug)),
         None => opened,
     }
+}
+
+/// Opens the file. Repeats that a few times, for runs in which the storage fails for a while.
+async fn open_repeatedly(builder: SqliteBuilder) -> SqliteBackend {
+    for _ in 0..errand::ATTEMPTS {
+        match builder.clone().open().await {
+            Ok(backend) => return backend,
+            Err(error) => errand::report(&error),
+        }
+    }
+    panic!("the file does not open");
 }
 
 impl Desk {
@@ -187,6 +218,9 @@ impl fmt::Display for Role {
             Self::Listen => f.write_str("listen"),
             Self::Accept => f.write_str("accept"),
             Self::Redrive => f.write_str("redrive"),
+            Self::Fill => f.write_str("fill"),
+            Self::Consume => f.write_str("consume"),
+            Self::Errand => f.write_str("errand"),
             Self::Hold(settle) => write!(f, "hold-{settle}"),
         }
     }
@@ -197,7 +231,15 @@ impl FromStr for Role {
 
     fn from_str(name: &str) -> Result<Self, String> {
         let holds = Settle::ALL.map(Self::Hold);
-        let roles = [Self::Produce, Self::Listen, Self::Accept, Self::Redrive];
+        let roles = [
+            Self::Produce,
+            Self::Listen,
+            Self::Accept,
+            Self::Redrive,
+            Self::Fill,
+            Self::Consume,
+            Self::Errand,
+        ];
         let found = roles
             .into_iter()
             .chain(holds)

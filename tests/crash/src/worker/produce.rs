@@ -23,7 +23,7 @@ pub(super) async fn run(desk: &Desk) {
         };
         let size = if round % 8 == 7 { BATCH } else { 1 };
         let name = |at| format!("{}-{round}-{at}-{}", desk.number, class.letter());
-        let orders: Vec<_> = (0..size).map(|at| Order { name: name(at) }).collect();
+        let orders: Vec<_> = (0..size).map(|at| Order::named(name(at))).collect();
         submit(desk, orders, class).await;
         while !desk.is_stopping() {
             let count = queue.any().properties().await;
