@@ -94,7 +94,8 @@ async fn whether_a_retry_outlives_its_message_is_judged_by_the_clock_of_the_serv
             settled.expect("settled")
         })
         .await;
-        assert_eq!(settled, Settled::Retried { after: minute }, "{skew:?}");
+        let retried = matches!(settled, Settled::Retried { after, .. } if after == minute);
+        assert!(retried, "{skew:?}: {settled:?}");
         assert_eq!(methods.last().map(String::as_str), Some("PUT"), "{skew:?}");
 
         let (settled, methods) = settle(&with_order(skew), async |delivery| {
