@@ -19,7 +19,7 @@ pub enum Bug {
     AcknowledgesEarly,
     /// A message is deleted when it is received, before its handler runs.
     DeletesEarly,
-    /// Renewals and deletes with a stale receipt are acknowledged.
+    /// Renewals and deletes with a stale receipt are acknowledged, and the service's clock stands still.
     AcceptsStaleReceipts,
     /// A delete whose outcome is unknown is acknowledged.
     PresumesDone,
