@@ -24,6 +24,8 @@ pub struct Capabilities {
     pub body: BodyForm,
     /// The guarantee of [`apply`](super::Backend::apply).
     pub atomicity: Atomicity,
+    /// What the error of an update or delete with a stale receipt proves.
+    pub stale_receipts: StaleReceipts,
 }
 
 /// What a body may contain.
@@ -46,10 +48,21 @@ pub enum Atomicity {
     InOrder,
 }
 
+/// What the error of an update or delete with a stale receipt proves about the message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StaleReceipts {
+    /// [`ReceiptMismatch`](crate::ErrorKind::ReceiptMismatch) proves that the message exists,
+    /// [`MessageNotFound`](crate::ErrorKind::MessageNotFound) that it does not.
+    Distinct,
+    /// Neither error proves whether the message exists.
+    Ambiguous,
+}
+
 impl Capabilities {
-    /// The capabilities of a local backend: bodies of any bytes, atomic operations, and the limits of Azure
-    /// Queue Storage, which are 48 KiB per body (64 KiB in Base64), 8 KiB of metadata per queue, and visibility
-    /// timeouts of 1 second to 7 days.
+    /// The capabilities of a local backend: bodies of any bytes, atomic operations, distinct errors for
+    /// stale receipts, and the limits of Azure Queue Storage, which are 48 KiB per body (64 KiB in Base64),
+    /// 8 KiB of metadata per queue, and visibility timeouts of 1 second to 7 days.
     ///
     /// Three differ from Azure's, because a program adapts to them by itself: messages per receive, the pause
     /// between polls, and the size of a moved message, which has none.
@@ -65,6 +78,7 @@ impl Capabilities {
             idle_cap: Duration::from_millis(250),
             body: BodyForm::Bytes,
             atomicity: Atomicity::Atomic,
+            stale_receipts: StaleReceipts::Distinct,
         }
     }
 }

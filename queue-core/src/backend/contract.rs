@@ -113,7 +113,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// [`ErrorKind::MessageNotFound`] if the message was deleted or has expired;
-    /// [`ErrorKind::ReceiptMismatch`] if the receipt is stale (a service may confuse the two);
+    /// [`ErrorKind::ReceiptMismatch`] if the receipt is stale
+    /// ([`Capabilities::stale_receipts`] says whether the two are distinct);
     /// [`ErrorKind::TooLarge`]; [`ErrorKind::InvalidInput`] for `visibility` over `max_visibility`.
     async fn update(
         &self,

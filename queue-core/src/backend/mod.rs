@@ -13,7 +13,7 @@ mod forward;
 mod metadata;
 mod model;
 
-pub use capabilities::{Atomicity, BodyForm, Capabilities};
+pub use capabilities::{Atomicity, BodyForm, Capabilities, StaleReceipts};
 pub use contract::{ApplyError, Backend, BackendExt};
 pub use metadata::{InvalidMetadata, Metadata};
 pub use model::{

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use super::fixture::{Fixture, assert_lease_gone, text};
+use super::fixture::{Fixture, assert_lease_gone, assert_refused, text};
 use super::harness::{Harness, ReceiptScope};
-use crate::backend::{PopReceipt, ReceivedMessage, StorageId};
+use crate::backend::{Op, PopReceipt, ReceivedMessage, StaleReceipts, StorageId};
+use crate::error::ErrorKind;
 
 pub(super) async fn a_deleted_message_is_gone(harness: &dyn Harness) {
     let f = Fixture::open(harness).await;
@@ -70,6 +71,38 @@ pub(super) async fn a_receipt_is_stale_after_an_update(harness: &dyn Harness) {
     assert_lease_gone(f.update(&message, f.lease, None).await);
     message.receipt = lease.receipt;
     f.delete(&message).await.expect("delete");
+}
+
+pub(super) async fn a_stale_receipt_is_told_from_a_missing_message(harness: &dyn Harness) {
+    let f = Fixture::open(harness).await;
+    let assert_kind = async |message: &ReceivedMessage, kind: ErrorKind| {
+        let op = Op::Delete {
+            queue: f.queue.clone(),
+            id: message.id.clone(),
+            receipt: message.receipt.clone(),
+        };
+        let applied = f.backend.apply(vec![op]).await;
+        let results = [
+            f.delete(message).await,
+            f.update(message, f.lease, None).await.map(drop),
+            applied.map(drop).map_err(|failed| failed.error),
+        ];
+        for result in results {
+            match f.backend.capabilities().stale_receipts {
+                StaleReceipts::Distinct => assert_refused(result, kind),
+                StaleReceipts::Ambiguous => assert_lease_gone(result),
+            }
+        }
+    };
+    f.put("one").await;
+    let stale = f.receive_one().await;
+    let mut current = stale.clone();
+    let updated = f.update(&stale, f.lease, None).await.expect("update");
+    current.receipt = updated.receipt;
+    assert_kind(&stale, ErrorKind::ReceiptMismatch).await;
+    f.delete(&current).await.expect("delete");
+    assert_kind(&stale, ErrorKind::MessageNotFound).await;
+    assert_kind(&current, ErrorKind::MessageNotFound).await;
 }
 
 pub(super) async fn a_lease_that_ran_out_still_settles(harness: &dyn Harness) {

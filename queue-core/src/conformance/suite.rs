@@ -77,6 +77,7 @@ suite! { $
         the_receipt_of_a_put_is_stale_after_a_receive
         a_receipt_is_stale_after_another_receive
         a_receipt_is_stale_after_an_update
+        a_stale_receipt_is_told_from_a_missing_message
         a_lease_that_ran_out_still_settles
         an_update_replaces_or_keeps_the_body
         an_update_changes_one_message_only

@@ -24,7 +24,7 @@ pub use memory::MemoryBackend;
 pub use queue_core::backend::{
     ApplyError, Atomicity, Backend, BackendExt, BodyForm, Capabilities, Created, InvalidMetadata,
     Lease, Metadata, NewMessage, Op, OpOutcome, PeekedMessage, PopReceipt, PutReceipt,
-    QueueProperties, ReceivedMessage, StorageId, TimeToLive,
+    QueueProperties, ReceivedMessage, StaleReceipts, StorageId, TimeToLive,
 };
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SqliteBackend, SqliteBuilder, Synchronous};

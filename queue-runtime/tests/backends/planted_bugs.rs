@@ -48,6 +48,7 @@ enum Bug {
     TrimsBodies,
     ReceiptsStay,
     ReceivedWhenPut,
+    ConfusesStaleReceipts,
 }
 
 fn fails(bug: Wrap, test: Test) -> bool {
@@ -109,6 +110,7 @@ planted! {
     TrimsBodies => text_comes_back_as_it_was;
     ReceiptsStay => a_receipt_is_stale_after_an_update;
     ReceivedWhenPut => a_receive_tells_the_time_of_the_storage;
+    ConfusesStaleReceipts => a_stale_receipt_is_told_from_a_missing_message;
 }
 
 #[test]
@@ -321,6 +323,15 @@ impl Backend for Buggy {
                 self.inner
                     .delete(queue, id, &self.current(id, receipt))
                     .await
+            }
+            Bug::ConfusesStaleReceipts => {
+                let deleted = self.inner.delete(queue, id, receipt).await;
+                deleted.map_err(|error| match error.kind() {
+                    ErrorKind::ReceiptMismatch => {
+                        Error::new(ErrorKind::MessageNotFound, Operation::Delete)
+                    }
+                    _ => error,
+                })
             }
             _ => self.inner.delete(queue, id, receipt).await,
         }

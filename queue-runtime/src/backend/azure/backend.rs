@@ -7,7 +7,7 @@ use bytes::Bytes;
 use queue_core::backend::{
     ApplyError, Atomicity, Backend, BodyForm, Capabilities, Created, Lease, Metadata, NewMessage,
     Op, OpOutcome, PeekedMessage, PopReceipt, PutReceipt, QueueProperties, ReceivedMessage,
-    StorageId,
+    StaleReceipts, StorageId,
 };
 use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
 
@@ -35,6 +35,8 @@ pub(super) fn capabilities() -> Capabilities {
     capabilities.idle_cap = Duration::from_secs(30);
     capabilities.body = BodyForm::Text;
     capabilities.atomicity = Atomicity::InOrder;
+    // The service answers 404 to both, its emulator 400 to a mismatch.
+    capabilities.stale_receipts = StaleReceipts::Ambiguous;
     capabilities
 }
 
