@@ -8,8 +8,9 @@ use tokio::sync::MutexGuard;
 
 use super::cancellation::Cancellation;
 use super::renewal::Renewals;
-use super::state::{Hold, Leased, SettlementKind, State};
+use super::state::{Hold, Leased, State};
 use super::storage_time::{Receive, StorageTime};
+use super::unanswered::{Earlier, Intent};
 
 /// The lease of one received message, with the right to settle it. Dropping it stops the renewals and settles
 /// nothing.
@@ -141,20 +142,18 @@ impl Locked<'_> {
         }
     }
 
-    /// Returns whether an operation of this consumer got no answer, so that a stale receipt proves nothing.
-    pub(crate) fn is_doubtful(&self) -> bool {
-        self.state.doubtful
-    }
-
     /// Records that a settlement got no answer.
-    pub(crate) fn settlement_unanswered(&mut self, kind: SettlementKind) {
-        self.state.doubtful = true;
-        self.state.unanswered = Some(kind);
+    pub(crate) fn settlement_unanswered(&mut self, intent: &Intent) {
+        self.state.unanswered.add_settlement(intent);
     }
 
-    /// Returns the last settlement that got no answer, in this call or an earlier one.
-    pub(crate) fn unanswered_settlement(&self) -> Option<SettlementKind> {
-        self.state.unanswered
+    /// Returns the unanswered settlements before one with this intent, in this call or an earlier one.
+    pub(crate) fn before(&self, intent: &Intent) -> Earlier {
+        self.state.unanswered.before(intent)
+    }
+
+    pub(crate) fn renewal_unanswered(&self) -> bool {
+        self.state.unanswered.renewal
     }
 
     /// Returns how long the lease can last at most.

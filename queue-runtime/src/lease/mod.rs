@@ -8,7 +8,7 @@
 //!           │ │                                  │
 //!           │ └── update or delete unanswered ─► Doubtful
 //!           │                                    │
-//!           ├── settled ──────► Settled ◄────────┤ settled, or gone after an unanswered settlement
+//!           ├── settled ──────► Settled ◄────────┤ settled, or proved to be
 //!           └── gone, or the ─► Lost ◄───────────┘ the certain end
 //!               certain end
 //! ```
@@ -20,6 +20,7 @@
 //! | `state` | the receipt and how long it is valid; changed only under its lock |
 //! | `renewal` | when a lease is renewed |
 //! | `guard` | settling: [`Lease`] is the one owner of the right to settle |
+//! | `unanswered` | which requests got no answer |
 //! | `cancellation` | the signal that work on the message should stop |
 //! | `storage_time` | the storage's time, in which messages expire |
 //!
@@ -32,9 +33,10 @@ mod guard;
 mod renewal;
 mod state;
 mod storage_time;
+mod unanswered;
 
 pub(crate) use cancellation::{Cancellation, Cause};
 pub(crate) use guard::{Lease, Locked};
 pub(crate) use renewal::Renewals;
-pub(crate) use state::SettlementKind;
 pub(crate) use storage_time::{MARGIN, Receive};
+pub(crate) use unanswered::{Earlier, Intent, Purpose};

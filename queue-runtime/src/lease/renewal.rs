@@ -90,7 +90,7 @@ impl Renewals {
         }
         // At most one of several unanswered renewals was carried out, because it made the receipt of the
         // others stale. More of them would only postpone the certain end.
-        let in_vain = state.doubtful && now >= term.known_end;
+        let in_vain = state.is_doubtful() && now >= term.known_end;
         // Not if the message expires before the lease that a renewal would bring ends.
         let prolongs = now.saturating_add(lease.next_visibility()) > term.known_end;
         if now >= term.renew_until || in_vain || !prolongs {
@@ -98,7 +98,7 @@ impl Renewals {
         }
         match lease.extend(&mut state, None).await {
             Ok(()) => self.schedule(&lease, lease.renew_at()),
-            Err(error) if error.is_lease_gone() && !state.doubtful => {
+            Err(error) if error.is_lease_gone() && !state.is_doubtful() => {
                 warn_lost(
                     &lease,
                     "the message was received by another consumer or deleted",
@@ -133,7 +133,7 @@ impl Renewals {
         log_caught(
             || tracing::error!(%queue, %id, %panic, "the renewal of a lease panicked; will retry"),
         );
-        lease.state.lock().await.doubtful = true;
+        lease.state.lock().await.unanswered.renewal = true;
         let next = self.clock.monotonic().saturating_add(lease.visibility / 16);
         self.schedule(lease, next);
     }

@@ -10,6 +10,7 @@ use tokio::sync::Mutex;
 
 use super::cancellation::{Cancellation, Cause};
 use super::storage_time::{MARGIN, Receive, StorageTime};
+use super::unanswered::Unanswered;
 use crate::schedule::Ticket;
 
 /// The state of a lease, shared by its owner and the renewals.
@@ -31,10 +32,7 @@ pub(super) struct Leased {
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) hold: Hold,
-    /// Whether an update or delete got no answer.
-    pub(super) doubtful: bool,
-    /// The last settlement that got no answer.
-    pub(super) unanswered: Option<SettlementKind>,
+    pub(super) unanswered: Unanswered,
 }
 
 #[derive(Debug)]
@@ -42,13 +40,6 @@ pub(super) enum Hold {
     Held(PopReceipt),
     Settled,
     Lost,
-}
-
-/// What a settlement does to the message itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SettlementKind {
-    Delete,
-    PutBack,
 }
 
 /// The moment at which the message expires, on the monotonic clock: [`Duration::MAX`] for never.
@@ -104,8 +95,7 @@ impl Leased {
             expiry,
             state: Mutex::new(State {
                 hold: Hold::Held(message.receipt.clone()),
-                doubtful: false,
-                unanswered: None,
+                unanswered: Unanswered::default(),
             }),
             term: StdMutex::new(Term {
                 known_end: asked_at.saturating_add(visibility).min(expiry.known),
@@ -182,14 +172,15 @@ impl Leased {
                     .saturating_add(visibility)
                     .min(self.expiry.certain);
                 state.hold = Hold::Held(lease.receipt.clone());
-                state.doubtful = false;
+                // The receipt was valid until now: no unanswered request was carried out, nor can it be now.
+                state.unanswered = Unanswered::default();
             }
             Err(error) if error.outcome() == Outcome::Unknown => {
                 // Before the expiry it may have made the lease shorter.
                 term.known_end = term.known_end.min(asked_at.saturating_add(visibility));
                 let end = answered_at.saturating_add(visibility);
                 term.certain_end = term.certain_end.max(end.min(self.expiry.certain));
-                state.doubtful = true;
+                state.unanswered.renewal = true;
             }
             Err(_) => {}
         }
@@ -224,6 +215,11 @@ impl Leased {
 impl State {
     pub(super) fn is_held(&self) -> bool {
         matches!(self.hold, Hold::Held(_))
+    }
+
+    /// Whether a request got no answer, so that a stale receipt does not prove that the lease is lost.
+    pub(super) fn is_doubtful(&self) -> bool {
+        self.unanswered.any()
     }
 }
 

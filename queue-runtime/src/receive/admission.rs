@@ -13,6 +13,7 @@ use super::poison::poison;
 use super::put_back;
 use super::settle::{SettleProblem, Settled, Settlement, lost, settle};
 use crate::context::Context;
+use crate::lease::Purpose;
 use crate::panic;
 
 /// The decision on a received message.
@@ -35,9 +36,10 @@ pub(crate) async fn admit<T>(
         .completed
         .contains(&consumer.queue, incoming.lease.id())
     {
-        let deleted = settle(context, incoming, Vec::new(), Settlement::Delete).await;
+        let (purpose, puts) = (Purpose::Complete, Vec::new());
+        let deleted = settle(context, incoming, purpose, puts, Settlement::Delete).await;
         let deleted = deleted.map_err(SettleProblem::from);
-        return Admission::Refused(deleted.map(|_| Settled::Completed));
+        return Admission::Refused(deleted.map(|()| Settled::Completed));
     }
     if let Err(problem) = renew_if_overdue(context, incoming).await {
         return Admission::Refused(Err(problem));

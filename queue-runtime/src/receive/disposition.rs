@@ -8,8 +8,9 @@ use super::consumer::{Caller, Consumer};
 use super::incoming::Incoming;
 use super::poison::poison;
 use super::put_back;
-use super::settle::{Confirmation, SettleProblem, Settled, Settlement, Unsettled, settle};
+use super::settle::{SettleProblem, Settled, Settlement, Unsettled, settle};
 use crate::context::Context;
+use crate::lease::Purpose;
 use crate::panic;
 use crate::send::{Role, encode_follow_ups};
 
@@ -60,25 +61,29 @@ async fn complete(
             return poison(context, consumer, incoming, reason, Some(error)).await;
         }
     };
-    let settled = settle(context, incoming, puts, Settlement::Delete).await;
+    let purpose = Purpose::Complete;
+    let settled = settle(context, incoming, purpose, puts, Settlement::Delete).await;
     let refused = settled.as_ref().err().and_then(Unsettled::refused_put);
     if let Some(error) = refused
         && consumer.caller == Caller::Listener
     {
         return follow_ups_refused(context, consumer, incoming, error).await;
     }
-    let handled_but_there = match &settled {
-        Ok(Confirmation::Done) => false,
-        Ok(Confirmation::Presumed) => true,
-        // Follow-ups may not have been submitted either, so the handler has to run again to submit them.
-        Err(_) => follow_ups.is_empty() && consumer.caller == Caller::Listener,
-    };
-    if handled_but_there {
-        let id = incoming.lease.id();
-        context.completed.insert(&consumer.queue, id);
+    if let Err(unsettled) = &settled {
+        remember(context, consumer, incoming, unsettled);
     }
     settled?;
     Ok(Settled::Completed)
+}
+
+/// Remembers a message whose handler has succeeded, so that it is deleted without running the handler if it
+/// is delivered again. Not if follow-ups may be missing, which only the handler can submit again, and not if
+/// the caller learns of the failure and can undo its work.
+fn remember(context: &Context, consumer: &Consumer, incoming: &Incoming, unsettled: &Unsettled) {
+    if unsettled.puts.is_empty() && consumer.caller == Caller::Listener {
+        let id = incoming.lease.id();
+        context.completed.insert(&consumer.queue, id);
+    }
 }
 
 /// Settles a message whose follow-ups the backend refuses for good, although they are within its limits. Left

@@ -7,7 +7,8 @@
 //! | `admission` | decides whether the message is handled | `delivery`, or the listener |
 //! | `received`, `delivery`, `handler` | the application's view of the message | `disposition` |
 //! | `disposition` | completes the message, or calls `put_back` or `poison` | `settle` |
-//! | `settle` | deletes the message or puts it back, with retries | |
+//! | `settle` | deletes the message or puts it back, with retries | `proof` |
+//! | `proof` | decides what a stale receipt proves about a settlement | |
 //!
 //! `accept` runs these steps for one message; the listener runs them for many.
 
@@ -22,6 +23,7 @@ mod handler;
 mod incoming;
 mod on_poison;
 mod poison;
+mod proof;
 pub(crate) mod put_back;
 mod received;
 mod settle;

@@ -16,6 +16,7 @@ use super::incoming::Incoming;
 use super::on_poison::OnPoison;
 use super::settle::{SettleProblem, Settled, Settlement, settle};
 use crate::context::Context;
+use crate::lease::Purpose;
 use crate::panic;
 use crate::send::{Role, encode_follow_ups};
 
@@ -62,7 +63,8 @@ async fn move_to_poison(
             None
         }
     };
-    copy_and_delete(context, incoming, copy, follow_up).await?;
+    let purpose = Purpose::Poison(reason);
+    copy_and_delete(context, incoming, purpose, copy, follow_up).await?;
     tracing::warn!(
         %queue,
         %poison_queue,
@@ -81,12 +83,13 @@ async fn move_to_poison(
 async fn copy_and_delete(
     context: &Context,
     incoming: &Incoming,
+    purpose: Purpose,
     copy: (QueueName, NewMessage),
     follow_up: Option<(QueueName, NewMessage)>,
 ) -> Result<(), SettleProblem> {
     let has_follow_up = follow_up.is_some();
     let puts = [copy].into_iter().chain(follow_up).collect();
-    let Err(unsettled) = settle(context, incoming, puts, Settlement::Delete).await else {
+    let Err(unsettled) = settle(context, incoming, purpose, puts, Settlement::Delete).await else {
         return Ok(());
     };
     let refused = unsettled.refused_put().filter(|_| has_follow_up).cloned();
@@ -96,7 +99,7 @@ async fn copy_and_delete(
     let mut puts = unsettled.puts;
     // It is the last put, so it is among those that are left.
     puts.pop();
-    settle(context, incoming, puts, Settlement::Delete).await?;
+    settle(context, incoming, purpose, puts, Settlement::Delete).await?;
     not_submitted(incoming, &error);
     Ok(())
 }

@@ -10,6 +10,7 @@ use super::incoming::Incoming;
 use super::poison::poison;
 use super::settle::{SettleProblem, Settled, Settlement, settle};
 use crate::context::Context;
+use crate::lease::Purpose;
 use crate::policy::jitter;
 
 /// The longest delay before a message from a newer program is received again.
@@ -37,7 +38,7 @@ pub(crate) async fn fail(
         return to_poison(PoisonReason::Expiring).await;
     }
     let error = escape_text(error);
-    put_back(context, incoming, after, |record| {
+    put_back(context, incoming, Purpose::Retry, after, |record| {
         record.failures = record.failures.saturating_add(1);
         record.last_error = Some(clip(&error, MAX_LAST_ERROR).to_owned());
     })
@@ -60,7 +61,8 @@ pub(crate) async fn release(
     context: &Context,
     incoming: &Incoming,
 ) -> Result<Settled, SettleProblem> {
-    put_back(context, incoming, Duration::ZERO, forgive).await?;
+    let purpose = Purpose::Release;
+    put_back(context, incoming, purpose, Duration::ZERO, forgive).await?;
     Ok(Settled::Released)
 }
 
@@ -96,7 +98,7 @@ pub(crate) async fn postpone(
     if between(since, now) >= consumer.options.version_patience {
         return to_poison(PoisonReason::NewerVersion).await;
     }
-    put_back(context, incoming, after, |record| {
+    put_back(context, incoming, Purpose::Postpone, after, |record| {
         record.newer_since = Some(since);
         forgive(record);
     })
@@ -112,6 +114,7 @@ fn forgive(record: &mut AttemptRecord) {
 async fn put_back(
     context: &Context,
     incoming: &Incoming,
+    purpose: Purpose,
     delay: Duration,
     account: impl FnOnce(&mut AttemptRecord),
 ) -> Result<(), SettleProblem> {
@@ -120,6 +123,6 @@ async fn put_back(
     account(&mut record);
     let body = incoming.rewritten(context, &record);
     let put_back = Settlement::PutBack { delay, body };
-    settle(context, incoming, Vec::new(), put_back).await?;
+    settle(context, incoming, purpose, Vec::new(), put_back).await?;
     Ok(())
 }

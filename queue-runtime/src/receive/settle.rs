@@ -9,8 +9,9 @@ use queue_core::envelope::PoisonReason;
 use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, Retry};
 
 use super::incoming::Incoming;
+use super::proof::{Evidence, Gone, Proof, Request};
 use crate::context::Context;
-use crate::lease::{Lease, Locked, SettlementKind};
+use crate::lease::{Earlier, Intent, Lease, Locked, Purpose};
 use crate::repeat::Repeats;
 
 /// How a received message was settled.
@@ -93,18 +94,19 @@ pub enum Settled {
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum SettleProblem {
-    /// The lease has ended, and another consumer may have received the message. The message is unchanged. If
-    /// the backend is not atomic, follow-ups may have been submitted.
+    /// The lease has ended, and another consumer may have received the message. This consumer changed nothing.
+    /// If the backend is not atomic, follow-ups may have been submitted.
     #[error("the lease was lost")]
     LeaseLost(#[source] Error),
-    /// The message has expired. Nothing was changed.
+    /// The message has expired. This consumer changed nothing. If the backend is not atomic, follow-ups may
+    /// have been submitted.
     #[error("the message expired")]
     Expired(#[source] Error),
     /// The settlement may or may not have been carried out.
     #[error("the outcome is unknown")]
     Unknown(#[source] Error),
-    /// The message is unchanged and becomes visible again when its lease ends. If the backend is not atomic,
-    /// follow-ups may have been submitted.
+    /// This consumer changed nothing. The message becomes visible again when its lease ends. If the backend is
+    /// not atomic, follow-ups may have been submitted.
     #[error("the message was not settled")]
     NotDone(#[source] Error),
 }
@@ -117,24 +119,6 @@ pub(crate) enum Settlement {
         delay: Duration,
         body: Option<Bytes>,
     },
-}
-
-impl Settlement {
-    fn kind(&self) -> SettlementKind {
-        match self {
-            Self::Delete => SettlementKind::Delete,
-            Self::PutBack { .. } => SettlementKind::PutBack,
-        }
-    }
-}
-
-/// How certain it is that a settlement was carried out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Confirmation {
-    /// The storage confirmed it.
-    Done,
-    /// The message is gone, and an earlier settlement by this consumer got no answer.
-    Presumed,
 }
 
 /// The failure of a settlement.
@@ -150,7 +134,9 @@ impl Unsettled {
     pub(crate) fn refused_put(&self) -> Option<&Error> {
         match &self.problem {
             SettleProblem::NotDone(error)
-                if error.retry() == Retry::Permanent && !self.puts.is_empty() =>
+                if error.retry() == Retry::Permanent
+                    && !error.is_lease_gone()
+                    && !self.puts.is_empty() =>
             {
                 Some(error)
             }
@@ -173,17 +159,12 @@ const MIN_PATIENCE: Duration = Duration::from_secs(2);
 pub(crate) async fn settle(
     context: &Context,
     incoming: &Incoming,
+    purpose: Purpose,
     mut puts: Vec<(QueueName, NewMessage)>,
     settlement: Settlement,
-) -> Result<Confirmation, Unsettled> {
-    let settled = carry_out(context, &incoming.lease, &mut puts, settlement).await;
-    settled.map_err(|problem| {
-        let problem = match problem {
-            SettleProblem::LeaseLost(error) => lost(context, incoming, error),
-            problem => problem,
-        };
-        Unsettled { problem, puts }
-    })
+) -> Result<(), Unsettled> {
+    let settled = carry_out(context, incoming, purpose, &mut puts, &settlement).await;
+    settled.map_err(|problem| Unsettled { problem, puts })
 }
 
 /// Returns why the lease was lost: the message has expired, or another consumer may have received it.
@@ -194,25 +175,37 @@ pub(crate) fn lost(context: &Context, incoming: &Incoming, error: Error) -> Sett
     }
 }
 
+/// Repeats the settlement until it is answered or given up. Removes from `puts` what is known to be stored.
 async fn carry_out(
     context: &Context,
-    lease: &Lease,
+    incoming: &Incoming,
+    purpose: Purpose,
     puts: &mut Vec<(QueueName, NewMessage)>,
-    settlement: Settlement,
-) -> Result<Confirmation, SettleProblem> {
-    let clock = &*context.clock;
+    settlement: &Settlement,
+) -> Result<(), SettleProblem> {
+    let (clock, lease) = (&*context.clock, &incoming.lease);
+    let intent = Intent {
+        purpose,
+        puts: puts.len(),
+    };
     let mut locked = lease.lock().await;
     let give_up_at = clock
         .monotonic()
         .saturating_add(locked.remaining().max(MIN_PATIENCE));
     let mut repeats = Repeats::within_lease(give_up_at, clock);
+    let left = || give_up_at.saturating_sub(clock.monotonic());
     loop {
-        let receipt = locked.receipt().map_err(SettleProblem::LeaseLost)?;
-        let left = give_up_at.saturating_sub(clock.monotonic());
-        let asked = Asked::of(&mut locked, settlement.kind());
+        let receipt = match locked.receipt() {
+            Ok(receipt) => receipt,
+            Err(error) if locked.before(&intent) == Earlier::Nothing => {
+                return Err(lost(context, incoming, error));
+            }
+            Err(error) => return Err(SettleProblem::Unknown(error)),
+        };
+        let asked = Asked::of(&mut locked, &intent);
         let attempt = tokio::select! {
-            attempt = attempt(context, lease, receipt, puts, &settlement) => attempt,
-            () = clock.sleep(left) => Err(Interrupted::at_settlement(no_answer(lease))),
+            attempt = attempt(context, lease, receipt, puts, settlement) => attempt,
+            () = clock.sleep(left()) => Err(Interrupted::at_settlement(no_answer(lease))),
         };
         asked.answered();
         let Err(Interrupted {
@@ -222,36 +215,55 @@ async fn carry_out(
         }) = attempt
         else {
             locked.settled();
-            return Ok(Confirmation::Done);
+            return Ok(());
         };
         puts.drain(..done);
         if error.outcome() == Outcome::Unknown && at_settlement {
-            locked.settlement_unanswered(settlement.kind());
+            locked.settlement_unanswered(&intent);
         }
-        if error.is_lease_gone() {
-            return lease_gone(&mut locked, &settlement, error);
+        if let Some(answer) = Gone::of(&error) {
+            let evidence = Evidence {
+                request: request(context, settlement, puts),
+                answer,
+                stale_receipts: context.backend.capabilities().stale_receipts,
+                earlier: locked.before(&intent),
+                renewal_unanswered: locked.renewal_unanswered(),
+                lease_may_have_ended: lease.is_overdue(),
+                may_have_expired: incoming.expires_within(context, Duration::ZERO),
+            };
+            return conclude(context, incoming, &mut locked, evidence.proof(), error);
         }
         if is_own_queue_missing(lease, &error) {
-            locked.lose();
-            return Err(SettleProblem::LeaseLost(error));
+            return match locked.before(&intent) {
+                Earlier::Nothing => {
+                    conclude(context, incoming, &mut locked, Proof::LeaseLost, error)
+                }
+                Earlier::Same | Earlier::Other => Err(SettleProblem::Unknown(error)),
+            };
         }
-        let again = repeats.pause_or_create(&*context.backend, error).await;
-        again.map_err(|error| unsettled(&locked, error))?;
+        let again = tokio::select! {
+            again = repeats.pause_or_create(&*context.backend, error) => again,
+            () = clock.sleep(left()) => Err(no_answer(lease)),
+        };
+        again.map_err(|error| match locked.before(&intent) {
+            Earlier::Nothing => SettleProblem::NotDone(error),
+            Earlier::Same | Earlier::Other => SettleProblem::Unknown(error),
+        })?;
     }
 }
 
 /// A settlement that the backend was asked for. Dropped before the answer, it is recorded as unanswered.
 struct Asked<'a, 'l> {
     locked: &'a mut Locked<'l>,
-    kind: SettlementKind,
+    intent: &'a Intent,
     answered: bool,
 }
 
 impl<'a, 'l> Asked<'a, 'l> {
-    fn of(locked: &'a mut Locked<'l>, kind: SettlementKind) -> Self {
+    fn of(locked: &'a mut Locked<'l>, intent: &'a Intent) -> Self {
         Self {
             locked,
-            kind,
+            intent,
             answered: false,
         }
     }
@@ -264,7 +276,7 @@ impl<'a, 'l> Asked<'a, 'l> {
 impl Drop for Asked<'_, '_> {
     fn drop(&mut self) {
         if !self.answered {
-            self.locked.settlement_unanswered(self.kind);
+            self.locked.settlement_unanswered(self.intent);
         }
     }
 }
@@ -325,48 +337,65 @@ async fn attempt(
             body,
         },
     });
-    let atomic = context.backend.capabilities().atomicity == Atomicity::Atomic;
     let operations = ops.len();
     match context.backend.apply(ops).await {
         Ok(_) => Ok(()),
         Err(failed) => Err(Interrupted {
             done: failed.completed.len(),
-            at_settlement: atomic || failed.index + 1 == operations,
+            at_settlement: is_atomic(context) || failed.index + 1 == operations,
             error: failed.error,
         }),
     }
 }
 
-/// Returns the result of settling a message that is gone. If an earlier settlement of the same kind got no
-/// answer, it is presumed to have been carried out.
-fn lease_gone(
-    locked: &mut Locked<'_>,
+/// Returns what the backend is asked for, once the puts that are known to be stored are left out.
+fn request(
+    context: &Context,
     settlement: &Settlement,
+    puts: &[(QueueName, NewMessage)],
+) -> Request {
+    match settlement {
+        Settlement::PutBack { .. } => Request::PutBack,
+        Settlement::Delete if is_atomic(context) && !puts.is_empty() => Request::DeleteWithPuts,
+        Settlement::Delete => Request::Delete,
+    }
+}
+
+fn is_atomic(context: &Context) -> bool {
+    context.backend.capabilities().atomicity == Atomicity::Atomic
+}
+
+/// Records and returns what is proved.
+fn conclude(
+    context: &Context,
+    incoming: &Incoming,
+    locked: &mut Locked<'_>,
+    proof: Proof,
     error: Error,
-) -> Result<Confirmation, SettleProblem> {
-    if locked.unanswered_settlement() == Some(settlement.kind()) {
-        locked.settled();
-        return Ok(Confirmation::Presumed);
+) -> Result<(), SettleProblem> {
+    match proof {
+        Proof::CarriedOut => {
+            locked.settled();
+            Ok(())
+        }
+        Proof::LeaseLost => {
+            locked.lose();
+            Err(SettleProblem::LeaseLost(error))
+        }
+        // It is known to within the margin only.
+        Proof::Expired => {
+            locked.lose();
+            Err(lost(context, incoming, error))
+        }
+        Proof::NotCarriedOut => Err(SettleProblem::NotDone(error)),
+        Proof::Nothing => Err(SettleProblem::Unknown(error)),
     }
-    if locked.is_doubtful() {
-        return Err(SettleProblem::Unknown(error));
-    }
-    locked.lose();
-    Err(SettleProblem::LeaseLost(error))
 }
 
 /// Returns whether the message is gone because its queue is. A missing queue of a put can be created.
 fn is_own_queue_missing(lease: &Lease, error: &Error) -> bool {
     let own = |queue: &QueueName| queue == lease.queue();
     error.kind() == ErrorKind::QueueNotFound && error.queue().is_none_or(own)
-}
-
-fn unsettled(locked: &Locked<'_>, error: Error) -> SettleProblem {
-    if locked.unanswered_settlement().is_some() {
-        SettleProblem::Unknown(error)
-    } else {
-        SettleProblem::NotDone(error)
-    }
 }
 
 fn no_answer(lease: &Lease) -> Error {

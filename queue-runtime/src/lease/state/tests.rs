@@ -84,7 +84,7 @@ async fn a_rewrite_without_an_answer_may_have_made_the_lease_shorter() {
         .extend(&mut state, body)
         .await
         .expect_err("no answer");
-    assert!(state.doubtful);
+    assert!(state.is_doubtful());
     // Carried out, it ends at 17 s; otherwise the lease lasts until the message expires.
     assert_eq!(ends(&leased), (17, 23));
 }
@@ -101,7 +101,7 @@ async fn an_answer_makes_a_doubtful_lease_certain() {
     clock.advance(SECOND);
     leased.extend(&mut state, None).await.expect("renewed");
     assert_eq!(ends(&leased), (43, 43));
-    assert!(!state.doubtful && leased.remaining() == VISIBILITY);
+    assert!(!state.is_doubtful() && leased.remaining() == VISIBILITY);
 }
 
 #[tokio::test]
@@ -111,6 +111,6 @@ async fn a_refused_renewal_changes_nothing() {
     let mut state = leased.state.lock().await;
     clock.advance(SECOND * 10);
     leased.extend(&mut state, None).await.expect_err("refused");
-    assert!(state.is_held() && !state.doubtful);
+    assert!(state.is_held() && !state.is_doubtful());
     assert_eq!(ends(&leased), (30, 32));
 }

@@ -1,0 +1,67 @@
+use queue_core::envelope::PoisonReason;
+
+/// The requests of this consumer that got no answer since its receipt was last known to be valid. Each may
+/// have been carried out, and may have made the receipt stale.
+#[derive(Debug, Default)]
+pub(super) struct Unanswered {
+    pub(super) renewal: bool,
+    settlements: Settlements,
+}
+
+#[derive(Debug, Default)]
+enum Settlements {
+    #[default]
+    None,
+    /// Tries of one settlement.
+    Of(Intent),
+    Several,
+}
+
+/// What a settlement is to do. Two settlements of one message with the same intent are tries of one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Intent {
+    pub(crate) purpose: Purpose,
+    /// The number of messages that it puts.
+    pub(crate) puts: usize,
+}
+
+/// Why a message is settled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Complete,
+    Retry,
+    Release,
+    Postpone,
+    Poison(PoisonReason),
+}
+
+/// The unanswered settlements before another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Earlier {
+    Nothing,
+    /// Tries of the same settlement only.
+    Same,
+    Other,
+}
+
+impl Unanswered {
+    pub(super) fn any(&self) -> bool {
+        self.renewal || !matches!(self.settlements, Settlements::None)
+    }
+
+    pub(super) fn add_settlement(&mut self, intent: &Intent) {
+        self.settlements = match self.before(intent) {
+            Earlier::Nothing | Earlier::Same => Settlements::Of(*intent),
+            Earlier::Other => Settlements::Several,
+        };
+    }
+
+    /// Returns the unanswered settlements before one with this intent.
+    pub(super) fn before(&self, intent: &Intent) -> Earlier {
+        match &self.settlements {
+            Settlements::None => Earlier::Nothing,
+            Settlements::Of(tried) if tried == intent => Earlier::Same,
+            Settlements::Of(_) | Settlements::Several => Earlier::Other,
+        }
+    }
+}

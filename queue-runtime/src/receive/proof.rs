@@ -1,0 +1,105 @@
+//! What it proves about a settlement that its message is gone, or its receipt stale.
+//!
+//! `docs/states.md` has the same rules as a table. A test compares every case with a model of what may really
+//! have happened.
+
+use queue_core::backend::StaleReceipts;
+use queue_core::{Error, ErrorKind};
+
+use crate::lease::Earlier;
+
+/// What is known when a settlement is answered with a stale receipt or a missing message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Evidence {
+    pub(super) request: Request,
+    pub(super) answer: Gone,
+    pub(super) stale_receipts: StaleReceipts,
+    /// The unanswered settlements before this one.
+    pub(super) earlier: Earlier,
+    /// Whether a renewal got no answer, and may have changed the receipt and the end of the lease.
+    pub(super) renewal_unanswered: bool,
+    /// Whether the end of the lease that we know of has passed, so that another consumer may have received
+    /// the message.
+    pub(super) lease_may_have_ended: bool,
+    pub(super) may_have_expired: bool,
+}
+
+/// What the backend was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Request {
+    /// To delete the message, with nothing else that is not known to be stored.
+    Delete,
+    /// To put messages and delete this one, in one step.
+    DeleteWithPuts,
+    PutBack,
+}
+
+/// The answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Gone {
+    NotFound,
+    Mismatch,
+}
+
+/// What the evidence proves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Proof {
+    /// The settlement was carried out.
+    CarriedOut,
+    /// Nothing was carried out, and the lease is lost.
+    LeaseLost,
+    /// Nothing was carried out, and the message has expired.
+    Expired,
+    /// Nothing was carried out. The lease may last, with a receipt that we do not know.
+    NotCarriedOut,
+    /// The settlement may have been carried out or not.
+    Nothing,
+}
+
+impl Gone {
+    /// Returns `None` if the error is another one.
+    pub(super) fn of(error: &Error) -> Option<Self> {
+        match error.kind() {
+            ErrorKind::MessageNotFound => Some(Self::NotFound),
+            ErrorKind::ReceiptMismatch => Some(Self::Mismatch),
+            _ => None,
+        }
+    }
+}
+
+impl Evidence {
+    pub(super) fn proof(&self) -> Proof {
+        if self.earlier == Earlier::Other {
+            return Proof::Nothing;
+        }
+        let distinct = self.stale_receipts == StaleReceipts::Distinct;
+        let exists = distinct && self.answer == Gone::Mismatch;
+        let expired = self.may_have_expired && !exists;
+        // Nobody but this consumer can have changed the message.
+        let only_we = !self.lease_may_have_ended && !self.renewal_unanswered && !expired;
+        let tried = self.earlier == Earlier::Same;
+        let carried_out = match (self.request, self.answer) {
+            // Even the first try, of which the network may have delivered two copies.
+            (Request::Delete, Gone::NotFound) => only_we,
+            (Request::DeleteWithPuts, Gone::NotFound) => only_we && tried,
+            (Request::Delete | Request::DeleteWithPuts, Gone::Mismatch) => false,
+            // It makes its own receipt stale.
+            (Request::PutBack, _) => only_we && tried,
+        };
+        let deleted_nothing = exists && self.request != Request::PutBack;
+        if carried_out {
+            Proof::CarriedOut
+        } else if tried && !deleted_nothing {
+            Proof::Nothing
+        } else if expired {
+            Proof::Expired
+        } else if self.renewal_unanswered && (exists || !distinct) {
+            Proof::NotCarriedOut
+        } else {
+            Proof::LeaseLost
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
