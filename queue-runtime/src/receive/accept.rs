@@ -14,7 +14,7 @@ use super::incoming::{Fetched, Incoming};
 use super::on_poison::{OnPoison, Poisoned};
 use super::put_back;
 use super::received::Received;
-use super::settle::SettleProblem;
+use super::settled::SettleProblem;
 use crate::clock::has_timer;
 use crate::context::Context;
 use crate::policy::{ExponentialIdle, Idle, IdlePolicy, RetryPolicy, StorageRetry, jitter};

@@ -8,7 +8,7 @@ use queue_core::{Disposition, IntoDisposition};
 use super::consumer::Consumer;
 use super::incoming::Incoming;
 use super::received::Received;
-use super::settle::{SettleProblem, Settled};
+use super::settled::{SettleProblem, Settled};
 use super::{disposition, put_back};
 use crate::context::Context;
 

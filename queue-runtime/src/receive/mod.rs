@@ -9,6 +9,7 @@
 //! | `disposition` | completes the message, or calls `put_back` or `poison` | `settle` |
 //! | `settle` | deletes the message or puts it back, with retries | `proof` |
 //! | `proof` | decides what a stale receipt proves about a settlement | |
+//! | `settled` | the results of settling | |
 //!
 //! `accept` runs these steps for one message; the listener runs them for many.
 
@@ -27,6 +28,7 @@ mod proof;
 pub(crate) mod put_back;
 mod received;
 mod settle;
+mod settled;
 
 pub use accept::{Accept, AcceptError};
 pub(crate) use admission::{Admission, admit};
@@ -40,4 +42,4 @@ pub(crate) use on_poison::OnPoison;
 pub use on_poison::Poisoned;
 pub use received::Received;
 pub(crate) use settle::lost;
-pub use settle::{SettleProblem, Settled};
+pub use settled::{SettleProblem, Settled};
