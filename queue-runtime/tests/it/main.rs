@@ -7,6 +7,7 @@ mod follow_ups;
 mod foreign_records;
 mod handlers;
 mod infrastructure;
+mod last_chance;
 mod leases;
 mod listener;
 mod load;
