@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::case::run;
 use crate::fault::{Call, Fault};
-use crate::proxy::GUARD;
+use crate::proxy::{GUARD, Log};
 use crate::stage::{LEASE, Order, Stage, next};
 
 #[test]
@@ -228,6 +228,36 @@ fn a_put_back_whose_answer_is_lost_counts_one_failure() {
         let again = stage.accept(&stage.proxied).await;
         assert_eq!(again.attempt(), 2);
         assert_eq!(again.envelope().attempts.failures, 1);
+        again.complete().await.expect("complete");
+        assert_eq!(stage.count().await, 0);
+    });
+}
+
+/// The renewal that got no answer has made the receipt stale. The delete that was not executed is repeated
+/// with it, and must not be taken for done.
+#[test]
+fn a_mismatch_by_our_own_renewal_proves_no_delete() {
+    run(async {
+        let stage = Stage::on("renewed-and-kept-orders").await;
+        stage.submit(1).await;
+        stage.proxy.script(Call::Update, [Fault::ResetAfter]);
+        let delivery = stage.accept(&stage.proxied).await;
+        let id = delivery.envelope().id.clone();
+        let renewed = |log: &Log| log.seen.iter().any(|seen| seen.call == Call::Update);
+        stage.proxy.until(renewed).await;
+        stage.proxy.idle().await;
+        stage.proxy.script(Call::Delete, [Fault::ResetBefore]);
+        let error = delivery.complete().await.expect_err("it is still there");
+        let problem = &error.problem;
+        assert!(matches!(problem, SettleProblem::Unknown(_)), "{problem:?}");
+        let deletes = stage.proxy.seen(Call::Delete);
+        let executed: Vec<_> = deletes.iter().map(|seen| seen.executed).collect();
+        assert_eq!(executed, [false, true]);
+        let again = stage.accept(&stage.direct).await;
+        assert_eq!(
+            (again.envelope().id.clone(), again.dequeue_count()),
+            (id, 2)
+        );
         again.complete().await.expect("complete");
         assert_eq!(stage.count().await, 0);
     });

@@ -153,10 +153,8 @@ async fn a_settlement_that_was_not_carried_out_is_not_completed_when_another_hol
     advance(LEASE).await;
     let theirs = stage.other.accept::<Parcel>().await;
     let theirs = theirs.expect("no error").expect("the lease has ended");
-    drop(assert_problem!(
-        delivery.settle(with_invoice()).await,
-        LeaseLost
-    ));
+    let delivery = assert_problem!(delivery.settle(with_invoice()).await, LeaseLost);
+    assert!(delivery.is_cancelled());
     assert_eq!((stage.parcels().await, stage.invoices().await), (1, 0));
     theirs.release().await.expect("the other is unharmed");
     let again = stage.accept().await;
@@ -327,6 +325,11 @@ async fn the_end_of_the_lease_does_not_prove_that_an_unanswered_delete_was_not_c
     faults.fail_next(1, Operation::Delete, Fault::AnswerLost);
     faults.fail_next(1, Operation::Delete, Fault::Refused(ErrorKind::Denied));
     let delivery = assert_problem!(delivery.complete().await, Unknown);
+    sleep(LEASE * 3 / 4).await;
+    assert!(
+        !delivery.is_cancelled(),
+        "a renewal that fails proves nothing"
+    );
     delivery.cancelled().await;
     drop(assert_problem!(delivery.complete().await, Unknown));
     assert_eq!(stage.parcels().await, 0);
@@ -440,4 +443,95 @@ async fn a_completion_is_remembered_when_its_follow_ups_are_stored() {
         assert_eq!((stage.parcels().await, stage.invoices().await), (0, 1));
         stop(listener).await;
     }
+}
+
+/// A cleared queue is no success: the follow-ups are not stored.
+#[tokio::test(start_paused = true)]
+async fn a_message_that_is_gone_unasked_does_not_complete_with_follow_ups() {
+    let stage = Stage::local().await;
+    let delivery = stage.accept().await;
+    let queue = stage.other.queue_at("parcel").expect("a name");
+    queue.clear().await.expect("cleared");
+    drop(assert_problem!(
+        delivery.settle(with_invoice()).await,
+        LeaseLost
+    ));
+    assert_eq!(stage.invoices().await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_is_gone_with_its_queue() {
+    for answered in [true, false] {
+        let stage = Stage::local().await;
+        let mut delivery = stage.accept().await;
+        if !answered {
+            let faults = &stage.faults;
+            faults.fail_next(1, Operation::Delete, Fault::RequestLost);
+            faults.fail_next(1, Operation::Delete, Fault::Refused(ErrorKind::Denied));
+            delivery = assert_problem!(delivery.complete().await, Unknown);
+        }
+        let queue = stage.other.queue_at("parcel").expect("a name");
+        queue.delete().await.expect("deleted");
+        match answered {
+            true => drop(assert_problem!(delivery.complete().await, LeaseLost)),
+            false => drop(assert_problem!(delivery.complete().await, Unknown)),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_settlement_that_is_never_answered_ends_with_the_lease() {
+    let stage = Stage::local().await;
+    let delivery = stage.accept().await;
+    stage.faults.fail_every(Operation::Delete, Fault::Stalled);
+    let started = tokio::time::Instant::now();
+    drop(assert_problem!(delivery.complete().await, Unknown));
+    assert_eq!(started.elapsed(), LEASE);
+}
+
+/// Nothing was asked of the message itself.
+#[tokio::test(start_paused = true)]
+async fn a_follow_up_whose_put_is_unanswered_leaves_no_doubt_about_the_message() {
+    let stage = Stage::remote().await;
+    let delivery = stage.accept().await;
+    let faults = &stage.faults;
+    faults.fail_next(1, Operation::Put, Fault::RequestLost);
+    faults.fail_next(1, Operation::Put, Fault::Refused(ErrorKind::Denied));
+    drop(assert_problem!(
+        delivery.settle(with_invoice()).await,
+        NotDone
+    ));
+}
+
+#[tokio::test(start_paused = true)]
+async fn several_unanswered_settlements_prove_nothing_about_the_last() {
+    let stage = Stage::local().await;
+    let delivery = stage.accept().await;
+    let faults = &stage.faults;
+    let refused = || Fault::Refused(ErrorKind::Denied);
+    faults.fail_next(1, Operation::Delete, Fault::AnswerLost);
+    faults.fail_next(1, Operation::Delete, refused());
+    let delivery = assert_problem!(delivery.complete().await, Unknown);
+    faults.fail_next(1, Operation::Update, Fault::RequestLost);
+    faults.fail_next(1, Operation::Update, refused());
+    let delivery = assert_problem!(delivery.release().await, Unknown);
+    drop(assert_problem!(delivery.release().await, Unknown));
+}
+
+/// The follow-ups of a settlement are numbered after those submitted before it.
+#[tokio::test(start_paused = true)]
+async fn follow_ups_of_a_settlement_have_ids_of_their_own() {
+    let stage = Stage::local().await;
+    let delivery = stage.accept().await;
+    let submitted = delivery.submit(Invoice { parcel: 1 }).await;
+    let first = submitted.expect("submitted").id;
+    let settled = delivery.settle(with_invoice()).await;
+    settled.expect("settled");
+    let mut ids = Vec::new();
+    while let Some(invoice) = stage.other.accept::<Invoice>().await.expect("no error") {
+        ids.push(invoice.envelope().id.clone());
+        invoice.complete().await.expect("completed");
+    }
+    assert_eq!((ids.len(), &ids[0]), (2, &first));
+    assert_ne!(ids[1], first);
 }
