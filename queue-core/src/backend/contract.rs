@@ -77,6 +77,9 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Receives up to `max` visible messages that have not expired, and leases each for `visibility`.
     /// Returns an empty list only if no message was visible.
     ///
+    /// A storage that finds a message damaged returns it with [`ReceivedMessage::damage`], so that it does not
+    /// hide the others; it can be deleted.
+    ///
     /// Each message's dequeue count is incremented, and its new receipt makes earlier ones stale. Repeating
     /// a receive of unknown outcome is safe, but messages of the first may stay invisible for `visibility`
     /// with their dequeue count incremented.

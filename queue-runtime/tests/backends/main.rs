@@ -9,5 +9,7 @@ mod planted_bugs;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 #[cfg(feature = "sqlite")]
+mod sqlite_clock;
+#[cfg(feature = "sqlite")]
 mod sqlite_file;
 mod threads;

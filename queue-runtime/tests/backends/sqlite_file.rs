@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
+use jiff::SignedDuration;
 use queue_core::backend::{Backend, Metadata, NewMessage, Op, PopReceipt, TimeToLive};
 use queue_core::{Error, ErrorKind, ManualClock, Outcome, QueueName, Retry};
 use queue_runtime::backend::{SqliteBackend, Synchronous};
@@ -422,7 +423,156 @@ fn expired_messages_are_removed_without_a_receive() {
         put.expect("put");
         let properties = backend.properties(&place.queue).await.expect("properties");
         assert_eq!(properties.approximate_count, 1);
+        let bodies = "SELECT count(*) FROM messages";
+        let bodies = place.connection().query_row(bodies, [], |row| row.get(0));
+        assert_eq!(bodies, Ok(1));
     });
+}
+
+#[test]
+fn a_sweep_visits_all_queues_whose_messages_expire() {
+    threads::block_on(async {
+        let place = Place::new();
+        let backend = place.open().await;
+        let queues: Vec<QueueName> = (0..100)
+            .map(|n| format!("queue-{n}").parse().expect("a name"))
+            .collect();
+        let lasting = NewMessage::new("lasting");
+        let brief = NewMessage::new("brief").with_time_to_live(TimeToLive::After(LEASE));
+        for (n, queue) in queues.iter().enumerate() {
+            let created = backend.create_queue(queue, &Metadata::new()).await;
+            created.expect("create");
+            // In every third queue, nothing expires.
+            let second = if n % 3 == 0 { &lasting } else { &brief };
+            for message in [&lasting, second] {
+                backend.put(queue, message.clone()).await.expect("put");
+            }
+        }
+        place.clock.advance(LEASE * 2);
+        let brief = queues.iter().enumerate().filter(|(n, _)| n % 3 != 0);
+        for (_, queue) in brief {
+            let start = Instant::now();
+            loop {
+                // Any transaction sweeps on.
+                place.clock.advance(Duration::from_secs(1));
+                backend
+                    .put(&place.queue, lasting.clone())
+                    .await
+                    .expect("put");
+                let properties = backend.properties(queue).await.expect("properties");
+                match properties.approximate_count {
+                    1 => break,
+                    other => assert_eq!(other, 2),
+                }
+                assert!(start.elapsed() < PATIENCE, "it is still there");
+            }
+        }
+    });
+}
+
+#[test]
+fn counts_are_those_of_the_schedule() {
+    threads::block_on(async {
+        let place = Place::new();
+        let (one, other) = (place.open().await, place.open().await);
+        for backend in [&one, &other] {
+            let ops = (0..7).map(|_| put_op(&place.queue, "one")).collect();
+            backend.apply(ops).await.expect("apply");
+            let received = backend.receive(&place.queue, 3, LEASE).await;
+            let received = received.expect("receive");
+            let (id, receipt) = (&received[0].id, &received[0].receipt);
+            backend
+                .delete(&place.queue, id, receipt)
+                .await
+                .expect("delete");
+            let twice = vec![
+                put_op(&place.queue, "two"),
+                Op::Delete {
+                    queue: place.queue.clone(),
+                    id: id.clone(),
+                    receipt: receipt.clone(),
+                },
+            ];
+            backend.apply(twice).await.expect_err("deleted before");
+        }
+        for backend in [&one, &other] {
+            let properties = backend.properties(&place.queue).await.expect("properties");
+            assert_eq!(properties.approximate_count, 12);
+        }
+        one.clear(&place.queue).await.expect("clear");
+        let properties = other.properties(&place.queue).await.expect("properties");
+        assert_eq!(properties.approximate_count, 0);
+    });
+}
+
+#[test]
+fn an_altered_body_is_marked_as_damaged() {
+    threads::block_on(async {
+        let place = Place::new();
+        let backend = place.open().await;
+        for amount in ["amount: 100", "amount: 200", "amount: 300"] {
+            let put = backend.put(&place.queue, NewMessage::new(amount)).await;
+            put.expect("put");
+        }
+        backend.close().await;
+        let mut bytes = fs::read(place.path()).expect("read");
+        let found = bytes.windows(11).position(|part| part == b"amount: 200");
+        bytes[found.expect("the file holds it") + 8] = b'9';
+        fs::write(place.path(), &bytes).expect("write");
+
+        let backend = place.open().await;
+        let peeked = backend.peek(&place.queue, 10).await.expect("peek");
+        let damaged: Vec<bool> = peeked.iter().map(|m| m.damage.is_some()).collect();
+        assert_eq!(damaged, [false, true, false]);
+        let received = backend.receive(&place.queue, 10, LEASE).await;
+        let received = received.expect("receive");
+        let damaged: Vec<bool> = received.iter().map(|m| m.damage.is_some()).collect();
+        assert_eq!(damaged, [false, true, false]);
+        let (id, receipt) = (&received[1].id, &received[1].receipt);
+        let rewritten = Some("amount: 250".into());
+        let lease = backend.update(&place.queue, id, receipt, Duration::ZERO, rewritten);
+        lease.await.expect("update");
+        let received = backend.receive(&place.queue, 10, LEASE).await;
+        let received = received.expect("receive");
+        assert_eq!(
+            (&*received[0].body, &received[0].damage),
+            (&b"amount: 250"[..], &None)
+        );
+        let (id, receipt) = (&received[0].id, &received[0].receipt);
+        let deleted = backend.delete(&place.queue, id, receipt).await;
+        deleted.expect("delete");
+    });
+}
+
+#[test]
+fn a_new_boot_neither_ends_nor_prolongs_leases_for_long() {
+    for hours in [-1, 1] {
+        threads::block_on(async {
+            let place = Place::new();
+            // The wall clock was ahead when the file was created.
+            place.clock.step_wall_clock(SignedDuration::from_hours(1));
+            let backend = place.open().await;
+            backend
+                .put(&place.queue, NewMessage::new("one"))
+                .await
+                .expect("put");
+            backend.close().await;
+            place.clock.reboot();
+            place
+                .clock
+                .step_wall_clock(SignedDuration::from_hours(hours - 1));
+            for _ in 0..3 {
+                let backend = place.open().await;
+                let received = backend.receive(&place.queue, 1, LEASE).await;
+                assert_eq!(received.expect("receive").len(), 1);
+                place.clock.advance(LEASE - Duration::from_millis(1));
+                let received = backend.receive(&place.queue, 1, LEASE).await;
+                assert_eq!(received.expect("receive"), []);
+                backend.close().await;
+                place.clock.advance(Duration::from_millis(1));
+            }
+        });
+    }
 }
 
 #[test]

@@ -94,8 +94,8 @@ impl Request {
 impl Step {
     fn bytes(&self) -> usize {
         match self {
-            Self::Put { message, .. } => message.body.len(),
-            Self::Update { body, .. } => body.as_ref().map_or(0, bytes::Bytes::len),
+            Self::Put { parcel, .. } => parcel.message.body.len(),
+            Self::Update { body, .. } => body.as_ref().map_or(0, |(body, _)| body.len()),
             Self::Delete { .. } => 0,
         }
     }

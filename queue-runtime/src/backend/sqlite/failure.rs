@@ -60,6 +60,15 @@ impl Failure {
         )
     }
 
+    /// Whether a page or row of the file is damaged.
+    pub(super) fn is_damage(&self) -> bool {
+        match self {
+            Self::Sqlite(error) => classify(error).0 == ErrorKind::Corrupt,
+            Self::Corrupt(_) => true,
+            _ => false,
+        }
+    }
+
     /// Whether the operation was refused because of its arguments, which leaves the transaction intact.
     pub(super) fn is_refusal(&self) -> bool {
         match self {

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use queue_core::backend::{NewMessage, TimeToLive};
+use queue_core::backend::TimeToLive;
 use rusqlite::{Connection, PrepFlags, Row, Statement, params};
 
-use super::command::{Claimed, Placed};
+use super::command::{Claimed, Parcel, Placed};
+use super::counts::Counts;
 use super::failure::{Failure, Result};
 use super::receipt::Handle;
 use crate::backend::store_clock::after;
@@ -16,6 +17,7 @@ const MAX_EXPIRED: usize = 4096;
 
 /// The statements that change messages, within a transaction.
 pub(super) struct Messages<'c> {
+    pub(super) counts: Counts<'c>,
     insert: Statement<'c>,
     schedule: Statement<'c>,
     any_visible: Statement<'c>,
@@ -27,7 +29,6 @@ pub(super) struct Messages<'c> {
     remove: Statement<'c>,
     set_body: Statement<'c>,
     find: Statement<'c>,
-    expired: Statement<'c>,
 }
 
 /// The result of a claim.
@@ -39,10 +40,11 @@ pub(super) enum Visible {
 }
 
 /// The key of a message in the schedule.
-struct Place {
-    queue: i64,
-    visible_at: i64,
-    seq: i64,
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    pub(super) queue: i64,
+    pub(super) visible_at: i64,
+    pub(super) seq: i64,
 }
 
 impl<'c> Messages<'c> {
@@ -50,17 +52,18 @@ impl<'c> Messages<'c> {
         let prepare =
             |sql| connection.prepare_with_flags(sql, PrepFlags::SQLITE_PREPARE_PERSISTENT);
         Ok(Self {
+            counts: Counts::prepare(connection)?,
             insert: prepare(
-                "INSERT INTO messages (queue, salt, inserted_at, expires_at, body) \
-                 VALUES (?1, ?2, ?3, ?4, ?5)",
+                "INSERT INTO messages (queue, salt, inserted_at, expires_at, body, checksum) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
             )?,
             schedule: prepare("INSERT INTO schedule VALUES (?1, ?2, ?3, ?4, 0, ?5)")?,
             any_visible: prepare(
                 "SELECT 1 FROM schedule WHERE queue = ?1 AND visible_at <= ?2 LIMIT 1",
             )?,
             first_visible: prepare(
-                "SELECT visible_at, seq, dequeue_count, schedule.expires_at, salt, inserted_at, body \
-                 FROM schedule CROSS JOIN messages USING (seq) \
+                "SELECT visible_at, seq, dequeue_count, schedule.expires_at, salt, inserted_at, body, \
+                 checksum FROM schedule LEFT JOIN messages USING (seq) \
                  WHERE schedule.queue = ?1 AND visible_at <= ?2 ORDER BY visible_at, seq LIMIT ?3",
             )?,
             lease: prepare(
@@ -81,21 +84,22 @@ impl<'c> Messages<'c> {
                  AND (expires_at IS NULL OR expires_at > ?5)",
             )?,
             remove: prepare("DELETE FROM messages WHERE seq = ?1")?,
-            set_body: prepare("UPDATE messages SET body = ?2 WHERE seq = ?1")?,
+            set_body: prepare(
+                "UPDATE messages SET body = ?3, checksum = ?4 WHERE seq = ?1 AND salt = ?2",
+            )?,
             find: prepare(
                 "SELECT expires_at FROM messages WHERE seq = ?1 AND salt = ?2 AND queue = ?3",
-            )?,
-            expired: prepare(
-                "SELECT queue, visible_at, seq FROM schedule \
-                 WHERE expires_at IS NOT NULL AND expires_at <= ?1 ORDER BY expires_at LIMIT ?2",
             )?,
         })
     }
 
-    pub(super) fn put(&mut self, queue: i64, message: &NewMessage, now: i64) -> Result<Placed> {
+    pub(super) fn put(&mut self, queue: i64, parcel: &Parcel, now: i64) -> Result<Placed> {
+        let Parcel {
+            message, checksum, ..
+        } = parcel;
         let mut placed = Placed {
             seq: 0,
-            salt: rand::random(),
+            salt: parcel.salt,
             nonce: rand::random(),
             inserted_at: now,
             visible_at: after(now, message.delay),
@@ -108,7 +112,7 @@ impl<'c> Messages<'c> {
             salt, expires_at, ..
         } = placed;
         let body = &message.body[..];
-        let row = params![queue, salt, now, expires_at, body];
+        let row = params![queue, salt, now, expires_at, body, checksum];
         placed.seq = self.insert.insert(row)?;
         self.schedule.execute(params![
             queue,
@@ -117,6 +121,10 @@ impl<'c> Messages<'c> {
             placed.nonce,
             expires_at
         ])?;
+        self.counts.add(queue, 1);
+        if expires_at.is_some() {
+            self.counts.expect_expiry(queue)?;
+        }
         Ok(placed)
     }
 
@@ -192,7 +200,7 @@ impl<'c> Messages<'c> {
         queue: i64,
         handle: Handle,
         visibility: Duration,
-        body: Option<&Bytes>,
+        body: Option<&(Bytes, i64)>,
         now: i64,
     ) -> Result<(i64, i64)> {
         let (visible_at, nonce) = (after(now, visibility), rand::random());
@@ -208,8 +216,11 @@ impl<'c> Messages<'c> {
         if changed == 0 {
             return Err(self.why_not(queue, handle, now)?);
         }
-        if let Some(body) = body {
-            self.set_body.execute(params![handle.seq, &body[..]])?;
+        if let Some((body, checksum)) = body {
+            let row = params![handle.seq, handle.salt, &body[..], checksum];
+            if self.set_body.execute(row)? == 0 {
+                return Err(Failure::Corrupt("a scheduled message has no body"));
+            }
         }
         Ok((visible_at, nonce))
     }
@@ -225,32 +236,18 @@ impl<'c> Messages<'c> {
         if changed == 0 {
             return Err(self.why_not(queue, handle, now)?);
         }
+        self.counts.add(queue, -1);
         self.remove.execute([handle.seq])?;
         Ok(())
     }
 
-    /// Removes up to `max` expired messages of all queues. Returns their number.
-    pub(super) fn drop_expired(&mut self, now: i64, max: usize) -> Result<usize> {
-        let mut places = Vec::new();
-        let mut rows = self.expired.query(params![now, max as i64])?;
-        while let Some(row) = rows.next()? {
-            places.push(Place {
-                queue: row.get(0)?,
-                visible_at: row.get(1)?,
-                seq: row.get(2)?,
-            });
-        }
-        drop(rows);
-        for place in &places {
-            self.drop_at(place)?;
-        }
-        Ok(places.len())
-    }
-
-    fn drop_at(&mut self, place: &Place) -> Result<()> {
+    /// Removes the message at a place, if there still is one.
+    pub(super) fn drop_at(&mut self, place: &Place) -> Result<()> {
         let key = params![place.queue, place.visible_at, place.seq];
-        self.unschedule.execute(key)?;
-        self.remove.execute([place.seq])?;
+        if self.unschedule.execute(key)? > 0 {
+            self.counts.add(place.queue, -1);
+            self.remove.execute([place.seq])?;
+        }
         Ok(())
     }
 
@@ -279,21 +276,29 @@ impl Claimed {
     }
 }
 
-/// Reads a row of `first_visible` for a receive at `now`.
+/// Reads a row of `first_visible` for a receive at `now`. Only the schedule's columns must be as they were written.
 fn read(row: &Row<'_>, now: i64) -> Result<Claimed> {
-    let body = row.get_ref(6)?.as_blob();
-    let body = body.map_err(|_| Failure::Corrupt("a message body is not a blob"))?;
-    Ok(Claimed {
-        placed: Placed {
-            visible_at: row.get(0)?,
-            seq: row.get(1)?,
-            expires_at: row.get(3)?,
-            salt: row.get(4)?,
-            inserted_at: row.get(5)?,
-            nonce: 0,
-        },
+    let placed = Placed {
+        visible_at: row.get(0)?,
+        seq: row.get(1)?,
+        expires_at: row.get(3)?,
+        salt: 0,
+        inserted_at: row.get(0)?,
+        nonce: 0,
+    };
+    let mut claimed = Claimed {
+        placed,
         received_at: now,
         dequeue_count: row.get(2)?,
-        body: Bytes::copy_from_slice(body),
-    })
+        body: Err("the body is missing"),
+        checksum: None,
+    };
+    let (salt, inserted_at) = (row.get_ref(4)?.as_i64(), row.get_ref(5)?.as_i64());
+    if let (Ok(salt), Ok(inserted_at), Ok(body)) = (salt, inserted_at, row.get_ref(6)?.as_bytes()) {
+        claimed.placed.salt = salt;
+        claimed.placed.inserted_at = inserted_at;
+        claimed.body = Ok(Bytes::copy_from_slice(body));
+        claimed.checksum = row.get_ref(7)?.as_i64().ok();
+    }
+    Ok(claimed)
 }

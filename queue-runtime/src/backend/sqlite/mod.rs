@@ -8,16 +8,19 @@
 //! | `convert` | conversion between the contract's types and theirs |
 //! | `writer` | the thread that writes |
 //! | `batch`, `receive` | which commands share a transaction; which receives share a claim |
-//! | `queues`, `messages`, `purge` | the statements of a transaction |
+//! | `queues`, `messages`, `counts`, `purge` | the statements of a transaction |
+//! | `store_time`, `checksum` | the store time that the file records; the checksum of a body |
 //! | `reader` | the thread that reads |
 //! | `receipt`, `failure` | storage ids and pop receipts as text; errors |
 
 mod backend;
 mod batch;
 mod builder;
+mod checksum;
 mod command;
 mod connection;
 mod convert;
+mod counts;
 mod failure;
 mod messages;
 mod purge;
@@ -26,6 +29,7 @@ mod reader;
 mod receipt;
 mod receive;
 mod schema;
+mod store_time;
 mod threads;
 mod writer;
 

@@ -62,7 +62,7 @@ fn write(
 ) {
     let opened = connection::canonical(&settings.path).and_then(|path| {
         let settings = Settings { path, ..settings };
-        Ok((connection::open_writer(&settings)?, settings))
+        Ok((connection::open_writer(&settings, &store_clock)?, settings))
     });
     let (connection, settings) = match opened {
         Ok(opened) => opened,

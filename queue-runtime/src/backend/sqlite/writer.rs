@@ -20,10 +20,8 @@ use super::purge::Purge;
 use super::queues::Queues;
 use super::receive::Receives;
 use super::schema;
+use super::store_time::StoreTime;
 use crate::backend::store_clock::StoreClock;
-
-/// The interval at which the time is recorded in the file, in microseconds.
-const RECORD_INTERVAL: i64 = 1_000_000;
 
 /// The longest pause between two attempts to take the write lock.
 const MAX_PAUSE: Duration = Duration::from_millis(2);
@@ -43,9 +41,8 @@ pub(super) struct Writer<'c> {
     begin: Statement<'c>,
     commit: Statement<'c>,
     version: Statement<'c>,
-    store: Statement<'c>,
-    record: Statement<'c>,
-    recorded: i64,
+    any_dropped: Statement<'c>,
+    store_time: StoreTime<'c>,
 }
 
 impl<'c> Writer<'c> {
@@ -67,10 +64,8 @@ impl<'c> Writer<'c> {
             begin: connection.prepare("BEGIN IMMEDIATE")?,
             commit: connection.prepare("COMMIT")?,
             version: connection.prepare("PRAGMA user_version")?,
-            store: connection
-                .prepare("SELECT latest, EXISTS (SELECT 1 FROM dropped) FROM store")?,
-            record: connection.prepare("UPDATE store SET latest = max(latest, ?1)")?,
-            recorded: i64::MIN,
+            any_dropped: connection.prepare("SELECT 1 FROM dropped LIMIT 1")?,
+            store_time: StoreTime::prepare(connection)?,
         };
         // Detects what an earlier process left to purge.
         writer.refresh()?;
@@ -106,7 +101,10 @@ impl<'c> Writer<'c> {
                         .recv_timeout(PURGE_PAUSE)
                         .into_iter()
                         .for_each(|command| pending.push(command)),
-                    Err(_) => self.purge.rest(),
+                    Err(failure) => {
+                        tracing::error!(?failure, "failed to remove expired or deleted messages");
+                        self.purge.rest(self.store_clock.now());
+                    }
                 }
             }
         }
@@ -194,12 +192,32 @@ impl<'c> Writer<'c> {
             answers.push(answer);
         }
         self.receives().answer_all(batch, &mut answers, now)?;
-        self.purge.run(&mut self.messages, now)?;
-        if now.saturating_sub(self.recorded) >= RECORD_INTERVAL {
-            self.record.execute([now])?;
-            self.recorded = now;
-        }
+        self.purge(now)?;
+        self.messages.counts.write()?;
+        self.store_time.write(now)?;
         Ok(answers)
+    }
+
+    /// Removes what can no longer be received. If it reads damage, it undoes its own changes and rests: that
+    /// must not fail the commands of the transaction.
+    fn purge(&mut self, now: i64) -> Result<()> {
+        if !self.purge.is_due(now) {
+            return Ok(());
+        }
+        let saved = self.messages.counts.save();
+        self.connection.execute_batch("SAVEPOINT purge")?;
+        let Err(failure) = self.purge.run(&mut self.messages, now) else {
+            return Ok(self.connection.execute_batch("RELEASE purge")?);
+        };
+        if !failure.is_damage() {
+            return Err(failure);
+        }
+        self.connection
+            .execute_batch("ROLLBACK TO purge; RELEASE purge")?;
+        self.messages.counts.roll_back(saved);
+        self.purge.rest(now);
+        tracing::error!(?failure, "failed to remove expired or deleted messages");
+        Ok(())
     }
 
     fn receives(&mut self) -> Receives<'_, 'c> {
@@ -235,7 +253,7 @@ impl<'c> Writer<'c> {
     fn step(&mut self, step: &Step, now: i64) -> Result<StepDone> {
         let queue = self.queues.id(step.queue())?;
         match step {
-            Step::Put { message, .. } => self.messages.put(queue, message, now).map(StepDone::Put),
+            Step::Put { parcel, .. } => self.messages.put(queue, parcel, now).map(StepDone::Put),
             Step::Update {
                 handle,
                 visibility,
@@ -256,6 +274,7 @@ impl<'c> Writer<'c> {
     /// before it.
     fn apply(&mut self, steps: &[Step], now: i64) -> Result<Vec<StepDone>> {
         self.connection.execute_batch("SAVEPOINT apply")?;
+        let saved = self.messages.counts.save();
         let mut done = Vec::with_capacity(steps.len());
         for (index, step) in steps.iter().enumerate() {
             match self.step(step, now) {
@@ -263,6 +282,7 @@ impl<'c> Writer<'c> {
                 Err(failure) if failure.is_refusal() => {
                     self.connection
                         .execute_batch("ROLLBACK TO apply; RELEASE apply")?;
+                    self.messages.counts.roll_back(saved);
                     let queue = step.queue().clone();
                     return Err(Failure::Step(index, queue, Box::new(failure)));
                 }
@@ -286,11 +306,8 @@ impl<'c> Writer<'c> {
 
     fn read_changes(&mut self) -> Result<()> {
         schema::check_version(self.version.query_row([], |row| row.get(0))?)?;
-        let (latest, dropped): (i64, bool) = self
-            .store
-            .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        self.store_clock.raise(latest);
-        if dropped {
+        self.store_time.follow(&self.store_clock)?;
+        if self.any_dropped.exists([])? {
             self.purge.expect_work();
         }
         Ok(())
@@ -304,7 +321,8 @@ impl<'c> Writer<'c> {
 
     fn roll_back(&mut self) {
         self.queues.forget();
-        self.recorded = i64::MIN;
+        self.store_time.forget();
+        self.messages.counts.roll_back(Vec::new());
         if !self.connection.is_autocommit() {
             // If this fails too, the next BEGIN reports it.
             drop(self.connection.execute_batch("ROLLBACK"));
