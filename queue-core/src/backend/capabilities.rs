@@ -1,5 +1,7 @@
 use std::time::Duration;
 
+use super::model::Op;
+
 /// The limits and guarantees of a backend.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -24,6 +26,10 @@ pub struct Capabilities {
     pub body: BodyForm,
     /// The guarantee of [`apply`](super::Backend::apply).
     pub atomicity: Atomicity,
+    /// The most operations of one [`apply`](super::Backend::apply).
+    pub max_apply: usize,
+    /// The most bytes of the bodies of one [`apply`](super::Backend::apply), besides the largest body.
+    pub max_apply_bytes: usize,
 }
 
 /// What a body may contain.
@@ -47,6 +53,18 @@ pub enum Atomicity {
 }
 
 impl Capabilities {
+    /// Returns how many of the first operations fit in one [`apply`](super::Backend::apply).
+    #[must_use]
+    pub fn fitting(&self, ops: &[Op]) -> usize {
+        let (mut bytes, mut largest) = (0_usize, 0);
+        let fits = |(index, op): &(usize, &Op)| {
+            bytes = bytes.saturating_add(op.body_len());
+            largest = largest.max(op.body_len());
+            *index < self.max_apply && bytes - largest <= self.max_apply_bytes
+        };
+        ops.iter().enumerate().take_while(fits).count()
+    }
+
     /// The capabilities of a local backend: bodies of any bytes, atomic operations, and the limits of Azure
     /// Queue Storage, which are 48 KiB per body (64 KiB in Base64), 8 KiB of metadata per queue, and visibility
     /// timeouts of 1 second to 7 days.
@@ -65,6 +83,8 @@ impl Capabilities {
             idle_cap: Duration::from_millis(250),
             body: BodyForm::Bytes,
             atomicity: Atomicity::Atomic,
+            max_apply: 1024,
+            max_apply_bytes: 8 * 1024 * 1024,
         }
     }
 }

@@ -143,6 +143,10 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Carries out several operations in order, on any queues. [`Capabilities::atomicity`] is the guarantee.
     /// An empty list has no effect.
     ///
+    /// More operations than `max_apply`, or more bytes of bodies than `max_apply_bytes`, are refused as
+    /// [`ErrorKind::InvalidInput`], so that other operations never wait for long. The index is that of the first
+    /// operation over the limit. [`Capabilities::fitting`] tells how many are accepted.
+    ///
     /// # Errors
     /// [`ApplyError`] holds the operation that failed and the outcomes of those before it.
     async fn apply(&self, ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError>;

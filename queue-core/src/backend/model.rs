@@ -178,6 +178,17 @@ pub enum OpOutcome {
     Deleted,
 }
 
+impl Op {
+    /// Returns the length of its body, or zero if it has none.
+    pub(super) fn body_len(&self) -> usize {
+        match self {
+            Self::Put { message, .. } => message.body.len(),
+            Self::Update { body, .. } => body.as_ref().map_or(0, Bytes::len),
+            Self::Delete { .. } => 0,
+        }
+    }
+}
+
 impl StorageId {
     /// Creates an id from the storage's text.
     #[must_use]

@@ -48,6 +48,8 @@ enum Bug {
     TrimsBodies,
     ReceiptsStay,
     ReceivedWhenPut,
+    AppliesMore,
+    AppliesLarger,
 }
 
 fn fails(bug: Wrap, test: Test) -> bool {
@@ -109,6 +111,8 @@ planted! {
     TrimsBodies => text_comes_back_as_it_was;
     ReceiptsStay => a_receipt_is_stale_after_an_update;
     ReceivedWhenPut => a_receive_tells_the_time_of_the_storage;
+    AppliesMore => an_apply_is_bounded;
+    AppliesLarger => an_apply_is_bounded;
 }
 
 #[test]
@@ -148,6 +152,8 @@ impl Buggy {
             Bug::RefusesMetadataAtLimit => capabilities.max_metadata += 1,
             Bug::AllowsMetadataPastLimit => capabilities.max_metadata -= 1,
             Bug::AllowsShorterVisibility => capabilities.min_visibility += Duration::from_millis(1),
+            Bug::AppliesMore => capabilities.max_apply -= 1,
+            Bug::AppliesLarger => capabilities.max_apply_bytes -= capabilities.max_body,
             _ => {}
         }
         Self {

@@ -19,7 +19,7 @@ use super::failure::{self, Failure};
 use super::reader::format_metadata;
 use super::receipt::Handle;
 use super::threads::Threads;
-use crate::backend::limits::{Limits, check_op};
+use crate::backend::limits::{Limits, check_ops};
 
 /// The characters of a path that are percent-encoded in a URI.
 const NOT_IN_URI: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'#').add(b'?');
@@ -292,10 +292,7 @@ impl Backend for SqliteBackend {
     }
 
     async fn apply(&self, ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError> {
-        for (index, op) in ops.iter().enumerate() {
-            check_op(&self.capabilities, op)
-                .map_err(|error| ApplyError::new(index, Vec::new(), error))?;
-        }
+        check_ops(&self.capabilities, &ops, |_| Ok(()))?;
         if ops.is_empty() {
             return Ok(Vec::new());
         }

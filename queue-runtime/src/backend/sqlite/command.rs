@@ -148,7 +148,37 @@ impl Command {
     }
 }
 
+impl Request {
+    /// Whether it puts messages and does nothing else.
+    pub(super) fn only_puts(&self) -> bool {
+        match self {
+            Self::Step(step) => step.is_put(),
+            Self::Apply(steps) => steps.iter().all(Step::is_put),
+            _ => false,
+        }
+    }
+
+    /// Returns the queues whose messages it reads or changes.
+    pub(super) fn queues(&self) -> Vec<&QueueName> {
+        match self {
+            Self::Receive { queue, .. } => vec![queue],
+            Self::Step(step) => vec![step.queue()],
+            Self::Apply(steps) => {
+                let mut queues: Vec<_> = steps.iter().map(Step::queue).collect();
+                queues.sort();
+                queues.dedup();
+                queues
+            }
+            _ => Vec::new(),
+        }
+    }
+}
+
 impl Step {
+    pub(super) fn is_put(&self) -> bool {
+        matches!(self, Self::Put { .. })
+    }
+
     pub(super) fn queue(&self) -> &QueueName {
         match self {
             Self::Put { queue, .. } | Self::Update { queue, .. } | Self::Delete { queue, .. } => {
