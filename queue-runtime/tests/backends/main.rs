@@ -11,5 +11,7 @@ mod sqlite;
 #[cfg(feature = "sqlite")]
 mod sqlite_clock;
 #[cfg(feature = "sqlite")]
+mod sqlite_damage;
+#[cfg(feature = "sqlite")]
 mod sqlite_file;
 mod threads;

@@ -383,8 +383,10 @@ fn messages_of_deleted_and_cleared_queues_are_removed() {
         let place = Place::new();
         let backend = place.open().await;
         for round in 0..2 {
-            let ops = (0..1500).map(|_| put_op(&place.queue, "one")).collect();
-            backend.apply(ops).await.expect("apply");
+            for _ in 0..2 {
+                let ops = (0..750).map(|_| put_op(&place.queue, "one")).collect();
+                backend.apply(ops).await.expect("apply");
+            }
             if round == 0 {
                 backend.clear(&place.queue).await.expect("clear");
             } else {
@@ -421,8 +423,16 @@ fn expired_messages_are_removed_without_a_receive() {
         place.clock.advance(LEASE * 2);
         let put = backend.put(&place.queue, NewMessage::new("lasting")).await;
         put.expect("put");
-        let properties = backend.properties(&place.queue).await.expect("properties");
-        assert_eq!(properties.approximate_count, 1);
+        // The backend removes them in the background.
+        let start = Instant::now();
+        let count = async || {
+            let properties = backend.properties(&place.queue).await;
+            properties.expect("properties").approximate_count
+        };
+        while count().await > 1 {
+            assert!(start.elapsed() < PATIENCE, "they are still there");
+        }
+        assert_eq!(count().await, 1);
         let bodies = "SELECT count(*) FROM messages";
         let bodies = place.connection().query_row(bodies, [], |row| row.get(0));
         assert_eq!(bodies, Ok(1));
@@ -584,9 +594,12 @@ fn a_receive_skips_any_number_of_expired_messages() {
             queue: place.queue.clone(),
             message: NewMessage::new("brief").with_time_to_live(TimeToLive::After(LEASE)),
         };
-        let mut ops: Vec<Op> = (0..9000).map(|_| brief()).collect();
-        ops.push(put_op(&place.queue, "lasting"));
-        backend.apply(ops).await.expect("apply");
+        for _ in 0..9 {
+            let ops = (0..1000).map(|_| brief()).collect();
+            backend.apply(ops).await.expect("apply");
+        }
+        let lasting = vec![put_op(&place.queue, "lasting")];
+        backend.apply(lasting).await.expect("apply");
         place.clock.advance(LEASE * 2);
         let received = backend.receive(&place.queue, 10, LEASE).await;
         let received = received.expect("receive");
@@ -605,5 +618,124 @@ fn a_queue_uri_contains_the_escaped_path() {
         let uri = backend.expect("open").queue_uri(&place.queue);
         assert!(uri.starts_with("sqlite:/"), "{uri}");
         assert!(uri.ends_with("/a%20b%23c.db#orders"), "{uri}");
+    });
+}
+
+/// What may happen to the files of a running service.
+#[cfg(unix)]
+#[test]
+fn files_that_are_deleted_moved_or_replaced_are_noticed() {
+    type Harm = fn(&Path);
+    let harms: [(&str, Harm); 4] = [
+        ("deleted", |path| fs::remove_file(path).expect("remove")),
+        ("moved", |path| {
+            fs::rename(path, path.with_extension("old")).expect("move")
+        }),
+        ("replaced", |path| {
+            let copy = path.with_extension("copy");
+            fs::copy(path, &copy).expect("copy");
+            fs::rename(copy, path).expect("replace");
+        }),
+        ("its log deleted", |path| {
+            fs::remove_file(path.with_extension("db-wal")).expect("remove");
+        }),
+    ];
+    for (what, harm) in harms {
+        threads::block_on(async {
+            let place = Place::new();
+            let backend = place.open().await;
+            let put = backend.put(&place.queue, NewMessage::new("one")).await;
+            put.expect("put");
+            harm(&place.path());
+            let put = backend.put(&place.queue, NewMessage::new("two")).await;
+            let refused = put.expect_err(what);
+            assert_eq!(refused.kind(), ErrorKind::Storage, "{what}: {refused}");
+            assert_eq!(refused.retry(), Retry::Permanent, "{what}");
+            assert_eq!(refused.outcome(), Outcome::Unknown, "{what}");
+            assert!(
+                refused.to_string().contains("moved or replaced"),
+                "{refused}"
+            );
+            let idle: QueueName = "idle".parse().expect("a name");
+            let received = backend.receive(&idle, 1, LEASE).await;
+            let refused = received.expect_err(what);
+            assert_eq!(refused.kind(), ErrorKind::Storage, "{what}: {refused}");
+            assert_eq!(refused.outcome(), Outcome::NotDone, "{what}");
+        });
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn only_this_user_may_read_new_files() {
+    use std::os::unix::fs::PermissionsExt;
+
+    threads::block_on(async {
+        let place = Place::new();
+        let backend = place.open().await;
+        let put = backend.put(&place.queue, NewMessage::new("one")).await;
+        put.expect("put");
+        for name in ["queue.db", "queue.db-wal", "queue.db-shm"] {
+            let metadata = fs::metadata(place.directory.path().join(name)).expect("it exists");
+            assert_eq!(metadata.permissions().mode() & 0o777, 0o600, "{name}");
+        }
+    });
+}
+
+#[test]
+fn an_idle_process_leaves_nothing_in_the_log() {
+    threads::block_on(async {
+        let place = Place::new();
+        let (backend, _other) = (place.open().await, place.open().await);
+        let put = backend.put(&place.queue, NewMessage::new("one")).await;
+        put.expect("put");
+        let log = place.path().with_extension("db-wal");
+        let start = Instant::now();
+        while fs::metadata(&log).expect("the log").len() > 0 {
+            assert!(start.elapsed() < PATIENCE, "the log is still there");
+            tokio::task::yield_now().await;
+        }
+        let copy = place.directory.path().join("copy.db");
+        fs::copy(place.path(), &copy).expect("copy");
+        let copied = place.try_open(&copy).await.expect("open");
+        let peeked = copied.peek(&place.queue, 10).await.expect("peek");
+        assert_eq!(peeked.len(), 1);
+    });
+}
+
+#[test]
+fn the_log_is_bounded_while_a_reader_is_at_work() {
+    threads::block_on(async {
+        let place = Place::new();
+        let builder = SqliteBackend::builder(place.path(), Arc::new(place.clock.clone()));
+        let backend = builder.synchronous(Synchronous::Normal).open().await;
+        let backend = backend.expect("open");
+        let created = backend.create_queue(&place.queue, &Metadata::new()).await;
+        created.expect("create");
+        let reader = place.connection();
+        let body = "x".repeat(40_000);
+        let (mut longest, mut written) = (0, 0);
+        let log = place.path().with_extension("db-wal");
+        for _ in 0..40 {
+            // A reader whose snapshots overlap keeps SQLite from starting the log anew by itself.
+            let read = "BEGIN; SELECT count(*) FROM queues";
+            reader.execute_batch(read).expect("read");
+            for _ in 0..2 {
+                let ops = (0..25)
+                    .map(|_| Op::Put {
+                        queue: place.queue.clone(),
+                        message: NewMessage::new(body.clone()),
+                    })
+                    .collect();
+                backend.apply(ops).await.expect("apply");
+                written += 25 * body.len() as u64;
+                if !reader.is_autocommit() {
+                    reader.execute_batch("COMMIT").expect("end");
+                }
+            }
+            longest = longest.max(fs::metadata(&log).expect("the log").len());
+        }
+        assert!(written > 38_000_000, "{written}");
+        assert!(longest < 24 * 1024 * 1024, "{longest}");
     });
 }

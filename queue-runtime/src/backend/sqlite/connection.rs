@@ -8,6 +8,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, MAIN_DB, OpenFlags};
 
 use super::failure::{Failure, Result};
+use super::files::{self, FileId, Files};
 use super::{schema, store_time};
 use crate::backend::store_clock::StoreClock;
 
@@ -56,7 +57,10 @@ pub(super) fn canonical(path: &Path) -> Result<PathBuf> {
 }
 
 /// Opens the file for writing; creates or migrates it if needed, and follows its store time.
-pub(super) fn open_writer(settings: &Settings, store_clock: &StoreClock) -> Result<Connection> {
+pub(super) fn open_writer(
+    settings: &Settings,
+    store_clock: &StoreClock,
+) -> Result<(Connection, Files)> {
     if rusqlite::version_number() < OLDEST_LIBRARY {
         return Err(Failure::OldLibrary(rusqlite::version()));
     }
@@ -72,8 +76,10 @@ pub(super) fn open_writer(settings: &Settings, store_clock: &StoreClock) -> Resu
     }
 }
 
-fn try_open_writer(settings: &Settings, store_clock: &StoreClock) -> Result<Connection> {
-    let mut connection = open(settings, OpenFlags::SQLITE_OPEN_CREATE)?;
+fn try_open_writer(settings: &Settings, store_clock: &StoreClock) -> Result<(Connection, Files)> {
+    files::create(&settings.path)?;
+    let file = FileId::of(&settings.path)?;
+    let mut connection = open(settings)?;
     if connection.is_readonly(MAIN_DB)? {
         return Err(Failure::ReadOnly);
     }
@@ -83,19 +89,20 @@ fn try_open_writer(settings: &Settings, store_clock: &StoreClock) -> Result<Conn
     configure(&connection, settings)?;
     schema::migrate(&mut connection)?;
     store_time::follow(&mut connection, store_clock)?;
-    Ok(connection)
+    let files = Files::open(&settings.path, &file)?;
+    Ok((connection, files))
 }
 
 /// Opens a file that a writer has prepared.
 pub(super) fn open_reader(settings: &Settings) -> Result<Connection> {
-    let connection = open(settings, OpenFlags::empty())?;
+    let connection = open(settings)?;
     configure(&connection, settings)?;
     connection.pragma_update(None, "query_only", true)?;
     Ok(connection)
 }
 
-fn open(settings: &Settings, more: OpenFlags) -> Result<Connection> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | more;
+fn open(settings: &Settings) -> Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(&settings.path, flags)?;
     connection.busy_timeout(settings.busy_timeout)?;
     Ok(connection)

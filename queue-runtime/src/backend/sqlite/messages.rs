@@ -1,5 +1,6 @@
 //! The SQL statements on messages.
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,6 +10,7 @@ use rusqlite::{Connection, PrepFlags, Row, Statement, params};
 use super::command::{Claimed, Parcel, Placed};
 use super::counts::Counts;
 use super::failure::{Failure, Result};
+use super::probe::Probe;
 use super::receipt::Handle;
 use crate::backend::store_clock::after;
 
@@ -18,6 +20,10 @@ const MAX_EXPIRED: usize = 4096;
 /// The statements that change messages, within a transaction.
 pub(super) struct Messages<'c> {
     pub(super) counts: Counts<'c>,
+    /// Set while a transaction reads around damage.
+    pub(super) probe: Option<Rc<Probe>>,
+    /// Whether the bodies of removed messages stay where they are.
+    pub(super) leave_bodies: bool,
     insert: Statement<'c>,
     schedule: Statement<'c>,
     any_visible: Statement<'c>,
@@ -27,6 +33,7 @@ pub(super) struct Messages<'c> {
     reschedule: Statement<'c>,
     release: Statement<'c>,
     remove: Statement<'c>,
+    discard: Statement<'c>,
     set_body: Statement<'c>,
     find: Statement<'c>,
 }
@@ -53,6 +60,8 @@ impl<'c> Messages<'c> {
             |sql| connection.prepare_with_flags(sql, PrepFlags::SQLITE_PREPARE_PERSISTENT);
         Ok(Self {
             counts: Counts::prepare(connection)?,
+            probe: None,
+            leave_bodies: false,
             insert: prepare(
                 "INSERT INTO messages (queue, salt, inserted_at, expires_at, body, checksum) \
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
@@ -62,8 +71,8 @@ impl<'c> Messages<'c> {
                 "SELECT 1 FROM schedule WHERE queue = ?1 AND visible_at <= ?2 LIMIT 1",
             )?,
             first_visible: prepare(
-                "SELECT visible_at, seq, dequeue_count, schedule.expires_at, salt, inserted_at, body, \
-                 checksum FROM schedule LEFT JOIN messages USING (seq) \
+                "SELECT visible_at, seq, dequeue_count, schedule.expires_at, \
+                 salt, inserted_at, body, checksum FROM schedule LEFT JOIN messages USING (seq) \
                  WHERE schedule.queue = ?1 AND visible_at <= ?2 ORDER BY visible_at, seq LIMIT ?3",
             )?,
             lease: prepare(
@@ -84,11 +93,13 @@ impl<'c> Messages<'c> {
                  AND (expires_at IS NULL OR expires_at > ?5)",
             )?,
             remove: prepare("DELETE FROM messages WHERE seq = ?1")?,
+            discard: prepare("INSERT OR IGNORE INTO discarded VALUES (?1)")?,
             set_body: prepare(
                 "UPDATE messages SET body = ?3, checksum = ?4 WHERE seq = ?1 AND salt = ?2",
             )?,
             find: prepare(
-                "SELECT expires_at FROM messages WHERE seq = ?1 AND salt = ?2 AND queue = ?3",
+                "SELECT expires_at FROM messages WHERE seq = ?1 AND salt = ?2 \
+                 AND (queue = ?3 OR queue IN (SELECT old FROM moved WHERE moved.queue = ?3))",
             )?,
         })
     }
@@ -146,7 +157,7 @@ impl<'c> Messages<'c> {
         loop {
             let wanted = max - claimed.len();
             let found = self.first_visible(queue, now, wanted)?;
-            let all = found.len() < wanted;
+            let all = found.len() < wanted && (self.probe.is_none() || found.is_empty());
             for mut message in found {
                 let place = message.place(queue);
                 if message.placed.expires_at.is_some_and(|at| at <= now) {
@@ -160,7 +171,8 @@ impl<'c> Messages<'c> {
             if all || claimed.len() == max {
                 return Ok(Visible::Messages(claimed));
             }
-            if expired >= MAX_EXPIRED {
+            // The probe does not see what this transaction has changed.
+            if expired >= MAX_EXPIRED || self.probe.is_some() {
                 return Ok(if claimed.is_empty() {
                     Visible::NotYetKnown
                 } else {
@@ -171,10 +183,15 @@ impl<'c> Messages<'c> {
     }
 
     fn first_visible(&mut self, queue: i64, now: i64, max: usize) -> Result<Vec<Claimed>> {
+        if let Some(probe) = &self.probe {
+            return probe.first_visible(queue, now, max);
+        }
         let mut rows = self.first_visible.query(params![queue, now, max as i64])?;
         let mut found = Vec::new();
         while let Some(row) = rows.next()? {
-            found.push(read(row, now)?);
+            let mut claimed = scheduled(row, now)?;
+            read_body(&mut claimed, row, 4)?;
+            found.push(claimed);
         }
         Ok(found)
     }
@@ -237,7 +254,21 @@ impl<'c> Messages<'c> {
             return Err(self.why_not(queue, handle, now)?);
         }
         self.counts.add(queue, -1);
-        self.remove.execute([handle.seq])?;
+        self.remove_body(handle.seq)
+    }
+
+    /// Removes a body. One on a damaged page stays where it is: it is recorded as
+    /// discarded.
+    fn remove_body(&mut self, seq: i64) -> Result<()> {
+        let readable = match &self.probe {
+            Some(probe) => !self.leave_bodies && probe.can_read_body(seq)?,
+            None => true,
+        };
+        let remove = match readable {
+            true => &mut self.remove,
+            false => &mut self.discard,
+        };
+        remove.execute([seq])?;
         Ok(())
     }
 
@@ -246,7 +277,7 @@ impl<'c> Messages<'c> {
         let key = params![place.queue, place.visible_at, place.seq];
         if self.unschedule.execute(key)? > 0 {
             self.counts.add(place.queue, -1);
-            self.remove.execute([place.seq])?;
+            self.remove_body(place.seq)?;
         }
         Ok(())
     }
@@ -276,29 +307,34 @@ impl Claimed {
     }
 }
 
-/// Reads a row of `first_visible` for a receive at `now`. Only the schedule's columns must be as they were written.
-fn read(row: &Row<'_>, now: i64) -> Result<Claimed> {
-    let placed = Placed {
-        visible_at: row.get(0)?,
-        seq: row.get(1)?,
-        expires_at: row.get(3)?,
-        salt: 0,
-        inserted_at: row.get(0)?,
-        nonce: 0,
-    };
-    let mut claimed = Claimed {
-        placed,
+/// Reads the first columns of a row, those of the schedule, for a receive at `now`.
+pub(super) fn scheduled(row: &Row<'_>, now: i64) -> Result<Claimed> {
+    Ok(Claimed {
+        placed: Placed {
+            visible_at: row.get(0)?,
+            seq: row.get(1)?,
+            expires_at: row.get(3)?,
+            salt: 0,
+            inserted_at: row.get(0)?,
+            nonce: 0,
+        },
         received_at: now,
         dequeue_count: row.get(2)?,
         body: Err("the body is missing"),
         checksum: None,
-    };
-    let (salt, inserted_at) = (row.get_ref(4)?.as_i64(), row.get_ref(5)?.as_i64());
-    if let (Ok(salt), Ok(inserted_at), Ok(body)) = (salt, inserted_at, row.get_ref(6)?.as_bytes()) {
+    })
+}
+
+/// Reads the columns of a body. If they are not what was written, there is no body.
+pub(super) fn read_body(claimed: &mut Claimed, row: &Row<'_>, first: usize) -> Result<()> {
+    let salt = row.get_ref(first)?.as_i64();
+    let inserted_at = row.get_ref(first + 1)?.as_i64();
+    let body = row.get_ref(first + 2)?.as_bytes();
+    if let (Ok(salt), Ok(inserted_at), Ok(body)) = (salt, inserted_at, body) {
         claimed.placed.salt = salt;
         claimed.placed.inserted_at = inserted_at;
         claimed.body = Ok(Bytes::copy_from_slice(body));
-        claimed.checksum = row.get_ref(7)?.as_i64().ok();
+        claimed.checksum = row.get_ref(first + 3)?.as_i64().ok();
     }
-    Ok(claimed)
+    Ok(())
 }

@@ -1,11 +1,16 @@
-//! Removal of messages that can no longer be received, a bounded number of rows at a time.
+//! Finding messages that can no longer be received, a bounded number of rows at a time.
+//!
+//! They are found by reading, before the transaction that removes them: damage in their way fails no other
+//! transaction.
+
+use std::collections::HashSet;
 
 use rusqlite::{Connection, OptionalExtension, Statement, params};
 
 use super::failure::Result;
-use super::messages::{Messages, Place};
+use super::messages::Place;
 
-/// The number of rows that one transaction removes or looks at.
+/// The number of rows that one search looks at.
 const CHUNK: usize = 512;
 
 /// What looking at another queue costs, in rows.
@@ -14,10 +19,18 @@ const QUEUE: usize = 16;
 /// The interval between sweeps for expired messages, in microseconds.
 const SWEEP_INTERVAL: i64 = 1_000_000;
 
-/// Removes the messages of deleted and cleared queues, and expired messages.
+/// Finds the messages of deleted and cleared queues, and expired messages.
 pub(super) struct Purge<'c> {
     dropped: Dropped<'c>,
     expired: Expired<'c>,
+}
+
+/// What to remove in one transaction.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub(super) places: Vec<Place>,
+    /// The deleted or cleared queue whose last messages these are.
+    pub(super) finished: Option<i64>,
 }
 
 impl<'c> Purge<'c> {
@@ -33,41 +46,54 @@ impl<'c> Purge<'c> {
         self.dropped.expected || self.expired.more
     }
 
-    /// Whether a transaction at this time would look for something to remove.
+    /// Whether a search at this time may find something.
     pub(super) fn is_due(&self, now: i64) -> bool {
         self.has_work() || now >= self.expired.next
     }
 
     /// Records that a queue was, or may have been, deleted or cleared.
     pub(super) fn expect_work(&mut self) {
-        self.dropped.expected = true;
+        self.dropped.expected = !self.dropped.given_up;
     }
 
-    /// Stops after a failure: until [`expect_work`](Self::expect_work) is called again, and until the next
-    /// sweep, which goes on with the next queue.
-    pub(super) fn rest(&mut self, now: i64) {
-        self.dropped.expected = false;
-        self.expired.skip_queue(now);
-    }
-
-    /// Removes a bounded number of rows, within a transaction.
-    pub(super) fn run(&mut self, messages: &mut Messages<'_>, now: i64) -> Result<()> {
+    /// Gives up what the last search was for, after a failure: the dropped queues, or the queue whose expired
+    /// messages it has found.
+    pub(super) fn give_up(&mut self, now: i64) {
         if self.dropped.expected {
-            self.dropped.remove()?;
+            self.dropped.given_up = true;
+            self.dropped.expected = false;
+        } else {
+            self.expired.give_up(now);
+        }
+    }
+
+    /// Returns what to remove next.
+    pub(super) fn find(&mut self, now: i64) -> Result<Found> {
+        if self.dropped.expected
+            && let Some(found) = self.dropped.find()?
+        {
+            return Ok(found);
         }
         if self.expired.more || now >= self.expired.next {
-            self.expired.sweep(messages, now)?;
+            return self.expired.find(now);
         }
+        Ok(Found::default())
+    }
+
+    /// Removes the record of a dropped queue, within a transaction.
+    pub(super) fn forget(&mut self, queue: i64) -> Result<()> {
+        self.dropped.forget.execute([queue])?;
         Ok(())
     }
 }
 
-/// Removes the messages of deleted and cleared queues.
+/// Finds the messages of deleted and cleared queues.
 struct Dropped<'c> {
     expected: bool,
+    /// After a failure, until the file is opened again.
+    given_up: bool,
     first: Statement<'c>,
-    remove_messages: Statement<'c>,
-    remove_schedule: Statement<'c>,
+    scheduled: Statement<'c>,
     forget: Statement<'c>,
 }
 
@@ -75,33 +101,35 @@ impl<'c> Dropped<'c> {
     fn prepare(connection: &'c Connection) -> Result<Self> {
         Ok(Self {
             expected: false,
+            given_up: false,
             first: connection.prepare("SELECT queue FROM dropped LIMIT 1")?,
-            remove_messages: connection.prepare(
-                "DELETE FROM messages WHERE seq IN (SELECT seq FROM schedule \
-                 WHERE queue = ?1 ORDER BY visible_at, seq LIMIT ?2)",
-            )?,
-            remove_schedule: connection.prepare(
-                "DELETE FROM schedule WHERE queue = ?1 AND (visible_at, seq) IN \
-                 (SELECT visible_at, seq FROM schedule WHERE queue = ?1 \
-                 ORDER BY visible_at, seq LIMIT ?2)",
+            scheduled: connection.prepare(
+                "SELECT visible_at, seq FROM schedule WHERE queue = ?1 \
+                 ORDER BY visible_at, seq LIMIT ?2",
             )?,
             forget: connection.prepare("DELETE FROM dropped WHERE queue = ?1")?,
         })
     }
 
-    fn remove(&mut self) -> Result<()> {
+    fn find(&mut self) -> Result<Option<Found>> {
         let queue = self.first.query_row([], |row| row.get(0));
         let Some(queue) = queue.optional()? else {
             self.expected = false;
-            return Ok(());
+            return Ok(None);
         };
-        let queue: i64 = queue;
-        self.remove_messages.execute(params![queue, CHUNK as i64])?;
-        let removed = self.remove_schedule.execute(params![queue, CHUNK as i64])?;
-        if removed < CHUNK {
-            self.forget.execute([queue])?;
+        let mut found = Found::default();
+        let mut rows = self.scheduled.query(params![queue, CHUNK as i64])?;
+        while let Some(row) = rows.next()? {
+            found.places.push(Place {
+                queue,
+                visible_at: row.get(0)?,
+                seq: row.get(1)?,
+            });
         }
-        Ok(())
+        if found.places.len() < CHUNK {
+            found.finished = Some(queue);
+        }
+        Ok(Some(found))
     }
 }
 
@@ -111,6 +139,8 @@ struct Expired<'c> {
     next: i64,
     more: bool,
     after: Place,
+    /// The queues on which a sweep has failed.
+    given_up: HashSet<i64>,
     queue: Statement<'c>,
     scheduled: Statement<'c>,
 }
@@ -128,6 +158,7 @@ impl<'c> Expired<'c> {
             next: 0,
             more: false,
             after: START,
+            given_up: HashSet::new(),
             queue: connection.prepare(
                 "SELECT queue FROM counts WHERE expiring = 1 AND queue >= ?1 ORDER BY queue LIMIT 1",
             )?,
@@ -139,9 +170,9 @@ impl<'c> Expired<'c> {
         })
     }
 
-    /// Looks at the next rows. If some had expired, there may be more.
-    fn sweep(&mut self, messages: &mut Messages<'_>, now: i64) -> Result<()> {
-        let (mut left, mut removed) = (CHUNK, 0);
+    /// Looks at the next rows. If some have expired, there may be more.
+    fn find(&mut self, now: i64) -> Result<Found> {
+        let (mut left, mut found) = (CHUNK, Found::default());
         self.next = now + SWEEP_INTERVAL;
         while left > 0 {
             let queue = self.queue.query_row([self.after.queue], |row| row.get(0));
@@ -152,11 +183,10 @@ impl<'c> Expired<'c> {
             if queue != self.after.queue {
                 self.after = Place { queue, ..START };
             }
-            let (looked_at, expired) = self.chunk(left, now)?;
-            for place in &expired {
-                messages.drop_at(place)?;
-            }
-            removed += expired.len();
+            let looked_at = match self.given_up.contains(&queue) {
+                true => 0,
+                false => self.chunk(left, now, &mut found.places)?,
+            };
             if looked_at < left {
                 self.after = Place {
                     queue: queue.saturating_add(1),
@@ -165,12 +195,12 @@ impl<'c> Expired<'c> {
             }
             left = left.saturating_sub(looked_at + QUEUE);
         }
-        self.more = removed > 0;
-        Ok(())
+        self.more = !found.places.is_empty();
+        Ok(found)
     }
 
-    /// Returns the number of the next rows of the queue, at most `max`, and those that have expired.
-    fn chunk(&mut self, max: usize, now: i64) -> Result<(usize, Vec<Place>)> {
+    /// Looks at the next rows of the queue, at most `max`, and returns their number.
+    fn chunk(&mut self, max: usize, now: i64, expired: &mut Vec<Place>) -> Result<usize> {
         let Place {
             queue,
             visible_at,
@@ -179,7 +209,7 @@ impl<'c> Expired<'c> {
         let mut rows = self
             .scheduled
             .query(params![queue, visible_at, seq, max as i64])?;
-        let (mut looked_at, mut expired) = (0, Vec::new());
+        let mut looked_at = 0;
         while let Some(row) = rows.next()? {
             looked_at += 1;
             self.after = Place {
@@ -192,15 +222,12 @@ impl<'c> Expired<'c> {
                 expired.push(self.after);
             }
         }
-        Ok((looked_at, expired))
+        Ok(looked_at)
     }
 
-    fn skip_queue(&mut self, now: i64) {
+    fn give_up(&mut self, now: i64) {
         self.more = false;
         self.next = now + SWEEP_INTERVAL;
-        self.after = Place {
-            queue: self.after.queue.saturating_add(1),
-            ..START
-        };
+        self.given_up.insert(self.after.queue);
     }
 }

@@ -17,7 +17,8 @@ const APPLICATION_ID: i64 = 0x514d_5347;
 /// | `counts` | the number of messages of each queue, and whether any had a time to live, updated once per transaction |
 /// | `dropped` | ids of deleted and cleared queues, whose messages are removed in small steps |
 /// | `store` | the highest store time that any process has seen, exact to one second, and the anchor from which all processes of one boot compute it |
-/// | `damage` | what was found damaged and put aside |
+/// | `damage`, `moved` | what was found damaged and put aside; the ids that queues had before that |
+/// | `discarded` | removed messages whose bodies could not be removed because of damage |
 /// | `results` | results recorded by idempotency key: in flight until `ends_at` while `result` is null, kept until then afterwards |
 const VERSIONS: &[&str] = &[FIRST, SECOND];
 
@@ -68,6 +69,8 @@ const SECOND: &str = "
     ALTER TABLE store ADD COLUMN boot BLOB;
     ALTER TABLE store ADD COLUMN anchor_elapsed INTEGER;
     ALTER TABLE store ADD COLUMN anchor_time INTEGER;
+    CREATE TABLE moved (old INTEGER PRIMARY KEY, queue INTEGER NOT NULL);
+    CREATE TABLE discarded (seq INTEGER PRIMARY KEY);
     CREATE TABLE damage (
         id INTEGER PRIMARY KEY,
         found_at INTEGER NOT NULL,

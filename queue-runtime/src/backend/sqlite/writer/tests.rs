@@ -6,6 +6,7 @@ use queue_core::{ManualClock, QueueName};
 use tokio::sync::oneshot;
 
 use super::*;
+use crate::backend::sqlite::connection::Synchronous;
 use crate::backend::sqlite::receipt::Handle;
 
 type Reply = oneshot::Receiver<Result<Answer>>;
@@ -13,8 +14,12 @@ type Reply = oneshot::Receiver<Result<Answer>>;
 /// Serves each list of requests as one batch.
 fn serve(connection: &Connection, batches: Vec<Vec<Request>>) -> Vec<Vec<Result<Answer>>> {
     let store_clock = Arc::new(StoreClock::new(Arc::new(ManualClock::new())));
-    let busy_timeout = Duration::from_millis(20);
-    let mut writer = Writer::prepare(connection, store_clock, busy_timeout).expect("prepare");
+    let settings = Settings {
+        path: ":memory:".into(),
+        synchronous: Synchronous::Full,
+        busy_timeout: Duration::from_millis(20),
+    };
+    let mut writer = Writer::prepare(connection, None, store_clock, settings).expect("prepare");
     let mut answers = Vec::new();
     for batch in batches {
         let (sender, commands) = mpsc::channel();
