@@ -7,9 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_core::backend::{Backend, Metadata, NewMessage, Op, ReceivedMessage, TimeToLive};
+use queue_core::envelope::PoisonReason;
+use queue_core::wire::Body;
 use queue_core::{ErrorKind, ManualClock, QueueName};
 use queue_runtime::backend::{SqliteBackend, Synchronous, sqlite};
+use queue_runtime::{Message, QueueService};
 use rusqlite::Connection;
+use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
 use crate::threads;
@@ -316,4 +320,62 @@ fn salvage_copies_what_is_readable() {
             backend.close().await;
         }
     });
+}
+
+#[derive(Debug, PartialEq, Serialize, Deserialize, Message)]
+struct Transfer {
+    amount: u32,
+}
+
+#[tokio::test]
+async fn an_altered_message_is_poison_and_not_decoded() {
+    let place = Place::new();
+    let path = place.path("queue.db");
+    let url = format!("sqlite:{}", path.display());
+    let service = QueueService::connect(&url).await.expect("connect");
+    let transfers = [100, 200, 300].map(|amount| Transfer { amount });
+    service.submit_all(transfers).await.expect("submit");
+    drop(service);
+    // The service closes the file in the background.
+    place.open(&path).await.close().await;
+    let mut bytes = fs::read(&path).expect("read");
+    let payload = br#""amount":200"#;
+    let found = bytes
+        .windows(payload.len())
+        .position(|part| part == payload);
+    bytes[found.expect("the file holds it") + 9] = b'9';
+    fs::write(&path, bytes).expect("write");
+
+    let service = QueueService::connect(&url).await.expect("connect");
+    let mut amounts = Vec::new();
+    while let Some(transfer) = service.accept::<Transfer>().await.expect("accept") {
+        amounts.push(transfer.amount);
+        transfer.complete().await.expect("complete");
+    }
+    assert_eq!(amounts, [100, 300]);
+    let poison = service.queue_at("transfer-poison").expect("a name");
+    let peeked = poison.peek(10).await.expect("peek");
+    let [peeked] = &peeked[..] else {
+        panic!("one message is poison: {peeked:?}");
+    };
+    let Body::Event(event) = &peeked.body else {
+        panic!("it has a record: {peeked:?}");
+    };
+    let record = event.envelope.poison.as_ref().expect("a record");
+    assert_eq!(record.reason, PoisonReason::Damaged);
+    assert!(record.raw, "what is left of it is kept as it is");
+}
+
+#[tokio::test]
+async fn more_messages_than_one_operation_takes_are_submitted_in_several() {
+    let place = Place::new();
+    let url = format!("sqlite:{}", place.path("queue.db").display());
+    let service = QueueService::connect(&url).await.expect("connect");
+    let transfers = (0..2500).map(|amount| Transfer { amount });
+    let submitted = service.submit_all(transfers).await.expect("submit");
+    let ids: HashSet<_> = submitted.iter().map(|submitted| &submitted.id).collect();
+    assert_eq!((submitted.len(), ids.len()), (2500, 2500));
+    let queue = service.queue::<Transfer>().any();
+    let properties = queue.properties().await.expect("properties");
+    assert_eq!(properties.approximate_count, 2500);
 }
