@@ -34,6 +34,15 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// The time since an arbitrary origin. It never goes backwards; leases are timed by it.
     fn monotonic(&self) -> Duration;
 
+    /// The time since the machine was started, on a clock that all its processes share. `None`, the
+    /// default, if there is no such clock.
+    ///
+    /// Processes that share a store, such as a file, compute the same store time from it, whatever their
+    /// wall clocks say.
+    fn boot(&self) -> Option<BootTime> {
+        None
+    }
+
     /// Completes once [`monotonic`](Clock::monotonic) has advanced by `duration`.
     ///
     /// # Cancel safety
@@ -49,9 +58,19 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
     }
 }
 
+/// A reading of a machine's boot clock. Two readings are comparable if they are of the same boot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BootTime {
+    /// The boot: a number that no other start of any machine has.
+    pub boot: u128,
+    /// The time since then, including time asleep. It is not affected by steps of the wall clock.
+    pub elapsed: Duration,
+}
+
 pub use manual::ManualClock;
 
 mod manual {
+    use std::hash::{BuildHasher as _, RandomState};
     use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
     use std::task::{Context, Poll, Waker};
 
@@ -79,6 +98,8 @@ mod manual {
     #[derive(Debug)]
     struct State {
         elapsed: Duration,
+        boot: u128,
+        booted_at: Duration,
         wall_offset: jiff::SignedDuration,
         sleepers: Vec<(Duration, u64, Waker)>,
         next_sleeper: u64,
@@ -88,6 +109,8 @@ mod manual {
         fn default() -> Self {
             Self {
                 elapsed: Duration::ZERO,
+                boot: new_boot(),
+                booted_at: Duration::ZERO,
                 wall_offset: jiff::SignedDuration::ZERO,
                 sleepers: Vec::new(),
                 next_sleeper: 0,
@@ -122,6 +145,14 @@ mod manual {
             state.wall_offset = state.wall_offset.saturating_add(by);
         }
 
+        /// Starts the boot clock anew, as a restart of the machine does. The wall clock and the monotonic
+        /// clock are unaffected.
+        pub fn reboot(&self) {
+            let mut state = self.lock();
+            state.boot = new_boot();
+            state.booted_at = state.elapsed;
+        }
+
         /// Returns the time at which the next sleeper wakes, on the monotonic clock.
         ///
         /// A test that moves the clock from another thread first waits for the sleep that it means to
@@ -150,6 +181,14 @@ mod manual {
             self.lock().elapsed
         }
 
+        fn boot(&self) -> Option<BootTime> {
+            let state = self.lock();
+            Some(BootTime {
+                boot: state.boot,
+                elapsed: state.elapsed.saturating_sub(state.booted_at),
+            })
+        }
+
         fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
             let now = self.monotonic();
             self.sleep_until(now.saturating_add(duration))
@@ -164,6 +203,13 @@ mod manual {
                 sleeper: state.next_sleeper,
             })
         }
+    }
+
+    /// Returns a random number. The keys of a `RandomState` are random in each process, and differ between
+    /// two states of a process.
+    fn new_boot() -> u128 {
+        let half = || u128::from(RandomState::new().hash_one(0));
+        half() << 64 | half()
     }
 
     struct Sleep {

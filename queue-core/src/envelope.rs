@@ -110,6 +110,8 @@ pub enum PoisonReason {
     Expiring,
     /// Its attempts ended without a record, as when a process is killed.
     Crashed,
+    /// The storage found its body damaged.
+    Damaged,
     /// A reason recorded by a newer program, unknown to this one.
     Unknown,
 }
@@ -306,6 +308,7 @@ impl PoisonReason {
             Self::NewerVersion => "newer version",
             Self::Expiring => "expiring",
             Self::Crashed => "crashed",
+            Self::Damaged => "damaged",
             Self::Unknown => "unknown",
         }
     }
@@ -320,6 +323,7 @@ impl PoisonReason {
             Self::NewerVersion,
             Self::Expiring,
             Self::Crashed,
+            Self::Damaged,
         ]
         .into_iter()
         .find(|reason| reason.as_str() == text)

@@ -35,7 +35,7 @@ mod text;
 mod timestamp;
 pub mod wire;
 
-pub use clock::{Clock, ManualClock, Timestamp};
+pub use clock::{BootTime, Clock, ManualClock, Timestamp};
 pub use disposition::{Disposition, Failure, FollowUp, IntoDisposition};
 pub use envelope::{ClientId, Envelope, InvalidId, MessageId, RequestId};
 pub use error::{Error, ErrorKind, Operation, Outcome, Result, Retry};

@@ -1,8 +1,13 @@
 //! The system's clock.
 
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod boot;
+
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+use queue_core::clock::BootTime;
 use queue_core::clock::{BoxFuture, Clock, Timestamp};
 
 use crate::panic::catch_quietly;
@@ -23,7 +28,8 @@ const LONGEST_NAP: Duration = Duration::from_secs(5);
 /// | Windows | the performance counter ([`Instant`](std::time::Instant)), which counts sleep |
 /// | others | [`Instant`](std::time::Instant), which may stand still |
 ///
-/// Sleeps use Tokio's timer, which stands still during a suspension. They look at the clock at least every
+/// On Linux and Android, it also knows the boot clock that all processes of the machine share. Sleeps use
+/// Tokio's timer, which stands still during a suspension. They look at the clock at least every
 /// five seconds, so that they end at most that late.
 ///
 /// ```
@@ -72,6 +78,11 @@ impl Clock for SystemClock {
 
     fn monotonic(&self) -> Duration {
         system::since(self.origin)
+    }
+
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    fn boot(&self) -> Option<BootTime> {
+        boot::read()
     }
 
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {

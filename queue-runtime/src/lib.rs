@@ -56,10 +56,10 @@ pub use queue_core::encoder::{MessageEncoding, RAW_KIND, TooLarge};
 #[doc(hidden)]
 pub use queue_core::internal;
 pub use queue_core::{
-    ClientId, Clock, DecodeError, Disposition, EncodeError, Envelope, Error, ErrorKind, Failure,
-    FollowUp, IdempotencyKey, IntoDisposition, InvalidId, InvalidName, KeyScope, ManualClock,
-    Message, MessageId, MessageType, Operation, Outcome, QueueName, RequestId, Result, Retry,
-    Timestamp, Wire, envelope, golden, wire,
+    BootTime, ClientId, Clock, DecodeError, Disposition, EncodeError, Envelope, Error, ErrorKind,
+    Failure, FollowUp, IdempotencyKey, IntoDisposition, InvalidId, InvalidName, KeyScope,
+    ManualClock, Message, MessageId, MessageType, Operation, Outcome, QueueName, RequestId, Result,
+    Retry, Timestamp, Wire, envelope, golden, wire,
 };
 pub use queue_derive::Message;
 

@@ -1,5 +1,7 @@
 use std::time::Duration;
 
+use super::model::Op;
+
 /// The limits and guarantees of a backend.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -26,6 +28,10 @@ pub struct Capabilities {
     pub atomicity: Atomicity,
     /// What the error of an update or delete with a stale receipt proves.
     pub stale_receipts: StaleReceipts,
+    /// The most operations of one [`apply`](super::Backend::apply).
+    pub max_apply: usize,
+    /// The most bytes of the bodies of one [`apply`](super::Backend::apply), besides the largest body.
+    pub max_apply_bytes: usize,
 }
 
 /// What a body may contain.
@@ -60,6 +66,18 @@ pub enum StaleReceipts {
 }
 
 impl Capabilities {
+    /// Returns how many of the first operations fit in one [`apply`](super::Backend::apply).
+    #[must_use]
+    pub fn fitting(&self, ops: &[Op]) -> usize {
+        let (mut bytes, mut largest) = (0_usize, 0);
+        let fits = |(index, op): &(usize, &Op)| {
+            bytes = bytes.saturating_add(op.body_len());
+            largest = largest.max(op.body_len());
+            *index < self.max_apply && bytes - largest <= self.max_apply_bytes
+        };
+        ops.iter().enumerate().take_while(fits).count()
+    }
+
     /// The capabilities of a local backend: bodies of any bytes, atomic operations, distinct errors for
     /// stale receipts, and the limits of Azure Queue Storage, which are 48 KiB per body (64 KiB in Base64),
     /// 8 KiB of metadata per queue, and visibility timeouts of 1 second to 7 days.
@@ -79,6 +97,8 @@ impl Capabilities {
             body: BodyForm::Bytes,
             atomicity: Atomicity::Atomic,
             stale_receipts: StaleReceipts::Distinct,
+            max_apply: 1024,
+            max_apply_bytes: 8 * 1024 * 1024,
         }
     }
 }

@@ -77,6 +77,9 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Receives up to `max` visible messages that have not expired, and leases each for `visibility`.
     /// Returns an empty list only if no message was visible.
     ///
+    /// A storage that finds a message damaged returns it with [`ReceivedMessage::damage`], so that it does not
+    /// hide the others; it can be deleted.
+    ///
     /// Each message's dequeue count is incremented, and its new receipt makes earlier ones stale. Repeating
     /// a receive of unknown outcome is safe, but messages of the first may stay invisible for `visibility`
     /// with their dequeue count incremented.
@@ -140,6 +143,10 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
 
     /// Carries out several operations in order, on any queues. [`Capabilities::atomicity`] is the guarantee.
     /// An empty list has no effect.
+    ///
+    /// More operations than `max_apply`, or more bytes of bodies than `max_apply_bytes`, are refused as
+    /// [`ErrorKind::InvalidInput`], so that other operations never wait for long. The index is that of the first
+    /// operation over the limit. [`Capabilities::fitting`] tells how many are accepted.
     ///
     /// # Errors
     /// [`ApplyError`] holds the operation that failed and the outcomes of those before it.

@@ -78,6 +78,9 @@ pub struct ReceivedMessage {
     pub received_at: Timestamp,
     /// When it becomes visible again.
     pub visible_at: Timestamp,
+    /// Why the body is not the one that was put, or `None`. The storage has found it damaged: it must not be
+    /// decoded.
+    pub damage: Option<Box<str>>,
 }
 
 /// A visible message that was peeked at, without a lease.
@@ -94,6 +97,9 @@ pub struct PeekedMessage {
     pub inserted_at: Timestamp,
     /// When it expires, if ever.
     pub expires_at: Option<Timestamp>,
+    /// Why the body is not the one that was put, or `None`. The storage has found it damaged: it must not be
+    /// decoded.
+    pub damage: Option<Box<str>>,
 }
 
 /// The result of an update.
@@ -170,6 +176,17 @@ pub enum OpOutcome {
     Updated(Lease),
     /// The message was deleted.
     Deleted,
+}
+
+impl Op {
+    /// Returns the length of its body, or zero if it has none.
+    pub(super) fn body_len(&self) -> usize {
+        match self {
+            Self::Put { message, .. } => message.body.len(),
+            Self::Update { body, .. } => body.as_ref().map_or(0, Bytes::len),
+            Self::Delete { .. } => 0,
+        }
+    }
 }
 
 impl StorageId {
@@ -277,6 +294,7 @@ impl ReceivedMessage {
             expires_at: None,
             received_at,
             visible_at: received_at,
+            damage: None,
         }
     }
 }
@@ -291,6 +309,7 @@ impl PeekedMessage {
             dequeue_count: 0,
             inserted_at: now,
             expires_at: None,
+            damage: None,
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use super::fixture::{Fixture, assert_lease_gone, text};
 use super::harness::Harness;
 use crate::backend::{ApplyError, Atomicity, Metadata, NewMessage, Op, OpOutcome, ReceivedMessage};
@@ -199,6 +201,44 @@ pub(super) async fn many_operations_apply(harness: &dyn Harness) {
         .collect();
     assert_eq!(f.backend.apply(ops).await.expect("apply").len(), 200);
     assert_eq!(f.count().await, 100);
+}
+
+pub(super) async fn an_apply_is_bounded(harness: &dyn Harness) {
+    let f = Fixture::open(harness).await;
+    let capabilities = f.backend.capabilities();
+    let (most, bytes) = (capabilities.max_apply, capabilities.max_apply_bytes);
+    let too_many = vec![put(&f.queue, "one"); most + 1];
+    let refused = f.backend.apply(too_many).await.expect_err("too many");
+    assert_eq!(refused.index, most);
+    assert_eq!(refused.error.kind(), ErrorKind::InvalidInput);
+    assert_eq!(refused.error.outcome(), Outcome::NotDone);
+    assert_eq!(refused.completed, []);
+
+    let body = Bytes::from(vec![b'x'; capabilities.max_body]);
+    let large = |count: usize| {
+        let put = Op::Put {
+            queue: f.queue.clone(),
+            message: NewMessage::new(body.clone()),
+        };
+        vec![put; count]
+    };
+    // One body is not counted.
+    let fitting = bytes / body.len() + 1;
+    if fitting < most {
+        let refused = f.backend.apply(large(fitting + 1)).await;
+        let refused = refused.expect_err("too large");
+        assert_eq!(refused.index, fitting);
+        assert_eq!(refused.error.kind(), ErrorKind::InvalidInput);
+        assert_eq!(refused.completed, []);
+    }
+    assert_eq!(f.count().await, 0);
+
+    if capabilities.atomicity == Atomicity::Atomic {
+        let applied = f.backend.apply(vec![put(&f.queue, "one"); most]).await;
+        assert_eq!(applied.expect("at the limit").len(), most);
+        let applied = f.backend.apply(large(fitting.min(most))).await;
+        assert_eq!(applied.expect("at the limit").len(), fitting.min(most));
+    }
 }
 
 fn put(queue: &QueueName, body: &'static str) -> Op {

@@ -116,6 +116,7 @@ suite! { $
         a_missing_queue_in_the_middle
         a_refused_argument_spoils_an_atomic_apply
         many_operations_apply
+        an_apply_is_bounded
     }
     clients {
         a_second_client_sees_the_same

@@ -35,6 +35,15 @@ impl Body {
         }
     }
 
+    /// Reads the body that a storage returned, unless the storage has found it damaged.
+    #[must_use]
+    pub fn of_stored(body: &Bytes, damage: Option<&str>, limit: usize) -> Self {
+        match damage {
+            None => Self::read(body, limit),
+            Some(damage) => Self::Malformed(damage.to_owned()),
+        }
+    }
+
     /// Decodes the message.
     ///
     /// An event must be of a kind that `M` accepts. A bare body decodes only as a type with

@@ -69,6 +69,7 @@ pub(crate) fn poison() -> impl Strategy<Value = PoisonRecord> {
         PoisonReason::NewerVersion,
         PoisonReason::Expiring,
         PoisonReason::Crashed,
+        PoisonReason::Damaged,
     ]);
     let times = (time(), time());
     (

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::backend::{Capabilities, Metadata, NewMessage, Op, TimeToLive};
+use queue_core::backend::{ApplyError, Capabilities, Metadata, NewMessage, Op, TimeToLive};
 use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
 
 /// The limits of one operation on one queue.
@@ -104,8 +104,34 @@ impl Limits<'_> {
     }
 }
 
+/// Checks the operations of an [`apply`](queue_core::backend::Backend::apply), each also with `check`.
+pub(super) fn check_ops(
+    capabilities: &Capabilities,
+    ops: &[Op],
+    check: impl Fn(&Op) -> Result<()>,
+) -> Result<(), ApplyError> {
+    let refused = |index, error| Err(ApplyError::new(index, Vec::new(), error));
+    let fitting = capabilities.fitting(ops);
+    if fitting < ops.len() {
+        let (most, bytes) = (capabilities.max_apply, capabilities.max_apply_bytes);
+        let detail = format!(
+            "of its {} operations, {fitting} are within the limit of {most} operations, and of {bytes} bytes \
+             of bodies besides the largest",
+            ops.len()
+        );
+        let error = Error::new(ErrorKind::InvalidInput, Operation::Apply).with_detail(detail);
+        return refused(fitting, error);
+    }
+    for (index, op) in ops.iter().enumerate() {
+        if let Err(error) = check_op(capabilities, op).and_then(|()| check(op)) {
+            return refused(index, error);
+        }
+    }
+    Ok(())
+}
+
 /// Checks one operation of an [`apply`](queue_core::backend::Backend::apply).
-pub(super) fn check_op(capabilities: &Capabilities, op: &Op) -> Result<()> {
+fn check_op(capabilities: &Capabilities, op: &Op) -> Result<()> {
     let limits = |queue| Limits {
         capabilities,
         operation: Operation::Apply,

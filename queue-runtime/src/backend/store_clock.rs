@@ -1,72 +1,112 @@
 //! The clock of a local storage engine.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use queue_core::{Clock, Timestamp};
 
-/// Store time in microseconds since the Unix epoch: the wall clock, except that it never goes back.
+/// Store time in microseconds since the Unix epoch.
 ///
-/// When the wall clock is stepped back, store time continues from the highest time seen at the pace
-/// of the monotonic clock, so that no lease is prolonged until the wall clock has caught up.
+/// It starts at the wall clock and then runs with the boot clock, or with the monotonic clock if there is
+/// no boot clock. A step of the wall clock therefore neither ends nor prolongs a lease.
 #[derive(Debug)]
 pub(super) struct StoreClock {
     clock: Arc<dyn Clock>,
-    seen: Mutex<Seen>,
+    anchor: Mutex<Anchor>,
 }
 
-#[derive(Debug)]
-struct Seen {
-    highest: i64,
-    at: Duration,
+/// A store time and the moment at which it was that time. All others follow from it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Anchor {
+    pub(super) moment: Moment,
+    pub(super) store_time: i64,
+}
+
+/// A moment on the boot clock, or on this process's monotonic clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Moment {
+    /// The boot. `None` on the monotonic clock, whose moments mean nothing to another process.
+    pub(super) boot: Option<u128>,
+    /// The time since the clock's origin, in microseconds.
+    pub(super) elapsed: i64,
 }
 
 impl StoreClock {
     pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
-        let highest = clock.now().as_microsecond();
-        let at = clock.monotonic();
+        // The wall clock is read first: a pause between the two readings puts store time behind the wall
+        // clock, and never ahead.
+        let store_time = clock.now().as_microsecond();
+        let moment = Moment::read(&*clock);
         Self {
             clock,
-            seen: Mutex::new(Seen { highest, at }),
+            anchor: Mutex::new(Anchor { moment, store_time }),
         }
     }
 
     /// Returns the current store time.
     pub(super) fn now(&self) -> i64 {
-        // Both clocks are read under the lock, so that two readings are never recorded in the wrong
-        // order. The wall clock is read first, because a pause between the two reads would otherwise
-        // put store time ahead permanently.
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let wall = self.clock.now().as_microsecond();
-        let at = self.clock.monotonic();
-        let steady = seen.steady(at);
-        *seen = Seen {
-            highest: wall.max(steady),
-            at,
-        };
-        seen.highest
+        let mut anchor = self.lock();
+        let moment = anchor.advance(&*self.clock);
+        anchor.at(moment)
     }
 
-    /// Raises store time to a time that another process has seen, if that is later.
+    /// Follows the store time of a file: its anchor, if that is of this boot, and at least `latest`, the
+    /// highest time that the file has recorded. Returns the anchor to record if the file has another.
+    ///
+    /// Within a boot, the recorded time exceeds the current one only if the machine was set back to an
+    /// earlier state, as from a snapshot.
     #[cfg(feature = "sqlite")]
-    pub(super) fn raise(&self, seen_elsewhere: i64) {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        // `seen_elsewhere` counts as of now, not as of the last reading. Otherwise the time since that
-        // reading would count twice, and processes would drive each other's store time ahead.
-        let at = self.clock.monotonic();
-        let steady = seen.steady(at);
-        *seen = Seen {
-            highest: steady.max(seen_elsewhere),
-            at,
+    pub(super) fn follow(&self, recorded: Option<Anchor>, latest: i64) -> Option<Anchor> {
+        let mut anchor = self.lock();
+        let moment = anchor.advance(&*self.clock);
+        if let Some(recorded) = recorded
+            && recorded.moment.boot == moment.boot
+            && recorded.at(moment) >= latest
+        {
+            *anchor = recorded;
+            return None;
+        }
+        *anchor = Anchor {
+            moment,
+            store_time: anchor.at(moment).max(latest),
         };
+        moment.boot.is_some().then_some(*anchor)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Anchor> {
+        self.anchor.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Seen {
-    /// Returns the highest time seen, advanced to the given moment of the monotonic clock.
-    fn steady(&self, at: Duration) -> i64 {
-        self.highest
-            .saturating_add(micros(at.saturating_sub(self.at)))
+impl Anchor {
+    /// Returns the store time at a moment of the same clock.
+    fn at(&self, moment: Moment) -> i64 {
+        let since = moment.elapsed.saturating_sub(self.moment.elapsed);
+        self.store_time.saturating_add(since.max(0))
+    }
+
+    /// Reads the clock. If a test has changed its boot, store time runs on from where it was.
+    fn advance(&mut self, clock: &dyn Clock) -> Moment {
+        let moment = Moment::read(clock);
+        if moment.boot != self.moment.boot {
+            self.moment = moment;
+        }
+        moment
+    }
+}
+
+impl Moment {
+    fn read(clock: &dyn Clock) -> Self {
+        match clock.boot() {
+            Some(time) => Self {
+                boot: Some(time.boot),
+                elapsed: micros(time.elapsed),
+            },
+            None => Self {
+                boot: None,
+                elapsed: micros(clock.monotonic()),
+            },
+        }
     }
 }
 
@@ -101,48 +141,20 @@ mod tests {
 
     const SECOND: i64 = 1_000_000;
 
-    #[test]
-    fn store_time_advances_after_the_wall_clock_is_stepped_back() {
-        let clock = ManualClock::new();
-        let store_clock = StoreClock::new(Arc::new(clock.clone()));
-        let start = store_clock.now();
-        clock.step_wall_clock(SignedDuration::from_hours(-1));
-        assert_eq!(store_clock.now(), start);
-        clock.advance(Duration::from_secs(5));
-        assert_eq!(store_clock.now(), start + 5 * SECOND);
+    fn of(clock: &ManualClock) -> StoreClock {
+        StoreClock::new(Arc::new(clock.clone()))
     }
 
     #[test]
-    fn a_step_back_between_two_readings_is_detected() {
-        let clock = ManualClock::new();
-        let store_clock = StoreClock::new(Arc::new(clock.clone()));
-        let start = store_clock.now();
-        clock.advance(Duration::from_secs(10));
-        clock.step_wall_clock(SignedDuration::from_secs(-1));
-        assert_eq!(store_clock.now(), start + 10 * SECOND);
-    }
-
-    #[test]
-    #[cfg(feature = "sqlite")]
-    fn raising_does_not_count_elapsed_time_twice() {
-        let clock = ManualClock::new();
-        let store_clock = StoreClock::new(Arc::new(clock.clone()));
-        let start = store_clock.now();
-        clock.advance(Duration::from_secs(10));
-        store_clock.raise(start + 9 * SECOND);
-        assert_eq!(store_clock.now(), start + 10 * SECOND);
-        store_clock.raise(start + 12 * SECOND);
-        clock.advance(Duration::from_secs(1));
-        assert_eq!(store_clock.now(), start + 13 * SECOND);
-    }
-
-    #[test]
-    fn a_clock_stepped_forward_is_followed() {
-        let clock = ManualClock::new();
-        let store_clock = StoreClock::new(Arc::new(clock.clone()));
-        let start = store_clock.now();
-        clock.step_wall_clock(SignedDuration::from_secs(7));
-        assert_eq!(store_clock.now(), start + 7 * SECOND);
+    fn steps_of_the_wall_clock_do_not_change_store_time() {
+        for hours in [-87_600, -1, 1, 87_600] {
+            let clock = ManualClock::new();
+            let store_clock = of(&clock);
+            let start = store_clock.now();
+            clock.advance(Duration::from_secs(10));
+            clock.step_wall_clock(SignedDuration::from_hours(hours));
+            assert_eq!(store_clock.now(), start + 10 * SECOND, "{hours} h");
+        }
     }
 
     #[test]
@@ -151,5 +163,89 @@ mod tests {
         assert_eq!(after(5, Duration::from_millis(1)), 1005);
         assert_eq!(after(5, Duration::ZERO), 5);
         assert_eq!(after(5, Duration::MAX), Timestamp::MAX.as_microsecond());
+    }
+
+    #[cfg(feature = "sqlite")]
+    mod of_a_file {
+        use super::*;
+
+        #[test]
+        fn one_boot_has_one_store_time() {
+            let clock = ManualClock::new();
+            let first = of(&clock);
+            let recorded = first.follow(None, 0).expect("a new file has no anchor");
+            for hours in [-1, 2] {
+                clock.step_wall_clock(SignedDuration::from_hours(hours));
+                clock.advance(Duration::from_secs(7));
+                let second = of(&clock);
+                assert_ne!(second.now(), first.now());
+                assert_eq!(second.follow(Some(recorded), first.now()), None);
+                assert_eq!(second.now(), first.now());
+            }
+        }
+
+        #[test]
+        fn a_new_boot_starts_at_the_wall_clock_but_not_before_what_was_recorded() {
+            let clock = ManualClock::new();
+            let before = of(&clock);
+            let recorded = before.follow(None, 0);
+            let latest = before.now();
+            clock.reboot();
+            clock.step_wall_clock(SignedDuration::from_secs(-5));
+            let behind = of(&clock);
+            let anchor = behind.follow(recorded, latest).expect("another boot");
+            assert_eq!(anchor.store_time, latest);
+            clock.advance(Duration::from_secs(1));
+            assert_eq!(behind.now(), latest + SECOND);
+
+            clock.reboot();
+            clock.step_wall_clock(SignedDuration::from_secs(60));
+            let ahead = of(&clock);
+            ahead.follow(recorded, latest).expect("another boot");
+            assert_eq!(ahead.now(), latest + 56 * SECOND);
+        }
+
+        #[test]
+        fn a_machine_set_back_to_a_snapshot_does_not_set_store_time_back() {
+            let clock = ManualClock::new();
+            let store_clock = of(&clock);
+            let recorded = store_clock.follow(None, 0);
+            let latest = store_clock.now() + 3600 * SECOND;
+            let restored = of(&clock);
+            let anchor = restored.follow(recorded, latest).expect("a new anchor");
+            assert_eq!(anchor.store_time, latest);
+            assert_eq!(restored.now(), latest);
+        }
+
+        /// A clock of a system without a boot clock.
+        #[derive(Debug)]
+        struct Bootless(ManualClock);
+
+        impl Clock for Bootless {
+            fn now(&self) -> Timestamp {
+                self.0.now()
+            }
+
+            fn monotonic(&self) -> Duration {
+                self.0.monotonic()
+            }
+
+            fn sleep(&self, duration: Duration) -> queue_core::clock::BoxFuture<'static, ()> {
+                self.0.sleep(duration)
+            }
+        }
+
+        #[test]
+        fn without_a_boot_clock_store_time_is_at_least_what_was_recorded() {
+            let clock = ManualClock::new();
+            let store_clock = StoreClock::new(Arc::new(Bootless(clock.clone())));
+            let start = store_clock.now();
+            clock.advance(Duration::from_secs(10));
+            assert_eq!(store_clock.follow(None, start + 9 * SECOND), None);
+            assert_eq!(store_clock.now(), start + 10 * SECOND);
+            assert_eq!(store_clock.follow(None, start + 12 * SECOND), None);
+            clock.advance(Duration::from_secs(1));
+            assert_eq!(store_clock.now(), start + 13 * SECOND);
+        }
     }
 }

@@ -45,6 +45,10 @@ pub(crate) async fn admit<T>(
     if let Err(problem) = renew_if_overdue(context, incoming).await {
         return Admission::Refused(Err(problem));
     }
+    if let Some(damage) = &incoming.damage {
+        let (reason, error) = (PoisonReason::Damaged, Some(damage.to_string()));
+        return Admission::Refused(poison(context, consumer, incoming, reason, error).await);
+    }
     match incoming.verdict {
         Verdict::Run { mark: false, .. } => {}
         Verdict::Run { mark: true, .. } => {

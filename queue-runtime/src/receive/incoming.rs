@@ -33,6 +33,8 @@ pub(crate) struct Incoming {
     pub(crate) meta: Meta,
     pub(crate) settings: Settings,
     pub(crate) verdict: Verdict,
+    /// Why the body must not be decoded, if the storage found it damaged.
+    pub(crate) damage: Option<Box<str>>,
     /// Counts the follow-ups that have no key of their own.
     pub(crate) ordinals: Arc<AtomicU32>,
     settlement_ordinal: OnceLock<u32>,
@@ -54,7 +56,8 @@ impl Incoming {
             lease,
             settings,
         } = fetched;
-        let mut body = Body::read(&message.body, context.backend.capabilities().max_body);
+        let limit = context.backend.capabilities().max_body;
+        let mut body = Body::of_stored(&message.body, message.damage.as_deref(), limit);
         let (count, threshold) = (message.dequeue_count, settings.threshold);
         let (envelope, verdict) = match &mut body {
             Body::Event(event) => {
@@ -79,6 +82,7 @@ impl Incoming {
             stored: message.body,
             settings,
             verdict,
+            damage: message.damage,
             ordinals: Arc::default(),
             settlement_ordinal: OnceLock::new(),
         }

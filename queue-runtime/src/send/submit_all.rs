@@ -1,4 +1,4 @@
-//! Submitting several messages with one operation.
+//! Submitting several messages with as few operations as possible.
 
 use std::fmt;
 use std::future::IntoFuture;
@@ -39,8 +39,9 @@ use crate::repeat::Repeats;
 /// ```
 ///
 /// # Errors
-/// [`SubmitAllError`] tells which messages were submitted. If the backend is atomic, none were, unless the
-/// outcome is unknown: then either none or all were.
+/// [`SubmitAllError`] tells which messages were submitted: more messages than one operation of the backend
+/// can put ([`Capabilities::max_apply`](crate::backend::Capabilities::max_apply)) are submitted in several. If
+/// the backend is atomic, all or none of each of these are.
 ///
 /// # Cancel safety
 /// If the future is dropped before it completes, any of the messages may have been submitted.
@@ -159,18 +160,24 @@ impl<M> SubmitAll<M> {
         let backend = &*context.backend;
         let mut repeats = Repeats::by(&policy, &*context.clock);
         let mut submitted: Vec<Submitted> = Vec::with_capacity(ops.len());
-        loop {
-            let rest = &outgoing[submitted.len()..];
-            let (outcomes, error) = match backend.apply(ops[submitted.len()..].to_vec()).await {
+        while submitted.len() < ops.len() {
+            let rest = &ops[submitted.len()..];
+            let batch = &rest[..backend.capabilities().fitting(rest)];
+            let (outcomes, error) = match backend.apply(batch.to_vec()).await {
                 Ok(outcomes) => (outcomes, None),
                 Err(failed) => (failed.completed, Some(failed.error)),
             };
             if !outcomes.is_empty() {
                 repeats.succeeded();
             }
-            submitted.extend(submitted_by(rest, outcomes));
+            let (sent, expected) = (&outgoing[submitted.len()..], submitted.len() + batch.len());
+            submitted.extend(submitted_by(sent, outcomes));
             let Some(error) = error else {
-                return Ok(submitted);
+                // A backend that leaves outcomes out must not be asked for ever.
+                if submitted.len() < expected {
+                    break;
+                }
+                continue;
             };
             if let Err(error) = repeats.put_again(backend, error).await {
                 let ids = outgoing.into_iter().map(|outgoing| Some(outgoing.id));
@@ -182,6 +189,7 @@ impl<M> SubmitAll<M> {
                 });
             }
         }
+        Ok(submitted)
     }
 
     /// Encodes the messages for the backend, all of them or none.

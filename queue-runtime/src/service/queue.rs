@@ -257,7 +257,7 @@ impl AnyQueue {
         Ok(peeked
             .into_iter()
             .map(|message| Peeked {
-                body: Body::read(&message.body, limit),
+                body: Body::of_stored(&message.body, message.damage.as_deref(), limit),
                 dequeue_count: message.dequeue_count,
             })
             .collect())

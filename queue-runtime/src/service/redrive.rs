@@ -126,7 +126,7 @@ impl Redrive {
         let mut seen = HashSet::new();
         let mut counts = Redriven::default();
         for peeked in backend.peek(&self.queue, max_receive).await? {
-            let body = Body::read(&peeked.body, max_moved_body);
+            let body = Body::of_stored(&peeked.body, peeked.damage.as_deref(), max_moved_body);
             self.plan(&body, &mut seen, &mut counts);
         }
         Ok(counts)
@@ -192,7 +192,8 @@ impl Redrive {
         counts: &mut Redriven,
     ) -> Result<bool> {
         let backend = &self.context.backend;
-        let body = Body::read(&message.body, backend.capabilities().max_moved_body);
+        let limit = backend.capabilities().max_moved_body;
+        let body = Body::of_stored(&message.body, message.damage.as_deref(), limit);
         let put = match self.plan(&body, seen, counts) {
             Plan::Keep => return Ok(false),
             Plan::Drop => None,

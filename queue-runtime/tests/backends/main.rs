@@ -9,5 +9,9 @@ mod planted_bugs;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 #[cfg(feature = "sqlite")]
+mod sqlite_clock;
+#[cfg(feature = "sqlite")]
+mod sqlite_damage;
+#[cfg(feature = "sqlite")]
 mod sqlite_file;
 mod threads;

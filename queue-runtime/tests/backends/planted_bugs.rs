@@ -49,6 +49,8 @@ enum Bug {
     ReceiptsStay,
     ReceivedWhenPut,
     ConfusesStaleReceipts,
+    AppliesMore,
+    AppliesLarger,
 }
 
 fn fails(bug: Wrap, test: Test) -> bool {
@@ -111,6 +113,8 @@ planted! {
     ReceiptsStay => a_receipt_is_stale_after_an_update;
     ReceivedWhenPut => a_receive_tells_the_time_of_the_storage;
     ConfusesStaleReceipts => a_stale_receipt_is_told_from_a_missing_message;
+    AppliesMore => an_apply_is_bounded;
+    AppliesLarger => an_apply_is_bounded;
 }
 
 #[test]
@@ -150,6 +154,8 @@ impl Buggy {
             Bug::RefusesMetadataAtLimit => capabilities.max_metadata += 1,
             Bug::AllowsMetadataPastLimit => capabilities.max_metadata -= 1,
             Bug::AllowsShorterVisibility => capabilities.min_visibility += Duration::from_millis(1),
+            Bug::AppliesMore => capabilities.max_apply -= 1,
+            Bug::AppliesLarger => capabilities.max_apply_bytes -= capabilities.max_body,
             _ => {}
         }
         Self {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
+use jiff::SignedDuration;
 use queue_core::backend::{Backend, Metadata, NewMessage, Op, PopReceipt, TimeToLive};
 use queue_core::{Error, ErrorKind, ManualClock, Outcome, QueueName, Retry};
 use queue_runtime::backend::{SqliteBackend, Synchronous};
@@ -382,8 +383,10 @@ fn messages_of_deleted_and_cleared_queues_are_removed() {
         let place = Place::new();
         let backend = place.open().await;
         for round in 0..2 {
-            let ops = (0..1500).map(|_| put_op(&place.queue, "one")).collect();
-            backend.apply(ops).await.expect("apply");
+            for _ in 0..2 {
+                let ops = (0..750).map(|_| put_op(&place.queue, "one")).collect();
+                backend.apply(ops).await.expect("apply");
+            }
             if round == 0 {
                 backend.clear(&place.queue).await.expect("clear");
             } else {
@@ -420,9 +423,166 @@ fn expired_messages_are_removed_without_a_receive() {
         place.clock.advance(LEASE * 2);
         let put = backend.put(&place.queue, NewMessage::new("lasting")).await;
         put.expect("put");
-        let properties = backend.properties(&place.queue).await.expect("properties");
-        assert_eq!(properties.approximate_count, 1);
+        // The backend removes them in the background.
+        let start = Instant::now();
+        let count = async || {
+            let properties = backend.properties(&place.queue).await;
+            properties.expect("properties").approximate_count
+        };
+        while count().await > 1 {
+            assert!(start.elapsed() < PATIENCE, "they are still there");
+        }
+        assert_eq!(count().await, 1);
+        let bodies = "SELECT count(*) FROM messages";
+        let bodies = place.connection().query_row(bodies, [], |row| row.get(0));
+        assert_eq!(bodies, Ok(1));
     });
+}
+
+#[test]
+fn a_sweep_visits_all_queues_whose_messages_expire() {
+    threads::block_on(async {
+        let place = Place::new();
+        let backend = place.open().await;
+        let queues: Vec<QueueName> = (0..100)
+            .map(|n| format!("queue-{n}").parse().expect("a name"))
+            .collect();
+        let lasting = NewMessage::new("lasting");
+        let brief = NewMessage::new("brief").with_time_to_live(TimeToLive::After(LEASE));
+        for (n, queue) in queues.iter().enumerate() {
+            let created = backend.create_queue(queue, &Metadata::new()).await;
+            created.expect("create");
+            // In every third queue, nothing expires.
+            let second = if n % 3 == 0 { &lasting } else { &brief };
+            for message in [&lasting, second] {
+                backend.put(queue, message.clone()).await.expect("put");
+            }
+        }
+        place.clock.advance(LEASE * 2);
+        let brief = queues.iter().enumerate().filter(|(n, _)| n % 3 != 0);
+        for (_, queue) in brief {
+            let start = Instant::now();
+            loop {
+                // Any transaction sweeps on.
+                place.clock.advance(Duration::from_secs(1));
+                backend
+                    .put(&place.queue, lasting.clone())
+                    .await
+                    .expect("put");
+                let properties = backend.properties(queue).await.expect("properties");
+                match properties.approximate_count {
+                    1 => break,
+                    other => assert_eq!(other, 2),
+                }
+                assert!(start.elapsed() < PATIENCE, "it is still there");
+            }
+        }
+    });
+}
+
+#[test]
+fn counts_are_those_of_the_schedule() {
+    threads::block_on(async {
+        let place = Place::new();
+        let (one, other) = (place.open().await, place.open().await);
+        for backend in [&one, &other] {
+            let ops = (0..7).map(|_| put_op(&place.queue, "one")).collect();
+            backend.apply(ops).await.expect("apply");
+            let received = backend.receive(&place.queue, 3, LEASE).await;
+            let received = received.expect("receive");
+            let (id, receipt) = (&received[0].id, &received[0].receipt);
+            backend
+                .delete(&place.queue, id, receipt)
+                .await
+                .expect("delete");
+            let twice = vec![
+                put_op(&place.queue, "two"),
+                Op::Delete {
+                    queue: place.queue.clone(),
+                    id: id.clone(),
+                    receipt: receipt.clone(),
+                },
+            ];
+            backend.apply(twice).await.expect_err("deleted before");
+        }
+        for backend in [&one, &other] {
+            let properties = backend.properties(&place.queue).await.expect("properties");
+            assert_eq!(properties.approximate_count, 12);
+        }
+        one.clear(&place.queue).await.expect("clear");
+        let properties = other.properties(&place.queue).await.expect("properties");
+        assert_eq!(properties.approximate_count, 0);
+    });
+}
+
+#[test]
+fn an_altered_body_is_marked_as_damaged() {
+    threads::block_on(async {
+        let place = Place::new();
+        let backend = place.open().await;
+        for amount in ["amount: 100", "amount: 200", "amount: 300"] {
+            let put = backend.put(&place.queue, NewMessage::new(amount)).await;
+            put.expect("put");
+        }
+        backend.close().await;
+        let mut bytes = fs::read(place.path()).expect("read");
+        let found = bytes.windows(11).position(|part| part == b"amount: 200");
+        bytes[found.expect("the file holds it") + 8] = b'9';
+        fs::write(place.path(), &bytes).expect("write");
+
+        let backend = place.open().await;
+        let peeked = backend.peek(&place.queue, 10).await.expect("peek");
+        let damaged: Vec<bool> = peeked.iter().map(|m| m.damage.is_some()).collect();
+        assert_eq!(damaged, [false, true, false]);
+        let received = backend.receive(&place.queue, 10, LEASE).await;
+        let received = received.expect("receive");
+        let damaged: Vec<bool> = received.iter().map(|m| m.damage.is_some()).collect();
+        assert_eq!(damaged, [false, true, false]);
+        let (id, receipt) = (&received[1].id, &received[1].receipt);
+        let rewritten = Some("amount: 250".into());
+        let lease = backend.update(&place.queue, id, receipt, Duration::ZERO, rewritten);
+        lease.await.expect("update");
+        let received = backend.receive(&place.queue, 10, LEASE).await;
+        let received = received.expect("receive");
+        assert_eq!(
+            (&*received[0].body, &received[0].damage),
+            (&b"amount: 250"[..], &None)
+        );
+        let (id, receipt) = (&received[0].id, &received[0].receipt);
+        let deleted = backend.delete(&place.queue, id, receipt).await;
+        deleted.expect("delete");
+    });
+}
+
+#[test]
+fn a_new_boot_neither_ends_nor_prolongs_leases_for_long() {
+    for hours in [-1, 1] {
+        threads::block_on(async {
+            let place = Place::new();
+            // The wall clock was ahead when the file was created.
+            place.clock.step_wall_clock(SignedDuration::from_hours(1));
+            let backend = place.open().await;
+            backend
+                .put(&place.queue, NewMessage::new("one"))
+                .await
+                .expect("put");
+            backend.close().await;
+            place.clock.reboot();
+            place
+                .clock
+                .step_wall_clock(SignedDuration::from_hours(hours - 1));
+            for _ in 0..3 {
+                let backend = place.open().await;
+                let received = backend.receive(&place.queue, 1, LEASE).await;
+                assert_eq!(received.expect("receive").len(), 1);
+                place.clock.advance(LEASE - Duration::from_millis(1));
+                let received = backend.receive(&place.queue, 1, LEASE).await;
+                assert_eq!(received.expect("receive"), []);
+                backend.close().await;
+                place.clock.advance(Duration::from_millis(1));
+            }
+        });
+    }
 }
 
 #[test]
@@ -434,9 +594,12 @@ fn a_receive_skips_any_number_of_expired_messages() {
             queue: place.queue.clone(),
             message: NewMessage::new("brief").with_time_to_live(TimeToLive::After(LEASE)),
         };
-        let mut ops: Vec<Op> = (0..9000).map(|_| brief()).collect();
-        ops.push(put_op(&place.queue, "lasting"));
-        backend.apply(ops).await.expect("apply");
+        for _ in 0..9 {
+            let ops = (0..1000).map(|_| brief()).collect();
+            backend.apply(ops).await.expect("apply");
+        }
+        let lasting = vec![put_op(&place.queue, "lasting")];
+        backend.apply(lasting).await.expect("apply");
         place.clock.advance(LEASE * 2);
         let received = backend.receive(&place.queue, 10, LEASE).await;
         let received = received.expect("receive");
@@ -455,5 +618,87 @@ fn a_queue_uri_contains_the_escaped_path() {
         let uri = backend.expect("open").queue_uri(&place.queue);
         assert!(uri.starts_with("sqlite:/"), "{uri}");
         assert!(uri.ends_with("/a%20b%23c.db#orders"), "{uri}");
+    });
+}
+
+/// What may happen to the files of a running service.
+#[cfg(unix)]
+#[test]
+fn files_that_are_deleted_moved_or_replaced_are_noticed() {
+    type Harm = fn(&Path);
+    let harms: [(&str, Harm); 4] = [
+        ("deleted", |path| fs::remove_file(path).expect("remove")),
+        ("moved", |path| {
+            fs::rename(path, path.with_extension("old")).expect("move")
+        }),
+        ("replaced", |path| {
+            let copy = path.with_extension("copy");
+            fs::copy(path, &copy).expect("copy");
+            fs::rename(copy, path).expect("replace");
+        }),
+        ("its log deleted", |path| {
+            fs::remove_file(path.with_extension("db-wal")).expect("remove");
+        }),
+    ];
+    for (what, harm) in harms {
+        threads::block_on(async {
+            let place = Place::new();
+            let backend = place.open().await;
+            let put = backend.put(&place.queue, NewMessage::new("one")).await;
+            put.expect("put");
+            harm(&place.path());
+            let put = backend.put(&place.queue, NewMessage::new("two")).await;
+            let refused = put.expect_err(what);
+            assert_eq!(refused.kind(), ErrorKind::Storage, "{what}: {refused}");
+            assert_eq!(refused.retry(), Retry::Permanent, "{what}");
+            assert_eq!(refused.outcome(), Outcome::Unknown, "{what}");
+            assert!(
+                refused.to_string().contains("moved or replaced"),
+                "{refused}"
+            );
+            let idle: QueueName = "idle".parse().expect("a name");
+            let received = backend.receive(&idle, 1, LEASE).await;
+            let refused = received.expect_err(what);
+            assert_eq!(refused.kind(), ErrorKind::Storage, "{what}: {refused}");
+            assert_eq!(refused.outcome(), Outcome::NotDone, "{what}");
+        });
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn only_this_user_may_read_new_files() {
+    use std::os::unix::fs::PermissionsExt;
+
+    threads::block_on(async {
+        let place = Place::new();
+        let backend = place.open().await;
+        let put = backend.put(&place.queue, NewMessage::new("one")).await;
+        put.expect("put");
+        for name in ["queue.db", "queue.db-wal", "queue.db-shm"] {
+            let metadata = fs::metadata(place.directory.path().join(name)).expect("it exists");
+            assert_eq!(metadata.permissions().mode() & 0o777, 0o600, "{name}");
+        }
+    });
+}
+
+#[test]
+fn an_idle_process_leaves_nothing_in_the_log() {
+    threads::block_on(async {
+        let place = Place::new();
+        let (backend, _other) = (place.open().await, place.open().await);
+        let put = backend.put(&place.queue, NewMessage::new("one")).await;
+        put.expect("put");
+        let log = place.path().with_extension("db-wal");
+        let start = Instant::now();
+        while fs::metadata(&log).expect("the log").len() > 0 {
+            assert!(start.elapsed() < PATIENCE, "the log is still there");
+            tokio::task::yield_now().await;
+        }
+        let copy = place.directory.path().join("copy.db");
+        fs::copy(place.path(), &copy).expect("copy");
+        let copied = place.try_open(&copy).await.expect("open");
+        let peeked = copied.peek(&place.queue, 10).await.expect("peek");
+        assert_eq!(peeked.len(), 1);
     });
 }

@@ -13,7 +13,7 @@ use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
 
 use super::requests::Requests;
 use super::text::checked;
-use crate::backend::limits::{Limits, check_op};
+use crate::backend::limits::{Limits, check_ops};
 
 /// Queues in an Azure Storage account.
 ///
@@ -172,11 +172,7 @@ impl Backend for AzureBackend {
     }
 
     async fn apply(&self, ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError> {
-        for (index, op) in ops.iter().enumerate() {
-            check_op(&self.capabilities, op)
-                .and_then(|()| self.check_text(op))
-                .map_err(|error| ApplyError::new(index, Vec::new(), error))?;
-        }
+        check_ops(&self.capabilities, &ops, |op| self.check_text(op))?;
         let mut completed = Vec::with_capacity(ops.len());
         for (index, op) in ops.into_iter().enumerate() {
             match self.run(op).await {

@@ -12,7 +12,7 @@ use queue_core::{Clock, Error, ErrorKind, Operation, QueueName, Result};
 
 use super::registry;
 use super::store::{self, State, Store, Undo};
-use crate::backend::limits::{Limits, check_op};
+use crate::backend::limits::{Limits, check_ops};
 
 /// Queues in this process: the reference model that other backends are compared with.
 ///
@@ -202,10 +202,7 @@ impl Backend for MemoryBackend {
     }
 
     async fn apply(&self, ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError> {
-        for (index, op) in ops.iter().enumerate() {
-            check_op(&self.capabilities, op)
-                .map_err(|error| ApplyError::new(index, Vec::new(), error))?;
-        }
+        check_ops(&self.capabilities, &ops, |_| Ok(()))?;
         self.store.with(|state, now| apply(state, &ops, now))
     }
 }

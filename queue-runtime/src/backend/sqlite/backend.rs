@@ -19,7 +19,7 @@ use super::failure::{self, Failure};
 use super::reader::format_metadata;
 use super::receipt::Handle;
 use super::threads::Threads;
-use crate::backend::limits::{Limits, check_op};
+use crate::backend::limits::{Limits, check_ops};
 
 /// The characters of a path that are percent-encoded in a URI.
 const NOT_IN_URI: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'#').add(b'?');
@@ -36,9 +36,14 @@ const NOT_IN_URI: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'#').add(b'?');
 /// outcome is [`Outcome::Unknown`](queue_core::Outcome::Unknown).
 ///
 /// # Time
-/// Time is that of the given clock. When it is stepped back, store time continues from the highest time
-/// that any process has recorded in the file, at the pace of the monotonic clock. The record may lag by
-/// one second, so a lease is prolonged by at most that.
+/// Store time follows the given clock's [`boot`](queue_core::Clock::boot) clock. All processes of a boot
+/// compute the same store time, whenever they open the file and whatever their wall clocks say: a step of
+/// the wall clock neither ends nor prolongs a lease. In a new boot, store time starts at the wall clock, but
+/// not before the time recorded in the file, which lags by up to one second.
+///
+/// Without a boot clock (the system's clock has one on Linux and Android), each process starts at its wall
+/// clock and then follows its monotonic clock. Processes then disagree about a lease by the amount by which
+/// the wall clock was stepped between their starts.
 ///
 /// # Several processes
 /// Any number of processes on one machine may use the file, but not over a network file system. A
@@ -212,10 +217,7 @@ impl Backend for SqliteBackend {
 
     async fn put(&self, queue: &QueueName, message: NewMessage) -> Result<PutReceipt> {
         self.limits(Operation::Put, queue).check_put(&message)?;
-        let request = Request::Step(Step::Put {
-            queue: queue.clone(),
-            message,
-        });
+        let request = Request::Step(Step::put(queue.clone(), message));
         match self.ask_about(Operation::Put, queue, request).await? {
             Answer::Step(StepDone::Put(placed)) => Ok(placed.into_receipt()),
             other => mismatched(&other),
@@ -264,12 +266,8 @@ impl Backend for SqliteBackend {
     ) -> Result<Lease> {
         self.limits(Operation::Update, queue)
             .check_update(visibility, body.as_ref().map(Bytes::len))?;
-        let request = Request::Step(Step::Update {
-            queue: queue.clone(),
-            handle: Handle::parse(id, receipt),
-            visibility,
-            body,
-        });
+        let step = Step::update(queue.clone(), id, receipt, visibility, body);
+        let request = Request::Step(step);
         match self.ask_about(Operation::Update, queue, request).await? {
             Answer::Step(StepDone::Updated { visible_at, nonce }) => Ok(lease(visible_at, nonce)),
             other => mismatched(&other),
@@ -294,10 +292,7 @@ impl Backend for SqliteBackend {
     }
 
     async fn apply(&self, ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError> {
-        for (index, op) in ops.iter().enumerate() {
-            check_op(&self.capabilities, op)
-                .map_err(|error| ApplyError::new(index, Vec::new(), error))?;
-        }
+        check_ops(&self.capabilities, &ops, |_| Ok(()))?;
         if ops.is_empty() {
             return Ok(Vec::new());
         }

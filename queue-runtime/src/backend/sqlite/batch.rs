@@ -7,46 +7,67 @@ use std::time::{Duration, Instant};
 use super::command::{Answer, Command, Request, Step};
 use super::failure::Result;
 
-/// The number of messages after which a transaction takes no further command.
-const MAX_MESSAGES: usize = 1024;
+/// What a transaction writes at most, except for renewals and for the last command of each kind.
+const MAX: Weight = Weight {
+    messages: 1024,
+    bytes: 8 * 1024 * 1024,
+};
 
-/// The number of body bytes after which a transaction takes no further command, to keep the log small.
-const MAX_BYTES: usize = 8 * 1024 * 1024;
+/// The part of [`MAX`] that each kind of command has, whatever else is waiting.
+const SHARE: Weight = Weight {
+    messages: MAX.messages / 4,
+    bytes: MAX.bytes / 4,
+};
 
 /// An answer for each command of a batch; `None` for a receive that continues in the next one.
 pub(super) type Answers = Vec<Option<Result<Answer>>>;
 
-/// The commands that wait for a transaction.
+/// The commands that wait for a transaction, by kind.
 ///
-/// Renewals and settlements go first, because a late one loses its lease. Their number is bounded by
-/// that of the messages received before, so other commands do not starve.
+/// Renewals and settlements go first, because a late one loses its lease: a batch takes all that wait, which
+/// are no more than there are leases. The other kinds share the rest of the batch, so that none waits for
+/// another.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
-    urgent: VecDeque<Command>,
-    normal: VecDeque<Command>,
+    /// Updates and deletes.
+    leases: VecDeque<Command>,
+    /// Settlements with follow-ups.
+    settlements: VecDeque<Command>,
+    /// Receives, puts, and operations on queues.
+    singles: VecDeque<Command>,
+    /// Puts of several messages at once.
+    bulk: VecDeque<Command>,
     closing: Vec<Command>,
+}
+
+/// A number of messages and of body bytes.
+#[derive(Debug, Clone, Copy, Default)]
+struct Weight {
+    messages: usize,
+    bytes: usize,
 }
 
 impl Pending {
     pub(super) fn push(&mut self, command: Command) {
-        match &command.request {
-            Request::Close => self.closing.push(command),
-            Request::Step(Step::Update { .. } | Step::Delete { .. }) | Request::Apply(_) => {
-                self.urgent.push_back(command);
-            }
-            _ => self.normal.push_back(command),
-        }
+        let kind = match &command.request {
+            Request::Close => return self.closing.push(command),
+            Request::Step(Step::Update { .. } | Step::Delete { .. }) => &mut self.leases,
+            request @ Request::Apply(_) if request.only_puts() => &mut self.bulk,
+            Request::Apply(_) => &mut self.settlements,
+            _ => &mut self.singles,
+        };
+        kind.push_back(command);
     }
 
-    /// Puts commands back at the front of the queue.
+    /// Puts receives that are not finished back at the front.
     pub(super) fn put_back(&mut self, commands: Vec<Command>) {
         for command in commands.into_iter().rev() {
-            self.normal.push_front(command);
+            self.singles.push_front(command);
         }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.urgent.len() + self.normal.len()
+        self.leases.len() + self.settlements.len() + self.singles.len() + self.bulk.len()
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -62,40 +83,74 @@ impl Pending {
         self.closing
     }
 
-    /// Takes the commands of the next transaction: at least one if any is pending.
+    /// Takes the commands of the next transaction: at least one of each kind that is pending.
     pub(super) fn take_batch(&mut self) -> Vec<Command> {
-        let mut batch = Vec::with_capacity(self.len().min(MAX_MESSAGES));
-        let (mut messages, mut bytes) = (0, 0);
-        while messages < MAX_MESSAGES && bytes < MAX_BYTES {
-            let Some(command) = self.urgent.pop_front().or_else(|| self.normal.pop_front()) else {
-                break;
-            };
-            let (more_messages, more_bytes) = command.request.weight();
-            messages += more_messages;
-            bytes += more_bytes;
-            batch.push(command);
+        let mut batch: Vec<Command> = self.leases.drain(..).collect();
+        let mut taken = weigh(&batch);
+        let mut kinds = [&mut self.settlements, &mut self.singles, &mut self.bulk];
+        for kind in &mut kinds {
+            taken.add(take(kind, SHARE, &mut batch));
+        }
+        for kind in &mut kinds {
+            taken.add(take(kind, MAX.less(taken), &mut batch));
         }
         batch
     }
 }
 
+/// Moves commands to the batch while there is room for their kind. Returns their weight.
+fn take(kind: &mut VecDeque<Command>, room: Weight, batch: &mut Vec<Command>) -> Weight {
+    let mut taken = Weight::default();
+    while taken.messages < room.messages && taken.bytes < room.bytes {
+        let Some(command) = kind.pop_front() else {
+            break;
+        };
+        taken.add(command.request.weight());
+        batch.push(command);
+    }
+    taken
+}
+
+fn weigh(commands: &[Command]) -> Weight {
+    let mut sum = Weight::default();
+    for command in commands {
+        sum.add(command.request.weight());
+    }
+    sum
+}
+
+impl Weight {
+    fn add(&mut self, other: Self) {
+        self.messages += other.messages;
+        self.bytes += other.bytes;
+    }
+
+    fn less(self, other: Self) -> Self {
+        Self {
+            messages: self.messages.saturating_sub(other.messages),
+            bytes: self.bytes.saturating_sub(other.bytes),
+        }
+    }
+}
+
 impl Request {
-    /// Returns the maximum number of messages and of body bytes that it writes.
-    fn weight(&self) -> (usize, usize) {
-        match self {
+    /// Returns the maximum that it writes.
+    fn weight(&self) -> Weight {
+        let (messages, bytes) = match self {
             Self::Receive { max, .. } => (*max as usize, 0),
             Self::Step(step) => (1, step.bytes()),
             Self::Apply(steps) => (steps.len(), steps.iter().map(Step::bytes).sum()),
             _ => (1, 0),
-        }
+        };
+        Weight { messages, bytes }
     }
 }
 
 impl Step {
     fn bytes(&self) -> usize {
         match self {
-            Self::Put { message, .. } => message.body.len(),
-            Self::Update { body, .. } => body.as_ref().map_or(0, bytes::Bytes::len),
+            Self::Put { parcel, .. } => parcel.message.body.len(),
+            Self::Update { body, .. } => body.as_ref().map_or(0, |(body, _)| body.len()),
             Self::Delete { .. } => 0,
         }
     }
@@ -152,3 +207,6 @@ impl Pace {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -50,18 +50,27 @@ pub(super) enum Request {
 pub(super) enum Step {
     Put {
         queue: QueueName,
-        message: NewMessage,
+        parcel: Parcel,
     },
     Update {
         queue: QueueName,
         handle: Handle,
         visibility: Duration,
-        body: Option<Bytes>,
+        /// The new body and its checksum.
+        body: Option<(Bytes, i64)>,
     },
     Delete {
         queue: QueueName,
         handle: Handle,
     },
+}
+
+/// A message to put.
+#[derive(Debug)]
+pub(super) struct Parcel {
+    pub(super) message: NewMessage,
+    pub(super) salt: i64,
+    pub(super) checksum: i64,
 }
 
 #[derive(Debug)]
@@ -97,7 +106,10 @@ pub(super) struct Claimed {
     pub(super) placed: Placed,
     pub(super) received_at: i64,
     pub(super) dequeue_count: u32,
-    pub(super) body: Bytes,
+    /// The body, or why it cannot be read.
+    pub(super) body: Result<Bytes, &'static str>,
+    /// The checksum of the body that was put. `None` for a body that version 1 wrote.
+    pub(super) checksum: Option<i64>,
 }
 
 /// A request to the reader. No commit delays its answer, so each has a channel of its own type.
@@ -136,7 +148,37 @@ impl Command {
     }
 }
 
+impl Request {
+    /// Whether it puts messages and does nothing else.
+    pub(super) fn only_puts(&self) -> bool {
+        match self {
+            Self::Step(step) => step.is_put(),
+            Self::Apply(steps) => steps.iter().all(Step::is_put),
+            _ => false,
+        }
+    }
+
+    /// Returns the queues whose messages it reads or changes.
+    pub(super) fn queues(&self) -> Vec<&QueueName> {
+        match self {
+            Self::Receive { queue, .. } => vec![queue],
+            Self::Step(step) => vec![step.queue()],
+            Self::Apply(steps) => {
+                let mut queues: Vec<_> = steps.iter().map(Step::queue).collect();
+                queues.sort();
+                queues.dedup();
+                queues
+            }
+            _ => Vec::new(),
+        }
+    }
+}
+
 impl Step {
+    pub(super) fn is_put(&self) -> bool {
+        matches!(self, Self::Put { .. })
+    }
+
     pub(super) fn queue(&self) -> &QueueName {
         match self {
             Self::Put { queue, .. } | Self::Update { queue, .. } | Self::Delete { queue, .. } => {

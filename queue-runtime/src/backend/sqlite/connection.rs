@@ -8,7 +8,9 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, MAIN_DB, OpenFlags};
 
 use super::failure::{Failure, Result};
-use super::schema;
+use super::files::{self, FileId, Files};
+use super::{schema, store_time};
+use crate::backend::store_clock::StoreClock;
 
 /// The first version without the WAL-reset bug, which corrupts files that several connections use.
 const OLDEST_LIBRARY: i32 = 3_051_003;
@@ -54,14 +56,17 @@ pub(super) fn canonical(path: &Path) -> Result<PathBuf> {
     Ok(directory.join(name))
 }
 
-/// Opens the file for writing; creates or migrates it if needed.
-pub(super) fn open_writer(settings: &Settings) -> Result<Connection> {
+/// Opens the file for writing; creates or migrates it if needed, and follows its store time.
+pub(super) fn open_writer(
+    settings: &Settings,
+    store_clock: &StoreClock,
+) -> Result<(Connection, Files)> {
     if rusqlite::version_number() < OLDEST_LIBRARY {
         return Err(Failure::OldLibrary(rusqlite::version()));
     }
     let start = Instant::now();
     loop {
-        match try_open_writer(settings) {
+        match try_open_writer(settings, store_clock) {
             // The busy timeout does not apply when several processes switch a new file to WAL.
             Err(failure) if failure.is_busy() && start.elapsed() < settings.busy_timeout => {
                 std::thread::sleep(Duration::from_millis(rand::random_range(1..10)));
@@ -71,8 +76,10 @@ pub(super) fn open_writer(settings: &Settings) -> Result<Connection> {
     }
 }
 
-fn try_open_writer(settings: &Settings) -> Result<Connection> {
-    let mut connection = open(settings, OpenFlags::SQLITE_OPEN_CREATE)?;
+fn try_open_writer(settings: &Settings, store_clock: &StoreClock) -> Result<(Connection, Files)> {
+    files::create(&settings.path)?;
+    let file = FileId::of(&settings.path)?;
+    let mut connection = open(settings)?;
     if connection.is_readonly(MAIN_DB)? {
         return Err(Failure::ReadOnly);
     }
@@ -81,19 +88,21 @@ fn try_open_writer(settings: &Settings) -> Result<Connection> {
     use_wal(&connection)?;
     configure(&connection, settings)?;
     schema::migrate(&mut connection)?;
-    Ok(connection)
+    store_time::follow(&mut connection, store_clock)?;
+    let files = Files::open(&settings.path, &file)?;
+    Ok((connection, files))
 }
 
 /// Opens a file that a writer has prepared.
 pub(super) fn open_reader(settings: &Settings) -> Result<Connection> {
-    let connection = open(settings, OpenFlags::empty())?;
+    let connection = open(settings)?;
     configure(&connection, settings)?;
     connection.pragma_update(None, "query_only", true)?;
     Ok(connection)
 }
 
-fn open(settings: &Settings, more: OpenFlags) -> Result<Connection> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | more;
+fn open(settings: &Settings) -> Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(&settings.path, flags)?;
     connection.busy_timeout(settings.busy_timeout)?;
     Ok(connection)
@@ -121,6 +130,7 @@ fn configure(connection: &Connection, settings: &Settings) -> Result<()> {
     connection.pragma_update(None, "cache_size", -16 * 1024)?;
     // Without it, a library built with STAT4 prepares a statement again when other values are bound.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
+    connection.pragma_update(None, "cell_size_check", true)?;
     let limit: i64 = 64 * 1024 * 1024;
     connection.pragma_update_and_check(None, "journal_size_limit", limit, |_| Ok(()))?;
     Ok(())

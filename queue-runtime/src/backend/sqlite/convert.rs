@@ -1,28 +1,59 @@
 //! Conversion of operations to requests, and of rows to the contract's types. It happens on the
 //! caller's thread, to keep the writer's free.
 
-use queue_core::backend::{Lease, Op, OpOutcome, PutReceipt, ReceivedMessage};
+use std::time::Duration;
 
-use super::command::{Claimed, Placed, Step, StepDone};
+use bytes::Bytes;
+use queue_core::QueueName;
+use queue_core::backend::{
+    Lease, NewMessage, Op, OpOutcome, PopReceipt, PutReceipt, ReceivedMessage, StorageId,
+};
+
+use super::checksum::checksum;
+use super::command::{Claimed, Parcel, Placed, Step, StepDone};
 use super::receipt::{self, Handle};
 use crate::backend::store_clock::timestamp;
 
 impl Step {
+    pub(super) fn put(queue: QueueName, message: NewMessage) -> Self {
+        let salt = rand::random();
+        let parcel = Parcel {
+            salt,
+            checksum: checksum(salt, &message.body),
+            message,
+        };
+        Self::Put { queue, parcel }
+    }
+
+    pub(super) fn update(
+        queue: QueueName,
+        id: &StorageId,
+        receipt: &PopReceipt,
+        visibility: Duration,
+        body: Option<Bytes>,
+    ) -> Self {
+        let handle = Handle::parse(id, receipt);
+        Self::Update {
+            queue,
+            handle,
+            visibility,
+            body: body.map(|body| {
+                let checksum = checksum(handle.salt, &body);
+                (body, checksum)
+            }),
+        }
+    }
+
     pub(super) fn from_op(op: Op) -> Self {
         match op {
-            Op::Put { queue, message } => Self::Put { queue, message },
+            Op::Put { queue, message } => Self::put(queue, message),
             Op::Update {
                 queue,
                 id,
                 receipt,
                 visibility,
                 body,
-            } => Self::Update {
-                queue,
-                handle: Handle::parse(&id, &receipt),
-                visibility,
-                body,
-            },
+            } => Self::update(queue, &id, &receipt, visibility, body),
             Op::Delete { queue, id, receipt } => Self::Delete {
                 queue,
                 handle: Handle::parse(&id, &receipt),
@@ -57,14 +88,35 @@ impl Placed {
 
 impl Claimed {
     pub(super) fn into_received(self) -> ReceivedMessage {
+        let salt = self.placed.salt;
         let put = self.placed.into_receipt();
         let received_at = timestamp(self.received_at);
+        let (body, damage) = verified(self.body, salt, self.checksum);
         let mut received =
-            ReceivedMessage::new(put.id, put.receipt, self.body, put.inserted_at, received_at);
+            ReceivedMessage::new(put.id, put.receipt, body, put.inserted_at, received_at);
+        received.damage = damage;
         received.dequeue_count = self.dequeue_count;
         received.expires_at = put.expires_at;
         received.visible_at = put.visible_at;
         received
+    }
+}
+
+/// Compares a body with its checksum. Returns it with what is wrong with it.
+pub(super) fn verified(
+    body: Result<Bytes, &'static str>,
+    salt: i64,
+    expected: Option<i64>,
+) -> (Bytes, Option<Box<str>>) {
+    match body {
+        Ok(body) if expected.is_none_or(|expected| checksum(salt, &body) == expected) => {
+            (body, None)
+        }
+        Ok(body) => {
+            let damage = "the stored body does not match its checksum";
+            (body, Some(damage.into()))
+        }
+        Err(damage) => (Bytes::new(), Some(damage.into())),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Errors of the backend, and their conversion to [`Error`].
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +29,8 @@ pub(super) enum Failure {
     ReadOnly,
     NoDirectory,
     NoWal(String),
+    /// There already is a file.
+    Exists,
     Foreign,
     Newer {
         found: i64,
@@ -36,6 +38,10 @@ pub(super) enum Failure {
     },
     OldLibrary(&'static str),
     Io(Arc<std::io::Error>),
+    /// This file was deleted, moved or replaced.
+    Replaced(PathBuf),
+    /// The same, found after a commit to the files that were opened.
+    CommittedElsewhere(PathBuf),
     Closed,
     /// The thread ended without an answer.
     Lost,
@@ -58,6 +64,20 @@ impl Failure {
             code,
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
         )
+    }
+
+    /// Whether the transaction was or may have been committed.
+    pub(super) fn is_final(&self) -> bool {
+        matches!(self, Self::Commit(_) | Self::CommittedElsewhere(_))
+    }
+
+    /// Whether a page or row of the file is damaged.
+    pub(super) fn is_damage(&self) -> bool {
+        match self {
+            Self::Sqlite(error) => classify(error).0 == ErrorKind::Corrupt,
+            Self::Corrupt(_) => true,
+            _ => false,
+        }
     }
 
     /// Whether the operation was refused because of its arguments, which leaves the transaction intact.
@@ -102,9 +122,13 @@ impl Failure {
                 )),
             Self::Sqlite(source) => {
                 let (kind, retry) = classify(&source);
+                let hint = match kind {
+                    ErrorKind::Corrupt => SALVAGE,
+                    _ => "",
+                };
                 error(kind)
                     .with_retry(retry)
-                    .with_detail(format!("on `{file}`"))
+                    .with_detail(format!("on `{file}`{hint}"))
                     .with_source(source)
             }
             Self::Commit(source) => error(ErrorKind::Storage)
@@ -113,7 +137,7 @@ impl Failure {
                 .with_detail(format!("while committing to `{file}`"))
                 .with_source(source),
             Self::Corrupt(what) => {
-                error(ErrorKind::Corrupt).with_detail(format!("{what}, in `{file}`"))
+                error(ErrorKind::Corrupt).with_detail(format!("{what}, in `{file}`{SALVAGE}"))
             }
             Self::ReadOnly => {
                 error(ErrorKind::Denied).with_detail(format!("`{file}` is read-only"))
@@ -124,6 +148,9 @@ impl Failure {
             Self::NoWal(mode) => error(ErrorKind::Unsupported).with_detail(format!(
                 "`{file}` remains in journal mode {mode}; its file system does not support WAL"
             )),
+            Self::Exists => error(ErrorKind::Storage)
+                .with_retry(Retry::Permanent)
+                .with_detail(format!("`{file}` exists already")),
             Self::Foreign => error(ErrorKind::Unsupported)
                 .with_detail(format!("`{file}` is the database of another application")),
             Self::Newer { found, known } => error(ErrorKind::Unsupported).with_detail(format!(
@@ -137,12 +164,27 @@ impl Failure {
                 .with_retry(Retry::Permanent)
                 .with_detail(format!("on `{file}`"))
                 .with_source(source),
+            Self::Replaced(file) => replaced(error(ErrorKind::Storage), &file),
+            Self::CommittedElsewhere(file) => {
+                replaced(error(ErrorKind::Storage), &file).with_outcome(Outcome::Unknown)
+            }
             Self::Closed => error(ErrorKind::Closed),
             Self::Lost => error(ErrorKind::Closed)
                 .with_outcome(Outcome::Unknown)
                 .with_detail(format!("the backend's thread for `{file}` has ended")),
         }
     }
+}
+
+/// What to do about damage.
+const SALVAGE: &str = "; `cargo run -p queue-runtime --example salvage` copies what is readable";
+
+fn replaced(error: Error, file: &Path) -> Error {
+    let file = file.display();
+    error.with_retry(Retry::Permanent).with_detail(format!(
+        "`{file}` was deleted, moved or replaced while it was open; restart the program to use the file \
+         that is there now"
+    ))
 }
 
 fn classify(error: &rusqlite::Error) -> (ErrorKind, Retry) {

@@ -1,13 +1,16 @@
 //! The SQL statements on messages.
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use queue_core::backend::{NewMessage, TimeToLive};
+use queue_core::backend::TimeToLive;
 use rusqlite::{Connection, PrepFlags, Row, Statement, params};
 
-use super::command::{Claimed, Placed};
+use super::command::{Claimed, Parcel, Placed};
+use super::counts::Counts;
 use super::failure::{Failure, Result};
+use super::probe::Probe;
 use super::receipt::Handle;
 use crate::backend::store_clock::after;
 
@@ -16,6 +19,11 @@ const MAX_EXPIRED: usize = 4096;
 
 /// The statements that change messages, within a transaction.
 pub(super) struct Messages<'c> {
+    pub(super) counts: Counts<'c>,
+    /// Set while a transaction reads around damage.
+    pub(super) probe: Option<Rc<Probe>>,
+    /// Whether the bodies of removed messages stay where they are.
+    pub(super) leave_bodies: bool,
     insert: Statement<'c>,
     schedule: Statement<'c>,
     any_visible: Statement<'c>,
@@ -25,9 +33,9 @@ pub(super) struct Messages<'c> {
     reschedule: Statement<'c>,
     release: Statement<'c>,
     remove: Statement<'c>,
+    discard: Statement<'c>,
     set_body: Statement<'c>,
     find: Statement<'c>,
-    expired: Statement<'c>,
 }
 
 /// The result of a claim.
@@ -39,10 +47,11 @@ pub(super) enum Visible {
 }
 
 /// The key of a message in the schedule.
-struct Place {
-    queue: i64,
-    visible_at: i64,
-    seq: i64,
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    pub(super) queue: i64,
+    pub(super) visible_at: i64,
+    pub(super) seq: i64,
 }
 
 impl<'c> Messages<'c> {
@@ -50,17 +59,20 @@ impl<'c> Messages<'c> {
         let prepare =
             |sql| connection.prepare_with_flags(sql, PrepFlags::SQLITE_PREPARE_PERSISTENT);
         Ok(Self {
+            counts: Counts::prepare(connection)?,
+            probe: None,
+            leave_bodies: false,
             insert: prepare(
-                "INSERT INTO messages (queue, salt, inserted_at, expires_at, body) \
-                 VALUES (?1, ?2, ?3, ?4, ?5)",
+                "INSERT INTO messages (queue, salt, inserted_at, expires_at, body, checksum) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
             )?,
             schedule: prepare("INSERT INTO schedule VALUES (?1, ?2, ?3, ?4, 0, ?5)")?,
             any_visible: prepare(
                 "SELECT 1 FROM schedule WHERE queue = ?1 AND visible_at <= ?2 LIMIT 1",
             )?,
             first_visible: prepare(
-                "SELECT visible_at, seq, dequeue_count, schedule.expires_at, salt, inserted_at, body \
-                 FROM schedule CROSS JOIN messages USING (seq) \
+                "SELECT visible_at, seq, dequeue_count, schedule.expires_at, \
+                 salt, inserted_at, body, checksum FROM schedule LEFT JOIN messages USING (seq) \
                  WHERE schedule.queue = ?1 AND visible_at <= ?2 ORDER BY visible_at, seq LIMIT ?3",
             )?,
             lease: prepare(
@@ -81,21 +93,24 @@ impl<'c> Messages<'c> {
                  AND (expires_at IS NULL OR expires_at > ?5)",
             )?,
             remove: prepare("DELETE FROM messages WHERE seq = ?1")?,
-            set_body: prepare("UPDATE messages SET body = ?2 WHERE seq = ?1")?,
-            find: prepare(
-                "SELECT expires_at FROM messages WHERE seq = ?1 AND salt = ?2 AND queue = ?3",
+            discard: prepare("INSERT OR IGNORE INTO discarded VALUES (?1)")?,
+            set_body: prepare(
+                "UPDATE messages SET body = ?3, checksum = ?4 WHERE seq = ?1 AND salt = ?2",
             )?,
-            expired: prepare(
-                "SELECT queue, visible_at, seq FROM schedule \
-                 WHERE expires_at IS NOT NULL AND expires_at <= ?1 ORDER BY expires_at LIMIT ?2",
+            find: prepare(
+                "SELECT expires_at FROM messages WHERE seq = ?1 AND salt = ?2 \
+                 AND (queue = ?3 OR queue IN (SELECT old FROM moved WHERE moved.queue = ?3))",
             )?,
         })
     }
 
-    pub(super) fn put(&mut self, queue: i64, message: &NewMessage, now: i64) -> Result<Placed> {
+    pub(super) fn put(&mut self, queue: i64, parcel: &Parcel, now: i64) -> Result<Placed> {
+        let Parcel {
+            message, checksum, ..
+        } = parcel;
         let mut placed = Placed {
             seq: 0,
-            salt: rand::random(),
+            salt: parcel.salt,
             nonce: rand::random(),
             inserted_at: now,
             visible_at: after(now, message.delay),
@@ -108,7 +123,7 @@ impl<'c> Messages<'c> {
             salt, expires_at, ..
         } = placed;
         let body = &message.body[..];
-        let row = params![queue, salt, now, expires_at, body];
+        let row = params![queue, salt, now, expires_at, body, checksum];
         placed.seq = self.insert.insert(row)?;
         self.schedule.execute(params![
             queue,
@@ -117,6 +132,10 @@ impl<'c> Messages<'c> {
             placed.nonce,
             expires_at
         ])?;
+        self.counts.add(queue, 1);
+        if expires_at.is_some() {
+            self.counts.expect_expiry(queue)?;
+        }
         Ok(placed)
     }
 
@@ -138,7 +157,7 @@ impl<'c> Messages<'c> {
         loop {
             let wanted = max - claimed.len();
             let found = self.first_visible(queue, now, wanted)?;
-            let all = found.len() < wanted;
+            let all = found.len() < wanted && (self.probe.is_none() || found.is_empty());
             for mut message in found {
                 let place = message.place(queue);
                 if message.placed.expires_at.is_some_and(|at| at <= now) {
@@ -152,7 +171,8 @@ impl<'c> Messages<'c> {
             if all || claimed.len() == max {
                 return Ok(Visible::Messages(claimed));
             }
-            if expired >= MAX_EXPIRED {
+            // The probe does not see what this transaction has changed.
+            if expired >= MAX_EXPIRED || self.probe.is_some() {
                 return Ok(if claimed.is_empty() {
                     Visible::NotYetKnown
                 } else {
@@ -163,10 +183,15 @@ impl<'c> Messages<'c> {
     }
 
     fn first_visible(&mut self, queue: i64, now: i64, max: usize) -> Result<Vec<Claimed>> {
+        if let Some(probe) = &self.probe {
+            return probe.first_visible(queue, now, max);
+        }
         let mut rows = self.first_visible.query(params![queue, now, max as i64])?;
         let mut found = Vec::new();
         while let Some(row) = rows.next()? {
-            found.push(read(row, now)?);
+            let mut claimed = scheduled(row, now)?;
+            read_body(&mut claimed, row, 4)?;
+            found.push(claimed);
         }
         Ok(found)
     }
@@ -192,7 +217,7 @@ impl<'c> Messages<'c> {
         queue: i64,
         handle: Handle,
         visibility: Duration,
-        body: Option<&Bytes>,
+        body: Option<&(Bytes, i64)>,
         now: i64,
     ) -> Result<(i64, i64)> {
         let (visible_at, nonce) = (after(now, visibility), rand::random());
@@ -208,8 +233,11 @@ impl<'c> Messages<'c> {
         if changed == 0 {
             return Err(self.why_not(queue, handle, now)?);
         }
-        if let Some(body) = body {
-            self.set_body.execute(params![handle.seq, &body[..]])?;
+        if let Some((body, checksum)) = body {
+            let row = params![handle.seq, handle.salt, &body[..], checksum];
+            if self.set_body.execute(row)? == 0 {
+                return Err(Failure::Corrupt("a scheduled message has no body"));
+            }
         }
         Ok((visible_at, nonce))
     }
@@ -225,32 +253,32 @@ impl<'c> Messages<'c> {
         if changed == 0 {
             return Err(self.why_not(queue, handle, now)?);
         }
-        self.remove.execute([handle.seq])?;
+        self.counts.add(queue, -1);
+        self.remove_body(handle.seq)
+    }
+
+    /// Removes a body. One on a damaged page stays where it is: it is recorded as
+    /// discarded.
+    fn remove_body(&mut self, seq: i64) -> Result<()> {
+        let readable = match &self.probe {
+            Some(probe) => !self.leave_bodies && probe.can_read_body(seq)?,
+            None => true,
+        };
+        let remove = match readable {
+            true => &mut self.remove,
+            false => &mut self.discard,
+        };
+        remove.execute([seq])?;
         Ok(())
     }
 
-    /// Removes up to `max` expired messages of all queues. Returns their number.
-    pub(super) fn drop_expired(&mut self, now: i64, max: usize) -> Result<usize> {
-        let mut places = Vec::new();
-        let mut rows = self.expired.query(params![now, max as i64])?;
-        while let Some(row) = rows.next()? {
-            places.push(Place {
-                queue: row.get(0)?,
-                visible_at: row.get(1)?,
-                seq: row.get(2)?,
-            });
-        }
-        drop(rows);
-        for place in &places {
-            self.drop_at(place)?;
-        }
-        Ok(places.len())
-    }
-
-    fn drop_at(&mut self, place: &Place) -> Result<()> {
+    /// Removes the message at a place, if there still is one.
+    pub(super) fn drop_at(&mut self, place: &Place) -> Result<()> {
         let key = params![place.queue, place.visible_at, place.seq];
-        self.unschedule.execute(key)?;
-        self.remove.execute([place.seq])?;
+        if self.unschedule.execute(key)? > 0 {
+            self.counts.add(place.queue, -1);
+            self.remove_body(place.seq)?;
+        }
         Ok(())
     }
 
@@ -279,21 +307,34 @@ impl Claimed {
     }
 }
 
-/// Reads a row of `first_visible` for a receive at `now`.
-fn read(row: &Row<'_>, now: i64) -> Result<Claimed> {
-    let body = row.get_ref(6)?.as_blob();
-    let body = body.map_err(|_| Failure::Corrupt("a message body is not a blob"))?;
+/// Reads the first columns of a row, those of the schedule, for a receive at `now`.
+pub(super) fn scheduled(row: &Row<'_>, now: i64) -> Result<Claimed> {
     Ok(Claimed {
         placed: Placed {
             visible_at: row.get(0)?,
             seq: row.get(1)?,
             expires_at: row.get(3)?,
-            salt: row.get(4)?,
-            inserted_at: row.get(5)?,
+            salt: 0,
+            inserted_at: row.get(0)?,
             nonce: 0,
         },
         received_at: now,
         dequeue_count: row.get(2)?,
-        body: Bytes::copy_from_slice(body),
+        body: Err("the body is missing"),
+        checksum: None,
     })
+}
+
+/// Reads the columns of a body. If they are not what was written, there is no body.
+pub(super) fn read_body(claimed: &mut Claimed, row: &Row<'_>, first: usize) -> Result<()> {
+    let salt = row.get_ref(first)?.as_i64();
+    let inserted_at = row.get_ref(first + 1)?.as_i64();
+    let body = row.get_ref(first + 2)?.as_bytes();
+    if let (Ok(salt), Ok(inserted_at), Ok(body)) = (salt, inserted_at, body) {
+        claimed.placed.salt = salt;
+        claimed.placed.inserted_at = inserted_at;
+        claimed.body = Ok(Bytes::copy_from_slice(body));
+        claimed.checksum = row.get_ref(first + 3)?.as_i64().ok();
+    }
+    Ok(())
 }

@@ -3,32 +3,45 @@
 //! | module | contents |
 //! |---|---|
 //! | `backend`, `builder` | [`SqliteBackend`], and how it is opened |
-//! | `connection`, `schema` | opening the file: pragmas, application id, schema version |
+//! | `connection`, `schema`, `files` | opening the file: pragmas, application id, schema version; noticing that it was replaced |
 //! | `threads`, `command` | the backend's two threads, the requests to them, and their answers |
 //! | `convert` | conversion between the contract's types and theirs |
 //! | `writer` | the thread that writes |
+//! | `probe`, `repair` | reading around damage; putting a damaged part of a queue aside |
 //! | `batch`, `receive` | which commands share a transaction; which receives share a claim |
-//! | `queues`, `messages`, `purge` | the statements of a transaction |
+//! | `log` | when the log is moved into the database |
+//! | `queues`, `messages`, `counts`, `purge` | the statements of a transaction |
+//! | `store_time`, `checksum` | the store time that the file records; the checksum of a body |
 //! | `reader` | the thread that reads |
+//! | `salvage` | copying what is readable of a damaged file |
 //! | `receipt`, `failure` | storage ids and pop receipts as text; errors |
 
 mod backend;
 mod batch;
 mod builder;
+mod checksum;
 mod command;
 mod connection;
 mod convert;
+mod counts;
 mod failure;
+mod files;
+mod log;
 mod messages;
+mod probe;
 mod purge;
 mod queues;
 mod reader;
 mod receipt;
 mod receive;
+mod repair;
+mod salvage;
 mod schema;
+mod store_time;
 mod threads;
 mod writer;
 
 pub use backend::SqliteBackend;
 pub use builder::SqliteBuilder;
 pub use connection::Synchronous;
+pub use salvage::{Salvaged, salvage};

@@ -1,84 +1,233 @@
-//! Removal of messages that can no longer be received, a bounded number of rows at a time.
+//! Finding messages that can no longer be received, a bounded number of rows at a time.
+//!
+//! They are found by reading, before the transaction that removes them: damage in their way fails no other
+//! transaction.
+
+use std::collections::HashSet;
 
 use rusqlite::{Connection, OptionalExtension, Statement, params};
 
 use super::failure::Result;
-use super::messages::Messages;
+use super::messages::Place;
 
-/// The number of rows that one transaction removes.
+/// The number of rows that one search looks at.
 const CHUNK: usize = 512;
 
-/// The interval between sweeps for expired messages, in microseconds. Any transaction may sweep.
+/// What looking at another queue costs, in rows.
+const QUEUE: usize = 16;
+
+/// The interval between sweeps for expired messages, in microseconds.
 const SWEEP_INTERVAL: i64 = 1_000_000;
 
-/// Removes the messages of deleted and cleared queues, and expired messages. A receive also removes the
-/// expired messages that it finds; the sweep is for queues that nobody receives from.
+/// Finds the messages of deleted and cleared queues, and expired messages.
 pub(super) struct Purge<'c> {
-    next_sweep: i64,
-    dropped: bool,
-    first_dropped: Statement<'c>,
-    remove_messages: Statement<'c>,
-    remove_schedule: Statement<'c>,
-    forget: Statement<'c>,
+    dropped: Dropped<'c>,
+    expired: Expired<'c>,
+}
+
+/// What to remove in one transaction.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub(super) places: Vec<Place>,
+    /// The deleted or cleared queue whose last messages these are.
+    pub(super) finished: Option<i64>,
 }
 
 impl<'c> Purge<'c> {
     pub(super) fn prepare(connection: &'c Connection) -> Result<Self> {
         Ok(Self {
-            next_sweep: 0,
-            dropped: false,
-            first_dropped: connection.prepare("SELECT queue FROM dropped LIMIT 1")?,
-            remove_messages: connection.prepare(
-                "DELETE FROM messages WHERE seq IN (SELECT seq FROM schedule \
-                 WHERE queue = ?1 ORDER BY visible_at, seq LIMIT ?2)",
-            )?,
-            remove_schedule: connection.prepare(
-                "DELETE FROM schedule WHERE queue = ?1 AND (visible_at, seq) IN \
-                 (SELECT visible_at, seq FROM schedule WHERE queue = ?1 \
-                 ORDER BY visible_at, seq LIMIT ?2)",
+            dropped: Dropped::prepare(connection)?,
+            expired: Expired::prepare(connection)?,
+        })
+    }
+
+    /// Whether there may be more to remove at once.
+    pub(super) fn has_work(&self) -> bool {
+        self.dropped.expected || self.expired.more
+    }
+
+    /// Whether a search at this time may find something.
+    pub(super) fn is_due(&self, now: i64) -> bool {
+        self.has_work() || now >= self.expired.next
+    }
+
+    /// Records that a queue was, or may have been, deleted or cleared.
+    pub(super) fn expect_work(&mut self) {
+        self.dropped.expected = !self.dropped.given_up;
+    }
+
+    /// Gives up what the last search was for, after a failure: the dropped queues, or the queue whose expired
+    /// messages it has found.
+    pub(super) fn give_up(&mut self, now: i64) {
+        if self.dropped.expected {
+            self.dropped.given_up = true;
+            self.dropped.expected = false;
+        } else {
+            self.expired.give_up(now);
+        }
+    }
+
+    /// Returns what to remove next.
+    pub(super) fn find(&mut self, now: i64) -> Result<Found> {
+        if self.dropped.expected
+            && let Some(found) = self.dropped.find()?
+        {
+            return Ok(found);
+        }
+        if self.expired.more || now >= self.expired.next {
+            return self.expired.find(now);
+        }
+        Ok(Found::default())
+    }
+
+    /// Removes the record of a dropped queue, within a transaction.
+    pub(super) fn forget(&mut self, queue: i64) -> Result<()> {
+        self.dropped.forget.execute([queue])?;
+        Ok(())
+    }
+}
+
+/// Finds the messages of deleted and cleared queues.
+struct Dropped<'c> {
+    expected: bool,
+    /// After a failure, until the file is opened again.
+    given_up: bool,
+    first: Statement<'c>,
+    scheduled: Statement<'c>,
+    forget: Statement<'c>,
+}
+
+impl<'c> Dropped<'c> {
+    fn prepare(connection: &'c Connection) -> Result<Self> {
+        Ok(Self {
+            expected: false,
+            given_up: false,
+            first: connection.prepare("SELECT queue FROM dropped LIMIT 1")?,
+            scheduled: connection.prepare(
+                "SELECT visible_at, seq FROM schedule WHERE queue = ?1 \
+                 ORDER BY visible_at, seq LIMIT ?2",
             )?,
             forget: connection.prepare("DELETE FROM dropped WHERE queue = ?1")?,
         })
     }
 
-    /// Whether there may be messages of deleted or cleared queues.
-    pub(super) fn has_work(&self) -> bool {
-        self.dropped
-    }
-
-    /// Records that a queue was, or may have been, deleted or cleared.
-    pub(super) fn expect_work(&mut self) {
-        self.dropped = true;
-    }
-
-    /// Stops until [`expect_work`](Self::expect_work) is called again.
-    pub(super) fn rest(&mut self) {
-        self.dropped = false;
-    }
-
-    /// Removes a bounded number of rows, within a transaction.
-    pub(super) fn run(&mut self, messages: &mut Messages<'_>, now: i64) -> Result<()> {
-        if now >= self.next_sweep && messages.drop_expired(now, CHUNK)? < CHUNK {
-            self.next_sweep = now + SWEEP_INTERVAL;
-        }
-        if self.dropped {
-            self.remove_dropped()?;
-        }
-        Ok(())
-    }
-
-    fn remove_dropped(&mut self) -> Result<()> {
-        let queue = self.first_dropped.query_row([], |row| row.get(0));
+    fn find(&mut self) -> Result<Option<Found>> {
+        let queue = self.first.query_row([], |row| row.get(0));
         let Some(queue) = queue.optional()? else {
-            self.dropped = false;
-            return Ok(());
+            self.expected = false;
+            return Ok(None);
         };
-        let queue: i64 = queue;
-        self.remove_messages.execute(params![queue, CHUNK as i64])?;
-        let removed = self.remove_schedule.execute(params![queue, CHUNK as i64])?;
-        if removed < CHUNK {
-            self.forget.execute([queue])?;
+        let mut found = Found::default();
+        let mut rows = self.scheduled.query(params![queue, CHUNK as i64])?;
+        while let Some(row) = rows.next()? {
+            found.places.push(Place {
+                queue,
+                visible_at: row.get(0)?,
+                seq: row.get(1)?,
+            });
         }
-        Ok(())
+        if found.places.len() < CHUNK {
+            found.finished = Some(queue);
+        }
+        Ok(Some(found))
+    }
+}
+
+/// Walks the schedules of the queues whose messages expire. A receive also removes the expired messages
+/// that it finds; the sweep is for those that nobody receives.
+struct Expired<'c> {
+    next: i64,
+    more: bool,
+    after: Place,
+    /// The queues on which a sweep has failed.
+    given_up: HashSet<i64>,
+    queue: Statement<'c>,
+    scheduled: Statement<'c>,
+}
+
+/// Where a sweep starts.
+const START: Place = Place {
+    queue: i64::MIN,
+    visible_at: i64::MIN,
+    seq: i64::MIN,
+};
+
+impl<'c> Expired<'c> {
+    fn prepare(connection: &'c Connection) -> Result<Self> {
+        Ok(Self {
+            next: 0,
+            more: false,
+            after: START,
+            given_up: HashSet::new(),
+            queue: connection.prepare(
+                "SELECT queue FROM counts WHERE expiring = 1 AND queue >= ?1 ORDER BY queue LIMIT 1",
+            )?,
+            scheduled: connection.prepare(
+                "SELECT visible_at, seq, expires_at FROM schedule \
+                 WHERE queue = ?1 AND (visible_at, seq) > (?2, ?3) \
+                 ORDER BY visible_at, seq LIMIT ?4",
+            )?,
+        })
+    }
+
+    /// Looks at the next rows. If some have expired, there may be more.
+    fn find(&mut self, now: i64) -> Result<Found> {
+        let (mut left, mut found) = (CHUNK, Found::default());
+        self.next = now + SWEEP_INTERVAL;
+        while left > 0 {
+            let queue = self.queue.query_row([self.after.queue], |row| row.get(0));
+            let Some(queue) = queue.optional()? else {
+                self.after = START;
+                break;
+            };
+            if queue != self.after.queue {
+                self.after = Place { queue, ..START };
+            }
+            let looked_at = match self.given_up.contains(&queue) {
+                true => 0,
+                false => self.chunk(left, now, &mut found.places)?,
+            };
+            if looked_at < left {
+                self.after = Place {
+                    queue: queue.saturating_add(1),
+                    ..START
+                };
+            }
+            left = left.saturating_sub(looked_at + QUEUE);
+        }
+        self.more = !found.places.is_empty();
+        Ok(found)
+    }
+
+    /// Looks at the next rows of the queue, at most `max`, and returns their number.
+    fn chunk(&mut self, max: usize, now: i64, expired: &mut Vec<Place>) -> Result<usize> {
+        let Place {
+            queue,
+            visible_at,
+            seq,
+        } = self.after;
+        let mut rows = self
+            .scheduled
+            .query(params![queue, visible_at, seq, max as i64])?;
+        let mut looked_at = 0;
+        while let Some(row) = rows.next()? {
+            looked_at += 1;
+            self.after = Place {
+                queue,
+                visible_at: row.get(0)?,
+                seq: row.get(1)?,
+            };
+            let expires_at: Option<i64> = row.get(2)?;
+            if expires_at.is_some_and(|at| at <= now) {
+                expired.push(self.after);
+            }
+        }
+        Ok(looked_at)
+    }
+
+    fn give_up(&mut self, now: i64) {
+        self.more = false;
+        self.next = now + SWEEP_INTERVAL;
+        self.given_up.insert(self.after.queue);
     }
 }

@@ -21,6 +21,8 @@ pub(super) struct Queues<'c> {
     remove: Statement<'c>,
     set_metadata: Statement<'c>,
     drop_messages: Statement<'c>,
+    count: Statement<'c>,
+    stop_counting: Statement<'c>,
 }
 
 impl<'c> Queues<'c> {
@@ -36,6 +38,8 @@ impl<'c> Queues<'c> {
             remove: prepare("DELETE FROM queues WHERE id = ?1")?,
             set_metadata: prepare("UPDATE queues SET metadata = ?2 WHERE id = ?1")?,
             drop_messages: prepare("INSERT INTO dropped VALUES (?1)")?,
+            count: prepare("INSERT INTO counts VALUES (?1, 0, 0)")?,
+            stop_counting: prepare("DELETE FROM counts WHERE queue = ?1")?,
         })
     }
 
@@ -70,6 +74,7 @@ impl<'c> Queues<'c> {
             Some(_) => Err(Failure::QueueExists),
             None => {
                 let id = self.insert.insert(params![queue.as_str(), metadata])?;
+                self.count.execute([id])?;
                 self.ids.insert(queue.clone(), id);
                 Ok(Created::New)
             }
@@ -80,6 +85,7 @@ impl<'c> Queues<'c> {
         let id = self.id(queue)?;
         self.ids.remove(queue);
         self.remove.execute([id])?;
+        self.stop_counting.execute([id])?;
         self.drop_messages.execute([id])?;
         Ok(())
     }

@@ -11,9 +11,14 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use tokio::sync::oneshot;
 
 use super::command::Query;
+use super::convert::verified;
 use super::failure::{Failure, Result};
 use super::receipt;
 use crate::backend::store_clock::{StoreClock, timestamp};
+
+/// The cost is that of two lookups, whatever the number of messages.
+const PROPERTIES: &str = "SELECT metadata, coalesce(messages, 0) \
+    FROM queues LEFT JOIN counts ON counts.queue = queues.id WHERE name = ?1";
 
 /// The read-only connection.
 pub(super) struct Reader {
@@ -76,16 +81,12 @@ impl Reader {
     }
 
     fn properties(&self, queue: &QueueName) -> Result<QueueProperties> {
-        // Counting reads the queue's part of the schedule, about 30 bytes per message.
-        let mut statement = self.connection.prepare_cached(
-            "SELECT metadata, (SELECT count(*) FROM schedule WHERE queue = queues.id) \
-             FROM queues WHERE name = ?1",
-        )?;
+        let mut statement = self.connection.prepare_cached(PROPERTIES)?;
         let found = statement.query_row([queue.as_str()], |row| Ok((row.get(0)?, row.get(1)?)));
         let (metadata, count): (String, i64) = found.optional()?.ok_or(Failure::QueueNotFound)?;
         Ok(QueueProperties::new(
             parse_metadata(&metadata)?,
-            count.unsigned_abs(),
+            u64::try_from(count).unwrap_or(0),
         ))
     }
 
@@ -96,7 +97,7 @@ impl Reader {
         let id = find.query_row([queue.as_str()], |row| row.get(0));
         let id: i64 = id.optional()?.ok_or(Failure::QueueNotFound)?;
         let mut statement = self.connection.prepare_cached(
-            "SELECT seq, salt, body, inserted_at, dequeue_count, schedule.expires_at \
+            "SELECT seq, salt, body, inserted_at, dequeue_count, schedule.expires_at, checksum \
              FROM schedule CROSS JOIN messages USING (seq) \
              WHERE schedule.queue = ?1 AND visible_at <= ?2 \
              AND (schedule.expires_at IS NULL OR schedule.expires_at > ?2) \
@@ -112,13 +113,14 @@ impl Reader {
 }
 
 fn read(row: &Row<'_>) -> Result<PeekedMessage> {
-    let body = row.get_ref(2)?.as_blob();
-    let body = body.map_err(|_| Failure::Corrupt("a message body is not a blob"))?;
-    let mut peeked = PeekedMessage::new(
-        receipt::storage_id(row.get(0)?, row.get(1)?),
-        Bytes::copy_from_slice(body),
-        timestamp(row.get(3)?),
-    );
+    let (seq, salt) = (row.get(0)?, row.get(1)?);
+    let body = row.get_ref(2)?.as_bytes();
+    let body = body.map(Bytes::copy_from_slice);
+    let body = body.map_err(|_| "the body is missing");
+    let (body, damage) = verified(body, salt, row.get(6)?);
+    let id = receipt::storage_id(seq, salt);
+    let mut peeked = PeekedMessage::new(id, body, timestamp(row.get(3)?));
+    peeked.damage = damage;
     peeked.dequeue_count = row.get(4)?;
     peeked.expires_at = row.get::<_, Option<i64>>(5)?.map(timestamp);
     Ok(peeked)
@@ -138,4 +140,39 @@ fn parse_metadata(text: &str) -> Result<Metadata> {
         metadata.insert(name, value).map_err(|_| DAMAGED)?;
     }
     Ok(metadata)
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::StatementStatus;
+
+    use super::*;
+    use crate::backend::sqlite::schema;
+
+    #[test]
+    fn the_count_costs_the_same_whatever_the_number_of_messages() {
+        let mut connection = Connection::open_in_memory().expect("open");
+        schema::migrate(&mut connection).expect("create");
+        let queue =
+            "INSERT INTO queues VALUES (1, 'orders', '{}'); INSERT INTO counts VALUES (1, 0, 0)";
+        connection.execute_batch(queue).expect("insert");
+        let steps_for = |messages: i64| {
+            connection
+                .execute("DELETE FROM schedule", [])
+                .expect("empty");
+            for n in 0..messages {
+                let insert = "INSERT INTO schedule VALUES (1, ?1, ?1, 0, 0, NULL)";
+                connection.execute(insert, [n]).expect("insert");
+            }
+            let set = "UPDATE counts SET messages = ?1";
+            connection.execute(set, [messages]).expect("count");
+            let mut statement = connection.prepare(PROPERTIES).expect("prepare");
+            let count: i64 = statement
+                .query_row(["orders"], |row| row.get(1))
+                .expect("count");
+            assert_eq!(count, messages);
+            statement.get_status(StatementStatus::VmStep)
+        };
+        assert_eq!(steps_for(10), steps_for(10_000));
+    }
 }

@@ -48,8 +48,8 @@ impl Receives<'_, '_> {
             match visible {
                 Ok(true) => busy.push(command),
                 Ok(false) => command.answer(Ok(Answer::Received(Vec::new()))),
-                // Left to the transaction, which waits for the lock.
-                Err(failure) if failure.is_busy() => busy.push(command),
+                // Left to the transaction, which waits for the lock and reads around damage.
+                Err(failure) if failure.is_busy() || failure.is_damage() => busy.push(command),
                 Err(failure) => command.fail(&failure),
             }
         }

@@ -9,12 +9,20 @@ const APPLICATION_ID: i64 = 0x514d_5347;
 
 /// The migrations from each version to the next; the first creates version 1 in an empty file.
 ///
-/// `schedule` is separate from the bodies, so that a receive only updates small rows of one B-tree. Its
-/// key is the order in which messages are received: a receive reads the start of the queue's range,
-/// independent of the backlog. Queue ids are never reused, so deleting or clearing a queue changes one
-/// row; the old id goes to `dropped`, and its messages are removed in small steps. `latest` is the
-/// highest time that any process has seen, exact to one second.
-const VERSIONS: &[&str] = &["
+/// | table | contents |
+/// |---|---|
+/// | `queues` | names and metadata; ids are never reused |
+/// | `messages` | what does not change with a receive; `checksum` is that of salt and body, and null in rows of version 1 |
+/// | `schedule` | what a receive changes, in small rows. Its key is the order in which messages are received: a receive reads the start of the queue's range, independent of the backlog. |
+/// | `counts` | the number of messages of each queue, and whether any had a time to live, updated once per transaction |
+/// | `dropped` | ids of deleted and cleared queues, whose messages are removed in small steps |
+/// | `store` | the highest store time that any process has seen, exact to one second, and the anchor from which all processes of one boot compute it |
+/// | `damage`, `moved` | what was found damaged and put aside; the ids that queues had before that |
+/// | `discarded` | removed messages whose bodies could not be removed because of damage |
+/// | `results` | results recorded by idempotency key: in flight until `ends_at` while `result` is null, kept until then afterwards |
+const VERSIONS: &[&str] = &[FIRST, SECOND];
+
+const FIRST: &str = "
     CREATE TABLE queues (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
         name TEXT NOT NULL UNIQUE,
@@ -44,7 +52,44 @@ const VERSIONS: &[&str] = &["
         latest INTEGER NOT NULL
     );
     INSERT INTO store VALUES (1, 0);
-"];
+";
+
+/// The index on the expiry cost a page per message and was one more structure that damage could stop; a
+/// sweep walks the schedule instead.
+const SECOND: &str = "
+    ALTER TABLE messages ADD COLUMN checksum INTEGER;
+    CREATE TABLE counts (
+        queue INTEGER PRIMARY KEY,
+        messages INTEGER NOT NULL,
+        expiring INTEGER NOT NULL
+    );
+    INSERT INTO counts SELECT id, (SELECT count(*) FROM schedule WHERE queue = id),
+        EXISTS (SELECT 1 FROM schedule WHERE queue = id AND expires_at IS NOT NULL) FROM queues;
+    DROP INDEX expiry;
+    ALTER TABLE store ADD COLUMN boot BLOB;
+    ALTER TABLE store ADD COLUMN anchor_elapsed INTEGER;
+    ALTER TABLE store ADD COLUMN anchor_time INTEGER;
+    CREATE TABLE moved (old INTEGER PRIMARY KEY, queue INTEGER NOT NULL);
+    CREATE TABLE discarded (seq INTEGER PRIMARY KEY);
+    CREATE TABLE damage (
+        id INTEGER PRIMARY KEY,
+        found_at INTEGER NOT NULL,
+        queue TEXT NOT NULL,
+        what TEXT NOT NULL,
+        messages INTEGER NOT NULL
+    );
+    CREATE TABLE results (
+        id INTEGER PRIMARY KEY,
+        scope TEXT NOT NULL,
+        key BLOB NOT NULL,
+        owner INTEGER NOT NULL,
+        ends_at INTEGER NOT NULL,
+        result BLOB,
+        checksum INTEGER,
+        UNIQUE (scope, key)
+    );
+    CREATE INDEX results_by_end ON results (ends_at);
+";
 
 /// Refuses a file of another application or of a newer version of this library. Changes nothing.
 pub(super) fn check(connection: &Connection) -> Result<()> {
@@ -134,7 +179,39 @@ mod tests {
             .expect("query the new column");
         assert_eq!(owner, "nobody");
         let refused = migrate_to(&mut connection, VERSIONS).expect_err("newer now");
-        assert!(matches!(refused, Failure::Newer { found: 2, known: 1 }));
+        assert!(matches!(refused, Failure::Newer { found: 3, known: 2 }));
+    }
+
+    #[test]
+    fn version_1_is_migrated_with_its_contents() {
+        let mut connection = Connection::open_in_memory().expect("open");
+        migrate_to(&mut connection, &VERSIONS[..1]).expect("create");
+        let rows = "
+            INSERT INTO queues VALUES (1, 'orders', '{}'), (2, 'empty', '{}'), (3, 'brief', '{}');
+            INSERT INTO messages VALUES (1, 1, 7, 0, NULL, 'a'), (2, 1, 7, 0, NULL, 'b'),
+                (3, 3, 7, 0, 9, 'c');
+            INSERT INTO schedule VALUES (1, 0, 1, 5, 0, NULL), (1, 0, 2, 5, 0, NULL),
+                (3, 0, 3, 5, 0, 9);
+            UPDATE store SET latest = 42;
+        ";
+        connection.execute_batch(rows).expect("insert");
+        migrate(&mut connection).expect("migrate");
+        let mut statement = connection
+            .prepare("SELECT queue, messages, expiring FROM counts ORDER BY queue")
+            .expect("prepare");
+        let counts: Vec<(i64, i64, i64)> = statement
+            .query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+            .and_then(Iterator::collect)
+            .expect("counts");
+        assert_eq!(counts, [(1, 2, 0), (2, 0, 0), (3, 1, 1)]);
+        let kept = "SELECT count(*) FROM messages WHERE checksum IS NULL AND salt = 7";
+        assert_eq!(
+            connection.query_row(kept, [], |row| row.get(0)),
+            Ok(3),
+            "unknown checksums"
+        );
+        let latest = "SELECT latest FROM store WHERE boot IS NULL";
+        assert_eq!(connection.query_row(latest, [], |row| row.get(0)), Ok(42));
     }
 
     #[test]
@@ -143,7 +220,7 @@ mod tests {
         migrate_to(&mut connection, VERSIONS).expect("create");
         let broken = [VERSIONS, &[NEXT, "SELECT nonsense"]].concat();
         migrate_to(&mut connection, &broken).expect_err("the second step fails");
-        assert_eq!(inspect(&connection, VERSIONS).expect("inspect"), 1);
+        assert_eq!(inspect(&connection, VERSIONS).expect("inspect"), 2);
         let owner = connection.prepare("SELECT owner FROM queues");
         owner.expect_err("the first step was rolled back");
     }

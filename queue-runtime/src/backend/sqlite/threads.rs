@@ -62,13 +62,13 @@ fn write(
 ) {
     let opened = connection::canonical(&settings.path).and_then(|path| {
         let settings = Settings { path, ..settings };
-        Ok((connection::open_writer(&settings)?, settings))
+        Ok((connection::open_writer(&settings, &store_clock)?, settings))
     });
-    let (connection, settings) = match opened {
+    let ((connection, files), settings) = match opened {
         Ok(opened) => opened,
         Err(failure) => return drop(ready.send(Err(failure))),
     };
-    let closing = match Writer::prepare(&connection, store_clock, settings.busy_timeout) {
+    let closing = match Writer::prepare(&connection, Some(files), store_clock, settings.clone()) {
         Ok(mut writer) => {
             drop(ready.send(Ok(settings)));
             writer.serve(commands)

@@ -3,74 +3,95 @@
 //! It executes all queued commands in one transaction, commits, and then answers (group commit): they
 //! share the cost of a durable commit. A refused command leaves the transaction intact. If SQLite fails
 //! before the commit, the transaction is rolled back and each command is retried in a transaction of its
-//! own, so that one that reads a damaged page does not fail the others. If the commit fails, the outcome
-//! is *unknown* for every command.
+//! own, so that one that reads a damaged page does not fail the others; that one is executed once more
+//! around the damage. If the commit fails, the outcome is *unknown* for every command.
 
+use std::collections::HashSet;
+use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use queue_core::QueueName;
 use rusqlite::{Connection, Statement};
 
 use super::batch::{Answers, Pace, Pending};
 use super::command::{Answer, Command, Request, Step, StepDone};
+use super::connection::Settings;
 use super::failure::{Failure, Result};
-use super::messages::Messages;
-use super::purge::Purge;
+use super::files::Files;
+use super::log::Log;
+use super::messages::{Messages, Place};
+use super::probe::Probe;
+use super::purge::{Found, Purge};
 use super::queues::Queues;
 use super::receive::Receives;
-use super::schema;
+use super::store_time::StoreTime;
+use super::{repair, schema};
 use crate::backend::store_clock::StoreClock;
-
-/// The interval at which the time is recorded in the file, in microseconds.
-const RECORD_INTERVAL: i64 = 1_000_000;
 
 /// The longest pause between two attempts to take the write lock.
 const MAX_PAUSE: Duration = Duration::from_millis(2);
 
-/// The pause between two chunks of a purge, so that other processes get the lock.
+/// The pause between two transactions of a purge while there is nothing else to do, so that other processes
+/// get the lock.
 const PURGE_PAUSE: Duration = Duration::from_millis(1);
+
+/// The interval between two transactions of a purge while commands are waiting.
+const PURGE_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The read-write connection with its statements.
 pub(super) struct Writer<'c> {
     connection: &'c Connection,
+    /// `None` for a database in memory.
+    files: Option<Files>,
+    log: Log,
     store_clock: Arc<StoreClock>,
     busy_timeout: Duration,
     pace: Pace,
     queues: Queues<'c>,
     messages: Messages<'c>,
     purge: Purge<'c>,
+    purged_at: Instant,
+    probe: Rc<Probe>,
+    /// The queues that were moved away from damage.
+    moved: HashSet<QueueName>,
     begin: Statement<'c>,
     commit: Statement<'c>,
     version: Statement<'c>,
-    store: Statement<'c>,
-    record: Statement<'c>,
-    recorded: i64,
+    any_dropped: Statement<'c>,
+    store_time: StoreTime<'c>,
 }
 
 impl<'c> Writer<'c> {
     pub(super) fn prepare(
         connection: &'c Connection,
+        files: Option<Files>,
         store_clock: Arc<StoreClock>,
-        busy_timeout: Duration,
+        settings: Settings,
     ) -> Result<Self> {
+        let busy_timeout = settings.busy_timeout;
+        let probe = Probe::new(settings);
         // `begin` waits for the lock itself, with jitter and with the deadline of each command.
         connection.busy_timeout(Duration::ZERO)?;
         let mut writer = Self {
             connection,
+            files,
+            log: Log::default(),
             store_clock,
             busy_timeout,
             pace: Pace::default(),
             queues: Queues::prepare(connection)?,
             messages: Messages::prepare(connection)?,
             purge: Purge::prepare(connection)?,
+            purged_at: Instant::now(),
+            probe: Rc::new(probe),
+            moved: HashSet::new(),
             begin: connection.prepare("BEGIN IMMEDIATE")?,
             commit: connection.prepare("COMMIT")?,
             version: connection.prepare("PRAGMA user_version")?,
-            store: connection
-                .prepare("SELECT latest, EXISTS (SELECT 1 FROM dropped) FROM store")?,
-            record: connection.prepare("UPDATE store SET latest = max(latest, ?1)")?,
-            recorded: i64::MIN,
+            any_dropped: connection.prepare("SELECT 1 FROM dropped LIMIT 1")?,
+            store_time: StoreTime::prepare(connection)?,
         };
         // Detects what an earlier process left to purge.
         writer.refresh()?;
@@ -86,12 +107,19 @@ impl<'c> Writer<'c> {
                 if pending.is_closing() {
                     return pending.into_closing();
                 }
+                if self.log.is_due() {
+                    self.log.checkpoint(self.connection);
+                }
                 if !self.purge.has_work() {
-                    match commands.recv() {
+                    match self.log.wait(commands) {
                         Ok(command) => pending.push(command),
-                        Err(_) => return Vec::new(),
+                        Err(RecvTimeoutError::Timeout) => continue,
+                        Err(RecvTimeoutError::Disconnected) => return Vec::new(),
                     }
                 }
+            }
+            if self.log.is_too_long() {
+                self.log.checkpoint(self.connection);
             }
             let open = self.pace.gather(commands, &mut pending);
             if !pending.is_empty() {
@@ -100,13 +128,21 @@ impl<'c> Writer<'c> {
                 pending.put_back(unfinished);
             } else if !open {
                 return pending.into_closing();
-            } else if !pending.is_closing() {
-                match self.purge_alone() {
-                    Ok(()) => commands
-                        .recv_timeout(PURGE_PAUSE)
+            }
+            if pending.is_closing() {
+                continue;
+            }
+            let now = self.store_clock.now();
+            if self.purge.is_due(now)
+                && (pending.is_empty() || self.purged_at.elapsed() >= PURGE_INTERVAL)
+            {
+                self.purge();
+                if pending.is_empty() && self.purge.has_work() {
+                    // Other processes get the lock meanwhile.
+                    let command = commands.recv_timeout(PURGE_PAUSE);
+                    command
                         .into_iter()
-                        .for_each(|command| pending.push(command)),
-                    Err(_) => self.purge.rest(),
+                        .for_each(|command| pending.push(command));
                 }
             }
         }
@@ -119,7 +155,7 @@ impl<'c> Writer<'c> {
             .all(|command| matches!(command.request, Request::Receive { .. }));
         if only_receives {
             let asked = batch.len();
-            let now = self.refresh();
+            let now = self.check_files().and_then(|_| self.refresh());
             batch = self.receives().answer_idle(batch, &now);
             if batch.is_empty() {
                 self.pace.note_idle(asked);
@@ -131,7 +167,12 @@ impl<'c> Writer<'c> {
         }
         match self.transact(&batch) {
             Ok(answers) => answer(batch, answers),
-            Err(failure) if batch.len() == 1 || matches!(failure, Failure::Commit(_)) => {
+            Err(failure) if failure.is_final() => {
+                fail(batch, &failure);
+                Vec::new()
+            }
+            Err(failure) if batch.len() == 1 && failure.is_damage() => self.run_carefully(batch),
+            Err(failure) if batch.len() == 1 => {
                 fail(batch, &failure);
                 Vec::new()
             }
@@ -140,6 +181,84 @@ impl<'c> Writer<'c> {
                 .flat_map(|command| self.run(vec![command]))
                 .collect(),
         }
+    }
+
+    /// Executes a command that has read damage once more, around it: at first only where it reads, then also
+    /// where removing a body would read the pages beside it, and at last after moving its queues away from a
+    /// damaged part of the schedule.
+    fn run_carefully(&mut self, batch: Vec<Command>) -> Vec<Command> {
+        self.messages.probe = Some(Rc::clone(&self.probe));
+        let (mut batch, mut result) = self.attempt(batch);
+        for repair in [false, true] {
+            if !result.as_ref().is_err_and(Failure::is_damage) || repair && !self.repair(&batch) {
+                break;
+            }
+            self.messages.leave_bodies = true;
+            (batch, result) = self.attempt(batch);
+            self.messages.leave_bodies = false;
+        }
+        self.messages.probe = None;
+        match result {
+            Ok(answers) => answer(batch, answers),
+            Err(failure) => {
+                fail(batch, &failure);
+                Vec::new()
+            }
+        }
+    }
+
+    /// Executes and commits a batch. Returns the commands that did not time out, and their answers.
+    fn attempt(&mut self, batch: Vec<Command>) -> (Vec<Command>, Result<Answers>) {
+        let batch = self.begin(batch);
+        let result = match batch.is_empty() {
+            true => Ok(Vec::new()),
+            false => self.transact(&batch),
+        };
+        (batch, result)
+    }
+
+    /// Puts the damaged parts of the commands' queues aside. Returns whether another attempt may succeed.
+    fn repair(&mut self, batch: &[Command]) -> bool {
+        for place in [repair::Place::Last, repair::Place::First] {
+            match self.put_aside(batch, place) {
+                Ok(moved) => return moved,
+                Err(failure) if failure.is_damage() => {}
+                // Another process may hold the lock: the next command that reads the damage tries again.
+                Err(_) => return false,
+            }
+        }
+        false
+    }
+
+    fn put_aside(&mut self, batch: &[Command], place: repair::Place) -> Result<bool> {
+        let probe = Rc::clone(&self.probe);
+        self.begin.execute([])?;
+        let moved = self.refresh().and_then(|now| {
+            let (probe, mut moved) = (probe.connection()?, false);
+            for request in batch.iter().map(|command| &command.request) {
+                for queue in request.queues() {
+                    // A missing queue is not damaged.
+                    if self.queues.id(queue).is_err() {
+                        continue;
+                    }
+                    // A change can fail because of a damaged page beside the queue's own. To move away from it
+                    // once is enough; if that does not help, the damage is elsewhere.
+                    let beside = !self.moved.contains(queue);
+                    if repair::put_aside(self.connection, probe, queue, place, beside, now)? {
+                        self.moved.insert(queue.clone());
+                        moved = true;
+                    }
+                }
+            }
+            Ok(moved)
+        });
+        if moved.is_err() {
+            self.roll_back();
+            return moved;
+        }
+        self.queues.forget();
+        self.transact(&[])?;
+        moved
     }
 
     /// Takes the write lock. Answers the commands that time out meanwhile and returns the others.
@@ -180,7 +299,20 @@ impl<'c> Writer<'c> {
             return Err(Failure::Commit(Arc::new(error)));
         }
         self.pace.note(batch.len(), start.elapsed());
-        executed
+        match self.check_files() {
+            Err(Failure::Replaced(file)) => Err(Failure::CommittedElsewhere(file)),
+            // Whether the path leads elsewhere is unknown; the commit is not.
+            Err(_) => executed,
+            Ok(log) => {
+                self.log.committed(log);
+                executed
+            }
+        }
+    }
+
+    /// Checks that the path still leads to the open files. Returns the length of the log.
+    fn check_files(&self) -> Result<u64> {
+        self.files.as_ref().map_or(Ok(0), Files::check)
     }
 
     fn execute(&mut self, batch: &[Command]) -> Result<Answers> {
@@ -194,11 +326,8 @@ impl<'c> Writer<'c> {
             answers.push(answer);
         }
         self.receives().answer_all(batch, &mut answers, now)?;
-        self.purge.run(&mut self.messages, now)?;
-        if now.saturating_sub(self.recorded) >= RECORD_INTERVAL {
-            self.record.execute([now])?;
-            self.recorded = now;
-        }
+        self.messages.counts.write()?;
+        self.store_time.write(now)?;
         Ok(answers)
     }
 
@@ -235,7 +364,7 @@ impl<'c> Writer<'c> {
     fn step(&mut self, step: &Step, now: i64) -> Result<StepDone> {
         let queue = self.queues.id(step.queue())?;
         match step {
-            Step::Put { message, .. } => self.messages.put(queue, message, now).map(StepDone::Put),
+            Step::Put { parcel, .. } => self.messages.put(queue, parcel, now).map(StepDone::Put),
             Step::Update {
                 handle,
                 visibility,
@@ -256,6 +385,7 @@ impl<'c> Writer<'c> {
     /// before it.
     fn apply(&mut self, steps: &[Step], now: i64) -> Result<Vec<StepDone>> {
         self.connection.execute_batch("SAVEPOINT apply")?;
+        let saved = self.messages.counts.save();
         let mut done = Vec::with_capacity(steps.len());
         for (index, step) in steps.iter().enumerate() {
             match self.step(step, now) {
@@ -263,6 +393,7 @@ impl<'c> Writer<'c> {
                 Err(failure) if failure.is_refusal() => {
                     self.connection
                         .execute_batch("ROLLBACK TO apply; RELEASE apply")?;
+                    self.messages.counts.roll_back(saved);
                     let queue = step.queue().clone();
                     return Err(Failure::Step(index, queue, Box::new(failure)));
                 }
@@ -286,25 +417,59 @@ impl<'c> Writer<'c> {
 
     fn read_changes(&mut self) -> Result<()> {
         schema::check_version(self.version.query_row([], |row| row.get(0))?)?;
-        let (latest, dropped): (i64, bool) = self
-            .store
-            .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        self.store_clock.raise(latest);
-        if dropped {
+        self.store_time.follow(&self.store_clock)?;
+        if self.any_dropped.exists([])? {
             self.purge.expect_work();
         }
         Ok(())
     }
 
-    /// Purges in a transaction of its own, when no command is pending.
-    fn purge_alone(&mut self) -> Result<()> {
+    /// Removes some of what can no longer be received, in a transaction of its own. What fails is
+    /// reported once.
+    fn purge(&mut self) {
+        let now = self.store_clock.now();
+        let mut purged = self.try_purge(now);
+        if purged.as_ref().is_err_and(Failure::is_damage) {
+            self.messages.probe = Some(Rc::clone(&self.probe));
+            purged = self.try_purge(now);
+            self.messages.probe = None;
+        }
+        match purged {
+            Err(failure) if failure.is_busy() => {}
+            Err(failure) => {
+                tracing::error!(?failure, "failed to remove expired or deleted messages");
+                self.purge.give_up(now);
+            }
+            Ok(()) => {}
+        }
+        self.purged_at = Instant::now();
+    }
+
+    fn try_purge(&mut self, now: i64) -> Result<()> {
+        let Found { places, finished } = self.purge.find(now)?;
+        if places.is_empty() && finished.is_none() {
+            return Ok(());
+        }
         self.begin.execute([])?;
+        let removed = self.remove(&places, finished);
+        if removed.is_err() {
+            self.roll_back();
+            return removed;
+        }
         self.transact(&[]).map(drop)
+    }
+
+    fn remove(&mut self, places: &[Place], finished: Option<i64>) -> Result<()> {
+        for place in places {
+            self.messages.drop_at(place)?;
+        }
+        finished.map_or(Ok(()), |queue| self.purge.forget(queue))
     }
 
     fn roll_back(&mut self) {
         self.queues.forget();
-        self.recorded = i64::MIN;
+        self.store_time.forget();
+        self.messages.counts.roll_back(Vec::new());
         if !self.connection.is_autocommit() {
             // If this fails too, the next BEGIN reports it.
             drop(self.connection.execute_batch("ROLLBACK"));

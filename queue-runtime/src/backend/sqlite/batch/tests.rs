@@ -1,0 +1,181 @@
+use bytes::Bytes;
+use queue_core::QueueName;
+use queue_core::backend::NewMessage;
+use tokio::sync::oneshot;
+
+use super::*;
+use crate::backend::sqlite::receipt::Handle;
+
+fn orders() -> QueueName {
+    "orders".parse().expect("a name")
+}
+
+fn push(pending: &mut Pending, request: Request) {
+    let (reply, _) = oneshot::channel();
+    pending.push(Command {
+        request,
+        since: Instant::now(),
+        reply,
+    });
+}
+
+fn put(length: usize) -> Step {
+    let body = Bytes::from(vec![b'x'; length]);
+    Step::put(orders(), NewMessage::new(body))
+}
+
+fn delete() -> Step {
+    let handle = Handle {
+        seq: 1,
+        salt: 1,
+        visible_at: 1,
+        nonce: 1,
+    };
+    Step::Delete {
+        queue: orders(),
+        handle,
+    }
+}
+
+fn puts(messages: usize) -> Request {
+    Request::Apply((0..messages).map(|_| put(1)).collect())
+}
+
+fn settlement(follow_ups: usize) -> Request {
+    let puts = (0..follow_ups).map(|_| put(1));
+    Request::Apply(puts.chain([delete()]).collect())
+}
+
+fn receive(max: u32) -> Request {
+    Request::Receive {
+        queue: orders(),
+        max,
+        visibility: Duration::from_secs(30),
+    }
+}
+
+/// Everything that can wait, much of it.
+fn loaded() -> Pending {
+    let mut pending = Pending::default();
+    for _ in 0..64 {
+        push(&mut pending, puts(1000));
+        push(&mut pending, settlement(1000));
+    }
+    for _ in 0..100 {
+        push(&mut pending, receive(256));
+        push(&mut pending, Request::Step(put(48 * 1024)));
+    }
+    pending
+}
+
+fn is_lease(command: &Command) -> bool {
+    matches!(
+        command.request,
+        Request::Step(Step::Update { .. } | Step::Delete { .. })
+    )
+}
+
+#[test]
+fn all_renewals_and_settlements_go_into_the_next_batch() {
+    let mut pending = loaded();
+    for _ in 0..5000 {
+        push(&mut pending, Request::Step(delete()));
+    }
+    let batch = pending.take_batch();
+    assert_eq!(
+        batch.iter().filter(|command| is_lease(command)).count(),
+        5000
+    );
+    assert!(batch[..5000].iter().all(is_lease), "they go first");
+}
+
+#[test]
+fn every_kind_progresses_in_every_batch() {
+    let mut pending = loaded();
+    for _ in 0..3 {
+        // As many renewals as a transaction has room for leave the others their shares.
+        for _ in 0..MAX.messages {
+            push(&mut pending, Request::Step(delete()));
+        }
+        let batch = pending.take_batch();
+        let count = |kind: fn(&Request) -> bool| {
+            batch
+                .iter()
+                .filter(|command| kind(&command.request))
+                .count()
+        };
+        let is_bulk = |request: &Request| match request {
+            Request::Apply(steps) => steps.iter().all(Step::is_put),
+            _ => false,
+        };
+        let is_settlement = |request: &Request| match request {
+            Request::Apply(steps) => !steps.iter().all(Step::is_put),
+            _ => false,
+        };
+        assert_eq!(count(is_bulk), 1);
+        assert_eq!(count(is_settlement), 1);
+        assert!(count(|request| matches!(request, Request::Receive { .. })) >= 1);
+        let weight = weigh(&batch);
+        assert!(weight.messages <= 4 * MAX.messages, "{weight:?}");
+        assert!(weight.bytes <= MAX.bytes, "{weight:?}");
+    }
+}
+
+#[test]
+fn a_receive_and_a_put_do_not_wait_for_bulk_puts() {
+    let mut pending = Pending::default();
+    for _ in 0..64 {
+        push(&mut pending, puts(100));
+    }
+    push(&mut pending, receive(32));
+    push(&mut pending, Request::Step(put(1)));
+    let batch = pending.take_batch();
+    assert_eq!(
+        batch.len(),
+        2 + 10,
+        "the bulk puts take the rest of the room"
+    );
+    assert!(matches!(batch[0].request, Request::Receive { .. }));
+    assert!(matches!(batch[1].request, Request::Step(Step::Put { .. })));
+}
+
+#[test]
+fn a_put_waits_for_the_puts_before_it() {
+    let mut pending = loaded();
+    let mut batches = 0;
+    for _ in 0..SHARE.messages {
+        push(&mut pending, Request::Step(put(1)));
+    }
+    push(&mut pending, Request::Step(put(7)));
+    let last = |batch: &[Command]| {
+        let is_last = |command: &Command| command.request.weight().bytes == 7;
+        batch.iter().any(is_last)
+    };
+    let mut bulk = 0;
+    loop {
+        push(&mut pending, puts(1000));
+        batches += 1;
+        let batch = pending.take_batch();
+        bulk += batch
+            .iter()
+            .filter(|c| matches!(c.request, Request::Apply(_)))
+            .count();
+        if last(&batch) {
+            break;
+        }
+    }
+    // 100 receives of 256 messages, of which each batch has room for one, and two shares of puts.
+    assert_eq!(batches, 102);
+    assert!(bulk >= batches, "bulk progresses as well");
+}
+
+#[test]
+fn one_kind_alone_has_the_whole_batch() {
+    let mut pending = Pending::default();
+    for _ in 0..2 * MAX.messages {
+        push(&mut pending, Request::Step(put(1)));
+    }
+    assert_eq!(pending.take_batch().len(), MAX.messages);
+    assert_eq!(pending.take_batch().len(), MAX.messages);
+    assert!(pending.is_empty());
+}

@@ -1,0 +1,105 @@
+//! The files on disk: creating the database, and noticing that the path leads to other files.
+
+use std::fs::{self, Metadata, OpenOptions};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::failure::{Failure, Result};
+
+/// Creates an empty database file, which only this user may read and write, unless there is a file. SQLite
+/// gives its other files the same permissions.
+pub(super) fn create(path: &Path) -> Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    match options.open(path) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(io(error)),
+        _ => Ok(()),
+    }
+}
+
+/// The database and its log, as they were opened.
+///
+/// A commit goes to the open files, whatever has become of the path. If they were deleted, moved or
+/// replaced, nobody will read it there.
+#[derive(Debug)]
+pub(super) struct Files {
+    database: (PathBuf, FileId),
+    log: (PathBuf, FileId),
+}
+
+/// What distinguishes a file from all others that exist at the same time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct FileId {
+    #[cfg(unix)]
+    device: u64,
+    #[cfg(unix)]
+    inode: u64,
+}
+
+impl Files {
+    /// Returns the files of a database that is open in WAL mode, and was `expected` before it was opened.
+    pub(super) fn open(path: &Path, expected: &FileId) -> Result<Self> {
+        let mut log = path.as_os_str().to_owned();
+        log.push("-wal");
+        let log = PathBuf::from(log);
+        let id = FileId::of(&log)?;
+        let files = Self {
+            database: (path.to_owned(), expected.clone()),
+            log: (log, id),
+        };
+        files.check()?;
+        Ok(files)
+    }
+
+    /// Checks that the path still leads to these files. Returns the length of the log.
+    pub(super) fn check(&self) -> Result<u64> {
+        let mut length = 0;
+        for (path, id) in [&self.database, &self.log] {
+            let metadata = match fs::metadata(path) {
+                Ok(metadata) => metadata,
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    return Err(Failure::Replaced(path.clone()));
+                }
+                Err(error) => return Err(io(error)),
+            };
+            if FileId::from(&metadata) != *id {
+                return Err(Failure::Replaced(path.clone()));
+            }
+            length = metadata.len();
+        }
+        Ok(length)
+    }
+}
+
+impl FileId {
+    pub(super) fn of(path: &Path) -> Result<Self> {
+        Ok(Self::from(&fs::metadata(path).map_err(io)?))
+    }
+}
+
+#[cfg(unix)]
+impl From<&Metadata> for FileId {
+    fn from(metadata: &Metadata) -> Self {
+        use std::os::unix::fs::MetadataExt;
+
+        Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+        }
+    }
+}
+
+/// Elsewhere, files that are open cannot be deleted or moved.
+#[cfg(not(unix))]
+impl From<&Metadata> for FileId {
+    fn from(_: &Metadata) -> Self {
+        Self {}
+    }
+}
+
+fn io(error: std::io::Error) -> Failure {
+    Failure::Io(Arc::new(error))
+}

@@ -1,0 +1,72 @@
+//! Moving the write-ahead log into the database.
+//!
+//! SQLite does so by itself every 1,000 pages, but starts the log anew only if nobody reads or writes at that
+//! moment. With several busy processes that may never happen. So the writer insists when the log is long,
+//! and when nothing was committed for a while: the file alone is then complete.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use rusqlite::Connection;
+
+/// The length over which the writer waits for others in order to start the log anew, in bytes.
+const LIMIT: u64 = 16 * 1024 * 1024;
+
+/// The longest wait for others.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// How long after the last commit the log is emptied.
+const IDLE: Duration = Duration::from_secs(1);
+
+/// What the writer knows about the log.
+#[derive(Debug, Default)]
+pub(super) struct Log {
+    length: u64,
+    /// The length at which the next attempt is made, if the last one failed.
+    next: u64,
+    /// When this process last committed, unless the log was emptied since.
+    committed_at: Option<Instant>,
+}
+
+impl Log {
+    /// Records a commit, after which the log has this length in bytes.
+    pub(super) fn committed(&mut self, length: u64) {
+        self.length = length;
+        self.committed_at = Some(Instant::now());
+        self.next = self.next.min(length.saturating_add(LIMIT));
+    }
+
+    pub(super) fn is_too_long(&self) -> bool {
+        self.length > LIMIT.max(self.next)
+    }
+
+    /// Whether nothing was committed for a while.
+    pub(super) fn is_due(&self) -> bool {
+        self.committed_at.is_some_and(|at| at.elapsed() >= IDLE)
+    }
+
+    /// Waits for a command, or until the log is due.
+    pub(super) fn wait<T>(&self, commands: &Receiver<T>) -> Result<T, RecvTimeoutError> {
+        match self.committed_at {
+            None => commands.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(at) => commands.recv_timeout(IDLE.saturating_sub(at.elapsed())),
+        }
+    }
+
+    /// Moves the log into the database and empties it, if others allow it. A failure has no effect: SQLite
+    /// moves the log at another time.
+    pub(super) fn checkpoint(&mut self, connection: &Connection) {
+        let emptied = connection.busy_timeout(PATIENCE).and_then(|()| {
+            connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))
+        });
+        let busy: i64 = emptied.unwrap_or(1);
+        self.next = self.length.saturating_add(LIMIT);
+        if busy == 0 {
+            (self.length, self.next) = (0, 0);
+        }
+        self.committed_at = None;
+        if let Err(error) = connection.busy_timeout(Duration::ZERO) {
+            tracing::error!(%error, "failed to reset the busy timeout");
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Reading around damage.
+//!
+//! Once a connection has read a damaged page within a write transaction, SQLite refuses every further write
+//! of that transaction. So the writer finds out on another connection what can be read. While the writer
+//! holds the lock, both see the same.
+
+use std::cell::OnceCell;
+
+use rusqlite::{Connection, params};
+
+use super::command::Claimed;
+use super::connection::{self, Settings};
+use super::failure::{Failure, Result};
+use super::messages::{read_body, scheduled};
+
+/// A connection that is opened when damage is met for the first time.
+#[derive(Debug)]
+pub(super) struct Probe {
+    settings: Settings,
+    connection: OnceCell<Connection>,
+}
+
+impl Probe {
+    pub(super) fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            connection: OnceCell::new(),
+        }
+    }
+
+    pub(super) fn connection(&self) -> Result<&Connection> {
+        if let Some(connection) = self.connection.get() {
+            return Ok(connection);
+        }
+        let opened = connection::open_reader(&self.settings)?;
+        Ok(self.connection.get_or_init(|| opened))
+    }
+
+    /// Returns the first visible messages before a damaged page of the schedule, those with a damaged body
+    /// without it. Fails if the first page is damaged.
+    pub(super) fn first_visible(&self, queue: i64, now: i64, max: usize) -> Result<Vec<Claimed>> {
+        let mut statement = self.connection()?.prepare_cached(
+            "SELECT visible_at, seq, dequeue_count, expires_at FROM schedule \
+             WHERE queue = ?1 AND visible_at <= ?2 ORDER BY visible_at, seq LIMIT ?3",
+        )?;
+        let mut rows = statement.query(params![queue, now, max as i64])?;
+        let mut found = Vec::new();
+        loop {
+            match rows.next().map_err(Failure::from) {
+                Ok(Some(row)) => found.push(scheduled(row, now)?),
+                Ok(None) => break,
+                Err(failure) if failure.is_damage() && !found.is_empty() => break,
+                Err(failure) => return Err(failure),
+            }
+        }
+        for claimed in &mut found {
+            match self.read_body(claimed) {
+                Err(failure) if failure.is_damage() => {
+                    claimed.body = Err("the page of the body is damaged");
+                }
+                other => other?,
+            }
+        }
+        Ok(found)
+    }
+
+    fn read_body(&self, claimed: &mut Claimed) -> Result<()> {
+        let select = "SELECT salt, inserted_at, body, checksum FROM messages WHERE seq = ?1";
+        let mut statement = self.connection()?.prepare_cached(select)?;
+        let mut rows = statement.query([claimed.placed.seq])?;
+        match rows.next()? {
+            Some(row) => read_body(claimed, row, 0),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether all pages of a body can be read.
+    pub(super) fn can_read_body(&self, seq: i64) -> Result<bool> {
+        let select = "SELECT body FROM messages WHERE seq = ?1";
+        let mut statement = self.connection()?.prepare_cached(select)?;
+        let mut rows = statement.query([seq])?;
+        match rows.next().map_err(Failure::from) {
+            Ok(_) => Ok(true),
+            Err(failure) if failure.is_damage() => Ok(false),
+            Err(failure) => Err(failure),
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! Putting the damaged part of a queue's schedule aside.
+//!
+//! Rows cannot be removed from a page that cannot be read, and a scan cannot step over it. So the queue gets
+//! a new id, and the rows before and after the damage are copied to it. The unreadable rest stays behind under
+//! the old id.
+
+use queue_core::QueueName;
+use rusqlite::{Connection, Statement, params};
+
+use super::failure::{Failure, Result};
+
+/// More rows than a page of the schedule can hold. If more are missing, the damage is not that of a leaf.
+const MAX_LOST: i64 = 512;
+
+/// A key of the schedule within a queue: `visible_at` and `seq`.
+type Key = (i64, i64);
+
+const FIRST: Key = (i64::MIN, i64::MIN);
+
+/// Readable rows without damage between them: the first one's key, and their number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Run {
+    from: Key,
+    rows: i64,
+}
+
+/// A row of the schedule: key, nonce, dequeue count, and expiry.
+type Row = (i64, i64, i64, i64, Option<i64>);
+
+/// What can be read of a queue's schedule.
+#[derive(Debug, Default)]
+struct Readable {
+    runs: Vec<Run>,
+    /// Rows between two pages, which are only found from behind.
+    between: Vec<Row>,
+    gaps: i64,
+}
+
+/// Where the rows go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// To the end of the schedule.
+    Last,
+    /// To its start, in case the last page is the damaged one.
+    First,
+}
+
+/// Gives a queue a new id with the readable rows of its schedule, within a transaction of `writer`, if its
+/// schedule is damaged, or the page beside it may be (`beside`). Returns whether it did. `probe` is another
+/// connection, for what may be damaged.
+///
+/// # Errors
+/// [`Failure::Corrupt`] if more is damaged than single leaves.
+pub(super) fn put_aside(
+    writer: &Connection,
+    probe: &Connection,
+    queue: &QueueName,
+    place: Place,
+    beside: bool,
+    now: i64,
+) -> Result<bool> {
+    let (id, counted): (i64, i64) = writer.query_row(
+        "SELECT id, coalesce(messages, 0) FROM queues LEFT JOIN counts ON counts.queue = id \
+         WHERE name = ?1",
+        [queue.as_str()],
+        |row| Ok((row.get(0)?, row.get(1)?)),
+    )?;
+    let mut rows = Vec::new();
+    let gaps = readable_rows(probe, id, |row| {
+        rows.push(*row);
+        Ok(())
+    })?;
+    if gaps == 0 && !beside {
+        return Ok(false);
+    }
+    let lost = (counted - rows.len() as i64).max(0);
+    if gaps > 0 && lost > gaps * MAX_LOST {
+        return Err(Failure::Corrupt("more than single pages are damaged"));
+    }
+    let new = match place {
+        Place::Last => "SELECT seq + 1 FROM sqlite_sequence WHERE name = 'queues'",
+        Place::First => {
+            "SELECT min(0, min(id)) - 1 FROM (SELECT id FROM queues UNION SELECT queue FROM dropped \
+             UNION SELECT old FROM moved)"
+        }
+    };
+    let new: i64 = writer.query_row(new, [], |row| row.get(0))?;
+    for (change, values) in [
+        ("UPDATE queues SET id = ?2 WHERE id = ?1", [id, new]),
+        (
+            "UPDATE sqlite_sequence SET seq = max(seq, ?2) WHERE name = 'queues' AND ?1 IS NOT NULL",
+            [id, new],
+        ),
+        ("UPDATE moved SET queue = ?2 WHERE queue = ?1", [id, new]),
+        ("INSERT INTO moved VALUES (?1, ?2)", [id, new]),
+        ("UPDATE counts SET queue = ?2 WHERE queue = ?1", [id, new]),
+        (
+            "UPDATE counts SET messages = ?2 WHERE queue = ?1",
+            [new, rows.len() as i64],
+        ),
+    ] {
+        writer.execute(change, values)?;
+    }
+    let mut insert = writer.prepare("INSERT INTO schedule VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?;
+    for (visible_at, seq, nonce, dequeue_count, expires_at) in &rows {
+        insert.execute(params![
+            new,
+            visible_at,
+            seq,
+            nonce,
+            dequeue_count,
+            expires_at
+        ])?;
+    }
+    if gaps == 0 {
+        return Ok(true);
+    }
+    writer.execute(
+        "INSERT INTO damage (found_at, queue, what, messages) VALUES (?1, ?2, 'schedule', ?3)",
+        params![now, queue.as_str(), lost],
+    )?;
+    tracing::error!(%queue, lost, "put a damaged part of a queue aside");
+    Ok(true)
+}
+
+/// Calls `take` with each readable row of a queue's schedule. Returns the number of gaps.
+pub(super) fn readable_rows(
+    connection: &Connection,
+    queue: i64,
+    mut take: impl FnMut(&Row) -> Result<()>,
+) -> Result<i64> {
+    let readable = Scan::prepare(connection, queue)?.read()?;
+    // The limit keeps the scan from stepping into the damage after the last row.
+    let mut run = connection.prepare(
+        "SELECT visible_at, seq, nonce, dequeue_count, expires_at FROM schedule \
+         WHERE queue = ?1 AND (visible_at, seq) >= (?2, ?3) ORDER BY visible_at, seq LIMIT ?4",
+    )?;
+    for Run { from, rows } in readable.runs {
+        let mut rows = run.query(params![queue, from.0, from.1, rows])?;
+        while let Some(row) = rows.next()? {
+            take(&read(row)?)?;
+        }
+    }
+    readable.between.iter().try_for_each(take)?;
+    Ok(readable.gaps)
+}
+
+fn read(row: &rusqlite::Row<'_>) -> Result<Row> {
+    Ok((
+        row.get(0)?,
+        row.get(1)?,
+        row.get(2)?,
+        row.get(3)?,
+        row.get(4)?,
+    ))
+}
+
+/// Reads a queue's schedule around damage.
+struct Scan<'c> {
+    queue: i64,
+    rows: Statement<'c>,
+    first: Statement<'c>,
+    before: Statement<'c>,
+}
+
+impl<'c> Scan<'c> {
+    fn prepare(connection: &'c Connection, queue: i64) -> Result<Self> {
+        const FROM: &str = "SELECT visible_at, seq FROM schedule \
+            WHERE queue = ?1 AND (visible_at, seq) >= (?2, ?3) ORDER BY visible_at, seq";
+        Ok(Self {
+            queue,
+            rows: connection.prepare(FROM)?,
+            first: connection.prepare(&format!("{FROM} LIMIT 1"))?,
+            before: connection.prepare(
+                "SELECT visible_at, seq, nonce, dequeue_count, expires_at FROM schedule \
+                 WHERE queue = ?1 AND (visible_at, seq) < (?2, ?3) \
+                 ORDER BY visible_at DESC, seq DESC",
+            )?,
+        })
+    }
+
+    fn read(&mut self) -> Result<Readable> {
+        let mut readable = Readable::default();
+        let mut from = FIRST;
+        loop {
+            let (run, damaged) = self.run(from)?;
+            let last = run.map_or(from, |(_, last)| last);
+            readable.runs.extend(run.map(|(run, _)| run));
+            if !damaged {
+                return Ok(readable);
+            }
+            readable.gaps += 1;
+            let Some(next) = self.after_damage(last)? else {
+                return Ok(readable);
+            };
+            self.read_back(last, next, &mut readable.between)?;
+            from = next;
+        }
+    }
+
+    /// Reads rows backwards from `next` until damage. The row between a damaged page and the next one is in
+    /// their parent, and a search from the front enters the damaged page first.
+    fn read_back(&mut self, last: Key, next: Key, between: &mut Vec<Row>) -> Result<()> {
+        let mut rows = self.before.query(params![self.queue, next.0, next.1])?;
+        loop {
+            let row = match rows.next().map_err(Failure::from) {
+                Ok(Some(row)) => read(row)?,
+                Ok(None) => return Ok(()),
+                Err(failure) if failure.is_damage() => return Ok(()),
+                Err(failure) => return Err(failure),
+            };
+            if (row.0, row.1) <= last {
+                return Ok(());
+            }
+            between.push(row);
+        }
+    }
+
+    /// Reads rows until the end of the queue or until damage. Returns them with the last key.
+    fn run(&mut self, from: Key) -> Result<(Option<(Run, Key)>, bool)> {
+        let mut found: Option<(Run, Key)> = None;
+        let mut rows = self.rows.query(params![self.queue, from.0, from.1])?;
+        loop {
+            let key = match rows.next().map_err(Failure::from) {
+                Ok(Some(row)) => (row.get(0)?, row.get(1)?),
+                Ok(None) => return Ok((found, false)),
+                Err(failure) if failure.is_damage() => return Ok((found, true)),
+                Err(failure) => return Err(failure),
+            };
+            let (run, last) = found.get_or_insert((Run { from: key, rows: 0 }, key));
+            run.rows += 1;
+            *last = key;
+        }
+    }
+
+    /// Returns the first readable key after damage that begins after `last`: where a search for a key no
+    /// longer ends on the damaged page.
+    fn after_damage(&mut self, last: Key) -> Result<Option<Key>> {
+        if self.probe((i64::MAX, i64::MAX))?.is_err() {
+            return Ok(None);
+        }
+        let visible_at = self.search(last.0, |visible_at| (visible_at, i64::MIN))?;
+        // Many messages may have become visible at the same time.
+        let before = visible_at.saturating_sub(1).max(last.0);
+        let low = if before == last.0 { last.1 } else { i64::MIN };
+        let seq = self.search(low, |seq| (before, seq))?;
+        let found = match self.probe((before, seq))? {
+            Ok(found) => found,
+            Err(()) => self.probe((visible_at, i64::MIN))?.unwrap_or(None),
+        };
+        Ok(found.filter(|key| *key > last))
+    }
+
+    /// Returns the smallest number above `low` whose key is readable, or the largest number there is.
+    fn search(&mut self, low: i64, key: impl Fn(i64) -> Key) -> Result<i64> {
+        let (mut low, mut high) = (low, i64::MAX);
+        while low.saturating_add(1) < high {
+            let middle = i64::midpoint(low, high);
+            if self.probe(key(middle))?.is_ok() {
+                high = middle;
+            } else {
+                low = middle;
+            }
+        }
+        Ok(high)
+    }
+
+    /// Looks for the first key from `from` on. The inner error is damage.
+    fn probe(&mut self, from: Key) -> Result<Result<Option<Key>, ()>> {
+        let mut rows = self.first.query(params![self.queue, from.0, from.1])?;
+        match rows.next().map_err(Failure::from) {
+            Ok(None) => Ok(Ok(None)),
+            Ok(Some(row)) => Ok(Ok(Some((row.get(0)?, row.get(1)?)))),
+            Err(failure) if failure.is_damage() => Ok(Err(())),
+            Err(failure) => Err(failure),
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! Copying what is readable of a damaged file.
+
+use std::path::Path;
+
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, params};
+
+use queue_core::{Operation, Result as PublicResult};
+
+use super::failure::{Failure, Result};
+use super::{files, repair, schema};
+
+/// What [`salvage`] has copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Salvaged {
+    /// The number of queues. One whose name could not be read is named `salvaged-` and a number.
+    pub queues: u64,
+    /// The number of messages.
+    pub messages: u64,
+    /// How many of the messages are visible at once, with a dequeue count of zero, because their visibility
+    /// time and dequeue count could not be read.
+    pub rescheduled: u64,
+    /// How many more messages were found whose bodies could not be read.
+    pub lost: u64,
+}
+
+/// Copies what is readable of a damaged file to a new one. No program should use the damaged file meanwhile;
+/// it is not changed.
+///
+/// Messages keep their ids and leases. A body that was altered is copied as it is: it is received as
+/// [damaged](crate::backend::ReceivedMessage::damage), as from the old file.
+///
+/// # Errors
+/// [`ErrorKind::Storage`](queue_core::ErrorKind::Storage) if there already is a file at `to`;
+/// [`ErrorKind::Corrupt`](queue_core::ErrorKind::Corrupt) if not even the list of tables can be read. Then
+/// the command `.recover` of SQLite's shell may still find something.
+///
+/// # Examples
+/// ```
+/// # use std::sync::Arc;
+/// use queue_runtime::backend::{SqliteBackend, sqlite};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # let (from, to) = (directory.path().join("queue.db"), directory.path().join("new.db"));
+/// # let clock = Arc::new(queue_runtime::SystemClock::new());
+/// # SqliteBackend::open(&from, clock).await?.close().await;
+/// let salvaged = sqlite::salvage(&from, &to)?;
+/// println!("{} messages", salvaged.messages);
+/// # Ok(())
+/// # }
+/// ```
+pub fn salvage(from: impl AsRef<Path>, to: impl AsRef<Path>) -> PublicResult<Salvaged> {
+    let (from, to) = (from.as_ref(), to.as_ref());
+    if to.exists() {
+        return Err(Failure::Exists.into_error(Operation::Open, None, to));
+    }
+    let source = open(from).map_err(|failure| failure.into_error(Operation::Open, None, from))?;
+    let salvaged = create(to).and_then(|target| copy(&source, target));
+    salvaged.map_err(|failure| failure.into_error(Operation::Open, None, to))
+}
+
+fn open(path: &Path) -> Result<(Connection, i64)> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    schema::check(&connection)?;
+    let version = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    Ok((connection, version))
+}
+
+fn create(path: &Path) -> Result<Connection> {
+    files::create(path)?;
+    let mut connection = Connection::open(path)?;
+    schema::migrate(&mut connection)?;
+    Ok(connection)
+}
+
+fn copy((source, version): &(Connection, i64), mut target: Connection) -> Result<Salvaged> {
+    let transaction = target.transaction()?;
+    copy_store(source, &transaction)?;
+    copy_queues(source, *version, &transaction)?;
+    copy_messages(source, *version, &transaction)?;
+    copy_schedule(source, &transaction)?;
+
+    let lost = transaction.execute(
+        "DELETE FROM schedule WHERE seq NOT IN (SELECT seq FROM messages)",
+        [],
+    )?;
+    let rescheduled = transaction.execute(
+        "INSERT INTO schedule SELECT queue, (SELECT latest FROM store), seq, random(), 0, expires_at \
+         FROM messages WHERE seq NOT IN (SELECT seq FROM schedule)",
+        [],
+    )?;
+    transaction.execute(
+        "INSERT INTO counts SELECT id, (SELECT count(*) FROM schedule WHERE queue = id), \
+         EXISTS (SELECT 1 FROM schedule WHERE queue = id AND expires_at IS NOT NULL) FROM queues",
+        [],
+    )?;
+    let count = |table| -> Result<u64> {
+        let count = format!("SELECT count(*) FROM {table}");
+        let rows: i64 = transaction.query_row(&count, [], |row| row.get(0))?;
+        Ok(rows.unsigned_abs())
+    };
+    let salvaged = Salvaged {
+        queues: count("queues")?,
+        messages: count("messages")?,
+        rescheduled: rescheduled as u64,
+        lost: lost as u64,
+    };
+    transaction.commit()?;
+    Ok(salvaged)
+}
+
+fn copy_store(source: &Connection, target: &Connection) -> Result<()> {
+    let latest = source.query_row("SELECT latest FROM store", [], |row| row.get::<_, i64>(0));
+    // Without it, store time starts at the wall clock.
+    target.execute("UPDATE store SET latest = ?1", [latest.unwrap_or(0)])?;
+    Ok(())
+}
+
+fn copy_queues(source: &Connection, version: i64, target: &Connection) -> Result<()> {
+    let mut insert = target.prepare("INSERT INTO queues VALUES (?1, ?2, ?3)")?;
+    let columns = "id, name, metadata";
+    Rows::of(source, "queues", "id", columns)?.each(|row| {
+        let (id, name, metadata): (i64, String, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        insert.execute(params![id, name, metadata])?;
+        Ok(())
+    })?;
+    if version >= 2 {
+        let mut insert = target.prepare("INSERT INTO moved VALUES (?1, ?2)")?;
+        Rows::of(source, "moved", "old", "old, queue")?.each(|row| {
+            insert.execute([row.get::<_, i64>(0)?, row.get(1)?])?;
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+fn copy_messages(source: &Connection, version: i64, target: &Connection) -> Result<()> {
+    let mut insert = target.prepare(
+        "INSERT INTO messages (seq, queue, salt, inserted_at, expires_at, body, checksum) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+    )?;
+    let mut current = target.prepare("SELECT queue FROM moved WHERE old = ?1")?;
+    let mut named = target.prepare("SELECT 1 FROM queues WHERE id = ?1")?;
+    let mut name =
+        target.prepare("INSERT INTO queues VALUES (?1, 'salvaged-' || abs(?1), '{}')")?;
+    let mut dropped = source.prepare("SELECT 1 FROM dropped WHERE queue = ?1")?;
+    let mut discarded = match version {
+        ..2 => None,
+        _ => Some(source.prepare("SELECT 1 FROM discarded WHERE seq = ?1")?),
+    };
+    let checksum = if version >= 2 { "checksum" } else { "NULL" };
+    let columns = format!("seq, queue, salt, inserted_at, expires_at, body, {checksum}");
+    Rows::of(source, "messages", "seq", &columns)?.each(|row| {
+        let mut queue: i64 = row.get(1)?;
+        if let Some(new) = current.query_row([queue], |row| row.get(0)).optional()? {
+            queue = new;
+        }
+        if !named.exists([queue])? {
+            if dropped.exists([queue]).unwrap_or(false) {
+                return Ok(());
+            }
+            name.execute([queue])?;
+        }
+        let (seq, salt): (i64, i64) = (row.get(0)?, row.get(2)?);
+        if let Some(discarded) = &mut discarded
+            && discarded.exists([seq]).unwrap_or(false)
+        {
+            return Ok(());
+        }
+        let (inserted_at, expires_at): (i64, Option<i64>) = (row.get(3)?, row.get(4)?);
+        let body = row.get_ref(5)?;
+        let checksum: Option<i64> = row.get(6)?;
+        insert.execute(params![
+            seq,
+            queue,
+            salt,
+            inserted_at,
+            expires_at,
+            body.as_bytes().unwrap_or_default(),
+            checksum
+        ])?;
+        Ok(())
+    })
+}
+
+fn copy_schedule(source: &Connection, target: &Connection) -> Result<()> {
+    let mut queues = target.prepare("SELECT id FROM queues")?;
+    let mut insert =
+        target.prepare("INSERT OR IGNORE INTO schedule VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?;
+    let mut queues = queues.query([])?;
+    while let Some(queue) = queues.next()? {
+        let queue: i64 = queue.get(0)?;
+        repair::readable_rows(source, queue, |row| {
+            let (visible_at, seq, nonce, dequeue_count, expires_at) = row;
+            insert.execute(params![
+                queue,
+                visible_at,
+                seq,
+                nonce,
+                dequeue_count,
+                expires_at
+            ])?;
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+/// The readable rows of a table, by row id.
+struct Rows<'c> {
+    rows: rusqlite::Statement<'c>,
+    first: rusqlite::Statement<'c>,
+}
+
+impl<'c> Rows<'c> {
+    fn of(source: &'c Connection, table: &str, id: &str, columns: &str) -> Result<Self> {
+        let from = format!("FROM {table} WHERE {id} >= ?1 ORDER BY {id}");
+        Ok(Self {
+            rows: source.prepare(&format!("SELECT {columns} {from}"))?,
+            first: source.prepare(&format!("SELECT {id} {from} LIMIT 1"))?,
+        })
+    }
+
+    /// Calls `copy` with each readable row, whose first column is its id.
+    fn each(&mut self, mut copy: impl FnMut(&Row<'_>) -> Result<()>) -> Result<()> {
+        let mut from = i64::MIN;
+        loop {
+            let mut rows = self.rows.query([from])?;
+            let damaged = loop {
+                match rows.next().map_err(Failure::from) {
+                    Ok(Some(row)) => {
+                        // A row that does not have the columns' types is damaged, too.
+                        let id: i64 = row.get(0)?;
+                        match copy(row) {
+                            Err(failure) if !failure.is_damage() => return Err(failure),
+                            _ => from = id.saturating_add(1),
+                        }
+                    }
+                    Ok(None) => break false,
+                    Err(failure) if failure.is_damage() => break true,
+                    Err(failure) => return Err(failure),
+                }
+            };
+            drop(rows);
+            if !damaged {
+                return Ok(());
+            }
+            from = match self.first_from(from)? {
+                // The row is there, but not what belongs to it on other pages.
+                Ok(Some(id)) => id.saturating_add(1),
+                Ok(None) => return Ok(()),
+                Err(()) => match self.after_damage(from)? {
+                    Some(id) => id,
+                    None => return Ok(()),
+                },
+            };
+        }
+    }
+
+    fn after_damage(&mut self, damaged: i64) -> Result<Option<i64>> {
+        let (mut low, mut high) = (damaged, i64::MAX);
+        let Ok(mut found) = self.first_from(high)? else {
+            return Ok(None);
+        };
+        while low.saturating_add(1) < high {
+            let middle = i64::midpoint(low, high);
+            match self.first_from(middle)? {
+                Ok(first) => (high, found) = (middle, first),
+                Err(()) => low = middle,
+            }
+        }
+        Ok(found)
+    }
+
+    /// Looks for the first row from this id on. The inner error is damage.
+    fn first_from(&mut self, id: i64) -> Result<Result<Option<i64>, ()>> {
+        let found = self.first.query_row([id], |row| row.get(0)).optional();
+        match found.map_err(Failure::from) {
+            Ok(found) => Ok(Ok(found)),
+            Err(failure) if failure.is_damage() => Ok(Err(())),
+            Err(failure) => Err(failure),
+        }
+    }
+}
