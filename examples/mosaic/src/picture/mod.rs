@@ -26,6 +26,7 @@ mod slice;
 #[cfg(test)]
 mod testing;
 mod tiles;
+mod tint;
 
 pub use cache::CacheError;
 pub use decode::{DecodeError, MAX_DECODED, MAX_SIDE, SourceError, decode, load_source};
@@ -36,7 +37,8 @@ pub use plan::{
     Layout, MAX_ACROSS, MAX_OUTPUT, MAX_TILE_SIZE, MAX_TILES, Plan, PlanError, TileSize,
     TileSizeError,
 };
-pub use render::{DEFAULT_TINT, Renderer};
+pub use render::Renderer;
 pub use scene::{SCENE_SIZE, draw_scene};
 pub use slice::{Slice, SliceError, cut};
 pub use tiles::{TILE_SIDE, draw_tiles};
+pub use tint::DEFAULT_TINT;
