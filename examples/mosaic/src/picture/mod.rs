@@ -15,6 +15,7 @@ mod colour;
 mod decode;
 mod features;
 mod join;
+mod jpeg;
 mod library;
 mod matcher;
 mod paint;
@@ -32,7 +33,8 @@ pub use cache::CacheError;
 pub use decode::{DecodeError, MAX_DECODED, MAX_SIDE, SourceError, decode, load_source};
 pub use features::{DIMENSIONS, Features};
 pub use join::{JoinError, Joiner, encode_png};
-pub use library::{CacheUse, Fingerprint, FingerprintError, Library, LibraryError, Tile};
+pub use jpeg::{JpegError, png_to_jpeg};
+pub use library::{CacheUse, Fingerprint, FingerprintError, Library, LibraryError, Skipped, Tile};
 pub use plan::{
     Layout, MAX_ACROSS, MAX_OUTPUT, MAX_TILE_SIZE, MAX_TILES, Plan, PlanError, TileSize,
     TileSizeError,
