@@ -1,29 +1,27 @@
-//! The client: uploads a picture and a tile library, requests a mosaic, and follows its progress.
+//! The client: submits a job, follows its progress and downloads the mosaic.
 
-use std::fs;
-use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use queue_runtime::{QueueService, RequestId, SubmitError};
 
 use crate::blob::BlobName;
-use crate::library_store::{LibraryStore, LibraryStoreError, MAX_PICTURE};
+use crate::cleaning;
+use crate::intake::Intake;
+use crate::library_store::{LibraryStore, LibraryStoreError};
 use crate::messages::{ImageOutcome, ImageRequest};
 use crate::records::{Records, ResponseRecord};
-use crate::store::{Created, Store, StoreError};
+use crate::store::{Store, StoreError};
 
 /// The interval at which the records are polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
-/// The maximum number of submissions of one request while their outcome is unknown.
-const MAX_SUBMISSIONS: u32 = 5;
 /// The size limit of a mosaic to download, in bytes.
 const MAX_MOSAIC: u64 = 4 << 30;
 
 /// Submits jobs and waits for their mosaics.
 #[derive(Debug, Clone)]
 pub struct Client {
-    service: QueueService,
+    intake: Intake,
     store: Store,
     records: Records,
 }
@@ -79,9 +77,20 @@ pub enum ClientError {
     /// The library cannot be uploaded.
     #[error("upload the tile library")]
     Library(#[source] LibraryStoreError),
-    /// The request id was used for another picture.
-    #[error("the request id `{0}` is already used for another picture")]
-    Taken(RequestId),
+    /// The request id was used for another job.
+    #[error("the request id `{request}` is already used with another {other}")]
+    Taken {
+        /// The id.
+        request: RequestId,
+        /// What differs.
+        other: &'static str,
+    },
+    /// The mosaic was removed.
+    #[error(
+        "the mosaic of request `{0}` is no longer in the store: it was saved before, without `--keep`; use another \
+         request id to make it again"
+    )]
+    Gone(RequestId),
     /// The request could not be submitted.
     #[error(transparent)]
     Submit(#[from] SubmitError<ImageRequest>),
@@ -98,81 +107,30 @@ pub enum ClientError {
         /// The progress of the request.
         state: String,
     },
-    /// The mosaic could not be saved.
-    #[error("save the mosaic to `{}`", path.display())]
-    Save {
-        /// The target file.
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
 }
 
 impl Client {
     /// Returns a client of a service and a store.
     #[must_use]
     pub fn new(service: QueueService, store: Store) -> Self {
-        let records = Records::new(store.clone());
         Self {
-            service,
+            records: Records::new(store.clone()),
+            intake: Intake::new(service, store.clone()),
             store,
-            records,
         }
     }
 
-    /// Uploads the job's files and submits the request. Repeating this with the same request id is
-    /// safe: the request is answered once.
+    /// Submits a job through the [`Intake`].
     ///
     /// # Errors
-    /// [`ClientError`]. If [`SubmitError::is_unknown`], the request may have been submitted.
+    /// Those of [`Intake::take_in`].
     pub async fn submit(
         &self,
         job: Job,
         request: &RequestId,
-        mut progress: impl FnMut(Progress),
+        progress: impl FnMut(Progress),
     ) -> Result<(), ClientError> {
-        let size = job.image.len() as u64;
-        let image = BlobName::source(request);
-        if size > MAX_PICTURE {
-            let (name, max) = (image, MAX_PICTURE);
-            return Err(StoreError::TooLarge { name, size, max }.into());
-        }
-        let libraries = LibraryStore::new(self.store.clone());
-        let total = job.library.len() + 1;
-        let library = libraries.upload(job.library, |done| {
-            progress(Progress::Uploaded { done, total });
-        });
-        let library = library.await.map_err(ClientError::Library)?;
-        if self.store.create(&image, job.image.clone()).await? == Created::Existed
-            && self.store.read(&image, MAX_PICTURE).await? != job.image
-        {
-            return Err(ClientError::Taken(request.clone()));
-        }
-        progress(Progress::Uploaded { done: total, total });
-        let asked = ImageRequest {
-            image,
-            image_name: job.image_name,
-            library,
-            tile_size: job.tile_size,
-            across: job.across,
-            slices: job.slices,
-            tint: job.tint,
-        };
-        self.send(asked, request).await?;
-        progress(Progress::Submitted);
-        Ok(())
-    }
-
-    async fn send(&self, mut asked: ImageRequest, request: &RequestId) -> Result<(), ClientError> {
-        for _ in 1..MAX_SUBMISSIONS {
-            let submission = self.service.submit(asked).request(request.as_str());
-            match submission.id(request.as_str()).await {
-                Err(error) if error.is_unknown() => asked = error.message,
-                ended => return Ok(ended.map(drop)?),
-            }
-        }
-        let submission = self.service.submit(asked).request(request.as_str());
-        Ok(submission.id(request.as_str()).await.map(drop)?)
+        self.intake.take_in(job, request, progress).await
     }
 
     /// Waits up to `timeout` for the response to a request.
@@ -217,36 +175,43 @@ impl Client {
         }
     }
 
-    /// Saves a mosaic to a file, atomically. An existing file is replaced.
+    /// Returns a request's mosaic, a PNG.
     ///
     /// # Errors
-    /// [`ClientError::Store`] and [`ClientError::Save`].
-    pub async fn download(&self, mosaic: &BlobName, path: &Path) -> Result<(), ClientError> {
-        let bytes = self.store.read(mosaic, MAX_MOSAIC).await?;
-        let target = path.to_owned();
-        let saved = tokio::task::spawn_blocking(move || save(&bytes, &target)).await;
-        saved
-            .unwrap_or_else(|error| Err(error.into()))
-            .map_err(|source| ClientError::Save {
-                path: path.to_owned(),
-                source,
-            })
+    /// [`ClientError::Gone`] after [`discard`](Self::discard), and [`ClientError::Store`].
+    pub async fn mosaic(
+        &self,
+        request: &RequestId,
+        mosaic: &BlobName,
+    ) -> Result<Bytes, ClientError> {
+        match self.store.find(mosaic, MAX_MOSAIC).await? {
+            Some(bytes) => Ok(bytes),
+            None => Err(ClientError::Gone(request.clone())),
+        }
     }
-}
 
-fn save(bytes: &[u8], path: &Path) -> io::Result<()> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let partial = path.with_file_name(format!(".{name}.{}", std::process::id()));
-    let saved = write_through(bytes, &partial).and_then(|()| fs::rename(&partial, path));
-    if saved.is_err() {
-        // The file may not exist; the first error is the one to report.
-        let _ = fs::remove_file(&partial);
+    /// Returns the names of the tiles that were left out of a request's library, with the reasons.
+    ///
+    /// # Errors
+    /// [`ClientError::Store`].
+    pub async fn skipped_tiles(
+        &self,
+        request: &RequestId,
+    ) -> Result<Vec<(String, String)>, ClientError> {
+        let Some(record) = self.records.request(request).await? else {
+            return Ok(Vec::new());
+        };
+        let libraries = LibraryStore::new(self.store.clone());
+        let skipped = libraries.skipped(record.asked.library).await;
+        skipped.map_err(ClientError::Library)
     }
-    saved
-}
 
-fn write_through(bytes: &[u8], path: &Path) -> io::Result<()> {
-    let mut file = fs::File::create(path)?;
-    file.write_all(bytes)?;
-    file.sync_all()
+    /// Removes the blobs of a finished request, except its records.
+    ///
+    /// # Errors
+    /// [`ClientError::Store`].
+    pub async fn discard(&self, request: &RequestId) -> Result<(), ClientError> {
+        cleaning::discard(&self.store, request).await?;
+        Ok(())
+    }
 }

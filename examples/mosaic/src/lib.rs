@@ -2,7 +2,10 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`client`] | uploads the pictures, requests a mosaic, waits for it, downloads it |
+//! | [`client`] | submits a job, waits for the mosaic, downloads it |
+//! | [`intake`] | the job broker's entrance: records a request, uploads its pictures, submits it |
+//! | [`output`] | the file of a mosaic |
+//! | [`cleaning`] | removes blobs that are no longer needed |
 //! | [`messages`] | the messages on the queues |
 //! | [`roles`] | job broker, job controller, image processor |
 //! | [`embedded`] | all roles in one process |
@@ -15,11 +18,14 @@
 #[cfg(feature = "azure")]
 pub mod azure;
 pub mod blob;
+pub mod cleaning;
 pub mod client;
 pub mod embedded;
+pub mod intake;
 pub mod library_store;
 pub mod messages;
 mod object_error;
+pub mod output;
 pub mod picture;
 pub mod records;
 pub mod roles;

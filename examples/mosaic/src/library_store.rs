@@ -2,7 +2,8 @@
 //!
 //! A library is addressed by its fingerprint. Its files are `imagelibrary/FINGERPRINT/00000` and so
 //! on; `files.json`, written last, lists their names and marks the upload as complete. `cache`, written
-//! by the first process that loads the library, holds the tiles' features and scaled pictures.
+//! by the first process that loads the library, holds the tiles' features and scaled pictures. `skipped.json`,
+//! written before it, lists the files that are not usable pictures.
 
 use std::sync::Arc;
 
@@ -14,7 +15,8 @@ use tokio::sync::{Mutex, OnceCell};
 use tokio::task::{JoinError, spawn_blocking};
 
 use crate::blob::BlobName;
-use crate::picture::{Fingerprint, Library, LibraryError, Renderer};
+use crate::object_error::describe;
+use crate::picture::{Fingerprint, Library, LibraryError, Renderer, Skipped};
 use crate::store::{Store, StoreError};
 
 /// The maximum number of files in a library.
@@ -32,6 +34,14 @@ const MAX_CACHE: u64 = 1 << 30;
 const MAX_LOADED: usize = 2;
 /// The maximum number of concurrent uploads or downloads.
 const CONCURRENCY: usize = 8;
+
+/// Returns whether the name of a file is that of a picture: it ends in .png, .jpg or .jpeg, in any case.
+#[must_use]
+pub fn is_picture(name: &str) -> bool {
+    let extension = name.rsplit_once('.').map(|(_, extension)| extension);
+    let named = |known: &&str| extension.is_some_and(|found| found.eq_ignore_ascii_case(known));
+    ["png", "jpg", "jpeg"].iter().any(named)
+}
 
 /// The tile libraries in a store. Clones share the loaded libraries.
 #[derive(Debug, Clone)]
@@ -198,17 +208,60 @@ impl LibraryStore {
     async fn load(&self, fingerprint: Fingerprint) -> Result<Library, LibraryStoreError> {
         let files = self.files(fingerprint).await?;
         let loaded = spawn_blocking(move || {
-            let library = Library::load(&files)?;
+            let (library, skipped) = Library::load_usable(&files)?;
             let cache = library.to_cache();
-            Ok::<_, LibraryError>((library, cache))
+            Ok::<_, LibraryError>((library, cache, skipped))
         });
-        let (library, cache) = loaded.await.map_err(LibraryStoreError::Stopped)??;
+        let (library, cache, skipped) = loaded.await.map_err(LibraryStoreError::Stopped)??;
         if library.fingerprint() != fingerprint {
             return Err(LibraryStoreError::Altered(fingerprint));
         }
+        self.record_skipped(fingerprint, &skipped).await?;
         self.store.write(&cache_name(fingerprint), cache).await?;
         tracing::info!(library = %fingerprint, tiles = library.tiles().len(), "loaded a library and wrote its cache");
         Ok(library)
+    }
+
+    async fn record_skipped(
+        &self,
+        fingerprint: Fingerprint,
+        skipped: &[Skipped],
+    ) -> Result<(), LibraryStoreError> {
+        for Skipped { name, error } in skipped {
+            // The client warns its user.
+            tracing::info!(library = %fingerprint, name, %error, "skipped a tile");
+        }
+        if skipped.is_empty() {
+            return Ok(());
+        }
+        let reasons = skipped.iter().map(|skipped| {
+            let name = skipped.name.clone();
+            (name, describe(&skipped.error))
+        });
+        let reasons: Vec<(String, String)> = reasons.collect();
+        let name = skipped_name(fingerprint);
+        let text = serde_json::to_vec(&reasons).map_err(|source| StoreError::Record {
+            name: name.clone(),
+            source,
+        })?;
+        self.store.write(&name, text).await?;
+        Ok(())
+    }
+
+    /// Returns the names of the files that were left out when the library was loaded, with the reasons.
+    ///
+    /// # Errors
+    /// [`LibraryStoreError::Store`].
+    pub async fn skipped(
+        &self,
+        fingerprint: Fingerprint,
+    ) -> Result<Vec<(String, String)>, LibraryStoreError> {
+        let name = skipped_name(fingerprint);
+        let Some(text) = self.store.find(&name, MAX_LIST).await? else {
+            return Ok(Vec::new());
+        };
+        let skipped = serde_json::from_slice(&text);
+        Ok(skipped.map_err(|source| StoreError::Record { name, source })?)
     }
 
     async fn files(
@@ -260,6 +313,10 @@ fn at_most(what: &'static str, found: u64, max: u64) -> Result<(), LibraryStoreE
 
 fn file_name(fingerprint: Fingerprint, at: usize) -> BlobName {
     BlobName::library(fingerprint, &format!("{at:05}"))
+}
+
+fn skipped_name(fingerprint: Fingerprint) -> BlobName {
+    BlobName::library(fingerprint, "skipped.json")
 }
 
 fn cache_name(fingerprint: Fingerprint) -> BlobName {

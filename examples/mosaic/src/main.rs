@@ -7,22 +7,33 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use cli::{Arguments, Bars, Command};
 
+/// Without the warning about a message that fails for good: the client reports the reason.
+const QUIET: &str = "warn,queue_runtime::receive::poison=error";
+
 #[tokio::main]
 async fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let bars = Bars::default();
     let (operation, result) = match arguments.command() {
         Command::Run(arguments) => {
-            cli::log(&bars, "warn");
+            cli::log(&bars, QUIET);
             ("make the mosaic", cli::run(arguments, bars).await)
         }
         Command::Submit(arguments) => {
-            cli::log(&bars, "warn");
+            cli::log(&bars, QUIET);
             ("make the mosaic", cli::submit(arguments, bars).await)
         }
         Command::Role(arguments) => {
             cli::log(&bars, "mosaic=info,warn");
             ("run the role", cli::role(arguments).await)
+        }
+        Command::Status(arguments) => {
+            cli::log(&bars, QUIET);
+            ("list the requests", cli::status(arguments).await)
+        }
+        Command::Clean(arguments) => {
+            cli::log(&bars, QUIET);
+            ("clean up", cli::clean(arguments).await)
         }
     };
     match result {

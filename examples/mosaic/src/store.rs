@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::fmt;
+use std::ops::AddAssign;
 use std::path::Path as FilePath;
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::prefix::PrefixStore;
-use object_store::{ObjectStore, ObjectStoreExt as _, PutMode, WriteMultipart};
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt as _, PutMode, WriteMultipart};
 use queue_runtime::Failure;
 
 use crate::blob::{BlobName, Container};
@@ -85,7 +86,9 @@ impl Store {
         std::fs::create_dir_all(path).map_err(|error| failed(error.into()))?;
         let folder =
             LocalFileSystem::new_with_prefix(path).map_err(|error| failed(error.into()))?;
-        Ok(Self::within(Arc::new(folder.with_fsync(true))))
+        Ok(Self::within(Arc::new(
+            folder.with_fsync(true).with_automatic_cleanup(true),
+        )))
     }
 
     /// Returns a store in memory, for tests.
@@ -216,6 +219,84 @@ impl Store {
             .await
             .map_err(|error| failed("list", name, error))
     }
+
+    /// Returns the names of the folders at the top of a container.
+    ///
+    /// # Errors
+    /// [`StoreError::Storage`].
+    pub async fn folders(&self, container: Container) -> Result<Vec<String>, StoreError> {
+        let listed = self.containers[container as usize]
+            .list_with_delimiter(None)
+            .await;
+        let listed = listed.map_err(|error| failed_container("list", container, &error))?;
+        let names = listed.common_prefixes.iter().filter_map(Path::filename);
+        Ok(names.map(str::to_owned).collect())
+    }
+
+    /// Removes a blob, if it exists.
+    ///
+    /// # Errors
+    /// [`StoreError::Storage`].
+    pub async fn remove(&self, name: &BlobName) -> Result<Removed, StoreError> {
+        let (objects, path) = self.locate(name);
+        let bytes = match objects.head(&path).await {
+            Ok(meta) => meta.size,
+            Err(object_store::Error::NotFound { .. }) => return Ok(Removed::default()),
+            Err(error) => return Err(failed("look up", name, error)),
+        };
+        match objects.delete(&path).await {
+            Ok(()) => Ok(Removed { blobs: 1, bytes }),
+            Err(object_store::Error::NotFound { .. }) => Ok(Removed::default()),
+            Err(error) => Err(failed("remove", name, error)),
+        }
+    }
+
+    /// Removes the blobs of a container whose path in it is selected.
+    ///
+    /// # Errors
+    /// [`StoreError::Storage`].
+    pub async fn remove_where(
+        &self,
+        container: Container,
+        selected: impl Fn(&str) -> bool,
+    ) -> Result<Removed, StoreError> {
+        let objects = &self.containers[container as usize];
+        let listed: Vec<ObjectMeta> = (objects.list(None).try_collect().await)
+            .map_err(|error| failed_container("list", container, &error))?;
+        let mut removed = Removed::default();
+        for meta in listed {
+            if !selected(meta.location.as_ref()) {
+                continue;
+            }
+            match objects.delete(&meta.location).await {
+                Ok(()) | Err(object_store::Error::NotFound { .. }) => {}
+                Err(error) => {
+                    return Err(failed_container("remove a blob from", container, &error));
+                }
+            }
+            removed += Removed {
+                blobs: 1,
+                bytes: meta.size,
+            };
+        }
+        Ok(removed)
+    }
+}
+
+/// Blobs that were removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Removed {
+    /// Their number.
+    pub blobs: u64,
+    /// Their size in bytes, where known.
+    pub bytes: u64,
+}
+
+impl AddAssign for Removed {
+    fn add_assign(&mut self, other: Self) {
+        self.blobs += other.blobs;
+        self.bytes += other.bytes;
+    }
 }
 
 impl StoreError {
@@ -250,6 +331,18 @@ pub(crate) fn failed(
             target: name.to_string(),
             source: describe(&error).into(),
         },
+    }
+}
+
+fn failed_container(
+    operation: &'static str,
+    container: Container,
+    error: &object_store::Error,
+) -> StoreError {
+    StoreError::Storage {
+        operation,
+        target: container.name().to_owned(),
+        source: describe(error).into(),
     }
 }
 

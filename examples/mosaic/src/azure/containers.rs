@@ -2,15 +2,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use object_store::azure::{AzureAuthorizer, MicrosoftAzure, MicrosoftAzureBuilder, split_sas};
 use object_store::client::{
     HttpClient, HttpConnector as _, HttpRequest, HttpRequestBody, ReqwestConnector,
 };
-use object_store::{ClientOptions, RetryConfig};
+use object_store::{ClientOptions, ObjectStore as _, ObjectStoreExt as _, RetryConfig};
 
 use super::account::{Account, Credential, Problem};
 use super::entra;
 use crate::blob::Container;
+use crate::library_store::{MAX_FILES, MAX_LIBRARY, is_picture};
 use crate::object_error::describe;
 use crate::store::Store;
 
@@ -34,6 +36,18 @@ pub enum AzureError {
         /// The cause.
         reason: String,
     },
+    /// The pictures in a container could not be read.
+    #[error(
+        "read the pictures in the container `{container}` of the account `{account}`: {reason}"
+    )]
+    Pictures {
+        /// The container's name.
+        container: String,
+        /// The account's name.
+        account: String,
+        /// The cause.
+        reason: String,
+    },
     /// The client could not be created.
     #[error("create a client of the account `{account}`: {reason}")]
     Client {
@@ -46,6 +60,9 @@ pub enum AzureError {
 
 /// The timeout of a request, enough for the largest picture over a slow connection.
 const TIMEOUT: Duration = Duration::from_secs(120);
+
+/// The maximum number of concurrent downloads.
+const CONCURRENCY: usize = 8;
 
 /// The idle timeout of connections to an emulator: less than the 5 s after which Azurite closes them,
 /// perhaps just as one is used.
@@ -90,6 +107,53 @@ impl Store {
             Arc::new(stores.next().expect("one for each container")) as _
         })))
     }
+}
+
+/// Reads the pictures in a container, with their names.
+///
+/// # Errors
+/// [`AzureError`] for an unusable account or credential, and if the container cannot be read, has no
+/// pictures or is too large for a tile library.
+pub async fn container_pictures(
+    account: Result<Account, Problem>,
+    container: &str,
+) -> Result<Vec<(String, Vec<u8>)>, AzureError> {
+    let account = account.map_err(AzureError::Account)?;
+    let failed = |reason: String| AzureError::Pictures {
+        container: container.to_owned(),
+        account: account.name.clone(),
+        reason,
+    };
+    let builder = builder(&account, &options(&account)).await?;
+    let store = builder.with_container_name(container).build();
+    let store = store.map_err(|error| failed(describe(&error)))?;
+    let listed: Vec<_> =
+        (store.list(None).try_collect().await).map_err(|error| failed(describe(&error)))?;
+    let pictures: Vec<_> = (listed.into_iter())
+        .filter(|meta| is_picture(meta.location.as_ref()))
+        .collect();
+    let bytes: u64 = pictures.iter().map(|meta| meta.size).sum();
+    if pictures.is_empty() {
+        let looked_for =
+            "it has no pictures; blobs that end in .png, .jpg or .jpeg were looked for";
+        return Err(failed(looked_for.to_owned()));
+    }
+    if pictures.len() > MAX_FILES || bytes > MAX_LIBRARY {
+        let count = pictures.len();
+        return Err(failed(format!(
+            "it has {count} pictures of {bytes} bytes; at most {MAX_FILES} of {MAX_LIBRARY} bytes are allowed"
+        )));
+    }
+    let store = &store;
+    let reads = pictures.into_iter().map(|meta| async move {
+        let read = store.get(&meta.location).await?.bytes().await?;
+        Ok::<_, object_store::Error>((meta.location.to_string(), read.to_vec()))
+    });
+    let read = stream::iter(reads)
+        .buffered(CONCURRENCY)
+        .try_collect()
+        .await;
+    read.map_err(|error| failed(describe(&error)))
 }
 
 fn options(account: &Account) -> ClientOptions {

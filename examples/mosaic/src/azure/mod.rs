@@ -11,4 +11,4 @@ mod containers;
 mod entra;
 
 pub use account::{Account, Problem};
-pub use containers::AzureError;
+pub use containers::{AzureError, container_pictures};

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use mosaic::messages::MAX_SLICES;
+use mosaic::output::Output;
 use mosaic::picture::{DEFAULT_TINT, MAX_ACROSS, MAX_TILE_SIZE};
 
 /// Makes a photo mosaic with four queues and three roles. Without a command, runs all roles in this
@@ -25,6 +26,10 @@ pub(crate) enum Command {
     Role(Role),
     /// Submits a job to roles in other processes, and waits for the mosaic.
     Submit(Submit),
+    /// Lists requests with their progress, or describes one.
+    Status(Status),
+    /// Removes the blobs of all requests that are finished, and libraries that no other request uses.
+    Clean(Clean),
 }
 
 #[derive(Debug, Args)]
@@ -36,6 +41,9 @@ pub(crate) struct Run {
     /// Number of image processors; by default one per core
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) processors: Option<u16>,
+    /// Minimum time that a processor takes for a slice, for tests
+    #[arg(long, hide = true, default_value = "0s", value_parser = humantime::parse_duration)]
+    pub(crate) pace: Duration,
 }
 
 #[derive(Debug, Args)]
@@ -44,9 +52,23 @@ pub(crate) struct Submit {
     pub(crate) picture: Picture,
     #[command(flatten)]
     pub(crate) location: Location,
-    /// Id of the request; by default a new one. Submitting a request again is safe
-    #[arg(long, value_name = "ID")]
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Status {
+    /// Id of a request; by default all
     pub(crate) request: Option<String>,
+    #[command(flatten)]
+    pub(crate) location: Location,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Clean {
+    /// Also removes requests that are not finished, and all libraries
+    #[arg(long)]
+    pub(crate) all: bool,
+    #[command(flatten)]
+    pub(crate) location: Location,
 }
 
 #[derive(Debug, Args)]
@@ -85,9 +107,12 @@ pub(crate) struct Picture {
     /// Source picture, PNG or JPEG; by default a built-in one
     #[arg(long, value_name = "FILE")]
     pub(crate) image: Option<PathBuf>,
-    /// Folder of tile pictures, PNG or JPEG; by default built-in tiles
+    /// Folder of tile pictures, PNG or JPEG, with its subfolders; by default built-in tiles
     #[arg(long, value_name = "FOLDER")]
     pub(crate) library: Option<PathBuf>,
+    /// Container of tile pictures, in the storage account of the blobs
+    #[arg(long, value_name = "NAME", conflicts_with = "library")]
+    pub(crate) library_container: Option<String>,
     /// Side of a tile in pixels, 1 to 64
     #[arg(long, value_name = "N", default_value_t = 24,
         value_parser = clap::value_parser!(u8).range(1..=i64::from(MAX_TILE_SIZE)))]
@@ -100,12 +125,18 @@ pub(crate) struct Picture {
     #[arg(long, value_name = "N", default_value_t = 16,
         value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SLICES)))]
     pub(crate) slices: u32,
-    /// How strongly tiles are tinted with the picture's colours, 0 to 1
+    /// How closely tiles are tinted to the picture's colours: 0 leaves them as they are, 1 matches exactly
     #[arg(long, value_name = "PART", default_value_t = DEFAULT_TINT, value_parser = tint)]
     pub(crate) tint: f32,
-    /// File to write the mosaic to
+    /// File to write the mosaic to, PNG or JPEG by its extension
     #[arg(long, value_name = "FILE", default_value = "mosaic.png")]
-    pub(crate) out: PathBuf,
+    pub(crate) out: Output,
+    /// Id of the request; by default a new one. Submitting a request again is safe
+    #[arg(long, value_name = "ID")]
+    pub(crate) request: Option<String>,
+    /// Keeps the blobs of the request: the picture, its slices and the mosaic
+    #[arg(long)]
+    pub(crate) keep: bool,
     /// Maximum time to wait for the mosaic
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = humantime::parse_duration)]
     pub(crate) timeout: Duration,
@@ -124,6 +155,9 @@ pub(crate) struct Location {
     /// or the folder if one is given or the queues are not on Azure
     #[arg(long, value_name = "URL", env = "BLOBS_URL", hide_env_values = true)]
     pub(crate) blobs: Option<String>,
+    /// Name under which messages and requests are submitted; by default the host and the process
+    #[arg(long, value_name = "NAME")]
+    pub(crate) client: Option<String>,
 }
 
 impl Arguments {

@@ -46,6 +46,11 @@ impl Bars {
         }
     }
 
+    /// Prints a warning above the bars.
+    pub(crate) fn warn(&self, text: &str) {
+        self.all.suspend(|| eprintln!("warning: {text}"));
+    }
+
     fn bar(&mut self, stage: Stage, done: usize, total: usize) {
         if self
             .current

@@ -2,14 +2,17 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use mosaic::client::Job;
-use mosaic::library_store::{MAX_LIBRARY, MAX_PICTURE};
+use mosaic::library_store::{MAX_LIBRARY, MAX_PICTURE, is_picture};
 use mosaic::picture::{SCENE_SIZE, draw_scene, draw_tiles, encode_png};
 use queue_runtime::Failure;
 
 use super::arguments::Picture;
 
-/// Reads or draws the pictures, and makes a job of them.
-pub(super) fn job(picture: &Picture) -> Result<Job, Failure> {
+/// Reads or draws the pictures, and makes a job of them. `tiles` are those of a container, if one is given.
+pub(super) fn job(
+    picture: &Picture,
+    tiles: Option<Vec<(String, Vec<u8>)>>,
+) -> Result<Job, Failure> {
     let (image_name, image) = match &picture.image {
         Some(path) => (name(path), read(path, MAX_PICTURE)?),
         None => {
@@ -17,9 +20,10 @@ pub(super) fn job(picture: &Picture) -> Result<Job, Failure> {
             ("the built-in scene".to_owned(), encode_png(&scene))
         }
     };
-    let library = match &picture.library {
-        Some(folder) => library(folder)?,
-        None => (draw_tiles().into_iter())
+    let library = match (tiles, &picture.library) {
+        (Some(tiles), _) => tiles,
+        (None, Some(folder)) => library(folder)?,
+        (None, None) => (draw_tiles().into_iter())
             .map(|(name, tile)| (name, encode_png(&tile)))
             .collect(),
     };
@@ -34,33 +38,49 @@ pub(super) fn job(picture: &Picture) -> Result<Job, Failure> {
     })
 }
 
-/// Reads the files of a folder whose names are those of pictures.
+/// Reads the files of a folder and its subfolders whose names are those of pictures.
 fn library(folder: &Path) -> Result<Vec<(String, Vec<u8>)>, Failure> {
-    let failed = |source| Unreadable {
-        path: folder.to_owned(),
-        source,
-    };
     let mut paths = Vec::new();
-    for entry in fs::read_dir(folder).map_err(failed)? {
-        let path = entry.map_err(failed)?.path();
-        if path.is_file() && is_picture(&path) {
-            paths.push(path);
-        }
+    find(folder, &mut paths)?;
+    if paths.is_empty() {
+        let folder = folder.display();
+        return Err(format!(
+            "read the tile library `{folder}`: it has no pictures; files that end in .png, .jpg or .jpeg were \
+             looked for, in subfolders too"
+        )
+        .into());
     }
     paths.sort_unstable();
     let (mut files, mut left) = (Vec::with_capacity(paths.len()), MAX_LIBRARY);
     for path in paths {
         let bytes = read(&path, MAX_PICTURE.min(left))?;
         left -= bytes.len() as u64;
-        files.push((name(&path), bytes));
+        let within = path.strip_prefix(folder).unwrap_or(&path);
+        files.push((within.to_string_lossy().replace('\\', "/"), bytes));
     }
     Ok(files)
 }
 
-fn is_picture(path: &Path) -> bool {
-    let extension = path.extension().and_then(|extension| extension.to_str());
-    let named = |known: &&str| extension.is_some_and(|found| found.eq_ignore_ascii_case(known));
-    !name(path).starts_with('.') && ["png", "jpg", "jpeg"].iter().any(named)
+/// Adds the paths of the pictures in a folder. Links to folders are not followed, since they may form a
+/// circle; hidden files and folders are left out.
+fn find(folder: &Path, paths: &mut Vec<PathBuf>) -> Result<(), Failure> {
+    let failed = |source| Unreadable {
+        path: folder.to_owned(),
+        source,
+    };
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let path = entry.path();
+        if name(&path).starts_with('.') {
+            continue;
+        }
+        if entry.file_type().map_err(failed)?.is_dir() {
+            find(&path, paths)?;
+        } else if path.is_file() && is_picture(&name(&path)) {
+            paths.push(path);
+        }
+    }
+    Ok(())
 }
 
 fn name(path: &Path) -> String {

@@ -10,13 +10,7 @@ pub(super) async fn open(
     data: &Path,
     location: &Location,
 ) -> Result<(QueueService, Store), Failure> {
-    let store = match (&location.blobs, &location.queue) {
-        (Some(blobs), _) => azure::open(blobs).await?,
-        (None, Some(queue)) if location.data.is_none() && is_azure(queue) => {
-            azure::open_beside(queue).await?
-        }
-        _ => Store::folder(&data.join("blobs"))?,
-    };
+    let store = store(data, location).await?;
     let queue = match &location.queue {
         Some(url) => url.clone(),
         None => {
@@ -24,7 +18,68 @@ pub(super) async fn open(
             format!("sqlite:{}", data.join("queues.db").display())
         }
     };
-    Ok((QueueService::connect(&queue).await?, store))
+    let mut service = QueueService::builder(&queue);
+    if let Some(client) = &location.client {
+        service = service.client(client);
+    }
+    Ok((service.connect().await?, store))
+}
+
+async fn store(data: &Path, location: &Location) -> Result<Store, Failure> {
+    Ok(match account(location) {
+        Some(Account::Blobs(url)) => azure::open(url).await?,
+        Some(Account::Queues(url)) => azure::open_beside(url).await?,
+        None => Store::folder(&data.join("blobs"))?,
+    })
+}
+
+/// Opens blobs that other commands have written.
+pub(super) async fn existing_store(location: &Location) -> Result<Store, Failure> {
+    let data = location.folder();
+    if account(location).is_none() && !data.join("blobs").is_dir() {
+        let data = data.display();
+        return Err(
+            format!("open `{data}`: there are no blobs; choose a folder with `--data`").into(),
+        );
+    }
+    store(&data, location).await
+}
+
+/// Reads the pictures in a container beside the blobs, with their names.
+pub(super) async fn pictures(
+    container: &str,
+    location: &Location,
+) -> Result<Vec<(String, Vec<u8>)>, Failure> {
+    match account(location) {
+        Some(Account::Blobs(url)) => azure::pictures(url, container).await,
+        Some(Account::Queues(url)) => azure::pictures_beside(url, container).await,
+        None => Err(format!(
+            "read the container `{container}`: the blobs are in a folder; use `--library FOLDER`, or name a \
+             storage account"
+        )
+        .into()),
+    }
+}
+
+/// Whether requests outlive a run without a data folder of its own.
+pub(super) fn is_durable(location: &Location) -> bool {
+    location.data.is_some() || account(location).is_some()
+}
+
+/// The account that has the blobs.
+enum Account<'a> {
+    Blobs(&'a str),
+    Queues(&'a str),
+}
+
+fn account(location: &Location) -> Option<Account<'_>> {
+    match (&location.blobs, &location.queue) {
+        (Some(blobs), _) => Some(Account::Blobs(blobs)),
+        (None, Some(queue)) if location.data.is_none() && is_azure(queue) => {
+            Some(Account::Queues(queue))
+        }
+        _ => None,
+    }
 }
 
 /// Whether queues are in a storage account. Connection strings have no scheme.
@@ -37,8 +92,9 @@ fn is_azure(queue: &str) -> bool {
 
 #[cfg(feature = "azure")]
 mod azure {
-    use mosaic::azure::{Account, AzureError};
+    use mosaic::azure::{Account, AzureError, container_pictures};
     use mosaic::store::Store;
+    use queue_runtime::Failure;
 
     pub(super) async fn open(blobs: &str) -> Result<Store, AzureError> {
         Store::azure(Account::parse(blobs)).await
@@ -46,6 +102,16 @@ mod azure {
 
     pub(super) async fn open_beside(queue: &str) -> Result<Store, AzureError> {
         Store::azure(Account::beside(queue)).await
+    }
+
+    type Pictures = Result<Vec<(String, Vec<u8>)>, Failure>;
+
+    pub(super) async fn pictures(blobs: &str, container: &str) -> Pictures {
+        Ok(container_pictures(Account::parse(blobs), container).await?)
+    }
+
+    pub(super) async fn pictures_beside(queue: &str, container: &str) -> Pictures {
+        Ok(container_pictures(Account::beside(queue), container).await?)
     }
 }
 
@@ -62,6 +128,16 @@ mod azure {
     }
 
     pub(super) async fn open_beside(_queue: &str) -> Result<Store, Failure> {
+        Err(MISSING_FEATURE.into())
+    }
+
+    type Pictures = Result<Vec<(String, Vec<u8>)>, Failure>;
+
+    pub(super) async fn pictures(_blobs: &str, _container: &str) -> Pictures {
+        Err(MISSING_FEATURE.into())
+    }
+
+    pub(super) async fn pictures_beside(_queue: &str, _container: &str) -> Pictures {
         Err(MISSING_FEATURE.into())
     }
 }

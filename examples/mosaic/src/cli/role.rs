@@ -5,6 +5,7 @@ use queue_runtime::Failure;
 
 use super::arguments::{Kind, Role, or_cores};
 use super::location::open;
+use super::signals::Signals;
 
 /// The time that handlers have to finish after the signal to stop.
 const GRACE: Duration = Duration::from_secs(20);
@@ -31,43 +32,5 @@ pub(crate) async fn role(arguments: Role) -> Result<(), Failure> {
             signal?;
             Err("it was stopped at once; messages in flight become visible again when their leases expire".into())
         }
-    }
-}
-
-#[cfg(unix)]
-struct Signals {
-    terminate: tokio::signal::unix::Signal,
-    interrupt: tokio::signal::unix::Signal,
-}
-
-#[cfg(unix)]
-impl Signals {
-    fn new() -> std::io::Result<Self> {
-        use tokio::signal::unix::{SignalKind, signal};
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-        })
-    }
-
-    async fn next(&mut self) -> std::io::Result<()> {
-        tokio::select! {
-            _ = self.terminate.recv() => Ok(()),
-            _ = self.interrupt.recv() => Ok(()),
-        }
-    }
-}
-
-#[cfg(not(unix))]
-struct Signals;
-
-#[cfg(not(unix))]
-impl Signals {
-    fn new() -> std::io::Result<Self> {
-        Ok(Self)
-    }
-
-    async fn next(&mut self) -> std::io::Result<()> {
-        tokio::signal::ctrl_c().await
     }
 }

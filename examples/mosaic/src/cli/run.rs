@@ -1,25 +1,39 @@
-use std::path::Path;
+use std::fmt;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+use mosaic::blob::BlobName;
 use mosaic::client::{Client, Job};
 use mosaic::embedded::Embedded;
 use mosaic::messages::{Figures, ImageOutcome};
-use mosaic::roles::Settings;
+use mosaic::output::Output;
+use mosaic::roles::{Settings, Totals};
 use queue_runtime::{Failure, RequestId};
+use tempfile::TempDir;
 use tokio::task::spawn_blocking;
 
 use super::Bars;
-use super::arguments::{Picture, Run, Submit, or_cores};
+use super::arguments::{Location, Picture, Run, Submit, or_cores};
 use super::job::job;
-use super::location::open;
+use super::location::{is_durable, open, pictures};
+use super::signals::Signals;
 
-/// The time that handlers have to finish once the mosaic is complete.
+/// The time that handlers have to finish once the mosaic is complete, or after a signal to stop.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// Makes a mosaic with all roles in this process.
 pub(crate) async fn run(arguments: Run, mut bars: Bars) -> Result<(), Failure> {
     let begun = Instant::now();
-    let (data, _temporary) = match arguments.location.data.clone() {
+    let (picture, location) = (arguments.picture, arguments.location);
+    let mut signals = Signals::new()?;
+    let request = request(&picture)?;
+    let going_on = match is_durable(&location) {
+        true => format!("to go on, repeat the command with `--request {request}`"),
+        false => "with `--data FOLDER` and `--request ID`, the same command goes on after a stop"
+            .to_owned(),
+    };
+    picture.out.check()?;
+    let (data, temporary) = match location.data.clone() {
         Some(data) => (data, None),
         None => {
             let temporary = tempfile::Builder::new().prefix("mosaic-").tempdir()?;
@@ -27,17 +41,37 @@ pub(crate) async fn run(arguments: Run, mut bars: Bars) -> Result<(), Failure> {
         }
     };
     bars.read();
-    let picture = arguments.picture;
-    let job = read(picture.clone()).await?;
-    let (service, store) = open(&data, &arguments.location).await?;
+    let ready = async {
+        let job = read(&picture, &location).await?;
+        Ok::<_, Failure>((job, open(&data, &location).await?))
+    };
+    let (job, (service, store)) = tokio::select! {
+        ready = ready => ready?,
+        signal = signals.next() => return Err(stopped(signal, &going_on)),
+    };
     let processors = or_cores(arguments.processors);
-    let roles = Embedded::start(&service, &store, processors, &Settings::default())?;
-    let pictures = job.library.len();
+    let settings = Settings {
+        pace: arguments.pace,
+        ..Settings::default()
+    };
+    let roles = Embedded::start(&service, &store, processors, &settings)?;
+    let tiles = job.library.len();
     let client = Client::new(service, store);
-    let made = make(&client, job, &picture, &RequestId::random(), &mut bars).await;
-    let totals = roles.shutdown(GRACE).await;
+    let made = tokio::select! {
+        made = make(&client, job, &picture, &request, &mut bars) => made,
+        signal = signals.next() => Err(stopped(signal, &going_on)),
+    };
+    let totals = tokio::select! {
+        totals = roles.shutdown(GRACE) => totals,
+        // A second signal stops the roles at once.
+        signal = signals.next() => signal.map(|()| Totals::default())?,
+    };
     let made = made?;
-    println!("{}", describe(&made, &picture.out, pictures));
+    match save(&client, &made, &picture, &request).await {
+        Ok(()) => {}
+        Err(error) => return Err(kept(error, &made, &picture.out, temporary)),
+    }
+    println!("{}", describe(&made.figures, &picture.out, tiles));
     let noun = if processors == 1 {
         "processor"
     } else {
@@ -55,18 +89,28 @@ pub(crate) async fn run(arguments: Run, mut bars: Bars) -> Result<(), Failure> {
 /// Submits a job to roles in other processes, and waits for the mosaic.
 pub(crate) async fn submit(arguments: Submit, mut bars: Bars) -> Result<(), Failure> {
     let begun = Instant::now();
-    let request = match arguments.request {
-        Some(request) => RequestId::new(request)?,
-        None => RequestId::random(),
-    };
+    let (picture, location) = (arguments.picture, arguments.location);
+    let mut signals = Signals::new()?;
+    let request = request(&picture)?;
+    let going_on =
+        format!("the roles go on; repeat the command with `--request {request}` for the mosaic");
+    picture.out.check()?;
     bars.read();
-    let picture = arguments.picture;
-    let job = read(picture.clone()).await?;
-    let (service, store) = open(&arguments.location.folder(), &arguments.location).await?;
-    let pictures = job.library.len();
-    let client = Client::new(service, store);
-    let figures = make(&client, job, &picture, &request, &mut bars).await?;
-    println!("{}", describe(&figures, &picture.out, pictures));
+    let whole = async {
+        let job = read(&picture, &location).await?;
+        let (service, store) = open(&location.folder(), &location).await?;
+        let tiles = job.library.len();
+        let client = Client::new(service, store);
+        let made = make(&client, job, &picture, &request, &mut bars).await?;
+        let saved = save(&client, &made, &picture, &request).await;
+        saved.map_err(|error| kept(error, &made, &picture.out, None))?;
+        Ok::<_, Failure>((made.figures, tiles))
+    };
+    let (figures, tiles) = tokio::select! {
+        made = whole => made?,
+        signal = signals.next() => return Err(stopped(signal, &going_on)),
+    };
+    println!("{}", describe(&figures, &picture.out, tiles));
     println!(
         "made in {:.1?}; {} messages, {} retries; request {request}",
         begun.elapsed(),
@@ -76,43 +120,122 @@ pub(crate) async fn submit(arguments: Submit, mut bars: Bars) -> Result<(), Fail
     Ok(())
 }
 
-async fn read(picture: Picture) -> Result<Job, Failure> {
-    spawn_blocking(move || job(&picture)).await?
+fn request(picture: &Picture) -> Result<RequestId, Failure> {
+    Ok(match &picture.request {
+        Some(request) => RequestId::new(request.clone())?,
+        None => RequestId::random(),
+    })
 }
 
+async fn read(picture: &Picture, location: &Location) -> Result<Job, Failure> {
+    let tiles = match &picture.library_container {
+        Some(container) => Some(pictures(container, location).await?),
+        None => None,
+    };
+    let picture = picture.clone();
+    spawn_blocking(move || job(&picture, tiles)).await?
+}
+
+/// A complete mosaic.
+struct Made {
+    image: BlobName,
+    png: Bytes,
+    figures: Figures,
+}
+
+/// Submits a job and waits for the mosaic.
 async fn make(
     client: &Client,
     job: Job,
     picture: &Picture,
     request: &RequestId,
     bars: &mut Bars,
-) -> Result<Figures, Failure> {
+) -> Result<Made, Failure> {
     client
         .submit(job, request, |progress| bars.show(progress))
         .await?;
     let outcome = client
         .follow(request, picture.timeout, |progress| bars.show(progress))
         .await?;
+    match client.skipped_tiles(request).await {
+        Ok(skipped) => (skipped.iter())
+            .for_each(|(name, reason)| bars.warn(&format!("skipped the tile `{name}`: {reason}"))),
+        Err(error) => {
+            let error = Failure::retry(error).chain();
+            bars.warn(&format!("failed to read which tiles were skipped: {error}"));
+        }
+    }
     match outcome {
         ImageOutcome::Done { image, figures } => {
             bars.finish();
-            client.download(&image, &picture.out).await?;
-            Ok(figures)
+            Ok(Made {
+                png: client.mosaic(request, &image).await?,
+                image,
+                figures,
+            })
         }
-        ImageOutcome::Failed { reason } => Err(reason.into()),
+        ImageOutcome::Failed { reason } => {
+            discard(client, picture, request).await;
+            Err(reason.into())
+        }
     }
 }
 
-fn describe(figures: &Figures, out: &Path, pictures: usize) -> String {
+/// Writes the mosaic to its file.
+async fn save(
+    client: &Client,
+    made: &Made,
+    picture: &Picture,
+    request: &RequestId,
+) -> Result<(), Failure> {
+    picture.out.save(made.png.clone()).await?;
+    discard(client, picture, request).await;
+    Ok(())
+}
+
+/// Removes the blobs of a finished request, unless they are to be kept.
+async fn discard(client: &Client, picture: &Picture, request: &RequestId) {
+    if !picture.keep
+        && let Err(error) = client.discard(request).await
+    {
+        let error = Failure::retry(error).chain();
+        eprintln!(
+            "warning: failed to remove the blobs of request {request}: {error}; `mosaic clean` removes them"
+        );
+    }
+}
+
+/// The error for a mosaic that could not be saved. It is not lost.
+fn kept(error: Failure, made: &Made, out: &Output, temporary: Option<TempDir>) -> Failure {
+    let (chain, blob) = (error.chain(), made.image.as_str());
+    let out = out.path().display();
+    let place = match temporary {
+        Some(folder) => format!(
+            "is in `{}`",
+            folder.keep().join("blobs").join(blob).display()
+        ),
+        None => format!(
+            "is the blob `{blob}`; with `--request` and another file than `{out}`, the same command saves it"
+        ),
+    };
+    format!("{chain}; the mosaic is complete and {place}").into()
+}
+
+fn stopped(signal: std::io::Result<()>, going_on: &dyn fmt::Display) -> Failure {
+    match signal {
+        Ok(()) => format!("it was stopped by a signal; {going_on}").into(),
+        Err(error) => error.into(),
+    }
+}
+
+fn describe(figures: &Figures, out: &Output, tiles: usize) -> String {
     let Figures {
         width,
         height,
-        tiles,
+        tiles: places,
         slices,
         ..
     } = figures;
-    let out = out.display();
-    format!(
-        "{out}: {width}×{height} pixels, {tiles} tiles from {pictures} pictures, {slices} slices"
-    )
+    let out = out.path().display();
+    format!("{out}: {width}×{height} pixels, {places} tiles from {tiles} pictures, {slices} slices")
 }

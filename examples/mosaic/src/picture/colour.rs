@@ -24,6 +24,23 @@ pub(super) fn from_oklab(colour: Oklab) -> Linear {
     Linear::from_color(colour)
 }
 
+/// The nearest colour that can be shown, channel by channel.
+pub(super) fn clamp(c: Linear) -> Linear {
+    Linear::new(
+        c.red.clamp(0.0, 1.0),
+        c.green.clamp(0.0, 1.0),
+        c.blue.clamp(0.0, 1.0),
+    )
+}
+
+/// The mean light of some colours, at least one.
+pub(super) fn mean(colours: impl IntoIterator<Item = Linear>) -> Linear {
+    let (sum, count) = (colours.into_iter()).fold((BLACK, 0.0), |(sum, count), colour| {
+        (sum + colour, count + 1.0)
+    });
+    sum / count
+}
+
 /// The colour at `lightness` 0..=1, `chroma` 0..≈0.3 and `hue` in degrees, with as much of the
 /// chroma as sRGB can show.
 pub(super) fn oklch(lightness: f32, chroma: f32, hue: f32) -> Linear {

@@ -154,7 +154,19 @@ fn damaged(error: ImageError) -> DecodeError {
         }
         cause = inner.source();
     }
-    DecodeError::Damaged(Box::new(error))
+    DecodeError::Damaged(innermost(&error).into())
+}
+
+/// The text of the innermost cause, on one line: the decoders repeat it in every error around it, and some
+/// write line breaks as Rust does in a string.
+fn innermost(error: &ImageError) -> String {
+    let mut cause: &dyn Error = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    let text = cause.to_string().replace("\\n", " ");
+    let words: Vec<&str> = text.split_whitespace().collect();
+    words.join(" ").trim_matches('"').trim().to_owned()
 }
 
 fn on_white(picture: DynamicImage) -> RgbImage {

@@ -38,16 +38,25 @@ impl Features {
             .collect()
     }
 
-    /// The mean colour of the square.
+    /// The colour of the square from afar: the mean of its light.
+    pub fn colour(&self) -> Oklab {
+        let cells = self.0.chunks_exact(3);
+        let light = cells.map(|cell| colour::from_oklab(Oklab::new(cell[0], cell[1], cell[2])));
+        colour::to_oklab(colour::mean(light))
+    }
+
+    /// The mean of the cells, by which squares are compared.
     pub fn mean(&self) -> Oklab {
         let cells = (SIDE * SIDE) as f32;
         let sum = |channel: usize| self.0.iter().skip(channel).step_by(3).sum::<f32>() / cells;
         Oklab::new(sum(0), sum(1), sum(2))
     }
 
-    /// The features with `[l, a, b]` added to every cell.
-    pub(super) fn shifted(&self, by: [f32; 3]) -> Self {
-        Self(std::array::from_fn(|at| self.0[at] + by[at % 3]))
+    /// The difference of every cell from the mean of the cells.
+    pub(super) fn detail(&self) -> [f32; DIMENSIONS] {
+        let mean = self.mean();
+        let mean = [mean.l, mean.a, mean.b];
+        std::array::from_fn(|at| self.0[at] - mean[at % 3])
     }
 
     /// The features as a point whose squared Euclidean distance to another measures how different they
@@ -56,13 +65,12 @@ impl Features {
     pub(super) fn weighted(&self) -> [f32; DIMENSIONS] {
         const MEAN: [f32; 3] = [1.0, 1.4, 1.4];
         const DETAIL: [f32; 3] = [1.0, 0.8, 0.8];
-        let mean = self.mean();
+        let (mean, detail) = (self.mean(), self.detail());
         let mean = [mean.l, mean.a, mean.b];
         let per_cell = 1.0 / SIDE as f32;
         std::array::from_fn(|at| {
             let channel = at % 3;
-            let detail = self.0[at] - mean[channel];
-            per_cell * (MEAN[channel] * mean[channel] + DETAIL[channel] * detail)
+            per_cell * (MEAN[channel] * mean[channel] + DETAIL[channel] * detail[at])
         })
     }
 

@@ -19,6 +19,15 @@ pub struct Library {
     fingerprint: Fingerprint,
 }
 
+/// A file of a library that is not a usable picture.
+#[derive(Debug)]
+pub struct Skipped {
+    /// The file's name.
+    pub name: String,
+    /// The cause.
+    pub error: DecodeError,
+}
+
 /// One picture of a [`Library`].
 #[derive(Debug, PartialEq)]
 pub struct Tile {
@@ -46,10 +55,12 @@ pub enum LibraryError {
     /// There are no files.
     #[error("the tile library is empty: at least one picture is needed")]
     Empty,
-    /// One of the files is not a picture.
-    #[error("tile {name:?} cannot be used")]
-    Tile {
-        /// The file's name.
+    /// None of the files is a usable picture.
+    #[error("none of the {count} tiles can be used; the first is {name:?}")]
+    Unusable {
+        /// The number of files.
+        count: usize,
+        /// The name of the first.
         name: String,
         /// The cause.
         source: DecodeError,
@@ -57,19 +68,49 @@ pub enum LibraryError {
 }
 
 impl Library {
-    /// Decodes every file, crops it to the central square, scales it and computes its features.
+    /// Decodes every file, crops it to the central square, scales it and computes its features. Files that
+    /// are not usable pictures are left out.
     ///
     /// # Errors
     ///
-    /// [`LibraryError`] if there are no files, or one is not a usable picture.
+    /// [`LibraryError`] if there are no files, or none is a usable picture.
     pub fn load<N: AsRef<str>, B: AsRef<[u8]>>(files: &[(N, B)]) -> Result<Self, LibraryError> {
+        Self::load_usable(files).map(|(library, _)| library)
+    }
+
+    /// [`load`](Self::load), with the files that were left out.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`load`](Self::load).
+    pub fn load_usable<N: AsRef<str>, B: AsRef<[u8]>>(
+        files: &[(N, B)],
+    ) -> Result<(Self, Vec<Skipped>), LibraryError> {
         let files = in_order(files)?;
-        let tiles = files
-            .iter()
-            .map(|(name, bytes)| Tile::load(name, bytes))
-            .collect::<Result<_, _>>()?;
+        let (mut tiles, mut skipped) = (Vec::with_capacity(files.len()), Vec::new());
+        for (name, bytes) in &files {
+            match Tile::load(name, bytes) {
+                Ok(tile) => tiles.push(tile),
+                Err(error) => skipped.push(Skipped {
+                    name: (*name).to_owned(),
+                    error,
+                }),
+            }
+        }
+        if tiles.is_empty() {
+            let count = skipped.len();
+            let Skipped {
+                name,
+                error: source,
+            } = skipped.swap_remove(0);
+            return Err(LibraryError::Unusable {
+                count,
+                name,
+                source,
+            });
+        }
         let fingerprint = Fingerprint::of(&files);
-        Ok(Self { tiles, fingerprint })
+        Ok((Self { tiles, fingerprint }, skipped))
     }
 
     /// Loads from `cache` if [`to_cache`](Self::to_cache) wrote it for the same names and contents, and
@@ -120,11 +161,8 @@ impl Library {
 }
 
 impl Tile {
-    fn load(name: &str, bytes: &[u8]) -> Result<Self, LibraryError> {
-        let decoded = decode(bytes).map_err(|source| LibraryError::Tile {
-            name: name.to_owned(),
-            source,
-        })?;
+    fn load(name: &str, bytes: &[u8]) -> Result<Self, DecodeError> {
+        let decoded = decode(bytes)?;
         let picture = scale(
             &decoded,
             Area::centre_square(&decoded),
@@ -259,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_library_and_a_bad_tile_are_named() {
+    fn an_empty_library_and_bad_tiles_are_named() {
         let none: [(&str, &[u8]); 0] = [];
         assert!(matches!(Library::load(&none), Err(LibraryError::Empty)));
         assert!(matches!(
@@ -267,12 +305,20 @@ mod tests {
             Err(LibraryError::Empty)
         ));
 
-        let files = [
-            ("good.png", flat_png([9, 9, 9])),
-            ("bad.png", b"not a picture".to_vec()),
-        ];
-        let error = Library::load(&files).expect_err("a bad tile");
-        assert_eq!(error.to_string(), r#"tile "bad.png" cannot be used"#);
+        let bad = ("bad.png", b"not a picture".to_vec());
+        let files = [("good.png", flat_png([9, 9, 9])), bad.clone()];
+        let (library, skipped) = Library::load_usable(&files).expect("a good tile");
+        assert!(library.tiles().iter().map(Tile::name).eq(["good.png"]));
+        let [skipped] = skipped.as_slice() else {
+            panic!("{skipped:?}")
+        };
+        assert_eq!(skipped.name, "bad.png");
+
+        let error = Library::load(&[bad]).expect_err("no good tile");
+        assert_eq!(
+            error.to_string(),
+            r#"none of the 1 tiles can be used; the first is "bad.png""#
+        );
         let cause = error.source().expect("a cause").to_string();
         assert_eq!(cause, "the file is neither PNG nor JPEG");
     }

@@ -20,7 +20,6 @@ use std::collections::HashSet;
 use std::num::NonZero;
 
 use kiddo::{ImmutableKdTree, SquaredEuclidean};
-use palette::Oklab;
 
 use super::features::{DIMENSIONS, Features};
 use super::library::Library;
@@ -47,18 +46,13 @@ const TOUCHING: f32 = 2.0;
 const NEAR: f32 = 0.05;
 
 /// The weight of chance in a choice, so that an even sky shows no pattern.
-const CHANCE: f32 = 0.012;
-
-/// The share of the colour error of each tile above and below that a place compensates for.
-const OWED: f32 = 0.10;
+const CHANCE: f32 = 0.03;
 
 /// Finds the tiles of a library by their features.
 pub(super) struct Matcher {
     tree: ImmutableKdTree<f32, DIMENSIONS>,
     /// The tile of each point of the tree. Of tiles with the same features it has the first.
     tiles: Vec<u32>,
-    /// The mean colour of each tile of the library.
-    means: Vec<Oklab>,
     offsets: Vec<Offset>,
 }
 
@@ -80,11 +74,6 @@ impl Matcher {
         Self {
             tree: tree.expect("fewer than 2³² points fit in any tree"),
             tiles,
-            means: library
-                .tiles()
-                .iter()
-                .map(|tile| tile.features().mean())
-                .collect(),
             offsets: offsets(),
         }
     }
@@ -120,8 +109,7 @@ impl Matcher {
                 Some((grid.placed[at]?, offset.cost))
             })
             .collect();
-        let wanted = looks[at].shifted(self.owed(looks, row, column, grid));
-        let candidates = (self.tree.query(&wanted.weighted()))
+        let candidates = (self.tree.query(&looks[at].weighted()))
             .nearest_n::<SquaredEuclidean<f32>>(CANDIDATES)
             .execute();
         let cost = |tile: u32, distance: f32| {
@@ -140,23 +128,6 @@ impl Matcher {
             })
             .min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)))
             .map_or(0, |(_, tile)| tile)
-    }
-
-    /// Part of the colour error of the tiles above and below. Compensating for it keeps the picture
-    /// right from afar. Tiles to the left do not count: rows would alternate in step and show stripes.
-    fn owed(&self, looks: &[Features], row: i32, column: i32, grid: &Grid) -> [f32; 3] {
-        let beside = [-1, 1]
-            .into_iter()
-            .flat_map(|row| [(row, -1), (row, 0), (row, 1)]);
-        let missing = beside.filter_map(|(down, across)| {
-            let at = grid.at(row + down, column + across)?;
-            let (wanted, is) = (looks[at].mean(), self.means[grid.placed[at]? as usize]);
-            Some([wanted.l - is.l, wanted.a - is.a, wanted.b - is.b])
-        });
-        let sum = missing.fold([0.0; 3], |sum, one| {
-            std::array::from_fn(|i| sum[i] + one[i])
-        });
-        sum.map(|channel| channel * OWED)
     }
 }
 

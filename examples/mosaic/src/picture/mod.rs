@@ -15,6 +15,7 @@ mod colour;
 mod decode;
 mod features;
 mod join;
+mod jpeg;
 mod library;
 mod matcher;
 mod paint;
@@ -26,17 +27,20 @@ mod slice;
 #[cfg(test)]
 mod testing;
 mod tiles;
+mod tint;
 
 pub use cache::CacheError;
 pub use decode::{DecodeError, MAX_DECODED, MAX_SIDE, SourceError, decode, load_source};
 pub use features::{DIMENSIONS, Features};
 pub use join::{JoinError, Joiner, encode_png};
-pub use library::{CacheUse, Fingerprint, FingerprintError, Library, LibraryError, Tile};
+pub use jpeg::{JpegError, png_to_jpeg};
+pub use library::{CacheUse, Fingerprint, FingerprintError, Library, LibraryError, Skipped, Tile};
 pub use plan::{
     Layout, MAX_ACROSS, MAX_OUTPUT, MAX_TILE_SIZE, MAX_TILES, Plan, PlanError, TileSize,
     TileSizeError,
 };
-pub use render::{DEFAULT_TINT, Renderer};
+pub use render::Renderer;
 pub use scene::{SCENE_SIZE, draw_scene};
 pub use slice::{Slice, SliceError, cut};
 pub use tiles::{TILE_SIDE, draw_tiles};
+pub use tint::DEFAULT_TINT;

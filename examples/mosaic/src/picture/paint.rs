@@ -20,7 +20,7 @@ pub(super) fn paint(
             for sx in 0..samples {
                 let x = ((px * samples + sx) as f32 + 0.5) * step;
                 let y = ((py * samples + sy) as f32 + 0.5) * step;
-                sum += clamp(colour_at(x, y)) * share;
+                sum += colour::clamp(colour_at(x, y)) * share;
             }
         }
         colour::encode(sum)
@@ -71,12 +71,4 @@ pub(super) fn fbm(x: f32, y: f32, octaves: u32, seed: u32) -> f32 {
         scale *= 2.03;
     }
     sum / (1.0 - weight * 2.0)
-}
-
-fn clamp(c: Linear) -> Linear {
-    Linear::new(
-        c.red.clamp(0.0, 1.0),
-        c.green.clamp(0.0, 1.0),
-        c.blue.clamp(0.0, 1.0),
-    )
 }

@@ -55,12 +55,20 @@ pub fn controller(
         let controller = controller.clone();
         service.listener(move |received: Received<ImageRequest>| {
             let controller = controller.clone();
-            async move { controller.request(received).await }
+            async move {
+                let request = received.envelope().request.clone();
+                let handled = controller.request(received).await;
+                controller.records.unless_answered(&request, handled).await
+            }
         })
     };
     let responses = service.listener(move |received: Received<SliceResponse>| {
         let controller = controller.clone();
-        async move { controller.response(received).await }
+        async move {
+            let request = received.envelope().request.clone();
+            let handled = controller.response(received).await;
+            controller.records.unless_answered(&request, handled).await
+        }
     });
     let requests = settings.apply(requests).on_poison(request_failed);
     let responses = settings.apply(responses).on_poison(join_failed);

@@ -12,6 +12,7 @@ use crate::blob::BlobName;
 use crate::library_store::{LibraryStore, LibraryStoreError};
 use crate::messages::{ImageResponse, SliceOutcome, SliceRequest, SliceResponse};
 use crate::picture::{Slice, TileSize, encode_png};
+use crate::records::Records;
 use crate::store::{Store, StoreError};
 
 /// The size limit of a slice of a source picture, in bytes: more than the largest takes uncompressed.
@@ -28,12 +29,17 @@ pub fn processor(
 ) -> Result<Role, StartError> {
     let processor = Processor {
         store: store.clone(),
+        records: Records::new(store.clone()),
         libraries: LibraryStore::new(store.clone()),
         settings: *settings,
     };
     let listener = service.listener(move |received: Received<SliceRequest>| {
         let processor = processor.clone();
-        async move { processor.process(received).await }
+        async move {
+            let request = received.envelope().request.clone();
+            let processed = processor.process(received).await;
+            processor.records.unless_answered(&request, processed).await
+        }
     });
     let listener = settings.apply(listener).on_poison(slice_failed);
     Ok(Role::new("processor", vec![listener.start()?]))
@@ -42,6 +48,7 @@ pub fn processor(
 #[derive(Debug, Clone)]
 struct Processor {
     store: Store,
+    records: Records,
     libraries: LibraryStore,
     settings: Settings,
 }

@@ -40,6 +40,42 @@ fn the_mosaic_is_the_same_as_over_sqlite() {
 }
 
 #[test]
+fn a_container_is_a_tile_library() {
+    let (pictures, scratch) = (pictures(), TempDir::new().expect("a folder"));
+    let out = scratch.path().join("out.png");
+    for request in ["one", "two"] {
+        let mut run = job("run", pictures.path(), &location("library"), &out);
+        let made = output(run.args(["--keep", "--request", request]));
+        assert!(made.status.success(), "{made:?}");
+    }
+    let made = |container: &str| {
+        let mut run = support::program(&["run", "--across", "12", "--tile-size", "4"]);
+        run.envs(location("library").variables);
+        run.args(["--library-container", container, "--out"])
+            .arg(&out);
+        output(&mut run)
+    };
+    let from_mosaics = made("imageoutput");
+    let stdout = String::from_utf8_lossy(&from_mosaics.stdout);
+    assert!(
+        stdout.contains(" tiles from 2 pictures"),
+        "{from_mosaics:?}"
+    );
+    for (container, reason) in [
+        ("status", "it has no pictures"),
+        ("missing", "ContainerNotFound"),
+    ] {
+        let failed = made(container);
+        let stderr = String::from_utf8_lossy(&failed.stderr);
+        assert!(
+            stderr.contains(&format!("`{container}` of the account `library`: ")),
+            "{stderr}"
+        );
+        assert!(stderr.contains(reason), "{stderr}");
+    }
+}
+
+#[test]
 fn workers_are_killed_and_the_mosaic_is_the_same() {
     let (pictures, scratch) = (pictures(), TempDir::new().expect("a folder"));
     let url = SERVER.connection_string("killed");

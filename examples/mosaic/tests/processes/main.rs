@@ -2,6 +2,7 @@
 
 mod commands;
 mod kill;
+mod manners;
 mod support;
 
 use std::fs;

@@ -106,8 +106,9 @@ async fn a_changed_repetition_of_a_request_is_ignored() {
     let _controller = controller(&fixture.service, &fixture.store, &settings).expect("it starts");
     fixture.submit(job()).await;
     fixture.requested(4).await;
+    let asked = fixture.plan().await.asked;
     let tile_size = 8;
-    fixture.submit(Job { tile_size, ..job() }).await;
+    again(&fixture, ImageRequest { tile_size, ..asked }).await;
     fixture.requested(8).await;
     let _processor = processor(&fixture.service, &fixture.store, &settings).expect("it starts");
     let mosaic = fixture.mosaic().await;
@@ -122,13 +123,57 @@ async fn a_changed_repetition_of_a_request_is_ignored() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_id_is_bound_to_one_picture() {
+async fn a_request_id_is_bound_to_one_job() {
     let fixture = Fixture::new().await;
     fixture.submit(job()).await;
     let image = encode_png(&mosaic::picture::draw_scene(30, 20));
-    let taken = fixture
-        .client
-        .submit(Job { image, ..job() }, &fixture.request, |_| {})
+    let library = crate::support::tiles(39);
+    for (job, what) in [
+        (Job { image, ..job() }, "picture"),
+        (Job { library, ..job() }, "tile library"),
+        (
+            Job {
+                tile_size: 5,
+                ..job()
+            },
+            "tile size",
+        ),
+        (
+            Job {
+                across: 25,
+                ..job()
+            },
+            "number of tiles across",
+        ),
+        (Job { slices: 5, ..job() }, "number of slices"),
+        (Job { tint: 0.5, ..job() }, "tint"),
+    ] {
+        let taken = fixture.client.submit(job, &fixture.request, |_| {}).await;
+        assert!(
+            matches!(taken, Err(ClientError::Taken { other, .. }) if other == what),
+            "{what}: {taken:?}"
+        );
+    }
+    let image_name = "renamed.png".to_owned();
+    fixture
+        .submit(Job {
+            image_name,
+            ..job()
+        })
         .await;
-    assert!(matches!(taken, Err(ClientError::Taken(_))), "{taken:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn late_messages_do_not_miss_the_blobs_of_a_finished_request() {
+    let fixture = Fixture::new().await;
+    let roles = fixture.start(2);
+    fixture.submit(job()).await;
+    fixture.mosaic().await;
+    fixture.drained().await;
+    let discarded = fixture.client.discard(&fixture.request).await;
+    discarded.expect("discarded");
+    all_again(&fixture).await;
+    fixture.drained().await;
+    assert_eq!(fixture.poison().await, 0);
+    roles.shutdown(GUARD).await;
 }

@@ -49,12 +49,25 @@ async fn an_empty_library() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unreadable_tile() {
+    let fixture = Fixture::new().await;
+    let roles = fixture.start(1);
     let mut library = job().library;
     library[7].1.truncate(30);
-    let found = reason(Job { library, ..job() }).await;
-    assert!(
-        found.starts_with("tile \"tile-7.png\" cannot be used: "),
-        "{found}"
+    fixture.submit(Job { library, ..job() }).await;
+    fixture.mosaic().await;
+    let skipped = fixture.client.skipped_tiles(&fixture.request).await;
+    let skipped = skipped.expect("readable");
+    assert_eq!(skipped.len(), 1, "{skipped:?}");
+    assert_eq!(skipped[0].0, "tile-7.png");
+    roles.shutdown(GUARD).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_library_without_a_readable_tile() {
+    let library = vec![("one.png".to_owned(), b"junk".to_vec())];
+    assert_eq!(
+        reason(Job { library, ..job() }).await,
+        "none of the 1 tiles can be used; the first is \"one.png\": the file is neither PNG nor JPEG"
     );
 }
 

@@ -1,5 +1,6 @@
 //! The workflow from the client's submission to its response, with all roles in this process.
 
+mod cleaning;
 mod duplicates;
 mod failures;
 mod mosaics;

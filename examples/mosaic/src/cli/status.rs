@@ -1,0 +1,65 @@
+use mosaic::messages::{ImageOutcome, ImageRequest};
+use mosaic::records::{Records, Summary};
+use queue_runtime::{Failure, RequestId};
+
+use super::arguments::Status;
+use super::location::existing_store;
+
+/// Lists all requests, or describes one.
+pub(crate) async fn status(arguments: Status) -> Result<(), Failure> {
+    let records = Records::new(existing_store(&arguments.location).await?);
+    let Some(id) = arguments.request else {
+        let mut requests = records.summaries().await?;
+        requests.sort_by(|a, b| a.record.submitted.cmp(&b.record.submitted));
+        if requests.is_empty() {
+            println!("there are no requests");
+        }
+        for request in &requests {
+            print(request);
+        }
+        return Ok(());
+    };
+    let Some(found) = records.summary(&RequestId::new(id.clone())?).await? else {
+        return Err(format!("find the request `{id}`: there is no record of it").into());
+    };
+    print(&found);
+    describe(&found.record.asked);
+    for (slice, reason) in &found.failures {
+        println!("  slice {}: {reason}", slice + 1);
+    }
+    Ok(())
+}
+
+/// A line for a request, and another for the reason if it failed.
+fn print(found: &Summary) {
+    let record = &found.record;
+    let state = match (&found.outcome, found.planned) {
+        (Some(ImageOutcome::Done { .. }), _) => "done".to_owned(),
+        (Some(ImageOutcome::Failed { .. }), _) => "failed".to_owned(),
+        (None, None) => "not planned".to_owned(),
+        (None, Some(all)) if found.recorded == all => "joining".to_owned(),
+        (None, Some(_)) => "rendering".to_owned(),
+    };
+    let slices = match found.planned {
+        Some(all) => format!("{} of {all} slices", found.recorded),
+        None => "no slices".to_owned(),
+    };
+    println!(
+        "{}  {}  {}  {state}: {slices}, {} attempts, {} failures",
+        record.request,
+        record.submitted,
+        record.client,
+        found.attempts,
+        found.failures.len(),
+    );
+    if let Some(ImageOutcome::Failed { reason }) = &found.outcome {
+        println!("  {reason}");
+    }
+}
+
+fn describe(asked: &ImageRequest) {
+    println!(
+        "  {}: {} tiles across, tile size {}, {} slices, tint {}, library {}",
+        asked.image_name, asked.across, asked.tile_size, asked.slices, asked.tint, asked.library,
+    );
+}

@@ -1,0 +1,137 @@
+//! The file that a mosaic is written to.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use bytes::Bytes;
+use tokio::task::spawn_blocking;
+
+use crate::picture::{JpegError, png_to_jpeg};
+
+/// A file for a mosaic, whose extension is that of a known format.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Output {
+    path: PathBuf,
+    format: Format,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Png,
+    Jpeg,
+}
+
+/// The error for a mosaic that cannot be saved.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OutputError {
+    /// The extension is not that of a known format.
+    #[error("`{}` must end in .png, .jpg or .jpeg", .0.display())]
+    Extension(PathBuf),
+    /// The file cannot be written.
+    #[error("save the mosaic to `{}`", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+    /// The mosaic cannot be a JPEG.
+    #[error("save the mosaic to `{}`", path.display())]
+    Jpeg {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: JpegError,
+    },
+}
+
+impl FromStr for Output {
+    type Err = OutputError;
+
+    fn from_str(text: &str) -> Result<Self, OutputError> {
+        let path = PathBuf::from(text);
+        let extension = path.extension().and_then(OsStr::to_str).unwrap_or_default();
+        let format = match extension.to_ascii_lowercase().as_str() {
+            "png" => Format::Png,
+            "jpg" | "jpeg" => Format::Jpeg,
+            _ => return Err(OutputError::Extension(path)),
+        };
+        Ok(Self { path, format })
+    }
+}
+
+impl Output {
+    /// The file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Checks that the file can be created, and leaves no trace.
+    ///
+    /// # Errors
+    /// [`OutputError::Write`] if its folder does not exist or is not writable, or if it is a folder.
+    pub fn check(&self) -> Result<(), OutputError> {
+        let failed = |source| self.failed(source);
+        if self.path.is_dir() {
+            return Err(failed(io::ErrorKind::IsADirectory.into()));
+        }
+        let partial = self.partial();
+        fs::File::create(&partial).map_err(failed)?;
+        fs::remove_file(&partial).map_err(failed)
+    }
+
+    /// Saves a mosaic, atomically. An existing file is replaced.
+    ///
+    /// # Errors
+    /// [`OutputError::Write`], and [`OutputError::Jpeg`] for a mosaic that is too large for a JPEG.
+    pub async fn save(&self, png: Bytes) -> Result<(), OutputError> {
+        let this = self.clone();
+        let saved = spawn_blocking(move || this.write(&png)).await;
+        saved.unwrap_or_else(|error| Err(self.failed(error.into())))
+    }
+
+    fn write(&self, png: &[u8]) -> Result<(), OutputError> {
+        let partial = self.partial();
+        let written = match self.format {
+            Format::Png => write_through(png, &partial),
+            Format::Jpeg => {
+                let jpeg = png_to_jpeg(png).map_err(|source| OutputError::Jpeg {
+                    path: self.path.clone(),
+                    source,
+                })?;
+                write_through(&jpeg, &partial)
+            }
+        };
+        let saved = written.and_then(|()| fs::rename(&partial, &self.path));
+        if saved.is_err() {
+            // The file may not exist; the first error is the one to report.
+            let _ = fs::remove_file(&partial);
+        }
+        saved.map_err(|source| self.failed(source))
+    }
+
+    /// A file beside the output, for an incomplete mosaic.
+    fn partial(&self) -> PathBuf {
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+        let partial = format!(".{name}.{}", std::process::id());
+        self.path.with_file_name(partial)
+    }
+
+    fn failed(&self, source: io::Error) -> OutputError {
+        OutputError::Write {
+            path: self.path.clone(),
+            source,
+        }
+    }
+}
+
+fn write_through(bytes: &[u8], path: &Path) -> io::Result<()> {
+    let mut file = fs::File::create(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}

@@ -1,0 +1,38 @@
+use mosaic::blob::BlobName;
+use mosaic::cleaning;
+use mosaic::client::Job;
+use queue_runtime::RequestId;
+
+use crate::support::{Fixture, GUARD, job, tiles};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cleaning_spares_requests_without_a_response() {
+    let done = Fixture::new().await;
+    let roles = done.start(1);
+    done.submit(job()).await;
+    let mosaic = done.mosaic().await;
+    done.drained().await;
+    roles.shutdown(GUARD).await;
+
+    let open = Fixture {
+        request: RequestId::random(),
+        client: done.client.clone(),
+        records: done.records.clone(),
+        service: done.service.clone(),
+        store: done.store.clone(),
+    };
+    let library = tiles(30);
+    open.submit(Job { library, ..job() }).await;
+    let cleaned = cleaning::clean(&done.store, false).await.expect("cleaned");
+    // A picture, 4 slices twice, a mosaic, 8 records; 40 tiles with their list and cache.
+    assert_eq!(cleaned.blobs, 18 + 42);
+    let record = done.records.request(&done.request).await;
+    assert_eq!(record.expect("readable"), None);
+
+    let _roles = open.start(1);
+    assert!(open.mosaic().await.len() > mosaic.len() / 2);
+    let all = cleaning::clean(&done.store, true).await.expect("cleaned");
+    assert_eq!(all.blobs, 18 + 32);
+    let source = BlobName::source(&open.request);
+    assert!(!done.store.exists(&source).await.expect("the store answers"));
+}
