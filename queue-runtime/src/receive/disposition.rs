@@ -53,7 +53,8 @@ async fn complete(
     incoming: &Incoming,
     follow_ups: &[FollowUp],
 ) -> Result<Settled, SettleProblem> {
-    let first = incoming.settlement_ordinal();
+    let count = u32::try_from(follow_ups.len()).unwrap_or(u32::MAX);
+    let first = incoming.settlement_ordinal(count);
     let envelope = &incoming.envelope;
     let puts = match encode_follow_ups(context, envelope, follow_ups, Role::Handler, first) {
         Ok(puts) => puts,

@@ -17,8 +17,8 @@ use crate::context::Context;
 use crate::lease::{Lease, Receive};
 use crate::settings::Settings;
 
-/// Receives up to `max` messages. If the backend returns more, hands those back in the background. Returns none if none are visible, or if a missing queue has just been
-/// created.
+/// Receives up to `max` messages. If the backend returns more, hands those back in the background. Returns
+/// none if none are visible, or if a missing queue has just been created.
 ///
 /// # Errors
 /// The backend's error, or a timeout if it does not answer within the visibility timeout: messages that

@@ -97,12 +97,12 @@ impl Incoming {
         }
     }
 
-    /// Returns the ordinal of the first follow-up of the settlement. It stays the same if the settlement is
-    /// tried again.
-    pub(crate) fn settlement_ordinal(&self) -> u32 {
+    /// Reserves ordinals for the follow-ups of the settlement, and returns the first. It stays the same if the
+    /// settlement is tried again.
+    pub(crate) fn settlement_ordinal(&self, follow_ups: u32) -> u32 {
         *self
             .settlement_ordinal
-            .get_or_init(|| self.ordinals.load(Ordering::Relaxed))
+            .get_or_init(|| self.ordinals.fetch_add(follow_ups, Ordering::Relaxed))
     }
 
     /// Returns whether the message may expire within `delay`, so that it must not be hidden for that long.

@@ -19,7 +19,7 @@ use crate::proxy::{GUARD, Proxy};
 use crate::server::connection_string;
 
 /// The deadline of operations that are expected to be answered.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// The deadline of operations that are not.
 pub(crate) const SHORT: Duration = Duration::from_secs(2);
 

@@ -9,6 +9,7 @@ use queue_runtime::{ErrorKind, Message, Outcome, QueueService, SystemClock};
 use serde::{Deserialize, Serialize};
 use tokio::runtime::{Builder, Runtime};
 
+use crate::case::{PATIENCE, connect};
 use crate::server::{ACCOUNT, SERVER, connection_string};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
@@ -71,8 +72,7 @@ fn a_poison_queue_that_was_deleted_is_created_again() {
 #[test]
 fn a_body_of_the_services_limit_is_moved_as_it_is() {
     runtime().block_on(async {
-        let opened = AzureBackend::builder(&connection_string(), Arc::new(SystemClock::new()));
-        let backend = Arc::new(opened.open().await.expect("open"));
+        let backend = Arc::new(connect(&connection_string(), PATIENCE).await);
         let service = QueueService::over(backend.clone()).connect().await;
         let service = service.expect("connect");
         let letters = service.queue_named::<Return>("letters").expect("a name");

@@ -17,8 +17,8 @@ pub(crate) struct Order {
     pub(crate) number: u32,
 }
 
-/// A visibility timeout that is short enough to wait for.
-pub(crate) const LEASE: Duration = Duration::from_secs(6);
+/// A visibility timeout that is short enough to wait for. Half of it exceeds the pauses of a busy machine.
+pub(crate) const LEASE: Duration = Duration::from_secs(12);
 
 /// A service that uses a proxy, and one that does not.
 pub(crate) struct Stage {

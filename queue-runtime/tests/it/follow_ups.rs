@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use queue_runtime::envelope::PoisonReason;
-use queue_runtime::testing;
+use queue_runtime::testing::{self, Fault};
 use queue_runtime::{
     Disposition, ErrorKind, FollowUp, ListenerEvent, Message, Operation, Poisoned, QueueService,
     Received, RetryPolicy, SettleProblem, Settled,
@@ -266,4 +266,29 @@ async fn a_storage_that_cannot_be_reached_for_a_while_decides_nothing() {
         delivery.reject("no").await.expect_err("unreachable");
         assert_eq!(count(&service, "orders").await, 1);
     }
+}
+
+/// A submission after a failed settlement is another follow-up than those of the settlement.
+#[tokio::test(start_paused = true)]
+async fn a_submission_after_a_failed_settlement_has_an_id_of_its_own() {
+    let (service, faults) = testing::service_with_faults().await;
+    service.submit(order(1)).await.expect("submitted");
+    let complete = || Disposition::complete().then_follow_up(report("with it".to_owned()));
+    let delivery = service.accept::<Order>().await.expect("no error");
+    faults.fail_next(1, Operation::Apply, Fault::Refused(ErrorKind::Denied));
+    let failed = delivery.expect("a message").settle(complete()).await;
+    let delivery = failed.expect_err("refused").delivery;
+    assert_eq!(faults.injected(Operation::Apply), 1);
+    let text = "before it".to_owned();
+    let submitted = delivery.submit(Report { text }).await;
+    submitted.expect("submitted");
+    delivery.settle(complete()).await.expect("settled");
+
+    let mut ids = Vec::new();
+    while let Some(report) = service.accept::<Report>().await.expect("no error") {
+        ids.push(report.envelope().id.clone());
+        report.complete().await.expect("completed");
+    }
+    assert_eq!(ids.len(), 2, "{ids:?}");
+    assert_ne!(ids[0], ids[1]);
 }
