@@ -7,7 +7,8 @@
 //! | `expand` | both | the impl |
 //! | `fallback` | both, with errors | the errors, and a placeholder impl |
 //!
-//! `problem` holds every error text; `suggest` finds the known name that a misspelled one is closest to.
+//! `problem` holds every error text; `suggest` finds the known name that a misspelled one is closest to;
+//! `serde_name` finds the name of a variant as serde writes it; `kebab` makes the default kind and queue.
 
 mod ast;
 mod attr;

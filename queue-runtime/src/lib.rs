@@ -11,9 +11,10 @@
 //! | `receive` | [`Accept`], [`Delivery`], [`Received`], [`Handler`]: `backend → wire → message → handler → disposition → backend` |
 //! | `send` | [`Submit`], [`SubmitAll`]: `message → envelope → wire → backend` |
 //! | `context` | the state that all parts of one service share |
+//! | `repeat` | repeats of failed storage operations: their pauses and their end |
 //! | `settings`, `served`, `idempotency`, `lease` | timeouts and thresholds; the kind of message that each queue is for; completed ids; leases and their renewal |
 //! | `background`, `schedule`, `panic`, `clock` | the background thread; items by due time; caught panics; the system's clock |
-//! | [`policy`] | delays before the next poll or retry |
+//! | [`policy`] | when to poll again, when to handle a message again, when to repeat a storage operation |
 //! | [`backend`] | the storage engines |
 
 pub mod backend;

@@ -144,7 +144,8 @@ impl<M> Received<M> {
         Submit::new(context, queue, message).following(&self.envelope, ordinal)
     }
 
-    /// Submits several follow-ups as [`submit`](Self::submit) does: all or none if the backend is atomic.
+    /// Submits several follow-ups as [`submit`](Self::submit) does, with as few operations of the backend as
+    /// possible. See [`SubmitAll`].
     pub fn submit_all<N: Message>(&self, messages: impl IntoIterator<Item = N>) -> SubmitAll<N> {
         let submissions = messages
             .into_iter()

@@ -50,8 +50,8 @@ impl QueueService {
         self.queue::<M>().submit(message)
     }
 
-    /// Submits several messages: all or none if the backend is atomic. Configure the [`SubmitAll`], then
-    /// `.await` it.
+    /// Submits several messages. If the backend is atomic, it stores all or none of those that fit in one operation:
+    /// in memory and on SQLite, 1,024 messages and 8 MiB. Configure the [`SubmitAll`], then `.await` it.
     #[must_use = "a submission does nothing until it is awaited"]
     pub fn submit_all<M: Message>(&self, messages: impl IntoIterator<Item = M>) -> SubmitAll<M> {
         self.queue::<M>().submit_all(messages)
