@@ -173,17 +173,17 @@ impl<'a> Repeats<'a> {
     }
 }
 
-/// Returns the pause within a lease. Even if a service asks for a delay beyond the end of the lease, the operation
-/// is tried once more before it.
+/// Returns the pause within a lease. However long it would be, the operation is tried again before the end of the
+/// lease.
 fn within_lease(failures: u32, advice: Retry, left: Duration) -> Option<Duration> {
     let pause = match advice {
         Retry::Permanent => return None,
         advice => WITHIN_LEASE.pause(advice, failures, jitter()),
     };
-    match advice {
-        Retry::Throttled(_) if left > 2 * SHORTEST => Some(pause.min(left / 2)),
-        _ => Some(pause),
-    }
+    Some(match left > 2 * SHORTEST {
+        true => pause.min(left / 2),
+        false => pause,
+    })
 }
 
 #[cfg(test)]

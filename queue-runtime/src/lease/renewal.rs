@@ -133,7 +133,6 @@ impl Renewals {
         log_caught(
             || tracing::error!(%queue, %id, %panic, "the renewal of a lease panicked; will retry"),
         );
-        lease.state.lock().await.unanswered.renewal = true;
         let next = self.clock.monotonic().saturating_add(lease.visibility / 16);
         self.schedule(lease, next);
     }

@@ -144,47 +144,50 @@ impl Leased {
     }
 
     /// Renews the lease, and replaces the body if one is given. Gives up after half of the remaining lease,
-    /// which leaves time for another try.
+    /// which leaves time for another try, or after a quarter of the visibility timeout if the lease has ended.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped before the answer, the renewal is recorded as unanswered.
     pub(super) async fn extend(&self, state: &mut State, body: Option<Bytes>) -> Result<(), Error> {
         let Hold::Held(receipt) = &state.hold else {
             return Err(self.ended());
         };
+        let receipt = receipt.clone();
         let asked_at = self.clock.monotonic();
         let visibility = self.next_visibility();
         if visibility.is_zero() {
             return Err(self.expiring());
         }
-        let deadline = (self.remaining() / 2).max(Duration::from_millis(100));
+        let deadline = match self.remaining() {
+            Duration::ZERO => (self.visibility / 4).max(Duration::from_secs(2)),
+            remaining => (remaining / 2).max(Duration::from_millis(100)),
+        };
+        let mut renewal = Renewal {
+            leased: self,
+            state,
+            asked_at,
+            visibility,
+            answered: false,
+        };
         let answer = tokio::select! {
-            answer = self.backend.update(&self.queue, &self.id, receipt, visibility, body) => answer,
+            answer = self.backend.update(&self.queue, &self.id, &receipt, visibility, body) => answer,
             () = self.clock.sleep(deadline) => Err(
                 Error::new(ErrorKind::Timeout, Operation::Update)
                     .with_queue(&self.queue)
                     .with_outcome(Outcome::Unknown),
             ),
         };
-        let answered_at = self.clock.monotonic();
+        renewal.answered = !matches!(&answer, Err(error) if error.outcome() == Outcome::Unknown);
+        drop(renewal);
+        let lease = answer?;
         let mut term = self.lock_term();
-        match &answer {
-            Ok(lease) => {
-                term.known_end = asked_at.saturating_add(visibility);
-                term.certain_end = answered_at
-                    .saturating_add(visibility)
-                    .min(self.expiry.certain);
-                state.hold = Hold::Held(lease.receipt.clone());
-                // The receipt was valid until now: no unanswered request was carried out, nor can it be now.
-                state.unanswered = Unanswered::default();
-            }
-            Err(error) if error.outcome() == Outcome::Unknown => {
-                // Before the expiry it may have made the lease shorter.
-                term.known_end = term.known_end.min(asked_at.saturating_add(visibility));
-                let end = answered_at.saturating_add(visibility);
-                term.certain_end = term.certain_end.max(end.min(self.expiry.certain));
-                state.unanswered.renewal = true;
-            }
-            Err(_) => {}
-        }
-        answer.map(drop)
+        term.known_end = asked_at.saturating_add(visibility);
+        let end = self.clock.monotonic().saturating_add(visibility);
+        term.certain_end = end.min(self.expiry.certain);
+        state.hold = Hold::Held(lease.receipt);
+        // The receipt was valid until now: no unanswered request was carried out, nor can it be now.
+        state.unanswered = Unanswered::default();
+        Ok(())
     }
 
     /// Records that the lease is lost, and cancels the work on the message.
@@ -209,6 +212,32 @@ impl Leased {
 
     fn lock_term(&self) -> MutexGuard<'_, Term> {
         self.term.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A renewal that the backend was asked for. Dropped without an answer, also by a panic, it is recorded as
+/// unanswered.
+struct Renewal<'a> {
+    leased: &'a Leased,
+    state: &'a mut State,
+    asked_at: Duration,
+    visibility: Duration,
+    answered: bool,
+}
+
+impl Drop for Renewal<'_> {
+    fn drop(&mut self) {
+        if self.answered {
+            return;
+        }
+        let leased = self.leased;
+        let mut term = leased.lock_term();
+        // Before the expiry it may have made the lease shorter.
+        let earliest = self.asked_at.saturating_add(self.visibility);
+        term.known_end = term.known_end.min(earliest);
+        let latest = leased.clock.monotonic().saturating_add(self.visibility);
+        term.certain_end = term.certain_end.max(latest.min(leased.expiry.certain));
+        self.state.unanswered.renewal = true;
     }
 }
 

@@ -106,11 +106,15 @@ impl Phase {
 
     /// Returns false if the abort had already begun.
     pub(super) fn abort(&self) -> bool {
-        let began = self.forward(ListenerPhase::Aborting);
-        if began {
-            self.aborted.store(true, Ordering::Relaxed);
-        }
-        began
+        self.current.send_if_modified(|phase| {
+            let begins = *phase < ListenerPhase::Aborting;
+            if begins {
+                *phase = ListenerPhase::Aborting;
+                // Before anybody sees a later phase.
+                self.aborted.store(true, Ordering::Relaxed);
+            }
+            begins
+        })
     }
 
     /// Returns whether the phase was ever [`Aborting`](ListenerPhase::Aborting).

@@ -152,15 +152,17 @@ impl Run {
 
     /// Takes the message over from its task. Returns `None` if the handler has ended.
     pub(super) fn take_over(&self) -> Option<Handler> {
-        if self.advance(READY, REVOKED).is_ok() {
-            Some(Handler::Unpolled)
-        } else if self.advance(POLLING, STUCK).is_ok() {
-            Some(Handler::Blocking)
-        } else if self.advance(READY, REVOKED).is_ok() {
-            // Its poll ended between the two.
-            Some(Handler::Unpolled)
-        } else {
-            None
+        // A poll may begin or end between two tries.
+        loop {
+            if self.advance(READY, REVOKED).is_ok() {
+                return Some(Handler::Unpolled);
+            }
+            if self.advance(POLLING, STUCK).is_ok() {
+                return Some(Handler::Blocking);
+            }
+            if !matches!(self.progress.load(Ordering::Acquire), READY | POLLING) {
+                return None;
+            }
         }
     }
 

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use queue_core::Retry;
 
-use super::doubled;
+use super::{doubled, scaled};
 
 /// The pauses before repeats of a failed storage operation: they double up to a cap, with jitter.
 ///
@@ -28,9 +28,8 @@ impl Backoff {
     /// second after repeated failures. Otherwise it is half to all of `base · 2^(failures−1)`, at most of `cap`.
     pub(crate) fn pause(self, retry: Retry, failures: u32, random: f64) -> Duration {
         let ceiling = doubled(self.base, failures.saturating_sub(1), self.cap);
-        let own = ceiling
-            .max(2 * SHORTEST)
-            .mul_f64(0.5 + 0.5 * random.clamp(0.0, 1.0));
+        let share = 0.5 + 0.5 * random.clamp(0.0, 1.0);
+        let own = scaled(ceiling.max(2 * SHORTEST), share);
         match retry {
             Retry::Throttled(Some(after)) => after.max(own.min(SHORTEST_ASKED)),
             _ => own,
@@ -70,6 +69,15 @@ mod tests {
                 assert_eq!(BACKOFF.pause(retry, failures, 0.0), SHORTEST_ASKED);
             }
         }
+    }
+
+    #[test]
+    fn the_longest_pause_does_not_overflow() {
+        let longest = Backoff {
+            base: Duration::MAX,
+            cap: Duration::MAX,
+        };
+        assert_eq!(longest.pause(Retry::Temporary, 2, 1.0), Duration::MAX);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use queue_core::backend::{Op, OpOutcome};
 use queue_core::clock::BoxFuture;
-use queue_core::{InvalidId, MessageId, RequestId};
+use queue_core::{Error, ErrorKind, InvalidId, MessageId, Operation, Outcome, RequestId};
 
 use super::submit::{Outgoing, Submit, SubmitError, SubmitProblem, Submitted};
 use crate::context::Context;
@@ -162,7 +162,7 @@ impl<M> SubmitAll<M> {
         let mut submitted: Vec<Submitted> = Vec::with_capacity(ops.len());
         while submitted.len() < ops.len() {
             let rest = &ops[submitted.len()..];
-            let batch = &rest[..backend.capabilities().fitting(rest)];
+            let batch = &rest[..backend.capabilities().fitting(rest).max(1)];
             let (outcomes, error) = match backend.apply(batch.to_vec()).await {
                 Ok(outcomes) => (outcomes, None),
                 Err(failed) => (failed.completed, Some(failed.error)),
@@ -172,14 +172,12 @@ impl<M> SubmitAll<M> {
             }
             let (sent, expected) = (&outgoing[submitted.len()..], submitted.len() + batch.len());
             submitted.extend(submitted_by(sent, outcomes));
-            let Some(error) = error else {
-                // A backend that leaves outcomes out must not be asked for ever.
-                if submitted.len() < expected {
-                    break;
-                }
-                continue;
+            let again = match error {
+                None if submitted.len() == expected => continue,
+                None => Err(outcomes_missing(expected - submitted.len())),
+                Some(error) => repeats.put_again(backend, error).await,
             };
-            if let Err(error) = repeats.put_again(backend, error).await {
+            if let Err(error) = again {
                 let ids = outgoing.into_iter().map(|outgoing| Some(outgoing.id));
                 let rest = ids.zip(messages).skip(submitted.len()).collect();
                 return Err(SubmitAllError {
@@ -228,13 +226,20 @@ impl<M> SubmitAll<M> {
     }
 }
 
+/// Returns the error of a backend that reports success without an outcome for each put.
+fn outcomes_missing(count: usize) -> Error {
+    Error::new(ErrorKind::Corrupt, Operation::Apply)
+        .with_detail(format!("the backend reported no outcome of {count} puts"))
+        .with_outcome(Outcome::Unknown)
+}
+
 /// Returns what was submitted, given the outcomes of the first puts.
 fn submitted_by(
     outgoing: &[Outgoing],
     outcomes: Vec<OpOutcome>,
 ) -> impl Iterator<Item = Submitted> {
     let puts = outgoing.iter().zip(outcomes);
-    puts.filter_map(|(outgoing, outcome)| match outcome {
+    puts.map_while(|(outgoing, outcome)| match outcome {
         OpOutcome::Put(receipt) => Some(outgoing.submitted(receipt.visible_at)),
         _ => None,
     })

@@ -20,6 +20,7 @@ pub(crate) struct Storage {
     capabilities: Capabilities,
     refuses: Option<(QueueName, ErrorKind)>,
     oldest_first: bool,
+    leaves_out: bool,
 }
 
 impl Storage {
@@ -33,6 +34,7 @@ impl Storage {
             inner,
             refuses: None,
             oldest_first: false,
+            leaves_out: false,
         }
     }
 
@@ -57,6 +59,13 @@ impl Storage {
     /// Returns the oldest visible messages first, also if they have just become visible again.
     pub(crate) fn oldest_first(mut self) -> Self {
         self.oldest_first = true;
+        self
+    }
+
+    /// Claims to take no operation at a time, and leaves out the last outcome of each `apply`.
+    pub(crate) fn broken(mut self) -> Self {
+        self.capabilities.max_apply = 0;
+        self.leaves_out = true;
         self
     }
 
@@ -190,9 +199,12 @@ impl Backend for Storage {
                 Err(failed) => return Err(ApplyError::new(index, outcomes, failed.error)),
             }
         }
-        match in_order {
-            true => Ok(outcomes),
-            false => self.inner.apply(ops).await,
+        if !in_order {
+            outcomes = self.inner.apply(ops).await?;
         }
+        if self.leaves_out {
+            outcomes.pop();
+        }
+        Ok(outcomes)
     }
 }

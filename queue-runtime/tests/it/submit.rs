@@ -1,11 +1,13 @@
 //! Connecting and submitting.
 
+use std::future::IntoFuture as _;
 use std::time::Duration;
 
 use queue_runtime::{DecodeError, EncodeError, Message, MessageType, QueueService, SubmitProblem};
 
 use crate::accept::{Order, order};
-use crate::support::{count, memory};
+use crate::storage::Storage;
+use crate::support::{count, guarded, memory};
 
 #[tokio::test]
 async fn a_refused_url_shows_no_secret() {
@@ -115,4 +117,18 @@ async fn a_payload_may_have_another_format() {
         .expect("no error")
         .expect("a message");
     assert_eq!(delivery.message(), &Protobuf(vec![8, 150, 1]));
+}
+
+/// A backend with bugs neither hides the loss of messages nor keeps the call from ending.
+#[tokio::test(start_paused = true)]
+async fn a_missing_outcome_is_unknown_and_not_success() {
+    let (service, _) = Storage::new().broken().connect().await;
+    let orders = service.queue_named::<Order>("orders").expect("a name");
+    orders.any().create().await.expect("created");
+    let submitted = guarded(orders.submit_all([order(1), order(2)]).into_future()).await;
+    let failed = submitted
+        .expect("it ends")
+        .expect_err("nothing was confirmed");
+    assert!(failed.is_unknown(), "{failed}");
+    assert_eq!((failed.submitted.len(), failed.rest.len()), (0, 2));
 }
