@@ -79,9 +79,16 @@ impl Place {
 
     /// Copies the file and overwrites a page of the copy.
     fn damaged(&self, whole: &Path, page: usize) -> PathBuf {
-        let path = self.path(&format!("damaged-{page}.db"));
+        self.damaged_at(whole, &[page])
+    }
+
+    /// Copies the file and overwrites pages of the copy. It is named after the first.
+    fn damaged_at(&self, whole: &Path, pages: &[usize]) -> PathBuf {
+        let path = self.path(&format!("damaged-{}.db", pages[0]));
         let mut bytes = fs::read(whole).expect("read");
-        bytes[(page - 1) * PAGE..page * PAGE].fill(0xaa);
+        for page in pages {
+            bytes[(page - 1) * PAGE..page * PAGE].fill(0xaa);
+        }
         fs::write(&path, bytes).expect("write");
         path
     }
@@ -227,6 +234,73 @@ fn a_damaged_page_of_the_schedule_costs_only_what_it_held() {
             let recorded = connection.query_row(recorded, [], |row| row.get::<_, i64>(0));
             assert_eq!(recorded, Ok(lost as i64), "page {page}");
             backend.close().await;
+        }
+    });
+}
+
+/// Pairs of leaves, by number, of which the second one is the third after the first one.
+fn neighbours(leaves: usize) -> [[usize; 2]; 3] {
+    [0, 1, leaves / 2 + 1].map(|leaf| [leaf, leaf + 3])
+}
+
+/// The same, and pairs with the last leaf.
+fn pairs(leaves: usize) -> Vec<[usize; 2]> {
+    let with_last = [0, 1, leaves / 2 + 2].map(|leaf| [leaf, leaves - 1]);
+    [with_last, neighbours(leaves)].concat()
+}
+
+#[test]
+fn two_damaged_pages_of_the_schedule_cost_only_what_they_held() {
+    const MESSAGES: usize = 1500;
+
+    threads::block_on(async {
+        let place = Place::new();
+        let whole = place.fill(MESSAGES, 1, TimeToLive::Never).await;
+        let leaves = pages(&whole, "schedule", "leaf");
+        for [one, other] in neighbours(leaves.len()) {
+            let path = place.damaged_at(&whole, &[leaves[one], leaves[other]]);
+            let backend = place.open(&path).await;
+            let mut lost = 0;
+            for queue in &place.queues {
+                lost += MESSAGES - drain(&backend, queue).await.len();
+            }
+            let expected = 2..=2 * ROWS_OF_A_PAGE;
+            assert!(expected.contains(&lost), "leaves {one}, {other}: {lost}");
+            backend.close().await;
+        }
+    });
+}
+
+#[test]
+fn salvage_copies_what_is_between_and_beside_damaged_pages() {
+    const MESSAGES: usize = 1500;
+
+    threads::block_on(async {
+        let place = Place::new();
+        let whole = place.fill(MESSAGES, 100, TimeToLive::Never).await;
+        let leaves = pages(&whole, "messages", "leaf");
+        for [one, other] in pairs(leaves.len()) {
+            let path = place.damaged_at(&whole, &[leaves[one], leaves[other]]);
+            let new = place.path(&format!("new-{one}-{other}.db"));
+            let salvaged = sqlite::salvage(path, &new).expect("salvage");
+            assert_eq!(salvaged.messages + salvaged.lost, 2 * MESSAGES as u64);
+            let lost = salvaged.lost;
+            assert!((2..=80).contains(&lost), "leaves {one}, {other}: {lost}");
+        }
+
+        let leaves = pages(&whole, "schedule", "leaf");
+        assert!(leaves.len() > 4, "{leaves:?}");
+        for [one, other] in pairs(leaves.len()) {
+            let path = place.damaged_at(&whole, &[leaves[one], leaves[other]]);
+            let new = place.path(&format!("new-schedule-{one}-{other}.db"));
+            let salvaged = sqlite::salvage(path, &new).expect("salvage");
+            assert_eq!(salvaged.messages, 2 * MESSAGES as u64);
+            let unknown = salvaged.rescheduled as usize;
+            let expected = 2..=2 * ROWS_OF_A_PAGE;
+            assert!(
+                expected.contains(&unknown),
+                "leaves {one}, {other}: {unknown}"
+            );
         }
     });
 }

@@ -261,18 +261,13 @@ impl<'c> Rows<'c> {
     }
 
     fn after_damage(&mut self, damaged: i64) -> Result<Option<i64>> {
-        let (mut low, mut high) = (damaged, i64::MAX);
-        let Ok(mut found) = self.first_from(high)? else {
-            return Ok(None);
+        // Few ids are negative: from far below, the steps would be too wide for the others.
+        let damaged = match damaged < 0 && self.first_from(0)?.is_err() {
+            true => 0,
+            false => damaged,
         };
-        while low.saturating_add(1) < high {
-            let middle = i64::midpoint(low, high);
-            match self.first_from(middle)? {
-                Ok(first) => (high, found) = (middle, first),
-                Err(()) => low = middle,
-            }
-        }
-        Ok(found)
+        let found = repair::search(damaged, |id| self.first_from(id))?;
+        Ok(found.and_then(|(_, first)| first))
     }
 
     /// Looks for the first row from this id on. The inner error is damage.
