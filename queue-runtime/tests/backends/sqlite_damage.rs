@@ -306,6 +306,43 @@ fn salvage_copies_what_is_between_and_beside_damaged_pages() {
 }
 
 #[test]
+fn salvage_goes_on_after_an_altered_id() {
+    const MESSAGES: usize = 60;
+
+    threads::block_on(async {
+        let place = Place::new();
+        let whole = place.fill(MESSAGES, 100, TimeToLive::Never).await;
+        let page = pages(&whole, "messages", "leaf")[1];
+        let mut bytes = fs::read(&whole).expect("read");
+        // The second row of the page becomes the first one once more.
+        let rows = (page - 1) * PAGE + 8;
+        bytes.copy_within(rows..rows + 2, rows + 2);
+        let path = place.path("altered.db");
+        fs::write(&path, bytes).expect("write");
+        let salvaged = sqlite::salvage(path, place.path("new.db")).expect("salvage");
+        assert_eq!(salvaged.messages, 2 * MESSAGES as u64 - 1);
+        assert_eq!((salvaged.lost, salvaged.rescheduled), (1, 0));
+    });
+}
+
+#[test]
+fn a_failed_salvage_leaves_no_file_and_names_the_damaged_one() {
+    threads::block_on(async {
+        let place = Place::new();
+        let whole = place.fill(1, 1, TimeToLive::Never).await;
+        let path = place.path("dropped.db");
+        fs::copy(&whole, &path).expect("copy");
+        let connection = Connection::open(&path).expect("open");
+        connection.execute_batch("DROP TABLE queues").expect("drop");
+        drop(connection);
+        let new = place.path("new.db");
+        let refused = sqlite::salvage(&path, &new).expect_err("a table is missing");
+        assert!(!new.exists());
+        assert!(refused.to_string().contains("dropped.db"), "{refused}");
+    });
+}
+
+#[test]
 fn damage_in_the_way_of_the_sweep_fails_nothing_else() {
     threads::block_on(async {
         let place = Place::new();
