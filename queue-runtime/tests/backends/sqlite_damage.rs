@@ -364,6 +364,89 @@ fn damage_in_the_way_of_the_sweep_fails_nothing_else() {
     });
 }
 
+/// Puts messages one by one, each of which also gives time to a step of the purge.
+async fn drive(backend: &SqliteBackend, place: &Place) {
+    for _ in 0..30 {
+        let put = backend.put(&place.queues[0], NewMessage::new("new"));
+        put.await.expect("put");
+        place.clock.advance(Duration::from_millis(200));
+    }
+}
+
+fn count(path: &Path, rows: &str) -> i64 {
+    let connection = Connection::open(path).expect("open");
+    let count = format!("SELECT count(*) FROM {rows}");
+    let counted = connection.query_row(&count, [], |row| row.get(0));
+    counted.expect("count")
+}
+
+#[test]
+fn expired_messages_with_damaged_bodies_are_removed() {
+    threads::block_on(async {
+        let place = Place::new();
+        let whole = place.fill(1000, 1, TimeToLive::After(LEASE)).await;
+        let page = pages(&whole, "messages", "leaf")[1];
+        let path = place.damaged(&whole, page);
+        let backend = place.open(&path).await;
+        place.clock.advance(LEASE * 2);
+        drive(&backend, &place).await;
+        backend.close().await;
+        assert_eq!(count(&path, "schedule WHERE expires_at IS NOT NULL"), 0);
+        // Only the bodies that cannot be removed stay behind.
+        let discarded = count(&path, "discarded");
+        assert!((1..600).contains(&discarded), "{discarded}");
+    });
+}
+
+#[test]
+fn a_deleted_queue_with_damage_does_not_keep_the_others() {
+    threads::block_on(async {
+        let place = Place::new();
+        let whole = place.fill(1000, 1, TimeToLive::Never).await;
+        let page = pages(&whole, "schedule", "leaf")[1];
+        let path = place.damaged(&whole, page);
+        let backend = place.open(&path).await;
+        for queue in &place.queues {
+            backend.clear(queue).await.expect("clear");
+        }
+        drive(&backend, &place).await;
+        backend.close().await;
+        assert_eq!(count(&path, "schedule WHERE queue = 2"), 0);
+        assert_eq!(count(&path, "dropped"), 1);
+    });
+}
+
+#[test]
+fn removal_goes_on_after_a_temporary_failure() {
+    threads::block_on(async {
+        let place = Place::new();
+        for dropped in [false, true] {
+            let path = place.fill(1000, 1, TimeToLive::After(LEASE)).await;
+            let backend = place.open(&path).await;
+            let change = |sql: &str| {
+                let connection = Connection::open(&path).expect("open");
+                connection.execute_batch(sql).expect("change");
+            };
+            change(
+                "CREATE TRIGGER full BEFORE DELETE ON messages \
+                 BEGIN SELECT RAISE(ABORT, 'as on a full disk'); END",
+            );
+            if dropped {
+                backend.clear(&place.queues[1]).await.expect("clear");
+            } else {
+                place.clock.advance(LEASE * 2);
+            }
+            drive(&backend, &place).await;
+            assert_eq!(count(&path, "schedule WHERE queue = 2"), 1000);
+            change("DROP TRIGGER full");
+            drive(&backend, &place).await;
+            assert_eq!(count(&path, "schedule WHERE queue = 2"), 0);
+            backend.close().await;
+            fs::remove_file(&path).expect("remove");
+        }
+    });
+}
+
 #[test]
 fn deeper_damage_fails_and_what_is_readable_is_salvaged() {
     const MESSAGES: usize = 1500;
