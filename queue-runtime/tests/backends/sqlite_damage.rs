@@ -448,6 +448,24 @@ fn removal_goes_on_after_a_temporary_failure() {
 }
 
 #[test]
+fn a_queue_is_moved_beside_damage_once_by_all_processes_together() {
+    threads::block_on(async {
+        let place = Place::new();
+        let whole = place.fill(60, 100, TimeToLive::Never).await;
+        let leaves = pages(&whole, "messages", "leaf");
+        let path = place.damaged(&whole, leaves[leaves.len() - 1]);
+        for _ in 0..3 {
+            let backend = place.open(&path).await;
+            let put = backend.put(&place.queues[0], NewMessage::new("new"));
+            let refused = put.await.expect_err("the page is damaged");
+            assert_eq!(refused.kind(), ErrorKind::Corrupt);
+            backend.close().await;
+        }
+        assert_eq!(count(&path, "moved"), 1);
+    });
+}
+
+#[test]
 fn deeper_damage_fails_and_what_is_readable_is_salvaged() {
     const MESSAGES: usize = 1500;
 

@@ -46,8 +46,11 @@ pub(super) enum Place {
 }
 
 /// Gives a queue a new id with the readable rows of its schedule, within a transaction of `writer`, if its
-/// schedule is damaged, or the page beside it may be (`beside`). Returns whether it did. `probe` is another
-/// connection, for what may be damaged.
+/// schedule is damaged, or the page beside it may be. Returns whether it did. `probe` is another connection, for
+/// what may be damaged.
+///
+/// A change can fail because of a damaged page beside the queue's own. To move away from it once is enough; if
+/// that does not help, the damage is elsewhere.
 ///
 /// # Errors
 /// [`Failure::Corrupt`] if more is damaged than single leaves.
@@ -56,14 +59,13 @@ pub(super) fn put_aside(
     probe: &Connection,
     queue: &QueueName,
     place: Place,
-    beside: bool,
     now: i64,
 ) -> Result<bool> {
-    let (id, counted): (i64, i64) = writer.query_row(
-        "SELECT id, coalesce(messages, 0) FROM queues LEFT JOIN counts ON counts.queue = id \
-         WHERE name = ?1",
+    let (id, counted, beside): (i64, i64, bool) = writer.query_row(
+        "SELECT id, coalesce(messages, 0), NOT EXISTS (SELECT 1 FROM moved WHERE moved.queue = id) \
+         FROM queues LEFT JOIN counts ON counts.queue = id WHERE name = ?1",
         [queue.as_str()],
-        |row| Ok((row.get(0)?, row.get(1)?)),
+        |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
     )?;
     let mut rows = Vec::new();
     let gaps = readable_rows(probe, id, |row| {

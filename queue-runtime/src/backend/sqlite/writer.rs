@@ -6,13 +6,11 @@
 //! own, so that one that reads a damaged page does not fail the others; that one is executed once more
 //! around the damage. If the commit fails, the outcome is *unknown* for every command.
 
-use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use queue_core::QueueName;
 use rusqlite::{Connection, Statement};
 
 use super::batch::{Answers, Pace, Pending};
@@ -54,8 +52,6 @@ pub(super) struct Writer<'c> {
     purge: Purge<'c>,
     purged_at: Instant,
     probe: Rc<Probe>,
-    /// The queues that were moved away from damage.
-    moved: HashSet<QueueName>,
     begin: Statement<'c>,
     commit: Statement<'c>,
     version: Statement<'c>,
@@ -86,7 +82,6 @@ impl<'c> Writer<'c> {
             purge: Purge::prepare(connection)?,
             purged_at: Instant::now(),
             probe: Rc::new(probe),
-            moved: HashSet::new(),
             begin: connection.prepare("BEGIN IMMEDIATE")?,
             commit: connection.prepare("COMMIT")?,
             version: connection.prepare("PRAGMA user_version")?,
