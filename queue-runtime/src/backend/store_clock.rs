@@ -85,7 +85,8 @@ impl Anchor {
         self.store_time.saturating_add(since.max(0))
     }
 
-    /// Reads the clock. If a test has changed its boot, store time runs on from where it was.
+    /// Reads the clock. If a test has changed its boot, store time goes back to the anchor's: how much passed
+    /// since then in the boot before is not known any more.
     fn advance(&mut self, clock: &dyn Clock) -> Moment {
         let moment = Moment::read(clock);
         if moment.boot != self.moment.boot {

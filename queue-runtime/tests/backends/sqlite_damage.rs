@@ -79,9 +79,16 @@ impl Place {
 
     /// Copies the file and overwrites a page of the copy.
     fn damaged(&self, whole: &Path, page: usize) -> PathBuf {
-        let path = self.path(&format!("damaged-{page}.db"));
+        self.damaged_at(whole, &[page])
+    }
+
+    /// Copies the file and overwrites pages of the copy. It is named after the first.
+    fn damaged_at(&self, whole: &Path, pages: &[usize]) -> PathBuf {
+        let path = self.path(&format!("damaged-{}.db", pages[0]));
         let mut bytes = fs::read(whole).expect("read");
-        bytes[(page - 1) * PAGE..page * PAGE].fill(0xaa);
+        for page in pages {
+            bytes[(page - 1) * PAGE..page * PAGE].fill(0xaa);
+        }
         fs::write(&path, bytes).expect("write");
         path
     }
@@ -231,6 +238,110 @@ fn a_damaged_page_of_the_schedule_costs_only_what_it_held() {
     });
 }
 
+/// Pairs of leaves, by number, of which the second one is the third after the first one.
+fn neighbours(leaves: usize) -> [[usize; 2]; 3] {
+    [0, 1, leaves / 2 + 1].map(|leaf| [leaf, leaf + 3])
+}
+
+/// The same, and pairs with the last leaf.
+fn pairs(leaves: usize) -> Vec<[usize; 2]> {
+    let with_last = [0, 1, leaves / 2 + 2].map(|leaf| [leaf, leaves - 1]);
+    [with_last, neighbours(leaves)].concat()
+}
+
+#[test]
+fn two_damaged_pages_of_the_schedule_cost_only_what_they_held() {
+    const MESSAGES: usize = 1500;
+
+    threads::block_on(async {
+        let place = Place::new();
+        let whole = place.fill(MESSAGES, 1, TimeToLive::Never).await;
+        let leaves = pages(&whole, "schedule", "leaf");
+        for [one, other] in neighbours(leaves.len()) {
+            let path = place.damaged_at(&whole, &[leaves[one], leaves[other]]);
+            let backend = place.open(&path).await;
+            let mut lost = 0;
+            for queue in &place.queues {
+                lost += MESSAGES - drain(&backend, queue).await.len();
+            }
+            let expected = 2..=2 * ROWS_OF_A_PAGE;
+            assert!(expected.contains(&lost), "leaves {one}, {other}: {lost}");
+            backend.close().await;
+        }
+    });
+}
+
+#[test]
+fn salvage_copies_what_is_between_and_beside_damaged_pages() {
+    const MESSAGES: usize = 1500;
+
+    threads::block_on(async {
+        let place = Place::new();
+        let whole = place.fill(MESSAGES, 100, TimeToLive::Never).await;
+        let leaves = pages(&whole, "messages", "leaf");
+        for [one, other] in pairs(leaves.len()) {
+            let path = place.damaged_at(&whole, &[leaves[one], leaves[other]]);
+            let new = place.path(&format!("new-{one}-{other}.db"));
+            let salvaged = sqlite::salvage(path, &new).expect("salvage");
+            assert_eq!(salvaged.messages + salvaged.lost, 2 * MESSAGES as u64);
+            let lost = salvaged.lost;
+            assert!((2..=80).contains(&lost), "leaves {one}, {other}: {lost}");
+        }
+
+        let leaves = pages(&whole, "schedule", "leaf");
+        assert!(leaves.len() > 4, "{leaves:?}");
+        for [one, other] in pairs(leaves.len()) {
+            let path = place.damaged_at(&whole, &[leaves[one], leaves[other]]);
+            let new = place.path(&format!("new-schedule-{one}-{other}.db"));
+            let salvaged = sqlite::salvage(path, &new).expect("salvage");
+            assert_eq!(salvaged.messages, 2 * MESSAGES as u64);
+            let unknown = salvaged.rescheduled as usize;
+            let expected = 2..=2 * ROWS_OF_A_PAGE;
+            assert!(
+                expected.contains(&unknown),
+                "leaves {one}, {other}: {unknown}"
+            );
+        }
+    });
+}
+
+#[test]
+fn salvage_goes_on_after_an_altered_id() {
+    const MESSAGES: usize = 60;
+
+    threads::block_on(async {
+        let place = Place::new();
+        let whole = place.fill(MESSAGES, 100, TimeToLive::Never).await;
+        let page = pages(&whole, "messages", "leaf")[1];
+        let mut bytes = fs::read(&whole).expect("read");
+        // The second row of the page becomes the first one once more.
+        let rows = (page - 1) * PAGE + 8;
+        bytes.copy_within(rows..rows + 2, rows + 2);
+        let path = place.path("altered.db");
+        fs::write(&path, bytes).expect("write");
+        let salvaged = sqlite::salvage(path, place.path("new.db")).expect("salvage");
+        assert_eq!(salvaged.messages, 2 * MESSAGES as u64 - 1);
+        assert_eq!((salvaged.lost, salvaged.rescheduled), (1, 0));
+    });
+}
+
+#[test]
+fn a_failed_salvage_leaves_no_file_and_names_the_damaged_one() {
+    threads::block_on(async {
+        let place = Place::new();
+        let whole = place.fill(1, 1, TimeToLive::Never).await;
+        let path = place.path("dropped.db");
+        fs::copy(&whole, &path).expect("copy");
+        let connection = Connection::open(&path).expect("open");
+        connection.execute_batch("DROP TABLE queues").expect("drop");
+        drop(connection);
+        let new = place.path("new.db");
+        let refused = sqlite::salvage(&path, &new).expect_err("a table is missing");
+        assert!(!new.exists());
+        assert!(refused.to_string().contains("dropped.db"), "{refused}");
+    });
+}
+
 #[test]
 fn damage_in_the_way_of_the_sweep_fails_nothing_else() {
     threads::block_on(async {
@@ -250,6 +361,107 @@ fn damage_in_the_way_of_the_sweep_fails_nothing_else() {
             }
             backend.close().await;
         }
+    });
+}
+
+/// Puts messages one by one, each of which also gives time to a step of the purge.
+async fn drive(backend: &SqliteBackend, place: &Place) {
+    for _ in 0..30 {
+        let put = backend.put(&place.queues[0], NewMessage::new("new"));
+        put.await.expect("put");
+        place.clock.advance(Duration::from_millis(200));
+    }
+}
+
+fn count(path: &Path, rows: &str) -> i64 {
+    let connection = Connection::open(path).expect("open");
+    let count = format!("SELECT count(*) FROM {rows}");
+    let counted = connection.query_row(&count, [], |row| row.get(0));
+    counted.expect("count")
+}
+
+#[test]
+fn expired_messages_with_damaged_bodies_are_removed() {
+    threads::block_on(async {
+        let place = Place::new();
+        let whole = place.fill(1000, 1, TimeToLive::After(LEASE)).await;
+        let page = pages(&whole, "messages", "leaf")[1];
+        let path = place.damaged(&whole, page);
+        let backend = place.open(&path).await;
+        place.clock.advance(LEASE * 2);
+        drive(&backend, &place).await;
+        backend.close().await;
+        assert_eq!(count(&path, "schedule WHERE expires_at IS NOT NULL"), 0);
+        // Only the bodies that cannot be removed stay behind.
+        let discarded = count(&path, "discarded");
+        assert!((1..600).contains(&discarded), "{discarded}");
+    });
+}
+
+#[test]
+fn a_deleted_queue_with_damage_does_not_keep_the_others() {
+    threads::block_on(async {
+        let place = Place::new();
+        let whole = place.fill(1000, 1, TimeToLive::Never).await;
+        let page = pages(&whole, "schedule", "leaf")[1];
+        let path = place.damaged(&whole, page);
+        let backend = place.open(&path).await;
+        for queue in &place.queues {
+            backend.clear(queue).await.expect("clear");
+        }
+        drive(&backend, &place).await;
+        backend.close().await;
+        assert_eq!(count(&path, "schedule WHERE queue = 2"), 0);
+        assert_eq!(count(&path, "dropped"), 1);
+    });
+}
+
+#[test]
+fn removal_goes_on_after_a_temporary_failure() {
+    threads::block_on(async {
+        let place = Place::new();
+        for dropped in [false, true] {
+            let path = place.fill(1000, 1, TimeToLive::After(LEASE)).await;
+            let backend = place.open(&path).await;
+            let change = |sql: &str| {
+                let connection = Connection::open(&path).expect("open");
+                connection.execute_batch(sql).expect("change");
+            };
+            change(
+                "CREATE TRIGGER full BEFORE DELETE ON messages \
+                 BEGIN SELECT RAISE(ABORT, 'as on a full disk'); END",
+            );
+            if dropped {
+                backend.clear(&place.queues[1]).await.expect("clear");
+            } else {
+                place.clock.advance(LEASE * 2);
+            }
+            drive(&backend, &place).await;
+            assert_eq!(count(&path, "schedule WHERE queue = 2"), 1000);
+            change("DROP TRIGGER full");
+            drive(&backend, &place).await;
+            assert_eq!(count(&path, "schedule WHERE queue = 2"), 0);
+            backend.close().await;
+            fs::remove_file(&path).expect("remove");
+        }
+    });
+}
+
+#[test]
+fn a_queue_is_moved_beside_damage_once_by_all_processes_together() {
+    threads::block_on(async {
+        let place = Place::new();
+        let whole = place.fill(60, 100, TimeToLive::Never).await;
+        let leaves = pages(&whole, "messages", "leaf");
+        let path = place.damaged(&whole, leaves[leaves.len() - 1]);
+        for _ in 0..3 {
+            let backend = place.open(&path).await;
+            let put = backend.put(&place.queues[0], NewMessage::new("new"));
+            let refused = put.await.expect_err("the page is damaged");
+            assert_eq!(refused.kind(), ErrorKind::Corrupt);
+            backend.close().await;
+        }
+        assert_eq!(count(&path, "moved"), 1);
     });
 }
 

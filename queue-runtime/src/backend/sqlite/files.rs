@@ -8,15 +8,16 @@ use std::sync::Arc;
 use super::failure::{Failure, Result};
 
 /// Creates an empty database file, which only this user may read and write, unless there is a file. SQLite
-/// gives its other files the same permissions.
-pub(super) fn create(path: &Path) -> Result<()> {
+/// gives its other files the same permissions. Returns whether it created the file.
+pub(super) fn create(path: &Path) -> Result<bool> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     match options.open(path) {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(io(error)),
-        _ => Ok(()),
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(io(error)),
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 use rusqlite::{Connection, OptionalExtension, Statement, params};
 
-use super::failure::Result;
+use super::failure::{Failure, Result};
 use super::messages::Place;
 
 /// The number of rows that one search looks at.
@@ -16,13 +16,17 @@ const CHUNK: usize = 512;
 /// What looking at another queue costs, in rows.
 const QUEUE: usize = 16;
 
-/// The interval between sweeps for expired messages, in microseconds.
+/// The interval between sweeps for expired messages, and between attempts after a failure, in microseconds.
 const SWEEP_INTERVAL: i64 = 1_000_000;
 
 /// Finds the messages of deleted and cleared queues, and expired messages.
 pub(super) struct Purge<'c> {
     dropped: Dropped<'c>,
     expired: Expired<'c>,
+    /// What was found and could not be removed for the time being.
+    unfinished: Option<Found>,
+    /// The earliest time for the next attempt, after a failure.
+    not_before: Option<i64>,
 }
 
 /// What to remove in one transaction.
@@ -38,37 +42,46 @@ impl<'c> Purge<'c> {
         Ok(Self {
             dropped: Dropped::prepare(connection)?,
             expired: Expired::prepare(connection)?,
+            unfinished: None,
+            not_before: None,
         })
     }
 
     /// Whether there may be more to remove at once.
     pub(super) fn has_work(&self) -> bool {
-        self.dropped.expected || self.expired.more
+        let expected = self.unfinished.is_some() || self.dropped.expected || self.expired.more;
+        expected && self.not_before.is_none()
     }
 
     /// Whether a search at this time may find something.
     pub(super) fn is_due(&self, now: i64) -> bool {
-        self.has_work() || now >= self.expired.next
+        match self.not_before {
+            Some(time) => now >= time,
+            None => self.has_work() || now >= self.expired.next,
+        }
     }
 
     /// Records that a queue was, or may have been, deleted or cleared.
     pub(super) fn expect_work(&mut self) {
-        self.dropped.expected = !self.dropped.given_up;
+        self.dropped.expected = true;
     }
 
-    /// Gives up what the last search was for, after a failure: the dropped queues, or the queue whose expired
-    /// messages it has found.
-    pub(super) fn give_up(&mut self, now: i64) {
-        if self.dropped.expected {
-            self.dropped.given_up = true;
-            self.dropped.expected = false;
-        } else {
-            self.expired.give_up(now);
-        }
-    }
-
-    /// Returns what to remove next.
+    /// Returns what to remove next. After a failure other than damage the same is looked for again.
     pub(super) fn find(&mut self, now: i64) -> Result<Found> {
+        self.not_before = None;
+        if let Some(found) = self.unfinished.take() {
+            return Ok(found);
+        }
+        let found = self.search(now);
+        if let Err(failure) = &found
+            && !failure.is_busy()
+        {
+            self.not_before = Some(now + SWEEP_INTERVAL);
+        }
+        found
+    }
+
+    fn search(&mut self, now: i64) -> Result<Found> {
         if self.dropped.expected
             && let Some(found) = self.dropped.find()?
         {
@@ -78,6 +91,20 @@ impl<'c> Purge<'c> {
             return self.expired.find(now);
         }
         Ok(Found::default())
+    }
+
+    /// Records that what was found could not be removed. Its queues are given up if they are damaged;
+    /// otherwise the next search returns it once more.
+    pub(super) fn not_removed(&mut self, found: Found, failure: &Failure, now: i64) {
+        if !failure.is_damage() {
+            self.unfinished = Some(found);
+            self.not_before = (!failure.is_busy()).then_some(now + SWEEP_INTERVAL);
+            return;
+        }
+        let queues: HashSet<i64> = found.places.iter().map(|place| place.queue).collect();
+        self.expired.given_up.extend(&queues);
+        self.dropped.given_up.extend(queues);
+        self.dropped.given_up.extend(found.finished);
     }
 
     /// Removes the record of a dropped queue, within a transaction.
@@ -90,9 +117,9 @@ impl<'c> Purge<'c> {
 /// Finds the messages of deleted and cleared queues.
 struct Dropped<'c> {
     expected: bool,
-    /// After a failure, until the file is opened again.
-    given_up: bool,
-    first: Statement<'c>,
+    /// The queues that are damaged. They are tried again when the file is opened again.
+    given_up: HashSet<i64>,
+    all: Statement<'c>,
     scheduled: Statement<'c>,
     forget: Statement<'c>,
 }
@@ -101,8 +128,8 @@ impl<'c> Dropped<'c> {
     fn prepare(connection: &'c Connection) -> Result<Self> {
         Ok(Self {
             expected: false,
-            given_up: false,
-            first: connection.prepare("SELECT queue FROM dropped LIMIT 1")?,
+            given_up: HashSet::new(),
+            all: connection.prepare("SELECT queue FROM dropped")?,
             scheduled: connection.prepare(
                 "SELECT visible_at, seq FROM schedule WHERE queue = ?1 \
                  ORDER BY visible_at, seq LIMIT ?2",
@@ -112,11 +139,34 @@ impl<'c> Dropped<'c> {
     }
 
     fn find(&mut self) -> Result<Option<Found>> {
-        let queue = self.first.query_row([], |row| row.get(0));
-        let Some(queue) = queue.optional()? else {
-            self.expected = false;
+        let next = self.next();
+        // If the table itself is damaged, the next queue to be dropped leads to another attempt.
+        self.expected = match &next {
+            Ok(queue) => queue.is_some(),
+            Err(failure) => !failure.is_damage(),
+        };
+        let Some(queue) = next? else {
             return Ok(None);
         };
+        let found = self.messages_of(queue);
+        if found.as_ref().is_err_and(Failure::is_damage) {
+            self.given_up.insert(queue);
+        }
+        found.map(Some)
+    }
+
+    fn next(&mut self) -> Result<Option<i64>> {
+        let mut queues = self.all.query([])?;
+        while let Some(queue) = queues.next()? {
+            let queue = queue.get(0)?;
+            if !self.given_up.contains(&queue) {
+                return Ok(Some(queue));
+            }
+        }
+        Ok(None)
+    }
+
+    fn messages_of(&mut self, queue: i64) -> Result<Found> {
         let mut found = Found::default();
         let mut rows = self.scheduled.query(params![queue, CHUNK as i64])?;
         while let Some(row) = rows.next()? {
@@ -129,7 +179,7 @@ impl<'c> Dropped<'c> {
         if found.places.len() < CHUNK {
             found.finished = Some(queue);
         }
-        Ok(Some(found))
+        Ok(found)
     }
 }
 
@@ -139,7 +189,7 @@ struct Expired<'c> {
     next: i64,
     more: bool,
     after: Place,
-    /// The queues on which a sweep has failed.
+    /// The queues that are damaged. They are tried again when the file is opened again.
     given_up: HashSet<i64>,
     queue: Statement<'c>,
     scheduled: Statement<'c>,
@@ -185,7 +235,13 @@ impl<'c> Expired<'c> {
             }
             let looked_at = match self.given_up.contains(&queue) {
                 true => 0,
-                false => self.chunk(left, now, &mut found.places)?,
+                false => match self.chunk(left, now, &mut found.places) {
+                    Err(failure) if failure.is_damage() => {
+                        self.given_up.insert(queue);
+                        return Err(failure);
+                    }
+                    looked_at => looked_at?,
+                },
             };
             if looked_at < left {
                 self.after = Place {
@@ -223,11 +279,5 @@ impl<'c> Expired<'c> {
             }
         }
         Ok(looked_at)
-    }
-
-    fn give_up(&mut self, now: i64) {
-        self.more = false;
-        self.next = now + SWEEP_INTERVAL;
-        self.given_up.insert(self.after.queue);
     }
 }

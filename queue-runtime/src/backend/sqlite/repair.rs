@@ -46,8 +46,11 @@ pub(super) enum Place {
 }
 
 /// Gives a queue a new id with the readable rows of its schedule, within a transaction of `writer`, if its
-/// schedule is damaged, or the page beside it may be (`beside`). Returns whether it did. `probe` is another
-/// connection, for what may be damaged.
+/// schedule is damaged, or the page beside it may be. Returns whether it did. `probe` is another connection, for
+/// what may be damaged.
+///
+/// A change can fail because of a damaged page beside the queue's own. To move away from it once is enough; if
+/// that does not help, the damage is elsewhere.
 ///
 /// # Errors
 /// [`Failure::Corrupt`] if more is damaged than single leaves.
@@ -56,14 +59,13 @@ pub(super) fn put_aside(
     probe: &Connection,
     queue: &QueueName,
     place: Place,
-    beside: bool,
     now: i64,
 ) -> Result<bool> {
-    let (id, counted): (i64, i64) = writer.query_row(
-        "SELECT id, coalesce(messages, 0) FROM queues LEFT JOIN counts ON counts.queue = id \
-         WHERE name = ?1",
+    let (id, counted, beside): (i64, i64, bool) = writer.query_row(
+        "SELECT id, coalesce(messages, 0), NOT EXISTS (SELECT 1 FROM moved WHERE moved.queue = id) \
+         FROM queues LEFT JOIN counts ON counts.queue = id WHERE name = ?1",
         [queue.as_str()],
-        |row| Ok((row.get(0)?, row.get(1)?)),
+        |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
     )?;
     let mut rows = Vec::new();
     let gaps = readable_rows(probe, id, |row| {
@@ -155,12 +157,45 @@ fn read(row: &rusqlite::Row<'_>) -> Result<Row> {
     ))
 }
 
+/// Looks for the first position after `damaged` that `read` can read. Returns it with what was read; `None` if
+/// there is none. The inner error of `read` is damage.
+///
+/// The steps grow with the distance, by an eighth of it, so that readable rows between two damaged pages are not
+/// stepped over, while the number of steps has a bound of some hundreds.
+pub(super) fn search<T>(
+    damaged: i64,
+    mut read: impl FnMut(i64) -> Result<Result<T, ()>>,
+) -> Result<Option<(i64, T)>> {
+    let mut low = damaged;
+    let (mut high, mut found) = loop {
+        if low == i64::MAX {
+            return Ok(None);
+        }
+        let step = (low.saturating_sub(damaged) / 8).max(1);
+        let next = low.saturating_add(step);
+        match read(next)? {
+            Ok(found) => break (next, found),
+            Err(()) => low = next,
+        }
+    };
+    while low.saturating_add(1) < high {
+        let middle = i64::midpoint(low, high);
+        match read(middle)? {
+            Ok(first) => (high, found) = (middle, first),
+            Err(()) => low = middle,
+        }
+    }
+    Ok(Some((high, found)))
+}
+
 /// Reads a queue's schedule around damage.
 struct Scan<'c> {
     queue: i64,
     rows: Statement<'c>,
     first: Statement<'c>,
     before: Statement<'c>,
+    /// Times at which the queue may have had messages, the earliest first.
+    times: [Statement<'c>; 2],
 }
 
 impl<'c> Scan<'c> {
@@ -176,6 +211,10 @@ impl<'c> Scan<'c> {
                  WHERE queue = ?1 AND (visible_at, seq) < (?2, ?3) \
                  ORDER BY visible_at DESC, seq DESC",
             )?,
+            times: [
+                connection.prepare("SELECT inserted_at FROM messages ORDER BY seq LIMIT 1")?,
+                connection.prepare("SELECT latest FROM store")?,
+            ],
         })
     }
 
@@ -236,33 +275,50 @@ impl<'c> Scan<'c> {
     /// Returns the first readable key after damage that begins after `last`: where a search for a key no
     /// longer ends on the damaged page.
     fn after_damage(&mut self, last: Key) -> Result<Option<Key>> {
-        if self.probe((i64::MAX, i64::MAX))?.is_err() {
-            return Ok(None);
-        }
-        let visible_at = self.search(last.0, |visible_at| (visible_at, i64::MIN))?;
+        let start = match last {
+            FIRST => self.start()?,
+            _ => last,
+        };
         // Many messages may have become visible at the same time.
-        let before = visible_at.saturating_sub(1).max(last.0);
-        let low = if before == last.0 { last.1 } else { i64::MIN };
-        let seq = self.search(low, |seq| (before, seq))?;
-        let found = match self.probe((before, seq))? {
-            Ok(found) => found,
-            Err(()) => self.probe((visible_at, i64::MIN))?.unwrap_or(None),
+        let at_once = search(start.1, |seq| self.probe((start.0, seq)))?;
+        let found = match at_once {
+            Some((_, found)) => found,
+            None => {
+                let later = search(start.0, |visible_at| self.probe((visible_at, i64::MIN)))?;
+                let Some((visible_at, found)) = later else {
+                    return Ok(None);
+                };
+                let before = visible_at.saturating_sub(1);
+                let seq = match self.probe((before, start.1))? {
+                    Ok(_) => i64::MIN,
+                    Err(()) => start.1,
+                };
+                match search(seq, |seq| self.probe((before, seq)))? {
+                    Some((_, earlier)) => earlier,
+                    None => found,
+                }
+            }
         };
         Ok(found.filter(|key| *key > last))
     }
 
-    /// Returns the smallest number above `low` whose key is readable, or the largest number there is.
-    fn search(&mut self, low: i64, key: impl Fn(i64) -> Key) -> Result<i64> {
-        let (mut low, mut high) = (low, i64::MAX);
-        while low.saturating_add(1) < high {
-            let middle = i64::midpoint(low, high);
-            if self.probe(key(middle))?.is_ok() {
-                high = middle;
-            } else {
-                low = middle;
+    /// Returns where to search if the first row is damaged already: a time close to those of the rows, so that
+    /// the steps are not too wide.
+    fn start(&mut self) -> Result<Key> {
+        for time in &mut self.times {
+            let start = match time.query_row([], |row| row.get(0)).map_err(Failure::from) {
+                Ok(time) => (time, 0),
+                Err(failure) if failure.is_damage() => continue,
+                Err(failure) => return Err(failure),
+            };
+            let mut rows = self.first.query(params![self.queue, start.0, start.1])?;
+            match rows.next().map_err(Failure::from) {
+                Ok(_) => {}
+                Err(failure) if failure.is_damage() => return Ok(start),
+                Err(failure) => return Err(failure),
             }
         }
-        Ok(high)
+        Ok(FIRST)
     }
 
     /// Looks for the first key from `from` on. The inner error is damage.

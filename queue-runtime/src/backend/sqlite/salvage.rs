@@ -1,8 +1,10 @@
 //! Copying what is readable of a damaged file.
 
+use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 
-use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, params};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, ffi, params};
 
 use queue_core::{Operation, Result as PublicResult};
 
@@ -13,19 +15,19 @@ use super::{files, repair, schema};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Salvaged {
-    /// The number of queues. One whose name could not be read is named `salvaged-` and a number.
+    /// The number of queues. One whose name could not be read has a name that begins with `salvaged-`.
     pub queues: u64,
     /// The number of messages.
     pub messages: u64,
     /// How many of the messages are visible at once, with a dequeue count of zero, because their visibility
     /// time and dequeue count could not be read.
     pub rescheduled: u64,
-    /// How many more messages were found whose bodies could not be read.
+    /// How many more messages were found whose bodies could not be read, or not assigned to them.
     pub lost: u64,
 }
 
 /// Copies what is readable of a damaged file to a new one. No program should use the damaged file meanwhile;
-/// it is not changed.
+/// it is not changed. If salvaging fails, no new file remains.
 ///
 /// Messages keep their ids and leases. A body that was altered is copied as it is: it is received as
 /// [damaged](crate::backend::ReceivedMessage::damage), as from the old file.
@@ -57,8 +59,15 @@ pub fn salvage(from: impl AsRef<Path>, to: impl AsRef<Path>) -> PublicResult<Sal
         return Err(Failure::Exists.into_error(Operation::Open, None, to));
     }
     let source = open(from).map_err(|failure| failure.into_error(Operation::Open, None, from))?;
-    let salvaged = create(to).and_then(|target| copy(&source, target));
-    salvaged.map_err(|failure| failure.into_error(Operation::Open, None, to))
+    let created =
+        files::create(to).and_then(|created| created.then_some(()).ok_or(Failure::Exists));
+    created.map_err(|failure| failure.into_error(Operation::Open, None, to))?;
+    let salvaged = create_tables(to).and_then(|target| copy(&source, target));
+    salvaged.map_err(|failure| {
+        remove_all(to);
+        let path = if is_of_source(&failure) { from } else { to };
+        failure.into_error(Operation::Open, None, path)
+    })
 }
 
 fn open(path: &Path) -> Result<(Connection, i64)> {
@@ -69,18 +78,46 @@ fn open(path: &Path) -> Result<(Connection, i64)> {
     Ok((connection, version))
 }
 
-fn create(path: &Path) -> Result<Connection> {
-    files::create(path)?;
+fn create_tables(path: &Path) -> Result<Connection> {
     let mut connection = Connection::open(path)?;
     schema::migrate(&mut connection)?;
     Ok(connection)
+}
+
+/// Whether it was the damaged file that failed: the new one is whole, has all tables, and is hardly read.
+fn is_of_source(failure: &Failure) -> bool {
+    let code = match failure {
+        Failure::Sqlite(error) => error.sqlite_error().map(|error| error.extended_code),
+        _ => None,
+    };
+    let read = [
+        ffi::SQLITE_ERROR,
+        ffi::SQLITE_BUSY,
+        ffi::SQLITE_IOERR_READ,
+        ffi::SQLITE_IOERR_SHORT_READ,
+    ];
+    failure.is_damage() || code.is_some_and(|code| read.contains(&code))
+}
+
+/// Removes an unfinished copy, so that another attempt finds no file there.
+fn remove_all(path: &Path) {
+    for suffix in ["", "-journal", "-wal", "-shm"] {
+        let mut file = path.as_os_str().to_owned();
+        file.push(suffix);
+        match fs::remove_file(&file) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                tracing::warn!(%error, ?file, "failed to remove an unfinished copy");
+            }
+            _ => {}
+        }
+    }
 }
 
 fn copy((source, version): &(Connection, i64), mut target: Connection) -> Result<Salvaged> {
     let transaction = target.transaction()?;
     copy_store(source, &transaction)?;
     copy_queues(source, *version, &transaction)?;
-    copy_messages(source, *version, &transaction)?;
+    let ignored = copy_messages(source, *version, &transaction)?;
     copy_schedule(source, &transaction)?;
 
     let lost = transaction.execute(
@@ -106,7 +143,8 @@ fn copy((source, version): &(Connection, i64), mut target: Connection) -> Result
         queues: count("queues")?,
         messages: count("messages")?,
         rescheduled: rescheduled as u64,
-        lost: lost as u64,
+        // The right id of an ignored row is usually found in the schedule.
+        lost: ignored.max(lost as u64),
     };
     transaction.commit()?;
     Ok(salvaged)
@@ -120,7 +158,7 @@ fn copy_store(source: &Connection, target: &Connection) -> Result<()> {
 }
 
 fn copy_queues(source: &Connection, version: i64, target: &Connection) -> Result<()> {
-    let mut insert = target.prepare("INSERT INTO queues VALUES (?1, ?2, ?3)")?;
+    let mut insert = target.prepare("INSERT OR IGNORE INTO queues VALUES (?1, ?2, ?3)")?;
     let columns = "id, name, metadata";
     Rows::of(source, "queues", "id", columns)?.each(|row| {
         let (id, name, metadata): (i64, String, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
@@ -128,7 +166,7 @@ fn copy_queues(source: &Connection, version: i64, target: &Connection) -> Result
         Ok(())
     })?;
     if version >= 2 {
-        let mut insert = target.prepare("INSERT INTO moved VALUES (?1, ?2)")?;
+        let mut insert = target.prepare("INSERT OR IGNORE INTO moved VALUES (?1, ?2)")?;
         Rows::of(source, "moved", "old", "old, queue")?.each(|row| {
             insert.execute([row.get::<_, i64>(0)?, row.get(1)?])?;
             Ok(())
@@ -137,15 +175,16 @@ fn copy_queues(source: &Connection, version: i64, target: &Connection) -> Result
     Ok(())
 }
 
-fn copy_messages(source: &Connection, version: i64, target: &Connection) -> Result<()> {
+/// Copies the messages. Returns the number of rows whose ids are those of other rows, because they were altered.
+fn copy_messages(source: &Connection, version: i64, target: &Connection) -> Result<u64> {
+    let mut ignored = 0;
     let mut insert = target.prepare(
-        "INSERT INTO messages (seq, queue, salt, inserted_at, expires_at, body, checksum) \
+        "INSERT OR IGNORE INTO messages (seq, queue, salt, inserted_at, expires_at, body, checksum) \
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
     )?;
     let mut current = target.prepare("SELECT queue FROM moved WHERE old = ?1")?;
     let mut named = target.prepare("SELECT 1 FROM queues WHERE id = ?1")?;
-    let mut name =
-        target.prepare("INSERT INTO queues VALUES (?1, 'salvaged-' || abs(?1), '{}')")?;
+    let mut name = target.prepare("INSERT OR IGNORE INTO queues VALUES (?1, ?2, '{}')")?;
     let mut dropped = source.prepare("SELECT 1 FROM dropped WHERE queue = ?1")?;
     let mut discarded = match version {
         ..2 => None,
@@ -162,7 +201,12 @@ fn copy_messages(source: &Connection, version: i64, target: &Connection) -> Resu
             if dropped.exists([queue]).unwrap_or(false) {
                 return Ok(());
             }
-            name.execute([queue])?;
+            let names = (1..).map(|number| name_of(queue, number));
+            for free in names {
+                if name.execute(params![queue, free])? > 0 {
+                    break;
+                }
+            }
         }
         let (seq, salt): (i64, i64) = (row.get(0)?, row.get(2)?);
         if let Some(discarded) = &mut discarded
@@ -173,7 +217,7 @@ fn copy_messages(source: &Connection, version: i64, target: &Connection) -> Resu
         let (inserted_at, expires_at): (i64, Option<i64>) = (row.get(3)?, row.get(4)?);
         let body = row.get_ref(5)?;
         let checksum: Option<i64> = row.get(6)?;
-        insert.execute(params![
+        let inserted = insert.execute(params![
             seq,
             queue,
             salt,
@@ -182,8 +226,20 @@ fn copy_messages(source: &Connection, version: i64, target: &Connection) -> Resu
             body.as_bytes().unwrap_or_default(),
             checksum
         ])?;
+        ignored += u64::from(inserted == 0);
         Ok(())
-    })
+    })?;
+    Ok(ignored)
+}
+
+/// Returns names for a queue whose own name could not be read, by number, in case other queues have them.
+fn name_of(id: i64, number: u64) -> String {
+    let sign = if id < 0 { "minus-" } else { "" };
+    let name = format!("salvaged-{sign}{}", id.unsigned_abs());
+    match number {
+        1 => name,
+        _ => format!("{name}-{number}"),
+    }
 }
 
 fn copy_schedule(source: &Connection, target: &Connection) -> Result<()> {
@@ -236,7 +292,8 @@ impl<'c> Rows<'c> {
                         let id: i64 = row.get(0)?;
                         match copy(row) {
                             Err(failure) if !failure.is_damage() => return Err(failure),
-                            _ => from = id.saturating_add(1),
+                            // An altered id may be lower than the one before.
+                            _ => from = from.max(id.saturating_add(1)),
                         }
                     }
                     Ok(None) => break false,
@@ -261,18 +318,13 @@ impl<'c> Rows<'c> {
     }
 
     fn after_damage(&mut self, damaged: i64) -> Result<Option<i64>> {
-        let (mut low, mut high) = (damaged, i64::MAX);
-        let Ok(mut found) = self.first_from(high)? else {
-            return Ok(None);
+        // Few ids are negative: from far below, the steps would be too wide for the others.
+        let damaged = match damaged < 0 && self.first_from(0)?.is_err() {
+            true => 0,
+            false => damaged,
         };
-        while low.saturating_add(1) < high {
-            let middle = i64::midpoint(low, high);
-            match self.first_from(middle)? {
-                Ok(first) => (high, found) = (middle, first),
-                Err(()) => low = middle,
-            }
-        }
-        Ok(found)
+        let found = repair::search(damaged, |id| self.first_from(id))?;
+        Ok(found.and_then(|(_, first)| first))
     }
 
     /// Looks for the first row from this id on. The inner error is damage.

@@ -19,7 +19,7 @@ const APPLICATION_ID: i64 = 0x514d_5347;
 /// | `store` | the highest store time that any process has seen, exact to one second, and the anchor from which all processes of one boot compute it |
 /// | `damage`, `moved` | what was found damaged and put aside; the ids that queues had before that |
 /// | `discarded` | removed messages whose bodies could not be removed because of damage |
-/// | `results` | results recorded by idempotency key: in flight until `ends_at` while `result` is null, kept until then afterwards |
+/// | `results` | reserved, and not used yet: for results recorded by idempotency key, in flight until `ends_at` while `result` is null, kept until then afterwards |
 const VERSIONS: &[&str] = &[FIRST, SECOND];
 
 const FIRST: &str = "

@@ -6,13 +6,11 @@
 //! own, so that one that reads a damaged page does not fail the others; that one is executed once more
 //! around the damage. If the commit fails, the outcome is *unknown* for every command.
 
-use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use queue_core::QueueName;
 use rusqlite::{Connection, Statement};
 
 use super::batch::{Answers, Pace, Pending};
@@ -54,8 +52,6 @@ pub(super) struct Writer<'c> {
     purge: Purge<'c>,
     purged_at: Instant,
     probe: Rc<Probe>,
-    /// The queues that were moved away from damage.
-    moved: HashSet<QueueName>,
     begin: Statement<'c>,
     commit: Statement<'c>,
     version: Statement<'c>,
@@ -86,7 +82,6 @@ impl<'c> Writer<'c> {
             purge: Purge::prepare(connection)?,
             purged_at: Instant::now(),
             probe: Rc::new(probe),
-            moved: HashSet::new(),
             begin: connection.prepare("BEGIN IMMEDIATE")?,
             commit: connection.prepare("COMMIT")?,
             version: connection.prepare("PRAGMA user_version")?,
@@ -356,34 +351,46 @@ impl<'c> Writer<'c> {
         Ok(())
     }
 
-    /// Removes some of what can no longer be received, in a transaction of its own. What fails is
-    /// reported once.
+    /// Removes some of what can no longer be received, in a transaction of its own.
     fn purge(&mut self) {
         let now = self.store_clock.now();
-        let mut purged = self.try_purge(now);
-        if purged.as_ref().is_err_and(Failure::is_damage) {
-            self.messages.probe = Some(Rc::clone(&self.probe));
-            purged = self.try_purge(now);
-            self.messages.probe = None;
-        }
-        match purged {
-            Err(failure) if failure.is_busy() => {}
-            Err(failure) => {
-                tracing::error!(?failure, "failed to remove expired or deleted messages");
-                self.purge.give_up(now);
+        let purged = self.purge.find(now).and_then(|found| {
+            let removed = self.remove_around_damage(&found);
+            if let Err(failure) = &removed {
+                self.purge.not_removed(found, failure, now);
             }
-            Ok(()) => {}
+            removed
+        });
+        if let Err(failure) = purged
+            && !failure.is_busy()
+        {
+            tracing::error!(?failure, "failed to remove expired or deleted messages");
         }
         self.purged_at = Instant::now();
     }
 
-    fn try_purge(&mut self, now: i64) -> Result<()> {
-        let Found { places, finished } = self.purge.find(now)?;
-        if places.is_empty() && finished.is_none() {
+    /// Removes what was found; if that meets damage, the way a command does that is executed around it.
+    fn remove_around_damage(&mut self, found: &Found) -> Result<()> {
+        let mut removed = self.try_remove(found);
+        for leave_bodies in [false, true] {
+            if !removed.as_ref().is_err_and(Failure::is_damage) {
+                break;
+            }
+            self.messages.probe = Some(Rc::clone(&self.probe));
+            self.messages.leave_bodies = leave_bodies;
+            removed = self.try_remove(found);
+            self.messages.leave_bodies = false;
+            self.messages.probe = None;
+        }
+        removed
+    }
+
+    fn try_remove(&mut self, found: &Found) -> Result<()> {
+        if found.places.is_empty() && found.finished.is_none() {
             return Ok(());
         }
         self.begin.execute([])?;
-        let removed = self.remove(&places, finished);
+        let removed = self.remove(&found.places, found.finished);
         if removed.is_err() {
             self.roll_back();
             return removed;

@@ -15,8 +15,20 @@ impl Writer<'_> {
         self.messages.probe = Some(Rc::clone(&self.probe));
         let (mut batch, mut result) = self.attempt(batch);
         for repair in [false, true] {
-            if !result.as_ref().is_err_and(Failure::is_damage) || repair && !self.repair(&batch) {
+            if !result.as_ref().is_err_and(Failure::is_damage) {
                 break;
+            }
+            if repair {
+                let repaired;
+                (batch, repaired) = self.repair(batch);
+                match repaired {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(failure) => {
+                        result = Err(failure);
+                        break;
+                    }
+                }
             }
             self.messages.leave_bodies = true;
             (batch, result) = self.attempt(batch);
@@ -32,22 +44,26 @@ impl Writer<'_> {
         }
     }
 
-    /// Puts the damaged parts of the commands' queues aside. Returns whether another attempt may succeed.
-    fn repair(&mut self, batch: &[Command]) -> bool {
+    /// Puts the damaged parts of the commands' queues aside. Returns the commands that did not time out, and
+    /// whether another attempt may succeed.
+    fn repair(&mut self, mut batch: Vec<Command>) -> (Vec<Command>, Result<bool>) {
+        let mut result = Ok(false);
         for place in [repair::Place::Last, repair::Place::First] {
-            match self.put_aside(batch, place) {
-                Ok(moved) => return moved,
-                Err(failure) if failure.is_damage() => {}
-                // Another process may hold the lock: the next command that reads the damage tries again.
-                Err(_) => return false,
+            batch = self.begin(batch);
+            if batch.is_empty() {
+                return (batch, Ok(false));
+            }
+            result = self.put_aside(&batch, place);
+            if !result.as_ref().is_err_and(Failure::is_damage) {
+                break;
             }
         }
-        false
+        (batch, result)
     }
 
+    /// Does so within the transaction that was begun, and ends it.
     fn put_aside(&mut self, batch: &[Command], place: repair::Place) -> Result<bool> {
         let probe = Rc::clone(&self.probe);
-        self.begin.execute([])?;
         let moved = self.refresh().and_then(|now| {
             let (probe, mut moved) = (probe.connection()?, false);
             for request in batch.iter().map(|command| &command.request) {
@@ -56,13 +72,7 @@ impl Writer<'_> {
                     if self.queues.id(queue).is_err() {
                         continue;
                     }
-                    // A change can fail because of a damaged page beside the queue's own. To move away from it
-                    // once is enough; if that does not help, the damage is elsewhere.
-                    let beside = !self.moved.contains(queue);
-                    if repair::put_aside(self.connection, probe, queue, place, beside, now)? {
-                        self.moved.insert(queue.clone());
-                        moved = true;
-                    }
+                    moved |= repair::put_aside(self.connection, probe, queue, place, now)?;
                 }
             }
             Ok(moved)
