@@ -37,7 +37,7 @@ pub(crate) async fn admit<T>(
         .completed
         .contains(&consumer.queue, incoming.lease.id())
     {
-        let (purpose, puts) = (Purpose::Complete, Vec::new());
+        let (purpose, puts) = (Purpose::Complete { follow_ups: 0 }, Vec::new());
         let deleted = settle(context, incoming, purpose, puts, Settlement::Delete).await;
         let deleted = deleted.map_err(SettleProblem::from);
         return Admission::Refused(deleted.map(|()| Settled::Completed));

@@ -29,6 +29,7 @@ pub(crate) async fn fail(
     after: Option<Duration>,
     error: &str,
 ) -> Result<Settled, SettleProblem> {
+    let purpose = Purpose::Retry { after };
     let attempt = incoming.attempt();
     let to_poison = |reason| poison(context, consumer, incoming, reason, Some(error.to_owned()));
     if attempt >= incoming.settings.threshold {
@@ -40,7 +41,7 @@ pub(crate) async fn fail(
         return to_poison(PoisonReason::Expiring).await;
     }
     let error = escape_text(error);
-    put_back(context, incoming, Purpose::Retry, after, |record| {
+    put_back(context, incoming, purpose, after, |record| {
         record.failures = record.failures.saturating_add(1);
         record.last_error = Some(clip(&error, MAX_LAST_ERROR).to_owned());
     })
