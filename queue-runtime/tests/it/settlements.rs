@@ -602,3 +602,29 @@ async fn more_follow_ups_of_a_settlement_have_ids_of_their_own() {
     }
     assert_eq!(ids.len(), 3);
 }
+
+/// A storage that fails is no fault of the message.
+#[tokio::test(start_paused = true)]
+async fn a_damaged_storage_does_not_count_as_refused_follow_ups() {
+    for kind in [ErrorKind::Corrupt, ErrorKind::Storage] {
+        let stage = Stage::local().await;
+        let refused = Fault::Refused(kind);
+        stage.faults.fail_every(Operation::Apply, refused);
+        let listener = stage
+            .service
+            .listener(async |_: Received<Parcel>| with_invoice());
+        let listener = listener.visibility_timeout(LEASE).handler_timeout(NEVER);
+        let mut seen = listener.events();
+        let listener = listener.start().expect("starts");
+        let found = events(&mut seen, 1, |_| true).await;
+        let left = matches!(
+            found[0],
+            ListenerEvent::NotSettled {
+                problem: SettleProblem::NotDone(_),
+                ..
+            }
+        );
+        assert!(left, "{kind:?}: {found:?}");
+        stop(listener).await;
+    }
+}
