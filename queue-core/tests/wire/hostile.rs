@@ -148,7 +148,7 @@ fn a_body_is_taken_out_of_few_events() {
     for layers in [9, 1_000] {
         let body = Bytes::from(inside(layers));
         let decoded = Body::read(&body, body.len()).decode::<AnyJson>();
-        let error = decoded.err().expect("too many");
+        let error = decoded.expect_err("too many");
         assert!(matches!(error, DecodeError::NotAnEvent { .. }), "{error}");
     }
 }
