@@ -57,6 +57,12 @@ impl Encoded {
         self.key.as_deref()
     }
 
+    /// The encoded payload.
+    #[must_use]
+    pub fn payload(&self) -> &[u8] {
+        &self.payload
+    }
+
     /// Returns the body that this message has on the wire, before a backend's limit and form are
     /// applied: an event, or the payload alone for [`Wire::Bare`].
     #[must_use]

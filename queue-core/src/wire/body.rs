@@ -4,6 +4,10 @@ use super::base64::unwrap_base64;
 use super::event::Event;
 use crate::message::{DecodeError, Message, Wire};
 
+/// How many events of poison queues may be around a body. Each move to such a queue may add one; without a
+/// bound, a producer could choose how deep decoding goes.
+const MAX_WRAPPINGS: usize = 8;
+
 /// A stored body. Reading never fails: a body that cannot be read is [`Malformed`](Body::Malformed), and
 /// is moved to the poison queue with that reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,10 +63,12 @@ impl Body {
             problem,
         };
         match self {
-            Self::Event(event) if is_wrapped(event) => {
-                let inner = Bytes::copy_from_slice(event.payload.as_bytes());
-                Self::read(&inner, inner.len()).decode()
-            }
+            Self::Event(event) if is_wrapped(event) => match unwrapped(event) {
+                Some(inner) => inner.decode(),
+                None => Err(not_an_event(format!(
+                    "it is inside more than {MAX_WRAPPINGS} events of a poison queue"
+                ))),
+            },
             Self::Event(event) if expected.accepts(&event.envelope.kind) => {
                 M::decode(event.envelope.version, event.payload.as_bytes())
             }
@@ -85,6 +91,26 @@ impl Body {
 fn is_wrapped(event: &Event) -> bool {
     let record = event.envelope.poison.as_ref();
     record.is_some_and(|record| record.raw)
+}
+
+/// Returns the body inside the events of poison queues, or `None` if these are too many.
+fn unwrapped(outermost: &Event) -> Option<Body> {
+    let mut body = inside(outermost);
+    for _ in 1..MAX_WRAPPINGS {
+        match &body {
+            Body::Event(event) if is_wrapped(event) => body = inside(event),
+            _ => break,
+        }
+    }
+    match &body {
+        Body::Event(event) if is_wrapped(event) => None,
+        _ => Some(body),
+    }
+}
+
+fn inside(event: &Event) -> Body {
+    let inner = Bytes::copy_from_slice(event.payload.as_bytes());
+    Body::read(&inner, inner.len())
 }
 
 fn decode_bare<M: Message>(body: &[u8]) -> Result<M, DecodeError> {

@@ -130,6 +130,29 @@ impl Damage {
     }
 }
 
+/// Whoever wrote the body chooses how deep it goes.
+#[test]
+fn a_body_is_taken_out_of_few_events() {
+    let inside = |layers| {
+        let innermost = r#"{"specversion":"1.0","id":"1","source":"s","type":"json","data":{}}"#;
+        (0..layers).fold(innermost.to_owned(), |body, _| {
+            format!(
+                r#"{{"specversion":"1.0","id":"1","source":"s","type":"raw","poisonreason":"failed","poisonraw":true,"data":{body}}}"#
+            )
+        })
+    };
+    for layers in 0..=8 {
+        let decoded = read(inside(layers)).decode::<AnyJson>();
+        decoded.expect("few enough");
+    }
+    for layers in [9, 1_000] {
+        let body = Bytes::from(inside(layers));
+        let decoded = Body::read(&body, body.len()).decode::<AnyJson>();
+        let error = decoded.expect_err("too many");
+        assert!(matches!(error, DecodeError::NotAnEvent { .. }), "{error}");
+    }
+}
+
 fn damage() -> impl Strategy<Value = Damage> {
     let byte = || {
         prop_oneof![

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use queue_core::envelope::PoisonReason;
 
 /// The requests of this consumer that got no answer since its receipt was last known to be valid. Each may
@@ -28,8 +30,14 @@ pub(crate) struct Intent {
 /// Why a message is settled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    Complete,
-    Retry,
+    Complete {
+        /// A hash of the follow-ups, as far as they do not depend on the time.
+        follow_ups: u64,
+    },
+    Retry {
+        /// The requested delay, not that of a retry policy, which varies.
+        after: Option<Duration>,
+    },
     Release,
     Postpone,
     Poison(PoisonReason),

@@ -1,6 +1,7 @@
 //! The task of one message on the application's runtime: admits it, runs its handler, and settles it.
 
 use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -13,26 +14,19 @@ use super::room::Room;
 use super::run::{Ended, Handler, Run, Taken};
 use super::watchdog;
 use crate::lease::Cause;
-use crate::panic::catch;
+use crate::panic::{catch, catch_async};
 use crate::receive::{Admission, Call, Fetched, Incoming, admit, put_back};
 
 /// Handles one message, from its receive to its settlement.
 pub(super) async fn run(arrival: Arrival) {
     let mut task = arrival.read();
-    let Some(call) = task.admit().await else {
-        return;
-    };
-    let run = &task.run;
-    watchdog::watch(run);
-    let ended = match call {
-        Call::Task(future) => run_task(run, future).await,
-        Call::Blocking(function) => run_on_thread(run, function).await,
-    };
-    match ended {
-        Ok(()) => task.settle().await,
-        Err(Taken) => watchdog::handler_returned(run),
+    // Pinned here, so that catching does not store the future twice.
+    let handled = catch_async(pin!(task.handle())).await;
+    if handled.is_err() {
+        // Settling it again would only panic again.
+        task.stage = Stage::Finished;
+        abandon(&task.run);
     }
-    task.stage = Stage::Finished;
 }
 
 /// A message that was received. Its own task reads it, so that the messages of a batch are read side by
@@ -105,6 +99,23 @@ impl Task {
         None
     }
 
+    async fn handle(&mut self) {
+        let Some(call) = self.admit().await else {
+            return;
+        };
+        let run = &self.run;
+        watchdog::watch(run);
+        let ended = match call {
+            Call::Task(future) => run_task(run, future).await,
+            Call::Blocking(function) => run_on_thread(run, function).await,
+        };
+        match ended {
+            Ok(()) => self.settle().await,
+            Err(Taken) => watchdog::handler_returned(run),
+        }
+        self.stage = Stage::Finished;
+    }
+
     async fn settle(&mut self) {
         if self.run.claim() {
             self.stage = Stage::Settling;
@@ -118,8 +129,6 @@ impl Drop for Task {
     fn drop(&mut self) {
         match self.stage {
             Stage::Finished => return,
-            // Settling it again would only panic again.
-            _ if std::thread::panicking() => return abandon(&self.run),
             // What was asked of the backend may be carried out or not; settling again finds out.
             Stage::Settling => finish_in_background(&self.run),
             Stage::Handling => {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use queue_core::envelope::PoisonReason;
 use queue_core::{DecodeError, Error, ErrorKind, Operation};
 
-use super::attempts::Verdict;
+use super::attempts::{Verdict, judge_bare};
 use super::consumer::Consumer;
 use super::incoming::Incoming;
 use super::poison::poison;
@@ -37,7 +37,7 @@ pub(crate) async fn admit<T>(
         .completed
         .contains(&consumer.queue, incoming.lease.id())
     {
-        let (purpose, puts) = (Purpose::Complete, Vec::new());
+        let (purpose, puts) = (Purpose::Complete { follow_ups: 0 }, Vec::new());
         let deleted = settle(context, incoming, purpose, puts, Settlement::Delete).await;
         let deleted = deleted.map_err(SettleProblem::from);
         return Admission::Refused(deleted.map(|()| Settled::Completed));
@@ -49,29 +49,36 @@ pub(crate) async fn admit<T>(
         let (reason, error) = (PoisonReason::Damaged, Some(damage.to_string()));
         return Admission::Refused(poison(context, consumer, incoming, reason, error).await);
     }
+    let mut unmarked = None;
     match incoming.verdict {
         Verdict::Run { mark: false, .. } => {}
-        Verdict::Run { mark: true, .. } => {
-            if let Err(problem) = mark_last_chance(context, incoming).await {
-                return Admission::Refused(Err(problem));
-            }
-        }
+        Verdict::Run {
+            mark: true,
+            attempt,
+        } => match mark_last_chance(context, incoming).await {
+            Ok(Mark::Tried) => {}
+            Ok(Mark::NoRoom) => unmarked = Some(judge_bare(attempt, incoming.settings.threshold)),
+            Err(problem) => return Admission::Refused(Err(problem)),
+        },
         Verdict::Poison { reason, attempts } => {
-            let error = match reason {
-                PoisonReason::Crashed => Some(format!(
-                    "{attempts} attempts ended without a record, as when a process is killed"
-                )),
-                _ => incoming.envelope.attempts.last_error.clone(),
-            };
-            return Admission::Refused(poison(context, consumer, incoming, reason, error).await);
+            let refused = out_of_attempts(context, consumer, incoming, reason, attempts);
+            return Admission::Refused(refused.await);
         }
     }
     match panic::catch(|| decode(incoming)) {
-        // The process may have been stopped since the lease was looked at.
-        Ok(Ok(decoded)) => match renew_if_overdue(context, incoming).await {
-            Ok(()) => Admission::Handle(decoded),
-            Err(problem) => Admission::Refused(Err(problem)),
-        },
+        Ok(Ok(decoded)) => {
+            // Not before: receives that postponed a message from a newer program were no attempts.
+            if let Some(verdict @ Verdict::Poison { reason, attempts }) = unmarked {
+                incoming.verdict = verdict;
+                let refused = out_of_attempts(context, consumer, incoming, reason, attempts);
+                return Admission::Refused(refused.await);
+            }
+            // The process may have been stopped since the lease was looked at.
+            match renew_if_overdue(context, incoming).await {
+                Ok(()) => Admission::Handle(decoded),
+                Err(problem) => Admission::Refused(Err(problem)),
+            }
+        }
         Ok(Err(error)) => {
             Admission::Refused(undecodable(context, consumer, incoming, &error).await)
         }
@@ -80,6 +87,23 @@ pub(crate) async fn admit<T>(
             Admission::Refused(put_back::fail(context, consumer, incoming, None, &error).await)
         }
     }
+}
+
+/// Moves a message that gets no further attempt to the poison queue.
+async fn out_of_attempts(
+    context: &Context,
+    consumer: &Consumer,
+    incoming: &Incoming,
+    reason: PoisonReason,
+    attempts: u32,
+) -> Result<Settled, SettleProblem> {
+    let error = match reason {
+        PoisonReason::Crashed => Some(format!(
+            "{attempts} attempts ended without a record, as when a process is killed"
+        )),
+        _ => incoming.envelope.attempts.last_error.clone(),
+    };
+    poison(context, consumer, incoming, reason, error).await
 }
 
 /// Renews a lease that may have ended, as after a stop of the process, so that no handler starts on it.
@@ -127,25 +151,35 @@ async fn undecodable(
     }
 }
 
+/// Whether the mark of the last chance could be asked for.
+enum Mark {
+    Tried,
+    /// The body has no room for it.
+    NoRoom,
+}
+
 /// Marks a message as on its last chance. If the mark fails, or its outcome is unknown, the handler still
 /// runs, within the remaining lease. Only a lost lease is an error.
-async fn mark_last_chance(context: &Context, incoming: &mut Incoming) -> Result<(), SettleProblem> {
+async fn mark_last_chance(
+    context: &Context,
+    incoming: &mut Incoming,
+) -> Result<Mark, SettleProblem> {
     let mut record = incoming.envelope.attempts.clone();
     record.last_chance = true;
     let Some(body) = incoming.rewritten(context, &record) else {
-        return Ok(());
+        return Ok(Mark::NoRoom);
     };
     let marked = finish(context, incoming, incoming.lease.rewrite(body)).await;
     match marked {
         Ok(()) => {
             Arc::make_mut(&mut incoming.envelope).attempts = record;
-            Ok(())
+            Ok(Mark::Tried)
         }
         Err(error) if error.is_lease_gone() => Err(lost(context, incoming, error)),
         Err(error) => {
             let (queue, id) = (incoming.lease.queue(), &incoming.envelope.id);
             tracing::warn!(%queue, %id, %error, "failed to mark a message as on its last chance");
-            Ok(())
+            Ok(Mark::Tried)
         }
     }
 }

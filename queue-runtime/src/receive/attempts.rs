@@ -79,8 +79,9 @@ pub(crate) fn judge(dequeue_count: u32, record: &AttemptRecord, threshold: u32) 
     }
 }
 
-/// Returns the verdict on a body that is not an event and thus cannot be marked: from its dequeue count
-/// alone, with a margin of one receive.
+/// Returns the verdict on a body that cannot be marked, because it is not an event or has no room: from its
+/// dequeue count alone, with a margin of one receive. Of an event, the receives that its record explains are
+/// not counted.
 pub(crate) fn judge_bare(dequeue_count: u32, threshold: u32) -> Verdict {
     let attempts = dequeue_count.saturating_sub(1);
     if attempts <= threshold {

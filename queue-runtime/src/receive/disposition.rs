@@ -1,8 +1,12 @@
 //! Carrying out the disposition that a handler returned, with storage operations.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+use queue_core::encoder::Encoded;
 use queue_core::envelope::PoisonReason;
-use queue_core::internal::error_chain;
+use queue_core::internal::{canonical, error_chain};
 use queue_core::{Disposition, Error, ErrorKind, Failure, FollowUp};
+use serde_json::Value;
 
 use super::consumer::{Caller, Consumer};
 use super::incoming::Incoming;
@@ -63,7 +67,9 @@ async fn complete(
             return poison(context, consumer, incoming, reason, Some(error)).await;
         }
     };
-    let purpose = Purpose::Complete;
+    let purpose = Purpose::Complete {
+        follow_ups: fingerprint(follow_ups),
+    };
     let settled = settle(context, incoming, purpose, puts, Settlement::Delete).await;
     let refused = settled.as_ref().err().and_then(Unsettled::refused_put);
     if let Some(error) = refused
@@ -76,6 +82,25 @@ async fn complete(
     }
     settled?;
     Ok(Settled::Completed)
+}
+
+/// Returns a hash of the follow-ups without what differs each time they are encoded.
+fn fingerprint(follow_ups: &[FollowUp]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for follow_up in follow_ups {
+        let encoded = follow_up.encoded().ok();
+        let key = encoded.and_then(Encoded::key);
+        let key = key.map(|key| canonical(&Value::from(key.to_vec())));
+        let payload = encoded.map(Encoded::payload);
+        (
+            follow_up.message_type().kind(),
+            follow_up.delay(),
+            key,
+            payload,
+        )
+            .hash(&mut hasher);
+    }
+    hasher.finish()
 }
 
 /// Remembers a message whose handler has succeeded, so that it is deleted without running the handler if it

@@ -21,8 +21,8 @@ use crate::settings::Settings;
 /// none if none are visible, or if a missing queue has just been created.
 ///
 /// # Errors
-/// The backend's error, or a timeout if it does not answer within the visibility timeout: messages that
-/// such a receive has leased are visible again.
+/// The backend's error, or a timeout if it does not answer within the visibility timeout. The messages of a
+/// late answer are handed back in the background, without counting the attempt.
 ///
 /// # Cancel safety
 /// If the future is dropped before the backend answers, the messages of that answer are handed back in the
@@ -53,10 +53,13 @@ pub(crate) async fn fetch(
         (Err(error), MissingQueue::Report) => return Err(error),
     };
     let answered_at = context.clock.monotonic();
-    if answered_at.saturating_sub(asked_at) >= settings.visibility && !messages.is_empty() {
+    let mut fetched = hold(context, consumer, settings, asked_at, messages);
+    if answered_at.saturating_sub(asked_at) >= settings.visibility && !fetched.is_empty() {
+        context
+            .background
+            .spawn(hand_back(context, consumer, fetched));
         return Err(timeout(consumer));
     }
-    let mut fetched = hold(context, consumer, settings, asked_at, messages);
     let surplus = fetched.split_off(fetched.len().min(max as usize));
     if !surplus.is_empty() {
         report_surplus(context, consumer, max, surplus.len());

@@ -1,5 +1,6 @@
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -37,7 +38,7 @@ pub(crate) struct Incoming {
     pub(crate) damage: Option<Box<str>>,
     /// Counts the follow-ups that have no key of their own.
     pub(crate) ordinals: Arc<AtomicU32>,
-    settlement_ordinal: OnceLock<u32>,
+    settlement_ordinals: Mutex<Range<u32>>,
 }
 
 /// What the storage reports about a message, in its own time.
@@ -84,7 +85,7 @@ impl Incoming {
             verdict,
             damage: message.damage,
             ordinals: Arc::default(),
-            settlement_ordinal: OnceLock::new(),
+            settlement_ordinals: Mutex::default(),
         }
     }
 
@@ -98,11 +99,15 @@ impl Incoming {
     }
 
     /// Reserves ordinals for the follow-ups of the settlement, and returns the first. It stays the same if the
-    /// settlement is tried again.
+    /// settlement is tried again, unless it then has more follow-ups.
     pub(crate) fn settlement_ordinal(&self, follow_ups: u32) -> u32 {
-        *self
-            .settlement_ordinal
-            .get_or_init(|| self.ordinals.fetch_add(follow_ups, Ordering::Relaxed))
+        let reserved = self.settlement_ordinals.lock();
+        let mut reserved = reserved.unwrap_or_else(PoisonError::into_inner);
+        if reserved.end - reserved.start < follow_ups {
+            let first = self.ordinals.fetch_add(follow_ups, Ordering::Relaxed);
+            *reserved = first..first.saturating_add(follow_ups);
+        }
+        reserved.start
     }
 
     /// Returns whether the message may expire within `delay`, so that it must not be hidden for that long.

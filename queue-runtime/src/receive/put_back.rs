@@ -14,7 +14,8 @@ use crate::context::Context;
 use crate::lease::Purpose;
 use crate::policy::jitter;
 
-/// The longest delay before a message from a newer program is received again.
+/// The shortest and the longest delay before a message from a newer program is received again.
+const MIN_POSTPONEMENT: Duration = Duration::from_secs(1);
 const MAX_POSTPONEMENT: Duration = Duration::from_secs(60 * 60);
 /// The longest `lasterror`, in bytes. It fits into the space that `submit` reserves.
 const MAX_LAST_ERROR: usize = 1024;
@@ -28,6 +29,7 @@ pub(crate) async fn fail(
     after: Option<Duration>,
     error: &str,
 ) -> Result<Settled, SettleProblem> {
+    let purpose = Purpose::Retry { after };
     let attempt = incoming.attempt();
     let to_poison = |reason| poison(context, consumer, incoming, reason, Some(error.to_owned()));
     if attempt >= incoming.settings.threshold {
@@ -39,7 +41,7 @@ pub(crate) async fn fail(
         return to_poison(PoisonReason::Expiring).await;
     }
     let error = escape_text(error);
-    put_back(context, incoming, Purpose::Retry, after, |record| {
+    put_back(context, incoming, purpose, after, |record| {
         record.failures = record.failures.saturating_add(1);
         record.last_error = Some(clip(&error, MAX_LAST_ERROR).to_owned());
     })
@@ -78,7 +80,8 @@ pub(crate) async fn release_unasked(context: &Context, incoming: &Incoming) {
 
 /// Postpones a message from a newer program without counting the attempt, so that a program that supports
 /// its version can receive it. Once the consumer's `version_patience` is over, it is moved to the poison
-/// queue.
+/// queue. The patience is counted from the first postponement or, if the body has no room to record that, from
+/// when the message was stored.
 pub(crate) async fn postpone(
     context: &Context,
     consumer: &Consumer,
@@ -87,11 +90,23 @@ pub(crate) async fn postpone(
 ) -> Result<Settled, SettleProblem> {
     let now = incoming.storage_now(context);
     let attempts = &incoming.envelope.attempts;
-    let since = attempts.newer_since.unwrap_or(now);
-    let after = Duration::from_secs(1)
-        .saturating_mul(2_u32.saturating_pow(attempts.forgiven))
-        .min(MAX_POSTPONEMENT)
-        .mul_f64(0.8 + 0.2 * jitter());
+    let mut record = unmarked(attempts);
+    record.newer_since = attempts.newer_since.or(Some(now));
+    forgive(&mut record);
+    let body = incoming.rewritten(context, &record);
+    let inserted_at = incoming.meta.inserted_at;
+    let (since, after) = match &body {
+        Some(_) => {
+            let doubled = MIN_POSTPONEMENT.saturating_mul(2_u32.saturating_pow(attempts.forgiven));
+            (attempts.newer_since.unwrap_or(now), doubled)
+        }
+        // Nothing can be recorded, so the storage's own time has to do. It doubles the delays, too.
+        None => (inserted_at, between(inserted_at, now)),
+    };
+    let after = after
+        .clamp(MIN_POSTPONEMENT, MAX_POSTPONEMENT)
+        .mul_f64(0.8 + 0.2 * jitter())
+        .min(context.backend.capabilities().max_visibility);
     let to_poison = |reason| poison(context, consumer, incoming, reason, Some(error));
     if incoming.expires_within(context, after) {
         return to_poison(PoisonReason::Expiring).await;
@@ -99,12 +114,16 @@ pub(crate) async fn postpone(
     if between(since, now) >= consumer.options.version_patience {
         return to_poison(PoisonReason::NewerVersion).await;
     }
-    put_back(context, incoming, Purpose::Postpone, after, |record| {
-        record.newer_since = Some(since);
-        forgive(record);
-    })
-    .await?;
+    let put_back = Settlement::PutBack { delay: after, body };
+    settle(context, incoming, Purpose::Postpone, Vec::new(), put_back).await?;
     Ok(Settled::Postponed { after })
+}
+
+/// Returns the record without the mark of the last chance, which is for one attempt only.
+fn unmarked(record: &AttemptRecord) -> AttemptRecord {
+    let mut record = record.clone();
+    record.last_chance = false;
+    record
 }
 
 fn forgive(record: &mut AttemptRecord) {
@@ -119,8 +138,7 @@ async fn put_back(
     delay: Duration,
     account: impl FnOnce(&mut AttemptRecord),
 ) -> Result<(), SettleProblem> {
-    let mut record = incoming.envelope.attempts.clone();
-    record.last_chance = false;
+    let mut record = unmarked(&incoming.envelope.attempts);
     account(&mut record);
     let body = incoming.rewritten(context, &record);
     let put_back = Settlement::PutBack { delay, body };

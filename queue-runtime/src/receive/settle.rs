@@ -33,12 +33,14 @@ pub(crate) struct Unsettled {
 }
 
 impl Unsettled {
-    /// Returns the error if the backend refuses one of the messages to put for good, or may do so.
+    /// Returns the error if the backend refuses one of the messages to put for good, or may do so. A storage
+    /// that fails or is damaged does not refuse a message.
     pub(crate) fn refused_put(&self) -> Option<&Error> {
         match &self.problem {
             SettleProblem::NotDone(error)
                 if error.retry() == Retry::Permanent
                     && !error.is_lease_gone()
+                    && !matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Storage)
                     && !self.puts.is_empty() =>
             {
                 Some(error)

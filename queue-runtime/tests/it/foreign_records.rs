@@ -1,25 +1,41 @@
 //! Events whose producer wrote the accounting of attempts, which belongs to consumers.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use queue_runtime::backend::{Backend, NewMessage};
 use queue_runtime::envelope::PoisonReason;
-use queue_runtime::testing::{self, FaultInjector};
-use queue_runtime::{QueueService, Settled};
+use queue_runtime::testing::{self, FaultInjector, TokioClock};
+use queue_runtime::{Operation, QueueService, Settled};
 use tokio::time::advance;
 
 use crate::accept::Order;
+use crate::remote::Remote;
 use crate::support::{count, poison};
 
 const THRESHOLD: u32 = 5;
 const HOUR: Duration = Duration::from_secs(3600);
 
+/// Whether an event leaves room for the accounting of attempts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Room {
+    Enough,
+    None,
+}
+
 /// A service with an order of this version, whose event has these extensions.
-async fn with_event(version: u32, extensions: &str) -> (QueueService, FaultInjector) {
+async fn with_event(version: u32, extensions: &str, room: Room) -> (QueueService, FaultInjector) {
     let (service, backend) = testing::service_with_faults().await;
-    let body = format!(
-        r#"{{"specversion":"1.0","id":"1","source":"/shop","type":"order","dataversion":{version},{extensions},"data":{{"number":1,"note":""}}}}"#
-    );
+    let event = |note: &str| {
+        format!(
+            r#"{{"specversion":"1.0","id":"1","source":"/shop","type":"order","dataversion":{version},{extensions},"data":{{"number":1,"note":"{note}"}}}}"#
+        )
+    };
+    let left = match room {
+        Room::Enough => 0,
+        Room::None => backend.capabilities().max_body - event("").len(),
+    };
+    let body = event(&"x".repeat(left));
     let orders = service.queue_at("orders").expect("a name");
     orders.create().await.expect("created");
     let queue = "orders".parse().expect("a name");
@@ -40,7 +56,7 @@ async fn a_message_that_always_crashes_is_poison_whatever_its_producer_wrote() {
         r#""lastchance":true"#,
         r#""poisonreason":"failed","poisonattempts":4294967295,"poisonqueue":"orders""#,
     ] {
-        let (service, _) = with_event(1, extensions).await;
+        let (service, _) = with_event(1, extensions, Room::Enough).await;
         let mut runs = 0;
         while count(&service, "orders").await > 0 {
             let accept = service.accept::<Order>().poison_threshold(THRESHOLD);
@@ -56,9 +72,35 @@ async fn a_message_that_always_crashes_is_poison_whatever_its_producer_wrote() {
     }
 }
 
+/// The mark of the last chance cannot be written, so its dequeue count decides, as for a bare body.
+#[tokio::test(start_paused = true)]
+async fn a_message_that_always_crashes_is_poison_without_room_for_the_mark() {
+    for extensions in [
+        r#""other":1"#,
+        r#""forgiven":7"#,
+        r#""failures":4294967295"#,
+    ] {
+        let (service, _) = with_event(1, extensions, Room::None).await;
+        let mut runs = 0;
+        while count(&service, "orders").await > 0 {
+            let accept = service.accept::<Order>().poison_threshold(THRESHOLD);
+            runs += u32::from(accept.await.expect("no error").is_some());
+            advance(HOUR).await;
+            assert!(runs <= 2 * THRESHOLD + 1, "{extensions}: never poison");
+        }
+        assert_eq!(runs, THRESHOLD + 1, "{extensions}");
+        assert_eq!(count(&service, "orders-poison").await, 1, "{extensions}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_record_that_cannot_be_true_is_not_continued() {
-    let (service, _) = with_event(1, r#""failures":4294967295,"forgiven":1,"lasterror":"x""#).await;
+    let (service, _) = with_event(
+        1,
+        r#""failures":4294967295,"forgiven":1,"lasterror":"x""#,
+        Room::Enough,
+    )
+    .await;
     for attempt in 1..=THRESHOLD {
         let accept = service.accept::<Order>().poison_threshold(THRESHOLD);
         let delivery = accept.await.expect("no error").expect("a message");
@@ -83,7 +125,7 @@ async fn a_newer_version_runs_out_of_patience_whatever_its_producer_wrote() {
         "1970-01-01T00:00:00Z",
         "2025-12-31T23:59:59Z",
     ] {
-        let (service, _) = with_event(2, &format!(r#""newersince":"{since}""#)).await;
+        let (service, _) = with_event(2, &format!(r#""newersince":"{since}""#), Room::Enough).await;
         let mut hours = 0;
         while count(&service, "orders").await > 0 {
             assert!(service.accept::<Order>().await.expect("no error").is_none());
@@ -94,5 +136,39 @@ async fn a_newer_version_runs_out_of_patience_whatever_its_producer_wrote() {
         assert_eq!(hours, 25, "{since}: 24 hours of patience");
         let poisoned = poison(&service, "orders-poison").await;
         assert_eq!(poisoned[0].0.reason, PoisonReason::NewerVersion, "{since}");
+    }
+}
+
+/// It is received ever less often, and long enough for a newer program to start.
+#[tokio::test(start_paused = true)]
+async fn a_newer_version_runs_out_of_patience_without_room_for_its_accounting() {
+    let (service, faults) = with_event(2, r#""other":1"#, Room::None).await;
+    let mut minutes = 0;
+    while count(&service, "orders").await > 0 {
+        assert!(service.accept::<Order>().await.expect("no error").is_none());
+        advance(HOUR / 60).await;
+        minutes += 1;
+        assert!(minutes <= 25 * 60, "never poison");
+    }
+    assert!(minutes >= 24 * 60, "after {minutes} minutes");
+    assert_eq!(count(&service, "orders-poison").await, 1);
+    let postponed = faults.calls(Operation::Update);
+    assert!((24..60).contains(&postponed), "{postponed} times");
+}
+
+/// A backend hides no message for longer than it can.
+#[tokio::test(start_paused = true)]
+async fn a_newer_version_is_hidden_no_longer_than_its_backend_can() {
+    const LONGEST: Duration = Duration::from_secs(60);
+
+    let (_, faults) = with_event(2, r#""other":1"#, Room::Enough).await;
+    let backend = Remote::over(faults.clone()).with_max_visibility(LONGEST);
+    let service = QueueService::over(Arc::new(backend)).clock(Arc::new(TokioClock::new()));
+    let service = service.on_current_runtime().connect().await;
+    let service = service.expect("connects");
+    for postponed in 1..=10 {
+        assert!(service.accept::<Order>().await.expect("no error").is_none());
+        assert_eq!(faults.calls(Operation::Update), postponed);
+        advance(LONGEST).await;
     }
 }

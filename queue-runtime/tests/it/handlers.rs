@@ -168,6 +168,40 @@ fn a_runtime_that_is_gone_stops_the_listener_and_costs_no_attempt() {
     });
 }
 
+/// The runtime is dropped while its thread unwinds. No task has panicked.
+#[test]
+fn a_runtime_whose_main_future_panics_hands_its_messages_back() {
+    let apart = Apart::new();
+    apart.submit(Mood::Hangs);
+    let listener = apart
+        .service
+        .listener(move |_: Received<Job>| std::future::pending::<()>());
+    let mut seen = listener.events();
+    let unwound = std::thread::spawn(move || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_all().build().expect("up");
+        runtime.block_on(async move {
+            let listener = listener.start().expect("starts");
+            while listener.info().in_flight == 0 {
+                tokio::task::yield_now().await;
+            }
+            panic!("the main future panics");
+        });
+    });
+    unwound.join().expect_err("it panics");
+    apart.test.block_on(async {
+        let found = events(&mut seen, 1, |event| {
+            !matches!(event, ListenerEvent::RuntimeGone)
+        })
+        .await;
+        let released = matches!(found[0], ListenerEvent::Released { .. });
+        assert!(released, "{found:?}");
+        let delivery = apart.service.accept::<Job>().await.expect("no error");
+        let delivery = delivery.expect("handed back at once");
+        assert_eq!(delivery.attempt(), 1);
+    });
+}
+
 #[test]
 fn a_settlement_goes_on_when_its_runtime_is_gone() {
     let (apart, faults) = Apart::with_faults();

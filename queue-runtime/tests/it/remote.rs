@@ -34,6 +34,11 @@ impl Remote {
         }
     }
 
+    pub(crate) fn with_max_visibility(mut self, longest: Duration) -> Self {
+        self.capabilities.max_visibility = longest;
+        self
+    }
+
     /// Has the network deliver the next delete twice. The answer is that to the second copy.
     pub(crate) fn delete_twice(&self) {
         self.deletes_twice.store(true, Ordering::Relaxed);

@@ -1,5 +1,6 @@
 //! Settlements whose answers are lost: what is reported, and whether the message or its follow-ups are lost.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
@@ -8,8 +9,8 @@ use queue_core::backend::Backend;
 use queue_runtime::backend::MemoryBackend;
 use queue_runtime::testing::{Fault, FaultInjector, TokioClock};
 use queue_runtime::{
-    Delivery, Disposition, ErrorKind, ListenerEvent, Message, Operation, QueueService, Received,
-    SettleError, SettleProblem, Settled,
+    Delivery, Disposition, ErrorKind, FollowUp, ListenerEvent, Message, Operation, QueueService,
+    Received, SettleError, SettleProblem, Settled,
 };
 use serde::{Deserialize, Serialize};
 use tokio::time::{advance, sleep, sleep_until};
@@ -385,6 +386,52 @@ async fn an_unanswered_retry_is_not_reported_as_the_release_that_follows() {
     assert_eq!(again.envelope().attempts.forgiven, 0);
 }
 
+/// The first settlement was carried out, so the second was not.
+#[tokio::test(start_paused = true)]
+async fn an_unanswered_retry_is_not_reported_as_one_with_another_delay() {
+    let stage = Stage::local().await;
+    let delivery = stage.accept().await;
+    let faults = &stage.faults;
+    faults.fail_next(1, Operation::Update, Fault::AnswerLost);
+    faults.fail_next(1, Operation::Update, Fault::Refused(ErrorKind::Denied));
+    let hour = Duration::from_secs(3600);
+    let delivery = assert_problem!(delivery.retry_after(hour, "not now").await, Unknown);
+    drop(assert_problem!(
+        delivery.retry_after(MOMENT, "not now").await,
+        Unknown
+    ));
+}
+
+/// The first settlement was carried out, so the follow-up of the second is not stored.
+#[tokio::test(start_paused = true)]
+async fn an_unanswered_completion_is_not_reported_as_one_with_other_follow_ups() {
+    let other = Disposition::complete().then(&Invoice { parcel: 2 });
+    let later = FollowUp::new(&Invoice { parcel: 1 }).with_delay(LEASE);
+    for second in [other, Disposition::complete().then_follow_up(later)] {
+        let stage = Stage::local().await;
+        let delivery = stage.accept().await;
+        let faults = &stage.faults;
+        faults.fail_next(1, Operation::Apply, Fault::AnswerLost);
+        faults.fail_next(1, Operation::Apply, Fault::Refused(ErrorKind::Denied));
+        let delivery = assert_problem!(delivery.settle(with_invoice()).await, Unknown);
+        drop(assert_problem!(delivery.settle(second).await, Unknown));
+    }
+}
+
+/// The same disposition is the same settlement, although its follow-ups are encoded again at another time.
+#[tokio::test(start_paused = true)]
+async fn an_unanswered_completion_is_done_if_it_is_asked_for_again() {
+    let stage = Stage::local().await;
+    let delivery = stage.accept().await;
+    let faults = &stage.faults;
+    faults.fail_next(1, Operation::Apply, Fault::AnswerLost);
+    faults.fail_next(1, Operation::Apply, Fault::Refused(ErrorKind::Denied));
+    let delivery = assert_problem!(delivery.settle(with_invoice()).await, Unknown);
+    advance(MOMENT).await;
+    delivery.settle(with_invoice()).await.expect("completed");
+    assert_eq!((stage.parcels().await, stage.invoices().await), (0, 1));
+}
+
 /// Each settlement waits between its tries, whatever the answers are.
 #[tokio::test(start_paused = true)]
 async fn a_settlement_has_a_pause_between_its_tries() {
@@ -534,4 +581,50 @@ async fn follow_ups_of_a_settlement_have_ids_of_their_own() {
     }
     assert_eq!((ids.len(), &ids[0]), (2, &first));
     assert_ne!(ids[1], first);
+}
+
+/// More follow-ups than in the first try do not get ids that others have.
+#[tokio::test(start_paused = true)]
+async fn more_follow_ups_of_a_settlement_have_ids_of_their_own() {
+    let stage = Stage::local().await;
+    let delivery = stage.accept().await;
+    let refused = Fault::Refused(ErrorKind::Denied);
+    stage.faults.fail_next(1, Operation::Apply, refused);
+    let delivery = assert_problem!(delivery.settle(with_invoice()).await, NotDone);
+    let submitted = delivery.submit(Invoice { parcel: 2 }).await;
+    submitted.expect("submitted");
+    let more = with_invoice().then(&Invoice { parcel: 3 });
+    delivery.settle(more).await.expect("settled");
+    let mut ids = HashSet::new();
+    while let Some(invoice) = stage.other.accept::<Invoice>().await.expect("no error") {
+        ids.insert(invoice.envelope().id.clone());
+        invoice.complete().await.expect("completed");
+    }
+    assert_eq!(ids.len(), 3);
+}
+
+/// A storage that fails is no fault of the message.
+#[tokio::test(start_paused = true)]
+async fn a_damaged_storage_does_not_count_as_refused_follow_ups() {
+    for kind in [ErrorKind::Corrupt, ErrorKind::Storage] {
+        let stage = Stage::local().await;
+        let refused = Fault::Refused(kind);
+        stage.faults.fail_every(Operation::Apply, refused);
+        let listener = stage
+            .service
+            .listener(async |_: Received<Parcel>| with_invoice());
+        let listener = listener.visibility_timeout(LEASE).handler_timeout(NEVER);
+        let mut seen = listener.events();
+        let listener = listener.start().expect("starts");
+        let found = events(&mut seen, 1, |_| true).await;
+        let left = matches!(
+            found[0],
+            ListenerEvent::NotSettled {
+                problem: SettleProblem::NotDone(_),
+                ..
+            }
+        );
+        assert!(left, "{kind:?}: {found:?}");
+        stop(listener).await;
+    }
 }

@@ -16,7 +16,7 @@ use queue_runtime::{
     Operation, QueueService, Received, SettleProblem, Timestamp, blocking,
 };
 
-use crate::support::{GUARD, events, stop};
+use crate::support::{GUARD, events, guarded, stop};
 
 /// One more second than a lease lasts.
 const STOP: Duration = Duration::from_secs(31);
@@ -132,6 +132,24 @@ async fn a_lease_that_cannot_be_renewed_is_an_error_of_accept() {
     faults.fail_next(1, Operation::Update, Fault::Refused(ErrorKind::Denied));
     service.accept::<Job>().await.expect_err("it was refused");
     assert_eq!(faults.injected(Operation::Update), 1);
+}
+
+/// The answer comes after the lease, so no attempt is made, and none is counted.
+#[tokio::test]
+async fn a_receive_that_is_answered_late_hands_its_message_back() {
+    let (service, faults, clock) = with_job().await;
+    faults.fail_next(1, Operation::Receive, Fault::AnswerStalled);
+    let accept = tokio::spawn(service.accept::<Job>().into_future());
+    faults.until_injected(1, Operation::Receive).await;
+    clock.stop();
+    faults.release();
+    let late = accept.await.expect("no panic");
+    late.expect_err("the lease has ended");
+    let handed_back = guarded(faults.until_called(1, Operation::Update)).await;
+    assert!(handed_back.is_some(), "the message is dropped");
+    let job = service.accept::<Job>().await.expect("no error");
+    let job = job.expect("visible at once");
+    assert_eq!((job.attempt(), job.dequeue_count()), (1, 2));
 }
 
 #[tokio::test]
