@@ -37,11 +37,13 @@ pub async fn discard(store: &Store, request: &RequestId) -> Result<Removed, Stor
 /// # Errors
 /// [`StoreError`].
 pub async fn clean(store: &Store, all: bool) -> Result<Removed, StoreError> {
-    let (mut open, mut libraries) = (HashSet::new(), HashSet::new());
+    let (mut folders, mut mosaics, mut libraries) =
+        <(HashSet<_>, HashSet<_>, HashSet<_>)>::default();
     if !all {
         for found in Records::new(store.clone()).open_requests().await? {
-            open.insert(found.name);
-            libraries.insert(found.asked.map(|asked| asked.library.to_string()));
+            folders.insert(found.folder);
+            mosaics.extend(found.request.map(|id| path(&BlobName::mosaic(&id))));
+            libraries.extend(found.asked.map(|asked| asked.library.to_string()));
         }
     }
     let mut removed = Removed::default();
@@ -49,15 +51,19 @@ pub async fn clean(store: &Store, all: bool) -> Result<Removed, StoreError> {
         let is_kept = |path: &str| {
             let first = path.split('/').next().unwrap_or(path);
             match container {
-                Container::ImageLibrary => libraries.contains(&Some(first.to_owned())),
-                // The request's id with an extension.
-                Container::ImageOutput => open.contains(first.trim_end_matches(".png")),
-                _ => open.contains(first),
+                Container::ImageLibrary => libraries.contains(first),
+                Container::ImageOutput => mosaics.contains(path),
+                _ => folders.contains(first),
             }
         };
         removed += store.remove_where(container, |path| !is_kept(path)).await?;
     }
     Ok(removed)
+}
+
+/// The path of a blob in its container.
+fn path(blob: &BlobName) -> String {
+    blob.location().1.to_string()
 }
 
 fn is_below(path: &str, folder: &BlobName) -> bool {

@@ -2,8 +2,6 @@
 
 mod cli;
 
-use std::process::ExitCode;
-
 use clap::Parser as _;
 use cli::{Arguments, Bars, Command};
 
@@ -11,7 +9,7 @@ use cli::{Arguments, Bars, Command};
 const QUIET: &str = "warn,queue_runtime::receive::poison=error";
 
 #[tokio::main]
-async fn main() -> ExitCode {
+async fn main() {
     let arguments = Arguments::parse();
     let bars = Bars::default();
     let (operation, result) = match arguments.command() {
@@ -36,11 +34,10 @@ async fn main() -> ExitCode {
             ("clean up", cli::clean(arguments).await)
         }
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            eprintln!("error: failed to {operation}: {}", failure.chain());
-            ExitCode::FAILURE
-        }
+    if let Err(failure) = result {
+        eprintln!("error: failed to {operation}: {}", failure.chain());
+        // All guards of temporary files are dropped. The runtime is not: that would wait for work on its
+        // blocking threads, whose result is not needed.
+        std::process::exit(1);
     }
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use bytes::Bytes;
+use tempfile::TempPath;
 use tokio::task::spawn_blocking;
 
 use crate::picture::{JpegError, png_to_jpeg};
@@ -87,32 +88,34 @@ impl Output {
 
     /// Saves a mosaic, atomically. An existing file is replaced.
     ///
+    /// Cancel safe: until it returns, nothing is saved.
+    ///
     /// # Errors
     /// [`OutputError::Write`], and [`OutputError::Jpeg`] for a mosaic that is too large for a JPEG.
     pub async fn save(&self, png: Bytes) -> Result<(), OutputError> {
+        let failed = |source| self.failed(source);
+        let file = fs::File::create(self.partial()).map_err(failed)?;
+        // Removed when this is dropped.
+        let partial = TempPath::try_from_path(self.partial()).map_err(failed)?;
         let this = self.clone();
-        let saved = spawn_blocking(move || this.write(&png)).await;
-        saved.unwrap_or_else(|error| Err(self.failed(error.into())))
+        let written = spawn_blocking(move || this.write(&png, file)).await;
+        written.unwrap_or_else(|error| Err(self.failed(error.into())))?;
+        let saved = partial.persist(&self.path);
+        saved.map_err(|error| self.failed(error.error))
     }
 
-    fn write(&self, png: &[u8]) -> Result<(), OutputError> {
-        let partial = self.partial();
+    fn write(&self, png: &[u8], file: fs::File) -> Result<(), OutputError> {
         let written = match self.format {
-            Format::Png => write_through(png, &partial),
+            Format::Png => write_through(png, file),
             Format::Jpeg => {
                 let jpeg = png_to_jpeg(png).map_err(|source| OutputError::Jpeg {
                     path: self.path.clone(),
                     source,
                 })?;
-                write_through(&jpeg, &partial)
+                write_through(&jpeg, file)
             }
         };
-        let saved = written.and_then(|()| fs::rename(&partial, &self.path));
-        if saved.is_err() {
-            // The file may not exist; the first error is the one to report.
-            let _ = fs::remove_file(&partial);
-        }
-        saved.map_err(|source| self.failed(source))
+        written.map_err(|source| self.failed(source))
     }
 
     /// A file beside the output, for an incomplete mosaic.
@@ -130,8 +133,43 @@ impl Output {
     }
 }
 
-fn write_through(bytes: &[u8], path: &Path) -> io::Result<()> {
-    let mut file = fs::File::create(path)?;
+fn write_through(bytes: &[u8], mut file: fs::File) -> io::Result<()> {
     file.write_all(bytes)?;
     file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::pin::pin;
+    use std::sync::mpsc;
+    use std::task::Poll;
+
+    use super::*;
+
+    #[test]
+    fn a_cancelled_save_leaves_no_file() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let files = || fs::read_dir(folder.path()).expect("a folder").count();
+        let output: Output = (folder.path().join("out.png").to_str())
+            .expect("text")
+            .parse()
+            .expect("a known extension");
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .max_blocking_threads(1)
+            .build()
+            .expect("a runtime");
+        // Keeps the only thread from writing.
+        let (release, released) = mpsc::channel::<()>();
+        drop(runtime.spawn_blocking(move || released.recv()));
+        runtime.block_on(async {
+            let mut save = pin!(output.save(Bytes::from_static(b"mosaic")));
+            let first = poll_fn(|context| Poll::Ready(save.as_mut().poll(context))).await;
+            assert!(first.is_pending());
+            assert_eq!(files(), 1);
+        });
+        drop(release);
+        drop(runtime);
+        assert_eq!(files(), 0);
+    }
 }

@@ -67,7 +67,9 @@ pub struct Summary {
 /// A request without a response.
 pub(crate) struct OpenRequest {
     /// Its folder in the containers.
-    pub(crate) name: String,
+    pub(crate) folder: String,
+    /// Its id, if it is on record.
+    pub(crate) request: Option<RequestId>,
     /// The request, if it is on record.
     pub(crate) asked: Option<ImageRequest>,
 }
@@ -232,8 +234,8 @@ impl Records {
     /// Returns the requests without a response.
     pub(crate) async fn open_requests(&self) -> Result<Vec<OpenRequest>, StoreError> {
         let mut open = Vec::new();
-        for name in self.store.folders(Container::Status).await? {
-            let record = |file: &str| BlobName::try_from(format!("status/{name}/{file}"));
+        for folder in self.store.folders(Container::Status).await? {
+            let record = |file: &str| BlobName::try_from(format!("status/{folder}/{file}"));
             let (Ok(response), Ok(request)) = (record("response.json"), record("request.json"))
             else {
                 continue;
@@ -242,8 +244,15 @@ impl Records {
                 continue;
             }
             let taken_in: Option<RequestRecord> = self.find(&request).await?;
-            let asked = taken_in.map(|taken_in| taken_in.asked);
-            open.push(OpenRequest { name, asked });
+            let (id, asked) = match taken_in {
+                Some(record) => (RequestId::new(record.request).ok(), Some(record.asked)),
+                None => (None, None),
+            };
+            open.push(OpenRequest {
+                folder,
+                request: id,
+                asked,
+            });
         }
         Ok(open)
     }

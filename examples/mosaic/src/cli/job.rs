@@ -1,4 +1,5 @@
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use mosaic::client::Job;
@@ -54,7 +55,8 @@ fn library(folder: &Path) -> Result<Vec<(String, Vec<u8>)>, Failure> {
     let (mut files, mut left) = (Vec::with_capacity(paths.len()), MAX_LIBRARY);
     for path in paths {
         let bytes = read(&path, MAX_PICTURE.min(left))?;
-        left -= bytes.len() as u64;
+        let rest = left.checked_sub(bytes.len() as u64);
+        left = rest.expect("no more than is left is read");
         let within = path.strip_prefix(folder).unwrap_or(&path);
         files.push((within.to_string_lossy().replace('\\', "/"), bytes));
     }
@@ -90,19 +92,22 @@ fn name(path: &Path) -> String {
         .into_owned()
 }
 
+/// Reads a file of at most `max` bytes.
 fn read(path: &Path, max: u64) -> Result<Vec<u8>, Failure> {
     let failed = |source| Unreadable {
         path: path.to_owned(),
         source,
     };
-    let size = fs::metadata(path).map_err(failed)?.len();
-    if size > max {
+    let mut bytes = Vec::new();
+    // Pipes, devices and growing files have more than their metadata say.
+    File::open(path)
+        .and_then(|file| file.take(max + 1).read_to_end(&mut bytes))
+        .map_err(failed)?;
+    if bytes.len() as u64 > max {
         let path = path.display();
-        return Err(
-            format!("read `{path}`: it is {size} bytes; at most {max} more are allowed").into(),
-        );
+        return Err(format!("read `{path}`: it has more than the {max} bytes allowed").into());
     }
-    Ok(fs::read(path).map_err(failed)?)
+    Ok(bytes)
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -7,7 +7,7 @@ use mosaic::client::{Client, Job};
 use mosaic::embedded::Embedded;
 use mosaic::messages::{Figures, ImageOutcome};
 use mosaic::output::Output;
-use mosaic::roles::{Settings, Totals};
+use mosaic::roles::Settings;
 use queue_runtime::{Failure, RequestId};
 use tempfile::TempDir;
 use tokio::task::spawn_blocking;
@@ -62,26 +62,28 @@ pub(crate) async fn run(arguments: Run, mut bars: Bars) -> Result<(), Failure> {
         signal = signals.next() => Err(stopped(signal, &going_on)),
     };
     let totals = tokio::select! {
-        totals = roles.shutdown(GRACE) => totals,
-        // A second signal stops the roles at once.
-        signal = signals.next() => signal.map(|()| Totals::default())?,
+        totals = roles.shutdown(GRACE) => Some(totals),
+        // It stops the roles at once, whether it is the first or follows the one that stopped the job.
+        signal = signals.next() => {
+            signal?;
+            None
+        }
     };
     let made = made?;
-    match save(&client, &made, &picture, &request).await {
-        Ok(()) => {}
-        Err(error) => return Err(kept(error, &made, &picture.out, temporary)),
-    }
+    save(&client, &made, &picture, &request, &mut signals, temporary).await?;
     println!("{}", describe(&made.figures, &picture.out, tiles));
     let noun = if processors == 1 {
         "processor"
     } else {
         "processors"
     };
+    let handled = totals.map_or_else(String::new, |totals| {
+        let messages = totals.completed + totals.poisoned;
+        format!("; {messages} messages, {} retries", totals.retried)
+    });
     println!(
-        "made in {:.1?} by {processors} {noun}; {} messages, {} retries",
-        begun.elapsed(),
-        totals.completed + totals.poisoned,
-        totals.retried,
+        "made in {:.1?} by {processors} {noun}{handled}",
+        begun.elapsed()
     );
     Ok(())
 }
@@ -96,20 +98,20 @@ pub(crate) async fn submit(arguments: Submit, mut bars: Bars) -> Result<(), Fail
         format!("the roles go on; repeat the command with `--request {request}` for the mosaic");
     picture.out.check()?;
     bars.read();
-    let whole = async {
+    let making = async {
         let job = read(&picture, &location).await?;
         let (service, store) = open(&location.folder(), &location).await?;
         let tiles = job.library.len();
         let client = Client::new(service, store);
         let made = make(&client, job, &picture, &request, &mut bars).await?;
-        let saved = save(&client, &made, &picture, &request).await;
-        saved.map_err(|error| kept(error, &made, &picture.out, None))?;
-        Ok::<_, Failure>((made.figures, tiles))
+        Ok::<_, Failure>((client, made, tiles))
     };
-    let (figures, tiles) = tokio::select! {
-        made = whole => made?,
+    let (client, made, tiles) = tokio::select! {
+        made = making => made?,
         signal = signals.next() => return Err(stopped(signal, &going_on)),
     };
+    save(&client, &made, &picture, &request, &mut signals, None).await?;
+    let figures = made.figures;
     println!("{}", describe(&figures, &picture.out, tiles));
     println!(
         "made in {:.1?}; {} messages, {} retries; request {request}",
@@ -181,16 +183,30 @@ async fn make(
     }
 }
 
-/// Writes the mosaic to its file.
+/// Writes the mosaic to its file, and removes the blobs of the request.
 async fn save(
     client: &Client,
     made: &Made,
     picture: &Picture,
     request: &RequestId,
+    signals: &mut Signals,
+    temporary: Option<TempDir>,
 ) -> Result<(), Failure> {
-    picture.out.save(made.png.clone()).await?;
-    discard(client, picture, request).await;
-    Ok(())
+    let out = picture.out.path().display();
+    let saved = tokio::select! {
+        saved = picture.out.save(made.png.clone()) => saved.map_err(Failure::from),
+        signal = signals.next() => Err(stopped(signal, &format_args!("`{out}` is not written"))),
+    };
+    saved.map_err(|error| kept(error, made, &picture.out, temporary))?;
+    tokio::select! {
+        () = discard(client, picture, request) => Ok(()),
+        signal = signals.next() => {
+            let left = format_args!(
+                "`{out}` is written; `mosaic clean` removes what is left of request {request}"
+            );
+            Err(stopped(signal, &left))
+        }
+    }
 }
 
 /// Removes the blobs of a finished request, unless they are to be kept.

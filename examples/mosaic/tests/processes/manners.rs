@@ -170,6 +170,16 @@ fn an_output_that_cannot_be_written_is_refused_before_the_work() {
     }
 }
 
+#[cfg(unix)]
+#[test]
+fn a_picture_without_end_is_refused() {
+    let desk = Desk::new();
+    let error = fails(&mut desk.small("out.png", &["--image", "/dev/zero"]));
+    let expected = "error: failed to make the mosaic: read `/dev/zero`: it has more than the 67108864 bytes \
+                    allowed\n";
+    assert_eq!(error, expected);
+}
+
 #[test]
 fn a_jpeg_is_written_by_its_extension() {
     let desk = Desk::new();
