@@ -26,6 +26,12 @@ const ACCOUNT: &str = "harmed";
 /// Longer than an undisturbed request on the slowest machine, and short enough to end often.
 const VISIBILITY: Duration = Duration::from_secs(3);
 
+/// More submits of an order than harms can fail in a row.
+const ATTEMPTS: usize = 40;
+
+/// The time before a failed operation is repeated.
+const PAUSE: Duration = Duration::from_millis(50);
+
 const QUEUES: [&str; 4] = ["orders", "receipts", "orders-poison", "receipts-poison"];
 
 #[derive(Clone)]
@@ -57,18 +63,23 @@ impl Run {
             };
             let name = format!("{producer}-{number}-{}", class.letter());
             self.note(Event::Submitting, &name, Lease::default());
-            loop {
-                let submit = self.service.submit(Order::named(&name)).id(name.as_str());
-                match submit.await {
-                    Ok(_) => break,
-                    Err(error) => match error.problem {
-                        SubmitProblem::Storage(_) => {}
-                        problem => panic!("failed to {problem}"),
-                    },
-                }
-            }
+            self.submit(&name).await;
             self.note(Event::Submitted, &name, Lease::default());
         }
+    }
+
+    /// Submits an order until it is acknowledged.
+    async fn submit(&self, name: &str) {
+        for _ in 0..ATTEMPTS {
+            match self.service.submit(Order::named(name)).id(name).await {
+                Ok(_) => return,
+                Err(error) => match error.problem {
+                    SubmitProblem::Storage(_) => tokio::time::sleep(PAUSE).await,
+                    problem => panic!("failed to {problem}"),
+                },
+            }
+        }
+        panic!("the service cannot be reached");
     }
 
     /// Accepts and settles messages.
@@ -76,10 +87,15 @@ impl Run {
         while !*self.over.borrow() {
             let accept = self.service.accept::<M>().visibility_timeout(VISIBILITY);
             let accept = accept.wait(Duration::from_millis(500)).create_queue();
-            let accept = accept.retry(RetryPolicy::fixed(Duration::from_millis(50)));
-            // Otherwise the service could not be reached.
-            let Ok(Some(delivery)) = accept.await else {
-                continue;
+            let accept = accept.retry(RetryPolicy::fixed(PAUSE));
+            let delivery = match accept.await {
+                Ok(Some(delivery)) => delivery,
+                Ok(None) => continue,
+                // The service could not be reached.
+                Err(_) => {
+                    tokio::time::sleep(PAUSE).await;
+                    continue;
+                }
             };
             let (name, lease) = (delivery.name().to_owned(), lease(&delivery));
             let disposition = self.work(&delivery);
@@ -116,7 +132,7 @@ impl Run {
         let listener = queue
             .listener(handler)
             .visibility_timeout(VISIBILITY)
-            .retry(RetryPolicy::fixed(Duration::from_millis(50)))
+            .retry(RetryPolicy::fixed(PAUSE))
             .idle(ExponentialIdle::up_to(Duration::from_millis(500)))
             .max_in_flight(8)
             .create_queue()
