@@ -67,15 +67,12 @@ async fn stale_settlement(settle: Settle, bug: Option<Bug>) -> String {
             .complete()
             .await
             .expect("the lease is that of the third consumer");
-        let queues = service.queues().await.expect("queues");
-        assert_eq!(queues.len(), 1, "there is no poison queue: {queues:?}");
-        let left = service
-            .queue::<Order>()
-            .any()
-            .properties()
-            .await
-            .expect("properties");
-        assert_eq!(left.approximate_count, 0, "there is no follow-up");
+        // A queue for poison messages or follow-ups may have been created, but holds nothing.
+        for queue in service.queues().await.expect("queues") {
+            let found = service.queue_at(queue.as_str()).expect("a name");
+            let left = found.properties().await.expect("properties");
+            assert_eq!(left.approximate_count, 0, "{queue}");
+        }
     }
     said
 }
