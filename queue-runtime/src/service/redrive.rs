@@ -261,16 +261,17 @@ impl Redrive {
 struct Identity {
     queue: String,
     storage_id: String,
-    client: ClientId,
+    /// `None` if the message is inside an event of whoever moved it, and each copy may have been moved by another.
+    client: Option<ClientId>,
     id: MessageId,
 }
 
 impl Identity {
     fn of(envelope: &Envelope, record: PoisonRecord) -> Self {
         Self {
+            client: (!record.raw).then(|| envelope.client.clone()),
             queue: record.queue,
             storage_id: record.storage_id,
-            client: envelope.client.clone(),
             id: envelope.id.clone(),
         }
     }

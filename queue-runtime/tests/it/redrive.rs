@@ -1,15 +1,19 @@
 //! A redrive with a filter, over more messages than one receive returns.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use queue_runtime::backend::{Backend, NewMessage};
-use queue_runtime::testing::{Fault, FaultInjector};
-use queue_runtime::{Operation, QueueName, QueueService, Received};
+use queue_runtime::backend::{Backend, MemoryBackend, NewMessage};
+use queue_runtime::testing::{Fault, FaultInjector, TokioClock};
+use queue_runtime::wire::Body;
+use queue_runtime::{ErrorKind, Operation, QueueName, QueueService, Received};
 use tokio::sync::Notify;
+use tokio::time::advance;
 
-use crate::accept::Order;
+use crate::accept::{Order, order};
+use crate::remote::Remote;
 use crate::storage::Storage;
 use crate::support::{count, guarded, stop};
 
@@ -29,6 +33,26 @@ async fn poisoned(service: &QueueService, backend: &FaultInjector) -> QueueName 
         put.expect("put");
     }
     queue.name().clone()
+}
+
+/// The ids of the events that are visible on a queue, one for each copy.
+async fn ids(backend: &dyn Backend, queue: &str) -> Vec<String> {
+    let (queue, mut ids) = (queue.parse().expect("a name"), Vec::new());
+    loop {
+        let batch = backend
+            .receive(&queue, 256, Duration::from_secs(3600))
+            .await;
+        let batch = batch.expect("receives");
+        if batch.is_empty() {
+            return ids;
+        }
+        for message in batch {
+            let Body::Event(event) = Body::read(&message.body, usize::MAX) else {
+                panic!("no event: {:?}", message.body)
+            };
+            ids.push(event.envelope.id.to_string());
+        }
+    }
 }
 
 async fn visible(backend: &dyn Backend, queue: &QueueName) -> usize {
@@ -115,4 +139,79 @@ async fn one_that_outlasts_its_leases_ends() {
     assert_eq!(redriven.expect("redriven").filtered, 599);
     backend.heal();
     assert_eq!(visible(&backend, &queue).await, 599);
+}
+
+/// The copies differ in nothing but their storage id. Each comes in another receive than the first.
+#[tokio::test(start_paused = true)]
+async fn one_of_several_copies_is_put_back() {
+    for storage in [
+        Storage::new(),
+        Storage::new().oldest_first(),
+        Storage::new().in_order(),
+    ] {
+        let (service, backend) = storage.connect().await;
+        for _ in 0..3 {
+            poisoned(&service, &backend).await;
+        }
+        let poison = service.queue_at("orders-poison").expect("a name");
+        let redriven = poison.redrive().run().await.expect("redriven");
+        assert_eq!((redriven.redriven, redriven.duplicates), (600, 2 * 600));
+        assert_eq!(count(&service, "orders-poison").await, 0);
+        let ids = ids(&backend, "orders").await;
+        let distinct: HashSet<_> = ids.iter().collect();
+        assert_eq!((ids.len(), distinct.len()), (600, 600));
+    }
+}
+
+/// Two consumers move a message, each as if its process had crashed between the copy and the delete; then
+/// one moves it for good. What is not an event is put inside one of the consumer's.
+#[tokio::test(start_paused = true)]
+async fn copies_by_several_consumers_are_one_message() {
+    const LEASE: Duration = Duration::from_secs(30);
+
+    for is_event in [true, false] {
+        let memory = Arc::new(MemoryBackend::new(Arc::new(TokioClock::new())));
+        let faults = FaultInjector::new(memory.clone());
+        let connect = async |client: &str| {
+            let service = QueueService::over(Arc::new(Remote::over(faults.clone())));
+            let service = service.clock(Arc::new(TokioClock::new())).client(client);
+            service
+                .on_current_runtime()
+                .connect()
+                .await
+                .expect("connects")
+        };
+        let (one, other) = (connect("one").await, connect("other").await);
+        let neighbour = one.submit(order(2)).delay(Duration::from_secs(3600)).await;
+        neighbour.expect("submitted");
+        match is_event {
+            true => drop(one.submit(order(1)).await.expect("submitted")),
+            false => {
+                let queue = "orders".parse().expect("a name");
+                let put = memory.put(&queue, NewMessage::new("no event")).await;
+                put.expect("put");
+            }
+        }
+        faults.fail_next(2, Operation::Delete, Fault::Refused(ErrorKind::Denied));
+        for consumer in [&one, &other, &one] {
+            // Undecodable is poison before there is a delivery.
+            if let Ok(Some(delivery)) = consumer.accept::<Order>().await {
+                let _ = delivery.reject("no").await;
+            }
+            advance(LEASE).await;
+        }
+        assert_eq!(faults.injected(Operation::Delete), 2);
+        assert_eq!(count(&one, "orders-poison").await, 3, "event: {is_event}");
+        assert_eq!(count(&one, "orders").await, 1, "the neighbour");
+
+        let poison = one.queue_at("orders-poison").expect("a name");
+        let redriven = poison.redrive().run().await.expect("redriven");
+        assert_eq!(
+            (redriven.redriven, redriven.duplicates),
+            (1, 2),
+            "event: {is_event}"
+        );
+        assert_eq!(count(&one, "orders-poison").await, 0);
+        assert_eq!(count(&one, "orders").await, 2);
+    }
 }
