@@ -57,8 +57,9 @@ impl Backend for FaultInjector {
             .await?
     }
 
-    async fn put(&self, queue: &QueueName, message: NewMessage) -> Result<PutReceipt> {
+    async fn put(&self, queue: &QueueName, mut message: NewMessage) -> Result<PutReceipt> {
         let call = Call::begin(self, Operation::Put, Some(queue));
+        call.hide_longer([&mut message]);
         let again = call
             .is_duplicated()
             .then(|| (queue.clone(), message.clone()));
@@ -114,8 +115,12 @@ impl Backend for FaultInjector {
         call.answer(self.inner().clear(queue)).await?
     }
 
-    async fn apply(&self, ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError> {
+    async fn apply(&self, mut ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError> {
         let call = Call::begin(self, Operation::Apply, None);
+        call.hide_longer(ops.iter_mut().filter_map(|op| match op {
+            Op::Put { message, .. } => Some(message),
+            _ => None,
+        }));
         for op in &ops {
             if let Op::Update {
                 queue, id, receipt, ..

@@ -50,12 +50,31 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// Hides the messages of puts for longer, if that is the call's fault.
+    pub(super) fn hide_longer<'m>(&self, puts: impl IntoIterator<Item = &'m mut NewMessage>) {
+        let Some(Fault::VisibleLater(by)) = &self.fault else {
+            return;
+        };
+        let mut hidden = 0;
+        for message in puts {
+            message.delay = message.delay.saturating_add(*by);
+            hidden += 1;
+        }
+        if hidden > 0 {
+            self.record();
+        }
+    }
+
     /// Returns the result of `carry_out`, or the injected error in its place.
     pub(super) async fn answer<T>(&self, carry_out: impl Future<Output = T>) -> Result<T> {
         match &self.fault {
-            None | Some(Fault::Duplicated | Fault::LeaseLost(_) | Fault::Surplus(_)) => {
-                Ok(carry_out.await)
-            }
+            None
+            | Some(
+                Fault::Duplicated
+                | Fault::VisibleLater(_)
+                | Fault::LeaseLost(_)
+                | Fault::Surplus(_),
+            ) => Ok(carry_out.await),
             Some(Fault::Panics) => {
                 self.record();
                 panic!("injected fault: the backend panics")

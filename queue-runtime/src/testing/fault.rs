@@ -37,6 +37,9 @@ pub enum Fault {
     AnswerStalled,
     /// Every put of the call is carried out twice; the answer is that of the first.
     Duplicated,
+    /// Every put of the call becomes visible this much later than it asks for, so that later messages overtake
+    /// it.
+    VisibleLater(Duration),
     /// Another client receives the message before the call is carried out, holds it for this long, and
     /// never settles it. The call's receipt is then stale.
     ///
@@ -52,13 +55,16 @@ pub enum Fault {
 impl Fault {
     /// Returns whether the fault can happen to calls of this operation.
     ///
-    /// [`Duplicated`](Self::Duplicated) requires a put, [`LeaseLost`](Self::LeaseLost) an update or delete; a
-    /// call of [`Operation::Apply`] may contain either. [`Surplus`](Self::Surplus) requires a receive. No fault applies to [`Operation::Open`], which is not
-    /// a call to a backend.
+    /// [`Duplicated`](Self::Duplicated) and [`VisibleLater`](Self::VisibleLater) require a put,
+    /// [`LeaseLost`](Self::LeaseLost) an update or delete; a call of [`Operation::Apply`] may contain either.
+    /// [`Surplus`](Self::Surplus) requires a receive. No fault applies to [`Operation::Open`], which is not a call
+    /// to a backend.
     #[must_use]
     pub fn applies_to(&self, operation: Operation) -> bool {
         match self {
-            Self::Duplicated => matches!(operation, Operation::Put | Operation::Apply),
+            Self::Duplicated | Self::VisibleLater(_) => {
+                matches!(operation, Operation::Put | Operation::Apply)
+            }
             Self::LeaseLost(_) => matches!(
                 operation,
                 Operation::Update | Operation::Delete | Operation::Apply

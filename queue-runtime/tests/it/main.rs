@@ -11,6 +11,7 @@ mod last_chance;
 mod leases;
 mod listener;
 mod load;
+mod order;
 mod panics;
 mod poison;
 mod queue_rules;

@@ -289,3 +289,25 @@ async fn all_timestamps_are_shifted() {
 fn after(lifetime: Duration) -> queue_core::backend::TimeToLive {
     queue_core::backend::TimeToLive::After(lifetime)
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_is_visible_later_is_overtaken() {
+    let faults = injector().await;
+    faults.fail_next(1, Operation::Put, Fault::VisibleLater(MINUTE));
+    faults.fail_next(1, Operation::Apply, Fault::VisibleLater(MINUTE / 2));
+    let nothing = faults.apply(Vec::new()).await;
+    assert!(nothing.expect("no operation").is_empty());
+    assert_eq!(faults.injected(Operation::Apply), 0, "there was no put");
+    faults.fail_next(1, Operation::Apply, Fault::VisibleLater(MINUTE / 2));
+    put(&faults, "last").await;
+    let (queue, message) = (queue(), NewMessage::new("second"));
+    let applied = faults.apply(vec![Op::Put { queue, message }]).await;
+    applied.expect("applied");
+    put(&faults, "first").await;
+    for expected in ["first", "second", "last"] {
+        assert_eq!(receive(&faults).await.body, expected);
+        tokio::time::advance(MINUTE / 2).await;
+    }
+    assert_eq!(faults.injected(Operation::Put), 1);
+    assert_eq!(faults.injected(Operation::Apply), 1);
+}
