@@ -65,14 +65,18 @@ pub(crate) async fn admit<T>(
             return Admission::Refused(refused.await);
         }
     }
+    // Before decoding, which may be what ends the process each time. Not if the version is newer: receives that
+    // postponed the message were no attempts.
+    let is_newer = incoming.envelope.version > consumer.message_type.version();
+    if let Some(verdict @ Verdict::Poison { reason, attempts }) = unmarked
+        && !is_newer
+    {
+        incoming.verdict = verdict;
+        let refused = out_of_attempts(context, consumer, incoming, reason, attempts);
+        return Admission::Refused(refused.await);
+    }
     match panic::catch(|| decode(incoming)) {
         Ok(Ok(decoded)) => {
-            // Not before: receives that postponed a message from a newer program were no attempts.
-            if let Some(verdict @ Verdict::Poison { reason, attempts }) = unmarked {
-                incoming.verdict = verdict;
-                let refused = out_of_attempts(context, consumer, incoming, reason, attempts);
-                return Admission::Refused(refused.await);
-            }
             // The process may have been stopped since the lease was looked at.
             match renew_if_overdue(context, incoming).await {
                 Ok(()) => Admission::Handle(decoded),

@@ -1,12 +1,15 @@
 //! Events whose producer wrote the accounting of attempts, which belongs to consumers.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use queue_runtime::backend::{Backend, NewMessage};
 use queue_runtime::envelope::PoisonReason;
 use queue_runtime::testing::{self, FaultInjector, TokioClock};
-use queue_runtime::{Operation, QueueService, Settled};
+use queue_runtime::{Message, Operation, QueueService, Settled};
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer, Serialize};
 use tokio::time::advance;
 
 use crate::accept::Order;
@@ -91,6 +94,35 @@ async fn a_message_that_always_crashes_is_poison_without_room_for_the_mark() {
         assert_eq!(runs, THRESHOLD + 1, "{extensions}");
         assert_eq!(count(&service, "orders-poison").await, 1, "{extensions}");
     }
+}
+
+/// An order that counts how often one is decoded.
+#[derive(Serialize, Message)]
+#[message(queue = "orders", kind = "order")]
+struct Counted;
+
+static DECODED: AtomicU32 = AtomicU32::new(0);
+
+impl<'de> Deserialize<'de> for Counted {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        DECODED.fetch_add(1, Ordering::Relaxed);
+        IgnoredAny::deserialize(deserializer).map(|_| Self)
+    }
+}
+
+/// Decoding may be what ends the process each time.
+#[tokio::test(start_paused = true)]
+async fn a_message_whose_decoding_always_crashes_is_poison_without_room_for_the_mark() {
+    let (service, _) = with_event(1, r#""other":1"#, Room::None).await;
+    while count(&service, "orders").await > 0 {
+        let accept = service.accept::<Counted>().poison_threshold(THRESHOLD);
+        drop(accept.await.expect("no error"));
+        advance(HOUR).await;
+        let decoded = DECODED.load(Ordering::Relaxed);
+        assert!(decoded <= THRESHOLD + 1, "decoded {decoded} times");
+    }
+    assert_eq!(DECODED.load(Ordering::Relaxed), THRESHOLD + 1);
+    assert_eq!(count(&service, "orders-poison").await, 1);
 }
 
 #[tokio::test(start_paused = true)]
