@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use queue_runtime::backend::Backend as _;
 use queue_runtime::envelope::PoisonReason;
 use queue_runtime::testing::{self, Fault};
 use queue_runtime::{
@@ -115,6 +116,60 @@ async fn one_that_can_never_be_stored_rejects_its_message_before_anything_is_don
         assert_eq!(queues.len(), 2, "only the order's: {queues:?}");
         // The move, and once more after its queue was created.
         assert_eq!(faults.calls(Operation::Apply), 2);
+    }
+}
+
+/// The backend takes no more in one step with the delete of the message.
+#[tokio::test(start_paused = true)]
+async fn too_many_reject_their_message_before_anything_is_done() {
+    for storage in [Storage::new(), Storage::new().in_order()] {
+        let (service, faults) = storage.connect().await;
+        let most = faults.capabilities().max_apply - 1;
+        let (_, event) = handle(&service, &vec![report(String::new()); most], 1).await;
+        assert!(
+            matches!(event, ListenerEvent::Completed { .. }),
+            "{event:?}"
+        );
+        assert_eq!(count(&service, "reports").await, most as u64);
+        let large = report("x".repeat(40 * 1024));
+        let many = faults.capabilities().max_apply_bytes / (40 * 1024) + 2;
+        for (follow_ups, expected) in [
+            (
+                vec![report(String::new()); most + 1],
+                format!(
+                    "{} follow-ups; one settlement takes {most} at most",
+                    most + 1
+                ),
+            ),
+            (vec![large; many], "bytes besides the largest".to_owned()),
+        ] {
+            let applied = faults.calls(Operation::Apply);
+            let (runs, event) = handle(&service, &follow_ups, 1).await;
+            let rejected = matches!(
+                event,
+                ListenerEvent::Poisoned {
+                    reason: PoisonReason::Rejected,
+                    ..
+                }
+            );
+            assert!(rejected, "{event:?}");
+            assert_eq!(runs, 1);
+            let moves = faults.calls(Operation::Apply) - applied;
+            assert!(
+                moves <= 2,
+                "more than the move, and once more for its queue: {moves}"
+            );
+            let poisoned = poison(&service, "orders-poison").await;
+            let error = poisoned
+                .last()
+                .and_then(|(record, _)| record.error.as_deref());
+            assert!(
+                error.is_some_and(|error| error.contains(&expected)),
+                "{error:?}"
+            );
+        }
+        assert_eq!(count(&service, "reports").await, most as u64);
+        assert_eq!(count(&service, "orders").await, 0);
     }
 }
 
