@@ -37,10 +37,16 @@ pub(crate) enum Purpose {
     Retry {
         /// The requested delay, not that of a retry policy, which varies.
         after: Option<Duration>,
+        /// A hash of the error, which the message keeps.
+        error: u64,
     },
     Release,
     Postpone,
-    Poison(PoisonReason),
+    Poison {
+        reason: PoisonReason,
+        /// A hash of the error, which the poison record keeps.
+        error: u64,
+    },
 }
 
 /// The unanswered settlements before another one.

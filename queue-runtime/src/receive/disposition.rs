@@ -1,7 +1,5 @@
 //! Carrying out the disposition that a handler returned, with storage operations.
 
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-
 use queue_core::encoder::Encoded;
 use queue_core::envelope::PoisonReason;
 use queue_core::internal::{canonical, error_chain};
@@ -12,7 +10,7 @@ use super::consumer::{Caller, Consumer};
 use super::incoming::Incoming;
 use super::poison::poison;
 use super::put_back;
-use super::settle::{Settlement, Unsettled, settle};
+use super::settle::{Settlement, Unsettled, fingerprint, settle};
 use super::settled::{SettleProblem, Settled};
 use crate::context::Context;
 use crate::lease::Purpose;
@@ -68,7 +66,7 @@ async fn complete(
         }
     };
     let purpose = Purpose::Complete {
-        follow_ups: fingerprint(follow_ups),
+        follow_ups: fingerprint_of(follow_ups),
     };
     let settled = settle(context, incoming, purpose, puts, Settlement::Delete).await;
     let refused = settled.as_ref().err().and_then(Unsettled::refused_put);
@@ -85,22 +83,16 @@ async fn complete(
 }
 
 /// Returns a hash of the follow-ups without what differs each time they are encoded.
-fn fingerprint(follow_ups: &[FollowUp]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    for follow_up in follow_ups {
+fn fingerprint_of(follow_ups: &[FollowUp]) -> u64 {
+    let parts = follow_ups.iter().map(|follow_up| {
         let encoded = follow_up.encoded().ok();
         let key = encoded.and_then(Encoded::key);
         let key = key.map(|key| canonical(&Value::from(key.to_vec())));
         let payload = encoded.map(Encoded::payload);
-        (
-            follow_up.message_type().kind(),
-            follow_up.delay(),
-            key,
-            payload,
-        )
-            .hash(&mut hasher);
-    }
-    hasher.finish()
+        let kind = follow_up.message_type().kind();
+        (kind, follow_up.delay(), key, payload)
+    });
+    fingerprint(parts.collect::<Vec<_>>())
 }
 
 /// Remembers a message whose handler has succeeded, so that it is deleted without running the handler if it

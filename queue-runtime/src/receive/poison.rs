@@ -14,7 +14,7 @@ use queue_core::wire::{Body, Event};
 use super::consumer::Consumer;
 use super::incoming::Incoming;
 use super::on_poison::OnPoison;
-use super::settle::{Settlement, settle};
+use super::settle::{Settlement, fingerprint, settle};
 use super::settled::{SettleProblem, Settled};
 use crate::context::Context;
 use crate::lease::Purpose;
@@ -64,7 +64,10 @@ async fn move_to_poison(
             None
         }
     };
-    let purpose = Purpose::Poison(reason);
+    let purpose = Purpose::Poison {
+        reason,
+        error: fingerprint(&record.error),
+    };
     copy_and_delete(context, incoming, purpose, copy, follow_up).await?;
     tracing::warn!(
         %queue,

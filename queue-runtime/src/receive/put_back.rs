@@ -8,7 +8,7 @@ use queue_core::internal::{between, clip, error_chain, escape_text, later};
 use super::consumer::Consumer;
 use super::incoming::Incoming;
 use super::poison::poison;
-use super::settle::{Settlement, settle};
+use super::settle::{Settlement, fingerprint, settle};
 use super::settled::{SettleProblem, Settled};
 use crate::context::Context;
 use crate::lease::Purpose;
@@ -29,7 +29,10 @@ pub(crate) async fn fail(
     after: Option<Duration>,
     error: &str,
 ) -> Result<Settled, SettleProblem> {
-    let purpose = Purpose::Retry { after };
+    let purpose = Purpose::Retry {
+        after,
+        error: fingerprint(error),
+    };
     let attempt = incoming.attempt();
     let to_poison = |reason| poison(context, consumer, incoming, reason, Some(error.to_owned()));
     if attempt >= incoming.settings.threshold {

@@ -1,6 +1,7 @@
 //! The last operation on a received message. It is retried while that is safe and the lease may last, and
 //! reports an unknown outcome as such.
 
+use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -78,6 +79,13 @@ pub(crate) fn lost(context: &Context, incoming: &Incoming, error: Error) -> Sett
         true => SettleProblem::Expired(error),
         false => SettleProblem::LeaseLost(error),
     }
+}
+
+/// Returns a hash that tells what one settlement writes from what another does.
+pub(super) fn fingerprint(written: impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    written.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Repeats the settlement until it is answered or given up. Removes from `puts` what is known to be stored.

@@ -25,3 +25,4 @@ mod stops;
 mod storage;
 mod submit;
 mod support;
+mod unanswered;
