@@ -1,9 +1,11 @@
-/* Records what a process does to the files of one directory, or makes one of these operations fail.
+/* Records what a process does to the files of one directory, makes one of these operations fail, or kills the
+ * process at one.
  *
  * Loaded with LD_PRELOAD. Environment:
  *   SHIM_DIR    only files directly in this directory are observed
  *   SHIM_TRACE  operations are appended to this file, in the order in which they were carried out
- *   SHIM_FAIL   "N:ERRNO:COUNT": operations N to N + COUNT - 1 on the database fail, counted from 1
+ *   SHIM_FAIL   "N:ERRNO:COUNT": operations N to N + COUNT - 1 on the database fail, counted from 1; if ERRNO is
+ *               0, the process is killed instead, before the operation
  *   SHIM_COUNT  at exit, the number of operations on the database is written to this file
  *
  * A record is one write to a file opened with O_APPEND, so that records of several processes do not mix:
@@ -17,6 +19,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -104,6 +107,7 @@ static int fails(const char *name) {
     long number = ++operations;
     pthread_mutex_unlock(&lock);
     if (!injecting || number < fail_from || number >= fail_from + fail_count) return 0;
+    if (!fail_errno) kill(getpid(), SIGKILL);
     errno = fail_errno;
     return 1;
 }

@@ -1,6 +1,7 @@
 //! A campaign: processes that share one file are killed and stopped at random. Then the queues are drained
 //! and the ledgers checked.
 
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
@@ -8,13 +9,14 @@ use std::time::{Duration, Instant};
 use queue_runtime::{ErrorKind, QueueService};
 use rand::rngs::SmallRng;
 use rand::{RngExt as _, SeedableRng as _};
+use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::history::{Figures, History, Promise, Violation};
 use crate::ledger::{self, moment};
 use crate::messages::LEASE;
 use crate::process::{GUARD, Process};
-use crate::sabotage::Bug;
+use crate::sabotage::{Bug, Point};
 use crate::worker::{Arguments, Role};
 
 /// What a campaign does. It ends by count.
@@ -32,7 +34,9 @@ pub struct Campaign<'a> {
     pub stops: usize,
     /// The number of processes that are told to end.
     pub ends: usize,
-    /// The bug planted in the storage of every process.
+    /// Points at which processes of a role abort, one after the other, before the other actions.
+    pub aborts: &'a [(Point, Role)],
+    /// The bug planted in the storage of every other process.
     pub bug: Option<Bug>,
 }
 
@@ -87,6 +91,9 @@ impl Campaign<'_> {
         for role in self.roles {
             run.start(*role);
         }
+        for (point, role) in self.aborts {
+            run.abort(*point, *role);
+        }
         for action in run.actions() {
             let lines = run.random.random_range(1..=BETWEEN);
             run.wait(lines);
@@ -105,6 +112,22 @@ impl Run<'_> {
     }
 
     fn start(&mut self, role: Role) {
+        let process = self.start_with(role, self.campaign.bug);
+        self.processes.push(process);
+    }
+
+    /// Starts a process that aborts at a point, and waits until it has.
+    fn abort(&mut self, point: Point, role: Role) {
+        let process = self.start_with(role, Some(Bug::Aborts(point)));
+        let (status, complaints) = process.wait();
+        self.note(role, &complaints);
+        if status.signal() != Some(Signal::ABORT.as_raw()) {
+            let what = format!("the {role} did not abort at {point:?}: {status}");
+            self.violations.push(Violation::Other(what));
+        }
+    }
+
+    fn start_with(&mut self, role: Role, bug: Option<Bug>) -> Process {
         self.started += 1;
         let number = self.started;
         let arguments = Arguments {
@@ -113,11 +136,10 @@ impl Run<'_> {
             ledger: self.folder.path().join(format!("{number}.ledger")),
             number,
             seed: self.campaign.seed,
-            bug: self.campaign.bug,
+            bug,
             environment: Vec::new(),
         };
-        let process = Process::start(self.campaign.program, &arguments, self.sender.clone());
-        self.processes.push(process);
+        Process::start(self.campaign.program, &arguments, self.sender.clone())
     }
 
     /// The actions in a random order.
@@ -283,7 +305,12 @@ impl Run<'_> {
         if checked != "ok" {
             self.violations.push(Violation::Other(checked));
         }
-        match history.check(Promise::OneCopy) {
+        let steps = |(point, _): &(Point, Role)| point.is_between();
+        let promise = match self.campaign.aborts.iter().any(steps) {
+            true => Promise::AtLeastOnce,
+            false => Promise::OneCopy,
+        };
+        match history.check(promise) {
             Ok(figures) if self.violations.is_empty() => Ok(figures),
             Ok(_) => Err(self.violations),
             Err(found) => {

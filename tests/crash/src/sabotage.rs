@@ -1,4 +1,5 @@
-//! Planted bugs: each makes the storage break a promise, and a suite must detect it.
+//! Planted bugs: each makes the storage break a promise, and a suite must detect it. And planted aborts, which
+//! break none.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -7,8 +8,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use queue_core::backend::{
-    ApplyError, Backend, Capabilities, Created, Lease, Metadata, NewMessage, Op, OpOutcome,
-    PeekedMessage, PopReceipt, PutReceipt, QueueProperties, ReceivedMessage, StorageId,
+    ApplyError, Atomicity, Backend, Capabilities, Created, Lease, Metadata, NewMessage, Op,
+    OpOutcome, PeekedMessage, PopReceipt, PutReceipt, QueueProperties, ReceivedMessage, StorageId,
 };
 use queue_core::{ErrorKind, Outcome, QueueName, Result, Timestamp};
 
@@ -27,15 +28,86 @@ pub enum Bug {
     AppliesInSteps,
     /// A commit is not synced, where it should be. Not part of [`Sabotaged`]: the file is opened so.
     SkipsSync,
+    /// No bug: the process aborts when it first gets to a point.
+    Aborts(Point),
 }
 
-const NAMES: [(Bug, &str); 6] = [
+/// A point at which a process aborts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Point {
+    /// A message is about to be stored.
+    BeforePut,
+    /// A message is stored, and its producer does not know.
+    AfterPut,
+    /// A message is leased, and its consumer does not know.
+    AfterReceive,
+    /// A handler has succeeded, and nothing is deleted.
+    BeforeCompletion,
+    /// A message is deleted, and its consumer does not know.
+    AfterCompletion,
+    /// A message is about to be put back.
+    BeforePutBack,
+    /// A message was put back, and its consumer does not know.
+    AfterPutBack,
+    /// A message is copied to another queue, by a consumer to its poison queue or by a redrive, and not deleted
+    /// yet. Operations that belong together are carried out one after the other, as on a backend that is not atomic.
+    BetweenCopyAndDelete,
+    /// A follow-up is stored, and the message not deleted yet, likewise.
+    BetweenFollowUpAndDelete,
+}
+
+impl Point {
+    /// All points.
+    pub const ALL: [Self; 9] = [
+        Self::BeforePut,
+        Self::AfterPut,
+        Self::AfterReceive,
+        Self::BeforeCompletion,
+        Self::AfterCompletion,
+        Self::BeforePutBack,
+        Self::AfterPutBack,
+        Self::BetweenCopyAndDelete,
+        Self::BetweenFollowUpAndDelete,
+    ];
+
+    /// Whether operations that belong together are carried out one after the other.
+    #[must_use]
+    pub fn is_between(self) -> bool {
+        matches!(
+            self,
+            Self::BetweenCopyAndDelete | Self::BetweenFollowUpAndDelete
+        )
+    }
+}
+
+const NAMES: [(Bug, &str); 15] = [
     (Bug::AcknowledgesEarly, "acknowledges-early"),
     (Bug::DeletesEarly, "deletes-early"),
     (Bug::AcceptsStaleReceipts, "accepts-stale-receipts"),
     (Bug::PresumesDone, "presumes-done"),
     (Bug::AppliesInSteps, "applies-in-steps"),
     (Bug::SkipsSync, "skips-sync"),
+    (Bug::Aborts(Point::BeforePut), "aborts-before-put"),
+    (Bug::Aborts(Point::AfterPut), "aborts-after-put"),
+    (Bug::Aborts(Point::AfterReceive), "aborts-after-receive"),
+    (
+        Bug::Aborts(Point::BeforeCompletion),
+        "aborts-before-completion",
+    ),
+    (
+        Bug::Aborts(Point::AfterCompletion),
+        "aborts-after-completion",
+    ),
+    (Bug::Aborts(Point::BeforePutBack), "aborts-before-put-back"),
+    (Bug::Aborts(Point::AfterPutBack), "aborts-after-put-back"),
+    (
+        Bug::Aborts(Point::BetweenCopyAndDelete),
+        "aborts-between-copy-and-delete",
+    ),
+    (
+        Bug::Aborts(Point::BetweenFollowUpAndDelete),
+        "aborts-between-follow-up-and-delete",
+    ),
 ];
 
 /// How long an early acknowledgement precedes the put.
@@ -66,13 +138,49 @@ impl FromStr for Bug {
 pub struct Sabotaged {
     inner: Arc<dyn Backend>,
     bug: Bug,
+    capabilities: Capabilities,
 }
 
 impl Sabotaged {
     /// Plants a bug in a backend.
     #[must_use]
     pub fn new(inner: Arc<dyn Backend>, bug: Bug) -> Self {
-        Self { inner, bug }
+        let mut capabilities = inner.capabilities().clone();
+        if matches!(bug, Bug::Aborts(point) if point.is_between()) {
+            capabilities.atomicity = Atomicity::InOrder;
+        }
+        Self {
+            inner,
+            bug,
+            capabilities,
+        }
+    }
+
+    /// Aborts the process if it is to at this point.
+    fn pass(&self, point: Point) {
+        if self.bug == Bug::Aborts(point) {
+            std::process::abort();
+        }
+    }
+
+    /// Carries out the operations one after the other.
+    async fn apply_in_order(&self, ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError> {
+        let mut outcomes = Vec::new();
+        for (index, op) in ops.into_iter().enumerate() {
+            let point = match &op {
+                Op::Put { message, .. } if message.moved => Some(Point::BetweenCopyAndDelete),
+                Op::Put { .. } => Some(Point::BetweenFollowUpAndDelete),
+                _ => None,
+            };
+            match self.inner.apply(vec![op]).await {
+                Ok(done) => outcomes.extend(done),
+                Err(failed) => return Err(ApplyError::new(index, outcomes, failed.error)),
+            }
+            if let Some(point) = point {
+                self.pass(point);
+            }
+        }
+        Ok(outcomes)
     }
 
     fn forgive(&self, deleted: Result<()>) -> Result<()> {
@@ -98,7 +206,7 @@ fn is_gone(kind: ErrorKind) -> bool {
 #[async_trait]
 impl Backend for Sabotaged {
     fn capabilities(&self) -> &Capabilities {
-        self.inner.capabilities()
+        &self.capabilities
     }
 
     fn queue_uri(&self, queue: &QueueName) -> String {
@@ -127,7 +235,10 @@ impl Backend for Sabotaged {
 
     async fn put(&self, queue: &QueueName, message: NewMessage) -> Result<PutReceipt> {
         if self.bug != Bug::AcknowledgesEarly {
-            return self.inner.put(queue, message).await;
+            self.pass(Point::BeforePut);
+            let put = self.inner.put(queue, message).await;
+            self.pass(Point::AfterPut);
+            return put;
         }
         let (inner, queue) = (Arc::clone(&self.inner), queue.clone());
         tokio::spawn(async move {
@@ -153,6 +264,9 @@ impl Backend for Sabotaged {
                     .await?;
             }
         }
+        if !received.is_empty() {
+            self.pass(Point::AfterReceive);
+        }
         Ok(received)
     }
 
@@ -168,10 +282,17 @@ impl Backend for Sabotaged {
         visibility: Duration,
         body: Option<Bytes>,
     ) -> Result<Lease> {
+        let puts_back = body.is_some();
+        if puts_back {
+            self.pass(Point::BeforePutBack);
+        }
         let updated = self
             .inner
             .update(queue, id, receipt, visibility, body)
             .await;
+        if puts_back {
+            self.pass(Point::AfterPutBack);
+        }
         match (self.bug, updated) {
             (Bug::AcceptsStaleReceipts, Err(error)) if is_gone(error.kind()) => {
                 Ok(Lease::new(receipt.clone(), Timestamp::UNIX_EPOCH))
@@ -181,7 +302,10 @@ impl Backend for Sabotaged {
     }
 
     async fn delete(&self, queue: &QueueName, id: &StorageId, receipt: &PopReceipt) -> Result<()> {
-        self.forgive(self.inner.delete(queue, id, receipt).await)
+        self.pass(Point::BeforeCompletion);
+        let deleted = self.forgive(self.inner.delete(queue, id, receipt).await);
+        self.pass(Point::AfterCompletion);
+        deleted
     }
 
     async fn clear(&self, queue: &QueueName) -> Result<()> {
@@ -189,8 +313,10 @@ impl Backend for Sabotaged {
     }
 
     async fn apply(&self, mut ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError> {
-        if self.bug != Bug::AppliesInSteps {
-            return self.inner.apply(ops).await;
+        match self.bug {
+            Bug::AppliesInSteps => {}
+            Bug::Aborts(point) if point.is_between() => return self.apply_in_order(ops).await,
+            _ => return self.inner.apply(ops).await,
         }
         ops.reverse();
         let mut outcomes = Vec::new();

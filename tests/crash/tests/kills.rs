@@ -5,7 +5,7 @@ use std::path::Path;
 use queue_crash::campaign::Campaign;
 use queue_crash::history::Violation;
 use queue_crash::plan;
-use queue_crash::sabotage::Bug;
+use queue_crash::sabotage::{Bug, Point};
 use queue_crash::worker::Role;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_crash-worker");
@@ -29,6 +29,7 @@ fn nothing_is_lost_when_processes_are_killed_and_stopped() {
         kills: plan::times(60),
         stops: plan::times(8),
         ends: plan::times(8),
+        aborts: &[],
         bug: None,
     };
     let figures = campaign
@@ -43,6 +44,73 @@ fn nothing_is_lost_when_processes_are_killed_and_stopped() {
     assert!(figures.recovered > 0 && figures.poisoned > 0, "{figures}");
 }
 
+/// Processes abort at each named point, while others work. Then some are killed, too.
+fn abort_at(aborts: &[(Point, Role)]) {
+    let campaign = Campaign {
+        program: Path::new(PROGRAM),
+        seed: plan::seed(),
+        roles: ROLES,
+        kills: 2,
+        stops: 0,
+        ends: 0,
+        aborts,
+        bug: None,
+    };
+    let figures = campaign
+        .run()
+        .unwrap_or_else(|violations| panic!("{violations:#?}"));
+    for (point, role) in aborts {
+        println!("aborted: {role} {point:?}");
+    }
+    println!("{} aborts: {figures}", aborts.len());
+}
+
+const STEPS: &[(Point, Role)] = &[
+    (Point::BeforePut, Role::Produce),
+    (Point::AfterPut, Role::Produce),
+    (Point::AfterReceive, Role::Listen),
+    (Point::AfterReceive, Role::Accept),
+    (Point::BeforeCompletion, Role::Listen),
+    (Point::BeforeCompletion, Role::Accept),
+    (Point::AfterCompletion, Role::Listen),
+    (Point::AfterCompletion, Role::Accept),
+    (Point::BeforePutBack, Role::Listen),
+    (Point::BeforePutBack, Role::Accept),
+    (Point::AfterPutBack, Role::Listen),
+    (Point::AfterPutBack, Role::Accept),
+];
+
+const BETWEEN_STEPS: &[(Point, Role)] = &[
+    (Point::BetweenCopyAndDelete, Role::Accept),
+    (Point::BetweenCopyAndDelete, Role::Listen),
+    (Point::BetweenCopyAndDelete, Role::Redrive),
+    (Point::BetweenFollowUpAndDelete, Role::Accept),
+    (Point::BetweenFollowUpAndDelete, Role::Listen),
+];
+
+#[test]
+fn nothing_is_lost_when_processes_abort_at_named_points() {
+    abort_at(STEPS);
+}
+
+/// As on a backend that is not atomic, where copies of a message are possible.
+#[test]
+fn nothing_is_lost_when_processes_abort_between_steps_that_belong_together() {
+    abort_at(BETWEEN_STEPS);
+}
+
+#[test]
+fn the_named_points_are_all_covered() {
+    let covered = |point: &Point| {
+        [STEPS, BETWEEN_STEPS]
+            .concat()
+            .iter()
+            .any(|(of, _)| of == point)
+    };
+    let missing: Vec<_> = Point::ALL.iter().filter(|point| !covered(point)).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
 /// Runs a campaign with a planted bug, and returns the violations that it finds.
 fn sabotaged(bug: Bug) -> Vec<Violation> {
     let campaign = Campaign {
@@ -52,6 +120,7 @@ fn sabotaged(bug: Bug) -> Vec<Violation> {
         kills: 24,
         stops: 0,
         ends: 0,
+        aborts: &[],
         bug: Some(bug),
     };
     campaign.run().expect_err("the campaign misses the bug")

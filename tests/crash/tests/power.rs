@@ -6,6 +6,7 @@
 
 #![cfg(target_os = "linux")]
 
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::sync::LazyLock;
 use std::sync::mpsc::{Receiver, channel};
@@ -13,7 +14,7 @@ use std::sync::mpsc::{Receiver, channel};
 use queue_crash::plan;
 use queue_crash::power::{
     Change, Disk, Durability, Environment, FILE, Fate, Ledgers, Operation, Shim, contents,
-    contents_of, parse,
+    contents_of, older_file, parse,
 };
 use queue_crash::process::Process;
 use queue_crash::sabotage::Bug;
@@ -145,7 +146,7 @@ fn with_normal_the_file_is_consistent_and_the_loss_is_since_the_last_sync() {
 /// stored.
 fn fail_each(errno: i32, failing: u64) {
     let runtime = Runtime::new().expect("a runtime");
-    let total = operations_of_an_errand();
+    let total = operations_of_an_errand(|_| {});
     let mut reported = 0;
     for first in 1..=total {
         let told = format!("operation {first} of {total}");
@@ -173,8 +174,10 @@ fn fail_each(errno: i32, failing: u64) {
     );
 }
 
-fn operations_of_an_errand() -> u64 {
+/// Returns the number of operations on the database of an errand, in a folder that `prepare` has filled.
+fn operations_of_an_errand(prepare: impl FnOnce(&Path)) -> u64 {
     let folder = TempDir::new().expect("a folder");
+    prepare(folder.path());
     let count = folder.path().with_extension("count");
     let counting = SHIM.counting(folder.path(), &count);
     let (undisturbed, _lines) = start(folder.path(), 0, Role::Errand, None, counting);
@@ -191,13 +194,61 @@ fn operations_of_an_errand() -> u64 {
 }
 
 fn judge_errand(runtime: &Runtime, folder: &Path) -> Result<(), String> {
+    judge_folder(runtime, folder, &["0.ledger"])
+}
+
+/// Compares the file with these ledgers, of which some may not have been created.
+fn judge_folder(runtime: &Runtime, folder: &Path, files: &[&str]) -> Result<(), String> {
     let mut ledgers = Ledgers::default();
-    let file = "0.ledger".to_owned();
-    let text = std::fs::read(folder.join(&file)).expect("the ledger");
-    let change = Change::Write(0, text);
-    ledgers.take_note(&Operation { file, change });
+    for file in files {
+        let text = std::fs::read(folder.join(file)).unwrap_or_default();
+        let (file, change) = ((*file).to_owned(), Change::Write(0, text));
+        ledgers.take_note(&Operation { file, change });
+    }
     let contents = runtime.block_on(contents(&folder.join(FILE)));
     ledgers.judge(&contents, Durability::Full)
+}
+
+/// Runs the errand with the process killed before each of its operations on the database in turn: before, within
+/// and after each commit, each checkpoint and the creation of the tables, and whatever its ledger says next. Checks
+/// that what was acknowledged is stored.
+fn kill_at_each(ledgers: &[&str], prepare: impl Fn(&Path)) {
+    let runtime = Runtime::new().expect("a runtime");
+    let total = operations_of_an_errand(&prepare);
+    let mut killed = 0;
+    for at in 1..=total {
+        let told = format!("operation {at} of {total}");
+        let folder = TempDir::new().expect("a folder");
+        prepare(folder.path());
+        let with = SHIM.killing(folder.path(), at);
+        let (process, _lines) = start(folder.path(), 0, Role::Errand, None, with);
+        let (status, complaints) = process.wait();
+        assert!(complaints.is_empty(), "{told}: {complaints}");
+        match status.signal() {
+            // Checkpoints when idle may make the last operations fewer.
+            None => assert!(status.success(), "{told}: {status}"),
+            Some(signal) => {
+                assert_eq!(signal, 9, "{told}");
+                killed += 1;
+            }
+        }
+        let judged = judge_folder(&runtime, folder.path(), ledgers);
+        judged.unwrap_or_else(|what| panic!("{told}: {what}"));
+    }
+    println!("killed before {killed} of {total} operations");
+    assert!(killed > total / 2, "{killed} kills at {total} operations");
+}
+
+#[test]
+fn a_process_may_die_before_each_write_and_each_sync() {
+    kill_at_each(&["0.ledger"], |_| {});
+}
+
+#[test]
+fn a_process_may_die_before_each_write_and_each_sync_of_a_migration() {
+    kill_at_each(&["0.ledger", "older.ledger"], |folder| {
+        assert_eq!(older_file(folder, 40), "older.ledger");
+    });
 }
 
 #[test]

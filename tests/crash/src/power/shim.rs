@@ -52,6 +52,13 @@ impl Shim {
         environment
     }
 
+    /// The environment in which a process is killed just before its operation `at` on the database, counted
+    /// from 1.
+    #[must_use]
+    pub fn killing(&self, folder: &Path, at: u64) -> Environment {
+        self.failing(folder, at, 0, 1)
+    }
+
     /// The environment in which a process writes the number of its operations on the database to a file.
     #[must_use]
     pub fn counting(&self, folder: &Path, count: &Path) -> Environment {
