@@ -1,10 +1,12 @@
 use std::process::Command;
+#[cfg(unix)]
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::support::{Location, job, pictures, program};
 #[cfg(unix)]
-use crate::support::{Log, Worker, output};
+use crate::support::{GUARD, Log, Worker, output};
+use crate::support::{Location, job, pictures, program};
 
 fn refused(command: &mut Command) -> String {
     let output = command.output().expect("the program runs");
@@ -108,10 +110,56 @@ fn roles_in_processes_make_the_mosaic_and_stop_on_a_signal() {
 /// Sends SIGTERM to a process. Returns whether it exited successfully, and its log.
 #[cfg(unix)]
 fn terminate(mut worker: Worker) -> (bool, Log) {
-    let id = worker.child.id().to_string();
-    let sent = Command::new("kill").args(["-TERM", &id]).status();
-    assert!(sent.expect("kill runs").success());
+    signal(&worker, "-TERM");
     let ended = worker.child.wait().expect("it is a child of ours");
     let log = worker.log();
     (ended.success(), log)
+}
+
+/// The first signal lets a handler finish, which takes longer than this test. The next one ends the process at once,
+/// and the message in flight comes back to other processors.
+#[cfg(unix)]
+#[test]
+fn a_second_signal_ends_a_role_at_once_and_nothing_is_lost() {
+    let (pictures, data) = (pictures(), TempDir::new().expect("a folder"));
+    let location = Location::folder(data.path());
+    let out = data.path().join("out.png");
+    let _others = ["broker", "controller"].map(|role| Worker::start(role, &location, &[]));
+    let mut slow = Worker::start(
+        "processor",
+        &location,
+        &["--pace", "1h", "--visibility-timeout", "2s"],
+    );
+    let mut submit = job("submit", pictures.path(), &location, &out);
+    let submitted = std::thread::spawn(move || output(&mut submit));
+    let begun = Instant::now();
+    while !slow.holds() {
+        assert!(begun.elapsed() < GUARD, "it receives nothing");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // Signals that come at the same time may count as one.
+    let status = loop {
+        signal(&slow, "-TERM");
+        std::thread::sleep(Duration::from_millis(10));
+        if let Some(status) = slow.child.try_wait().expect("it is a child of ours") {
+            break status;
+        }
+    };
+    let log = slow.log();
+    assert_eq!(status.code(), Some(1), "{log:?}");
+    assert!(log.held > 0, "it ended with a message in flight: {log:?}");
+    let said = |line: &String| line.contains("it was stopped at once");
+    assert!(log.remarks.iter().any(said), "{log:?}");
+
+    let _processor = Worker::start("processor", &location, &[]);
+    let submitted = submitted.join().expect("no panic");
+    let error = String::from_utf8(submitted.stderr).expect("text");
+    assert!(submitted.status.success() && out.exists(), "{error}");
+}
+
+#[cfg(unix)]
+fn signal(worker: &Worker, signal: &str) {
+    let id = worker.child.id().to_string();
+    let sent = Command::new("kill").args([signal, &id]).status();
+    assert!(sent.expect("kill runs").success());
 }
