@@ -12,6 +12,7 @@
 //! | [`records`] | status records of requests, each created once |
 //! | [`library_store`] | tile libraries: uploaded once, loaded once in each process |
 //! | [`store`], [`blob`] | blobs and their names |
+//! | `links` | refuses symbolic links in a folder of blobs |
 //! | `azure` | blobs in an Azure Storage account (feature `azure`) |
 //! | [`picture`] | from a source picture and tiles to slices and a mosaic: pure functions |
 
@@ -23,6 +24,7 @@ pub mod client;
 pub mod embedded;
 pub mod intake;
 pub mod library_store;
+mod links;
 pub mod messages;
 mod object_error;
 pub mod output;

@@ -16,6 +16,7 @@ use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt as _, PutMode, WriteM
 use queue_runtime::Failure;
 
 use crate::blob::{BlobName, Container};
+use crate::links::Links;
 use crate::object_error::{describe, is_about_container};
 
 /// The containers and their blobs. Clones share them.
@@ -23,6 +24,7 @@ use crate::object_error::{describe, is_about_container};
 pub struct Store {
     /// In the order of [`Container::ALL`].
     containers: Arc<[Arc<dyn ObjectStore>; Container::ALL.len()]>,
+    links: Links,
 }
 
 /// The error for a blob that could not be read or written.
@@ -73,7 +75,8 @@ pub enum Created {
 }
 
 impl Store {
-    /// Opens a folder, and creates it if it does not exist. Writes survive a power failure.
+    /// Opens a folder, and creates it if it does not exist. Writes survive a power failure. The folder may be a
+    /// symbolic link; those below it are refused.
     ///
     /// # Errors
     /// [`StoreError::Storage`] if the folder cannot be created or used.
@@ -86,9 +89,11 @@ impl Store {
         std::fs::create_dir_all(path).map_err(|error| failed(error.into()))?;
         let folder =
             LocalFileSystem::new_with_prefix(path).map_err(|error| failed(error.into()))?;
-        Ok(Self::within(Arc::new(
-            folder.with_fsync(true).with_automatic_cleanup(true),
-        )))
+        let folder = folder.with_fsync(true).with_automatic_cleanup(true);
+        Ok(Self {
+            links: Links::below(path),
+            ..Self::within(Arc::new(folder))
+        })
     }
 
     /// Returns a store in memory, for tests.
@@ -101,6 +106,7 @@ impl Store {
     pub(crate) fn of(containers: [Arc<dyn ObjectStore>; Container::ALL.len()]) -> Self {
         Self {
             containers: Arc::new(containers),
+            links: Links::default(),
         }
     }
 
@@ -112,9 +118,33 @@ impl Store {
         }))
     }
 
-    fn locate(&self, name: &BlobName) -> (&dyn ObjectStore, Path) {
+    fn locate(
+        &self,
+        operation: &'static str,
+        name: &BlobName,
+    ) -> Result<(&dyn ObjectStore, Path), StoreError> {
         let (container, path) = name.location();
-        (&*self.containers[container as usize], path)
+        let checked = self.links.check(container, &path);
+        checked.map_err(|link| StoreError::Storage {
+            operation,
+            target: name.to_string(),
+            source: link.into(),
+        })?;
+        Ok((&*self.containers[container as usize], path))
+    }
+
+    fn check_listed(
+        &self,
+        operation: &'static str,
+        container: Container,
+        path: &Path,
+    ) -> Result<(), StoreError> {
+        let checked = self.links.check(container, path);
+        checked.map_err(|link| StoreError::Storage {
+            operation,
+            target: container.name().to_owned(),
+            source: link.into(),
+        })
     }
 
     /// Reads a blob of at most `max` bytes.
@@ -123,7 +153,7 @@ impl Store {
     /// [`StoreError`], also if the blob does not exist.
     pub async fn read(&self, name: &BlobName, max: u64) -> Result<Bytes, StoreError> {
         let failed = |error| failed("read", name, error);
-        let (objects, path) = self.locate(name);
+        let (objects, path) = self.locate("read", name)?;
         let found = objects.get(&path).await.map_err(failed)?;
         let size = found.meta.size;
         if size > max {
@@ -153,7 +183,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::Storage`].
     pub async fn exists(&self, name: &BlobName) -> Result<bool, StoreError> {
-        let (objects, path) = self.locate(name);
+        let (objects, path) = self.locate("look up", name)?;
         match objects.head(&path).await {
             Ok(_) => Ok(true),
             Err(object_store::Error::NotFound { .. }) => Ok(false),
@@ -166,7 +196,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::Storage`].
     pub async fn write(&self, name: &BlobName, bytes: impl Into<Bytes>) -> Result<(), StoreError> {
-        let (objects, path) = self.locate(name);
+        let (objects, path) = self.locate("write", name)?;
         let written = objects.put(&path, bytes.into().into()).await;
         written
             .map(drop)
@@ -182,7 +212,7 @@ impl Store {
         name: &BlobName,
         bytes: impl Into<Bytes>,
     ) -> Result<Created, StoreError> {
-        let (objects, path) = self.locate(name);
+        let (objects, path) = self.locate("create", name)?;
         let payload = bytes.into().into();
         let created = objects.put_opts(&path, payload, PutMode::Create.into());
         match created.await {
@@ -198,7 +228,7 @@ impl Store {
 
     /// Starts an upload in parts. The blob appears once the upload is finished.
     pub(crate) async fn upload(&self, name: &BlobName) -> Result<WriteMultipart, StoreError> {
-        let (objects, path) = self.locate(name);
+        let (objects, path) = self.locate("write", name)?;
         let upload = objects.put_multipart(&path).await;
         upload
             .map(WriteMultipart::new)
@@ -210,14 +240,17 @@ impl Store {
     /// # Errors
     /// [`StoreError::Storage`].
     pub async fn list(&self, name: &BlobName) -> Result<Vec<String>, StoreError> {
-        let (objects, path) = self.locate(name);
+        let (objects, path) = self.locate("list", name)?;
         let listed = objects.list(Some(&path));
-        let names =
-            listed.try_filter_map(async |meta| Ok(meta.location.filename().map(str::to_owned)));
-        names
-            .try_collect()
-            .await
-            .map_err(|error| failed("list", name, error))
+        let listed: Vec<ObjectMeta> =
+            (listed.try_collect().await).map_err(|error| failed("list", name, error))?;
+        let (container, _) = name.location();
+        let mut names = Vec::new();
+        for meta in listed {
+            self.check_listed("list", container, &meta.location)?;
+            names.extend(meta.location.filename().map(str::to_owned));
+        }
+        Ok(names)
     }
 
     /// Returns the names of the folders at the top of a container.
@@ -238,7 +271,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::Storage`].
     pub async fn remove(&self, name: &BlobName) -> Result<Removed, StoreError> {
-        let (objects, path) = self.locate(name);
+        let (objects, path) = self.locate("remove", name)?;
         let bytes = match objects.head(&path).await {
             Ok(meta) => meta.size,
             Err(object_store::Error::NotFound { .. }) => return Ok(Removed::default()),
@@ -268,6 +301,7 @@ impl Store {
             if !selected(meta.location.as_ref()) {
                 continue;
             }
+            self.check_listed("remove a blob from", container, &meta.location)?;
             match objects.delete(&meta.location).await {
                 Ok(()) | Err(object_store::Error::NotFound { .. }) => {}
                 Err(error) => {

@@ -3,5 +3,7 @@
 mod cleaning;
 mod duplicates;
 mod failures;
+#[cfg(unix)]
+mod links;
 mod mosaics;
 mod support;
