@@ -14,4 +14,6 @@ mod sqlite_clock;
 mod sqlite_damage;
 #[cfg(feature = "sqlite")]
 mod sqlite_file;
+#[cfg(feature = "sqlite")]
+mod sqlite_truncated;
 mod threads;

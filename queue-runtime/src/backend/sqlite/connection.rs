@@ -78,6 +78,7 @@ pub(super) fn open_writer(
 
 fn try_open_writer(settings: &Settings, store_clock: &StoreClock) -> Result<(Connection, Files)> {
     files::create(&settings.path)?;
+    files::refuse_fragment(&settings.path)?;
     let file = FileId::of(&settings.path)?;
     let mut connection = open(settings)?;
     if connection.is_readonly(MAIN_DB)? {

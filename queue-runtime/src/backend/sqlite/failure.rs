@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, Retry};
-use rusqlite::ErrorCode;
+use rusqlite::{ErrorCode, ffi};
 
 pub(super) type Result<T, E = Failure> = std::result::Result<T, E>;
 
@@ -188,6 +188,11 @@ fn replaced(error: Error, file: &Path) -> Error {
 }
 
 fn classify(error: &rusqlite::Error) -> (ErrorKind, Retry) {
+    let extended = error.sqlite_error().map(|error| error.extended_code);
+    if extended == Some(ffi::SQLITE_IOERR_SHORT_READ) {
+        // The file was truncated.
+        return (ErrorKind::Corrupt, Retry::Permanent);
+    }
     match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
             (ErrorKind::Timeout, Retry::Temporary)

@@ -21,6 +21,18 @@ pub(super) fn create(path: &Path) -> Result<bool> {
     }
 }
 
+/// Refuses what is left of a database of which not even the first page is whole: SQLite takes that for a new one.
+pub(super) fn refuse_fragment(path: &Path) -> Result<()> {
+    /// The smallest page that SQLite supports, in bytes.
+    const MIN_PAGE: u64 = 512;
+
+    let length = fs::metadata(path).map_err(io)?.len();
+    match length {
+        1..MIN_PAGE => Err(Failure::Corrupt("the file ends within its first page")),
+        _ => Ok(()),
+    }
+}
+
 /// The database and its log, as they were opened.
 ///
 /// A commit goes to the open files, whatever has become of the path. If they were deleted, moved or

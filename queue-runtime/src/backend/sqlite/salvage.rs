@@ -4,6 +4,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, ffi, params};
 
 use queue_core::{Operation, Result as PublicResult};
@@ -73,8 +74,15 @@ pub fn salvage(from: impl AsRef<Path>, to: impl AsRef<Path>) -> PublicResult<Sal
 fn open(path: &Path) -> Result<(Connection, i64)> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
+    // Otherwise SQLite reads nothing of a file that is shorter than its header says.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_WRITABLE_SCHEMA, true)?;
     schema::check(&connection)?;
     let version = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    let tables =
+        "SELECT count(*) FROM sqlite_schema WHERE name IN ('messages', 'queues', 'schedule')";
+    if connection.query_row(tables, [], |row| row.get::<_, i64>(0))? != 3 {
+        return Err(Failure::Corrupt("the list of its tables is damaged"));
+    }
     Ok((connection, version))
 }
 
@@ -90,12 +98,7 @@ fn is_of_source(failure: &Failure) -> bool {
         Failure::Sqlite(error) => error.sqlite_error().map(|error| error.extended_code),
         _ => None,
     };
-    let read = [
-        ffi::SQLITE_ERROR,
-        ffi::SQLITE_BUSY,
-        ffi::SQLITE_IOERR_READ,
-        ffi::SQLITE_IOERR_SHORT_READ,
-    ];
+    let read = [ffi::SQLITE_ERROR, ffi::SQLITE_BUSY, ffi::SQLITE_IOERR_READ];
     failure.is_damage() || code.is_some_and(|code| read.contains(&code))
 }
 
