@@ -46,12 +46,16 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Kills processes, loses power and harms requests for longer than `test` does.
+    /// Kills processes, loses power and harms requests for longer than `test` does, and looks for growth over more
+    /// messages.
     Crash {
+        /// Only the tests whose names contain this, such as `soak`, or `backlog` with `--times 100` for ten million
+        /// messages.
+        only: Option<String>,
         /// The seed that an earlier run has printed; default: a random one.
         #[arg(long)]
         seed: Option<u64>,
-        /// How many times as many kills, power losses and harmed requests as in `test`.
+        /// How many times as many kills, power losses, harmed requests, messages and rounds as in `test`.
         #[arg(long, default_value_t = 10)]
         times: u32,
     },
@@ -61,7 +65,7 @@ fn main() -> ExitCode {
     match Arguments::parse().task {
         Task::Test => test::run(),
         Task::Bench { arguments } => bench::run(&arguments),
-        Task::Crash { seed, times } => crash::run(seed, times),
+        Task::Crash { only, seed, times } => crash::run(only.as_deref(), seed, times),
     }
 }
 

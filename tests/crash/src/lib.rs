@@ -15,6 +15,7 @@
 //! | [`cancel`] | drops a future at its nth await |
 //! | [`harm`] | a proxy that harms a share of all requests |
 //! | [`messages`] | the messages of the suites |
+//! | [`usage`] | what a process uses of the system (Linux only) |
 //! | [`plan`] | the seed and the extent of a run, from the environment |
 
 pub mod campaign;
@@ -28,4 +29,6 @@ pub mod plan;
 pub mod power;
 pub mod process;
 pub mod sabotage;
+#[cfg(target_os = "linux")]
+pub mod usage;
 pub mod worker;

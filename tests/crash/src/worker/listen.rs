@@ -16,7 +16,8 @@ const GRACE: Duration = Duration::from_secs(30);
 /// The name and lease of each message that a listener has received.
 type Held = Arc<Mutex<HashMap<MessageId, (String, Lease)>>>;
 
-/// Runs listeners for orders and receipts, and shuts them down at the end of the input.
+/// Runs listeners for orders and receipts, and shuts them down at the end of the input. Then reports what they have
+/// used.
 pub(super) async fn run(desk: Arc<Desk>) {
     let (orders, noting_orders) = start(&desk, desk.service.queue::<Order>());
     let (receipts, noting_receipts) = start(&desk, desk.service.queue::<Receipt>());
@@ -25,6 +26,8 @@ pub(super) async fn run(desk: Arc<Desk>) {
     for noting in [noting_orders, noting_receipts] {
         noting.await.expect("no panic");
     }
+    #[cfg(target_os = "linux")]
+    println!("{}", crate::usage::Usage::of_this_process());
 }
 
 fn start<M: Named>(desk: &Arc<Desk>, queue: Queue<M>) -> (ListenerHandle, JoinHandle<()>) {

@@ -9,17 +9,23 @@
 //! | `redrive` | moves poison messages back |
 //! | `hold` | holds one message, and settles it when told to |
 //! | `fill`, `consume` | submit large orders and complete them, each a fixed number |
+//! | `drain` | completes a number of orders, and says what that has used (Linux only) |
+//! | `soak` | works in rounds under faults, and says what the process uses (Linux only) |
 //! | `errand` | a short fixed sequence of submissions and completions, repeated where the storage fails |
 //! | `work` | what a consumer does with a message |
 
 mod accept;
 mod consume;
+#[cfg(target_os = "linux")]
+mod drain;
 mod errand;
 mod fill;
 mod hold;
 mod listen;
 mod produce;
 mod redrive;
+#[cfg(target_os = "linux")]
+mod soak;
 mod work;
 
 use std::ffi::OsString;
@@ -62,6 +68,12 @@ pub enum Role {
     Consume,
     /// Submits and completes a few orders, and ends.
     Errand,
+    /// Completes so many orders, reports what that has used, and ends.
+    #[cfg(target_os = "linux")]
+    Drain(u32),
+    /// Works for so many rounds under faults, reports what it uses, and ends.
+    #[cfg(target_os = "linux")]
+    Soak(u32),
 }
 
 /// The arguments of a process.
@@ -135,7 +147,7 @@ pub async fn run(arguments: Arguments) {
     let input = input();
     let ledger = Ledger::create(&arguments.ledger);
     let backend = open(&arguments.file, arguments.bug).await;
-    let mut service = QueueService::over(backend);
+    let mut service = QueueService::over(Arc::clone(&backend));
     if arguments.bug == Some(Bug::AcceptsStaleReceipts) {
         // The service itself would know from the clock that its lease has ended.
         service = service.clock(Arc::new(ManualClock::new()));
@@ -158,6 +170,10 @@ pub async fn run(arguments: Arguments) {
         Role::Fill => fill::run(&desk).await,
         Role::Consume => consume::run(&desk).await,
         Role::Errand => errand::run(&desk).await,
+        #[cfg(target_os = "linux")]
+        Role::Drain(orders) => drain::run(&desk, orders).await,
+        #[cfg(target_os = "linux")]
+        Role::Soak(rounds) => soak::run(backend, arguments.seed, rounds).await,
     }
 }
 
@@ -227,6 +243,10 @@ impl fmt::Display for Role {
             Self::Consume => f.write_str("consume"),
             Self::Errand => f.write_str("errand"),
             Self::Hold(settle) => write!(f, "hold-{settle}"),
+            #[cfg(target_os = "linux")]
+            Self::Drain(orders) => write!(f, "drain-{orders}"),
+            #[cfg(target_os = "linux")]
+            Self::Soak(rounds) => write!(f, "soak-{rounds}"),
         }
     }
 }
@@ -235,6 +255,16 @@ impl FromStr for Role {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
+        #[cfg(target_os = "linux")]
+        if let Some((role, count)) = name.split_once('-')
+            && let Ok(count) = count.parse()
+        {
+            match role {
+                "drain" => return Ok(Self::Drain(count)),
+                "soak" => return Ok(Self::Soak(count)),
+                _ => {}
+            }
+        }
         let holds = Settle::ALL.map(Self::Hold);
         let roles = [
             Self::Produce,
