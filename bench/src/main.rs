@@ -6,6 +6,7 @@
 //! | `ours` | submit, accept and listen through `queue-runtime`, on any engine |
 //! | `sqlite`, `raw` | SQLite: ours and a bare `rusqlite` loop |
 //! | `azure`, `sdk` | Azure's queues: ours and the bare SDK |
+//! | `envelope`, `instructions` | the cost of an envelope, and of a message on memory |
 //! | `listener` | a listener and a loop over `accept`; ten thousand handlers that wait |
 //! | `loopback` | an HTTP server that imitates Azure's queues at little cost |
 //! | `tasks` | the same work in many concurrent tasks |
@@ -13,6 +14,8 @@
 //! | `report` | medians and ratios |
 
 mod azure;
+mod envelope;
+mod instructions;
 mod listener;
 mod loopback;
 mod meter;
@@ -43,6 +46,12 @@ struct Options {
     /// Folder for SQLite's files; the figures depend on its disk.
     #[arg(long)]
     dir: Option<std::path::PathBuf>,
+    /// Performs this work and ends. The benchmark of instructions runs itself so.
+    #[arg(long, hide = true)]
+    perform: Option<instructions::Work>,
+    /// How many messages to perform it for.
+    #[arg(long, hide = true, default_value_t = 1)]
+    messages: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -53,6 +62,10 @@ enum Engine {
     Listener,
     /// Ten thousand handlers that wait a second each, on memory.
     Handlers,
+    /// An envelope, and plain `serde_json` of its payload.
+    Envelope,
+    /// Instructions per message on memory, counted by valgrind.
+    Instructions,
     /// Ours and the bare Azure SDK, on a minimal loopback server.
     Http,
     /// Ours and the bare Azure SDK, on Azurite.
@@ -63,11 +76,20 @@ type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 fn main() -> Outcome<()> {
     let options = Options::parse();
+    if let Some(work) = options.perform {
+        return instructions::perform(work, options.messages);
+    }
     let chosen = |engine| options.engines.contains(&engine);
     let all = options.engines.is_empty();
     // First, because the peak memory is that of the whole process so far.
     if all || chosen(Engine::Handlers) {
         listener::measure_waiting(&options)?;
+    }
+    if all || chosen(Engine::Instructions) {
+        instructions::measure(&options)?;
+    }
+    if all || chosen(Engine::Envelope) {
+        envelope::measure(&options)?;
     }
     if all || chosen(Engine::Sqlite) {
         sqlite::measure(&options)?;

@@ -6,7 +6,7 @@ use serde_json::json;
 use uuid::Uuid;
 
 use crate::clock::Timestamp;
-use crate::text::{canonical, is_forbidden};
+use crate::text::{canonical, has_forbidden, is_forbidden};
 
 /// The longest id, in bytes.
 pub const MAX_ID_BYTES: usize = 1024;
@@ -231,7 +231,7 @@ impl MessageId {
     /// Creates a random id, a UUID of version 7.
     #[must_use]
     pub fn random() -> Self {
-        Self(Uuid::now_v7().to_string().into())
+        Self(uuid_text(Uuid::now_v7()))
     }
 
     /// Derives the id of a follow-up. The same parent, kind and `key` always give the same id, so that a
@@ -239,7 +239,7 @@ impl MessageId {
     #[must_use]
     pub fn derived(parent: &Self, kind: &str, key: &str) -> Self {
         let name = canonical(&json!([parent.as_str(), kind, key]));
-        Self(Uuid::new_v5(&NAMESPACE, name.as_bytes()).to_string().into())
+        Self(uuid_text(Uuid::new_v5(&NAMESPACE, name.as_bytes())))
     }
 }
 
@@ -247,7 +247,7 @@ impl RequestId {
     /// Creates a random id, a UUID of version 7.
     #[must_use]
     pub fn random() -> Self {
-        Self(Uuid::now_v7().to_string().into())
+        Self(uuid_text(Uuid::now_v7()))
     }
 
     /// Derives a request id for a foreign event, which has none, from its source and id. Every delivery of
@@ -255,7 +255,7 @@ impl RequestId {
     #[must_use]
     pub fn of_foreign(source: &str, id: &str) -> Self {
         let name = canonical(&json!([source, id]));
-        Self(Uuid::new_v5(&NAMESPACE, name.as_bytes()).to_string().into())
+        Self(uuid_text(Uuid::new_v5(&NAMESPACE, name.as_bytes())))
     }
 }
 
@@ -337,15 +337,21 @@ impl fmt::Display for PoisonReason {
     }
 }
 
+fn uuid_text(uuid: Uuid) -> Box<str> {
+    let mut text = Uuid::encode_buffer();
+    (&*uuid.hyphenated().encode_lower(&mut text)).into()
+}
+
 fn id_problem(text: &str) -> Option<String> {
     if text.is_empty() {
         Some("is empty".to_owned())
     } else if text.len() > MAX_ID_BYTES {
         Some(format!("has {} bytes", text.len()))
+    } else if has_forbidden(text) {
+        let forbidden = text.chars().find(|&c| is_forbidden(c));
+        forbidden.map(|c| format!("{:?} holds the character U+{:04X}", text, u32::from(c)))
     } else {
-        text.chars()
-            .find(|&c| is_forbidden(c))
-            .map(|c| format!("{:?} holds the character U+{:04X}", text, u32::from(c)))
+        None
     }
 }
 

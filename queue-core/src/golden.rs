@@ -159,7 +159,7 @@ fn event_of<M: Message>(value: &M) -> Result<Vec<u8>, Box<dyn StdError>> {
         queue_uri: None,
         trace: None,
     };
-    Ok(Encoded::of(value)?.body(origin))
+    Ok(Encoded::of(value)?.body(&origin))
 }
 
 fn encode_problem<M: Message>(path: &Path, committed: &[u8], current: &[u8]) -> Option<String> {

@@ -52,6 +52,11 @@ pub trait Message: Sized + Send + 'static {
     /// The type's wire identity and the settings of its queue.
     const TYPE: MessageType;
 
+    /// Whether [`encode`](Message::encode) returns nothing but JSON values. The derive, which knows, sets it, so
+    /// that no payload is parsed to find out.
+    #[doc(hidden)]
+    const ENCODES_JSON: bool = false;
+
     /// Returns the values of the key fields in order, or `None` if there are none.
     ///
     /// # Errors

@@ -162,7 +162,7 @@ impl QueueName {
     /// # Errors
     /// [`InvalidName`] if the name is longer than 56 characters, which leaves no room for the suffix.
     pub fn poison(&self) -> Result<Self, InvalidName> {
-        Self::new(&format!("{self}{POISON_SUFFIX}"))
+        Self::new(&[self.as_str(), POISON_SUFFIX].concat())
     }
 }
 

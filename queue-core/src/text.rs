@@ -1,5 +1,6 @@
 //! The text of attributes, keys and errors.
 
+use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt::Write as _;
 
@@ -57,9 +58,9 @@ fn write_canonical(value: &Value, text: &mut String) {
 
 /// Escapes the characters that CloudEvents forbids in attributes.
 #[must_use]
-pub fn escape_text(text: &str) -> String {
-    if !text.chars().any(is_forbidden) {
-        return text.to_owned();
+pub fn escape_text(text: &str) -> Cow<'_, str> {
+    if !has_forbidden(text) {
+        return Cow::Borrowed(text);
     }
     let mut escaped = String::with_capacity(text.len() + 16);
     for c in text.chars() {
@@ -69,7 +70,20 @@ pub fn escape_text(text: &str) -> String {
             escaped.push(c);
         }
     }
-    escaped
+    Cow::Owned(escaped)
+}
+
+/// Whether the text contains a character that CloudEvents forbids in attributes.
+#[must_use]
+pub(crate) fn has_forbidden(text: &str) -> bool {
+    let is_printable_ascii = all_bytes(text, |byte| matches!(byte, b' '..=b'~'));
+    !is_printable_ascii && text.chars().any(is_forbidden)
+}
+
+/// Whether all bytes satisfy a condition. Reads to the end, many bytes at a time: for conditions that most
+/// text satisfies.
+pub(crate) fn all_bytes(text: &str, condition: impl Fn(u8) -> bool) -> bool {
+    text.bytes().fold(true, |all, byte| all & condition(byte))
 }
 
 /// Whether CloudEvents forbids the character in attributes.

@@ -96,7 +96,7 @@ fn a_new_event_is_encoded_as_shown() {
 #[test]
 fn a_new_event_is_decoded_to_what_was_encoded() {
     let event = event("event");
-    assert_eq!(event.envelope, envelope());
+    assert_eq!(*event.envelope, envelope());
     assert_eq!(
         Body::Event(Box::new(event))
             .decode::<SliceRequest>()
@@ -159,7 +159,7 @@ fn what_was_no_event_is_wrapped_as_shown() {
         &example("raw"),
     );
     let event = event("raw");
-    assert_eq!(event.envelope, wrapper);
+    assert_eq!(*event.envelope, wrapper);
     assert_eq!(event.payload.as_bytes(), RAW.as_bytes());
 }
 
@@ -186,7 +186,7 @@ fn base64_around_an_event_is_removed() {
     let Body::Event(event) = Body::read(&text.into(), LIMIT) else {
         panic!("no event")
     };
-    assert_eq!(event.envelope, envelope());
+    assert_eq!(*event.envelope, envelope());
 }
 
 #[test]

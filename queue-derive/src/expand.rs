@@ -63,6 +63,8 @@ fn expand(input: &Input<'_>, settings: &Settings) -> TokenStream {
                     #message_type
                 };
 
+                const ENCODES_JSON: ::core::primitive::bool = true;
+
                 fn key(&self) -> ::core::result::Result<
                     ::core::option::Option<::std::vec::Vec<#krate::internal::Value>>,
                     #krate::EncodeError,

@@ -3,6 +3,9 @@
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod boot;
 
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -63,6 +66,26 @@ impl SystemClock {
 pub(crate) fn has_timer(clock: &dyn Clock) -> bool {
     // A sleeper may ask for the timer only once it is polled.
     catch_quietly(|| clock.sleep(Duration::from_secs(1)).now_or_never()).is_ok()
+}
+
+/// Awaits a future until this moment on the monotonic clock. Returns `None` if it is not ready by then.
+///
+/// The timer is created only if the future is not ready at once, as storage in this process is.
+pub(crate) async fn ready_by<T>(
+    clock: &dyn Clock,
+    deadline: Duration,
+    future: impl Future<Output = T>,
+) -> Option<T> {
+    let mut future = pin!(future);
+    let at_once = poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await;
+    if let Poll::Ready(output) = at_once {
+        return Some(output);
+    }
+    tokio::select! {
+        biased;
+        output = future => Some(output),
+        () = clock.sleep_until(deadline) => None,
+    }
 }
 
 impl Default for SystemClock {

@@ -5,7 +5,7 @@ use crate::clock::Timestamp;
 use crate::envelope::{ClientId, Envelope, MessageId, RequestId, TraceContext};
 use crate::idempotency::IdempotencyKey;
 use crate::message::{EncodeError, Message, MessageType, Wire};
-use crate::wire;
+use crate::wire::writer::NewEvent;
 
 /// A message's type, key fields and payload, no longer generic over the type.
 #[derive(Debug, Clone)]
@@ -13,6 +13,8 @@ pub struct Encoded {
     message_type: MessageType,
     key: Option<Vec<Value>>,
     payload: Vec<u8>,
+    /// Whether the payload need not be parsed to know that it is JSON.
+    known_json: bool,
 }
 
 /// The part of an envelope that does not depend on the message's type: who sends it, when and where.
@@ -42,6 +44,7 @@ impl Encoded {
             message_type: M::TYPE,
             key: message.key()?,
             payload: message.encode()?,
+            known_json: M::ENCODES_JSON,
         })
     }
 
@@ -66,23 +69,29 @@ impl Encoded {
     /// Returns the body that this message has on the wire, before a backend's limit and form are
     /// applied: an event, or the payload alone for [`Wire::Bare`].
     #[must_use]
-    pub fn body(&self, origin: Origin) -> Vec<u8> {
+    pub fn body(&self, origin: &Origin) -> Vec<u8> {
         if self.message_type.wire() == Wire::Bare {
             return self.payload.clone();
         }
-        let mut envelope = origin.envelope(self.message_type.kind());
-        envelope.version = self.message_type.version();
-        envelope.subject = self.key().map(|fields| {
-            IdempotencyKey::of_fields(&self.message_type, &envelope.request, fields)
-                .as_str()
-                .to_owned()
-        });
-        if is_json(&self.payload) {
-            envelope.content_type = Some("application/json".to_owned());
-            wire::encode(&envelope, &self.payload)
+        let subject = self
+            .key()
+            .map(|fields| IdempotencyKey::of_fields(&self.message_type, &origin.request, fields));
+        let event = |content_type| NewEvent {
+            id: &origin.id,
+            client: &origin.client,
+            request: &origin.request,
+            kind: self.message_type.kind(),
+            version: self.message_type.version(),
+            time: Some(origin.time),
+            subject: subject.as_ref().map(IdempotencyKey::as_str),
+            queue_uri: origin.queue_uri.as_deref(),
+            content_type: Some(content_type),
+            trace: origin.trace.as_ref(),
+        };
+        if self.known_json || is_json(&self.payload) {
+            event("application/json").encode(&self.payload)
         } else {
-            envelope.content_type = Some("application/octet-stream".to_owned());
-            wire::encode_binary(&envelope, &self.payload)
+            event("application/octet-stream").encode_binary(&self.payload)
         }
     }
 }

@@ -16,12 +16,6 @@ impl<'a> Members<'a> {
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &'a RawValue)> {
         self.0.iter().map(|(name, value)| (name.as_ref(), *value))
     }
-
-    /// The value of the member of that name.
-    pub(crate) fn find(&self, name: &str) -> Option<&'a RawValue> {
-        self.iter()
-            .find_map(|(other, value)| (other == name).then_some(value))
-    }
 }
 
 impl<'de> Deserialize<'de> for Members<'de> {
@@ -44,12 +38,10 @@ impl<'de> Visitor<'de> for MembersVisitor {
         while let Some((Name(name), value)) = map.next_entry()? {
             members.push((name, value));
         }
-        let mut names: Vec<&str> = members.iter().map(|(name, _)| name.as_ref()).collect();
-        names.sort_unstable();
-        if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+        let names = members.iter().map(|(name, _)| Cow::Borrowed(&**name));
+        if let Some(name) = repeated(names.collect()) {
             return Err(A::Error::custom(format_args!(
-                "member {:?} stands twice",
-                twice[0]
+                "member {name:?} stands twice"
             )));
         }
         Ok(Members(members))
@@ -58,4 +50,11 @@ impl<'de> Visitor<'de> for MembersVisitor {
 
 /// Borrows where the text has no escapes.
 #[derive(serde::Deserialize)]
-struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
+pub(super) struct Name<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
+
+/// Returns a name that is there more than once.
+pub(super) fn repeated(mut names: Vec<Cow<'_, str>>) -> Option<Cow<'_, str>> {
+    names.sort_unstable();
+    let at = names.windows(2).position(|pair| pair[0] == pair[1])?;
+    Some(names.swap_remove(at))
+}

@@ -8,6 +8,7 @@
 //!
 //! `docs/design.md` specifies the format byte by byte.
 
+mod attributes;
 pub(crate) mod base64;
 mod body;
 mod event;

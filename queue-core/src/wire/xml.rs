@@ -1,3 +1,5 @@
+use crate::text::all_bytes;
+
 /// Why XML cannot carry a body unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -26,9 +28,8 @@ pub fn xml_text(body: &[u8]) -> Result<&str, NotXmlText> {
     let text = std::str::from_utf8(body).map_err(|error| NotXmlText::NotUtf8 {
         at: error.valid_up_to(),
     })?;
-    // Read to its end, many bytes at a time: most bodies hold nothing else.
-    let plain = |byte: u8| matches!(byte, b' '..=b'~' | b'\t' | b'\n');
-    if text.bytes().fold(true, |all, byte| all & plain(byte)) {
+    // Most bodies hold nothing else.
+    if all_bytes(text, |byte| matches!(byte, b' '..=b'~' | b'\t' | b'\n')) {
         return Ok(text);
     }
     let unfit = |c: char| match c {

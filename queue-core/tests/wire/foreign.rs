@@ -144,6 +144,23 @@ fn a_member_that_stands_twice_makes_an_event_malformed() {
 }
 
 #[test]
+fn what_is_not_json_is_no_event_whatever_comes_before() {
+    for begun in [
+        r#"{"specversion":"1.0","id":"1","id":"2","#,
+        r#"{"specversion":"1.0","id":7,"x":1,"x":2"#,
+    ] {
+        assert!(
+            matches!(read(begun), Body::Bare(bare) if bare == begun),
+            "{begun}"
+        );
+    }
+    let mut not_utf8 = event("", r#","x":"?""#).into_bytes();
+    let at = not_utf8.iter().position(|byte| *byte == b'?');
+    not_utf8[at.expect("written")] = 0xff;
+    assert!(matches!(read(not_utf8), Body::Bare(_)));
+}
+
+#[test]
 fn another_specversion_is_refused() {
     for version in [r#""0.3""#, r#""1.1""#, r#""""#, "1.0", "null", "[]"] {
         let body = format!(r#"{{"specversion":{version},"id":"1","source":"s","type":"t"}}"#);
@@ -165,7 +182,7 @@ fn another_kind_is_named() {
 fn a_source_that_no_client_id_can_be_is_taken_as_it_stands() {
     let source = |source: &str| {
         let body = format!(r#"{{"specversion":"1.0","id":"1","source":"{source}","type":"json"}}"#);
-        read_event(body).envelope.client
+        read_event(body).envelope.client.clone()
     };
     assert_eq!(source("a%20b").as_str(), "a b");
     assert_eq!(source("a%0Ab").as_str(), "a%0Ab");

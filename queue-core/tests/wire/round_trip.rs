@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
@@ -18,14 +19,14 @@ proptest! {
     #[test]
     fn an_envelope_and_its_payload_come_back(envelope in envelope(), data in json()) {
         let event = read_event(encode(&envelope, data.as_bytes()));
-        prop_assert_eq!(&event.envelope, &as_read(&envelope));
+        prop_assert_eq!(&*event.envelope, &as_read(&envelope));
         prop_assert_eq!(event.payload, Payload::Json(data.into_bytes().into()));
     }
 
     #[test]
     fn any_bytes_come_back(envelope in envelope(), data in any::<Vec<u8>>()) {
         let event = read_event(encode_binary(&envelope, &data));
-        prop_assert_eq!(&event.envelope, &as_read(&envelope));
+        prop_assert_eq!(&*event.envelope, &as_read(&envelope));
         prop_assert_eq!(event.payload, Payload::Binary(data.into()));
     }
 
@@ -61,14 +62,14 @@ proptest! {
     ) {
         let (body, kept) = foreign;
         let before = read_event(&*body);
-        let mut expected = before.envelope.clone();
+        let mut expected = Envelope::clone(&before.envelope);
         let mut body = Bytes::from(body);
         for (attempts, poison) in [first, second] {
             body = rewrite(&body, &attempts, poison.as_ref()).expect("an event").into();
             let after = read_event(&*body);
             expected.attempts = attempts;
             expected.poison = poison;
-            prop_assert_eq!(&after.envelope, &as_read(&expected));
+            prop_assert_eq!(&*after.envelope, &as_read(&expected));
             prop_assert_eq!(&after.payload, &before.payload);
             let members: BTreeMap<String, Box<RawValue>> =
                 serde_json::from_slice(&body).expect("an object");
@@ -84,7 +85,7 @@ proptest! {
         expected.attempts = AttemptRecord::default();
         expected.poison = None;
         let undone = rewrite(&body, &expected.attempts, None).expect("an event");
-        prop_assert_eq!(read_event(undone).envelope, expected);
+        prop_assert_eq!(&*read_event(undone).envelope, &expected);
     }
 
     #[test]
@@ -98,8 +99,8 @@ proptest! {
 #[test]
 fn a_decoded_message_is_the_one_that_was_encoded() {
     let payload = br#"{"a":[1,2.5,"\u00e9"]}"#;
-    let mut envelope =
-        read_event(&br#"{"specversion":"1.0","id":"1","source":"s","type":"json"}"#[..]).envelope;
+    let body = &br#"{"specversion":"1.0","id":"1","source":"s","type":"json"}"#[..];
+    let mut envelope = Envelope::clone(&read_event(body).envelope);
     envelope.version = 3;
     let body = read(encode(&envelope, payload));
     let message: AnyJson = body.decode().expect("decodes");
@@ -190,7 +191,7 @@ fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
 fn as_read(envelope: &Envelope) -> Envelope {
     let text = |text: &Option<String>| {
         let text = text.as_deref().map(escape_text);
-        text.filter(|text| !text.is_empty())
+        text.filter(|text| !text.is_empty()).map(Cow::into_owned)
     };
     let mut read = envelope.clone();
     read.subject = text(&envelope.subject);
@@ -202,8 +203,8 @@ fn as_read(envelope: &Envelope) -> Envelope {
     }
     if let Some(poison) = &mut read.poison {
         poison.error = text(&poison.error);
-        poison.queue = escape_text(&poison.queue);
-        poison.storage_id = escape_text(&poison.storage_id);
+        poison.queue = escape_text(&poison.queue).into_owned();
+        poison.storage_id = escape_text(&poison.storage_id).into_owned();
     }
     read
 }

@@ -13,6 +13,7 @@ use queue_core::{Error, ErrorKind, Operation, Outcome, Result};
 use super::consumer::{Consumer, MissingQueue};
 use super::incoming::{Fetched, Incoming};
 use super::put_back;
+use crate::clock::ready_by;
 use crate::context::Context;
 use crate::lease::{Lease, Receive};
 use crate::settings::Settings;
@@ -39,11 +40,9 @@ pub(crate) async fn fetch(
         .await?;
     let receiving = Receiving::start(context, consumer, settings, max);
     let asked_at = receiving.asked_at;
-    let received = tokio::select! {
-        biased;
-        received = receiving => received,
-        () = context.clock.sleep(settings.visibility) => Err(timeout(consumer)),
-    };
+    let deadline = asked_at.saturating_add(settings.visibility);
+    let received = ready_by(&*context.clock, deadline, receiving).await;
+    let received = received.unwrap_or_else(|| Err(timeout(consumer)));
     let messages = match (received, consumer.options.missing_queue) {
         (Ok(messages), _) => messages,
         (Err(error), MissingQueue::Create) => {

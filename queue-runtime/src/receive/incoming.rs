@@ -62,19 +62,20 @@ impl Incoming {
         let (count, threshold) = (message.dequeue_count, settings.threshold);
         let (envelope, verdict) = match &mut body {
             Body::Event(event) => {
-                believe(&mut event.envelope.attempts, &message);
-                let verdict = judge(count, &event.envelope.attempts, threshold);
-                (event.envelope.clone(), verdict)
+                let attempts = &mut Arc::make_mut(&mut event.envelope).attempts;
+                believe(attempts, &message);
+                let verdict = judge(count, attempts, threshold);
+                (Arc::clone(&event.envelope), verdict)
             }
             Body::Bare(_) | Body::Malformed(_) => (
-                foreign_envelope(context, consumer, &message),
+                Arc::new(foreign_envelope(context, consumer, &message)),
                 judge_bare(count, threshold),
             ),
         };
         Self {
             lease,
             body,
-            envelope: Arc::new(envelope),
+            envelope,
             meta: Meta {
                 dequeue_count: message.dequeue_count,
                 inserted_at: message.inserted_at,

@@ -73,7 +73,7 @@ async fn move_to_poison(
         %queue,
         %poison_queue,
         id = %incoming.envelope.id,
-        kind = escape_text(&incoming.envelope.kind),
+        kind = &*escape_text(&incoming.envelope.kind),
         %reason,
         attempts = record.attempts,
         error = record.error.as_deref().unwrap_or_default(),

@@ -43,7 +43,7 @@ pub(crate) async fn fail(
     if incoming.expires_within(context, after) {
         return to_poison(PoisonReason::Expiring).await;
     }
-    let error = escape_text(error);
+    let error = escape_text(error).into_owned();
     put_back(context, incoming, purpose, after, |record| {
         record.failures = record.failures.saturating_add(1);
         record.last_error = Some(clip(&error, MAX_LAST_ERROR).to_owned());
@@ -52,7 +52,7 @@ pub(crate) async fn fail(
     tracing::warn!(
         queue = %consumer.queue,
         id = %incoming.envelope.id,
-        kind = escape_text(&incoming.envelope.kind),
+        kind = &*escape_text(&incoming.envelope.kind),
         attempt,
         error,
         ?after,

@@ -11,6 +11,7 @@ use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, Retry};
 use super::incoming::Incoming;
 use super::proof::{Evidence, Gone, Proof, Request};
 use super::settled::SettleProblem;
+use crate::clock::ready_by;
 use crate::context::Context;
 use crate::lease::{Earlier, Intent, Lease, Locked, Purpose};
 use crate::repeat::Repeats;
@@ -106,7 +107,6 @@ async fn carry_out(
         .monotonic()
         .saturating_add(locked.remaining().max(MIN_PATIENCE));
     let mut repeats = Repeats::within_lease(give_up_at, clock);
-    let left = || give_up_at.saturating_sub(clock.monotonic());
     loop {
         let receipt = match locked.receipt() {
             Ok(receipt) => receipt,
@@ -116,10 +116,9 @@ async fn carry_out(
             Err(error) => return Err(SettleProblem::Unknown(error)),
         };
         let asked = Asked::of(&mut locked, &intent);
-        let attempt = tokio::select! {
-            attempt = attempt(context, lease, receipt, puts, settlement) => attempt,
-            () = clock.sleep(left()) => Err(Interrupted::at_settlement(no_answer(lease))),
-        };
+        let attempt = attempt(context, lease, receipt, puts, settlement);
+        let attempt = ready_by(clock, give_up_at, attempt).await;
+        let attempt = attempt.unwrap_or_else(|| Err(Interrupted::at_settlement(no_answer(lease))));
         asked.answered();
         let Err(Interrupted {
             done,
@@ -154,10 +153,9 @@ async fn carry_out(
                 Earlier::Same | Earlier::Other => Err(SettleProblem::Unknown(error)),
             };
         }
-        let again = tokio::select! {
-            again = repeats.pause_or_create(&*context.backend, error) => again,
-            () = clock.sleep(left()) => Err(no_answer(lease)),
-        };
+        let again = repeats.pause_or_create(&*context.backend, error);
+        let again = ready_by(clock, give_up_at, again).await;
+        let again = again.unwrap_or_else(|| Err(no_answer(lease)));
         again.map_err(|error| match locked.before(&intent) {
             Earlier::Nothing => SettleProblem::NotDone(error),
             Earlier::Same | Earlier::Other => SettleProblem::Unknown(error),

@@ -74,7 +74,7 @@ pub(crate) fn encode_follow_ups(
             queue_uri: Some(context.backend.queue_uri(&queue)),
             trace: parent.trace.clone(),
         };
-        let message = NewMessage::new(context.encoder.encode(encoded, origin)?)
+        let message = NewMessage::new(context.encoder.encode(encoded, &origin)?)
             .with_delay(follow_up.delay())
             .with_time_to_live(time_to_live(message_type));
         let limits = Limits {

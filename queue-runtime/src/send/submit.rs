@@ -305,9 +305,9 @@ impl<M> Submit<M> {
                 (None, None) => MessageId::random(),
             };
             let origin = Origin {
-                id: id.clone(),
+                id,
                 client: client.map_err(SubmitProblem::Id)?,
-                request: request.clone(),
+                request,
                 time: context.clock.now(),
                 queue_uri: Some(context.backend.queue_uri(&queue)),
                 trace: self.trace,
@@ -315,14 +315,14 @@ impl<M> Submit<M> {
             let time_to_live = self
                 .time_to_live
                 .map_or_else(|| time_to_live(message_type), TimeToLive::After);
-            let body = context.encoder.encode(&encoded, origin);
+            let body = context.encoder.encode(&encoded, &origin);
             let new = NewMessage::new(body.map_err(SubmitProblem::TooLarge)?)
                 .with_delay(self.delay)
                 .with_time_to_live(time_to_live);
             Ok(Outgoing {
                 queue,
-                id,
-                request,
+                id: origin.id,
+                request: origin.request,
                 new,
             })
         })();

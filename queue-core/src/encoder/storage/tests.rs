@@ -83,7 +83,7 @@ fn a_put_back_drops_the_last_error_and_nothing_else_to_fit() {
     let put_back = |limit| {
         let body = of_limit(limit).put_back(&event_put, &attempts)?;
         assert!(body.len() <= limit);
-        Some(event(&body).envelope.attempts)
+        Some(event(&body).envelope.attempts.clone())
     };
     assert_eq!(put_back(size + 200), Some(attempts.clone()));
     let short = put_back(size + 50).expect("fits without the error");
@@ -98,7 +98,7 @@ fn a_poison_record_is_shortened_to_fit() {
     let error_at = |limit| {
         let body = of_limit(limit).poison_event(&new, &record("x".repeat(1000)))?;
         assert!(body.len() <= limit);
-        let record = event(&body).envelope.poison.expect("a record");
+        let record = event(&body).envelope.poison.clone().expect("a record");
         Some(record.error.map_or(0, |error| error.len()))
     };
     assert_eq!(error_at(size + 2000), Some(1000));

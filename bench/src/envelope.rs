@@ -1,0 +1,78 @@
+//! The envelope: encoding and decoding an event, and plain `serde_json` of the same struct.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use bytes::Bytes;
+use queue_core::encoder::{Encoded, Origin};
+use queue_runtime::wire::Body;
+use queue_runtime::{ClientId, MessageId, RequestId, Timestamp};
+
+use crate::report::{Table, Whose};
+use crate::workload::Parcel;
+use crate::{Options, Outcome};
+
+const MESSAGES: u32 = 100_000;
+/// Alternations within a round, so that both sides share what else happens on the machine.
+const TURNS: u32 = 10;
+
+pub(crate) fn measure(options: &Options) -> Outcome<()> {
+    let title = "The envelope, encoded and decoded: microseconds per message".to_owned();
+    let mut table = Table::new(title, ["ours", "serde_json"], 2);
+    let messages = options.messages(MESSAGES, TURNS) / TURNS;
+    for round in options.rounds() {
+        let (mut ours, mut plain) = (0.0, 0.0);
+        for turn in 0..TURNS {
+            for whose in Whose::in_turn(round + turn) {
+                match whose {
+                    Whose::Ours => ours += seconds(messages, event)?,
+                    Whose::Bare => plain += seconds(messages, json)?,
+                }
+            }
+        }
+        let per_message = 1e6 / f64::from(messages * TURNS);
+        table.add("encode + decode", 1, Whose::Ours, ours * per_message);
+        table.add("encode + decode", 1, Whose::Bare, plain * per_message);
+    }
+    println!("{table}");
+    Ok(())
+}
+
+fn seconds(messages: u32, work: impl Fn(&Parcel) -> Outcome<Parcel>) -> Outcome<f64> {
+    let parcel = Parcel::new(messages);
+    let started = Instant::now();
+    for _ in 0..messages {
+        black_box(work(black_box(&parcel))?);
+    }
+    Ok(started.elapsed().as_secs_f64())
+}
+
+fn event(parcel: &Parcel) -> Outcome<Parcel> {
+    let origin = Origin {
+        id: MessageId::new("0198c4f2-7d4b-7cc1-9f5e-3a1b2c4d5e6f")?,
+        client: ClientId::new("warehouse-7/4711")?,
+        request: RequestId::new("0198c4f2-7d4b-7cc1-9f5e-6f5e4d3c2b1a")?,
+        time: Timestamp::UNIX_EPOCH,
+        queue_uri: Some("https://parcels.queue.core.windows.net/parcel".to_owned()),
+        trace: None,
+    };
+    let body = Bytes::from(Encoded::of(parcel)?.body(&origin));
+    Ok(Body::read(&body, body.len()).decode()?)
+}
+
+fn json(parcel: &Parcel) -> Outcome<Parcel> {
+    let json = serde_json::to_string(parcel)?;
+    Ok(serde_json::from_str(&json)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_sides_return_what_they_were_given() {
+        for work in [event, json] {
+            assert_eq!(work(&Parcel::new(7)).expect("valid").number, 7);
+        }
+    }
+}

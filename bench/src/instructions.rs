@@ -1,0 +1,114 @@
+//! Instructions per message on memory, counted by valgrind, which a busy machine does not affect.
+
+use std::process::Command;
+
+use clap::ValueEnum;
+use queue_runtime::QueueService;
+
+use crate::workload::Parcel;
+use crate::{Options, Outcome};
+
+/// The work that a child process performs for each message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Work {
+    Submit,
+    SubmitAndAccept,
+    SubmitAcceptAndComplete,
+}
+
+const MESSAGES: u32 = 2000;
+
+/// Prints the instructions of each step. A step is the difference between two kinds of work.
+pub(crate) fn measure(options: &Options) -> Outcome<()> {
+    let messages = options.messages(MESSAGES, 1);
+    println!("\nInstructions per message on memory, counted by valgrind\n");
+    let count = |work| -> Outcome<f64> {
+        eprintln!("instructions: {work:?}");
+        // The start and the end of the process are the same in both runs.
+        let once = instructions(work, messages)?;
+        let twice = instructions(work, 2 * messages)?;
+        Ok((twice as f64 - once as f64) / f64::from(messages))
+    };
+    if let Err(error) = Command::new("valgrind").arg("--version").output() {
+        println!("SKIPPED: valgrind is not installed ({error})");
+        return Ok(());
+    }
+    let submit = count(Work::Submit)?;
+    let accept = count(Work::SubmitAndAccept)? - submit;
+    let all = count(Work::SubmitAcceptAndComplete)?;
+    println!("| step | instructions |\n|---|---:|");
+    for (step, instructions) in [
+        ("submit", submit),
+        ("accept", accept),
+        ("complete", all - accept - submit),
+        ("submit + accept + complete", all),
+    ] {
+        println!("| {step} | {instructions:.0} |");
+    }
+    Ok(())
+}
+
+/// Performs the work in this process, one message after another.
+pub(crate) fn perform(work: Work, messages: u32) -> Outcome<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        let service = QueueService::connect("memory:").await?;
+        for number in 0..messages {
+            service.submit(Parcel::new(number)).await?;
+            if work == Work::Submit {
+                continue;
+            }
+            let delivery = service.accept::<Parcel>().await?;
+            let delivery = delivery.ok_or("the queue is empty after a submit")?;
+            if work == Work::SubmitAcceptAndComplete {
+                delivery.complete().await?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Runs this program as a child that performs the work, and returns how many instructions it executed.
+fn instructions(work: Work, messages: u32) -> Outcome<u64> {
+    let work = work.to_possible_value().ok_or("no work is skipped")?;
+    let output = Command::new("valgrind")
+        .args([
+            "--tool=cachegrind",
+            "--cache-sim=no",
+            "--cachegrind-out-file=/dev/null",
+        ])
+        .arg(std::env::current_exe()?)
+        .args([
+            "--messages",
+            &messages.to_string(),
+            "--perform",
+            work.get_name(),
+        ])
+        .output()?;
+    let report = String::from_utf8_lossy(&output.stderr);
+    match instructions_in(&report) {
+        Some(instructions) if output.status.success() => Ok(instructions),
+        _ => Err(format!("valgrind ended with {}:\n{report}", output.status).into()),
+    }
+}
+
+/// Reads the total from a report such as `==7== I   refs:      1,234,567`.
+fn instructions_in(report: &str) -> Option<u64> {
+    let line = report.lines().find(|line| line.contains("refs:"))?;
+    let (_, number) = line.split_once("refs:")?;
+    number.trim().replace(',', "").parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_total_is_found_in_the_report() {
+        let report = "==7== Cachegrind\n==7== \n==7== I   refs:      1,234,567\n";
+        assert_eq!(instructions_in(report), Some(1_234_567));
+        assert_eq!(instructions_in("==7== killed"), None);
+    }
+}

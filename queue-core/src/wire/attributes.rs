@@ -1,0 +1,239 @@
+use std::borrow::Cow;
+use std::fmt;
+use std::str::FromStr;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::members::{Name, repeated};
+use crate::clock::Timestamp;
+use crate::envelope::{AttemptRecord, PoisonReason, PoisonRecord, TraceContext};
+use crate::text::all_bytes;
+
+/// A member of an event, or its absence.
+///
+/// Numbers and booleans are also accepted as strings, because intermediaries convert extensions to strings.
+pub(super) struct Attribute<'a> {
+    name: &'static str,
+    value: Option<&'a RawValue>,
+}
+
+macro_rules! attributes {
+    ($($field:ident = $name:literal,)*) => {
+        /// The members of an event that have a meaning here, found in one pass over its text.
+        pub(super) struct Attributes<'a> {
+            $(pub(super) $field: Attribute<'a>,)*
+        }
+
+        impl<'a> Attributes<'a> {
+            fn absent() -> Self {
+                Self { $($field: Attribute { name: $name, value: None },)* }
+            }
+
+            fn find(&mut self, name: &str) -> Option<&mut Attribute<'a>> {
+                match name {
+                    $($name => Some(&mut self.$field),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+attributes! {
+    spec_version = "specversion",
+    id = "id",
+    source = "source",
+    kind = "type",
+    time = "time",
+    subject = "subject",
+    content_type = "datacontenttype",
+    version = "dataversion",
+    queue_uri = "queueuri",
+    request = "requestid",
+    trace_parent = "traceparent",
+    trace_state = "tracestate",
+    failures = "failures",
+    forgiven = "forgiven",
+    last_error = "lasterror",
+    last_chance = "lastchance",
+    newer_since = "newersince",
+    poison_reason = "poisonreason",
+    poison_error = "poisonerror",
+    poison_attempts = "poisonattempts",
+    poison_first = "poisonfirst",
+    poison_last = "poisonlast",
+    poison_queue = "poisonqueue",
+    poison_id = "poisonid",
+    poison_raw = "poisonraw",
+    data = "data",
+    data_base64 = "data_base64",
+}
+
+impl<'a> Attributes<'a> {
+    /// Reads a JSON object. Fails if it has two members of one name, whether or not that has a meaning here.
+    pub(super) fn read(object: &'a str) -> serde_json::Result<Self> {
+        serde_json::from_str(object)
+    }
+
+    pub(super) fn trace(&self) -> Result<Option<TraceContext>, String> {
+        let Some(parent) = self.trace_parent.owned()? else {
+            return Ok(None);
+        };
+        Ok(Some(TraceContext {
+            parent,
+            state: self.trace_state.owned()?,
+        }))
+    }
+
+    pub(super) fn attempts(&self) -> Result<AttemptRecord, String> {
+        Ok(AttemptRecord {
+            failures: self.failures.number()?.unwrap_or(0),
+            forgiven: self.forgiven.number()?.unwrap_or(0),
+            last_error: self.last_error.owned()?,
+            last_chance: self.last_chance.flag()?,
+            newer_since: self.newer_since.parsed()?,
+        })
+    }
+
+    pub(super) fn poison(&self) -> Result<Option<PoisonRecord>, String> {
+        let Some(reason) = self.poison_reason.text()? else {
+            return Ok(None);
+        };
+        let first = self.poison_first.parsed()?.unwrap_or(Timestamp::UNIX_EPOCH);
+        Ok(Some(PoisonRecord {
+            reason: PoisonReason::parse(&reason),
+            error: self.poison_error.owned()?,
+            attempts: self.poison_attempts.number()?.unwrap_or(0),
+            first,
+            last: self.poison_last.parsed()?.unwrap_or(first),
+            queue: self.poison_queue.owned()?.unwrap_or_default(),
+            storage_id: self.poison_id.owned()?.unwrap_or_default(),
+            raw: self.poison_raw.flag()?,
+        }))
+    }
+}
+
+impl<'a> Attribute<'a> {
+    /// The value as it is in the event, if the attribute is there.
+    pub(super) fn raw(&self) -> Option<&'a str> {
+        self.value.map(RawValue::get)
+    }
+
+    pub(super) fn text(&self) -> Result<Option<Cow<'a, str>>, String> {
+        #[derive(Deserialize)]
+        struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+        let Some(value) = self.raw() else {
+            return Ok(None);
+        };
+        // JSON without escapes is the text itself between quotes.
+        let quoted = value.strip_prefix('"').and_then(|v| v.strip_suffix('"'));
+        if let Some(text) = quoted.filter(|text| all_bytes(text, |byte| byte != b'\\')) {
+            return Ok(Some(Cow::Borrowed(text)));
+        }
+        match serde_json::from_str::<Option<Text<'a>>>(value) {
+            Ok(text) => Ok(text.map(|Text(text)| text)),
+            Err(_) => Err(self.wrong(value, "a string")),
+        }
+    }
+
+    pub(super) fn required(&self) -> Result<Cow<'a, str>, String> {
+        let name = self.name;
+        match self.text()? {
+            Some(text) if !text.is_empty() => Ok(text),
+            Some(_) => Err(format!("attribute `{name}` is empty")),
+            None => Err(format!("it has no attribute `{name}`")),
+        }
+    }
+
+    pub(super) fn owned(&self) -> Result<Option<String>, String> {
+        Ok(self.filled()?.map(Cow::into_owned))
+    }
+
+    pub(super) fn parsed<T: FromStr<Err: fmt::Display>>(&self) -> Result<Option<T>, String> {
+        let Some(text) = self.filled()? else {
+            return Ok(None);
+        };
+        let parsed = text.parse().map(Some);
+        parsed.map_err(|error| {
+            let (name, text) = (self.name, clip(&text));
+            format!("attribute `{name}` is {text:?}: {error}")
+        })
+    }
+
+    pub(super) fn number(&self) -> Result<Option<u32>, String> {
+        self.scalar("a whole number from 0 to 4294967295")
+    }
+
+    fn flag(&self) -> Result<bool, String> {
+        Ok(self.scalar("true or false")?.unwrap_or(false))
+    }
+
+    fn scalar<T: FromStr>(&self, allowed: &str) -> Result<Option<T>, String> {
+        let Some(value) = self.raw() else {
+            return Ok(None);
+        };
+        let text = match value {
+            text if text.starts_with('"') => self.filled()?,
+            "null" => None,
+            plain => Some(Cow::Borrowed(plain)),
+        };
+        let parsed = text.map(|text| text.parse()).transpose();
+        parsed.map_err(|_| self.wrong(value, allowed))
+    }
+
+    /// The text, unless it is empty.
+    fn filled(&self) -> Result<Option<Cow<'a, str>>, String> {
+        Ok(self.text()?.filter(|text| !text.is_empty()))
+    }
+
+    fn wrong(&self, value: &str, allowed: &str) -> String {
+        let (name, value) = (self.name, clip(value));
+        format!("attribute `{name}` is {value}, not {allowed}")
+    }
+}
+
+impl<'de> Deserialize<'de> for Attributes<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(AttributesVisitor)
+    }
+}
+
+struct AttributesVisitor;
+
+impl<'de> Visitor<'de> for AttributesVisitor {
+    type Value = Attributes<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Attributes<'de>, A::Error> {
+        let mut attributes = Attributes::absent();
+        let (mut others, mut twice) = (Vec::new(), None);
+        // To the end, also after a name that stands twice: text that is not JSON is no event at all.
+        while let Some((Name(name), value)) = map.next_entry()? {
+            match attributes.find(&name) {
+                Some(attribute) if attribute.value.is_none() => attribute.value = Some(value),
+                Some(_) => twice = Some(name),
+                None => others.push(name),
+            }
+        }
+        match twice.or_else(|| repeated(others)) {
+            None => Ok(attributes),
+            Some(name) => Err(A::Error::custom(format_args!(
+                "member {name:?} stands twice"
+            ))),
+        }
+    }
+}
+
+/// Returns the beginning of a text, for an error.
+pub(super) fn clip(text: &str) -> String {
+    match text.char_indices().nth(60) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_owned(),
+    }
+}
