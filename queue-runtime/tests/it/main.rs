@@ -24,3 +24,4 @@ mod stops;
 mod storage;
 mod submit;
 mod support;
+mod wakeups;
