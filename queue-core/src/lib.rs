@@ -8,6 +8,7 @@
 //! | [`encoder`] | message and envelope to the body that a backend stores |
 //! | [`wire`] | the wire format: envelope and payload to body and back |
 //! | [`backend`] | the storage contract: [`Backend`](backend::Backend) |
+//! | [`notify`] | announcing messages to consumers that wait: [`Notifier`](notify::Notifier) |
 //! | [`disposition`] | the outcome of a handler: [`Disposition`], [`FollowUp`] |
 //! | [`idempotency`] | the key by which repeated deliveries are recognised |
 //! | [`name`], [`clock`], [`error`] | queue names, clocks, storage errors |
@@ -31,6 +32,7 @@ pub mod idempotency;
 pub mod internal;
 pub mod message;
 pub mod name;
+pub mod notify;
 mod text;
 mod timestamp;
 pub mod wire;

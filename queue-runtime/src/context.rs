@@ -12,6 +12,7 @@ use queue_core::{ClientId, MessageType, QueueName};
 use crate::background::Background;
 use crate::idempotency::CompletedIds;
 use crate::lease::Renewals;
+use crate::notify::{Notifier, Notifiers, Wakeups};
 use crate::policy::StorageRetry;
 use crate::served::ServedKinds;
 use crate::settings::{Overrides, Settings, SettingsCache};
@@ -24,6 +25,7 @@ pub(crate) struct Context {
     pub(crate) client: ClientId,
     pub(crate) encoder: Encoder,
     pub(crate) storage_retry: StorageRetry,
+    pub(crate) notifiers: Notifiers,
     pub(crate) renewals: Renewals,
     pub(crate) background: Background,
     pub(crate) settings: SettingsCache,
@@ -40,12 +42,14 @@ impl Context {
         client: ClientId,
         encoding: MessageEncoding,
         storage_retry: StorageRetry,
+        notifiers: Vec<Arc<dyn Notifier>>,
         background: Background,
     ) -> Self {
         let renewals = Renewals::new(Arc::clone(&backend), Arc::clone(&clock));
         let (tasks, time) = (renewals.clone(), Arc::clone(&clock));
         background.keep_running("renewals", time, move || tasks.clone().run());
         Self {
+            notifiers: Notifiers::new(&*backend, notifiers),
             encoder: Encoder::new(backend.capabilities(), encoding),
             backend,
             clock,
@@ -58,6 +62,11 @@ impl Context {
             surplus_seen: AtomicBool::new(false),
             served: ServedKinds::default(),
         }
+    }
+
+    /// Subscribes a consumer of a queue, which receives up to `batch` messages at a time.
+    pub(crate) fn wakeups(&self, queue: &QueueName, batch: u32) -> Wakeups {
+        Wakeups::subscribe(&self.notifiers, Arc::clone(&self.clock), queue, batch)
     }
 
     /// Returns the effective settings for a queue.

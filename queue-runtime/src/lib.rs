@@ -16,6 +16,7 @@
 //! | `background`, `schedule`, `panic`, `clock` | the background thread; items by due time; caught panics; the system's clock |
 //! | [`policy`] | when to poll again, when to handle a message again, when to repeat a storage operation |
 //! | [`backend`] | the storage engines |
+//! | [`notify`] | wake-ups: consumers that wait learn of new messages without polling |
 
 pub mod backend;
 mod background;
@@ -24,6 +25,7 @@ mod context;
 mod idempotency;
 mod lease;
 mod listener;
+pub mod notify;
 mod panic;
 pub mod policy;
 mod receive;

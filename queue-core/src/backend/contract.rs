@@ -1,4 +1,5 @@
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -12,6 +13,7 @@ use super::model::{
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::QueueName;
+use crate::notify::Notifier;
 
 /// A storage backend.
 ///
@@ -32,6 +34,12 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
 
     /// The URI of a queue, without query, user information or secrets.
     fn queue_uri(&self, queue: &QueueName) -> String;
+
+    /// Returns the notifier that all services on this storage share, as far as the backend has one. The services
+    /// publish to it what they put. The default is `None`.
+    fn notifier(&self) -> Option<Arc<dyn Notifier>> {
+        None
+    }
 
     /// Creates a queue. Idempotent: creating it again with the same metadata returns
     /// [`Created::Existed`].

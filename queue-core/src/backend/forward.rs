@@ -12,6 +12,7 @@ use super::{
 };
 use crate::error::Result;
 use crate::name::QueueName;
+use crate::notify::Notifier;
 
 /// Forwards every method. The lint refuses an impl that leaves a method to its default, which would
 /// bypass the backend behind the pointer.
@@ -26,6 +27,10 @@ macro_rules! forward {
 
             fn queue_uri(&self, queue: &QueueName) -> String {
                 (**self).queue_uri(queue)
+            }
+
+            fn notifier(&self) -> Option<Arc<dyn Notifier>> {
+                (**self).notifier()
             }
 
             async fn create_queue(

@@ -177,8 +177,8 @@ impl<M: Message> ListenerBuilder<M> {
         self
     }
 
-    /// Sets how long a dequeue task sleeps after it has found the queue empty. The default is an
-    /// [`ExponentialIdle`] up to a cap that the backend recommends.
+    /// Sets how long a dequeue task sleeps after it has found the queue empty, unless a [notifier](crate::notify)
+    /// announces a message. The default is an [`ExponentialIdle`] up to a cap that the backend recommends.
     pub fn idle(mut self, policy: impl IdlePolicy) -> Self {
         self.idle = Some(Arc::new(policy));
         self
@@ -242,8 +242,10 @@ impl<M: Message> ListenerBuilder<M> {
         let batch = capabilities
             .max_receive
             .min(u32::try_from(self.max_in_flight).unwrap_or(u32::MAX));
+        let wakeups = self.context.wakeups(&consumer.queue, batch);
         let core = Arc::new(Core {
             context: self.context,
+            wakeups,
             consumer: Arc::new(consumer),
             handler: self.handler,
             idle,

@@ -13,6 +13,7 @@ use super::phase::Phase;
 use super::run::Watched;
 use super::threads::HandlerThreads;
 use crate::context::Context;
+use crate::notify::Wakeups;
 use crate::panic::{CaughtPanic, log_caught};
 use crate::policy::IdlePolicy;
 use crate::receive::{Consumer, ErasedHandler, SettleProblem, Settled};
@@ -34,6 +35,7 @@ pub(super) struct Core {
     /// The application's runtime, on which handlers and dequeue tasks run.
     pub(super) runtime: Handle,
     pub(super) phase: Phase,
+    pub(super) wakeups: Wakeups,
     /// The claim to the queue for this kind of message.
     pub(super) serving: Serving,
     /// Tracks dequeue tasks and unsettled messages. The listener has stopped once there are none.

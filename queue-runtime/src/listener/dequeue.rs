@@ -13,6 +13,7 @@ use super::event::ListenerEvent;
 use super::executor::{self, Arrival};
 use super::phase::ListenerPhase;
 use super::room::Capacity;
+use crate::notify::Wakeup;
 use crate::panic::{catch, catch_async};
 use crate::policy::{ExponentialIdle, Idle, IdlePolicy as _, jitter, outage_pause};
 use crate::receive::fetch;
@@ -25,10 +26,11 @@ struct Streak {
 }
 
 impl Streak {
-    /// Counts a receive that found no message, and returns how many in a row did.
-    fn empty(&mut self) -> u32 {
+    /// Counts a receive that found no message after a pause that ended with `woken`, and returns how many in a
+    /// row did.
+    fn empty(&mut self, core: &Core, woken: Option<Wakeup>) -> u32 {
         self.failed = 0;
-        self.empty = self.empty.saturating_add(1);
+        self.empty = core.wakeups.found_none(woken, self.empty);
         self.empty
     }
 
@@ -58,30 +60,44 @@ pub(super) async fn run(presence: Presence) {
 }
 
 async fn receive_until_stopped(core: &Arc<Core>, streak: &mut Streak) {
+    let mut woken = None;
     loop {
         let capacity = tokio::select! {
             biased;
             _ = core.phase.reached(ListenerPhase::Stopping) => return,
             capacity = room(core) => capacity,
         };
+        core.wakeups.receive_begins();
         let pause = match receive(core, capacity).await {
-            Ok(0) => {
+            Ok(Found::Nothing) => {
                 core.counters.empty_receives.fetch_add(1, Ordering::Relaxed);
-                idle_pause(core, streak.empty())
+                idle_pause(core, streak.empty(core, woken))
             }
-            Ok(_) => {
+            Ok(found) => {
+                core.wakeups.found(found == Found::AllThereWasRoomFor);
                 *streak = Streak::default();
+                woken = None;
                 continue;
             }
             Err(Failure::Receive(error)) if error.kind() == ErrorKind::QueueNotFound => {
                 report_missing(core);
-                idle_pause(core, streak.empty())
+                idle_pause(core, streak.empty(core, woken))
             }
-            Err(failure) => failure.report(core, streak.failure()),
+            Err(failure) => {
+                woken = None;
+                if stopped_within(core, failure.report(core, streak.failure())).await {
+                    return;
+                }
+                continue;
+            }
         };
-        if stopped_within(core, pause).await {
-            return;
-        }
+        woken = tokio::select! {
+            biased;
+            // Paused, it must not take a wake-up from another consumer.
+            _ = core.phase.reached(ListenerPhase::Paused) => None,
+            wakeup = core.wakeups.wait(1) => Some(wakeup),
+            () = core.context.clock.sleep(pause) => None,
+        };
     }
 }
 
@@ -128,8 +144,17 @@ async fn room(core: &Arc<Core>) -> Capacity {
     }
 }
 
-/// Receives as many messages as there is capacity for, and starts a task for each. Returns their number.
-async fn receive(core: &Arc<Core>, mut capacity: Capacity) -> Result<usize, Failure> {
+/// What a receive found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Found {
+    Nothing,
+    Messages,
+    /// There may be more.
+    AllThereWasRoomFor,
+}
+
+/// Receives as many messages as there is capacity for, and starts a task for each.
+async fn receive(core: &Arc<Core>, mut capacity: Capacity) -> Result<Found, Failure> {
     if core.handler.is_blocking() {
         capacity.reserve_threads().map_err(Failure::NoThread)?;
     }
@@ -142,7 +167,11 @@ async fn receive(core: &Arc<Core>, mut capacity: Capacity) -> Result<usize, Fail
         let arrival = Arrival::new(message, room);
         drop(core.runtime.spawn(executor::run(arrival)));
     }
-    Ok(count)
+    Ok(match count {
+        0 => Found::Nothing,
+        count if count < max as usize => Found::Messages,
+        _ => Found::AllThereWasRoomFor,
+    })
 }
 
 /// Why a receive failed. Unlike an empty or missing queue, a failure does not count as idleness.

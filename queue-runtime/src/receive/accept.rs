@@ -149,8 +149,10 @@ impl<M> Accept<M> {
         }
     }
 
-    /// Waits for a message for up to `wait`, polling with exponential backoff and jitter. The default is not
-    /// to wait.
+    /// Waits for a message for up to `wait`. The default is not to wait.
+    ///
+    /// A message that is announced by a [notifier](crate::notify) ends the wait at once. Others are found by polling,
+    /// with exponential backoff and jitter.
     ///
     /// A failed receive is tried again meanwhile, according to the [`StorageRetry`] of the service. Tries and time
     /// are counted anew after each receive that succeeds.
@@ -239,7 +241,13 @@ impl<M> Accept<M> {
         let idle = ExponentialIdle::up_to(capabilities.idle_cap);
         let mut empty = 0;
         let mut repeats = Repeats::until(until, &self.storage_retry, &*context.clock);
+        // Before the first receive, so that no message is missed between the two.
+        let wakeups = (!self.wait.is_zero()).then(|| context.wakeups(&consumer.queue, 1));
+        let mut woken = None;
         loop {
+            if let Some(wakeups) = &wakeups {
+                wakeups.receive_begins();
+            }
             match fetch(context, &consumer, 1).await {
                 Ok(fetched) => {
                     repeats.succeeded();
@@ -259,12 +267,15 @@ impl<M> Accept<M> {
                 }
             }
             let left = until.saturating_sub(context.clock.monotonic());
-            if left.is_zero() {
+            let (false, Some(wakeups)) = (left.is_zero(), &wakeups) else {
                 return Ok(None);
-            }
-            empty += 1;
+            };
+            empty = wakeups.found_none(woken, empty);
             let pause = idle.delay(Idle::new(empty, jitter()));
-            context.clock.sleep(pause.min(left)).await;
+            woken = tokio::select! {
+                wakeup = wakeups.wait(1) => Some(wakeup),
+                () = context.clock.sleep(pause.min(left)) => None,
+            };
         }
     }
 }

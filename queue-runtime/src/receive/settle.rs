@@ -14,6 +14,7 @@ use super::settled::SettleProblem;
 use crate::clock::ready_by;
 use crate::context::Context;
 use crate::lease::{Earlier, Intent, Lease, Locked, Purpose};
+use crate::notify::Announced;
 use crate::repeat::Repeats;
 
 /// The operation on the received message itself.
@@ -127,11 +128,17 @@ async fn carry_out(
         }) = attempt
         else {
             locked.settled();
+            announce(context, lease, puts, Some(settlement));
             return Ok(());
         };
+        announce(context, lease, &puts[..done], None);
         puts.drain(..done);
-        if error.outcome() == Outcome::Unknown && at_settlement {
-            locked.settlement_unanswered(&intent);
+        if error.outcome() == Outcome::Unknown {
+            let tried = at_settlement.then_some(settlement);
+            announce(context, lease, puts, tried);
+            if at_settlement {
+                locked.settlement_unanswered(&intent);
+            }
         }
         if let Some(answer) = Gone::of(&error) {
             let evidence = Evidence {
@@ -161,6 +168,23 @@ async fn carry_out(
             Earlier::Same | Earlier::Other => SettleProblem::Unknown(error),
         })?;
     }
+}
+
+/// Announces the messages that were put, and this one if it was put back: all of them are, or may be, stored.
+fn announce(
+    context: &Context,
+    lease: &Lease,
+    puts: &[(QueueName, NewMessage)],
+    settlement: Option<&Settlement>,
+) {
+    let puts = puts
+        .iter()
+        .map(|(queue, message)| Announced::put(queue, message));
+    let put_back = match settlement {
+        Some(Settlement::PutBack { delay, .. }) => Some(Announced::put_back(lease.queue(), *delay)),
+        Some(Settlement::Delete) | None => None,
+    };
+    context.notifiers.publish(puts.chain(put_back));
 }
 
 /// A settlement that the backend was asked for. Dropped before the answer, it is recorded as unanswered.

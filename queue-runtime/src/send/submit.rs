@@ -15,6 +15,7 @@ use queue_core::{
 
 use super::follow_ups::{Position, Role, derived_id, time_to_live};
 use crate::context::Context;
+use crate::notify::Announced;
 use crate::policy::StorageRetry;
 use crate::repeat::Repeats;
 
@@ -351,6 +352,7 @@ impl<M> Submit<M> {
         loop {
             let error = match backend.put(&queue, new.clone()).await {
                 Ok(receipt) => {
+                    context.notifiers.publish([Announced::put(&queue, &new)]);
                     return Ok(Submitted {
                         id,
                         request,
@@ -361,6 +363,9 @@ impl<M> Submit<M> {
                 Err(error) => error,
             };
             if let Err(error) = repeats.put_again(backend, error).await {
+                if error.outcome() == Outcome::Unknown {
+                    context.notifiers.publish([Announced::put(&queue, &new)]);
+                }
                 return Err(SubmitError {
                     id: Some(id),
                     message,

@@ -11,6 +11,7 @@ use queue_core::{Error, ErrorKind, InvalidId, MessageId, Operation, Outcome, Req
 
 use super::submit::{Outgoing, Submit, SubmitError, SubmitProblem, Submitted};
 use crate::context::Context;
+use crate::notify::Announced;
 use crate::policy::StorageRetry;
 use crate::repeat::Repeats;
 
@@ -171,13 +172,19 @@ impl<M> SubmitAll<M> {
                 repeats.succeeded();
             }
             let (sent, expected) = (&outgoing[submitted.len()..], submitted.len() + batch.len());
+            let before = submitted.len();
             submitted.extend(submitted_by(sent, outcomes));
+            let stored = &ops[before..submitted.len()];
+            context.notifiers.publish(Announced::puts_of(stored));
             let again = match error {
                 None if submitted.len() == expected => continue,
                 None => Err(outcomes_missing(expected - submitted.len())),
                 Some(error) => repeats.put_again(backend, error).await,
             };
             if let Err(error) = again {
+                if error.outcome() == Outcome::Unknown {
+                    context.notifiers.publish(Announced::puts_of(batch));
+                }
                 let ids = outgoing.into_iter().map(|outgoing| Some(outgoing.id));
                 let rest = ids.zip(messages).skip(submitted.len()).collect();
                 return Err(SubmitAllError {

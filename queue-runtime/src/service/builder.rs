@@ -12,6 +12,7 @@ use super::queue_service::QueueService;
 use crate::background::Background;
 use crate::clock::SystemClock;
 use crate::context::Context;
+use crate::notify::Notifier;
 use crate::policy::StorageRetry;
 
 /// A builder of a [`QueueService`], from [`QueueService::builder`] or [`QueueService::over`].
@@ -34,6 +35,7 @@ pub struct ServiceBuilder {
     clock: Option<Arc<dyn Clock>>,
     encoding: MessageEncoding,
     storage_retry: StorageRetry,
+    notifiers: Vec<Arc<dyn Notifier>>,
     background: Runs,
 }
 
@@ -116,6 +118,7 @@ impl ServiceBuilder {
             clock: None,
             encoding: MessageEncoding::default(),
             storage_retry: StorageRetry::default(),
+            notifiers: Vec::new(),
             background: Runs::OnOwnThread,
         }
     }
@@ -138,6 +141,15 @@ impl ServiceBuilder {
     /// The default is [`StorageRetry::default`].
     pub fn storage_retry(mut self, policy: StorageRetry) -> Self {
         self.storage_retry = policy;
+        self
+    }
+
+    /// Adds a [`Notifier`], which wakes consumers that wait for messages of other processes or machines. Repeat it for
+    /// several.
+    ///
+    /// What the services of one process put on a storage is announced to each other in any case.
+    pub fn notifier(mut self, notifier: Arc<dyn Notifier>) -> Self {
+        self.notifiers.push(notifier);
         self
     }
 
@@ -182,6 +194,7 @@ impl ServiceBuilder {
             client,
             self.encoding,
             self.storage_retry,
+            self.notifiers,
             background,
         );
         Ok(QueueService::new(Arc::new(context)))

@@ -12,6 +12,7 @@ use queue_core::wire::{Body, Event};
 use queue_core::{ClientId, MessageId, QueueName, Result};
 
 use crate::context::Context;
+use crate::notify::Announced;
 
 type Filter = Box<dyn Fn(&Envelope, &PoisonRecord) -> bool + Send + Sync>;
 
@@ -180,8 +181,13 @@ impl Redrive {
         let backend = &self.context.backend;
         let released = backend.update(&self.queue, id, receipt, Duration::ZERO, None);
         match released.await {
-            Err(error) if !error.is_lease_gone() => Err(error),
-            _ => Ok(()),
+            Ok(_) => {
+                let visible = Announced::put_back(&self.queue, Duration::ZERO);
+                self.context.notifiers.publish([visible]);
+                Ok(())
+            }
+            Err(error) if error.is_lease_gone() => Ok(()),
+            Err(error) => Err(error),
         }
     }
 
@@ -209,15 +215,18 @@ impl Redrive {
         };
         let puts = put.is_some();
         let ops: Vec<Op> = put.into_iter().chain([delete]).collect();
-        match backend.apply(ops.clone()).await {
+        let moved = match backend.apply(ops.clone()).await {
             Ok(_) => Ok(true),
             Err(failed) if puts && failed.index == 0 => {
                 backend.create_missing(failed.error).await?;
-                let applied = backend.apply(ops).await;
+                let applied = backend.apply(ops.clone()).await;
                 applied.map(|_| true).map_err(|failed| failed.error)
             }
             Err(failed) => Err(failed.error),
-        }
+        };
+        // Even after an error the message may have been put.
+        self.context.notifiers.publish(Announced::puts_of(&ops));
+        moved
     }
 
     fn plan(&self, body: &Body, seen: &mut HashSet<Identity>, counts: &mut Redriven) -> Plan {

@@ -1,3 +1,4 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -6,6 +7,7 @@ use queue_core::backend::{
     ApplyError, Atomicity, Backend, Capabilities, Created, Lease, Metadata, NewMessage, Op,
     OpOutcome, PeekedMessage, PopReceipt, PutReceipt, QueueProperties, ReceivedMessage, StorageId,
 };
+use queue_core::notify::Notifier;
 use queue_core::{Error, Operation, QueueName, Result};
 
 use super::call::Call;
@@ -23,6 +25,10 @@ impl Backend for FaultInjector {
 
     fn queue_uri(&self, queue: &QueueName) -> String {
         self.inner().queue_uri(queue)
+    }
+
+    fn notifier(&self) -> Option<Arc<dyn Notifier>> {
+        self.inner().notifier()
     }
 
     async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created> {

@@ -13,6 +13,7 @@ use queue_core::backend::{
     PeekedMessage, PopReceipt, PutReceipt, QueueProperties, ReceivedMessage, StorageId,
 };
 use queue_core::conformance::{self, Load, Test, run};
+use queue_core::notify::Notifier;
 use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
 use queue_runtime::backend::MemoryBackend;
 
@@ -192,6 +193,10 @@ impl Backend for Buggy {
 
     fn queue_uri(&self, queue: &QueueName) -> String {
         self.inner.queue_uri(queue)
+    }
+
+    fn notifier(&self) -> Option<Arc<dyn Notifier>> {
+        self.inner.notifier()
     }
 
     async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created> {

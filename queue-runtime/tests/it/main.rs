@@ -26,3 +26,4 @@ mod storage;
 mod submit;
 mod support;
 mod unanswered;
+mod wakeups;

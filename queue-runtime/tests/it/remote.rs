@@ -1,5 +1,6 @@
 //! A backend that behaves as a remote service does, over queues in memory.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use queue_core::backend::{
     OpOutcome, PeekedMessage, PopReceipt, PutReceipt, QueueProperties, ReceivedMessage,
     StaleReceipts, StorageId,
 };
+use queue_core::notify::Notifier;
 use queue_core::{Error, ErrorKind, QueueName, Result};
 use queue_runtime::testing::FaultInjector;
 
@@ -88,6 +90,10 @@ impl Backend for Remote {
 
     fn queue_uri(&self, queue: &QueueName) -> String {
         self.inner.queue_uri(queue)
+    }
+
+    fn notifier(&self) -> Option<Arc<dyn Notifier>> {
+        self.inner.notifier()
     }
 
     async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created> {

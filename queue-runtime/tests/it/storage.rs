@@ -12,6 +12,7 @@ use queue_runtime::backend::{
     NewMessage, Op, OpOutcome, PeekedMessage, PopReceipt, PutReceipt, QueueProperties,
     ReceivedMessage, StorageId,
 };
+use queue_runtime::notify::Notifier;
 use queue_runtime::testing::{FaultInjector, TokioClock};
 use queue_runtime::{Error, ErrorKind, Operation, QueueName, QueueService, Result};
 
@@ -102,6 +103,10 @@ impl Backend for Storage {
 
     fn queue_uri(&self, queue: &QueueName) -> String {
         self.inner.queue_uri(queue)
+    }
+
+    fn notifier(&self) -> Option<Arc<dyn Notifier>> {
+        self.inner.notifier()
     }
 
     async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created> {

@@ -11,6 +11,7 @@ use queue_core::backend::{
     ApplyError, Atomicity, Backend, Capabilities, Created, Lease, Metadata, NewMessage, Op,
     OpOutcome, PeekedMessage, PopReceipt, PutReceipt, QueueProperties, ReceivedMessage, StorageId,
 };
+use queue_core::notify::Notifier;
 use queue_core::{ErrorKind, Outcome, QueueName, Result, Timestamp};
 
 /// A planted bug.
@@ -211,6 +212,10 @@ impl Backend for Sabotaged {
 
     fn queue_uri(&self, queue: &QueueName) -> String {
         self.inner.queue_uri(queue)
+    }
+
+    fn notifier(&self) -> Option<Arc<dyn Notifier>> {
+        self.inner.notifier()
     }
 
     async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created> {

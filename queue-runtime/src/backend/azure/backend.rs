@@ -1,4 +1,5 @@
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -14,6 +15,7 @@ use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
 use super::requests::Requests;
 use super::text::checked;
 use crate::backend::limits::{Limits, check_ops};
+use crate::notify::{LocalNotifier, Notifier};
 
 /// Queues in an Azure Storage account.
 ///
@@ -23,6 +25,7 @@ pub struct AzureBackend {
     pub(super) requests: Requests,
     pub(super) endpoint: Url,
     pub(super) capabilities: Capabilities,
+    pub(super) notifier: Arc<LocalNotifier>,
 }
 
 /// Returns the capabilities of the service.
@@ -95,6 +98,10 @@ impl Backend for AzureBackend {
     fn queue_uri(&self, queue: &QueueName) -> String {
         let root = self.endpoint.as_str().trim_end_matches('/');
         format!("{root}/{queue}")
+    }
+
+    fn notifier(&self) -> Option<Arc<dyn Notifier>> {
+        Some(self.notifier.clone())
     }
 
     async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created> {

@@ -14,6 +14,7 @@ use super::failure::Failure;
 use super::requests::Requests;
 use super::secret::Secret;
 use super::transport::Transport;
+use crate::notify::LocalNotifier;
 
 /// Configures and opens an [`AzureBackend`].
 #[derive(Debug, Clone)]
@@ -116,6 +117,7 @@ impl AzureBuilder {
                 service,
                 caller: Caller::new(clock, deadline),
             },
+            notifier: LocalNotifier::of_storage(endpoint.as_str()),
             endpoint,
             capabilities: capabilities(),
         })

@@ -13,6 +13,7 @@ use queue_core::{Clock, Error, ErrorKind, Operation, QueueName, Result};
 use super::registry;
 use super::store::{self, State, Store, Undo};
 use crate::backend::limits::{Limits, check_ops};
+use crate::notify::Notifier;
 
 /// Queues in this process: the reference model that other backends are compared with.
 ///
@@ -114,6 +115,10 @@ impl Backend for MemoryBackend {
 
     fn queue_uri(&self, queue: &QueueName) -> String {
         format!("memory:{}#{queue}", self.name)
+    }
+
+    fn notifier(&self) -> Option<Arc<dyn Notifier>> {
+        Some(self.store.notifier.clone())
     }
 
     async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created> {

@@ -12,6 +12,7 @@ use queue_core::backend::{
 use queue_core::{Clock, ErrorKind, QueueName};
 
 use crate::backend::store_clock::{StoreClock, after, timestamp};
+use crate::notify::{LocalNotifier, Writers};
 
 /// An error of which only the kind is known; the backend adds operation and queue.
 pub(super) type Result<T> = std::result::Result<T, ErrorKind>;
@@ -20,6 +21,7 @@ pub(super) type Result<T> = std::result::Result<T, ErrorKind>;
 pub(super) struct Store {
     store_clock: StoreClock,
     state: Mutex<State>,
+    pub(super) notifier: Arc<LocalNotifier>,
 }
 
 /// All stored queues. They are under one lock, so each call is atomic.
@@ -64,6 +66,7 @@ impl Store {
         Self {
             store_clock: StoreClock::new(clock),
             state: Mutex::default(),
+            notifier: Arc::new(LocalNotifier::new(Writers::ThisProcess)),
         }
     }
 

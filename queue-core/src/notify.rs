@@ -1,0 +1,107 @@
+//! Announcing messages to consumers that wait for them, so that they need not poll to find them soon.
+//!
+//! Notifications are hints. One may be lost, duplicated, late, or forged: consumers receive from the storage to
+//! learn what is there, poll at long intervals all the same, and limit what false notifications cost.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::name::QueueName;
+
+/// What a [`Notifier`] announces: messages that were put on a queue, or put back.
+///
+/// ```
+/// use std::time::Duration;
+/// use queue_core::QueueName;
+/// use queue_core::notify::Notification;
+///
+/// const ORDERS: QueueName = QueueName::from_static("orders");
+/// let notification = Notification::new("sqlite:/var/lib/shop.db", &ORDERS)
+///     .with_messages(3, 1200)
+///     .with_visible_in(Duration::from_secs(60));
+/// assert_eq!((notification.messages, notification.bytes), (3, 1200));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Notification<'a> {
+    /// The storage: the URI of its queues without the queue's name.
+    pub account: &'a str,
+    /// The queue.
+    pub queue: &'a QueueName,
+    /// The number of messages.
+    pub messages: u64,
+    /// The size of their bodies, in bytes. Zero if the sender does not know it.
+    pub bytes: u64,
+    /// How long after the notification the messages become visible. It is a duration because the clocks of
+    /// publisher, storage and subscriber may differ.
+    pub visible_in: Duration,
+}
+
+impl<'a> Notification<'a> {
+    /// Announces one message of unknown size that is visible now.
+    #[must_use]
+    pub fn new(account: &'a str, queue: &'a QueueName) -> Self {
+        Self {
+            account,
+            queue,
+            messages: 1,
+            bytes: 0,
+            visible_in: Duration::ZERO,
+        }
+    }
+
+    /// Returns a copy for this number of messages with bodies of this many bytes.
+    #[must_use]
+    pub fn with_messages(mut self, messages: u64, bytes: u64) -> Self {
+        self.messages = messages;
+        self.bytes = bytes;
+        self
+    }
+
+    /// Returns a copy for messages that become visible after this time.
+    #[must_use]
+    pub fn with_visible_in(mut self, visible_in: Duration) -> Self {
+        self.visible_in = visible_in;
+        self
+    }
+}
+
+/// Publishes and subscribes to [`Notification`]s.
+///
+/// # Common contract
+/// - No method blocks or waits for a network, and none fails: a notification that cannot be delivered is lost.
+///   An implementation reports lasting trouble by [`Subscription::is_armed`] and a warning in the log.
+/// - What waits to be sent is bounded. Notifications of one queue may be merged into one.
+pub trait Notifier: fmt::Debug + Send + Sync + 'static {
+    /// Announces messages. They are stored already, so that a woken consumer finds them.
+    ///
+    /// This is called for each submission, so it costs next to nothing if nobody subscribes.
+    fn publish(&self, notification: &Notification<'_>);
+
+    /// Calls `subscriber` for notifications of this account and queue until the subscription is dropped.
+    fn subscribe(
+        &self,
+        account: &str,
+        queue: &QueueName,
+        subscriber: Arc<dyn Subscriber>,
+    ) -> Box<dyn Subscription>;
+}
+
+/// A consumer that waits for messages.
+pub trait Subscriber: Send + Sync + 'static {
+    /// Handles a notification. Must not block.
+    ///
+    /// Returns the number of messages that the consumers woken by this can receive at once: zero if none of them
+    /// was waiting. A notifier may leave out further subscribers of this process once all messages have a consumer.
+    fn notified(&self, notification: &Notification<'_>) -> u64;
+}
+
+/// A subscription to the messages of a queue. Dropping it ends it.
+pub trait Subscription: Send + Sync + 'static {
+    /// Returns whether all puts of all programs that use the storage are announced to this subscriber now, except
+    /// for single losses.
+    ///
+    /// Only then may a consumer stop polling for a while. What was put before must be looked for once.
+    fn is_armed(&self) -> bool;
+}

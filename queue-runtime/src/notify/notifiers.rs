@@ -1,0 +1,172 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use queue_core::QueueName;
+use queue_core::backend::{Backend, NewMessage, Op};
+use queue_core::notify::{Notification, Notifier, Subscriber, Subscription};
+
+use super::local::{LocalNotifier, Writers};
+
+/// The notifiers of one service: that of its storage, and those of its builder.
+#[derive(Debug)]
+pub(crate) struct Notifiers {
+    account: String,
+    notifiers: Vec<Arc<dyn Notifier>>,
+}
+
+/// A message to announce.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Announced<'a> {
+    pub(crate) queue: &'a QueueName,
+    pub(crate) bytes: usize,
+    pub(crate) visible_in: Duration,
+}
+
+impl Notifiers {
+    pub(crate) fn new(backend: &dyn Backend, further: Vec<Arc<dyn Notifier>>) -> Self {
+        let own = backend
+            .notifier()
+            .unwrap_or_else(|| Arc::new(LocalNotifier::new(Writers::OtherProcesses)));
+        Self {
+            account: account(backend),
+            notifiers: [own].into_iter().chain(further).collect(),
+        }
+    }
+
+    /// Announces messages that are, or may be, stored. Neighbours that go to the same queue at the same time are
+    /// announced together.
+    pub(crate) fn publish<'a>(&self, messages: impl IntoIterator<Item = Announced<'a>>) {
+        let mut merged: Option<Notification<'_>> = None;
+        for message in messages {
+            merged = Some(match merged {
+                Some(earlier) if message.goes_with(&earlier) => {
+                    let bytes = earlier.bytes.saturating_add(message.bytes as u64);
+                    earlier.with_messages(earlier.messages + 1, bytes)
+                }
+                earlier => {
+                    if let Some(earlier) = earlier {
+                        self.publish_one(&earlier);
+                    }
+                    Notification::new(&self.account, message.queue)
+                        .with_messages(1, message.bytes as u64)
+                        .with_visible_in(message.visible_in)
+                }
+            });
+        }
+        if let Some(last) = merged {
+            self.publish_one(&last);
+        }
+    }
+
+    fn publish_one(&self, notification: &Notification<'_>) {
+        for notifier in &self.notifiers {
+            notifier.publish(notification);
+        }
+    }
+
+    pub(super) fn subscribe(
+        &self,
+        queue: &QueueName,
+        subscriber: &Arc<impl Subscriber>,
+    ) -> Vec<Box<dyn Subscription>> {
+        let subscribe = |notifier: &Arc<dyn Notifier>| {
+            let subscriber: Arc<dyn Subscriber> = subscriber.clone();
+            notifier.subscribe(&self.account, queue, subscriber)
+        };
+        self.notifiers.iter().map(subscribe).collect()
+    }
+}
+
+impl<'a> Announced<'a> {
+    /// Returns the announcement of a message that is put now.
+    pub(crate) fn put(queue: &'a QueueName, message: &NewMessage) -> Self {
+        Self {
+            queue,
+            bytes: message.body.len(),
+            visible_in: message.delay,
+        }
+    }
+
+    /// Returns the announcements of the puts among these operations.
+    pub(crate) fn puts_of(ops: &'a [Op]) -> impl Iterator<Item = Self> {
+        ops.iter().filter_map(|op| match op {
+            Op::Put { queue, message } => Some(Self::put(queue, message)),
+            _ => None,
+        })
+    }
+
+    /// Returns the announcement of a message that is visible again after `visible_in`.
+    pub(crate) fn put_back(queue: &'a QueueName, visible_in: Duration) -> Self {
+        Self {
+            queue,
+            bytes: 0,
+            visible_in,
+        }
+    }
+
+    fn goes_with(&self, notification: &Notification<'_>) -> bool {
+        self.queue == notification.queue && self.visible_in == notification.visible_in
+    }
+}
+
+/// Returns what the URIs of all queues of the storage have in common.
+fn account(backend: &dyn Backend) -> String {
+    const ANY: QueueName = QueueName::from_static("any");
+    let uri = backend.queue_uri(&ANY);
+    let prefix = uri.strip_suffix(ANY.as_str()).unwrap_or(&uri);
+    prefix.trim_end_matches(['#', '/']).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::SystemClock;
+    use crate::backend::MemoryBackend;
+
+    #[derive(Default)]
+    struct Recorder(Mutex<Vec<(u64, u64, Duration)>>);
+
+    impl Subscriber for Recorder {
+        fn notified(&self, notification: &Notification<'_>) -> u64 {
+            assert_eq!(notification.account, "memory:shop");
+            let Notification {
+                messages,
+                bytes,
+                visible_in,
+                ..
+            } = *notification;
+            let mut recorded = self.0.lock().expect("free");
+            recorded.push((messages, bytes, visible_in));
+            0
+        }
+    }
+
+    #[test]
+    fn neighbours_of_one_queue_and_time_are_announced_together() {
+        const ORDERS: QueueName = QueueName::from_static("orders");
+        const BILLS: QueueName = QueueName::from_static("bills");
+        const SECOND: Duration = Duration::from_secs(1);
+        let backend = MemoryBackend::named("shop", Arc::new(SystemClock::new()));
+        let notifiers = Notifiers::new(&backend, Vec::new());
+        let recorder = Arc::new(Recorder::default());
+        let _subscriptions = notifiers.subscribe(&ORDERS, &recorder);
+        let message = |queue, bytes, visible_in| Announced {
+            queue,
+            bytes,
+            visible_in,
+        };
+        notifiers.publish([
+            message(&ORDERS, 10, Duration::ZERO),
+            message(&ORDERS, 5, Duration::ZERO),
+            message(&ORDERS, 1, SECOND),
+            message(&BILLS, 9, SECOND),
+            message(&ORDERS, 2, SECOND),
+        ]);
+        notifiers.publish([]);
+        let recorded = recorder.0.lock().expect("free").clone();
+        let expected = [(2, 15, Duration::ZERO), (1, 1, SECOND), (1, 2, SECOND)];
+        assert_eq!(recorded, expected);
+    }
+}

@@ -1,0 +1,252 @@
+//! The wake-ups of one consumer: a listener, or an `accept` that waits.
+//!
+//! ```text
+//!                notified                    wait
+//!   Nothing ───────────────────► Announced ────────► the consumer receives ─┬─► messages: trusted again
+//!      │ notified, visible later     ▲                                      └─► none: false
+//!      └───────────────► Due times ──┘                                              │
+//!                                    ▲                                              ▼
+//!                                    └──────── after a pause that grows ──────── Distrust
+//! ```
+//!
+//! What was announced before a receive began is done with: the message was stored before it was announced, so that
+//! receive sees it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use queue_core::QueueName;
+use queue_core::clock::Clock;
+use queue_core::notify::{Notification, Subscriber, Subscription};
+use tokio::sync::Notify;
+
+use super::due_times::DueTimes;
+use super::notifiers::Notifiers;
+
+/// The pause after a false wake-up doubles from the first to the longest.
+const FIRST_DISTRUST: Duration = Duration::from_millis(5);
+const LONGEST_DISTRUST: Duration = Duration::from_secs(1);
+
+/// The wake-ups of one consumer.
+pub(crate) struct Wakeups {
+    inner: Arc<Inner>,
+    subscriptions: Vec<Box<dyn Subscription>>,
+}
+
+/// Why [`Wakeups::wait`] ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wakeup {
+    /// Messages were announced as visible.
+    Announced,
+    /// The delay of announced messages is over. The storage's clock may be slower than this process's.
+    Due,
+}
+
+struct Inner {
+    clock: Arc<dyn Clock>,
+    /// The number of messages that the consumer receives at a time.
+    batch: u64,
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The number of messages announced since the last receive began.
+    announced: u64,
+    /// Whether some of them were announced to become visible later.
+    due: bool,
+    due_times: DueTimes,
+    /// The number of tasks that wait.
+    waiting: usize,
+    /// The number of wake-ups in a row that led to no message.
+    false_ones: u32,
+    /// On the monotonic clock: until then no wake-up is heeded.
+    distrusted_until: Duration,
+}
+
+impl Wakeups {
+    /// Subscribes a consumer that receives up to `batch` messages at a time.
+    pub(crate) fn subscribe(
+        notifiers: &Notifiers,
+        clock: Arc<dyn Clock>,
+        queue: &QueueName,
+        batch: u32,
+    ) -> Self {
+        let inner = Arc::new(Inner {
+            clock,
+            batch: batch.max(1).into(),
+            state: Mutex::default(),
+            changed: Notify::new(),
+        });
+        let subscriptions = notifiers.subscribe(queue, &inner);
+        Self {
+            inner,
+            subscriptions,
+        }
+    }
+
+    /// Returns whether all puts on the queue are announced now, so that nobody needs to poll meanwhile, except
+    /// rarely.
+    ///
+    /// Messages whose leases end are not announced. A consumer that stops polling therefore checks, once this
+    /// returns true, that the queue has no messages, invisible ones included.
+    #[cfg_attr(not(test), expect(dead_code, reason = "a listener always has a task"))]
+    pub(crate) fn is_armed(&self) -> bool {
+        self.subscriptions
+            .iter()
+            .any(|subscription| subscription.is_armed())
+    }
+
+    /// Records that a receive begins, which will see what was announced so far.
+    pub(crate) fn receive_begins(&self) {
+        let mut state = self.inner.lock();
+        (state.announced, state.due) = (0, false);
+    }
+
+    /// Records that a receive found messages. If there may be more, wakes another task of the consumer.
+    pub(crate) fn found(&self, more: bool) {
+        let mut state = self.inner.lock();
+        state.false_ones = 0;
+        state.distrusted_until = Duration::ZERO;
+        if more {
+            state.announced = state.announced.max(1);
+            drop(state);
+            self.inner.changed.notify_waiters();
+        }
+    }
+
+    /// Records that a receive found nothing, after a pause that ended with `woken`. `empty` is the number of empty
+    /// receives in a row before it; returns the number to ask the idle policy with.
+    pub(crate) fn found_none(&self, woken: Option<Wakeup>, empty: u32) -> u32 {
+        match woken {
+            None => empty.saturating_add(1),
+            Some(Wakeup::Announced) => {
+                self.distrust();
+                empty.saturating_add(1)
+            }
+            // The storage's clock may be behind: the message is expected soon.
+            Some(Wakeup::Due) => {
+                self.distrust();
+                1
+            }
+        }
+    }
+
+    fn distrust(&self) {
+        let now = self.inner.clock.monotonic();
+        let mut state = self.inner.lock();
+        let doubled = 2_u32.saturating_pow(state.false_ones);
+        let pause = FIRST_DISTRUST.saturating_mul(doubled).min(LONGEST_DISTRUST);
+        state.false_ones = state.false_ones.saturating_add(1);
+        state.distrusted_until = now.saturating_add(pause);
+    }
+
+    /// Waits until at least `least` messages are announced and visible, and takes the announcement: no other task
+    /// is woken by it.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(crate) async fn wait(&self, least: u64) -> Wakeup {
+        let inner = &*self.inner;
+        let _waiting = Waiting::new(inner);
+        loop {
+            let mut changed = std::pin::pin!(inner.changed.notified());
+            changed.as_mut().enable();
+            match inner.take(least) {
+                Ok(wakeup) => return wakeup,
+                Err(Some(at)) => tokio::select! {
+                    () = changed => {}
+                    () = inner.clock.sleep_until(at) => {}
+                },
+                Err(None) => changed.await,
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// Takes the announcement, or returns when to look again.
+    fn take(&self, least: u64) -> Result<Wakeup, Option<Duration>> {
+        let now = self.clock.monotonic();
+        let mut state = self.lock();
+        if now < state.distrusted_until {
+            let until = state.distrusted_until;
+            let pending = state.announced > 0 || state.due_times.next().is_some();
+            return Err(pending.then_some(until));
+        }
+        state.come_due(now);
+        if state.announced < least.max(1) {
+            return Err(state.due_times.next());
+        }
+        state.announced = 0;
+        match std::mem::take(&mut state.due) {
+            false => Ok(Wakeup::Announced),
+            true => Ok(Wakeup::Due),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Subscriber for Inner {
+    fn notified(&self, notification: &Notification<'_>) -> u64 {
+        let now = self.clock.monotonic();
+        let mut state = self.lock();
+        // Also while nobody waits, so that times that have passed do not accumulate.
+        state.come_due(now);
+        let visible = notification.visible_in.is_zero();
+        if visible {
+            state.announced = state.announced.saturating_add(notification.messages);
+        } else {
+            let messages = notification.messages;
+            state.due_times.add(now, notification.visible_in, messages);
+        }
+        let (waiting, trusted) = (state.waiting > 0, now >= state.distrusted_until);
+        drop(state);
+        if waiting {
+            self.changed.notify_waiters();
+        }
+        match visible && waiting && trusted {
+            true => self.batch,
+            false => 0,
+        }
+    }
+}
+
+impl State {
+    fn come_due(&mut self, now: Duration) {
+        let messages = self.due_times.take(now);
+        self.announced = self.announced.saturating_add(messages);
+        self.due |= messages > 0;
+    }
+}
+
+/// Counts a task that waits.
+struct Waiting<'a>(&'a Inner);
+
+impl<'a> Waiting<'a> {
+    fn new(inner: &'a Inner) -> Self {
+        inner.lock().waiting += 1;
+        Self(inner)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.lock().waiting -= 1;
+    }
+}
+
+impl std::fmt::Debug for Wakeups {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Wakeups")
+            .field("state", &*self.inner.lock())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,130 @@
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use tokio::time::{Instant, sleep};
+
+use super::*;
+use crate::backend::MemoryBackend;
+use crate::testing::TokioClock;
+
+static ORDERS: QueueName = QueueName::from_static("orders");
+const SECOND: Duration = Duration::from_secs(1);
+const BATCH: u32 = 32;
+
+fn wakeups() -> (Wakeups, Notifiers) {
+    let clock = Arc::new(TokioClock::new());
+    let backend = MemoryBackend::new(clock.clone());
+    let notifiers = Notifiers::new(&backend, Vec::new());
+    let wakeups = Wakeups::subscribe(&notifiers, clock, &ORDERS, BATCH);
+    (wakeups, notifiers)
+}
+
+impl Wakeups {
+    fn notify(&self, messages: u64, visible_in: Duration) -> u64 {
+        let notification = Notification::new("memory:", &ORDERS);
+        let notification = notification.with_messages(messages, 0);
+        self.inner
+            .notified(&notification.with_visible_in(visible_in))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_announced_between_a_receive_and_the_wait_is_not_missed() {
+    let (wakeups, _notifiers) = wakeups();
+    assert!(wakeups.is_armed(), "nobody else writes to this memory");
+    assert!(wakeups.wait(1).now_or_never().is_none());
+    assert_eq!(wakeups.notify(1, Duration::ZERO), 0, "nobody waits");
+    wakeups.receive_begins();
+    assert!(
+        wakeups.wait(1).now_or_never().is_none(),
+        "the receive sees it"
+    );
+    wakeups.notify(1, Duration::ZERO);
+    assert_eq!(wakeups.wait(1).now_or_never(), Some(Wakeup::Announced));
+    assert!(wakeups.wait(1).now_or_never().is_none(), "it is taken");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_announcement_wakes_one_task_and_only_at_its_level() {
+    let (wakeups, _notifiers) = wakeups();
+    let (mut first, mut second) = (Box::pin(wakeups.wait(1)), Box::pin(wakeups.wait(1)));
+    let mut many = Box::pin(wakeups.wait(10));
+    assert!((&mut first).now_or_never().is_none());
+    assert!((&mut second).now_or_never().is_none());
+    assert!((&mut many).now_or_never().is_none());
+    assert_eq!(wakeups.notify(1, Duration::ZERO), u64::from(BATCH));
+    assert!((&mut many).now_or_never().is_none());
+    assert!((&mut first).now_or_never().is_some());
+    assert!((&mut second).now_or_never().is_none());
+
+    wakeups.notify(4, Duration::ZERO);
+    assert!((&mut many).now_or_never().is_none());
+    wakeups.notify(6, Duration::ZERO);
+    assert!((&mut many).now_or_never().is_some());
+    assert!((&mut second).now_or_never().is_none());
+    wakeups.found(true);
+    assert!(second.now_or_never().is_some(), "there may be more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_is_visible_later_wakes_then() {
+    let (wakeups, _notifiers) = wakeups();
+    let started = Instant::now();
+    wakeups.notify(1, 600 * SECOND);
+    wakeups.notify(1, 10 * SECOND);
+    // A receive before does not see it.
+    wakeups.receive_begins();
+    for due in [10, 600] {
+        assert_eq!(wakeups.wait(1).await, Wakeup::Due);
+        let (due, elapsed) = (due * SECOND, started.elapsed());
+        assert!(elapsed >= due && elapsed <= due + due / 64, "{elapsed:?}");
+    }
+    let waiting = async {
+        sleep(SECOND).await;
+        wakeups.notify(1, SECOND);
+    };
+    let started = Instant::now();
+    let (wakeup, ()) = tokio::join!(wakeups.wait(1), waiting);
+    assert_eq!(wakeup, Wakeup::Due, "announced while it waits");
+    assert!(started.elapsed() >= 2 * SECOND && started.elapsed() < 3 * SECOND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flood_of_false_notifications_wakes_once_a_second_until_one_is_true() {
+    let (wakeups, _notifiers) = wakeups();
+    let flood = async {
+        for _ in 0..60_000 {
+            wakeups.notify(1, Duration::ZERO);
+            sleep(Duration::from_millis(1)).await;
+        }
+    };
+    let mut receives = 0;
+    let receive = async {
+        loop {
+            let woken = wakeups.wait(1).await;
+            wakeups.receive_begins();
+            receives += 1;
+            wakeups.found_none(Some(woken), 0);
+        }
+    };
+    tokio::select! {
+        () = flood => {}
+        () = receive => {}
+    }
+    // The pauses double from 5 ms.
+    assert!((60..=69).contains(&receives), "{receives}");
+
+    wakeups.notify(1, Duration::ZERO);
+    assert!(wakeups.wait(1).now_or_never().is_none());
+    wakeups.found(false);
+    assert!(wakeups.wait(1).now_or_never().is_some(), "trusted again");
+}
+
+#[test]
+fn an_empty_receive_counts_anew_when_a_message_was_due() {
+    let (wakeups, _notifiers) = wakeups();
+    assert_eq!(wakeups.found_none(None, 7), 8);
+    assert_eq!(wakeups.found_none(Some(Wakeup::Announced), 7), 8);
+    assert_eq!(wakeups.found_none(Some(Wakeup::Due), 7), 1);
+    assert_eq!(wakeups.found_none(None, u32::MAX), u32::MAX);
+}
