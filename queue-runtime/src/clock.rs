@@ -173,6 +173,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
+    use crate::testing::TokioClock;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -221,6 +222,22 @@ mod tests {
         let started = tokio::time::Instant::now();
         sleep_until(Suspended::default(), 1800 * SECOND, LONGEST_NAP).await;
         assert_eq!(started.elapsed(), LONGEST_NAP);
+    }
+
+    #[tokio::test]
+    async fn what_is_ready_at_once_needs_no_timer() {
+        let clock = Suspended::default();
+        assert_eq!(ready_by(&clock, SECOND, async { 7 }).await, Some(7));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_not_ready_is_awaited_until_the_deadline() {
+        let clock = TokioClock::new();
+        let deadline = clock.monotonic() + 2 * SECOND;
+        let after = |seconds: u32| clock.sleep(seconds * SECOND);
+        assert_eq!(ready_by(&clock, deadline, after(1)).await, Some(()));
+        assert_eq!(ready_by(&clock, deadline, after(10)).await, None);
+        assert_eq!(clock.monotonic(), deadline);
     }
 
     #[tokio::test]
