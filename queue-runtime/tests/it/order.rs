@@ -28,7 +28,7 @@ const RETRY: Duration = Duration::from_millis(400);
 impl Step {
     /// Whether the first attempt fails.
     fn stumbles(&self) -> bool {
-        (self.journey + self.at) % 3 == 0
+        (self.journey + self.at).is_multiple_of(3)
     }
 
     fn is_rejected(&self) -> bool {
@@ -89,7 +89,7 @@ async fn each_message_is_handled_whatever_the_order() {
     stop(listener).await;
 
     assert!(faults.injected(Operation::Put) > 0 && faults.injected(Operation::Apply) > 0);
-    let runs = runs.lock().unwrap_or_else(PoisonError::into_inner);
+    let runs = runs.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let firsts = || {
         runs.iter()
             .filter(|(step, attempt)| (step.at, *attempt) == (0, 1))
