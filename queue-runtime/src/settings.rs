@@ -61,12 +61,22 @@ pub struct InvalidSetting {
 impl InvalidSetting {
     /// Checks a number that is to be from 1 to `most`.
     pub(crate) fn count(setting: &'static str, value: usize, most: usize) -> Result<(), Self> {
-        if (1..=most).contains(&value) {
+        Self::within(setting, value, 1, most)
+    }
+
+    /// Checks a number that is to be from `least` to `most`.
+    pub(crate) fn within(
+        setting: &'static str,
+        value: usize,
+        least: usize,
+        most: usize,
+    ) -> Result<(), Self> {
+        if (least..=most).contains(&value) {
             return Ok(());
         }
         let allowed = match most {
-            usize::MAX => "1 or more".to_owned(),
-            most => format!("1 to {most}"),
+            usize::MAX => format!("{least} or more"),
+            most => format!("{least} to {most}"),
         };
         Err(Self {
             setting,

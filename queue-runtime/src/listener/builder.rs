@@ -6,20 +6,25 @@ use std::time::Duration;
 
 use queue_core::{FollowUp, InvalidName, Message, QueueName};
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, broadcast};
+use tokio::sync::broadcast;
 use tokio_util::task::TaskTracker;
 
+use super::bounds::Bounds;
+use super::config::ListenerConfig;
 use super::core::Core;
-use super::dequeue::{self, Presence};
+use super::drain::Drain;
 use super::event::{Events, ListenerEvent};
 use super::handle::ListenerHandle;
 use super::info::Counters;
 use super::phase::Phase;
+use super::runs::Runs;
+use super::scaler::{self, Scaler};
+use super::tasks::{self, Tasks};
 use super::threads::{self, HandlerThreads, StartThread};
-use super::watchdog;
+use super::{limit::Limit, watchdog};
 use crate::clock::has_timer;
 use crate::context::Context;
-use crate::policy::{ExponentialIdle, IdlePolicy, RetryPolicy};
+use crate::policy::{DepthRules, ExponentialIdle, IdlePolicy, RetryPolicy, ScalePolicy, TaskRange};
 use crate::receive::{
     Caller, ErasedHandler, Handler, InvalidConsumer, MissingQueue, OnPoison, Options, Poisoned,
 };
@@ -58,17 +63,15 @@ pub struct ListenerBuilder<M> {
     context: Arc<Context>,
     handler: ErasedHandler,
     queue: QueueName,
-    tasks: usize,
-    max_in_flight: usize,
-    options: Options,
+    pub(super) bounds: Bounds,
+    pub(super) options: Options,
     idle: Option<Arc<dyn IdlePolicy>>,
+    scale: Option<Arc<dyn ScalePolicy>>,
+    until_empty: bool,
     pub(super) start_thread: StartThread,
     events: Events,
     message: PhantomData<fn(M)>,
 }
-
-/// More dequeue tasks are a mistake: each receives as many messages at a time as the backend allows.
-const MAX_TASKS: usize = 1024;
 
 /// An error of starting a listener.
 ///
@@ -119,19 +122,27 @@ impl<M: Message> ListenerBuilder<M> {
             context,
             handler: handler.erase(),
             queue,
-            tasks: 2,
-            max_in_flight: 32,
+            bounds: Bounds::default(),
             options: Options::default(),
             idle: None,
+            scale: None,
+            until_empty: false,
             start_thread: threads::start_thread(),
             events: Events::default(),
             message: PhantomData,
         }
     }
 
-    /// Sets the number of dequeue tasks, which receive concurrently: 1 to 1,024. The default is 2.
-    pub fn tasks(mut self, tasks: usize) -> Self {
-        self.tasks = tasks;
+    /// Sets the number of dequeue tasks, which receive concurrently, from 1 to 1,024: a fixed one, such as
+    /// `tasks(4)`, or a range, such as `tasks(1..=16)`. The default is 2.
+    ///
+    /// Within a range the number follows the load: the [`scale`](Self::scale) policy adds tasks, and those that
+    /// find the queue empty end. Handlers scale with the tasks: each task brings its share of
+    /// [`max_in_flight`](Self::max_in_flight), which is that number divided by the greatest number of tasks,
+    /// rounded up. Scaling costs a storage transaction when work turns up after idleness, and one in
+    /// 1 to 5 seconds under load.
+    pub fn tasks(mut self, tasks: impl Into<TaskRange>) -> Self {
+        self.bounds.tasks = tasks.into();
         self
     }
 
@@ -139,8 +150,51 @@ impl<M: Message> ListenerBuilder<M> {
     ///
     /// A [`blocking`](crate::blocking) handler uses a thread for each.
     pub fn max_in_flight(mut self, messages: usize) -> Self {
-        self.max_in_flight = messages;
+        self.bounds.max_in_flight = messages;
         self
+    }
+
+    /// Sets the maximum number of bytes in flight, in the bodies as they are stored. The default is no
+    /// maximum.
+    ///
+    /// The size of a message is known only once it is received, so a receive needs room for the largest message
+    /// that the backend allows, which is 48 KiB in memory and on SQLite. A message that was moved, such as one on a
+    /// poison queue, may be larger; it counts as one of the largest.
+    pub fn max_bytes_in_flight(mut self, bytes: usize) -> Self {
+        self.bounds.max_bytes = Some(bytes);
+        self
+    }
+
+    /// Sets the maximum number of messages of one receive. The default, and the limit, is what the backend allows.
+    ///
+    /// Smaller batches spread the messages over more consumers; larger ones cost fewer transactions.
+    pub fn batch(mut self, messages: usize) -> Self {
+        self.bounds.batch = Some(messages);
+        self
+    }
+
+    /// Sets how the number of dequeue tasks within a [range](Self::tasks) is chosen. The default is
+    /// [`DepthRules::default`].
+    pub fn scale(mut self, policy: impl ScalePolicy) -> Self {
+        self.scale = Some(Arc::new(policy));
+        self
+    }
+
+    /// Stops the listener once the queue is empty, for jobs that a scheduler starts. Wait for the end with
+    /// [`ListenerHandle::drained`].
+    ///
+    /// The queue is empty when a receive finds no message, none is in flight here, and the storage counts none. It
+    /// counts those that are invisible, too: messages leased by other consumers, delayed ones, and those that wait
+    /// for a retry. The listener waits for all of these, however long. A queue that does not exist ends the
+    /// listener as [`QueueMissing`](super::DrainEnd::QueueMissing); after `create_queue` it is created, and empty.
+    pub fn until_empty(mut self) -> Self {
+        self.until_empty = true;
+        self
+    }
+
+    /// Applies the settings of a configuration. They replace those of earlier calls, and later calls replace them.
+    pub fn config(self, config: &ListenerConfig) -> Self {
+        config.apply(self)
     }
 
     /// Sets the visibility timeout: how long a message stays invisible to other consumers after a receive and
@@ -225,9 +279,8 @@ impl<M: Message> ListenerBuilder<M> {
     /// no current Tokio runtime with a timer.
     pub fn start(self) -> Result<ListenerHandle, StartError> {
         let capabilities = self.context.backend.capabilities();
-        InvalidSetting::count("number of tasks", self.tasks, MAX_TASKS)?;
-        let in_flight = (self.max_in_flight, Semaphore::MAX_PERMITS);
-        InvalidSetting::count("number of messages in flight", in_flight.0, in_flight.1)?;
+        let bounds = self.bounds;
+        bounds.check(capabilities)?;
         let runtime = Handle::try_current().map_err(StartError::NoRuntime)?;
         if !has_timer(&*self.context.clock) {
             return Err(StartError::NoTimer);
@@ -239,9 +292,9 @@ impl<M: Message> ListenerBuilder<M> {
         let idle = self
             .idle
             .unwrap_or_else(|| Arc::new(ExponentialIdle::up_to(capabilities.idle_cap)));
-        let batch = capabilities
-            .max_receive
-            .min(u32::try_from(self.max_in_flight).unwrap_or(u32::MAX));
+        let scale = self.scale;
+        let scale = scale.unwrap_or_else(|| Arc::new(DepthRules::default()));
+        let (batch, bytes) = (bounds.batch(capabilities), bounds.byte_limit(capabilities));
         let wakeups = self.context.wakeups(&consumer.queue, batch);
         let core = Arc::new(Core {
             context: self.context,
@@ -250,8 +303,14 @@ impl<M: Message> ListenerBuilder<M> {
             handler: self.handler,
             idle,
             batch,
-            max_in_flight: self.max_in_flight,
-            permits: Semaphore::new(self.max_in_flight),
+            max_in_flight: bounds.max_in_flight,
+            in_flight_per_task: bounds.in_flight_per_task(),
+            permits: Limit::new(0),
+            bytes,
+            tasks: Tasks::new(bounds.tasks),
+            scaler: Scaler::new(scale),
+            runs: Runs::default(),
+            drain: self.until_empty.then(Drain::default),
             threads: HandlerThreads::new(self.start_thread),
             runtime,
             phase: Phase::running(),
@@ -262,10 +321,8 @@ impl<M: Message> ListenerBuilder<M> {
             counters: Counters::default(),
             events: self.events,
         });
-        for _ in 0..self.tasks {
-            let task = dequeue::run(Presence::of(&core));
-            drop(core.runtime.spawn(core.tracker.track_future(task)));
-        }
+        tasks::scale(&core, |state| state.wanted);
+        scaler::start(&core);
         let (watched, clock) = (Arc::clone(&core), Arc::clone(&core.context.clock));
         let background = &core.context.background;
         background.keep_running("watchdog", clock, move || {
@@ -306,8 +363,7 @@ impl<M> fmt::Debug for ListenerBuilder<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ListenerBuilder")
             .field("queue", &self.queue)
-            .field("tasks", &self.tasks)
-            .field("max_in_flight", &self.max_in_flight)
+            .field("bounds", &self.bounds)
             .finish_non_exhaustive()
     }
 }

@@ -126,8 +126,17 @@ pub enum ListenerEvent {
         /// The delay before the retry.
         after: Duration,
     },
-    /// The [`IdlePolicy`](crate::policy::IdlePolicy) panicked. The default policy is used in its place, until
-    /// the next time.
+    /// The number of dequeue tasks that should run has changed: the scale policy or
+    /// [`scale`](super::ListenerHandle::scale) has set it, or a task has ended because the queue was empty.
+    Scaled {
+        /// The number before.
+        from: usize,
+        /// The number now.
+        to: usize,
+    },
+    /// The [`IdlePolicy`](crate::policy::IdlePolicy) or the [`ScalePolicy`](crate::policy::ScalePolicy) panicked.
+    /// The default idle policy is used in its place, until the next time; the number of dequeue tasks stays as it
+    /// is.
     PolicyPanicked {
         /// The panic.
         panic: CaughtPanic,

@@ -2,6 +2,7 @@
 
 mod accept;
 mod control;
+mod drains;
 mod expiry;
 mod follow_ups;
 mod foreign_records;
@@ -19,6 +20,7 @@ mod redrive;
 mod remote;
 mod reports;
 mod retries;
+mod scaling;
 mod settlements;
 mod sizes;
 mod stops;
