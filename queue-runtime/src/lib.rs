@@ -39,8 +39,9 @@ pub mod testing;
 
 pub use clock::SystemClock;
 pub use listener::{
-    DrainEnd, DrainReport, ListenerBuilder, ListenerConfig, ListenerEvent, ListenerHandle,
-    ListenerInfo, ListenerPhase, RetryConfig, ShutdownReport, StartError,
+    CircuitBreaker, CircuitState, DrainEnd, DrainReport, ListenerBuilder, ListenerConfig,
+    ListenerEvent, ListenerHandle, ListenerInfo, ListenerPhase, RetryConfig, ShutdownReport,
+    StartError,
 };
 pub use panic::CaughtPanic;
 pub use policy::{RetryPolicy, StorageRetry};

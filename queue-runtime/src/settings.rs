@@ -85,6 +85,18 @@ impl InvalidSetting {
         })
     }
 
+    /// Checks a share above 0 and at most 1.
+    pub(crate) fn share(setting: &'static str, value: f64) -> Result<(), Self> {
+        if value > 0.0 && value <= 1.0 {
+            return Ok(());
+        }
+        Err(Self {
+            setting,
+            value: value.to_string(),
+            allowed: "above 0 and up to 1".to_owned(),
+        })
+    }
+
     /// Checks that messages are not moved from their queue to itself, where they would fail again for ever.
     pub(crate) fn poison_queue_of(queue: &QueueName, poison: &QueueName) -> Result<(), Self> {
         if queue != poison {

@@ -10,6 +10,7 @@ use tokio::sync::broadcast;
 use tokio_util::task::TaskTracker;
 
 use super::bounds::Bounds;
+use super::breaker::{Breaker, CircuitBreaker};
 use super::config::ListenerConfig;
 use super::core::Core;
 use super::drain::Drain;
@@ -21,6 +22,7 @@ use super::runs::Runs;
 use super::scaler::{self, Scaler};
 use super::tasks::{self, Tasks};
 use super::threads::{self, HandlerThreads, StartThread};
+use super::throttle::Throttle;
 use super::{limit::Limit, watchdog};
 use crate::clock::has_timer;
 use crate::context::Context;
@@ -68,6 +70,8 @@ pub struct ListenerBuilder<M> {
     idle: Option<Arc<dyn IdlePolicy>>,
     scale: Option<Arc<dyn ScalePolicy>>,
     until_empty: bool,
+    pub(super) breaker: Option<CircuitBreaker>,
+    pub(super) adaptive_concurrency: bool,
     pub(super) start_thread: StartThread,
     events: Events,
     message: PhantomData<fn(M)>,
@@ -127,6 +131,8 @@ impl<M: Message> ListenerBuilder<M> {
             idle: None,
             scale: None,
             until_empty: false,
+            breaker: None,
+            adaptive_concurrency: true,
             start_thread: threads::start_thread(),
             events: Events::default(),
             message: PhantomData,
@@ -189,6 +195,39 @@ impl<M: Message> ListenerBuilder<M> {
     /// listener as [`QueueMissing`](super::DrainEnd::QueueMissing); after `create_queue` it is created, and empty.
     pub fn until_empty(mut self) -> Self {
         self.until_empty = true;
+        self
+    }
+
+    /// Stops receiving while a system that the handlers depend on is down, so that the outage does not turn the
+    /// whole queue into poison: opens a circuit breaker when this share of the last `attempts` has
+    /// failed, such as `circuit_breaker(0.9, 20)`.
+    ///
+    /// An attempt fails if the handler returns an error, panics or times out; a rejected message says nothing. While
+    /// the circuit breaker is open, the listener receives one message about every
+    /// 10 seconds, or the `probe_interval` of a [`ListenerConfig`], and continues once such a probe succeeds. Handlers that were
+    /// running when it opened continue, and their failures do not count as attempts. Those of the probes do, except
+    /// that a probe never moves its message to the poison queue.
+    ///
+    /// If all messages fail for another reason, the listener remains in that state, which it reports as events and
+    /// logs as errors. Bare bodies have no record of their attempts: for them every receive counts.
+    pub fn circuit_breaker(mut self, failed: f64, attempts: usize) -> Self {
+        let interval = self.breaker.map(|breaker| breaker.probe_interval);
+        self.breaker = Some(CircuitBreaker {
+            failed,
+            attempts,
+            probe_interval: interval.unwrap_or_else(CircuitBreaker::default_interval),
+        });
+        self
+    }
+
+    /// Sets whether the listener has fewer messages in flight while the storage throttles its receives. It is on
+    /// by default.
+    ///
+    /// Throttling halves the number, at most once a second. It rises again while receives succeed, from zero to all
+    /// in 16 seconds. [`Throttled`](ListenerEvent::Throttled) and
+    /// [`ThrottledPersistently`](ListenerEvent::ThrottledPersistently) report it.
+    pub fn adaptive_concurrency(mut self, on: bool) -> Self {
+        self.adaptive_concurrency = on;
         self
     }
 
@@ -281,6 +320,9 @@ impl<M: Message> ListenerBuilder<M> {
         let capabilities = self.context.backend.capabilities();
         let bounds = self.bounds;
         bounds.check(capabilities)?;
+        self.breaker
+            .as_ref()
+            .map_or(Ok(()), CircuitBreaker::check)?;
         let runtime = Handle::try_current().map_err(StartError::NoRuntime)?;
         if !has_timer(&*self.context.clock) {
             return Err(StartError::NoTimer);
@@ -310,6 +352,8 @@ impl<M: Message> ListenerBuilder<M> {
             tasks: Tasks::new(bounds.tasks),
             scaler: Scaler::new(scale),
             runs: Runs::default(),
+            breaker: self.breaker.map(Breaker::new),
+            throttle: Throttle::new(self.adaptive_concurrency),
             drain: self.until_empty.then(Drain::default),
             threads: HandlerThreads::new(self.start_thread),
             runtime,

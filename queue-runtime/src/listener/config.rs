@@ -3,6 +3,7 @@ use std::time::Duration;
 use queue_core::Message;
 use serde::{Deserialize, Serialize};
 
+use super::breaker::CircuitBreaker;
 use super::builder::ListenerBuilder;
 use crate::policy::{ExponentialIdle, RetryPolicy, ScaleRules, TaskRange};
 
@@ -98,6 +99,12 @@ pub struct ListenerConfig {
     /// See [`ListenerBuilder::scale`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scale: Option<ScaleRules>,
+    /// See [`ListenerBuilder::circuit_breaker`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub circuit_breaker: Option<CircuitBreaker>,
+    /// See [`ListenerBuilder::adaptive_concurrency`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub adaptive_concurrency: Option<bool>,
 }
 
 /// The delays of an exponential [`RetryPolicy`] in a [`ListenerConfig`].
@@ -127,7 +134,12 @@ impl ListenerConfig {
             retry,
             idle_cap,
             scale,
+            circuit_breaker,
+            adaptive_concurrency,
         } = self;
+        builder.breaker = circuit_breaker.or(builder.breaker);
+        builder.adaptive_concurrency = adaptive_concurrency.unwrap_or(builder.adaptive_concurrency);
+
         let (bounds, options) = (&mut builder.bounds, &mut builder.options);
         bounds.tasks = tasks.unwrap_or(bounds.tasks);
         bounds.batch = batch.or(bounds.batch);

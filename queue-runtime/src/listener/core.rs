@@ -6,6 +6,7 @@ use queue_core::MessageId;
 use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 
+use super::breaker::Breaker;
 use super::drain::Drain;
 use super::event::{Events, ListenerEvent};
 use super::info::{Counters, ListenerInfo};
@@ -17,6 +18,7 @@ use super::runs::Runs;
 use super::scaler::Scaler;
 use super::tasks::Tasks;
 use super::threads::HandlerThreads;
+use super::throttle::Throttle;
 use crate::context::Context;
 use crate::notify::Wakeups;
 use crate::panic::{CaughtPanic, log_caught};
@@ -43,6 +45,8 @@ pub(super) struct Core {
     pub(super) tasks: Tasks,
     pub(super) scaler: Scaler,
     pub(super) runs: Runs,
+    pub(super) breaker: Option<Breaker>,
+    pub(super) throttle: Throttle,
     /// For a listener that runs until its queue is empty.
     pub(super) drain: Option<Drain>,
     pub(super) threads: HandlerThreads,
@@ -68,12 +72,12 @@ impl Core {
         self.events.publish(event);
     }
 
-    /// Adapts the number of messages that may be in flight to the number of dequeue tasks.
+    /// Adapts the number of messages that may be in flight to the number of dequeue tasks and to throttling.
     pub(super) fn fit_limit(&self) {
         self.permits.set(|| {
             let tasks = self.tasks.state().wanted.max(1);
             let share = self.in_flight_per_task.saturating_mul(tasks);
-            share.min(self.max_in_flight)
+            self.throttle.of(share.min(self.max_in_flight))
         });
     }
 
@@ -100,6 +104,7 @@ impl Core {
             peak_tasks: tasks.peak,
             started_tasks: tasks.started,
             in_flight_limit: self.permits.current(),
+            circuit: self.breaker.as_ref().map(Breaker::state),
             ..self.counters.snapshot()
         }
     }

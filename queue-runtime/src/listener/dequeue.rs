@@ -8,6 +8,7 @@ use std::time::Duration;
 use queue_core::internal::error_chain;
 use queue_core::{Error, ErrorKind, Retry};
 
+use super::breaker;
 use super::core::Core;
 use super::drain;
 use super::event::ListenerEvent;
@@ -15,6 +16,7 @@ use super::executor::{self, Arrival};
 use super::phase::ListenerPhase;
 use super::room::Capacity;
 use super::tasks::Presence;
+use super::throttle;
 use crate::notify::Wakeup;
 use crate::panic::{catch, catch_async};
 use crate::policy::{ExponentialIdle, Idle, IdlePolicy, jitter, outage_pause};
@@ -154,13 +156,21 @@ fn report_missing(core: &Core) {
     }
 }
 
-/// Waits until the listener is not paused and there is room, and acquires room for up to a batch.
+/// Waits until the listener is not paused, the circuit breaker lets it receive and there is room, and acquires
+/// room for up to a batch, or for a probe.
 async fn room(core: &Arc<Core>) -> Capacity {
     loop {
         core.phase.not_paused().await;
-        let capacity = Capacity::acquire(core, core.batch as usize).await;
-        // It may have been paused while there was no room.
-        if core.phase.current() != ListenerPhase::Paused {
+        let probe = breaker::pass(core).await;
+        let most = match probe {
+            Some(_) => 1,
+            None => core.batch as usize,
+        };
+        let mut capacity = Capacity::acquire(core, most).await;
+        // It may have been paused, or the circuit breaker opened, while there was no room.
+        let still = probe.is_some() || !breaker::is_open(core);
+        if still && core.phase.current() != ListenerPhase::Paused {
+            capacity.probe = probe;
             return capacity;
         }
     }
@@ -182,12 +192,8 @@ async fn receive(core: &Arc<Core>, mut capacity: Capacity) -> Result<Found, Fail
     }
     let max = u32::try_from(capacity.count()).unwrap_or(core.batch);
     let fetched = fetch(&core.context, &core.consumer, max).await;
-    let fetched = fetched.map_err(|error| {
-        if matches!(error.retry(), Retry::Throttled(_)) {
-            core.scaler.throttled();
-        }
-        Failure::Receive(error)
-    })?;
+    throttle::observe(core, fetched.as_ref().err());
+    let fetched = fetched.map_err(Failure::Receive)?;
     core.missing.store(false, Ordering::Relaxed);
     let count = fetched.len();
     if count > 0 && core.scaler.is_started() {

@@ -1,6 +1,8 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::breaker::CircuitState;
+
 /// A snapshot of a listener's figures. Counts of past events are since its start.
 ///
 /// ```
@@ -35,8 +37,11 @@ pub struct ListenerInfo {
     pub peak_tasks: usize,
     /// Dequeue tasks started so far.
     pub started_tasks: u64,
-    /// The number of messages that may be in flight with the current number of dequeue tasks.
+    /// The number of messages that may be in flight now: the share of the running dequeue tasks, less while
+    /// the storage throttles.
     pub in_flight_limit: usize,
+    /// The state of the [circuit breaker](super::ListenerBuilder::circuit_breaker), if there is one.
+    pub circuit: Option<CircuitState>,
     /// Messages that have been received and not settled yet.
     pub in_flight: usize,
     /// The maximum number of messages in flight so far.

@@ -15,6 +15,8 @@
 //! | `phase` | whether the listener receives or stops: [`ListenerHandle`] decides, or a task that is dropped; the watchdog finds that all is settled |
 //! | `dequeue` | when to receive, and how many messages: never more than may be in flight |
 //! | `tasks` | which dequeue tasks run, and so how many messages may be in flight |
+//! | `breaker` | whether only probes are received, and which failed attempts count |
+//! | `throttle` | how much of the room is used while the storage throttles |
 //! | `drain` | when the queue of a listener that runs until then is empty |
 //! | `scaler` | when to ask the scale policy how many that should be |
 //! | `executor` | the message: its handler and its settlement |
@@ -26,6 +28,7 @@
 //! the renewals, so that a blocked runtime neither loses leases nor hides failed attempts.
 
 mod bounds;
+mod breaker;
 mod builder;
 mod config;
 mod core;
@@ -45,8 +48,10 @@ mod runs;
 mod scaler;
 mod tasks;
 mod threads;
+mod throttle;
 mod watchdog;
 
+pub use breaker::{CircuitBreaker, CircuitState};
 pub use builder::{ListenerBuilder, StartError};
 pub use config::{ListenerConfig, RetryConfig};
 pub use drain::{DrainEnd, DrainReport};

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Semaphore;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
+use super::breaker::Probe;
 use super::core::Core;
 use super::threads::Reserved;
 use crate::receive::Fetched;
@@ -21,6 +22,8 @@ pub(super) struct Capacity {
     bytes: usize,
     /// For blocking handlers.
     threads: Option<Reserved>,
+    /// If the message is to be the probe of the circuit breaker.
+    pub(super) probe: Option<Probe>,
 }
 
 /// A limit on the bytes of the bodies in flight. The size of a message is known only once it is received, so
@@ -81,6 +84,7 @@ struct Held {
     permit: bool,
     /// The bytes that are held.
     bytes: usize,
+    probe: Option<Probe>,
 }
 
 impl Capacity {
@@ -95,6 +99,7 @@ impl Capacity {
             permits: 1,
             bytes: 0,
             threads: None,
+            probe: None,
         };
         // Settlements are committed in groups, so room comes in groups: let it all come.
         tokio::task::yield_now().await;
@@ -147,6 +152,7 @@ impl Capacity {
                     thread: self.threads.as_mut().and_then(Reserved::split),
                     permit: true,
                     bytes,
+                    probe: self.probe.take(),
                 }),
             };
             (fetched, room)
@@ -169,6 +175,11 @@ impl Room {
     /// Takes the thread that is reserved for a blocking handler.
     pub(super) fn take_thread(&self) -> Option<Reserved> {
         self.with(|held| held.thread.take())
+    }
+
+    /// Takes the probe of the circuit breaker, if this message is one.
+    pub(super) fn take_probe(&self) -> Option<Probe> {
+        self.with(|held| held.probe.take())
     }
 
     /// Records that the message is settled and no longer in flight. The listener does not stop before the

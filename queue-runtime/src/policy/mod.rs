@@ -7,6 +7,7 @@ mod outage;
 mod retry;
 mod scale;
 mod storage_retry;
+mod throttling;
 
 pub(crate) use backoff::{Backoff, SHORTEST};
 pub use idle::{ExponentialIdle, Idle, IdlePolicy};
@@ -14,6 +15,7 @@ pub(crate) use outage::outage_pause;
 pub use retry::RetryPolicy;
 pub use scale::{DepthRules, LatencyTarget, Load, ScalePolicy, ScaleReason, ScaleRules, TaskRange};
 pub use storage_retry::StorageRetry;
+pub(crate) use throttling::{Throttled, Throttling};
 
 /// Returns a random number from 0 up to but not including 1.
 pub(crate) fn jitter() -> f64 {

@@ -13,6 +13,7 @@ mod leases;
 mod listener;
 mod load;
 mod order;
+mod overload;
 mod panics;
 mod poison;
 mod queue_rules;
