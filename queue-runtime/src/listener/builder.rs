@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use queue_core::{FollowUp, InvalidName, Message, QueueName};
+use queue_core::{FollowUp, Message, QueueName};
 use tokio::runtime::Handle;
 use tokio::sync::broadcast;
 use tokio_util::task::TaskTracker;
@@ -14,6 +14,7 @@ use super::breaker::{Breaker, CircuitBreaker};
 use super::config::ListenerConfig;
 use super::core::Core;
 use super::drain::Drain;
+use super::error::StartError;
 use super::event::{Events, ListenerEvent};
 use super::handle::ListenerHandle;
 use super::info::Counters;
@@ -27,12 +28,8 @@ use super::{limit::Limit, watchdog};
 use crate::clock::has_timer;
 use crate::context::Context;
 use crate::policy::{DepthRules, ExponentialIdle, IdlePolicy, RetryPolicy, ScalePolicy, TaskRange};
-use crate::receive::{
-    Caller, ErasedHandler, Handler, InvalidConsumer, MissingQueue, OnPoison, Options, Poisoned,
-};
+use crate::receive::{Caller, ErasedHandler, Handler, MissingQueue, OnPoison, Options, Poisoned};
 use crate::schedule::Schedule;
-use crate::served::OtherKind;
-use crate::settings::InvalidSetting;
 
 /// A builder of a listener, from [`QueueService::listener`](crate::QueueService::listener).
 ///
@@ -75,49 +72,6 @@ pub struct ListenerBuilder<M> {
     pub(super) start_thread: StartThread,
     events: Events,
     message: PhantomData<fn(M)>,
-}
-
-/// An error of starting a listener.
-///
-/// ```
-/// use queue_runtime::{Message, QueueService, Received, StartError};
-/// # use serde::{Deserialize, Serialize};
-/// #
-/// # #[derive(Debug, Serialize, Deserialize, Message)]
-/// # struct Order {
-/// #     number: u32,
-/// # }
-/// #
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # async fn ship(_: Received<Order>) {}
-/// let service = QueueService::connect("memory:").await?;
-/// match service.listener(ship).poison_queue("Order_Poison").start() {
-///     Err(StartError::PoisonQueue(invalid)) => eprintln!("{invalid}"),
-///     Err(error) => return Err(error.into()),
-///     Ok(listener) => unreachable!("{listener:?} has an invalid poison queue"),
-/// }
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StartError {
-    /// The name of the poison queue is invalid.
-    #[error("start a listener: {0}")]
-    PoisonQueue(InvalidName),
-    /// A setting is outside its allowed range.
-    #[error("start a listener: {0}")]
-    Setting(InvalidSetting),
-    /// A listener of the same service handles messages of another kind on the queue.
-    #[error("start a listener: {0}")]
-    OtherKind(OtherKind),
-    /// There is no current Tokio runtime, which would run the handlers.
-    #[error("start a listener outside a Tokio runtime")]
-    NoRuntime(#[source] tokio::runtime::TryCurrentError),
-    /// The current Tokio runtime has no timer.
-    #[error("start a listener on a Tokio runtime without a timer; build it with `enable_all()`")]
-    NoTimer,
 }
 
 impl<M: Message> ListenerBuilder<M> {
@@ -373,33 +327,6 @@ impl<M: Message> ListenerBuilder<M> {
             watchdog::run(Arc::clone(&watched))
         });
         Ok(ListenerHandle::new(core))
-    }
-}
-
-impl From<InvalidConsumer> for StartError {
-    fn from(invalid: InvalidConsumer) -> Self {
-        match invalid {
-            InvalidConsumer::PoisonQueue(error) => error.into(),
-            InvalidConsumer::Setting(error) => error.into(),
-        }
-    }
-}
-
-impl From<OtherKind> for StartError {
-    fn from(error: OtherKind) -> Self {
-        Self::OtherKind(error)
-    }
-}
-
-impl From<InvalidName> for StartError {
-    fn from(error: InvalidName) -> Self {
-        Self::PoisonQueue(error)
-    }
-}
-
-impl From<InvalidSetting> for StartError {
-    fn from(error: InvalidSetting) -> Self {
-        Self::Setting(error)
     }
 }
 
