@@ -39,7 +39,8 @@ pub mod testing;
 
 pub use clock::SystemClock;
 pub use listener::{
-    ListenerBuilder, ListenerEvent, ListenerHandle, ListenerInfo, ListenerPhase, ShutdownReport,
+    CircuitBreaker, CircuitState, DrainEnd, DrainReport, ListenerBuilder, ListenerConfig,
+    ListenerEvent, ListenerHandle, ListenerInfo, ListenerPhase, RetryConfig, ShutdownReport,
     StartError,
 };
 pub use panic::CaughtPanic;

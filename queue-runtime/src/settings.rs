@@ -61,17 +61,39 @@ pub struct InvalidSetting {
 impl InvalidSetting {
     /// Checks a number that is to be from 1 to `most`.
     pub(crate) fn count(setting: &'static str, value: usize, most: usize) -> Result<(), Self> {
-        if (1..=most).contains(&value) {
+        Self::within(setting, value, 1, most)
+    }
+
+    /// Checks a number that is to be from `least` to `most`.
+    pub(crate) fn within(
+        setting: &'static str,
+        value: usize,
+        least: usize,
+        most: usize,
+    ) -> Result<(), Self> {
+        if (least..=most).contains(&value) {
             return Ok(());
         }
         let allowed = match most {
-            usize::MAX => "1 or more".to_owned(),
-            most => format!("1 to {most}"),
+            usize::MAX => format!("{least} or more"),
+            most => format!("{least} to {most}"),
         };
         Err(Self {
             setting,
             value: value.to_string(),
             allowed,
+        })
+    }
+
+    /// Checks a share above 0 and at most 1.
+    pub(crate) fn share(setting: &'static str, value: f64) -> Result<(), Self> {
+        if value > 0.0 && value <= 1.0 {
+            return Ok(());
+        }
+        Err(Self {
+            setting,
+            value: value.to_string(),
+            allowed: "above 0 and up to 1".to_owned(),
         })
     }
 

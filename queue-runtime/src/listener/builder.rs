@@ -4,28 +4,32 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use queue_core::{FollowUp, InvalidName, Message, QueueName};
+use queue_core::{FollowUp, Message, QueueName};
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, broadcast};
+use tokio::sync::broadcast;
 use tokio_util::task::TaskTracker;
 
+use super::bounds::Bounds;
+use super::breaker::{Breaker, CircuitBreaker};
+use super::config::ListenerConfig;
 use super::core::Core;
-use super::dequeue::{self, Presence};
+use super::drain::Drain;
+use super::error::StartError;
 use super::event::{Events, ListenerEvent};
 use super::handle::ListenerHandle;
 use super::info::Counters;
 use super::phase::Phase;
+use super::runs::Runs;
+use super::scaler::{self, Scaler};
+use super::tasks::{self, Tasks};
 use super::threads::{self, HandlerThreads, StartThread};
-use super::watchdog;
+use super::throttle::Throttle;
+use super::{limit::Limit, watchdog};
 use crate::clock::has_timer;
 use crate::context::Context;
-use crate::policy::{ExponentialIdle, IdlePolicy, RetryPolicy};
-use crate::receive::{
-    Caller, ErasedHandler, Handler, InvalidConsumer, MissingQueue, OnPoison, Options, Poisoned,
-};
+use crate::policy::{DepthRules, ExponentialIdle, IdlePolicy, RetryPolicy, ScalePolicy, TaskRange};
+use crate::receive::{Caller, ErasedHandler, Handler, MissingQueue, OnPoison, Options, Poisoned};
 use crate::schedule::Schedule;
-use crate::served::OtherKind;
-use crate::settings::InvalidSetting;
 
 /// A builder of a listener, from [`QueueService::listener`](crate::QueueService::listener).
 ///
@@ -58,59 +62,16 @@ pub struct ListenerBuilder<M> {
     context: Arc<Context>,
     handler: ErasedHandler,
     queue: QueueName,
-    tasks: usize,
-    max_in_flight: usize,
-    options: Options,
+    pub(super) bounds: Bounds,
+    pub(super) options: Options,
     idle: Option<Arc<dyn IdlePolicy>>,
+    scale: Option<Arc<dyn ScalePolicy>>,
+    until_empty: bool,
+    pub(super) breaker: Option<CircuitBreaker>,
+    pub(super) adaptive_concurrency: bool,
     pub(super) start_thread: StartThread,
     events: Events,
     message: PhantomData<fn(M)>,
-}
-
-/// More dequeue tasks are a mistake: each receives as many messages at a time as the backend allows.
-const MAX_TASKS: usize = 1024;
-
-/// An error of starting a listener.
-///
-/// ```
-/// use queue_runtime::{Message, QueueService, Received, StartError};
-/// # use serde::{Deserialize, Serialize};
-/// #
-/// # #[derive(Debug, Serialize, Deserialize, Message)]
-/// # struct Order {
-/// #     number: u32,
-/// # }
-/// #
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # async fn ship(_: Received<Order>) {}
-/// let service = QueueService::connect("memory:").await?;
-/// match service.listener(ship).poison_queue("Order_Poison").start() {
-///     Err(StartError::PoisonQueue(invalid)) => eprintln!("{invalid}"),
-///     Err(error) => return Err(error.into()),
-///     Ok(listener) => unreachable!("{listener:?} has an invalid poison queue"),
-/// }
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StartError {
-    /// The name of the poison queue is invalid.
-    #[error("start a listener: {0}")]
-    PoisonQueue(InvalidName),
-    /// A setting is outside its allowed range.
-    #[error("start a listener: {0}")]
-    Setting(InvalidSetting),
-    /// A listener of the same service handles messages of another kind on the queue.
-    #[error("start a listener: {0}")]
-    OtherKind(OtherKind),
-    /// There is no current Tokio runtime, which would run the handlers.
-    #[error("start a listener outside a Tokio runtime")]
-    NoRuntime(#[source] tokio::runtime::TryCurrentError),
-    /// The current Tokio runtime has no timer.
-    #[error("start a listener on a Tokio runtime without a timer; build it with `enable_all()`")]
-    NoTimer,
 }
 
 impl<M: Message> ListenerBuilder<M> {
@@ -119,19 +80,29 @@ impl<M: Message> ListenerBuilder<M> {
             context,
             handler: handler.erase(),
             queue,
-            tasks: 2,
-            max_in_flight: 32,
+            bounds: Bounds::default(),
             options: Options::default(),
             idle: None,
+            scale: None,
+            until_empty: false,
+            breaker: None,
+            adaptive_concurrency: true,
             start_thread: threads::start_thread(),
             events: Events::default(),
             message: PhantomData,
         }
     }
 
-    /// Sets the number of dequeue tasks, which receive concurrently: 1 to 1,024. The default is 2.
-    pub fn tasks(mut self, tasks: usize) -> Self {
-        self.tasks = tasks;
+    /// Sets the number of dequeue tasks, which receive concurrently, from 1 to 1,024: a fixed one, such as
+    /// `tasks(4)`, or a range, such as `tasks(1..=16)`. The default is 2.
+    ///
+    /// Within a range the number follows the load: the [`scale`](Self::scale) policy adds tasks, and those that
+    /// find the queue empty end. Handlers scale with the tasks: each task brings its share of
+    /// [`max_in_flight`](Self::max_in_flight), which is that number divided by the greatest number of tasks,
+    /// rounded up. Scaling costs a storage transaction when work turns up after idleness, and one in
+    /// 1 to 5 seconds under load.
+    pub fn tasks(mut self, tasks: impl Into<TaskRange>) -> Self {
+        self.bounds.tasks = tasks.into();
         self
     }
 
@@ -139,8 +110,84 @@ impl<M: Message> ListenerBuilder<M> {
     ///
     /// A [`blocking`](crate::blocking) handler uses a thread for each.
     pub fn max_in_flight(mut self, messages: usize) -> Self {
-        self.max_in_flight = messages;
+        self.bounds.max_in_flight = messages;
         self
+    }
+
+    /// Sets the maximum number of bytes in flight, in the bodies as they are stored. The default is no
+    /// maximum.
+    ///
+    /// The size of a message is known only once it is received, so a receive needs room for the largest message
+    /// that the backend allows, which is 48 KiB in memory and on SQLite. A message that was moved, such as one on a
+    /// poison queue, may be larger; it counts as one of the largest.
+    pub fn max_bytes_in_flight(mut self, bytes: usize) -> Self {
+        self.bounds.max_bytes = Some(bytes);
+        self
+    }
+
+    /// Sets the maximum number of messages of one receive. The default, and the limit, is what the backend allows.
+    ///
+    /// Smaller batches spread the messages over more consumers; larger ones cost fewer transactions.
+    pub fn batch(mut self, messages: usize) -> Self {
+        self.bounds.batch = Some(messages);
+        self
+    }
+
+    /// Sets how the number of dequeue tasks within a [range](Self::tasks) is chosen. The default is
+    /// [`DepthRules::default`].
+    pub fn scale(mut self, policy: impl ScalePolicy) -> Self {
+        self.scale = Some(Arc::new(policy));
+        self
+    }
+
+    /// Stops the listener once the queue is empty, for jobs that a scheduler starts. Wait for the end with
+    /// [`ListenerHandle::drained`].
+    ///
+    /// The queue is empty when a receive finds no message, none is in flight here, and the storage counts none. It
+    /// counts those that are invisible, too: messages leased by other consumers, delayed ones, and those that wait
+    /// for a retry. The listener waits for all of these, however long. A queue that does not exist ends the
+    /// listener as [`QueueMissing`](super::DrainEnd::QueueMissing); after `create_queue` it is created, and empty.
+    pub fn until_empty(mut self) -> Self {
+        self.until_empty = true;
+        self
+    }
+
+    /// Stops receiving while a system that the handlers depend on is down, so that the outage does not turn the
+    /// whole queue into poison: opens a circuit breaker when this share of the last `attempts` has
+    /// failed, such as `circuit_breaker(0.9, 20)`.
+    ///
+    /// An attempt fails if the handler returns an error, panics or times out; a rejected message says nothing. While
+    /// the circuit breaker is open, the listener receives one message about every
+    /// 10 seconds, or the `probe_interval` of a [`ListenerConfig`], and continues once such a probe succeeds. Handlers that were
+    /// running when it opened continue, and their failures do not count as attempts. Those of the probes do, except
+    /// that a probe never moves its message to the poison queue.
+    ///
+    /// If all messages fail for another reason, the listener remains in that state, which it reports as events and
+    /// logs as errors. Bare bodies have no record of their attempts: for them every receive counts.
+    pub fn circuit_breaker(mut self, failed: f64, attempts: usize) -> Self {
+        let interval = self.breaker.map(|breaker| breaker.probe_interval);
+        self.breaker = Some(CircuitBreaker {
+            failed,
+            attempts,
+            probe_interval: interval.unwrap_or_else(CircuitBreaker::default_interval),
+        });
+        self
+    }
+
+    /// Sets whether the listener has fewer messages in flight while the storage throttles its receives. It is on
+    /// by default.
+    ///
+    /// Throttling halves the number, at most once a second. It rises again while receives succeed, from zero to all
+    /// in 16 seconds. [`Throttled`](ListenerEvent::Throttled) and
+    /// [`ThrottledPersistently`](ListenerEvent::ThrottledPersistently) report it.
+    pub fn adaptive_concurrency(mut self, on: bool) -> Self {
+        self.adaptive_concurrency = on;
+        self
+    }
+
+    /// Applies the settings of a configuration. They replace those of earlier calls, and later calls replace them.
+    pub fn config(self, config: &ListenerConfig) -> Self {
+        config.apply(self)
     }
 
     /// Sets the visibility timeout: how long a message stays invisible to other consumers after a receive and
@@ -225,9 +272,11 @@ impl<M: Message> ListenerBuilder<M> {
     /// no current Tokio runtime with a timer.
     pub fn start(self) -> Result<ListenerHandle, StartError> {
         let capabilities = self.context.backend.capabilities();
-        InvalidSetting::count("number of tasks", self.tasks, MAX_TASKS)?;
-        let in_flight = (self.max_in_flight, Semaphore::MAX_PERMITS);
-        InvalidSetting::count("number of messages in flight", in_flight.0, in_flight.1)?;
+        let bounds = self.bounds;
+        bounds.check(capabilities)?;
+        self.breaker
+            .as_ref()
+            .map_or(Ok(()), CircuitBreaker::check)?;
         let runtime = Handle::try_current().map_err(StartError::NoRuntime)?;
         if !has_timer(&*self.context.clock) {
             return Err(StartError::NoTimer);
@@ -239,9 +288,9 @@ impl<M: Message> ListenerBuilder<M> {
         let idle = self
             .idle
             .unwrap_or_else(|| Arc::new(ExponentialIdle::up_to(capabilities.idle_cap)));
-        let batch = capabilities
-            .max_receive
-            .min(u32::try_from(self.max_in_flight).unwrap_or(u32::MAX));
+        let scale = self.scale;
+        let scale = scale.unwrap_or_else(|| Arc::new(DepthRules::default()));
+        let (batch, bytes) = (bounds.batch(capabilities), bounds.byte_limit(capabilities));
         let wakeups = self.context.wakeups(&consumer.queue, batch);
         let core = Arc::new(Core {
             context: self.context,
@@ -250,8 +299,16 @@ impl<M: Message> ListenerBuilder<M> {
             handler: self.handler,
             idle,
             batch,
-            max_in_flight: self.max_in_flight,
-            permits: Semaphore::new(self.max_in_flight),
+            max_in_flight: bounds.max_in_flight,
+            in_flight_per_task: bounds.in_flight_per_task(),
+            permits: Limit::new(0),
+            bytes,
+            tasks: Tasks::new(bounds.tasks),
+            scaler: Scaler::new(scale),
+            runs: Runs::default(),
+            breaker: self.breaker.map(Breaker::new),
+            throttle: Throttle::new(self.adaptive_concurrency),
+            drain: self.until_empty.then(Drain::default),
             threads: HandlerThreads::new(self.start_thread),
             runtime,
             phase: Phase::running(),
@@ -262,10 +319,8 @@ impl<M: Message> ListenerBuilder<M> {
             counters: Counters::default(),
             events: self.events,
         });
-        for _ in 0..self.tasks {
-            let task = dequeue::run(Presence::of(&core));
-            drop(core.runtime.spawn(core.tracker.track_future(task)));
-        }
+        tasks::scale(&core, |state| state.wanted);
+        scaler::start(&core);
         let (watched, clock) = (Arc::clone(&core), Arc::clone(&core.context.clock));
         let background = &core.context.background;
         background.keep_running("watchdog", clock, move || {
@@ -275,39 +330,11 @@ impl<M: Message> ListenerBuilder<M> {
     }
 }
 
-impl From<InvalidConsumer> for StartError {
-    fn from(invalid: InvalidConsumer) -> Self {
-        match invalid {
-            InvalidConsumer::PoisonQueue(error) => error.into(),
-            InvalidConsumer::Setting(error) => error.into(),
-        }
-    }
-}
-
-impl From<OtherKind> for StartError {
-    fn from(error: OtherKind) -> Self {
-        Self::OtherKind(error)
-    }
-}
-
-impl From<InvalidName> for StartError {
-    fn from(error: InvalidName) -> Self {
-        Self::PoisonQueue(error)
-    }
-}
-
-impl From<InvalidSetting> for StartError {
-    fn from(error: InvalidSetting) -> Self {
-        Self::Setting(error)
-    }
-}
-
 impl<M> fmt::Debug for ListenerBuilder<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ListenerBuilder")
             .field("queue", &self.queue)
-            .field("tasks", &self.tasks)
-            .field("max_in_flight", &self.max_in_flight)
+            .field("bounds", &self.bounds)
             .finish_non_exhaustive()
     }
 }

@@ -4,14 +4,21 @@ use std::time::Duration;
 
 use queue_core::MessageId;
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
+use super::breaker::Breaker;
+use super::drain::Drain;
 use super::event::{Events, ListenerEvent};
-use super::info::Counters;
+use super::info::{Counters, ListenerInfo};
+use super::limit::Limit;
 use super::phase::Phase;
+use super::room::ByteLimit;
 use super::run::Watched;
+use super::runs::Runs;
+use super::scaler::Scaler;
+use super::tasks::Tasks;
 use super::threads::HandlerThreads;
+use super::throttle::Throttle;
 use crate::context::Context;
 use crate::notify::Wakeups;
 use crate::panic::{CaughtPanic, log_caught};
@@ -29,8 +36,19 @@ pub(super) struct Core {
     /// The maximum number of messages per receive.
     pub(super) batch: u32,
     pub(super) max_in_flight: usize,
+    /// The number of messages that may be in flight for each dequeue task.
+    pub(super) in_flight_per_task: usize,
     /// One permit for each message that may be in flight.
-    pub(super) permits: Semaphore,
+    pub(super) permits: Limit,
+    /// The bytes that may be in flight, if they are limited.
+    pub(super) bytes: Option<ByteLimit>,
+    pub(super) tasks: Tasks,
+    pub(super) scaler: Scaler,
+    pub(super) runs: Runs,
+    pub(super) breaker: Option<Breaker>,
+    pub(super) throttle: Throttle,
+    /// For a listener that runs until its queue is empty.
+    pub(super) drain: Option<Drain>,
     pub(super) threads: HandlerThreads,
     /// The application's runtime, on which handlers and dequeue tasks run.
     pub(super) runtime: Handle,
@@ -52,6 +70,43 @@ impl Core {
     /// Publishes an event, which is created only if there has been a subscriber.
     pub(super) fn publish(&self, event: impl FnOnce() -> ListenerEvent) {
         self.events.publish(event);
+    }
+
+    /// Adapts the number of messages that may be in flight to the number of dequeue tasks and to throttling.
+    pub(super) fn fit_limit(&self) {
+        self.permits.set(|| {
+            let tasks = self.tasks.state().wanted.max(1);
+            let share = self.in_flight_per_task.saturating_mul(tasks);
+            self.throttle.of(share.min(self.max_in_flight))
+        });
+    }
+
+    /// Gives back bytes in flight.
+    pub(super) fn release_bytes(&self, bytes: usize) {
+        if let Some(limit) = self.bytes.as_ref().filter(|_| bytes > 0) {
+            limit.release(bytes);
+        }
+    }
+
+    /// Asks the storage for the approximate number of messages on the queue.
+    pub(super) async fn measure_depth(&self) -> queue_core::Result<u64> {
+        let properties = self.context.backend.properties(&self.consumer.queue);
+        let depth = properties.await?.approximate_count;
+        self.counters.measured(depth);
+        Ok(depth)
+    }
+
+    /// Returns the listener's current figures.
+    pub(super) fn info(&self) -> ListenerInfo {
+        let tasks = self.tasks.state();
+        ListenerInfo {
+            tasks: tasks.active,
+            peak_tasks: tasks.peak,
+            started_tasks: tasks.started,
+            in_flight_limit: self.permits.current(),
+            circuit: self.breaker.as_ref().map(Breaker::state),
+            ..self.counters.snapshot()
+        }
     }
 
     /// Stops receiving. Messages in flight are still handled.

@@ -8,14 +8,18 @@ use std::time::Duration;
 use queue_core::internal::error_chain;
 use queue_core::{Error, ErrorKind, Retry};
 
+use super::breaker;
 use super::core::Core;
+use super::drain;
 use super::event::ListenerEvent;
 use super::executor::{self, Arrival};
 use super::phase::ListenerPhase;
 use super::room::Capacity;
+use super::tasks::Presence;
+use super::throttle;
 use crate::notify::Wakeup;
 use crate::panic::{catch, catch_async};
-use crate::policy::{ExponentialIdle, Idle, IdlePolicy as _, jitter, outage_pause};
+use crate::policy::{ExponentialIdle, Idle, IdlePolicy, jitter, outage_pause};
 use crate::receive::fetch;
 
 /// The numbers of consecutive empty and failed receives of one task.
@@ -46,10 +50,10 @@ impl Streak {
 const SHORTEST_IDLE: Duration = Duration::from_millis(1);
 
 /// Runs one dequeue task. If it panics, it starts again after a pause.
-pub(super) async fn run(presence: Presence) {
+pub(super) async fn run(mut presence: Presence) {
     let core = Arc::clone(&presence.core);
     let mut streak = Streak::default();
-    while let Err(panic) = catch_async(receive_until_stopped(&core, &mut streak)).await {
+    while let Err(panic) = catch_async(receive_until_end(&mut presence, &mut streak)).await {
         let failures = streak.failure();
         let after = outage_pause(Retry::Temporary, failures, jitter());
         core.task_panicked(panic, after);
@@ -59,9 +63,11 @@ pub(super) async fn run(presence: Presence) {
     }
 }
 
-async fn receive_until_stopped(core: &Arc<Core>, streak: &mut Streak) {
+/// Receives until the listener stops, or the task leaves because there are too many.
+async fn receive_until_end(presence: &mut Presence, streak: &mut Streak) {
+    let core = &Arc::clone(&presence.core);
     let mut woken = None;
-    loop {
+    while !presence.leave_if_surplus() {
         let capacity = tokio::select! {
             biased;
             _ = core.phase.reached(ListenerPhase::Stopping) => return,
@@ -71,7 +77,11 @@ async fn receive_until_stopped(core: &Arc<Core>, streak: &mut Streak) {
         let pause = match receive(core, capacity).await {
             Ok(Found::Nothing) => {
                 core.counters.empty_receives.fetch_add(1, Ordering::Relaxed);
-                idle_pause(core, streak.empty(core, woken))
+                drain::stop_if_empty(core).await;
+                match idle(core, presence, streak.empty(core, woken)) {
+                    Some(pause) => pause,
+                    None => return,
+                }
             }
             Ok(found) => {
                 core.wakeups.found(found == Found::AllThereWasRoomFor);
@@ -81,7 +91,8 @@ async fn receive_until_stopped(core: &Arc<Core>, streak: &mut Streak) {
             }
             Err(Failure::Receive(error)) if error.kind() == ErrorKind::QueueNotFound => {
                 report_missing(core);
-                idle_pause(core, streak.empty(core, woken))
+                drain::stop_if_missing(core);
+                idle_pause(core, Idle::new(streak.empty(core, woken), jitter()))
             }
             Err(failure) => {
                 woken = None;
@@ -110,17 +121,30 @@ async fn stopped_within(core: &Core, pause: Duration) -> bool {
     }
 }
 
-/// Asks the idle policy for the pause after `count` empty receives in a row. If it panics, the default policy
-/// answers.
-fn idle_pause(core: &Core, count: u32) -> Duration {
+/// Asks the idle policy what to do after `count` empty receives in a row. Returns how long to pause, or `None` if
+/// the task has left and must end.
+fn idle(core: &Core, presence: &mut Presence, count: u32) -> Option<Duration> {
     let idle = Idle::new(count, jitter());
-    let pause = catch(|| core.idle.delay(idle)).unwrap_or_else(|panic| {
+    let ends = core.tasks.has_spare() && ask(core, |policy| policy.ends(idle));
+    if ends && presence.leave_if_spare() {
+        return None;
+    }
+    Some(idle_pause(core, idle))
+}
+
+fn idle_pause(core: &Core, idle: Idle) -> Duration {
+    ask(core, |policy| policy.delay(idle)).max(SHORTEST_IDLE)
+}
+
+/// Asks the idle policy. If it panics, the default policy answers.
+fn ask<T>(core: &Core, question: impl Fn(&dyn IdlePolicy) -> T) -> T {
+    catch(|| question(&*core.idle)).unwrap_or_else(|panic| {
         let queue = &core.consumer.queue;
         tracing::error!(%queue, %panic, "the idle policy panicked; using the default");
         core.publish(|| ListenerEvent::PolicyPanicked { panic });
-        ExponentialIdle::up_to(core.context.backend.capabilities().idle_cap).delay(idle)
-    });
-    pause.max(SHORTEST_IDLE)
+        let idle_cap = core.context.backend.capabilities().idle_cap;
+        question(&ExponentialIdle::up_to(idle_cap))
+    })
 }
 
 /// Reports a missing queue, once until it exists.
@@ -132,13 +156,21 @@ fn report_missing(core: &Core) {
     }
 }
 
-/// Waits until the listener is not paused and there is room, and acquires room for up to a batch.
+/// Waits until the listener is not paused, the circuit breaker lets it receive and there is room, and acquires
+/// room for up to a batch, or for a probe.
 async fn room(core: &Arc<Core>) -> Capacity {
     loop {
         core.phase.not_paused().await;
-        let capacity = Capacity::acquire(core, core.batch as usize).await;
-        // It may have been paused while there was no room.
-        if core.phase.current() != ListenerPhase::Paused {
+        let probe = breaker::pass(core).await;
+        let most = match probe {
+            Some(_) => 1,
+            None => core.batch as usize,
+        };
+        let mut capacity = Capacity::acquire(core, most).await;
+        // It may have been paused, or the circuit breaker opened, while there was no room.
+        let still = probe.is_some() || !breaker::is_open(core);
+        if still && core.phase.current() != ListenerPhase::Paused {
+            capacity.probe = probe;
             return capacity;
         }
     }
@@ -160,10 +192,14 @@ async fn receive(core: &Arc<Core>, mut capacity: Capacity) -> Result<Found, Fail
     }
     let max = u32::try_from(capacity.count()).unwrap_or(core.batch);
     let fetched = fetch(&core.context, &core.consumer, max).await;
+    throttle::observe(core, fetched.as_ref().err());
     let fetched = fetched.map_err(Failure::Receive)?;
     core.missing.store(false, Ordering::Relaxed);
     let count = fetched.len();
-    for (message, room) in fetched.into_iter().zip(capacity.split(count)) {
+    if count > 0 && core.scaler.is_started() {
+        core.scaler.received(&fetched);
+    }
+    for (message, room) in capacity.split(fetched) {
         let arrival = Arrival::new(message, room);
         drop(core.runtime.spawn(executor::run(arrival)));
     }
@@ -199,29 +235,6 @@ impl Failure {
                 core.publish(|| ListenerEvent::NoThread { error, after });
                 after
             }
-        }
-    }
-}
-
-/// Counts a dequeue task, and stops the listener if the runtime drops the task.
-pub(super) struct Presence {
-    core: Arc<Core>,
-}
-
-impl Presence {
-    pub(super) fn of(core: &Arc<Core>) -> Self {
-        core.counters.tasks.fetch_add(1, Ordering::Relaxed);
-        Self {
-            core: Arc::clone(core),
-        }
-    }
-}
-
-impl Drop for Presence {
-    fn drop(&mut self) {
-        self.core.counters.tasks.fetch_sub(1, Ordering::Relaxed);
-        if !self.core.phase.is_stopping() {
-            self.core.task_dropped();
         }
     }
 }

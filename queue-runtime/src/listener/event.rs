@@ -126,8 +126,50 @@ pub enum ListenerEvent {
         /// The delay before the retry.
         after: Duration,
     },
-    /// The [`IdlePolicy`](crate::policy::IdlePolicy) panicked. The default policy is used in its place, until
-    /// the next time.
+    /// The number of dequeue tasks that should run has changed: the scale policy or
+    /// [`scale`](super::ListenerHandle::scale) has set it, or a task has ended because the queue was empty.
+    Scaled {
+        /// The number before.
+        from: usize,
+        /// The number now.
+        to: usize,
+    },
+    /// The [circuit breaker](super::ListenerBuilder::circuit_breaker) has opened: the listener receives probes
+    /// only.
+    CircuitOpened {
+        /// The number of failed attempts.
+        failed: usize,
+        /// The number of last attempts that they are of.
+        attempts: usize,
+        /// The delay before the first probe.
+        probe_after: Duration,
+    },
+    /// A probe of the circuit breaker failed.
+    CircuitProbeFailed {
+        /// The delay before the next probe.
+        probe_after: Duration,
+    },
+    /// A probe of the circuit breaker succeeded: the listener receives messages again.
+    CircuitClosed {
+        /// How long it was open.
+        open_for: Duration,
+    },
+    /// The storage throttled a receive, and the listener halved the number of messages that may be in
+    /// flight. It rises again while receives succeed.
+    Throttled {
+        /// The number of messages that may be in flight now.
+        in_flight_limit: usize,
+    },
+    /// The storage has throttled for more than a minute without a lasting recovery. The queue gets more requests
+    /// than the storage serves: distribute its messages over several queues, or receive larger batches.
+    /// Published once, until the throttling has ended.
+    ThrottledPersistently {
+        /// How long it has throttled so far.
+        lasted: Duration,
+    },
+    /// The [`IdlePolicy`](crate::policy::IdlePolicy) or the [`ScalePolicy`](crate::policy::ScalePolicy) panicked.
+    /// The default idle policy is used in its place, until the next time; the number of dequeue tasks stays as it
+    /// is.
     PolicyPanicked {
         /// The panic.
         panic: CaughtPanic,

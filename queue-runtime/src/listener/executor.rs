@@ -4,6 +4,7 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use queue_core::Disposition;
 use queue_core::clock::BoxFuture;
@@ -104,11 +105,12 @@ impl Task {
             return;
         };
         let run = &self.run;
-        watchdog::watch(run);
+        let started = watchdog::watch(run);
         let ended = match call {
             Call::Task(future) => run_task(run, future).await,
             Call::Blocking(function) => run_on_thread(run, function).await,
         };
+        record_time(run, started);
         match ended {
             Ok(()) => self.settle().await,
             Err(Taken) => watchdog::handler_returned(run),
@@ -140,6 +142,16 @@ impl Drop for Task {
             }
         }
         self.run.core().task_dropped();
+    }
+}
+
+/// Records the time of a successful run, if somebody needs it.
+fn record_time(run: &Run, started: Duration) {
+    let core = run.core();
+    let succeeded = |ended| matches!(ended, &Ended::Returned(Disposition::Complete(_)));
+    if core.runs.are_recorded() && run.ended().is_some_and(succeeded) {
+        let now = core.context.clock.monotonic();
+        core.runs.record(now.saturating_sub(started));
     }
 }
 

@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use queue_core::Disposition;
+
+use super::breaker;
 use super::event::ListenerEvent;
 use super::run::{Ended, Handler, Run};
 use crate::lease::Cause;
@@ -58,14 +61,22 @@ async fn settle(run: &Run) -> Result<Settled, SettleProblem> {
     let ended = run
         .ended()
         .expect("it is kept before the message is settled");
+    let counts = *run.counts.get_or_init(|| breaker::attempt_counts(run));
+    let fail = async |after, error: &str| match counts {
+        true => put_back::fail(context, consumer, incoming, after, error).await,
+        false => put_back::forgive_failure(context, consumer, incoming, after, error).await,
+    };
     match ended {
+        Ended::Returned(Disposition::Retry { after, error }) => {
+            fail(*after, &disposition::text(error)).await
+        }
         Ended::Returned(returned) => {
             disposition::apply(context, consumer, incoming, returned).await
         }
         Ended::Panicked(panic) => {
             let error = format!("the handler panicked: {panic}");
             report_panic(run, panic.clone());
-            put_back::fail(context, consumer, incoming, None, &error).await
+            fail(None, &error).await
         }
         Ended::Stopped(Cause::Stopping, _) | Ended::NotStarted => {
             put_back::release(context, incoming).await
@@ -83,7 +94,7 @@ async fn settle(run: &Run) -> Result<Settled, SettleProblem> {
                 Handler::Dropped | Handler::Unpolled => "",
             };
             let error = format!("the handler timed out after {timeout:?}{remark}");
-            put_back::fail(context, consumer, incoming, None, &error).await
+            fail(None, &error).await
         }
     }
 }

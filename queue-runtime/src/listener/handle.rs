@@ -4,10 +4,15 @@ use std::time::Duration;
 
 use tokio::sync::broadcast;
 
+use super::bounds::check_tasks;
 use super::core::Core;
+use super::drain::DrainReport;
 use super::event::ListenerEvent;
 use super::info::ListenerInfo;
 use super::phase::ListenerPhase;
+use super::{scaler, tasks};
+use crate::policy::TaskRange;
+use crate::settings::InvalidSetting;
 
 /// A handle to a running listener. Dropping it stops the listener at once, as
 /// [`shutdown`](Self::shutdown) without a grace period does.
@@ -95,12 +100,12 @@ impl ListenerHandle {
     /// Returns the listener's current figures.
     #[must_use]
     pub fn info(&self) -> ListenerInfo {
-        self.core.counters.snapshot()
+        self.core.info()
     }
 
     /// Asks the storage for the approximate number of messages on the queue, with those that are invisible. The
-    /// answer is also in [`info`](Self::info), until the next one. The listener itself never asks: each call
-    /// costs a storage transaction.
+    /// answer is also in [`info`](Self::info), until the next one. Each call costs a storage transaction. The
+    /// listener itself asks only to choose the number of its dequeue tasks.
     ///
     /// # Errors
     /// The backend's error.
@@ -108,11 +113,46 @@ impl ListenerHandle {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn depth(&self) -> queue_core::Result<u64> {
-        let core = &self.core;
-        let properties = core.context.backend.properties(&core.consumer.queue);
-        let depth = properties.await?.approximate_count;
-        core.counters.measured(depth);
-        Ok(depth)
+        self.core.measure_depth().await
+    }
+
+    /// Changes the number of dequeue tasks to a fixed number or a range, as
+    /// [`ListenerBuilder::tasks`](super::ListenerBuilder::tasks) does. With a range, the scale policy chooses
+    /// from now on.
+    ///
+    /// Each task keeps the share of the messages in flight that it had at the start, and all together at most
+    /// `max_in_flight`. Surplus tasks end before their next receive; handlers continue.
+    ///
+    /// ```
+    /// # use queue_runtime::{Message, Received, testing};
+    /// # use serde::{Deserialize, Serialize};
+    /// #
+    /// # #[derive(Debug, Serialize, Deserialize, Message)]
+    /// # struct Order {
+    /// #     number: u32,
+    /// # }
+    /// #
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # async fn ship(_: Received<Order>) {}
+    /// # let service = testing::service().await;
+    /// let listener = service.listener(ship).tasks(2).create_queue().start()?;
+    /// listener.scale(4)?;
+    /// assert_eq!(listener.info().tasks, 4);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// If the number is not from 1 to 1,024, or the range is empty.
+    pub fn scale(&self, tasks: impl Into<TaskRange>) -> Result<(), InvalidSetting> {
+        let range = check_tasks(tasks.into())?;
+        if !self.core.phase.is_stopping() {
+            self.core.tasks.set_range(range);
+            tasks::scale(&self.core, |state| state.wanted);
+            scaler::start(&self.core);
+        }
+        Ok(())
     }
 
     /// Returns the listener's current phase.
@@ -140,6 +180,43 @@ impl ListenerHandle {
     /// Resumes receiving after [`pause`](Self::pause).
     pub fn resume(&self) {
         self.core.phase.resume();
+    }
+
+    /// Waits until a listener that runs [until its queue is empty](super::ListenerBuilder::until_empty) has
+    /// stopped, for that reason or another one. It goes on through failures of the storage: to give up after some
+    /// time, or on a signal, call [`shutdown`](Self::shutdown).
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    /// use queue_runtime::{DrainReport, Message, QueueService, Received};
+    /// # use serde::{Deserialize, Serialize};
+    /// #
+    /// # #[derive(Debug, Serialize, Deserialize, Message)]
+    /// # struct Order {
+    /// #     number: u32,
+    /// # }
+    /// # async fn ship(_: Received<Order>) {}
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<DrainReport, Box<dyn std::error::Error>> {
+    /// let service = QueueService::connect("sqlite:orders.db").await?;
+    /// let listener = service.listener(ship).until_empty().start()?;
+    /// let limit = Duration::from_secs(3600);
+    /// match tokio::time::timeout(limit, listener.drained()).await {
+    ///     Ok(report) => Ok(report),
+    ///     Err(_) => {
+    ///         listener.shutdown(Duration::from_secs(30)).await;
+    ///         Err("the queue is not empty after an hour".into())
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// Cancel safe. Dropping the future does not stop the listener.
+    pub async fn drained(&self) -> DrainReport {
+        self.core.phase.reached(ListenerPhase::Stopped).await;
+        DrainReport::of(&self.core)
     }
 
     /// Stops receiving and waits for running handlers for up to `grace`. Then cancels the remaining ones and

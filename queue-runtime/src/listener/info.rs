@@ -1,6 +1,8 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::breaker::CircuitState;
+
 /// A snapshot of a listener's figures. Counts of past events are since its start.
 ///
 /// ```
@@ -31,6 +33,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub struct ListenerInfo {
     /// Running dequeue tasks.
     pub tasks: usize,
+    /// The maximum number of dequeue tasks running so far.
+    pub peak_tasks: usize,
+    /// Dequeue tasks started so far.
+    pub started_tasks: u64,
+    /// The number of messages that may be in flight now: the share of the running dequeue tasks, less while
+    /// the storage throttles.
+    pub in_flight_limit: usize,
+    /// The state of the [circuit breaker](super::ListenerBuilder::circuit_breaker), if there is one.
+    pub circuit: Option<CircuitState>,
     /// Messages that have been received and not settled yet.
     pub in_flight: usize,
     /// The maximum number of messages in flight so far.
@@ -50,15 +61,15 @@ pub struct ListenerInfo {
     pub stuck: usize,
     /// Receives that found the queue empty.
     pub empty_receives: u64,
-    /// The approximate number of messages on the queue, with those that are invisible, as of the last call of
-    /// [`ListenerHandle::depth`](super::ListenerHandle::depth). `None` before the first.
+    /// The approximate number of messages on the queue, with those that are invisible, when it was last measured:
+    /// by [`ListenerHandle::depth`](super::ListenerHandle::depth), or to choose the number of dequeue tasks.
+    /// `None` before that.
     pub depth: Option<u64>,
 }
 
 /// The counters behind [`ListenerInfo`].
 #[derive(Debug, Default)]
 pub(super) struct Counters {
-    pub(super) tasks: AtomicUsize,
     in_flight: AtomicUsize,
     peak_in_flight: AtomicUsize,
     pub(super) completed: AtomicU64,
@@ -72,9 +83,9 @@ pub(super) struct Counters {
 }
 
 impl Counters {
+    /// Returns the figures that are counted here.
     pub(super) fn snapshot(&self) -> ListenerInfo {
         ListenerInfo {
-            tasks: self.tasks.load(Ordering::Relaxed),
             in_flight: self.in_flight.load(Ordering::Relaxed),
             peak_in_flight: self.peak_in_flight.load(Ordering::Relaxed),
             completed: self.completed.load(Ordering::Relaxed),
@@ -85,6 +96,7 @@ impl Counters {
             stuck: self.stuck.load(Ordering::Relaxed),
             empty_receives: self.empty_receives.load(Ordering::Relaxed),
             depth: *self.depth(),
+            ..ListenerInfo::default()
         }
     }
 
@@ -99,6 +111,10 @@ impl Counters {
     pub(super) fn received(&self, messages: usize) {
         let now = self.in_flight.fetch_add(messages, Ordering::Relaxed) + messages;
         self.peak_in_flight.fetch_max(now, Ordering::Relaxed);
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::Relaxed)
     }
 
     pub(super) fn settled(&self) {

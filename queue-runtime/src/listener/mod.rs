@@ -14,6 +14,11 @@
 //! |---|---|
 //! | `phase` | whether the listener receives or stops: [`ListenerHandle`] decides, or a task that is dropped; the watchdog finds that all is settled |
 //! | `dequeue` | when to receive, and how many messages: never more than may be in flight |
+//! | `tasks` | which dequeue tasks run, and so how many messages may be in flight |
+//! | `breaker` | whether only probes are received, and which failed attempts count |
+//! | `throttle` | how much of the room is used while the storage throttles |
+//! | `drain` | when the queue of a listener that runs until then is empty |
+//! | `scaler` | when to ask the scale policy how many that should be |
 //! | `executor` | the message: its handler and its settlement |
 //! | `watchdog` | the handler timeout: it takes over the messages of cancelled handlers that do not react |
 //! | `run` | which of the two settles a message |
@@ -22,21 +27,36 @@
 //! Dequeue tasks and handlers run on the application's runtime. The watchdog runs in the background with
 //! the renewals, so that a blocked runtime neither loses leases nor hides failed attempts.
 
+mod bounds;
+mod breaker;
 mod builder;
+mod config;
 mod core;
 mod dequeue;
+mod drain;
+mod error;
 mod event;
 mod executor;
 mod finish;
 mod handle;
 mod info;
+mod limit;
 mod phase;
+mod processor;
 mod room;
 mod run;
+mod runs;
+mod scaler;
+mod tasks;
 mod threads;
+mod throttle;
 mod watchdog;
 
-pub use builder::{ListenerBuilder, StartError};
+pub use breaker::{CircuitBreaker, CircuitState};
+pub use builder::ListenerBuilder;
+pub use config::{ListenerConfig, RetryConfig};
+pub use drain::{DrainEnd, DrainReport};
+pub use error::StartError;
 pub use event::ListenerEvent;
 pub use handle::{ListenerHandle, ShutdownReport};
 pub use info::ListenerInfo;

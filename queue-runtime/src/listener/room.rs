@@ -1,12 +1,16 @@
 //! Room in flight: what a message occupies from its receive until it is settled and its handler has
 //! returned.
 
+use std::mem::take;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tokio::sync::Semaphore;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
+use super::breaker::Probe;
 use super::core::Core;
 use super::threads::Reserved;
+use crate::receive::Fetched;
 
 /// Room for messages that may be received, acquired before they are. What is not split off is released when
 /// this is dropped.
@@ -14,8 +18,55 @@ pub(super) struct Capacity {
     core: Arc<Core>,
     /// Permits of the listener's semaphore.
     permits: usize,
+    /// The bytes acquired for messages, if they are limited.
+    bytes: usize,
     /// For blocking handlers.
     threads: Option<Reserved>,
+    /// If the message is to be the probe of the circuit breaker.
+    pub(super) probe: Option<Probe>,
+}
+
+/// A limit on the bytes of the bodies in flight. The size of a message is known only once it is received, so
+/// room for the largest one is acquired first, and what the message does not need is given back.
+pub(super) struct ByteLimit {
+    available: Semaphore,
+    /// The largest body that can be put.
+    largest: usize,
+}
+
+impl ByteLimit {
+    pub(super) fn new(bytes: usize, largest: usize) -> Self {
+        Self {
+            available: Semaphore::new(bytes),
+            largest,
+        }
+    }
+
+    /// Waits until there is room for one of the largest messages, and acquires room for up to `messages` of them.
+    /// Returns for how many.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    async fn acquire(&self, messages: usize) -> usize {
+        let first = self.available.acquire_many(self.largest as u32).await;
+        first.expect("the semaphore is never closed").forget();
+        let most = (messages - 1).min(u32::MAX as usize / self.largest);
+        let more = most.min(self.available.available_permits() / self.largest);
+        match self
+            .available
+            .try_acquire_many((more * self.largest) as u32)
+        {
+            Ok(permits) => {
+                permits.forget();
+                1 + more
+            }
+            Err(_) => 1,
+        }
+    }
+
+    pub(super) fn release(&self, bytes: usize) {
+        self.available.add_permits(bytes);
+    }
 }
 
 /// The room of one message.
@@ -31,6 +82,9 @@ struct Held {
     thread: Option<Reserved>,
     /// Whether the permit is held.
     permit: bool,
+    /// The bytes that are held.
+    bytes: usize,
+    probe: Option<Probe>,
 }
 
 impl Capacity {
@@ -39,19 +93,22 @@ impl Capacity {
     /// # Cancel safety
     /// Cancel safe.
     pub(super) async fn acquire(core: &Arc<Core>, max: usize) -> Self {
-        let permit = core.permits.acquire().await;
-        permit.expect("the semaphore is never closed").forget();
+        core.permits.acquire().await;
         let mut capacity = Self {
             core: Arc::clone(core),
             permits: 1,
+            bytes: 0,
             threads: None,
+            probe: None,
         };
         // Settlements are committed in groups, so room comes in groups: let it all come.
         tokio::task::yield_now().await;
-        let more = core.permits.available_permits().min(max - 1);
-        if let Ok(more_permits) = core.permits.try_acquire_many(more as u32) {
-            more_permits.forget();
-            capacity.permits += more;
+        capacity.permits += core.permits.acquire_available(max - 1);
+        if let Some(limit) = &core.bytes {
+            let messages = limit.acquire(capacity.permits).await;
+            capacity.bytes = messages * limit.largest;
+            core.permits.release(capacity.permits - messages);
+            capacity.permits = messages;
         }
         capacity
     }
@@ -71,30 +128,42 @@ impl Capacity {
         threads.map_or(self.permits, |threads| threads.min(self.permits))
     }
 
-    /// Splits off the room of `count` messages, which have been received.
-    pub(super) fn split(&mut self, count: usize) -> impl Iterator<Item = Room> {
+    /// Splits off the room of each message that has been received.
+    pub(super) fn split(
+        &mut self,
+        messages: Vec<Fetched>,
+    ) -> impl Iterator<Item = (Fetched, Room)> {
+        let count = messages.len();
         assert!(
             count <= self.count(),
             "no more is received than there is room for"
         );
         self.core.counters.received(count);
-        (0..count).map(|_| {
+        messages.into_iter().map(|fetched| {
             self.permits -= 1;
-            Room {
+            let largest = self.core.bytes.as_ref().map_or(0, |limit| limit.largest);
+            // A message that was moved may be larger than any that can be put. The limit is passed then.
+            let bytes = fetched.message.body.len().min(largest);
+            self.bytes -= bytes;
+            let room = Room {
                 core: Arc::clone(&self.core),
                 held: Mutex::new(Held {
                     unsettled: Some(self.core.tracker.token()),
                     thread: self.threads.as_mut().and_then(Reserved::split),
                     permit: true,
+                    bytes,
+                    probe: self.probe.take(),
                 }),
-            }
+            };
+            (fetched, room)
         })
     }
 }
 
 impl Drop for Capacity {
     fn drop(&mut self) {
-        self.core.permits.add_permits(self.permits);
+        self.core.permits.release(self.permits);
+        self.core.release_bytes(self.bytes);
     }
 }
 
@@ -106,6 +175,11 @@ impl Room {
     /// Takes the thread that is reserved for a blocking handler.
     pub(super) fn take_thread(&self) -> Option<Reserved> {
         self.with(|held| held.thread.take())
+    }
+
+    /// Takes the probe of the circuit breaker, if this message is one.
+    pub(super) fn take_probe(&self) -> Option<Probe> {
+        self.with(|held| held.probe.take())
     }
 
     /// Records that the message is settled and no longer in flight. The listener does not stop before the
@@ -120,11 +194,14 @@ impl Room {
 
     /// Releases the permit and the thread once the handler has returned.
     pub(super) fn vacate(&self) {
-        let (permit, thread) =
-            self.with(|held| (std::mem::take(&mut held.permit), held.thread.take()));
+        let (permit, bytes, thread) = self.with(|held| {
+            let (permit, bytes) = (&mut held.permit, &mut held.bytes);
+            (take(permit), take(bytes), held.thread.take())
+        });
         drop(thread);
+        self.core.release_bytes(bytes);
         if permit {
-            self.core.permits.add_permits(1);
+            self.core.permits.release(1);
         }
     }
 

@@ -37,6 +37,8 @@ pub(super) struct Run {
     stop: Mutex<Option<Stop>>,
     /// How the handler ended. The first value is kept.
     ended: OnceLock<Ended>,
+    /// Whether the attempt counts if it failed, once that is decided.
+    pub(super) counts: OnceLock<bool>,
     /// Whether the settlement of a handler that has ended was claimed.
     claimed: AtomicBool,
 }
@@ -98,6 +100,7 @@ impl Run {
             polls: AtomicU32::new(0),
             stop: Mutex::default(),
             ended: OnceLock::new(),
+            counts: OnceLock::new(),
             claimed: AtomicBool::new(false),
         }
     }

@@ -50,8 +50,8 @@ pub(super) async fn run(core: Arc<Core>) {
     }
 }
 
-/// Starts to watch a handler that is about to run.
-pub(super) fn watch(run: &Arc<Run>) {
+/// Starts to watch a handler that is about to run. Returns the time, on the monotonic clock.
+pub(super) fn watch(run: &Arc<Run>) -> Duration {
     let core = run.core();
     let now = core.context.clock.monotonic();
     let deadline = now.saturating_add(run.incoming.settings.handler_timeout);
@@ -69,6 +69,7 @@ pub(super) fn watch(run: &Arc<Run>) {
             tell_to_stop(watched, Cause::Stopping);
         }
     }
+    now
 }
 
 /// Releases the permit of a handler that has returned after its message was taken over.
@@ -145,7 +146,7 @@ fn report_stuck(run: &Run, stuck: usize) {
     // A panic of a subscriber would lose the message that was just taken over.
     log_caught(|| tracing::error!(%queue, %id, stuck, "a handler blocks its thread"));
     core.publish(|| ListenerEvent::HandlerStuck { id });
-    if stuck >= core.max_in_flight {
+    if stuck >= core.permits.current() {
         log_caught(
             || tracing::error!(%queue, stuck, "all room in flight is held by stuck handlers; nothing is received"),
         );

@@ -28,7 +28,7 @@ impl Idle {
     }
 }
 
-/// A policy for how long a dequeue task sleeps after it has found the queue empty.
+/// A policy for what a dequeue task does after it has found the queue empty: how long it sleeps, and when it ends.
 ///
 /// Set it with [`ListenerBuilder::idle`](crate::ListenerBuilder::idle). It is not asked after a failed
 /// receive, for example from a throttling or unreachable service. A queue that does not exist counts as
@@ -58,7 +58,17 @@ pub trait IdlePolicy: fmt::Debug + Send + Sync + 'static {
     /// this panics, it publishes [`PolicyPanicked`](crate::ListenerEvent::PolicyPanicked) and sleeps as by
     /// default.
     fn delay(&self, idle: Idle) -> Duration;
+
+    /// Returns whether the task ends now, instead of sleeping. Asked only while more than the minimum number of
+    /// [tasks](crate::ListenerBuilder::tasks) run, so the last ones stay. By default a task ends after three
+    /// empty receives in a row. If this panics, it ends as by default.
+    fn ends(&self, idle: Idle) -> bool {
+        idle.count >= EMPTY_BEFORE_END
+    }
 }
+
+/// The number of consecutive empty receives after which a dequeue task ends, by default.
+const EMPTY_BEFORE_END: u32 = 3;
 
 /// Exponential backoff with jitter: the default [`IdlePolicy`].
 ///

@@ -1,17 +1,21 @@
-//! Policies for the delay before the next poll or retry. They are pure functions: random numbers are
-//! arguments.
+//! Policies for the number of dequeue tasks and the delay before the next poll or retry. They are pure functions:
+//! random numbers and measurements are arguments.
 
 mod backoff;
 mod idle;
 mod outage;
 mod retry;
+mod scale;
 mod storage_retry;
+mod throttling;
 
 pub(crate) use backoff::{Backoff, SHORTEST};
 pub use idle::{ExponentialIdle, Idle, IdlePolicy};
 pub(crate) use outage::outage_pause;
 pub use retry::RetryPolicy;
+pub use scale::{DepthRules, LatencyTarget, Load, ScalePolicy, ScaleReason, ScaleRules, TaskRange};
 pub use storage_retry::StorageRetry;
+pub(crate) use throttling::{Throttled, Throttling};
 
 /// Returns a random number from 0 up to but not including 1.
 pub(crate) fn jitter() -> f64 {

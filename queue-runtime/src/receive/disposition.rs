@@ -43,7 +43,7 @@ pub(crate) async fn apply(
 }
 
 /// Returns the text of the application's error. Its `Display` may panic.
-fn text(failure: &Failure) -> String {
+pub(crate) fn text(failure: &Failure) -> String {
     panic::catch(|| failure.chain())
         .unwrap_or_else(|panic| format!("the text of the error panicked: {panic}"))
 }

@@ -62,6 +62,39 @@ pub(crate) async fn fail(
     Ok(Settled::Retried { after, error })
 }
 
+/// Puts a message back after a failed attempt that does not count. It is retried as after one that does, but
+/// at once if it would expire before.
+pub(crate) async fn forgive_failure(
+    context: &Context,
+    consumer: &Consumer,
+    incoming: &Incoming,
+    after: Option<Duration>,
+    error: &str,
+) -> Result<Settled, SettleProblem> {
+    let attempt = incoming.attempt();
+    let after = after.unwrap_or_else(|| consumer.options.retry.delay(attempt, jitter()));
+    let after = after.min(context.backend.capabilities().max_visibility);
+    let after = match incoming.expires_within(context, after) {
+        true => Duration::ZERO,
+        false => after,
+    };
+    let error = escape_text(error);
+    put_back(context, incoming, Purpose::Release, after, |record| {
+        forgive(record);
+        record.last_error = Some(clip(&error, MAX_LAST_ERROR).to_owned());
+    })
+    .await?;
+    tracing::warn!(
+        queue = %consumer.queue,
+        id = %incoming.envelope.id,
+        attempt,
+        error,
+        ?after,
+        "an attempt failed while the circuit breaker is open; it does not count"
+    );
+    Ok(Settled::Released)
+}
+
 /// Makes a message visible at once, without counting the attempt.
 pub(crate) async fn release(
     context: &Context,

@@ -2,6 +2,7 @@
 
 mod accept;
 mod control;
+mod drains;
 mod expiry;
 mod follow_ups;
 mod foreign_records;
@@ -12,6 +13,7 @@ mod leases;
 mod listener;
 mod load;
 mod order;
+mod overload;
 mod panics;
 mod poison;
 mod queue_rules;
@@ -19,6 +21,7 @@ mod redrive;
 mod remote;
 mod reports;
 mod retries;
+mod scaling;
 mod settlements;
 mod sizes;
 mod stops;

@@ -1,0 +1,176 @@
+use std::process::{ExitCode, Termination};
+use std::sync::OnceLock;
+
+use queue_core::internal::error_chain;
+
+use super::core::Core;
+use super::info::ListenerInfo;
+
+/// The end of a listener that runs [until its queue is empty](super::ListenerBuilder::until_empty), from
+/// [`ListenerHandle::drained`](super::ListenerHandle::drained). As the result of `main` it becomes the exit status
+/// of the program.
+///
+/// ```
+/// use queue_runtime::{DrainReport, Message, Received, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// # async fn ship(_: Received<Order>) {}
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<DrainReport, Box<dyn std::error::Error>> {
+/// let service = testing::service().await;
+/// service.submit_all((0..3).map(|number| Order { number })).await?;
+///
+/// let listener = service.listener(ship).until_empty().start()?;
+/// let report = listener.drained().await;
+/// assert_eq!((report.info.completed, report.info.poisoned), (3, 0));
+/// Ok(report)
+/// # }
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+#[must_use = "the queue may not be empty"]
+pub struct DrainReport {
+    /// Why the listener ended.
+    pub end: DrainEnd,
+    /// The listener's final figures.
+    pub info: ListenerInfo,
+}
+
+/// Why a listener that runs until its queue is empty has ended.
+///
+/// ```
+/// use queue_runtime::{DrainEnd, Message, Received, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// # async fn ship(_: Received<Order>) {}
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let service = testing::service().await; // has no queues
+/// let listener = service.listener(ship).until_empty().start()?;
+/// assert_eq!(listener.drained().await.end, DrainEnd::QueueMissing);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DrainEnd {
+    /// The queue was empty: it had no messages, visible or not.
+    Empty,
+    /// The queue does not exist.
+    QueueMissing,
+    /// The listener was stopped before, or the application's runtime has shut down.
+    Stopped,
+}
+
+impl DrainReport {
+    pub(super) fn of(core: &Core) -> Self {
+        let end = core.drain.as_ref().and_then(Drain::end);
+        Self {
+            end: end.unwrap_or(DrainEnd::Stopped),
+            info: core.info(),
+        }
+    }
+
+    /// Returns the exit status for this end.
+    ///
+    /// | status | the queue |
+    /// |---|---|
+    /// | 0 | is empty, and this listener moved nothing to the poison queue |
+    /// | 1 | may not be empty, or does not exist |
+    /// | 2 | is empty, and this listener moved messages to the poison queue |
+    #[must_use]
+    pub fn exit_code(&self) -> ExitCode {
+        ExitCode::from(self.status())
+    }
+
+    fn status(&self) -> u8 {
+        match (self.end, self.info.poisoned) {
+            (DrainEnd::Empty, 0) => 0,
+            (DrainEnd::Empty, _) => 2,
+            (DrainEnd::QueueMissing | DrainEnd::Stopped, _) => 1,
+        }
+    }
+}
+
+impl From<DrainReport> for ExitCode {
+    fn from(report: DrainReport) -> Self {
+        report.exit_code()
+    }
+}
+
+impl Termination for DrainReport {
+    fn report(self) -> ExitCode {
+        self.exit_code()
+    }
+}
+
+/// Finds out when the queue of a listener that runs until then is empty.
+#[derive(Debug, Default)]
+pub(super) struct Drain(OnceLock<DrainEnd>);
+
+impl Drain {
+    fn end(&self) -> Option<DrainEnd> {
+        self.0.get().copied()
+    }
+}
+
+/// Stops the listener if it runs until its queue is empty, and that is so. To be called after a receive found
+/// no visible message.
+pub(super) async fn stop_if_empty(core: &Core) {
+    // The messages in flight are still on the queue, and their handlers may submit others.
+    if core.drain.is_none() || core.counters.in_flight() > 0 {
+        return;
+    }
+    match core.measure_depth().await {
+        Ok(0) => stop(core, DrainEnd::Empty),
+        Ok(_) => {}
+        Err(error) => {
+            let (queue, error) = (&core.consumer.queue, error_chain(&error));
+            tracing::warn!(%queue, error, "failed to find out whether the queue is empty; will try again");
+        }
+    }
+}
+
+/// Stops the listener, if it runs until its queue is empty, because the queue does not exist.
+pub(super) fn stop_if_missing(core: &Core) {
+    stop(core, DrainEnd::QueueMissing);
+}
+
+fn stop(core: &Core, end: DrainEnd) {
+    if let Some(drain) = &core.drain {
+        // A task that was first has the same reason, or as good a one.
+        let _ = drain.0.set(end);
+        core.stop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_empty_queue_without_poison_is_success() {
+        let report = |end, poisoned| {
+            let info = ListenerInfo {
+                poisoned,
+                ..ListenerInfo::default()
+            };
+            DrainReport { end, info }.status()
+        };
+        assert_eq!(report(DrainEnd::Empty, 0), 0);
+        assert_eq!(report(DrainEnd::Empty, 1), 2);
+        for end in [DrainEnd::QueueMissing, DrainEnd::Stopped] {
+            assert_eq!((report(end, 0), report(end, 1)), (1, 1));
+        }
+    }
+}

@@ -1,0 +1,75 @@
+use queue_core::InvalidName;
+
+use crate::receive::InvalidConsumer;
+use crate::served::OtherKind;
+use crate::settings::InvalidSetting;
+
+/// An error of starting a listener.
+///
+/// ```
+/// use queue_runtime::{Message, QueueService, Received, StartError};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # async fn ship(_: Received<Order>) {}
+/// let service = QueueService::connect("memory:").await?;
+/// match service.listener(ship).poison_queue("Order_Poison").start() {
+///     Err(StartError::PoisonQueue(invalid)) => eprintln!("{invalid}"),
+///     Err(error) => return Err(error.into()),
+///     Ok(listener) => unreachable!("{listener:?} has an invalid poison queue"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The name of the poison queue is invalid.
+    #[error("start a listener: {0}")]
+    PoisonQueue(InvalidName),
+    /// A setting is outside its allowed range.
+    #[error("start a listener: {0}")]
+    Setting(InvalidSetting),
+    /// A listener of the same service handles messages of another kind on the queue.
+    #[error("start a listener: {0}")]
+    OtherKind(OtherKind),
+    /// There is no current Tokio runtime, which would run the handlers.
+    #[error("start a listener outside a Tokio runtime")]
+    NoRuntime(#[source] tokio::runtime::TryCurrentError),
+    /// The current Tokio runtime has no timer.
+    #[error("start a listener on a Tokio runtime without a timer; build it with `enable_all()`")]
+    NoTimer,
+}
+
+impl From<InvalidConsumer> for StartError {
+    fn from(invalid: InvalidConsumer) -> Self {
+        match invalid {
+            InvalidConsumer::PoisonQueue(error) => error.into(),
+            InvalidConsumer::Setting(error) => error.into(),
+        }
+    }
+}
+
+impl From<OtherKind> for StartError {
+    fn from(error: OtherKind) -> Self {
+        Self::OtherKind(error)
+    }
+}
+
+impl From<InvalidName> for StartError {
+    fn from(error: InvalidName) -> Self {
+        Self::PoisonQueue(error)
+    }
+}
+
+impl From<InvalidSetting> for StartError {
+    fn from(error: InvalidSetting) -> Self {
+        Self::Setting(error)
+    }
+}

@@ -1,0 +1,424 @@
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// The bounds on the number of dequeue tasks of a listener: a fixed number, or a range within which a
+/// [`ScalePolicy`] chooses.
+///
+/// ```
+/// use queue_runtime::policy::TaskRange;
+///
+/// assert_eq!(TaskRange::from(4), TaskRange { min: 4, max: 4 });
+/// assert_eq!(TaskRange::from(1..=16), TaskRange { min: 1, max: 16 });
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TaskRange {
+    /// The number of tasks that run while the queue is empty.
+    pub min: usize,
+    /// The maximum number of tasks.
+    pub max: usize,
+}
+
+impl TaskRange {
+    /// Returns whether a policy can choose.
+    pub(crate) fn is_elastic(self) -> bool {
+        self.min < self.max
+    }
+
+    /// Returns the number in this range that is closest to `tasks`.
+    pub(crate) fn clamp(self, tasks: usize) -> usize {
+        tasks.min(self.max).max(self.min)
+    }
+}
+
+impl From<usize> for TaskRange {
+    fn from(tasks: usize) -> Self {
+        Self {
+            min: tasks,
+            max: tasks,
+        }
+    }
+}
+
+impl From<RangeInclusive<usize>> for TaskRange {
+    fn from(tasks: RangeInclusive<usize>) -> Self {
+        let (min, max) = tasks.into_inner();
+        Self { min, max }
+    }
+}
+
+/// Why a [`ScalePolicy`] is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ScaleReason {
+    /// A message was received after the queue had been empty.
+    WorkDetected,
+    /// Messages have been received since the policy was last asked, or are in flight.
+    UnderLoad,
+}
+
+/// The argument of a [`ScalePolicy`]: the load of a listener and its queue.
+///
+/// ```
+/// use queue_runtime::policy::{Load, ScaleReason};
+///
+/// let mut load = Load::new(ScaleReason::UnderLoad, 1..=16, 4);
+/// load.depth = 1_000;
+/// load.in_flight = 8;
+/// assert_eq!(load.backlog(), 992);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub struct Load {
+    /// Why the policy is asked.
+    pub reason: ScaleReason,
+    /// The bounds on the number of tasks.
+    pub range: TaskRange,
+    /// The number of dequeue tasks now.
+    pub tasks: usize,
+    /// The number of messages that may be in flight for each task.
+    pub in_flight_per_task: usize,
+    /// The number of messages in flight in this listener.
+    pub in_flight: usize,
+    /// The approximate number of messages on the queue, with those that are invisible: leased here or by other
+    /// consumers, or delayed.
+    pub depth: u64,
+    /// The longest time that a message waited on the queue before its first receive, of those received since
+    /// the policy was last asked. In the storage's time, from when the message was put: it includes the delay
+    /// of a delayed message. `None` if none was received for the first time.
+    pub longest_wait: Option<Duration>,
+    /// The mean time of recent successful runs of the handler, if there were any.
+    pub handler_time: Option<Duration>,
+    /// Whether the storage has throttled a receive since the policy was last asked.
+    pub throttled: bool,
+    /// The share of all processors that this process has used since the policy was last asked, from 0 to 1.
+    /// `None` where it cannot be measured, and over times below 100 ms.
+    pub processor_load: Option<f64>,
+}
+
+impl Load {
+    /// Creates the load of a listener on an empty queue.
+    #[must_use]
+    pub fn new(reason: ScaleReason, range: impl Into<TaskRange>, tasks: usize) -> Self {
+        Self {
+            reason,
+            range: range.into(),
+            tasks,
+            in_flight_per_task: 1,
+            in_flight: 0,
+            depth: 0,
+            longest_wait: None,
+            handler_time: None,
+            throttled: false,
+            processor_load: None,
+        }
+    }
+
+    /// Returns the approximate number of messages that are not in flight in this listener.
+    #[must_use]
+    pub fn backlog(&self) -> u64 {
+        let here = u64::try_from(self.in_flight).unwrap_or(u64::MAX);
+        self.depth.saturating_sub(here)
+    }
+}
+
+/// A policy for the number of dequeue tasks of a listener.
+///
+/// Each task brings its share of the messages in flight, so the policy scales handlers too. It is asked when
+/// work turns up after idleness, and then periodically while there is load, each time with the queue's current
+/// depth. It is not asked while the depth cannot be read. Tasks that find the queue empty end by themselves, see
+/// [`IdlePolicy::ends`](super::IdlePolicy::ends).
+///
+/// Set it with [`ListenerBuilder::scale`](crate::ListenerBuilder::scale). The default is
+/// [`DepthRules::default`].
+///
+/// ```
+/// use queue_runtime::policy::{Load, ScalePolicy, ScaleReason};
+///
+/// /// Doubles the tasks while there is a backlog.
+/// #[derive(Debug)]
+/// struct Doubling;
+///
+/// impl ScalePolicy for Doubling {
+///     fn tasks(&self, load: &Load) -> usize {
+///         match load.backlog() {
+///             0 => load.tasks,
+///             _ => load.tasks * 2,
+///         }
+///     }
+/// }
+///
+/// let mut load = Load::new(ScaleReason::WorkDetected, 1..=16, 2);
+/// load.depth = 100;
+/// assert_eq!(Doubling.tasks(&load), 4);
+/// ```
+pub trait ScalePolicy: fmt::Debug + Send + Sync + 'static {
+    /// Returns the number of tasks that should run. The listener clamps it to the configured range. If this
+    /// panics, the listener publishes [`PolicyPanicked`](crate::ListenerEvent::PolicyPanicked) and keeps the
+    /// number of tasks.
+    fn tasks(&self, load: &Load) -> usize;
+}
+
+/// A number of tasks for each depth of the queue: the default [`ScalePolicy`].
+///
+/// By default 10 tasks below a depth of 100, 50 below 1,000, and 100 above. There are never more tasks than
+/// messages in the [backlog](Load::backlog), and while the storage throttles none is added.
+///
+/// ```
+/// use queue_runtime::policy::{DepthRules, Load, ScalePolicy, ScaleReason};
+///
+/// let rules = DepthRules::new([(50, 2), (500, 4)], 8);
+/// let mut load = Load::new(ScaleReason::WorkDetected, 1..=16, 1);
+/// for (depth, tasks) in [(1, 1), (49, 2), (50, 4), (499, 4), (500, 8)] {
+///     load.depth = depth;
+///     assert_eq!(rules.tasks(&load), tasks);
+/// }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DepthRules {
+    steps: Vec<DepthStep>,
+    above: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DepthStep {
+    below: u64,
+    tasks: usize,
+}
+
+impl DepthRules {
+    /// Creates rules from pairs of a depth and the number of tasks below it, and the number above the greatest
+    /// depth.
+    #[must_use]
+    pub fn new(steps: impl IntoIterator<Item = (u64, usize)>, above: usize) -> Self {
+        let steps = steps.into_iter();
+        let steps = steps.map(|(below, tasks)| DepthStep { below, tasks });
+        Self {
+            steps: steps.collect(),
+            above,
+        }
+    }
+}
+
+impl Default for DepthRules {
+    fn default() -> Self {
+        Self::new([(100, 10), (1_000, 50)], 100)
+    }
+}
+
+impl ScalePolicy for DepthRules {
+    fn tasks(&self, load: &Load) -> usize {
+        // Steps from a configuration may be in any order.
+        let reached = self.steps.iter().filter(|step| load.depth < step.below);
+        let tasks = reached
+            .min_by_key(|step| step.below)
+            .map_or(self.above, |step| step.tasks);
+        within_backlog(tasks, load)
+    }
+}
+
+/// A target for the time that messages wait on the queue: a [`ScalePolicy`].
+///
+/// It runs as many tasks as are needed to start this share of the backlog in the time that is left: the target,
+/// less the longest wait of the messages that were received last, but at least a tenth of the target. From the
+/// mean time of the handler, that is `share · backlog · handler time / time left` messages in flight. Before any
+/// handler has succeeded, it doubles the tasks while messages wait longer than the target. It removes tasks one
+/// at a time, and adds none while the storage throttles, or above `processor_limit`.
+///
+/// ```
+/// use std::time::Duration;
+/// use queue_runtime::policy::{LatencyTarget, Load, ScalePolicy, ScaleReason};
+///
+/// // 95 % of the messages are received within 2 s.
+/// let policy = LatencyTarget::new(0.95, Duration::from_secs(2));
+/// let mut load = Load::new(ScaleReason::UnderLoad, 1..=16, 1);
+/// load.depth = 1_000;
+/// load.in_flight_per_task = 16;
+/// load.handler_time = Some(Duration::from_millis(200));
+/// assert_eq!(policy.tasks(&load), 6); // 0.95 · 1000 · 0.2 s / 2 s = 95 in flight
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LatencyTarget {
+    #[serde(default = "LatencyTarget::default_share")]
+    share: f64,
+    #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
+    target: Duration,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    processor_limit: Option<f64>,
+}
+
+impl LatencyTarget {
+    /// Creates a policy that has this share of the messages received within `target`.
+    #[must_use]
+    pub fn new(share: f64, target: Duration) -> Self {
+        Self {
+            share,
+            target,
+            processor_limit: None,
+        }
+    }
+
+    /// Adds no tasks while this process uses more than this share of all processors, from 0 to 1.
+    #[must_use]
+    pub fn with_processor_limit(mut self, share: f64) -> Self {
+        self.processor_limit = Some(share);
+        self
+    }
+
+    fn default_share() -> f64 {
+        0.95
+    }
+}
+
+impl ScalePolicy for LatencyTarget {
+    fn tasks(&self, load: &Load) -> usize {
+        let waited = load.longest_wait.unwrap_or_default();
+        let wanted = match load.handler_time {
+            Some(time) => {
+                let backlog = load.backlog() as f64 * self.share.clamp(0.0, 1.0);
+                let left = self.target.saturating_sub(waited).max(self.target / 10);
+                let in_flight = backlog * time.as_secs_f64() / left.as_secs_f64().max(0.001);
+                (in_flight / load.in_flight_per_task.max(1) as f64).ceil() as usize
+            }
+            None if waited > self.target => load.tasks.saturating_mul(2),
+            None => load.tasks,
+        };
+        let wanted = wanted.max(load.tasks.saturating_sub(1));
+        let busy = self.processor_limit.zip(load.processor_load);
+        match busy.is_some_and(|(limit, used)| used > limit) {
+            true => wanted.min(load.tasks),
+            false => within_backlog(wanted, load),
+        }
+    }
+}
+
+/// Returns `tasks`, but no more than now while the storage throttles, and not more than there are messages to
+/// receive, unless so many run already: those that find the queue empty end by themselves.
+fn within_backlog(tasks: usize, load: &Load) -> usize {
+    if load.throttled {
+        return tasks.min(load.tasks);
+    }
+    let backlog = usize::try_from(load.backlog()).unwrap_or(usize::MAX);
+    tasks.min(backlog.max(load.tasks))
+}
+
+/// The policies that can be chosen in a configuration.
+///
+/// ```
+/// use queue_runtime::policy::{DepthRules, ScaleRules};
+///
+/// let rules: ScaleRules = toml::from_str(
+///     r#"
+///     policy = "depth"
+///     steps = [{ below = 50, tasks = 2 }, { below = 500, tasks = 4 }]
+///     above = 8
+///     "#,
+/// )?;
+/// assert_eq!(rules, ScaleRules::Depth(DepthRules::new([(50, 2), (500, 4)], 8)));
+/// # Ok::<(), toml::de::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "policy", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum ScaleRules {
+    /// A number of tasks for each depth.
+    Depth(DepthRules),
+    /// A target for the time that messages wait.
+    Latency(LatencyTarget),
+}
+
+impl ScalePolicy for ScaleRules {
+    fn tasks(&self, load: &Load) -> usize {
+        match self {
+            Self::Depth(rules) => rules.tasks(load),
+            Self::Latency(target) => target.tasks(load),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(tasks: usize, depth: u64) -> Load {
+        Load {
+            depth,
+            ..Load::new(ScaleReason::UnderLoad, 1..=1000, tasks)
+        }
+    }
+
+    #[test]
+    fn the_default_rules_are_those_of_the_paper() {
+        let rules = DepthRules::default();
+        for (depth, tasks) in [(99, 10), (100, 50), (999, 50), (1000, 100), (u64::MAX, 100)] {
+            assert_eq!(rules.tasks(&load(1, depth)), tasks, "{depth}");
+        }
+        // In whichever order they are configured.
+        let reversed = DepthRules::new([(1_000, 50), (100, 10)], 100);
+        assert_eq!(reversed.tasks(&load(1, 99)), 10);
+    }
+
+    #[test]
+    fn no_rule_adds_tasks_without_messages_for_them_or_while_throttled() {
+        let rules = DepthRules::default();
+        assert_eq!(rules.tasks(&load(1, 3)), 3);
+        let mut in_flight = load(4, 90);
+        in_flight.in_flight = 88;
+        assert_eq!(rules.tasks(&in_flight), 4);
+        let throttled = Load {
+            throttled: true,
+            ..load(4, 10_000)
+        };
+        assert_eq!(rules.tasks(&throttled), 4);
+    }
+
+    #[test]
+    fn a_latency_target_follows_backlog_handler_time_and_waits() {
+        let policy = LatencyTarget::new(0.95, Duration::from_secs(2));
+        let second = Duration::from_secs(1);
+        let busy = |tasks, depth, time| Load {
+            handler_time: Some(time),
+            in_flight_per_task: 10,
+            ..load(tasks, depth)
+        };
+        // 0.95 · 400 · 1 s / 2 s = 190 in flight.
+        assert_eq!(policy.tasks(&busy(1, 400, second)), 19);
+        assert_eq!(policy.tasks(&busy(1, 400, 2 * second)), 38);
+        // A smaller need removes one task at a time.
+        assert_eq!(policy.tasks(&busy(20, 40, second)), 19);
+        // After half of the time, it takes twice as many, and late as many as for a tenth of it.
+        for (waited, tasks) in [(second, 38), (9 * second, 190)] {
+            let load = Load {
+                longest_wait: Some(waited),
+                ..busy(1, 400, second)
+            };
+            assert_eq!(policy.tasks(&load), tasks);
+        }
+        // Without a handler time nothing is known but that messages wait.
+        assert_eq!(policy.tasks(&load(4, 400)), 4);
+        let late = Load {
+            longest_wait: Some(3 * second),
+            ..load(4, 400)
+        };
+        assert_eq!(policy.tasks(&late), 8);
+        let in_time = Load {
+            longest_wait: Some(second),
+            ..late
+        };
+        assert_eq!(policy.tasks(&in_time), 4);
+        let limited = policy.with_processor_limit(0.8);
+        for (used, tasks) in [(Some(0.9), 4), (Some(0.7), 8), (None, 8)] {
+            let load = Load {
+                processor_load: used,
+                ..late
+            };
+            assert_eq!(limited.tasks(&load), tasks, "{used:?}");
+        }
+    }
+}
