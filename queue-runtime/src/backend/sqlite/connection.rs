@@ -19,7 +19,9 @@ const OLDEST_LIBRARY: i32 = 3_051_003;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Synchronous {
-    /// When the log has reached the disk: completed operations survive a power failure.
+    /// When the log has reached the disk: completed operations survive a power failure. Only a receive does
+    /// not wait for that. If the power fails within about 10 ms, it may be undone: the message is received
+    /// again, without the former lease, and that dequeue is not counted.
     #[default]
     Full,
     /// When the log was written to the operating system: completed operations survive a crash of the

@@ -9,7 +9,7 @@
 //! | `writer` | the thread that writes |
 //! | `probe`, `repair` | reading around damage; putting a damaged part of a queue aside |
 //! | `batch`, `receive` | which commands share a transaction; which receives share a claim |
-//! | `log` | when the log is moved into the database |
+//! | `sync`, `log` | which commits wait for the disk; when the log is moved into the database |
 //! | `queues`, `messages`, `counts`, `purge` | the statements of a transaction |
 //! | `store_time`, `checksum` | the store time that the file records; the checksum of a body |
 //! | `reader` | the thread that reads |
@@ -38,6 +38,7 @@ mod repair;
 mod salvage;
 mod schema;
 mod store_time;
+mod sync;
 mod threads;
 mod writer;
 

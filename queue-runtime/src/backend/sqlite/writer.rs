@@ -26,6 +26,7 @@ use super::queues::Queues;
 use super::receive::Receives;
 use super::schema;
 use super::store_time::StoreTime;
+use super::sync::Sync;
 use crate::backend::store_clock::StoreClock;
 
 /// The longest pause between two attempts to take the write lock.
@@ -44,6 +45,7 @@ pub(super) struct Writer<'c> {
     /// `None` for a database in memory.
     files: Option<Files>,
     log: Log,
+    sync: Sync<'c>,
     store_clock: Arc<StoreClock>,
     busy_timeout: Duration,
     pace: Pace,
@@ -66,7 +68,7 @@ impl<'c> Writer<'c> {
         store_clock: Arc<StoreClock>,
         settings: Settings,
     ) -> Result<Self> {
-        let busy_timeout = settings.busy_timeout;
+        let (busy_timeout, synchronous) = (settings.busy_timeout, settings.synchronous);
         let probe = Probe::new(settings);
         // `begin` waits for the lock itself, with jitter and with the deadline of each command.
         connection.busy_timeout(Duration::ZERO)?;
@@ -74,6 +76,7 @@ impl<'c> Writer<'c> {
             connection,
             files,
             log: Log::default(),
+            sync: Sync::new(connection, synchronous),
             store_clock,
             busy_timeout,
             pace: Pace::default(),
@@ -96,6 +99,14 @@ impl<'c> Writer<'c> {
     /// Serves commands until every sender is gone or a command requests to close. Returns those commands,
     /// to be answered when the file is closed.
     pub(super) fn serve(&mut self, commands: &Receiver<Command>) -> Vec<Command> {
+        let closing = self.serve_all(commands);
+        if self.sync.is_pending() {
+            self.sync_log();
+        }
+        closing
+    }
+
+    fn serve_all(&mut self, commands: &Receiver<Command>) -> Vec<Command> {
         let mut pending = Pending::default();
         loop {
             if pending.is_empty() {
@@ -105,8 +116,11 @@ impl<'c> Writer<'c> {
                 if self.log.is_due() {
                     self.log.checkpoint(self.connection);
                 }
+                if self.sync.is_due(Instant::now()) {
+                    self.sync_log();
+                }
                 if !self.purge.has_work() {
-                    match self.log.wait(commands) {
+                    match self.wait(commands) {
                         Ok(command) => pending.push(command),
                         Err(RecvTimeoutError::Timeout) => continue,
                         Err(RecvTimeoutError::Disconnected) => return Vec::new(),
@@ -118,6 +132,7 @@ impl<'c> Writer<'c> {
             }
             let open = self.pace.gather(commands, &mut pending);
             if !pending.is_empty() {
+                self.pace.expect(pending.len());
                 let batch = pending.take_batch();
                 let unfinished = self.run(batch);
                 pending.put_back(unfinished);
@@ -143,18 +158,32 @@ impl<'c> Writer<'c> {
         }
     }
 
+    /// Waits for a command, or until something is due to be done without one.
+    fn wait(&self, commands: &Receiver<Command>) -> Result<Command, RecvTimeoutError> {
+        let due = [self.log.due_in(), self.sync.due_in(Instant::now())];
+        match due.into_iter().flatten().min() {
+            None => commands.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(due) => commands.recv_timeout(due),
+        }
+    }
+
+    /// Brings the receives to the disk that were committed without waiting for it.
+    fn sync_log(&mut self) {
+        let synced = self.files.as_ref().map_or(Ok(()), Files::sync_log);
+        if let Err(failure) = synced {
+            tracing::error!(
+                ?failure,
+                "failed to sync the log; a power failure may undo receives"
+            );
+        }
+        self.sync.finished();
+    }
+
     /// Executes and answers a batch. Returns the commands that continue in the next one.
     fn run(&mut self, mut batch: Vec<Command>) -> Vec<Command> {
-        let only_receives = batch
-            .iter()
-            .all(|command| matches!(command.request, Request::Receive { .. }));
-        if only_receives {
-            let asked = batch.len();
+        if only_receives(&batch) {
             let now = self.check_files().and_then(|_| self.refresh());
             batch = self.receives().answer_idle(batch, &now);
-            if batch.is_empty() {
-                self.pace.note_idle(asked);
-            }
         }
         let batch = self.begin(batch);
         if batch.is_empty() {
@@ -190,6 +219,13 @@ impl<'c> Writer<'c> {
 
     /// Takes the write lock. Answers the commands that time out meanwhile and returns the others.
     fn begin(&mut self, mut batch: Vec<Command>) -> Vec<Command> {
+        if batch.is_empty() {
+            return batch;
+        }
+        if let Err(failure) = self.sync.prepare(only_receives(&batch), Instant::now()) {
+            fail(batch, &failure);
+            return Vec::new();
+        }
         let mut pause = Duration::from_micros(50);
         while !batch.is_empty() {
             let failure = match self.begin.execute([]) {
@@ -225,7 +261,10 @@ impl<'c> Writer<'c> {
             self.roll_back();
             return Err(Failure::Commit(Arc::new(error)));
         }
-        self.pace.note(batch.len(), start.elapsed());
+        if !self.sync.was_skipped() {
+            self.pace.note(start.elapsed());
+        }
+        self.sync.committed(Instant::now());
         match self.check_files() {
             Err(Failure::Replaced(file)) => Err(Failure::CommittedElsewhere(file)),
             // Whether the path leads elsewhere is unknown; the commit is not.
@@ -414,6 +453,12 @@ impl<'c> Writer<'c> {
             drop(self.connection.execute_batch("ROLLBACK"));
         }
     }
+}
+
+fn only_receives(batch: &[Command]) -> bool {
+    batch
+        .iter()
+        .all(|command| matches!(command.request, Request::Receive { .. }))
 }
 
 /// Separates a refusal, which concerns one command, from an error of SQLite, which fails the batch.
