@@ -9,7 +9,7 @@ use rusqlite::{Connection, MAIN_DB, OpenFlags};
 
 use super::failure::{Failure, Result};
 use super::files::{self, FileId, Files};
-use super::{schema, store_time};
+use super::{file_system, schema, store_time};
 use crate::backend::store_clock::StoreClock;
 
 /// The first version without the WAL-reset bug, which corrupts files that several connections use.
@@ -79,6 +79,7 @@ pub(super) fn open_writer(
 }
 
 fn try_open_writer(settings: &Settings, store_clock: &StoreClock) -> Result<(Connection, Files)> {
+    file_system::check(&settings.path)?;
     files::create(&settings.path)?;
     files::refuse_fragment(&settings.path)?;
     let file = FileId::of(&settings.path)?;
@@ -101,6 +102,14 @@ pub(super) fn open_reader(settings: &Settings) -> Result<Connection> {
     let connection = open(settings)?;
     configure(&connection, settings)?;
     connection.pragma_update(None, "query_only", true)?;
+    Ok(connection)
+}
+
+/// Opens a file that is to be copied.
+pub(super) fn open_source(settings: &Settings) -> Result<Connection> {
+    let connection = open(settings)?;
+    schema::check(&connection)?;
+    configure(&connection, settings)?;
     Ok(connection)
 }
 

@@ -3,7 +3,7 @@
 //! | module | contents |
 //! |---|---|
 //! | `backend`, `builder` | [`SqliteBackend`], and how it is opened |
-//! | `connection`, `schema`, `files` | opening the file: pragmas, application id, schema version; noticing that it was replaced |
+//! | `connection`, `schema`, `files`, `file_system` | opening the file: pragmas, application id, schema version; noticing that it was replaced; refusing network file systems |
 //! | `threads`, `command` | the backend's two threads, the requests to them, and their answers |
 //! | `convert` | conversion between the contract's types and theirs |
 //! | `writer` | the thread that writes |
@@ -13,10 +13,11 @@
 //! | `queues`, `messages`, `counts`, `purge` | the statements of a transaction |
 //! | `store_time`, `checksum` | the store time that the file records; the checksum of a body |
 //! | `reader` | the thread that reads |
-//! | `salvage` | copying what is readable of a damaged file |
+//! | `backup`, `salvage` | copying a file that is in use; copying what is readable of a damaged file |
 //! | `receipt`, `failure` | storage ids and pop receipts as text; errors |
 
 mod backend;
+mod backup;
 mod batch;
 mod builder;
 mod checksum;
@@ -25,6 +26,7 @@ mod connection;
 mod convert;
 mod counts;
 mod failure;
+mod file_system;
 mod files;
 mod log;
 mod messages;
