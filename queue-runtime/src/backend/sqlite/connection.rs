@@ -89,6 +89,7 @@ fn try_open_writer(settings: &Settings, store_clock: &StoreClock) -> Result<(Con
     }
     // Before anything that writes: a file of another application must not be changed.
     schema::check(&connection)?;
+    allow_to_shrink(&connection)?;
     use_wal(&connection)?;
     configure(&connection, settings)?;
     schema::migrate(&mut connection)?;
@@ -118,6 +119,15 @@ fn open(settings: &Settings) -> Result<Connection> {
     let connection = Connection::open_with_flags(&settings.path, flags)?;
     connection.busy_timeout(settings.busy_timeout)?;
     Ok(connection)
+}
+
+/// Has a new file record where its pages are referred to, so that they can be moved. Later it is too late.
+pub(super) fn allow_to_shrink(connection: &Connection) -> Result<()> {
+    let pages: i64 = connection.pragma_query_value(None, "page_count", |row| row.get(0))?;
+    if pages == 0 {
+        connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
+    }
+    Ok(())
 }
 
 fn use_wal(connection: &Connection) -> Result<()> {

@@ -9,7 +9,7 @@
 //! | `writer` | the thread that writes |
 //! | `probe`, `repair` | reading around damage; putting a damaged part of a queue aside |
 //! | `batch`, `receive` | which commands share a transaction; which receives share a claim |
-//! | `sync`, `log` | which commits wait for the disk; when the log is moved into the database |
+//! | `sync`, `log`, `shrink` | which commits wait for the disk; when the log is moved into the database; shortening the file |
 //! | `queues`, `messages`, `counts`, `purge` | the statements of a transaction |
 //! | `store_time`, `checksum` | the store time that the file records; the checksum of a body |
 //! | `reader` | the thread that reads |
@@ -39,6 +39,7 @@ mod receive;
 mod repair;
 mod salvage;
 mod schema;
+mod shrink;
 mod store_time;
 mod sync;
 mod threads;

@@ -19,22 +19,19 @@ use super::connection::Settings;
 use super::failure::{Failure, Result};
 use super::files::Files;
 use super::log::Log;
-use super::messages::{Messages, Place};
+use super::messages::Messages;
 use super::probe::Probe;
-use super::purge::{Found, Purge};
+use super::purge::Purge;
 use super::queues::Queues;
 use super::receive::Receives;
 use super::schema;
+use super::shrink::Shrink;
 use super::store_time::StoreTime;
 use super::sync::Sync;
 use crate::backend::store_clock::StoreClock;
 
 /// The longest pause between two attempts to take the write lock.
 const MAX_PAUSE: Duration = Duration::from_millis(2);
-
-/// The pause between two transactions of a purge while there is nothing else to do, so that other processes
-/// get the lock.
-const PURGE_PAUSE: Duration = Duration::from_millis(1);
 
 /// The interval between two transactions of a purge while commands are waiting.
 const PURGE_INTERVAL: Duration = Duration::from_millis(50);
@@ -46,6 +43,7 @@ pub(super) struct Writer<'c> {
     files: Option<Files>,
     log: Log,
     sync: Sync<'c>,
+    shrink: Shrink<'c>,
     store_clock: Arc<StoreClock>,
     busy_timeout: Duration,
     pace: Pace,
@@ -77,6 +75,7 @@ impl<'c> Writer<'c> {
             files,
             log: Log::default(),
             sync: Sync::new(connection, synchronous),
+            shrink: Shrink::prepare(connection)?,
             store_clock,
             busy_timeout,
             pace: Pace::default(),
@@ -113,13 +112,17 @@ impl<'c> Writer<'c> {
                 if pending.is_closing() {
                     return pending.into_closing();
                 }
-                if self.log.is_due() {
+                let quiet = self.log.is_due();
+                let shrinking = quiet && self.shrink();
+                if shrinking {
+                    self.let_others_write(commands, &mut pending);
+                } else if quiet {
                     self.log.checkpoint(self.connection);
                 }
                 if self.sync.is_due(Instant::now()) {
                     self.sync_log();
                 }
-                if !self.purge.has_work() {
+                if !shrinking && !self.purge.has_work() {
                     match self.wait(commands) {
                         Ok(command) => pending.push(command),
                         Err(RecvTimeoutError::Timeout) => continue,
@@ -148,11 +151,7 @@ impl<'c> Writer<'c> {
             {
                 self.purge();
                 if pending.is_empty() && self.purge.has_work() {
-                    // Other processes get the lock meanwhile.
-                    let command = commands.recv_timeout(PURGE_PAUSE);
-                    command
-                        .into_iter()
-                        .for_each(|command| pending.push(command));
+                    self.let_others_write(commands, &mut pending);
                 }
             }
         }
@@ -165,18 +164,6 @@ impl<'c> Writer<'c> {
             None => commands.recv().map_err(|_| RecvTimeoutError::Disconnected),
             Some(due) => commands.recv_timeout(due),
         }
-    }
-
-    /// Brings the receives to the disk that were committed without waiting for it.
-    fn sync_log(&mut self) {
-        let synced = self.files.as_ref().map_or(Ok(()), Files::sync_log);
-        if let Err(failure) = synced {
-            tracing::error!(
-                ?failure,
-                "failed to sync the log; a power failure may undo receives"
-            );
-        }
-        self.sync.finished();
     }
 
     /// Executes and answers a batch. Returns the commands that continue in the next one.
@@ -390,60 +377,6 @@ impl<'c> Writer<'c> {
         Ok(())
     }
 
-    /// Removes some of what can no longer be received, in a transaction of its own.
-    fn purge(&mut self) {
-        let now = self.store_clock.now();
-        let purged = self.purge.find(now).and_then(|found| {
-            let removed = self.remove_around_damage(&found);
-            if let Err(failure) = &removed {
-                self.purge.not_removed(found, failure, now);
-            }
-            removed
-        });
-        if let Err(failure) = purged
-            && !failure.is_busy()
-        {
-            tracing::error!(?failure, "failed to remove expired or deleted messages");
-        }
-        self.purged_at = Instant::now();
-    }
-
-    /// Removes what was found; if that meets damage, the way a command does that is executed around it.
-    fn remove_around_damage(&mut self, found: &Found) -> Result<()> {
-        let mut removed = self.try_remove(found);
-        for leave_bodies in [false, true] {
-            if !removed.as_ref().is_err_and(Failure::is_damage) {
-                break;
-            }
-            self.messages.probe = Some(Rc::clone(&self.probe));
-            self.messages.leave_bodies = leave_bodies;
-            removed = self.try_remove(found);
-            self.messages.leave_bodies = false;
-            self.messages.probe = None;
-        }
-        removed
-    }
-
-    fn try_remove(&mut self, found: &Found) -> Result<()> {
-        if found.places.is_empty() && found.finished.is_none() {
-            return Ok(());
-        }
-        self.begin.execute([])?;
-        let removed = self.remove(&found.places, found.finished);
-        if removed.is_err() {
-            self.roll_back();
-            return removed;
-        }
-        self.transact(&[]).map(drop)
-    }
-
-    fn remove(&mut self, places: &[Place], finished: Option<i64>) -> Result<()> {
-        for place in places {
-            self.messages.drop_at(place)?;
-        }
-        finished.map_or(Ok(()), |queue| self.purge.forget(queue))
-    }
-
     fn roll_back(&mut self) {
         self.queues.forget();
         self.store_time.forget();
@@ -489,3 +422,4 @@ fn fail(batch: Vec<Command>, failure: &Failure) {
 mod around_damage;
 #[cfg(test)]
 mod tests;
+mod upkeep;
