@@ -138,7 +138,7 @@ pub enum Outcome {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-#[expect(missing_docs, reason = "the names are those of the Backend methods")]
+#[expect(missing_docs, reason = "the names are those of methods")]
 pub enum Operation {
     Open,
     CreateQueue,
@@ -153,6 +153,7 @@ pub enum Operation {
     Delete,
     Clear,
     Apply,
+    Backup,
 }
 
 impl Error {
@@ -349,6 +350,7 @@ impl Operation {
             Self::Delete => "delete a message",
             Self::Clear => "clear a queue",
             Self::Apply => "apply operations",
+            Self::Backup => "back up the storage",
         }
     }
 
@@ -368,6 +370,7 @@ impl Operation {
             Self::Delete => "delete a message from",
             Self::Clear => "clear",
             Self::Apply => "apply operations to",
+            Self::Backup => "back up",
         }
     }
 }

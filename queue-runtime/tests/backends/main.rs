@@ -9,6 +9,8 @@ mod planted_bugs;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 #[cfg(feature = "sqlite")]
+mod sqlite_backup;
+#[cfg(feature = "sqlite")]
 mod sqlite_clock;
 #[cfg(feature = "sqlite")]
 mod sqlite_damage;

@@ -702,3 +702,32 @@ fn an_idle_process_leaves_nothing_in_the_log() {
         assert_eq!(peeked.len(), 1);
     });
 }
+
+#[test]
+fn a_drained_file_is_shortened_while_idle() {
+    threads::block_on(async {
+        let place = Place::new();
+        let backend = place.open().await;
+        let body = "x".repeat(40_000);
+        for _ in 0..5 {
+            let ops = (0..150).map(|_| Op::Put {
+                queue: place.queue.clone(),
+                message: NewMessage::new(body.clone()),
+            });
+            backend.apply(ops.collect()).await.expect("put");
+        }
+        backend.clear(&place.queue).await.expect("clear");
+        let put = backend.put(&place.queue, NewMessage::new("kept")).await;
+        put.expect("put");
+        let start = Instant::now();
+        while fs::metadata(place.path()).expect("the file").len() > 5 * 1024 * 1024 {
+            assert!(start.elapsed() < PATIENCE, "the file is as long as before");
+            tokio::task::yield_now().await;
+        }
+        let received = backend.receive(&place.queue, 10, LEASE).await;
+        assert_eq!(received.expect("receive")[0].body, "kept");
+        let check = "PRAGMA integrity_check";
+        let checked = place.connection().query_row(check, [], |row| row.get(0));
+        assert_eq!(checked, Ok("ok".to_owned()));
+    });
+}

@@ -24,20 +24,26 @@ pub(super) type Answers = Vec<Option<Result<Answer>>>;
 
 /// The commands that wait for a transaction, by kind.
 ///
-/// Renewals and settlements go first, because a late one loses its lease: a batch takes all that wait, which
-/// are no more than there are leases. The other kinds share the rest of the batch, so that none waits for
-/// another.
+/// Receives have transactions of their own, which do not wait for the disk. They alternate with those of the
+/// other kinds while both are waiting.
+///
+/// Among these, renewals and settlements go first, because a late one loses its lease: a batch takes all that
+/// wait, which are no more than there are leases. The other kinds share the rest of the batch, so that none
+/// waits for another.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     /// Updates and deletes.
     leases: VecDeque<Command>,
     /// Settlements with follow-ups.
     settlements: VecDeque<Command>,
-    /// Receives, puts, and operations on queues.
+    receives: VecDeque<Command>,
+    /// Puts, and operations on queues.
     singles: VecDeque<Command>,
     /// Puts of several messages at once.
     bulk: VecDeque<Command>,
     closing: Vec<Command>,
+    /// Whether the last batch was one of receives.
+    received: bool,
 }
 
 /// A number of messages and of body bytes.
@@ -54,6 +60,7 @@ impl Pending {
             Request::Step(Step::Update { .. } | Step::Delete { .. }) => &mut self.leases,
             request @ Request::Apply(_) if request.only_puts() => &mut self.bulk,
             Request::Apply(_) => &mut self.settlements,
+            Request::Receive { .. } => &mut self.receives,
             _ => &mut self.singles,
         };
         kind.push_back(command);
@@ -62,11 +69,15 @@ impl Pending {
     /// Puts receives that are not finished back at the front.
     pub(super) fn put_back(&mut self, commands: Vec<Command>) {
         for command in commands.into_iter().rev() {
-            self.singles.push_front(command);
+            self.receives.push_front(command);
         }
     }
 
     pub(super) fn len(&self) -> usize {
+        self.receives.len() + self.others()
+    }
+
+    fn others(&self) -> usize {
         self.leases.len() + self.settlements.len() + self.singles.len() + self.bulk.len()
     }
 
@@ -83,8 +94,17 @@ impl Pending {
         self.closing
     }
 
-    /// Takes the commands of the next transaction: at least one of each kind that is pending.
+    /// Takes the commands of the next transaction: receives, or at least one of each other kind that is
+    /// pending.
     pub(super) fn take_batch(&mut self) -> Vec<Command> {
+        let others = self.others() > 0;
+        self.received = !self.receives.is_empty() && !(others && self.received);
+        if self.received {
+            let mut batch = Vec::new();
+            let room = if others { SHARE } else { MAX };
+            take(&mut self.receives, room, &mut batch);
+            return batch;
+        }
         let mut batch: Vec<Command> = self.leases.drain(..).collect();
         let mut taken = weigh(&batch);
         let mut kinds = [&mut self.settlements, &mut self.singles, &mut self.bulk];
@@ -163,26 +183,26 @@ impl Step {
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     commit: Duration,
-    sizes: [usize; 2],
+    expected: [usize; 2],
 }
 
 impl Pace {
-    /// Records the size of a batch and the duration of its commit.
-    pub(super) fn note(&mut self, commands: usize, commit: Duration) {
-        self.sizes = [commands, self.sizes[0]];
+    /// Records how many commands are answered next or waiting: the callers of the former may soon send
+    /// others.
+    pub(super) fn expect(&mut self, commands: usize) {
+        self.expected = [commands, self.expected[0]];
+    }
+
+    /// Records the duration of a commit that waited for the disk.
+    pub(super) fn note(&mut self, commit: Duration) {
         self.commit = commit;
     }
 
-    /// Records a batch that needed no commit.
-    pub(super) fn note_idle(&mut self, commands: usize) {
-        self.note(commands, self.commit);
-    }
-
-    /// Takes the queued commands. If they are fewer than the recent batches, waits for more, for less
+    /// Takes the queued commands. If they are fewer than were expected recently, waits for more, for less
     /// than the duration of a commit and only while commands keep arriving. Returns `false` once every
     /// sender is gone.
     pub(super) fn gather(&self, commands: &Receiver<Command>, pending: &mut Pending) -> bool {
-        let expected = self.sizes[0].max(self.sizes[1]);
+        let expected = self.expected[0].max(self.expected[1]);
         let longest = self.commit.min(Duration::from_millis(2));
         let gap = (longest / 4).min(Duration::from_micros(200));
         let mut start = None;

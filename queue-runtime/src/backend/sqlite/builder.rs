@@ -81,8 +81,9 @@ impl SqliteBuilder {
     /// file cannot be opened; [`ErrorKind::Denied`](queue_core::ErrorKind::Denied) if it is read-only;
     /// [`ErrorKind::Corrupt`](queue_core::ErrorKind::Corrupt) if it is not a database;
     /// [`ErrorKind::Unsupported`](queue_core::ErrorKind::Unsupported) if it belongs to another
-    /// application or was written by a newer version, in which cases it is not changed, or if the
-    /// SQLite library is older than 3.51.3. The error names the path.
+    /// application or was written by a newer version, in which cases it is not changed, if it is on a network
+    /// file system (recognised on Linux and Android), or if the SQLite library is older than 3.51.3. The error
+    /// names the path.
     ///
     /// # Cancel safety
     /// Dropping the future may leave a new file without queues.

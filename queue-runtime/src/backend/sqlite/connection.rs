@@ -9,7 +9,7 @@ use rusqlite::{Connection, MAIN_DB, OpenFlags};
 
 use super::failure::{Failure, Result};
 use super::files::{self, FileId, Files};
-use super::{schema, store_time};
+use super::{file_system, schema, store_time};
 use crate::backend::store_clock::StoreClock;
 
 /// The first version without the WAL-reset bug, which corrupts files that several connections use.
@@ -19,7 +19,9 @@ const OLDEST_LIBRARY: i32 = 3_051_003;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Synchronous {
-    /// When the log has reached the disk: completed operations survive a power failure.
+    /// When the log has reached the disk: completed operations survive a power failure. Only a receive does
+    /// not wait for that. If the power fails within about 10 ms, it may be undone: the message is received
+    /// again, without the former lease, and that dequeue is not counted.
     #[default]
     Full,
     /// When the log was written to the operating system: completed operations survive a crash of the
@@ -77,6 +79,7 @@ pub(super) fn open_writer(
 }
 
 fn try_open_writer(settings: &Settings, store_clock: &StoreClock) -> Result<(Connection, Files)> {
+    file_system::check(&settings.path)?;
     files::create(&settings.path)?;
     files::refuse_fragment(&settings.path)?;
     let file = FileId::of(&settings.path)?;
@@ -86,6 +89,7 @@ fn try_open_writer(settings: &Settings, store_clock: &StoreClock) -> Result<(Con
     }
     // Before anything that writes: a file of another application must not be changed.
     schema::check(&connection)?;
+    allow_to_shrink(&connection)?;
     use_wal(&connection)?;
     configure(&connection, settings)?;
     schema::migrate(&mut connection)?;
@@ -102,11 +106,28 @@ pub(super) fn open_reader(settings: &Settings) -> Result<Connection> {
     Ok(connection)
 }
 
+/// Opens a file that is to be copied.
+pub(super) fn open_source(settings: &Settings) -> Result<Connection> {
+    let connection = open(settings)?;
+    schema::check(&connection)?;
+    configure(&connection, settings)?;
+    Ok(connection)
+}
+
 fn open(settings: &Settings) -> Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(&settings.path, flags)?;
     connection.busy_timeout(settings.busy_timeout)?;
     Ok(connection)
+}
+
+/// Has a new file record where its pages are referred to, so that they can be moved. Later it is too late.
+pub(super) fn allow_to_shrink(connection: &Connection) -> Result<()> {
+    let pages: i64 = connection.pragma_query_value(None, "page_count", |row| row.get(0))?;
+    if pages == 0 {
+        connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
+    }
+    Ok(())
 }
 
 fn use_wal(connection: &Connection) -> Result<()> {

@@ -29,6 +29,8 @@ pub(super) enum Failure {
     ReadOnly,
     NoDirectory,
     NoWal(String),
+    /// The file is on a network file system of this name.
+    Network(&'static str),
     /// There already is a file.
     Exists,
     Foreign,
@@ -147,6 +149,10 @@ impl Failure {
                 .with_detail(format!("the directory of `{file}` does not exist")),
             Self::NoWal(mode) => error(ErrorKind::Unsupported).with_detail(format!(
                 "`{file}` remains in journal mode {mode}; its file system does not support WAL"
+            )),
+            Self::Network(name) => error(ErrorKind::Unsupported).with_detail(format!(
+                "`{file}` is on a network file system ({name}), which SQLite's log does not work on; use a \
+                 local disk"
             )),
             Self::Exists => error(ErrorKind::Storage)
                 .with_retry(Retry::Permanent)

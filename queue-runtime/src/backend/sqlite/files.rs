@@ -1,6 +1,6 @@
 //! The files on disk: creating the database, and noticing that the path leads to other files.
 
-use std::fs::{self, Metadata, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -41,6 +41,7 @@ pub(super) fn refuse_fragment(path: &Path) -> Result<()> {
 pub(super) struct Files {
     database: (PathBuf, FileId),
     log: (PathBuf, FileId),
+    open_log: File,
 }
 
 /// What distinguishes a file from all others that exist at the same time.
@@ -58,10 +59,13 @@ impl Files {
         let mut log = path.as_os_str().to_owned();
         log.push("-wal");
         let log = PathBuf::from(log);
-        let id = FileId::of(&log)?;
+        // Windows syncs only what is open for writing.
+        let open_log = OpenOptions::new().write(true).open(&log).map_err(io)?;
+        let id = FileId::from(&open_log.metadata().map_err(io)?);
         let files = Self {
             database: (path.to_owned(), expected.clone()),
             log: (log, id),
+            open_log,
         };
         files.check()?;
         Ok(files)
@@ -84,6 +88,11 @@ impl Files {
             length = metadata.len();
         }
         Ok(length)
+    }
+
+    /// Waits until the log has reached the disk.
+    pub(super) fn sync_log(&self) -> Result<()> {
+        self.open_log.sync_data().map_err(io)
     }
 }
 

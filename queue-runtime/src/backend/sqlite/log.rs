@@ -4,7 +4,6 @@
 //! moment. With several busy processes that may never happen. So the writer insists when the log is long,
 //! and when nothing was committed for a while: the file alone is then complete.
 
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
@@ -45,12 +44,10 @@ impl Log {
         self.committed_at.is_some_and(|at| at.elapsed() >= IDLE)
     }
 
-    /// Waits for a command, or until the log is due.
-    pub(super) fn wait<T>(&self, commands: &Receiver<T>) -> Result<T, RecvTimeoutError> {
-        match self.committed_at {
-            None => commands.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            Some(at) => commands.recv_timeout(IDLE.saturating_sub(at.elapsed())),
-        }
+    /// Returns the time until the log is due, if it contains anything of this process.
+    pub(super) fn due_in(&self) -> Option<Duration> {
+        let committed_at = self.committed_at?;
+        Some(IDLE.saturating_sub(committed_at.elapsed()))
     }
 
     /// Moves the log into the database and empties it, if others allow it. A failure has no effect: SQLite

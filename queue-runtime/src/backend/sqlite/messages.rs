@@ -29,6 +29,7 @@ pub(super) struct Messages<'c> {
     any_visible: Statement<'c>,
     first_visible: Statement<'c>,
     lease: Statement<'c>,
+    unschedule_all: Statement<'c>,
     unschedule: Statement<'c>,
     reschedule: Statement<'c>,
     release: Statement<'c>,
@@ -66,7 +67,7 @@ impl<'c> Messages<'c> {
                 "INSERT INTO messages (queue, salt, inserted_at, expires_at, body, checksum) \
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
             )?,
-            schedule: prepare("INSERT INTO schedule VALUES (?1, ?2, ?3, ?4, 0, ?5)")?,
+            schedule: prepare("INSERT INTO schedule VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?,
             any_visible: prepare(
                 "SELECT 1 FROM schedule WHERE queue = ?1 AND visible_at <= ?2 LIMIT 1",
             )?,
@@ -78,6 +79,10 @@ impl<'c> Messages<'c> {
             lease: prepare(
                 "UPDATE schedule SET visible_at = ?4, nonce = ?5, dequeue_count = ?6 \
                  WHERE queue = ?1 AND visible_at = ?2 AND seq = ?3",
+            )?,
+            unschedule_all: prepare(
+                "DELETE FROM schedule WHERE queue = ?1 \
+                 AND (visible_at, seq) >= (?2, ?3) AND (visible_at, seq) <= (?4, ?5)",
             )?,
             unschedule: prepare(
                 "DELETE FROM schedule WHERE queue = ?1 AND visible_at = ?2 AND seq = ?3",
@@ -130,6 +135,7 @@ impl<'c> Messages<'c> {
             placed.visible_at,
             placed.seq,
             placed.nonce,
+            0,
             expires_at
         ])?;
         self.counts.add(queue, 1);
@@ -158,12 +164,16 @@ impl<'c> Messages<'c> {
             let wanted = max - claimed.len();
             let found = self.first_visible(queue, now, wanted)?;
             let all = found.len() < wanted && (self.probe.is_none() || found.is_empty());
+            if self.probe.is_none() {
+                self.unschedule_all(queue, &found)?;
+            }
             for mut message in found {
                 let place = message.place(queue);
                 if message.placed.expires_at.is_some_and(|at| at <= now) {
-                    self.drop_at(&place)?;
+                    self.drop_expired(&place)?;
                     expired += 1;
-                } else if let Some(until) = leases.next() {
+                } else {
+                    let until = leases.next().expect("a lease for each of `max` messages");
                     self.lease(&mut message, &place, until)?;
                     claimed.push(message);
                 }
@@ -196,18 +206,55 @@ impl<'c> Messages<'c> {
         Ok(found)
     }
 
+    /// Removes the messages at the start of a queue from the schedule, with one statement. Around damage, each
+    /// is moved or removed by itself, because this would read on after the last one.
+    fn unschedule_all(&mut self, queue: i64, found: &[Claimed]) -> Result<()> {
+        let (Some(first), Some(last)) = (found.first(), found.last()) else {
+            return Ok(());
+        };
+        let (first, last) = (first.place(queue), last.place(queue));
+        let removed = self.unschedule_all.execute(params![
+            queue,
+            first.visible_at,
+            first.seq,
+            last.visible_at,
+            last.seq
+        ])?;
+        if removed != found.len() {
+            return Err(Failure::Corrupt("the schedule is not in order"));
+        }
+        Ok(())
+    }
+
+    /// Removes an expired message that a claim has found.
+    fn drop_expired(&mut self, place: &Place) -> Result<()> {
+        if self.probe.is_some() {
+            return self.drop_at(place);
+        }
+        self.counts.add(place.queue, -1);
+        self.remove_body(place.seq)
+    }
+
     fn lease(&mut self, message: &mut Claimed, place: &Place, until: i64) -> Result<()> {
         message.dequeue_count = message.dequeue_count.saturating_add(1);
         message.placed.visible_at = until;
         message.placed.nonce = rand::random();
-        self.lease.execute(params![
-            place.queue,
-            place.visible_at,
-            place.seq,
-            until,
-            message.placed.nonce,
-            message.dequeue_count
-        ])?;
+        let Placed {
+            nonce, expires_at, ..
+        } = message.placed;
+        let Place {
+            queue,
+            visible_at,
+            seq,
+        } = *place;
+        let count = message.dequeue_count;
+        if self.probe.is_some() {
+            let row = params![queue, visible_at, seq, until, nonce, count];
+            self.lease.execute(row)?;
+        } else {
+            let row = params![queue, until, seq, nonce, count, expires_at];
+            self.schedule.execute(row)?;
+        }
         Ok(())
     }
 

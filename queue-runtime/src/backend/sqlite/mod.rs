@@ -3,20 +3,21 @@
 //! | module | contents |
 //! |---|---|
 //! | `backend`, `builder` | [`SqliteBackend`], and how it is opened |
-//! | `connection`, `schema`, `files` | opening the file: pragmas, application id, schema version; noticing that it was replaced |
+//! | `connection`, `schema`, `files`, `file_system` | opening the file: pragmas, application id, schema version; noticing that it was replaced; refusing network file systems |
 //! | `threads`, `command` | the backend's two threads, the requests to them, and their answers |
 //! | `convert` | conversion between the contract's types and theirs |
 //! | `writer` | the thread that writes |
 //! | `probe`, `repair` | reading around damage; putting a damaged part of a queue aside |
 //! | `batch`, `receive` | which commands share a transaction; which receives share a claim |
-//! | `log` | when the log is moved into the database |
+//! | `sync`, `log`, `shrink` | which commits wait for the disk; when the log is moved into the database; shortening the file |
 //! | `queues`, `messages`, `counts`, `purge` | the statements of a transaction |
 //! | `store_time`, `checksum` | the store time that the file records; the checksum of a body |
 //! | `reader` | the thread that reads |
-//! | `salvage` | copying what is readable of a damaged file |
+//! | `backup`, `salvage` | copying a file that is in use; copying what is readable of a damaged file |
 //! | `receipt`, `failure` | storage ids and pop receipts as text; errors |
 
 mod backend;
+mod backup;
 mod batch;
 mod builder;
 mod checksum;
@@ -25,6 +26,7 @@ mod connection;
 mod convert;
 mod counts;
 mod failure;
+mod file_system;
 mod files;
 mod log;
 mod messages;
@@ -37,7 +39,9 @@ mod receive;
 mod repair;
 mod salvage;
 mod schema;
+mod shrink;
 mod store_time;
+mod sync;
 mod threads;
 mod writer;
 

@@ -10,7 +10,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, ffi, params};
 use queue_core::{Operation, Result as PublicResult};
 
 use super::failure::{Failure, Result};
-use super::{files, repair, schema};
+use super::{connection, files, repair, schema};
 
 /// What [`salvage`] has copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -88,6 +88,7 @@ fn open(path: &Path) -> Result<(Connection, i64)> {
 
 fn create_tables(path: &Path) -> Result<Connection> {
     let mut connection = Connection::open(path)?;
+    connection::allow_to_shrink(&connection)?;
     schema::migrate(&mut connection)?;
     Ok(connection)
 }

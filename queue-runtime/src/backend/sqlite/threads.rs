@@ -1,6 +1,5 @@
 //! The two threads of a backend, which open, use and close the file.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
@@ -17,7 +16,7 @@ use crate::backend::store_clock::StoreClock;
 
 /// The channels to the threads. The threads end when these are dropped.
 pub(super) struct Threads {
-    pub(super) path: PathBuf,
+    pub(super) settings: Settings,
     pub(super) commands: Sender<Command>,
     pub(super) queries: Sender<Query>,
 }
@@ -33,21 +32,21 @@ pub(super) async fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<T
     })?;
     let settings = started.await.unwrap_or(Err(Failure::Lost))?;
 
-    let path = settings.path.clone();
+    let readers_settings = settings.clone();
     let (queries, query_queue) = mpsc::channel();
     let (ready, started) = oneshot::channel();
     spawn("queue-sqlite-reader", move || {
-        read(&settings, store_clock, ready, &query_queue);
+        read(&readers_settings, store_clock, ready, &query_queue);
     })?;
     started.await.unwrap_or(Err(Failure::Lost))?;
     Ok(Threads {
-        path,
+        settings,
         commands,
         queries,
     })
 }
 
-fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
+pub(super) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
     let spawned = thread::Builder::new().name(name.to_owned()).spawn(run);
     spawned
         .map(drop)

@@ -19,21 +19,19 @@ use super::connection::Settings;
 use super::failure::{Failure, Result};
 use super::files::Files;
 use super::log::Log;
-use super::messages::{Messages, Place};
+use super::messages::Messages;
 use super::probe::Probe;
-use super::purge::{Found, Purge};
+use super::purge::Purge;
 use super::queues::Queues;
 use super::receive::Receives;
 use super::schema;
+use super::shrink::Shrink;
 use super::store_time::StoreTime;
+use super::sync::Sync;
 use crate::backend::store_clock::StoreClock;
 
 /// The longest pause between two attempts to take the write lock.
 const MAX_PAUSE: Duration = Duration::from_millis(2);
-
-/// The pause between two transactions of a purge while there is nothing else to do, so that other processes
-/// get the lock.
-const PURGE_PAUSE: Duration = Duration::from_millis(1);
 
 /// The interval between two transactions of a purge while commands are waiting.
 const PURGE_INTERVAL: Duration = Duration::from_millis(50);
@@ -44,6 +42,8 @@ pub(super) struct Writer<'c> {
     /// `None` for a database in memory.
     files: Option<Files>,
     log: Log,
+    sync: Sync<'c>,
+    shrink: Shrink<'c>,
     store_clock: Arc<StoreClock>,
     busy_timeout: Duration,
     pace: Pace,
@@ -66,7 +66,7 @@ impl<'c> Writer<'c> {
         store_clock: Arc<StoreClock>,
         settings: Settings,
     ) -> Result<Self> {
-        let busy_timeout = settings.busy_timeout;
+        let (busy_timeout, synchronous) = (settings.busy_timeout, settings.synchronous);
         let probe = Probe::new(settings);
         // `begin` waits for the lock itself, with jitter and with the deadline of each command.
         connection.busy_timeout(Duration::ZERO)?;
@@ -74,6 +74,8 @@ impl<'c> Writer<'c> {
             connection,
             files,
             log: Log::default(),
+            sync: Sync::new(connection, synchronous),
+            shrink: Shrink::prepare(connection)?,
             store_clock,
             busy_timeout,
             pace: Pace::default(),
@@ -96,17 +98,32 @@ impl<'c> Writer<'c> {
     /// Serves commands until every sender is gone or a command requests to close. Returns those commands,
     /// to be answered when the file is closed.
     pub(super) fn serve(&mut self, commands: &Receiver<Command>) -> Vec<Command> {
+        let closing = self.serve_all(commands);
+        if self.sync.is_pending() {
+            self.sync_log();
+        }
+        closing
+    }
+
+    fn serve_all(&mut self, commands: &Receiver<Command>) -> Vec<Command> {
         let mut pending = Pending::default();
         loop {
             if pending.is_empty() {
                 if pending.is_closing() {
                     return pending.into_closing();
                 }
-                if self.log.is_due() {
+                let quiet = self.log.is_due();
+                let shrinking = quiet && self.shrink();
+                if shrinking {
+                    self.let_others_write(commands, &mut pending);
+                } else if quiet {
                     self.log.checkpoint(self.connection);
                 }
-                if !self.purge.has_work() {
-                    match self.log.wait(commands) {
+                if self.sync.is_due(Instant::now()) {
+                    self.sync_log();
+                }
+                if !shrinking && !self.purge.has_work() {
+                    match self.wait(commands) {
                         Ok(command) => pending.push(command),
                         Err(RecvTimeoutError::Timeout) => continue,
                         Err(RecvTimeoutError::Disconnected) => return Vec::new(),
@@ -118,6 +135,7 @@ impl<'c> Writer<'c> {
             }
             let open = self.pace.gather(commands, &mut pending);
             if !pending.is_empty() {
+                self.pace.expect(pending.len());
                 let batch = pending.take_batch();
                 let unfinished = self.run(batch);
                 pending.put_back(unfinished);
@@ -133,28 +151,26 @@ impl<'c> Writer<'c> {
             {
                 self.purge();
                 if pending.is_empty() && self.purge.has_work() {
-                    // Other processes get the lock meanwhile.
-                    let command = commands.recv_timeout(PURGE_PAUSE);
-                    command
-                        .into_iter()
-                        .for_each(|command| pending.push(command));
+                    self.let_others_write(commands, &mut pending);
                 }
             }
         }
     }
 
+    /// Waits for a command, or until something is due to be done without one.
+    fn wait(&self, commands: &Receiver<Command>) -> Result<Command, RecvTimeoutError> {
+        let due = [self.log.due_in(), self.sync.due_in(Instant::now())];
+        match due.into_iter().flatten().min() {
+            None => commands.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(due) => commands.recv_timeout(due),
+        }
+    }
+
     /// Executes and answers a batch. Returns the commands that continue in the next one.
     fn run(&mut self, mut batch: Vec<Command>) -> Vec<Command> {
-        let only_receives = batch
-            .iter()
-            .all(|command| matches!(command.request, Request::Receive { .. }));
-        if only_receives {
-            let asked = batch.len();
+        if only_receives(&batch) {
             let now = self.check_files().and_then(|_| self.refresh());
             batch = self.receives().answer_idle(batch, &now);
-            if batch.is_empty() {
-                self.pace.note_idle(asked);
-            }
         }
         let batch = self.begin(batch);
         if batch.is_empty() {
@@ -190,6 +206,13 @@ impl<'c> Writer<'c> {
 
     /// Takes the write lock. Answers the commands that time out meanwhile and returns the others.
     fn begin(&mut self, mut batch: Vec<Command>) -> Vec<Command> {
+        if batch.is_empty() {
+            return batch;
+        }
+        if let Err(failure) = self.sync.prepare(only_receives(&batch), Instant::now()) {
+            fail(batch, &failure);
+            return Vec::new();
+        }
         let mut pause = Duration::from_micros(50);
         while !batch.is_empty() {
             let failure = match self.begin.execute([]) {
@@ -225,7 +248,10 @@ impl<'c> Writer<'c> {
             self.roll_back();
             return Err(Failure::Commit(Arc::new(error)));
         }
-        self.pace.note(batch.len(), start.elapsed());
+        if !self.sync.was_skipped() {
+            self.pace.note(start.elapsed());
+        }
+        self.sync.committed(Instant::now());
         match self.check_files() {
             Err(Failure::Replaced(file)) => Err(Failure::CommittedElsewhere(file)),
             // Whether the path leads elsewhere is unknown; the commit is not.
@@ -351,60 +377,6 @@ impl<'c> Writer<'c> {
         Ok(())
     }
 
-    /// Removes some of what can no longer be received, in a transaction of its own.
-    fn purge(&mut self) {
-        let now = self.store_clock.now();
-        let purged = self.purge.find(now).and_then(|found| {
-            let removed = self.remove_around_damage(&found);
-            if let Err(failure) = &removed {
-                self.purge.not_removed(found, failure, now);
-            }
-            removed
-        });
-        if let Err(failure) = purged
-            && !failure.is_busy()
-        {
-            tracing::error!(?failure, "failed to remove expired or deleted messages");
-        }
-        self.purged_at = Instant::now();
-    }
-
-    /// Removes what was found; if that meets damage, the way a command does that is executed around it.
-    fn remove_around_damage(&mut self, found: &Found) -> Result<()> {
-        let mut removed = self.try_remove(found);
-        for leave_bodies in [false, true] {
-            if !removed.as_ref().is_err_and(Failure::is_damage) {
-                break;
-            }
-            self.messages.probe = Some(Rc::clone(&self.probe));
-            self.messages.leave_bodies = leave_bodies;
-            removed = self.try_remove(found);
-            self.messages.leave_bodies = false;
-            self.messages.probe = None;
-        }
-        removed
-    }
-
-    fn try_remove(&mut self, found: &Found) -> Result<()> {
-        if found.places.is_empty() && found.finished.is_none() {
-            return Ok(());
-        }
-        self.begin.execute([])?;
-        let removed = self.remove(&found.places, found.finished);
-        if removed.is_err() {
-            self.roll_back();
-            return removed;
-        }
-        self.transact(&[]).map(drop)
-    }
-
-    fn remove(&mut self, places: &[Place], finished: Option<i64>) -> Result<()> {
-        for place in places {
-            self.messages.drop_at(place)?;
-        }
-        finished.map_or(Ok(()), |queue| self.purge.forget(queue))
-    }
-
     fn roll_back(&mut self) {
         self.queues.forget();
         self.store_time.forget();
@@ -414,6 +386,12 @@ impl<'c> Writer<'c> {
             drop(self.connection.execute_batch("ROLLBACK"));
         }
     }
+}
+
+fn only_receives(batch: &[Command]) -> bool {
+    batch
+        .iter()
+        .all(|command| matches!(command.request, Request::Receive { .. }))
 }
 
 /// Separates a refusal, which concerns one command, from an error of SQLite, which fails the batch.
@@ -444,3 +422,4 @@ fn fail(batch: Vec<Command>, failure: &Failure) {
 mod around_damage;
 #[cfg(test)]
 mod tests;
+mod upkeep;

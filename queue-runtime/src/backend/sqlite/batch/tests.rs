@@ -54,6 +54,10 @@ fn receive(max: u32) -> Request {
     }
 }
 
+fn is_receive(command: &Command) -> bool {
+    matches!(command.request, Request::Receive { .. })
+}
+
 /// Everything that can wait, much of it.
 fn loaded() -> Pending {
     let mut pending = Pending::default();
@@ -81,12 +85,37 @@ fn all_renewals_and_settlements_go_into_the_next_batch() {
     for _ in 0..5000 {
         push(&mut pending, Request::Step(delete()));
     }
+    let receives = pending.take_batch();
+    assert!(
+        receives.len() == 1 && is_receive(&receives[0]),
+        "at most one batch of receives goes first"
+    );
     let batch = pending.take_batch();
     assert_eq!(
         batch.iter().filter(|command| is_lease(command)).count(),
         5000
     );
     assert!(batch[..5000].iter().all(is_lease), "they go first");
+}
+
+#[test]
+fn receives_have_batches_of_their_own() {
+    let mut pending = Pending::default();
+    for _ in 0..300 {
+        push(&mut pending, receive(1));
+    }
+    for _ in 0..2 {
+        push(&mut pending, Request::Step(delete()));
+    }
+    let sizes: Vec<_> = (0..3)
+        .map(|_| {
+            let batch = pending.take_batch();
+            let receives = batch.iter().filter(|command| is_receive(command)).count();
+            (receives, batch.len() - receives)
+        })
+        .collect();
+    assert_eq!(sizes, [(SHARE.messages, 0), (0, 2), (44, 0)]);
+    assert!(pending.is_empty());
 }
 
 #[test]
@@ -97,6 +126,7 @@ fn every_kind_progresses_in_every_batch() {
         for _ in 0..MAX.messages {
             push(&mut pending, Request::Step(delete()));
         }
+        assert!(pending.take_batch().iter().all(is_receive));
         let batch = pending.take_batch();
         let count = |kind: fn(&Request) -> bool| {
             batch
@@ -114,7 +144,7 @@ fn every_kind_progresses_in_every_batch() {
         };
         assert_eq!(count(is_bulk), 1);
         assert_eq!(count(is_settlement), 1);
-        assert!(count(|request| matches!(request, Request::Receive { .. })) >= 1);
+        assert!(count(|request| matches!(request, Request::Step(Step::Put { .. }))) >= 1);
         let weight = weigh(&batch);
         assert!(weight.messages <= 4 * MAX.messages, "{weight:?}");
         assert!(weight.bytes <= MAX.bytes, "{weight:?}");
@@ -129,14 +159,15 @@ fn a_receive_and_a_put_do_not_wait_for_bulk_puts() {
     }
     push(&mut pending, receive(32));
     push(&mut pending, Request::Step(put(1)));
+    let receives = pending.take_batch();
+    assert!(receives.len() == 1 && is_receive(&receives[0]));
     let batch = pending.take_batch();
     assert_eq!(
         batch.len(),
-        2 + 10,
+        1 + 11,
         "the bulk puts take the rest of the room"
     );
-    assert!(matches!(batch[0].request, Request::Receive { .. }));
-    assert!(matches!(batch[1].request, Request::Step(Step::Put { .. })));
+    assert!(matches!(batch[0].request, Request::Step(Step::Put { .. })));
 }
 
 #[test]
@@ -164,8 +195,8 @@ fn a_put_waits_for_the_puts_before_it() {
             break;
         }
     }
-    // 100 receives of 256 messages, of which each batch has room for one, and two shares of puts.
-    assert_eq!(batches, 102);
+    // Shares of 43, 43 and 256 puts, by their bytes or number, and the rest, each after a batch of receives.
+    assert_eq!(batches, 8);
     assert!(bulk >= batches, "bulk progresses as well");
 }
 

@@ -159,3 +159,28 @@ fn a_failed_commit_is_unknown_to_every_command() {
     let answers = serve(&connection, vec![vec![put(1)]]);
     assert!(answers[0][0].is_ok(), "it recovers");
 }
+
+#[test]
+fn only_receives_do_not_wait_for_the_disk() {
+    let receive = || Request::Receive {
+        queue: orders(),
+        max: 1,
+        visibility: Duration::from_secs(30),
+    };
+    let synchronous_after = |requests: Vec<Request>| -> i64 {
+        let connection = prepared();
+        let full = connection.pragma_update(None, "synchronous", "FULL");
+        full.expect("configure");
+        for answers in serve(&connection, vec![create(), vec![put(1)], requests]) {
+            for answer in answers {
+                answer.expect("carried out");
+            }
+        }
+        connection
+            .pragma_query_value(None, "synchronous", |row| row.get(0))
+            .expect("the setting of the last commit")
+    };
+    assert_eq!(synchronous_after(vec![receive()]), 1);
+    assert_eq!(synchronous_after(vec![put(1)]), 2);
+    assert_eq!(synchronous_after(vec![receive(), put(1)]), 2);
+}

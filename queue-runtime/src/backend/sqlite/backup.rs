@@ -1,0 +1,204 @@
+//! Copying a file that is in use.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use queue_core::{Operation, Result as PublicResult};
+use rusqlite::types::{ToSqlOutput, ValueRef};
+use tokio::sync::oneshot;
+
+use super::backend::SqliteBackend;
+use super::connection::{self, Settings};
+use super::failure::{Failure, Result};
+use super::{files, threads};
+
+/// The interval between two checks whether the copy is still wanted, in instructions of SQLite's virtual
+/// machine.
+const CHECK_INTERVAL: i32 = 10_000;
+
+impl SqliteBackend {
+    /// Copies the file to a new one at `to`, while this and other processes use it.
+    ///
+    /// The copy contains everything that was committed before the call. It is consistent, even if there are
+    /// changes meanwhile: all of it was committed at one moment. It is one file without a log, compact, synced
+    /// to the disk, and with the permissions 0600. It appears under its name when it is complete.
+    ///
+    /// Nothing waits for the copy, but the log grows until it is done. A message that is handled after the
+    /// copy is in it, and is received again after it was restored. Leases are those of the original: in the
+    /// copy, a message that is leased at that moment is hidden until its lease would have ended.
+    ///
+    /// Any process may copy the file; a service need not be stopped for it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Storage`](queue_core::ErrorKind::Storage) if there already is a file at `to`, or it cannot
+    /// be written; [`ErrorKind::Corrupt`](queue_core::ErrorKind::Corrupt) if a page of the original is damaged
+    /// (see [`salvage`](super::salvage)). The error names the path. Then no copy remains.
+    ///
+    /// # Cancel safety
+    /// Dropping the future stops the copying soon, and no copy remains, unless it was already complete.
+    ///
+    /// # Examples
+    /// ```
+    /// # use std::sync::Arc;
+    /// use queue_runtime::SystemClock;
+    /// use queue_runtime::backend::SqliteBackend;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = tempfile::tempdir()?;
+    /// # let (path, to) = (directory.path().join("queue.db"), directory.path().join("backup.db"));
+    /// let backend = SqliteBackend::open(&path, Arc::new(SystemClock::new())).await?;
+    /// backend.backup(&to).await?;
+    /// # assert!(to.exists());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn backup(&self, to: impl AsRef<Path>) -> PublicResult<()> {
+        let to = to.as_ref();
+        let (settings, target) = (self.settings().clone(), to.to_owned());
+        let unwanted = Arc::new(AtomicBool::new(false));
+        let cancel = CancelOnDrop(Arc::clone(&unwanted));
+        let (reply, copied) = oneshot::channel();
+        let spawned = threads::spawn("queue-sqlite-backup", move || {
+            // The caller may have stopped waiting.
+            drop(reply.send(copy(&settings, &target, unwanted)));
+        });
+        let copied = match spawned {
+            Ok(()) => copied
+                .await
+                .unwrap_or(Err((Failure::Lost, self.path().to_owned()))),
+            Err(failure) => Err((failure, self.path().to_owned())),
+        };
+        drop(cancel);
+        copied.map_err(|(failure, path)| failure.into_error(Operation::Backup, None, &path))
+    }
+}
+
+/// Tells the copying thread that nobody waits any more.
+struct CancelOnDrop(Arc<AtomicBool>);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Copies the file. A failure comes with the path that it concerns.
+fn copy(
+    settings: &Settings,
+    to: &Path,
+    unwanted: Arc<AtomicBool>,
+) -> Result<(), (Failure, PathBuf)> {
+    let of_target = |failure| (failure, to.to_owned());
+    let to = std::path::absolute(to).map_err(|error| of_target(io(error)))?;
+    if to.exists() {
+        return Err(of_target(Failure::Exists));
+    }
+    let mut unfinished = to.clone().into_os_string();
+    unfinished.push(format!(".{:016x}.unfinished", rand::random::<u64>()));
+    let unfinished = PathBuf::from(unfinished);
+    files::create(&unfinished).map_err(of_target)?;
+    let copied = vacuum_into(settings, &unfinished, Arc::clone(&unwanted))
+        .map_err(|failure| match failure.is_damage() {
+            true => (failure, settings.path.clone()),
+            false => of_target(failure),
+        })
+        .and_then(|()| match unwanted.load(Ordering::Relaxed) {
+            true => Err(of_target(Failure::Lost)),
+            false => put_in_place(&unfinished, &to).map_err(of_target),
+        });
+    if copied.is_err()
+        && let Err(error) = fs::remove_file(&unfinished)
+        && error.kind() != ErrorKind::NotFound
+    {
+        tracing::warn!(%error, file = %unfinished.display(), "failed to remove an unfinished copy");
+    }
+    copied
+}
+
+/// Copies all tables to an empty file, as they are at one moment.
+fn vacuum_into(settings: &Settings, to: &Path, unwanted: Arc<AtomicBool>) -> Result<()> {
+    let mut connection = connection::open_source(settings)?;
+    let is_unwanted = move || unwanted.load(Ordering::Relaxed);
+    connection.progress_handler(CHECK_INTERVAL, Some(is_unwanted))?;
+    // SQLite takes a path as bytes, whatever their encoding.
+    let to = ValueRef::Text(to.as_os_str().as_encoded_bytes());
+    connection.execute("VACUUM INTO ?1", [ToSqlOutput::Borrowed(to)])?;
+    Ok(())
+}
+
+/// Syncs a file, gives it its name, and syncs the name.
+fn put_in_place(unfinished: &Path, to: &Path) -> Result<()> {
+    // Windows syncs only what is open for writing.
+    let file = OpenOptions::new().write(true).open(unfinished);
+    file.and_then(|file| file.sync_all()).map_err(io)?;
+    fs::rename(unfinished, to).map_err(io)?;
+    // Elsewhere, directories cannot be opened.
+    if cfg!(unix)
+        && let Some(directory) = to.parent()
+    {
+        let synced = File::open(directory).and_then(|directory| directory.sync_all());
+        synced.map_err(io)?;
+    }
+    Ok(())
+}
+
+fn io(error: std::io::Error) -> Failure {
+    Failure::Io(Arc::new(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::backend::sqlite::connection::{Synchronous, open_writer};
+    use crate::backend::store_clock::StoreClock;
+
+    /// A file with more rows than SQLite copies between two checks.
+    fn filled(directory: &Path) -> Settings {
+        let settings = Settings {
+            path: directory.join("queue.db"),
+            synchronous: Synchronous::Full,
+            busy_timeout: Duration::from_secs(5),
+        };
+        let store_clock = StoreClock::new(Arc::new(queue_core::ManualClock::new()));
+        let (connection, _files) = open_writer(&settings, &store_clock).expect("open");
+        let fill = "WITH RECURSIVE row (id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM row LIMIT 20000) \
+            INSERT INTO discarded SELECT id FROM row";
+        connection.execute_batch(fill).expect("fill");
+        settings
+    }
+
+    fn names(directory: &Path) -> Vec<String> {
+        let entries = fs::read_dir(directory).expect("the directory");
+        let names = entries.map(|entry| entry.expect("an entry").file_name());
+        names
+            .map(|name| name.into_string().expect("text"))
+            .collect()
+    }
+
+    #[test]
+    fn a_copy_that_is_not_wanted_any_more_is_stopped_and_removed() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let settings = filled(directory.path());
+        let to = directory.path().join("copy.db");
+        let dropped = Arc::new(AtomicBool::new(false));
+        drop(CancelOnDrop(Arc::clone(&dropped)));
+        let (failure, _) = copy(&settings, &to, dropped).expect_err("it was cancelled");
+        let Failure::Sqlite(error) = failure else {
+            panic!("SQLite was not interrupted: {failure:?}");
+        };
+        let interrupted = Some(rusqlite::ErrorCode::OperationInterrupted);
+        assert_eq!(error.sqlite_error_code(), interrupted);
+        assert_eq!(names(directory.path()), ["queue.db"]);
+
+        copy(&settings, &to, Arc::new(AtomicBool::new(false))).expect("copied");
+        let mut names = names(directory.path());
+        names.sort_unstable();
+        assert_eq!(names, ["copy.db", "queue.db"]);
+    }
+}
