@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use effectum::{Job, JobRunner, Queue, RunningJob, Worker};
 use peer_harness::{Durability, Handled, Outcome, Parcel, Rates, Variant, Work, submit_with};
-use rusqlite::Connection;
+use rusqlite::{Connection, Row};
 
 const JOB: &str = "parcel";
 const STOP: Duration = Duration::from_secs(60);
@@ -32,15 +32,23 @@ async fn run(work: &Work) -> Outcome<Rates> {
         log_ahead(&path)?;
     }
     let queue = Arc::new(Queue::new(&path).await?);
-    Ok(Rates {
+    let rates = Rates {
         submit: submit(&queue, work).await?,
         consume: consume(&queue, work).await?,
-    })
+    };
+    let left = queue.num_active_jobs().await?;
+    queue.close(STOP).await?;
+    match left.pending + left.running {
+        0 => Ok(rates),
+        left => Err(format!("{left} of {} jobs are not done", work.messages).into()),
+    }
 }
 
 /// effectum sets the pragma `journal`, which does not exist. The mode that is set here stays with the file.
 fn log_ahead(path: &Path) -> Outcome<()> {
-    Ok(Connection::open(path)?.pragma_update(None, "journal_mode", "wal")?)
+    let connection = Connection::open(path)?;
+    let wal = |_: &Row<'_>| Ok(());
+    Ok(connection.pragma_update_and_check(None, "journal_mode", "wal", wal)?)
 }
 
 async fn submit(queue: &Arc<Queue>, work: &Work) -> Outcome<f64> {
