@@ -205,3 +205,24 @@ fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
         .enable_all()
         .build()
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_options_are_consistent() {
+        Options::command().debug_assert();
+    }
+
+    #[test]
+    fn a_smoke_test_does_not_overwrite_the_documentation() {
+        for allowed in [["--write-docs", "sqlite"], ["--quick", "sqlite"]] {
+            Options::try_parse_from([&["bench"], &allowed[..]].concat()).expect("allowed");
+        }
+        let refused = ["bench", "--quick", "--write-docs"];
+        Options::try_parse_from(refused).expect_err("a quick run");
+    }
+}
