@@ -11,53 +11,66 @@ use crate::{Options, Outcome, ours, runtime, sdk};
 
 pub(crate) const ACCOUNT: &str = "bench";
 
-const COLUMNS: [&str; 2] = ["ours", "bare SDK"];
+const SIDES: [&str; 2] = ["ours", "bare SDK"];
 const PROCESSOR_TIME: &str = "microseconds of the client's processor time per message";
 
 /// The numbers of tasks and of messages.
 const ON_LOOPBACK: [(u32, u32); 3] = [(1, 10_000), (32, 40_000), (256, 40_000)];
 const ON_AZURITE: [(u32, u32); 2] = [(1, 400), (32, 640)];
 
-pub(crate) fn measure_on_loopback(options: &Options) -> Outcome<()> {
+pub(crate) fn measure_on_loopback(options: &Options) -> Outcome<Vec<Table>> {
     let server = Loopback::start()?;
     let title = "A minimal loopback server";
-    let mut rates = Table::new(format!("{title}: messages per second"), COLUMNS, 0);
-    let mut times = Table::new(format!("{title}: {PROCESSOR_TIME}"), COLUMNS, 1);
-    let mut requests = Table::new(format!("{title}: requests per message"), COLUMNS, 3);
+    let mut rates = Table::new("http", title, &SIDES);
+    let mut times = Table::new("http-processor", title, &SIDES).costs(PROCESSOR_TIME, 1);
+    let mut requests = Table::new("http-requests", title, &SIDES).costs("requests per message", 3);
     for round in options.rounds() {
         for (tasks, messages) in ON_LOOPBACK {
             eprintln!("loopback, round {round}: {tasks} tasks");
             let messages = options.messages(messages, tasks);
             for whose in Whose::in_turn(round) {
                 let run = Run::of(whose, &server.url(), messages, tasks, &|| server.served())?;
-                rates.add_all(tasks, whose, &run.rates);
-                times.add_all(tasks, whose, &run.times);
-                requests.add_all(tasks, whose, &run.requests);
+                let side = side(whose);
+                rates.add_all(tasks, side, &run.rates);
+                times.add_all(tasks, side, &run.times);
+                requests.add_all(tasks, side, &run.requests);
             }
         }
     }
-    println!("{rates}{times}{requests}");
-    Ok(())
+    Ok(vec![rates, times, requests])
 }
 
-pub(crate) fn measure_on_azurite(options: &Options, server: &Azurite) -> Outcome<()> {
-    let url = server.signed_url(ACCOUNT);
+pub(crate) fn measure_on_azurite(options: &Options) -> Outcome<Vec<Table>> {
     let title = "Azurite, in memory";
-    let mut rates = Table::new(format!("{title}: messages per second"), COLUMNS, 0);
-    let mut times = Table::new(format!("{title}: {PROCESSOR_TIME}"), COLUMNS, 1);
+    let mut rates = Table::new("azurite", title, &SIDES);
+    let mut times = Table::new("azurite-processor", title, &SIDES).costs(PROCESSOR_TIME, 1);
+    let server = match Azurite::start(&[ACCOUNT]) {
+        Ok(server) => server,
+        Err(why) => {
+            rates.note(why.to_string());
+            return Ok(vec![rates]);
+        }
+    };
+    let url = server.signed_url(ACCOUNT);
     for round in options.rounds() {
         for (tasks, messages) in ON_AZURITE {
             eprintln!("Azurite, round {round}: {tasks} tasks");
             let messages = options.messages(messages, tasks);
             for whose in Whose::in_turn(round) {
                 let run = Run::of(whose, &url, messages, tasks, &Served::default)?;
-                rates.add_all(tasks, whose, &run.rates);
-                times.add_all(tasks, whose, &run.times);
+                rates.add_all(tasks, side(whose), &run.rates);
+                times.add_all(tasks, side(whose), &run.times);
             }
         }
     }
-    println!("{rates}{times}");
-    Ok(())
+    Ok(vec![rates, times])
+}
+
+fn side(whose: Whose) -> &'static str {
+    match whose {
+        Whose::Ours => SIDES[0],
+        Whose::Bare => SIDES[1],
+    }
 }
 
 /// The figures of one run.
@@ -94,7 +107,7 @@ impl Run {
             Outcome::Ok((submit, accept, listen))
         })?;
         Ok(Self {
-            rates: Figures::rates(submit.rate, accept.rate, listen.rate),
+            rates: Figures::rates(submit.rate, accept.rate, Some(listen.rate)),
             times: Figures::costs(submit.time, accept.time, listen.time),
             requests: Figures::costs(submit.requests, accept.requests, listen.requests),
         })

@@ -12,13 +12,17 @@ use crate::report::{Table, Whose};
 use crate::workload::Parcel;
 use crate::{Options, Outcome};
 
+const OURS: &str = "ours";
+const PLAIN: &str = "serde_json";
+
 const MESSAGES: u32 = 100_000;
 /// Alternations within a round, so that both sides share what else happens on the machine.
 const TURNS: u32 = 10;
 
-pub(crate) fn measure(options: &Options) -> Outcome<()> {
-    let title = "The envelope, encoded and decoded: microseconds per message".to_owned();
-    let mut table = Table::new(title, ["ours", "serde_json"], 2);
+pub(crate) fn measure(options: &Options) -> Outcome<Vec<Table>> {
+    let sides = [OURS, PLAIN];
+    let mut table = Table::new("envelope", "The envelope, encoded and decoded", &sides)
+        .costs("microseconds per message", 2);
     let messages = options.messages(MESSAGES, TURNS) / TURNS;
     for round in options.rounds() {
         let (mut ours, mut plain) = (0.0, 0.0);
@@ -31,11 +35,10 @@ pub(crate) fn measure(options: &Options) -> Outcome<()> {
             }
         }
         let per_message = 1e6 / f64::from(messages * TURNS);
-        table.add("encode + decode", 1, Whose::Ours, ours * per_message);
-        table.add("encode + decode", 1, Whose::Bare, plain * per_message);
+        table.add("encode + decode", 1, OURS, ours * per_message);
+        table.add("encode + decode", 1, PLAIN, plain * per_message);
     }
-    println!("{table}");
-    Ok(())
+    Ok(vec![table])
 }
 
 fn seconds(messages: u32, work: impl Fn(&Parcel) -> Outcome<Parcel>) -> Outcome<f64> {

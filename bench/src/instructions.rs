@@ -5,6 +5,7 @@ use std::process::Command;
 use clap::ValueEnum;
 use queue_runtime::QueueService;
 
+use crate::report::Table;
 use crate::workload::Parcel;
 use crate::{Options, Outcome};
 
@@ -17,10 +18,11 @@ pub(crate) enum Work {
 
 const MESSAGES: u32 = 2000;
 
-/// Prints the instructions of each step. Accepting and completing is the difference between the two kinds of work.
-pub(crate) fn measure(options: &Options) -> Outcome<()> {
+/// Counts the instructions of each step, once. Accepting and completing is the difference between the two kinds of work.
+pub(crate) fn measure(options: &Options) -> Outcome<Vec<Table>> {
     let messages = options.messages(MESSAGES, 1);
-    println!("\nInstructions per message on memory, counted by valgrind\n");
+    let title = "A message on memory, counted by valgrind";
+    let mut table = Table::new("instructions", title, &["ours"]).costs("instructions", 0);
     let count = |work| -> Outcome<f64> {
         eprintln!("instructions: {work:?}");
         // The start and the end of the process are the same in both runs.
@@ -29,20 +31,19 @@ pub(crate) fn measure(options: &Options) -> Outcome<()> {
         Ok((twice as f64 - once as f64) / f64::from(messages))
     };
     if let Err(error) = Command::new("valgrind").arg("--version").output() {
-        println!("SKIPPED: valgrind is not installed ({error})");
-        return Ok(());
+        table.note(format!("valgrind is not installed ({error})"));
+        return Ok(vec![table]);
     }
     let submit = count(Work::Submit)?;
     let all = count(Work::SubmitAcceptAndComplete)?;
-    println!("| step | instructions |\n|---|---:|");
     for (step, instructions) in [
         ("submit", submit),
         ("accept + complete", all - submit),
         ("submit + accept + complete", all),
     ] {
-        println!("| {step} | {instructions:.0} |");
+        table.add(step, 1, "ours", instructions);
     }
-    Ok(())
+    Ok(vec![table])
 }
 
 /// Performs the work in this process, one message after another.

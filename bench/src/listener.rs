@@ -10,8 +10,9 @@ use tokio::sync::Notify;
 use crate::meter::{Measured, Meter, Served};
 use crate::report::{Table, Whose};
 use crate::workload::Parcel;
-use crate::{Options, Outcome, ours, runtime};
+use crate::{Options, Outcome, memory, ours, runtime};
 
+const LISTENER: &str = "listener";
 const LOOP: &str = "accept + complete";
 
 /// The numbers of messages in flight and of messages.
@@ -21,14 +22,15 @@ const HANDLERS: u32 = 10_000;
 const WAIT: Duration = Duration::from_secs(1);
 
 /// Measures the cost of a message in a listener and in a loop over `accept`.
-pub(crate) fn measure(options: &Options) -> Outcome<()> {
+pub(crate) fn measure(options: &Options) -> Outcome<Vec<Table>> {
     let dir = options.scratch()?;
     let runtime = runtime()?;
     let title = "A listener whose handler completes at once";
-    let columns = ["listener", LOOP];
-    let mut rates = Table::new(format!("{title}: messages per second"), columns, 0);
-    let times = format!("{title}: microseconds of processor time per message");
-    let mut times = Table::new(times, columns, 2);
+    let sides = [LISTENER, LOOP];
+    let mut rates = Table::new("listener", title, &sides).by("in flight");
+    let mut times = Table::new("listener-processor", title, &sides)
+        .costs("microseconds of processor time per message", 2)
+        .by("in flight");
     for round in options.rounds() {
         for (in_flight, messages) in SIZES {
             eprintln!("listener, round {round}: {in_flight} in flight");
@@ -42,14 +44,17 @@ pub(crate) fn measure(options: &Options) -> Outcome<()> {
                 for whose in Whose::in_turn(round) {
                     let run = run(&service, messages, in_flight, whose);
                     let measured = runtime.block_on(run)?;
-                    rates.add(engine, in_flight, whose, measured.rate);
-                    times.add(engine, in_flight, whose, measured.time);
+                    let side = match whose {
+                        Whose::Ours => LISTENER,
+                        Whose::Bare => LOOP,
+                    };
+                    rates.add(engine, in_flight, side, measured.rate);
+                    times.add(engine, in_flight, side, measured.time);
                 }
             }
         }
     }
-    println!("{rates}{times}");
-    Ok(())
+    Ok(vec![rates, times])
 }
 
 async fn run(
@@ -78,20 +83,24 @@ async fn run(
 }
 
 /// Runs ten thousand handlers that wait a second each, concurrently.
-pub(crate) fn measure_waiting(options: &Options) -> Outcome<()> {
+pub(crate) fn measure_waiting(options: &Options) -> Outcome<Vec<Table>> {
     let handlers = options.messages(HANDLERS, 1);
     eprintln!("{handlers} handlers that wait");
     let (took, threads) = runtime()?.block_on(wait(handlers))?;
-    println!("\n{handlers} handlers that wait {WAIT:?} each, concurrently, on memory");
-    println!("- done in {:.2} s", took.as_secs_f64());
-    match (threads, peak_memory()) {
-        (Some(threads), Some(kilobytes)) => println!(
-            "- {threads} threads, {:.0} MiB peak memory, the whole process",
-            f64::from(kilobytes) / 1024.0
-        ),
-        _ => println!("- threads and memory: unknown on this system"),
+    let title = format!("Handlers that wait {WAIT:?} each, all in flight, on memory");
+    let mut table = Table::new("handlers", title, &["ours"])
+        .costs("each in its unit", 2)
+        .by("handlers");
+    let unknown = f64::NAN;
+    let memory = memory::peak().map_or(unknown, |bytes| bytes / f64::from(1 << 20));
+    for (what, figure) in [
+        ("seconds until all are done", took.as_secs_f64()),
+        ("threads", threads.map_or(unknown, f64::from)),
+        ("MiB of peak memory, the whole process", memory),
+    ] {
+        table.add(what, handlers, "ours", figure);
     }
-    Ok(())
+    Ok(vec![table])
 }
 
 /// Returns the time from the start of the listener to the end of the last handler, and the number of
@@ -124,7 +133,7 @@ async fn wait(handlers: u32) -> Outcome<(Duration, Option<u32>)> {
             .start()?
     };
     all_wait.notified().await;
-    let threads = status("Threads:");
+    let threads = memory::threads();
     all_done.notified().await;
     let took = started.elapsed();
     let report = listener.shutdown(Duration::from_secs(60)).await;
@@ -132,16 +141,4 @@ async fn wait(handlers: u32) -> Outcome<(Duration, Option<u32>)> {
         true => Ok((took, threads)),
         false => Err(format!("not all messages were handled: {report:?}").into()),
     }
-}
-
-/// The peak memory of this process so far, in KiB.
-fn peak_memory() -> Option<u32> {
-    status("VmHWM:")
-}
-
-/// A number in Linux's status file of this process.
-fn status(name: &str) -> Option<u32> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-    line.split_whitespace().next()?.parse().ok()
 }

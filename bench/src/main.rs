@@ -1,37 +1,50 @@
-//! The overhead of the framework: our API and the bare engine below it, measured alternately in one run.
+//! The overhead of the framework: our API, the bare engine below it, and other queues, measured alternately in one run.
 //!
 //! | module | contents |
 //! |---|---|
 //! | `workload` | the message that all benchmarks store |
 //! | `ours` | submit, accept and listen through `queue-runtime`, on any engine |
-//! | `sqlite`, `raw` | SQLite: ours and a bare `rusqlite` loop |
+//! | `sqlite`, `raw`, `writer` | SQLite: ours, a bare `rusqlite` loop, and a bare writer thread |
+//! | `processes`, `backlog` | SQLite: two processes on one file; many waiting messages |
+//! | `peers` | other queues, in the programs of `bench/peers` |
 //! | `azure`, `sdk` | Azure's queues: ours and the bare SDK |
 //! | `envelope`, `instructions` | the cost of an envelope, and of a message on memory |
 //! | `listener` | a listener and a loop over `accept`; ten thousand handlers that wait |
 //! | `loopback` | an HTTP server that imitates Azure's queues at little cost |
+//! | `child` | work in child processes of this program |
 //! | `tasks` | the same work in many concurrent tasks |
-//! | `meter` | the rate, processor time and requests of a workload |
-//! | `report` | medians and ratios |
+//! | `meter`, `memory` | the rate, processor time and requests of a workload; the memory of this process |
+//! | `report` | medians and ratios, as tables, JSON, plots, and in the documentation |
 
 mod azure;
+mod backlog;
+mod child;
 mod envelope;
 mod instructions;
 mod listener;
 mod loopback;
+mod memory;
 mod meter;
 mod ours;
+mod peers;
+mod processes;
 mod raw;
 mod report;
 mod sdk;
 mod sqlite;
 mod tasks;
 mod workload;
+mod writer;
 
 use std::error::Error;
+use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
 
-/// Measures messages per second of submit, accept + complete and a listener, and of the bare engine.
+use report::{Report, Table};
+use sqlite::Synchronous;
+
+/// Measures messages per second of submit, accept + complete and a listener, of the bare engines, and of other queues.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask bench")]
 struct Options {
@@ -45,27 +58,57 @@ struct Options {
     quick: bool,
     /// Folder for SQLite's files; the figures depend on its disk.
     #[arg(long)]
-    dir: Option<std::path::PathBuf>,
+    dir: Option<PathBuf>,
+    /// Numbers of waiting messages in the benchmark `backlog`.
+    #[arg(long, value_delimiter = ',', default_value = "10000,1000000",
+          value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    backlogs: Vec<u32>,
+    /// Writes the figures as JSON to this file.
+    #[arg(long)]
+    json: Option<PathBuf>,
+    /// Shows what changed since an earlier run, of which this is the JSON.
+    #[arg(long)]
+    compare: Option<PathBuf>,
+    /// Writes tables and plots into `docs`.
+    #[arg(long, conflicts_with = "quick")]
+    write_docs: bool,
+    /// Measures nothing, and uses the figures of an earlier run, of which this is the JSON.
+    #[arg(long, conflicts_with_all = ["engines", "quick", "json"])]
+    from: Option<PathBuf>,
     /// Performs this work and ends. The benchmark of instructions runs itself so.
     #[arg(long, hide = true)]
     perform: Option<instructions::Work>,
     /// How many messages to perform it for.
     #[arg(long, hide = true, default_value_t = 1)]
     messages: u32,
+    /// Does this work instead, as the child process of a benchmark.
+    #[arg(long, hide = true)]
+    child: Option<child::Job>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Engine {
-    /// Ours and a bare `rusqlite` loop that makes the same commits, on one disk.
-    Sqlite,
-    /// A listener and a loop over `accept` and `complete`, on memory and SQLite.
-    Listener,
     /// Ten thousand handlers that wait a second each, on memory.
+    // First, because the peak memory is that of the whole process so far.
     Handlers,
-    /// An envelope, and plain `serde_json` of its payload.
-    Envelope,
     /// Instructions per message on memory, counted by valgrind.
     Instructions,
+    /// An envelope, and plain `serde_json` of its payload.
+    Envelope,
+    /// SQLite with `synchronous=FULL`: ours, a bare writer thread, and bare `rusqlite` loops.
+    Sqlite,
+    /// The same with `synchronous=NORMAL`.
+    Normal,
+    /// `submit_all` and a bare `rusqlite` loop, on SQLite.
+    Bulk,
+    /// Two processes and one, on one SQLite file.
+    Processes,
+    /// Consuming and counting with many waiting messages, and the bytes of each.
+    Backlog,
+    /// A listener and a loop over `accept` and `complete`, on memory and SQLite.
+    Listener,
+    /// Other queues, on SQLite and on local servers, and ours.
+    Peers,
     /// Ours and the bare Azure SDK, on a minimal loopback server.
     Http,
     /// Ours and the bare Azure SDK, on Azurite.
@@ -79,38 +122,65 @@ fn main() -> Outcome<()> {
     if let Some(work) = options.perform {
         return instructions::perform(work, options.messages);
     }
-    let chosen = |engine| options.engines.contains(&engine);
-    let all = options.engines.is_empty();
-    // First, because the peak memory is that of the whole process so far.
-    if all || chosen(Engine::Handlers) {
-        listener::measure_waiting(&options)?;
+    if let Some(job) = &options.child {
+        return child::perform(job);
     }
-    if all || chosen(Engine::Instructions) {
-        instructions::measure(&options)?;
+    // Before hours of measuring.
+    let earlier = options.compare.as_deref().map(Report::read).transpose()?;
+    let report = match &options.from {
+        Some(path) => Report::read(path)?,
+        None => options.measure()?,
+    };
+    if let Some(earlier) = earlier {
+        println!("\n{}", report::compare(&report, &earlier));
     }
-    if all || chosen(Engine::Envelope) {
-        envelope::measure(&options)?;
-    }
-    if all || chosen(Engine::Sqlite) {
-        sqlite::measure(&options)?;
-    }
-    if all || chosen(Engine::Listener) {
-        listener::measure(&options)?;
-    }
-    if all || chosen(Engine::Http) {
-        azure::measure_on_loopback(&options)?;
-    }
-    if all || chosen(Engine::Azurite) {
-        match queue_tests::azurite::Azurite::start(&[azure::ACCOUNT]) {
-            Ok(server) => azure::measure_on_azurite(&options, &server)?,
-            Err(why) if chosen(Engine::Azurite) => return Err(why.into()),
-            Err(why) => println!("\nSKIPPED: the figures on Azurite: {why}"),
-        }
+    if options.write_docs {
+        let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs");
+        report::write_docs(&report, docs.as_ref())?;
     }
     Ok(())
 }
 
+impl Engine {
+    fn measure(self, options: &Options) -> Outcome<Vec<Table>> {
+        match self {
+            Self::Handlers => listener::measure_waiting(options),
+            Self::Instructions => instructions::measure(options),
+            Self::Envelope => envelope::measure(options),
+            Self::Sqlite => sqlite::measure(options, Synchronous::Full),
+            Self::Normal => sqlite::measure(options, Synchronous::Normal),
+            Self::Bulk => sqlite::measure_bulk(options),
+            Self::Processes => processes::measure(options),
+            Self::Backlog => backlog::measure(options),
+            Self::Listener => listener::measure(options),
+            Self::Peers => peers::measure(options),
+            Self::Http => azure::measure_on_loopback(options),
+            Self::Azurite => azure::measure_on_azurite(options),
+        }
+    }
+}
+
 impl Options {
+    /// Runs the chosen benchmarks, and prints each table when it is done. The figures of those that were done are
+    /// kept if a later one fails.
+    fn measure(&self) -> Outcome<Report> {
+        let scratch = self.scratch()?;
+        let mut report = Report::new(*self.rounds().end(), scratch.path());
+        for engine in Engine::value_variants() {
+            if !self.engines.is_empty() && !self.engines.contains(engine) {
+                continue;
+            }
+            for table in engine.measure(self)? {
+                println!("\n{}: {}\n\n{table}", table.title, table.unit);
+                report.tables.push(table);
+            }
+            if let Some(path) = &self.json {
+                report.write(path)?;
+            }
+        }
+        Ok(report)
+    }
+
     fn rounds(&self) -> std::ops::RangeInclusive<u32> {
         1..=if self.quick { 1 } else { self.rounds }
     }
@@ -134,4 +204,25 @@ fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_options_are_consistent() {
+        Options::command().debug_assert();
+    }
+
+    #[test]
+    fn a_smoke_test_does_not_overwrite_the_documentation() {
+        for allowed in [["--write-docs", "sqlite"], ["--quick", "sqlite"]] {
+            Options::try_parse_from([&["bench"], &allowed[..]].concat()).expect("allowed");
+        }
+        let refused = ["bench", "--quick", "--write-docs"];
+        Options::try_parse_from(refused).expect_err("a quick run");
+    }
 }

@@ -6,7 +6,7 @@ use queue_runtime::{QueueService, Received};
 use tokio::sync::Notify;
 
 use crate::Outcome;
-use crate::tasks::{rate, submit_with, take_with};
+use crate::tasks::{rate, submit_with, take_most, take_with};
 use crate::workload::Parcel;
 
 pub(crate) async fn submit(service: &QueueService, messages: u32, tasks: u32) -> Outcome<f64> {
@@ -21,19 +21,34 @@ pub(crate) async fn submit(service: &QueueService, messages: u32, tasks: u32) ->
     submit_with(messages, tasks, submit).await
 }
 
+/// Submits messages with `batch` in each call, one call after the other. Returns messages per second.
+pub(crate) async fn submit_all(service: &QueueService, messages: u32, batch: u32) -> Outcome<f64> {
+    let started = Instant::now();
+    for first in (0..messages).step_by(batch as usize) {
+        let numbers = first..messages.min(first + batch);
+        service.submit_all(numbers.map(Parcel::new)).await?;
+    }
+    Ok(rate(messages, started))
+}
+
 pub(crate) async fn accept(service: &QueueService, messages: u32, tasks: u32) -> Outcome<f64> {
     let service = service.clone();
-    let take = move || {
-        let service = service.clone();
-        async move {
-            let Some(delivery) = service.accept::<Parcel>().await? else {
-                return Ok(false);
-            };
-            delivery.complete().await?;
-            Ok(true)
-        }
+    take_with(messages, tasks, move || accept_one(service.clone())).await
+}
+
+/// Accepts and completes until the queue is empty, but at most `each` messages in each task. Returns how many.
+pub(crate) async fn accept_most(service: &QueueService, each: u32, tasks: u32) -> Outcome<u32> {
+    let service = service.clone();
+    take_most(each, tasks, move || accept_one(service.clone())).await
+}
+
+/// Returns false if the queue is empty.
+async fn accept_one(service: QueueService) -> Outcome<bool> {
+    let Some(delivery) = service.accept::<Parcel>().await? else {
+        return Ok(false);
     };
-    take_with(messages, tasks, take).await
+    delivery.complete().await?;
+    Ok(true)
 }
 
 /// Handles the messages in a listener with this many in flight. Returns messages per second.

@@ -1,41 +1,159 @@
-//! SQLite: ours and a bare `rusqlite` loop that makes the same commits.
+//! SQLite: ours, and bare programs that make the same commits.
 
-use queue_runtime::QueueService;
+use std::sync::Arc;
 
-use crate::report::{Figures, Table, Whose};
-use crate::{Options, Outcome, ours, raw, runtime};
+use queue_runtime::backend::{Backend, MemoryBackend};
+use queue_runtime::{QueueService, SystemClock};
+
+use crate::raw::{self, Bare};
+use crate::report::{Figures, Table, in_turn};
+use crate::workload::Parcel;
+use crate::{Options, Outcome, ours, runtime, writer};
 
 /// The numbers of tasks and of messages: fewer if every message is a commit.
 const SIZES: [(u32, u32); 3] = [(1, 10_000), (32, 50_000), (256, 100_000)];
+/// The numbers of messages in one call of `submit_all`, and in all.
+const BULK: [(u32, u32); 4] = [(1, 2000), (10, 20_000), (100, 100_000), (1000, 200_000)];
 
-pub(crate) fn measure(options: &Options) -> Outcome<()> {
-    let dir = options.scratch()?;
-    let runtime = runtime()?;
-    let title = format!(
-        "SQLite {}, WAL, synchronous=FULL: messages per second",
-        rusqlite::version()
-    );
-    let mut table = Table::new(title, ["ours", "bare rusqlite loop"], 0);
-    for round in options.rounds() {
-        for (tasks, messages) in SIZES {
-            eprintln!("SQLite, round {round}: {tasks} tasks");
-            let messages = options.messages(messages, tasks);
-            let path = |name: &str| dir.path().join(format!("{name}-{round}-{tasks}.db"));
-            let (insert, consume) = raw::run(&path("raw"), messages, tasks)?;
-            let bare = Figures::rates(insert, consume, consume);
-            table.add_all(tasks, Whose::Bare, &bare);
-            let rates = runtime.block_on(async {
-                let url = format!("sqlite:{}", path("ours").display());
-                let service = QueueService::connect(&url).await?;
-                let submit = ours::submit(&service, messages, tasks).await?;
-                let accept = ours::accept(&service, messages, tasks).await?;
-                ours::submit(&service, messages, 256).await?;
-                let listen = ours::listen(&service, messages, tasks).await?;
-                Outcome::Ok(Figures::rates(submit, accept, listen))
-            })?;
-            table.add_all(tasks, Whose::Ours, &rates);
+const OURS: &str = "ours";
+const WRITER: &str = "bare writer thread, same bytes";
+const SAME_BYTES: &str = "bare loop, same bytes";
+const BARE: &str = "bare loop";
+
+/// What a commit waits for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Synchronous {
+    Full,
+    Normal,
+}
+
+impl Synchronous {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::Normal => "normal",
         }
     }
-    println!("{table}");
-    Ok(())
+
+    pub(crate) fn url(self, path: &std::path::Path) -> String {
+        format!("sqlite:{}?synchronous={}", path.display(), self.name())
+    }
+}
+
+pub(crate) fn measure(options: &Options, synchronous: Synchronous) -> Outcome<Vec<Table>> {
+    let dir = options.scratch()?;
+    let runtime = runtime()?;
+    let setting = synchronous.name();
+    let mut table = Table::new(
+        &format!("sqlite-{setting}"),
+        format!("SQLite, WAL, synchronous={}", setting.to_uppercase()),
+        &[OURS, WRITER, SAME_BYTES, BARE],
+    );
+    let bare = Bare {
+        synchronous: setting,
+        at_least: 0,
+    };
+    let same_bytes = Bare {
+        at_least: runtime.block_on(stored_size())?,
+        ..bare
+    };
+    for round in options.rounds() {
+        for (tasks, messages) in SIZES {
+            eprintln!("SQLite, {setting}, round {round}: {tasks} tasks");
+            let messages = options.messages(messages, tasks);
+            for (number, side) in in_turn(round, [OURS, WRITER, SAME_BYTES, BARE])
+                .into_iter()
+                .enumerate()
+            {
+                let path = dir.path().join(format!("{round}-{tasks}-{number}.db"));
+                let (submit, accept, listen) = match side {
+                    OURS => {
+                        let url = synchronous.url(&path);
+                        runtime.block_on(ours_on(&url, messages, tasks))?
+                    }
+                    WRITER => {
+                        let run = writer::run(&path, same_bytes, messages, tasks);
+                        without_listener(runtime.block_on(run)?)
+                    }
+                    SAME_BYTES => without_listener(raw::run(&path, same_bytes, messages, tasks)?),
+                    _ => without_listener(raw::run(&path, bare, messages, tasks)?),
+                };
+                table.add_all(tasks, side, &Figures::rates(submit, accept, listen));
+            }
+        }
+    }
+    Ok(vec![table])
+}
+
+async fn ours_on(url: &str, messages: u32, tasks: u32) -> Outcome<(f64, f64, Option<f64>)> {
+    let service = QueueService::connect(url).await?;
+    let submit = ours::submit(&service, messages, tasks).await?;
+    let accept = ours::accept(&service, messages, tasks).await?;
+    ours::submit(&service, messages, 256).await?;
+    let listen = ours::listen(&service, messages, tasks).await?;
+    Ok((submit, accept, Some(listen)))
+}
+
+/// What a bare program consumes is compared with a listener, too.
+fn without_listener((insert, consume): (f64, f64)) -> (f64, f64, Option<f64>) {
+    (insert, consume, Some(consume))
+}
+
+/// `submit_all`, and inserts of as many messages per commit.
+pub(crate) fn measure_bulk(options: &Options) -> Outcome<Vec<Table>> {
+    let dir = options.scratch()?;
+    let runtime = runtime()?;
+    let title = "submit_all on SQLite, WAL, synchronous=FULL";
+    let mut table = Table::new("bulk", title, &[OURS, SAME_BYTES]).by("messages a call");
+    let bare = Bare {
+        synchronous: "full",
+        at_least: runtime.block_on(stored_size())?,
+    };
+    for round in options.rounds() {
+        for (batch, messages) in BULK {
+            eprintln!("bulk, round {round}: {batch} messages a call");
+            let messages = options.messages(messages, batch);
+            for side in in_turn(round, [OURS, SAME_BYTES]) {
+                let path = |name: &str| dir.path().join(format!("{name}-{round}-{batch}.db"));
+                let rate = if side == OURS {
+                    let url = Synchronous::Full.url(&path("ours"));
+                    runtime.block_on(async {
+                        let service = QueueService::connect(&url).await?;
+                        ours::submit_all(&service, messages, batch).await
+                    })?
+                } else {
+                    let mut connection = bare.open(&path("bare"))?;
+                    raw::insert(&mut connection, bare, messages, batch)?
+                };
+                table.add("submit_all", batch, side, rate);
+            }
+        }
+    }
+    Ok(vec![table])
+}
+
+/// The size of a body as we store it, with its envelope.
+async fn stored_size() -> Outcome<usize> {
+    let backend = Arc::new(MemoryBackend::new(Arc::new(SystemClock::new())));
+    let service = QueueService::over(Arc::clone(&backend) as Arc<dyn Backend>);
+    let service = service.connect().await?;
+    service.submit(Parcel::new(10_000)).await?;
+    let queue = service.queue::<Parcel>();
+    let peeked = backend.peek(queue.any().name(), 1).await?;
+    let message = peeked.first().ok_or("the message was not stored")?;
+    Ok(message.body.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_stored_body_is_larger_than_its_payload() {
+        let payload = serde_json::to_vec(&Parcel::new(10_000))
+            .expect("JSON")
+            .len();
+        let stored = stored_size().await.expect("a size");
+        assert!(stored > payload, "{stored} bytes with {payload} of payload");
+    }
 }

@@ -32,18 +32,27 @@ where
     F: Future<Output = Outcome<bool>> + Send + 'static,
 {
     let started = Instant::now();
-    let taken = side_by_side(tasks, |_| {
+    let taken = take_most(u32::MAX, tasks, take).await?;
+    all_of(messages, taken, started)
+}
+
+/// Takes messages in concurrent tasks until there are none, but at most so many in each task. Returns how many.
+pub(crate) async fn take_most<T, F>(each: u32, tasks: u32, take: T) -> Outcome<u32>
+where
+    T: Fn() -> F + Clone + Send + 'static,
+    F: Future<Output = Outcome<bool>> + Send + 'static,
+{
+    side_by_side(tasks, |_| {
         let take = take.clone();
         async move {
             let mut taken = 0;
-            while take().await? {
+            while taken < each && take().await? {
                 taken += 1;
             }
             Ok(taken)
         }
     })
-    .await?;
-    all_of(messages, taken, started)
+    .await
 }
 
 /// Runs concurrent tasks, each with its number. Returns the sum of their results.

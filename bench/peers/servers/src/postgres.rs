@@ -1,0 +1,122 @@
+//! pgmq: one message at a time, or batches of 32.
+
+use std::time::Duration;
+
+use peer_harness::{Durability, Outcome, Parcel, Rates, Variant, Work, submit_with, take_with};
+use pgmq::PGMQueueExt;
+use sqlx::{Connection, PgConnection};
+
+use crate::{CONNECTIONS, EACH};
+
+/// Seconds.
+const VISIBILITY: i32 = 30;
+const BATCH: i32 = 32;
+
+pub async fn list() -> [Variant; EACH] {
+    let server = server().await;
+    ["one message at a time", "batches of 32"].map(|settings| {
+        let (server, durability, missing) = match &server {
+            Ok((server, durability)) => (server.as_str(), *durability, None),
+            Err(why) => ("PostgreSQL", Durability::Full, Some(why.to_string())),
+        };
+        Variant {
+            name: format!("pgmq 0.33, {server}, {settings}"),
+            durability,
+            at_most: 10_000,
+            missing,
+        }
+    })
+}
+
+fn url() -> Result<String, String> {
+    crate::url(&["PGMQ_URL", "DATABASE_URL"])
+}
+
+/// Its release and what its settings promise.
+async fn server() -> Outcome<(String, Durability)> {
+    let mut connection = PgConnection::connect(&url()?).await?;
+    let mut show = async |name| {
+        let show = format!("SHOW {name}");
+        let shown: String = sqlx::query_scalar(&show).fetch_one(&mut connection).await?;
+        Outcome::Ok(shown)
+    };
+    let release = show("server_version").await?;
+    let release = release.split_whitespace().next().unwrap_or("?");
+    let (fsync, commit) = (show("fsync").await?, show("synchronous_commit").await?);
+    let durability = match fsync == "on" && commit != "off" {
+        true => Durability::Full,
+        false => Durability::Normal,
+    };
+    let name = format!("PostgreSQL {release} (fsync={fsync}, synchronous_commit={commit})");
+    Ok((name, durability))
+}
+
+pub async fn run(work: &Work, best: bool) -> Outcome<Rates> {
+    let connections = work.tasks.min(CONNECTIONS);
+    let queue = PGMQueueExt::new(url()?, connections).await?;
+    // The extension if the server has it, or its SQL in a schema.
+    if queue.init().await.is_err() {
+        queue.install_sql_from_embedded().await?;
+    }
+    let name = format!("bench_{}", std::process::id());
+    queue.create(&name).await?;
+    let rates = measure(&queue, &name, work, best).await;
+    queue.drop_queue(&name).await?;
+    rates
+}
+
+async fn measure(queue: &PGMQueueExt, name: &str, work: &Work, best: bool) -> Outcome<Rates> {
+    let submit = {
+        let (queue, name) = (queue.clone(), name.to_owned());
+        move |number| {
+            let (queue, name) = (queue.clone(), name.clone());
+            async move {
+                queue.send(&name, &Parcel::new(number)).await?;
+                Ok(())
+            }
+        }
+    };
+    let take = {
+        let (queue, name) = (queue.clone(), name.to_owned());
+        move || {
+            let (queue, name) = (queue.clone(), name.clone());
+            async move {
+                match best {
+                    true => take_batch(&queue, &name).await,
+                    false => take_one(&queue, &name).await,
+                }
+            }
+        }
+    };
+    Ok(Rates {
+        submit: submit_with(work.messages, work.tasks, submit).await?,
+        consume: take_with(work.messages, work.tasks, take).await?,
+    })
+}
+
+async fn take_one(queue: &PGMQueueExt, name: &str) -> Outcome<u32> {
+    let Some(message) = queue.read::<Parcel>(name, VISIBILITY).await? else {
+        return Ok(0);
+    };
+    match queue.delete(name, message.msg_id).await? {
+        true => Ok(1),
+        false => Err(format!("message {} was not deleted", message.msg_id).into()),
+    }
+}
+
+async fn take_batch(queue: &PGMQueueExt, name: &str) -> Outcome<u32> {
+    let (wait, interval) = (Duration::ZERO, Duration::from_millis(10));
+    let batch = queue
+        .read_batch_with_poll::<Parcel>(name, VISIBILITY, BATCH, Some(wait), Some(interval))
+        .await?
+        .unwrap_or_default();
+    if batch.is_empty() {
+        return Ok(0);
+    }
+    let ids: Vec<i64> = batch.iter().map(|message| message.msg_id).collect();
+    let deleted = queue.delete_batch(name, &ids).await?;
+    match deleted == ids.len() {
+        true => Ok(u32::try_from(deleted)?),
+        false => Err(format!("{deleted} of {} messages were deleted", ids.len()).into()),
+    }
+}
