@@ -13,6 +13,7 @@
 //! | `queues`, `messages`, `counts`, `purge` | the statements of a transaction |
 //! | `store_time`, `checksum` | the store time that the file records; the checksum of a body |
 //! | `reader` | the thread that reads |
+//! | `wakeups` | datagrams between the processes, so that none needs to poll to learn of a message soon |
 //! | `salvage` | copying what is readable of a damaged file |
 //! | `receipt`, `failure` | storage ids and pop receipts as text; errors |
 
@@ -39,6 +40,7 @@ mod salvage;
 mod schema;
 mod store_time;
 mod threads;
+mod wakeups;
 mod writer;
 
 pub use backend::SqliteBackend;
