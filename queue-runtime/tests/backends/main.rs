@@ -18,4 +18,6 @@ mod sqlite_damage;
 mod sqlite_file;
 #[cfg(feature = "sqlite")]
 mod sqlite_truncated;
+#[cfg(feature = "sqlite")]
+mod sqlite_wakeups;
 mod threads;

@@ -113,11 +113,13 @@ async fn an_idle_listener_handles_what_is_put_at_once() {
 
     service.submit(End).await.expect("submitted");
     assert_eq!(handled.expect("end", 1).await, Duration::ZERO);
+    sleep(SECOND).await;
     let many = service.submit_all([End, End]).await;
     assert_eq!(many.expect("submitted").len(), 2);
     assert_eq!(handled.expect("end", 1).await, Duration::ZERO);
     assert_eq!(handled.expect("end", 1).await, Duration::ZERO);
 
+    sleep(SECOND).await;
     let parent = service.submit(step(Then::FollowUp)).await;
     parent.expect("submitted");
     assert_eq!(handled.expect("step", 1).await, Duration::ZERO);

@@ -1,5 +1,6 @@
 use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
@@ -20,7 +21,9 @@ use super::failure::{self, Failure};
 use super::reader::format_metadata;
 use super::receipt::Handle;
 use super::threads::Threads;
+use super::wakeups::FileNotifier;
 use crate::backend::limits::{Limits, check_ops};
+use crate::notify::Notifier;
 
 /// The characters of a path that are percent-encoded in a URI.
 const NOT_IN_URI: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'#').add(b'?');
@@ -63,6 +66,7 @@ pub struct SqliteBackend {
     capabilities: Capabilities,
     commands: Sender<Command>,
     queries: Sender<Query>,
+    notifier: Arc<FileNotifier>,
 }
 
 impl SqliteBackend {
@@ -78,6 +82,7 @@ impl SqliteBackend {
     /// # Cancel safety
     /// Dropping the future only stops waiting; the file is still closed.
     pub async fn close(&self) {
+        self.notifier.stop();
         let (reply, closed) = oneshot::channel();
         if self.queries.send(Query::Close { reply }).is_ok() {
             drop(closed.await);
@@ -91,10 +96,14 @@ impl SqliteBackend {
             settings,
             commands,
             queries,
+            peers,
         } = threads;
         let encoded = percent_encode(settings.path.as_os_str().as_encoded_bytes(), NOT_IN_URI);
+        let uri = format!("sqlite:{encoded}");
+        let notifier = FileNotifier::new(uri.clone(), peers, commands.clone());
         Self {
-            uri: format!("sqlite:{encoded}"),
+            uri,
+            notifier: Arc::new(notifier),
             settings,
             capabilities,
             commands,
@@ -158,6 +167,10 @@ impl Backend for SqliteBackend {
 
     fn queue_uri(&self, queue: &QueueName) -> String {
         format!("{}#{queue}", self.uri)
+    }
+
+    fn notifier(&self) -> Option<Arc<dyn Notifier>> {
+        Some(self.notifier.clone())
     }
 
     async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created> {
@@ -314,6 +327,12 @@ impl Backend for SqliteBackend {
                 Err(ApplyError::new(index, Vec::new(), error))
             }
         }
+    }
+}
+
+impl Drop for SqliteBackend {
+    fn drop(&mut self) {
+        self.notifier.stop();
     }
 }
 

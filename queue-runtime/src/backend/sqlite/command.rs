@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 
 use super::failure::{Failure, Result};
 use super::receipt::Handle;
+use super::wakeups::Port;
 
 /// A request to the writer, and the channel for its answer, which is sent after the commit.
 #[derive(Debug)]
@@ -41,6 +42,14 @@ pub(super) enum Request {
     },
     Step(Step),
     Apply(Vec<Step>),
+    /// Registers a process that waits for messages, or renews its registration.
+    Register {
+        port: Port,
+    },
+    /// Withdraws a registration.
+    Withdraw {
+        port: Port,
+    },
     /// Executed after all earlier requests; answered when the file is closed.
     Close,
 }

@@ -13,6 +13,7 @@
 //! | `queues`, `messages`, `counts`, `purge` | the statements of a transaction |
 //! | `store_time`, `checksum` | the store time that the file records; the checksum of a body |
 //! | `reader` | the thread that reads |
+//! | `wakeups` | datagrams between the processes, so that none needs to poll to learn of a message soon |
 //! | `backup`, `salvage` | copying a file that is in use; copying what is readable of a damaged file |
 //! | `receipt`, `failure` | storage ids and pop receipts as text; errors |
 
@@ -43,6 +44,7 @@ mod shrink;
 mod store_time;
 mod sync;
 mod threads;
+mod wakeups;
 mod writer;
 
 pub use backend::SqliteBackend;

@@ -19,8 +19,9 @@ const APPLICATION_ID: i64 = 0x514d_5347;
 /// | `store` | the highest store time that any process has seen, exact to one second, and the anchor from which all processes of one boot compute it |
 /// | `damage`, `moved` | what was found damaged and put aside; the ids that queues had before that |
 /// | `discarded` | removed messages whose bodies could not be removed because of damage |
+/// | `consumers` | the processes that wait for messages, each with the port where it receives datagrams |
 /// | `results` | reserved, and not used yet: for results recorded by idempotency key, in flight until `ends_at` while `result` is null, kept until then afterwards |
-const VERSIONS: &[&str] = &[FIRST, SECOND];
+const VERSIONS: &[&str] = &[FIRST, SECOND, THIRD];
 
 const FIRST: &str = "
     CREATE TABLE queues (
@@ -89,6 +90,14 @@ const SECOND: &str = "
         UNIQUE (scope, key)
     );
     CREATE INDEX results_by_end ON results (ends_at);
+";
+
+const THIRD: &str = "
+    CREATE TABLE consumers (
+        token INTEGER PRIMARY KEY,
+        port INTEGER NOT NULL,
+        renewed_at INTEGER NOT NULL
+    );
 ";
 
 /// Refuses a file of another application or of a newer version of this library. Changes nothing.
@@ -179,7 +188,7 @@ mod tests {
             .expect("query the new column");
         assert_eq!(owner, "nobody");
         let refused = migrate_to(&mut connection, VERSIONS).expect_err("newer now");
-        assert!(matches!(refused, Failure::Newer { found: 3, known: 2 }));
+        assert!(matches!(refused, Failure::Newer { found: 4, known: 3 }));
     }
 
     #[test]
@@ -220,7 +229,7 @@ mod tests {
         migrate_to(&mut connection, VERSIONS).expect("create");
         let broken = [VERSIONS, &[NEXT, "SELECT nonsense"]].concat();
         migrate_to(&mut connection, &broken).expect_err("the second step fails");
-        assert_eq!(inspect(&connection, VERSIONS).expect("inspect"), 2);
+        assert_eq!(inspect(&connection, VERSIONS).expect("inspect"), 3);
         let owner = connection.prepare("SELECT owner FROM queues");
         owner.expect_err("the first step was rolled back");
     }

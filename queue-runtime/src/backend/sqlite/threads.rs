@@ -11,6 +11,7 @@ use super::command::{Answer, Command, Query};
 use super::connection::{self, Settings};
 use super::failure::{Failure, Result};
 use super::reader::Reader;
+use super::wakeups::Peers;
 use super::writer::Writer;
 use crate::backend::store_clock::StoreClock;
 
@@ -19,6 +20,7 @@ pub(super) struct Threads {
     pub(super) settings: Settings,
     pub(super) commands: Sender<Command>,
     pub(super) queries: Sender<Query>,
+    pub(super) peers: Arc<Peers>,
 }
 
 /// Opens the file: the writer first, because it creates and migrates the tables.
@@ -26,9 +28,10 @@ pub(super) async fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<T
     let store_clock = Arc::new(StoreClock::new(clock));
     let (commands, command_queue) = mpsc::channel();
     let (ready, started) = oneshot::channel();
-    let writers_clock = Arc::clone(&store_clock);
+    let peers = Arc::new(Peers::none());
+    let writers = (Arc::clone(&store_clock), Arc::clone(&peers));
     spawn("queue-sqlite-writer", move || {
-        write(settings, writers_clock, ready, &command_queue);
+        write(settings, writers, ready, &command_queue);
     })?;
     let settings = started.await.unwrap_or(Err(Failure::Lost))?;
 
@@ -43,6 +46,7 @@ pub(super) async fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<T
         settings,
         commands,
         queries,
+        peers,
     })
 }
 
@@ -55,7 +59,7 @@ pub(super) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(
 
 fn write(
     settings: Settings,
-    store_clock: Arc<StoreClock>,
+    (store_clock, peers): (Arc<StoreClock>, Arc<Peers>),
     ready: oneshot::Sender<Result<Settings>>,
     commands: &Receiver<Command>,
 ) {
@@ -67,7 +71,9 @@ fn write(
         Ok(opened) => opened,
         Err(failure) => return drop(ready.send(Err(failure))),
     };
-    let closing = match Writer::prepare(&connection, Some(files), store_clock, settings.clone()) {
+    let prepare =
+        |settings| Writer::prepare(&connection, Some(files), store_clock, peers, settings);
+    let closing = match prepare(settings.clone()) {
         Ok(mut writer) => {
             drop(ready.send(Ok(settings)));
             writer.serve(commands)

@@ -28,6 +28,7 @@ use super::schema;
 use super::shrink::Shrink;
 use super::store_time::StoreTime;
 use super::sync::Sync;
+use super::wakeups::{Consumers, Peers};
 use crate::backend::store_clock::StoreClock;
 
 /// The longest pause between two attempts to take the write lock.
@@ -57,6 +58,8 @@ pub(super) struct Writer<'c> {
     version: Statement<'c>,
     any_dropped: Statement<'c>,
     store_time: StoreTime<'c>,
+    consumers: Consumers<'c>,
+    peers: Arc<Peers>,
 }
 
 impl<'c> Writer<'c> {
@@ -64,6 +67,7 @@ impl<'c> Writer<'c> {
         connection: &'c Connection,
         files: Option<Files>,
         store_clock: Arc<StoreClock>,
+        peers: Arc<Peers>,
         settings: Settings,
     ) -> Result<Self> {
         let (busy_timeout, synchronous) = (settings.busy_timeout, settings.synchronous);
@@ -89,6 +93,8 @@ impl<'c> Writer<'c> {
             version: connection.prepare("PRAGMA user_version")?,
             any_dropped: connection.prepare("SELECT 1 FROM dropped LIMIT 1")?,
             store_time: StoreTime::prepare(connection)?,
+            consumers: Consumers::prepare(connection)?,
+            peers,
         };
         // Detects what an earlier process left to purge.
         writer.refresh()?;
@@ -310,6 +316,10 @@ impl<'c> Writer<'c> {
             }
             Request::Step(step) => self.step(step, now).map(Answer::Step),
             Request::Apply(steps) => self.apply(steps, now).map(Answer::Applied),
+            Request::Register { port } => {
+                self.consumers.register(*port, now).map(|()| Answer::Done)
+            }
+            Request::Withdraw { port } => self.consumers.remove(*port).map(|()| Answer::Done),
             Request::Receive { .. } | Request::Close => Ok(Answer::Done),
         }
     }
@@ -359,13 +369,16 @@ impl<'c> Writer<'c> {
 
     /// Reads what other processes have changed, and returns the current time.
     fn refresh(&mut self) -> Result<i64> {
-        if self.queues.changed_elsewhere()?
-            && let Err(failure) = self.read_changes()
-        {
+        let changed = self.queues.changed_elsewhere()?;
+        if changed && let Err(failure) = self.read_changes() {
             self.queues.forget();
             return Err(failure);
         }
-        Ok(self.store_clock.now())
+        let now = self.store_clock.now();
+        if changed || self.consumers.is_outdated(now) {
+            self.peers.set(self.consumers.read_or_none(now));
+        }
+        Ok(now)
     }
 
     fn read_changes(&mut self) -> Result<()> {

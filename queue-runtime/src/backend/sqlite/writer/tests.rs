@@ -19,7 +19,9 @@ fn serve(connection: &Connection, batches: Vec<Vec<Request>>) -> Vec<Vec<Result<
         synchronous: Synchronous::Full,
         busy_timeout: Duration::from_millis(20),
     };
-    let mut writer = Writer::prepare(connection, None, store_clock, settings).expect("prepare");
+    let peers = Arc::new(Peers::none());
+    let writer = Writer::prepare(connection, None, store_clock, peers, settings);
+    let mut writer = writer.expect("prepare");
     let mut answers = Vec::new();
     for batch in batches {
         let (sender, commands) = mpsc::channel();
