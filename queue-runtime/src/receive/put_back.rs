@@ -88,7 +88,7 @@ pub(crate) async fn forgive_failure(
         queue = %consumer.queue,
         id = %incoming.envelope.id,
         attempt,
-        error,
+        %error,
         ?after,
         "an attempt failed while the circuit breaker is open; it does not count"
     );
