@@ -98,7 +98,8 @@ impl Pending {
     /// pending.
     pub(super) fn take_batch(&mut self) -> Vec<Command> {
         let others = self.others() > 0;
-        self.received = !self.receives.is_empty() && !(others && self.received);
+        let turn_of_others = others && self.received;
+        self.received = !(self.receives.is_empty() || turn_of_others);
         if self.received {
             let mut batch = Vec::new();
             let room = if others { SHARE } else { MAX };
