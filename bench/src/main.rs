@@ -165,7 +165,7 @@ impl Options {
     /// kept if a later one fails.
     fn measure(&self) -> Outcome<Report> {
         let scratch = self.scratch()?;
-        let mut report = Report::new(*self.rounds().end(), scratch.path());
+        let mut report = Report::new(self.repeatable(), *self.rounds().end(), scratch.path());
         for engine in Engine::value_variants() {
             if !self.engines.is_empty() && !self.engines.contains(engine) {
                 continue;
@@ -179,6 +179,17 @@ impl Options {
             }
         }
         Ok(report)
+    }
+
+    /// The command that repeats this run, without what is only about files.
+    fn repeatable(&self) -> String {
+        let engines = self.engines.iter().filter_map(Engine::to_possible_value);
+        let mut words: Vec<String> = engines.map(|engine| engine.get_name().to_owned()).collect();
+        if self.quick {
+            words.push("--quick".to_owned());
+        }
+        words.insert(0, "cargo xtask bench".to_owned());
+        words.join(" ")
     }
 
     fn rounds(&self) -> std::ops::RangeInclusive<u32> {

@@ -67,7 +67,7 @@ mod tests {
         for figure in figures {
             table.add("submit", 32, "ours", *figure);
         }
-        let mut report = Report::new(3, Path::new("."));
+        let mut report = Report::new("a command".to_owned(), 3, Path::new("."));
         report.tables.push(table);
         report
     }

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     fn report() -> Report {
-        let mut report = Report::new(1, Path::new("."));
+        let mut report = Report::new("a command".to_owned(), 1, Path::new("."));
         report.tables.push(table(11_111.0));
         report
     }

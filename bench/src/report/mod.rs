@@ -30,12 +30,11 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// A run that starts now, in this folder.
-    pub(crate) fn new(rounds: u32, dir: &Path) -> Self {
-        let arguments: Vec<String> = std::env::args().skip(1).collect();
+    /// A run that starts now, by this command, with SQLite's files in this folder.
+    pub(crate) fn new(command: String, rounds: u32, dir: &Path) -> Self {
         Self {
             measured: queue_runtime::Timestamp::now().to_string(),
-            command: format!("cargo xtask bench {}", arguments.join(" ")),
+            command,
             rounds,
             machine: Machine::new(dir),
             tables: Vec::new(),
@@ -63,10 +62,6 @@ impl Report {
             1 => "one round".to_owned(),
             rounds => format!("{rounds} rounds"),
         };
-        format!(
-            "{day}, {rounds} of `{}`; {}.",
-            self.command.trim_end(),
-            self.machine
-        )
+        format!("{day}, {rounds} of `{}`; {}.", self.command, self.machine)
     }
 }

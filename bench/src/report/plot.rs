@@ -8,13 +8,13 @@ use super::table::{median, range};
 use crate::Outcome;
 
 /// Pixels.
-const WIDTH: i32 = 860;
+const WIDTH: i32 = 900;
 const TITLE: i32 = 34;
 const HEADING: i32 = 26;
 const BAR: i32 = 22;
 /// Where the bars start, and the longest one ends.
-const LEFT: i32 = 420;
-const RIGHT: i32 = 770;
+const LEFT: i32 = 520;
+const RIGHT: i32 = 810;
 
 const OURS: RGBColor = RGBColor(0, 95, 170);
 const OTHERS: RGBColor = RGBColor(150, 150, 150);

@@ -84,12 +84,12 @@ pub async fn run(work: &Work, best: bool) -> Outcome<Rates> {
 }
 
 async fn measure(key: &str, work: &Work, best: bool) -> Outcome<Rates> {
-    let connections = work.tasks.min(CONNECTIONS);
-    let producer = RedisBackend::builder(config(key, 0, connections)?);
+    let producer = RedisBackend::builder(config(key, 0, CONNECTIONS)?);
     let submit = submit(producer.build_producer().await?, work).await?;
     let (count, connections) = match best {
         true => (1, CONNECTIONS),
-        false => (connections, 1),
+        // More than one each, because the background tasks need connections, too.
+        false => (work.tasks.min(CONNECTIONS), 4),
     };
     let mut consumers = Vec::new();
     for number in 0..count {
