@@ -144,6 +144,8 @@ impl Overrides {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Settings {
     pub(crate) visibility: Duration,
+    /// Whether neither the builder nor the queue's metadata sets the visibility timeout.
+    pub(crate) may_adapt: bool,
     pub(crate) threshold: u32,
     pub(crate) handler_timeout: Duration,
 }
@@ -158,6 +160,7 @@ impl Settings {
             .unwrap_or(DEFAULT_VISIBILITY);
         Self {
             visibility,
+            may_adapt: overrides.visibility.or(metadata.visibility).is_none(),
             threshold: overrides
                 .threshold
                 .or(metadata.threshold)
@@ -324,6 +327,7 @@ mod tests {
             (settings.threshold, settings.visibility),
             (1, Duration::from_secs(2))
         );
+        assert!(!settings.may_adapt);
         let settings = Settings::resolve(Overrides::default(), from_queue, &TYPE);
         assert_eq!(settings.threshold, 2);
         let settings = Settings::resolve(Overrides::default(), FromMetadata::default(), &TYPE);
@@ -331,6 +335,7 @@ mod tests {
             (settings.threshold, settings.visibility),
             (7, Duration::from_secs(7))
         );
+        assert!(settings.may_adapt);
         let settings = Settings::resolve(Overrides::default(), FromMetadata::default(), &plain);
         assert_eq!(
             (settings.threshold, settings.visibility),

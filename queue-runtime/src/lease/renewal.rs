@@ -14,7 +14,7 @@ use crate::panic::{CaughtPanic, catch_async, log_caught};
 use crate::policy::{SHORTEST, jitter};
 use crate::schedule::Schedule;
 
-/// Renews every lease of a service at half its visibility timeout. Clones share the leases.
+/// Renews every lease of a service after half its visibility timeout. Clones share the leases.
 #[derive(Debug, Clone)]
 pub(crate) struct Renewals {
     backend: Arc<dyn Backend>,

@@ -19,6 +19,7 @@ pub(super) struct Leased {
     clock: Arc<dyn Clock>,
     pub(super) queue: QueueName,
     pub(super) id: StorageId,
+    /// The visibility timeout of the renewals.
     pub(super) visibility: Duration,
     pub(super) storage_time: StorageTime,
     expiry: Expiry,
@@ -56,6 +57,8 @@ struct Expiry {
 pub(super) struct Term {
     /// The earliest time at which the last confirmed lease can end.
     pub(super) known_end: Duration,
+    /// The visibility timeout of that lease.
+    pub(super) visibility: Duration,
     /// The time after which the lease cannot be valid, even if unanswered renewals were carried out.
     pub(super) certain_end: Duration,
     /// When renewing stops.
@@ -75,6 +78,7 @@ impl Leased {
             asked_at,
             answered_at,
             visibility,
+            renewal,
         } = receive;
         let storage_time = StorageTime::of(message, receive);
         let expiry = Expiry {
@@ -90,7 +94,7 @@ impl Leased {
             clock,
             queue: queue.clone(),
             id: message.id.clone(),
-            visibility,
+            visibility: renewal,
             storage_time,
             expiry,
             state: Mutex::new(State {
@@ -99,6 +103,7 @@ impl Leased {
             }),
             term: StdMutex::new(Term {
                 known_end: asked_at.saturating_add(visibility).min(expiry.known),
+                visibility,
                 certain_end: answered_at.saturating_add(visibility).min(expiry.certain),
                 renew_until: asked_at.saturating_add(renew_for),
             }),
@@ -125,9 +130,10 @@ impl Leased {
         end.saturating_sub(self.clock.monotonic())
     }
 
-    /// Returns when to renew the lease: half a visibility timeout before its end.
+    /// Returns when to renew the lease: half its visibility timeout before its end.
     pub(super) fn renew_at(&self) -> Duration {
-        self.term().known_end.saturating_sub(self.visibility / 2)
+        let term = self.term();
+        term.known_end.saturating_sub(term.visibility / 2)
     }
 
     /// Whether the message has certainly expired.
@@ -182,6 +188,7 @@ impl Leased {
         let lease = answer?;
         let mut term = self.lock_term();
         term.known_end = asked_at.saturating_add(visibility);
+        term.visibility = self.visibility;
         let end = self.clock.monotonic().saturating_add(visibility);
         term.certain_end = end.min(self.expiry.certain);
         state.hold = Hold::Held(lease.receipt);

@@ -15,6 +15,8 @@ pub(crate) struct Receive {
     pub(crate) asked_at: Duration,
     pub(crate) answered_at: Duration,
     pub(crate) visibility: Duration,
+    /// The visibility timeout of the renewals.
+    pub(crate) renewal: Duration,
 }
 
 /// The storage's time: that of a receive, advanced by the monotonic clock. No wall clock of this machine is

@@ -105,6 +105,9 @@ pub struct ListenerConfig {
     /// See [`ListenerBuilder::adaptive_concurrency`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub adaptive_concurrency: Option<bool>,
+    /// See [`ListenerBuilder::adaptive_visibility`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub adaptive_visibility: Option<bool>,
 }
 
 /// The delays of an exponential [`RetryPolicy`] in a [`ListenerConfig`].
@@ -136,10 +139,12 @@ impl ListenerConfig {
             scale,
             circuit_breaker,
             adaptive_concurrency,
+            adaptive_visibility,
         } = self;
         builder.breaker = circuit_breaker.or(builder.breaker);
         builder.adaptive_concurrency = adaptive_concurrency.unwrap_or(builder.adaptive_concurrency);
 
+        builder.adaptive_visibility = adaptive_visibility.unwrap_or(builder.adaptive_visibility);
         let (bounds, options) = (&mut builder.bounds, &mut builder.options);
         bounds.tasks = tasks.unwrap_or(bounds.tasks);
         bounds.batch = batch.or(bounds.batch);

@@ -22,10 +22,11 @@ use super::throttle::Throttle;
 use crate::context::Context;
 use crate::notify::Wakeups;
 use crate::panic::{CaughtPanic, log_caught};
-use crate::policy::IdlePolicy;
+use crate::policy::{IdlePolicy, receive_visibility};
 use crate::receive::{Consumer, ErasedHandler, SettleProblem, Settled};
 use crate::schedule::Schedule;
 use crate::served::Serving;
+use crate::settings::Settings;
 
 /// The state that the parts of one listener share.
 pub(super) struct Core {
@@ -45,6 +46,8 @@ pub(super) struct Core {
     pub(super) tasks: Tasks,
     pub(super) scaler: Scaler,
     pub(super) runs: Runs,
+    /// Whether the visibility timeout of receives follows the runs.
+    pub(super) adaptive_visibility: bool,
     pub(super) breaker: Option<Breaker>,
     pub(super) throttle: Throttle,
     /// For a listener that runs until its queue is empty.
@@ -79,6 +82,16 @@ impl Core {
             let share = self.in_flight_per_task.saturating_mul(tasks);
             self.throttle.of(share.min(self.max_in_flight))
         });
+    }
+
+    /// Returns the visibility timeout of the next receive.
+    pub(super) fn visibility(&self, settings: &Settings) -> Duration {
+        let configured = settings.visibility;
+        let adapts = self.adaptive_visibility && settings.may_adapt;
+        let p99 = adapts.then(|| self.runs.p99()).flatten();
+        let visibility = p99.map_or(configured, |p99| receive_visibility(p99, configured));
+        self.counters.receives_for(visibility);
+        visibility
     }
 
     /// Gives back bytes in flight.

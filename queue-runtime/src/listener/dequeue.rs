@@ -191,7 +191,10 @@ async fn receive(core: &Arc<Core>, mut capacity: Capacity) -> Result<Found, Fail
         capacity.reserve_threads().map_err(Failure::NoThread)?;
     }
     let max = u32::try_from(capacity.count()).unwrap_or(core.batch);
-    let fetched = fetch(&core.context, &core.consumer, max).await;
+    let fetched = fetch(&core.context, &core.consumer, max, |settings| {
+        core.visibility(settings)
+    })
+    .await;
     throttle::observe(core, fetched.as_ref().err());
     let fetched = fetched.map_err(Failure::Receive)?;
     core.missing.store(false, Ordering::Relaxed);

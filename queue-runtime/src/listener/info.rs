@@ -1,5 +1,6 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use super::breaker::CircuitState;
 
@@ -61,6 +62,8 @@ pub struct ListenerInfo {
     pub stuck: usize,
     /// Receives that found the queue empty.
     pub empty_receives: u64,
+    /// The visibility timeout of the last receive. `None` before the first.
+    pub visibility_timeout: Option<Duration>,
     /// The approximate number of messages on the queue, with those that are invisible, when it was last measured:
     /// by [`ListenerHandle::depth`](super::ListenerHandle::depth), or to choose the number of dequeue tasks.
     /// `None` before that.
@@ -79,6 +82,8 @@ pub(super) struct Counters {
     pub(super) unsettled: AtomicU64,
     pub(super) stuck: AtomicUsize,
     pub(super) empty_receives: AtomicU64,
+    /// In milliseconds. Zero before the first receive.
+    visibility: AtomicU64,
     depth: Mutex<Option<u64>>,
 }
 
@@ -95,6 +100,10 @@ impl Counters {
             unsettled: self.unsettled.load(Ordering::Relaxed),
             stuck: self.stuck.load(Ordering::Relaxed),
             empty_receives: self.empty_receives.load(Ordering::Relaxed),
+            visibility_timeout: match self.visibility.load(Ordering::Relaxed) {
+                0 => None,
+                millis => Some(Duration::from_millis(millis)),
+            },
             depth: *self.depth(),
             ..ListenerInfo::default()
         }
@@ -111,6 +120,11 @@ impl Counters {
     pub(super) fn received(&self, messages: usize) {
         let now = self.in_flight.fetch_add(messages, Ordering::Relaxed) + messages;
         self.peak_in_flight.fetch_max(now, Ordering::Relaxed);
+    }
+
+    pub(super) fn receives_for(&self, visibility: Duration) {
+        let millis = u64::try_from(visibility.as_millis()).unwrap_or(u64::MAX);
+        self.visibility.store(millis, Ordering::Relaxed);
     }
 
     pub(super) fn in_flight(&self) -> usize {

@@ -49,6 +49,19 @@ impl Runs {
         (total > 0).then(|| Duration::from_secs_f64(sum.sum::<f64>() / total as f64 / 1_000.0))
     }
 
+    /// Returns a time that 99 of 100 runs did not exceed, to within a fifth, or `None` if there were fewer.
+    pub(super) fn p99(&self) -> Option<Duration> {
+        let counts = self.counts();
+        let total: u64 = counts.iter().sum();
+        let within = |seen: &mut u64, count: u64| {
+            *seen += count;
+            *seen * 100 >= total * 99
+        };
+        let mut seen = 0;
+        let last = counts.iter().position(|count| within(&mut seen, *count))?;
+        (total >= 100).then(|| Duration::from_secs_f64(bounds(last + 1) / 1_000.0))
+    }
+
     fn counts(&self) -> [u64; BUCKETS] {
         let counts = self.buckets.each_ref();
         let counts = counts.map(|count| u64::from(count.load(Ordering::Relaxed)));
@@ -92,6 +105,20 @@ mod tests {
         }
         runs.record(Duration::MAX);
         assert!(runs.mean() > Some(Duration::from_secs(10 * 24 * 3600)));
+    }
+
+    #[test]
+    fn one_run_in_a_hundred_exceeds_the_percentile() {
+        let runs = Runs::default();
+        for _ in 0..99 {
+            runs.record(Duration::from_millis(1_000));
+        }
+        assert_eq!(runs.p99(), None);
+        runs.record(Duration::from_millis(60_000));
+        let p99 = runs.p99().expect("a hundred runs").as_millis();
+        assert!((1_000..1_200).contains(&p99), "{p99}");
+        runs.record(Duration::from_millis(60_000));
+        assert!(runs.p99() >= Some(Duration::from_millis(60_000)));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 mod backoff;
 mod idle;
 mod outage;
+mod receive_visibility;
 mod retry;
 mod scale;
 mod storage_retry;
@@ -12,6 +13,7 @@ mod throttling;
 pub(crate) use backoff::{Backoff, SHORTEST};
 pub use idle::{ExponentialIdle, Idle, IdlePolicy};
 pub(crate) use outage::outage_pause;
+pub(crate) use receive_visibility::receive_visibility;
 pub use retry::RetryPolicy;
 pub use scale::{DepthRules, LatencyTarget, Load, ScalePolicy, ScaleReason, ScaleRules, TaskRange};
 pub use storage_retry::StorageRetry;

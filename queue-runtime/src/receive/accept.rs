@@ -248,7 +248,7 @@ impl<M> Accept<M> {
             if let Some(wakeups) = &wakeups {
                 wakeups.receive_begins();
             }
-            match fetch(context, &consumer, 1).await {
+            match fetch(context, &consumer, 1, |settings| settings.visibility).await {
                 Ok(fetched) => {
                     repeats.succeeded();
                     if let Some(fetched) = fetched.into_iter().next() {

@@ -18,7 +18,7 @@ use crate::context::Context;
 use crate::lease::{Lease, Receive};
 use crate::settings::Settings;
 
-/// Receives up to `max` messages. If the backend returns more, hands those back in the background. Returns
+/// Receives up to `max` messages, and leases them for the visibility timeout that `visibility` chooses. If the backend returns more, hands those back in the background. Returns
 /// none if none are visible, or if a missing queue has just been created.
 ///
 /// # Errors
@@ -32,15 +32,17 @@ pub(crate) async fn fetch(
     context: &Arc<Context>,
     consumer: &Arc<Consumer>,
     max: u32,
+    visibility: impl FnOnce(&Settings) -> Duration,
 ) -> Result<Vec<Fetched>> {
     let queue = &consumer.queue;
     let overrides = consumer.options.overrides;
     let settings = context
         .settings(queue, &consumer.message_type, overrides)
         .await?;
-    let receiving = Receiving::start(context, consumer, settings, max);
+    let visibility = visibility(&settings);
+    let receiving = Receiving::start(context, consumer, settings, visibility, max);
     let asked_at = receiving.asked_at;
-    let deadline = asked_at.saturating_add(settings.visibility);
+    let deadline = asked_at.saturating_add(visibility);
     let received = ready_by(&*context.clock, deadline, receiving).await;
     let received = received.unwrap_or_else(|| Err(timeout(consumer)));
     let messages = match (received, consumer.options.missing_queue) {
@@ -52,8 +54,8 @@ pub(crate) async fn fetch(
         (Err(error), MissingQueue::Report) => return Err(error),
     };
     let answered_at = context.clock.monotonic();
-    let mut fetched = hold(context, consumer, settings, asked_at, messages);
-    if answered_at.saturating_sub(asked_at) >= settings.visibility && !fetched.is_empty() {
+    let mut fetched = hold(context, consumer, settings, visibility, asked_at, messages);
+    if answered_at.saturating_sub(asked_at) >= visibility && !fetched.is_empty() {
         context
             .background
             .spawn(hand_back(context, consumer, fetched));
@@ -99,6 +101,7 @@ struct Receiving {
     context: Arc<Context>,
     consumer: Arc<Consumer>,
     settings: Settings,
+    visibility: Duration,
     /// On the monotonic clock.
     asked_at: Duration,
     /// Until it is answered.
@@ -110,16 +113,18 @@ impl Receiving {
         context: &Arc<Context>,
         consumer: &Arc<Consumer>,
         settings: Settings,
+        visibility: Duration,
         max: u32,
     ) -> Self {
         let (context, consumer) = (Arc::clone(context), Arc::clone(consumer));
         let asked_at = context.clock.monotonic();
         let (backend, queue) = (Arc::clone(&context.backend), consumer.queue.clone());
-        let answer = async move { backend.receive(&queue, max, settings.visibility).await };
+        let answer = async move { backend.receive(&queue, max, visibility).await };
         Self {
             context,
             consumer,
             settings,
+            visibility,
             asked_at,
             answer: Some(Box::pin(answer)),
         }
@@ -146,7 +151,7 @@ impl Drop for Receiving {
             return;
         };
         let (context, consumer) = (Arc::clone(&self.context), Arc::clone(&self.consumer));
-        let (settings, asked_at) = (self.settings, self.asked_at);
+        let (settings, visibility, asked_at) = (self.settings, self.visibility, self.asked_at);
         self.context.background.spawn(async move {
             let messages = match answer.await {
                 Ok(messages) => messages,
@@ -155,7 +160,9 @@ impl Drop for Receiving {
                     return;
                 }
             };
-            let fetched = hold(&context, &consumer, settings, asked_at, messages);
+            let fetched = hold(
+                &context, &consumer, settings, visibility, asked_at, messages,
+            );
             hand_back(&context, &consumer, fetched).await;
         });
     }
@@ -166,13 +173,15 @@ fn hold(
     context: &Context,
     consumer: &Consumer,
     settings: Settings,
+    visibility: Duration,
     asked_at: Duration,
     messages: Vec<ReceivedMessage>,
 ) -> Vec<Fetched> {
     let receive = Receive {
         asked_at,
         answered_at: context.clock.monotonic(),
-        visibility: settings.visibility,
+        visibility,
+        renewal: settings.visibility,
     };
     let renew_for = settings.handler_timeout;
     let hold = |message: ReceivedMessage| {

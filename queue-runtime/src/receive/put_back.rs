@@ -78,7 +78,7 @@ pub(crate) async fn forgive_failure(
         true => Duration::ZERO,
         false => after,
     };
-    let error = escape_text(error);
+    let error = escape_text(error).into_owned();
     put_back(context, incoming, Purpose::Release, after, |record| {
         forgive(record);
         record.last_error = Some(clip(&error, MAX_LAST_ERROR).to_owned());

@@ -267,3 +267,56 @@ async fn settings_of_a_circuit_breaker_are_checked() {
         assert!(error.contains(text), "{error}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_visibility_timeout_that_follows_the_handler() {
+    let (service, faults) = testing::service_with_faults().await;
+    submit_jobs(&service, 200).await;
+    let listener = || {
+        service.listener(async |job: Received<Job>| match job.mood {
+            Mood::Hangs => sleep(100 * SECOND).await,
+            _ => sleep(SECOND).await,
+        })
+    };
+    let adaptive = listener().adaptive_visibility(true);
+    let mut seen = adaptive.events();
+    let adaptive = adaptive.start().expect("starts");
+    sleep(SECOND / 2).await;
+    // Of handlers that have not run nothing is known.
+    assert_eq!(adaptive.info().visibility_timeout, Some(30 * SECOND));
+    events(&mut seen, 200, completed).await;
+    sleep(SECOND).await;
+    assert_eq!(adaptive.info().visibility_timeout, Some(5 * SECOND));
+
+    // A message whose receive was answered in vain comes again after that time.
+    adaptive.pause();
+    sleep(SECOND).await;
+    submit_jobs(&service, 1).await;
+    faults.fail_next(1, Operation::Receive, Fault::AnswerLost);
+    let received = Instant::now();
+    adaptive.resume();
+    events(&mut seen, 1, completed).await;
+    let again = received.elapsed();
+    assert!((5 * SECOND..9 * SECOND).contains(&again), "{again:?}");
+    assert_eq!(faults.injected(Operation::Receive), 1);
+
+    // Longer runs lose no lease. It is renewed for as long as is configured: after 2.5 s, and then each 15 s.
+    let renewals = faults.calls(Operation::Update);
+    service
+        .submit(Job { mood: Mood::Hangs })
+        .await
+        .expect("submitted");
+    events(&mut seen, 1, completed).await;
+    assert_eq!(faults.calls(Operation::Update) - renewals, 7);
+    assert_eq!(adaptive.info().unsettled, 0);
+    stop(adaptive).await;
+
+    // A configured one is not adapted.
+    submit_jobs(&service, 200).await;
+    let configured = listener()
+        .adaptive_visibility(true)
+        .visibility_timeout(20 * SECOND);
+    let configured = configured.until_empty().start().expect("starts");
+    let info = configured.drained().await.info;
+    assert_eq!(info.visibility_timeout, Some(20 * SECOND));
+}

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use queue_runtime::policy::{Idle, IdlePolicy, LatencyTarget, Load, ScalePolicy};
+use queue_runtime::policy::{Idle, IdlePolicy, LatencyTarget, Load, ScalePolicy, TaskRange};
 use queue_runtime::testing::{self, Fault};
 use queue_runtime::{
     ErrorKind, ListenerConfig, ListenerEvent, ListenerInfo, Operation, QueueService, Received,
@@ -54,7 +54,8 @@ async fn a_latency_target_runs_as_many_tasks_as_it_needs() {
     let (took, info) = drain(config).await;
     // 0.95 · 1000 · 1 s / 40 s = 24 in flight, in 6 tasks, if all were known at once.
     assert!((6..=9).contains(&info.peak_tasks), "{info:?}");
-    assert!(took <= 45 * SECOND, "{took:?}");
+    // The target, the time until a handler has succeeded, and the twentieth that may be late.
+    assert!(took <= 60 * SECOND, "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -243,7 +244,7 @@ async fn settings_outside_their_range_are_refused() {
             "the number of tasks is 0; allowed is 1 to 1024",
         ),
         (
-            listener().tasks(4..=2).start(),
+            listener().tasks(TaskRange { min: 4, max: 2 }).start(),
             "the greatest number of tasks is 2; allowed is 4 to 1024",
         ),
         (

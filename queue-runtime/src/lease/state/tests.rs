@@ -28,6 +28,7 @@ async fn leased(life: Duration) -> (Leased, FaultInjector, ManualClock) {
         asked_at,
         answered_at: clock.monotonic(),
         visibility: VISIBILITY,
+        renewal: VISIBILITY,
     };
     let backend = Arc::new(faults.clone());
     let leased = Leased::new(backend, shared(), &queue, &message, receive, SECOND * 300);
