@@ -97,6 +97,18 @@ impl InvalidSetting {
         })
     }
 
+    /// Checks a duration above 0.
+    pub(crate) fn positive(setting: &'static str, value: Duration) -> Result<(), Self> {
+        if !value.is_zero() {
+            return Ok(());
+        }
+        Err(Self {
+            setting,
+            value: "0ns".to_owned(),
+            allowed: "more than 0".to_owned(),
+        })
+    }
+
     /// Checks that messages are not moved from their queue to itself, where they would fail again for ever.
     pub(crate) fn poison_queue_of(queue: &QueueName, poison: &QueueName) -> Result<(), Self> {
         if queue != poison {
@@ -118,15 +130,8 @@ impl Overrides {
         if let Some(threshold) = self.threshold {
             InvalidSetting::count("poison threshold", threshold as usize, usize::MAX)?;
         }
-        if self
-            .handler_timeout
-            .is_some_and(|timeout| timeout.is_zero())
-        {
-            return Err(InvalidSetting {
-                setting: "handler timeout",
-                value: "0ns".to_owned(),
-                allowed: "more than 0".to_owned(),
-            });
+        if let Some(timeout) = self.handler_timeout {
+            InvalidSetting::positive("handler timeout", timeout)?;
         }
         let allowed = capabilities.min_visibility..=capabilities.max_visibility;
         match self.visibility.filter(|timeout| !allowed.contains(timeout)) {

@@ -160,10 +160,10 @@ impl<M: Message> ListenerBuilder<M> {
     /// failed, such as `circuit_breaker(0.9, 20)`.
     ///
     /// An attempt fails if the handler returns an error, panics or times out; a rejected message says nothing. While
-    /// the circuit breaker is open, the listener receives one message about every
-    /// 10 seconds, or the `probe_interval` of a [`ListenerConfig`], and continues once such a probe succeeds. Handlers that were
-    /// running when it opened continue, and their failures do not count as attempts. Those of the probes do, except
-    /// that a probe never moves its message to the poison queue.
+    /// the circuit breaker is open, the listener receives one message about every 10 seconds, or the
+    /// `probe_interval` of a [`ListenerConfig`], and continues once such a probe succeeds. Handlers that were running
+    /// when it opened continue, and their failures do not count as attempts. Those of the probes do, except that a
+    /// probe never moves its message to the poison queue.
     ///
     /// If all messages fail for another reason, the listener remains in that state, which it reports as events and
     /// logs as errors. Bare bodies have no record of their attempts: for them every receive counts.

@@ -266,6 +266,11 @@ async fn settings_of_a_circuit_breaker_are_checked() {
         let error = started.expect_err("refused").to_string();
         assert!(error.contains(text), "{error}");
     }
+    let config = r#"circuit_breaker = { failed = 0.9, attempts = 20, probe_interval = "0s" }"#;
+    let config = toml::from_str(config).expect("valid");
+    let error = listener().config(&config).start().expect_err("refused");
+    let text = "the probe interval of the circuit breaker is 0ns; allowed is more than 0";
+    assert!(error.to_string().contains(text), "{error}");
 }
 
 #[tokio::test(start_paused = true)]

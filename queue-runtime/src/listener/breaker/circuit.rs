@@ -52,6 +52,8 @@ impl CircuitBreaker {
             self.attempts,
             most,
         )?;
+        let interval = "probe interval of the circuit breaker";
+        InvalidSetting::positive(interval, self.probe_interval)?;
         let share = "share of failed attempts that opens the circuit breaker";
         InvalidSetting::share(share, self.failed)
     }
