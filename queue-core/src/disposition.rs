@@ -39,12 +39,19 @@ pub enum Disposition {
     },
     /// The attempt failed, and a retry would too: move the message to the poison queue.
     Reject(Failure),
+    /// The work cannot be done yet: make the message visible again later, without counting the attempt.
+    Postpone {
+        /// The delay before the message is received again.
+        after: Duration,
+        /// What the work waits for, if the handler said so.
+        reason: Option<Failure>,
+    },
 }
 
 /// The error of a failed attempt, and whether to retry.
 ///
 /// `?` converts any error into one that is retried according to the retry policy. Use
-/// [`Failure::retry_after`] or [`Failure::reject`] for another outcome:
+/// [`Failure::retry_after`], [`Failure::reject`] or [`Failure::postpone`] for another outcome:
 ///
 /// ```
 /// use queue_core::Failure;
@@ -63,6 +70,7 @@ pub struct Failure {
 enum Advice {
     Retry(Option<Duration>),
     Reject,
+    Postpone(Duration),
 }
 
 /// A message to submit together with the completion of the one that caused it.
@@ -137,7 +145,32 @@ impl Disposition {
         Failure::reject(error).into()
     }
 
-    /// Submits `message` together with the completion. Has no effect on a retry or a rejection.
+    /// Puts the message back without counting the attempt, so that it is received again after `after`.
+    ///
+    /// This is for work that cannot be done *yet*, such as the step after one that has not ended. The number of
+    /// postponements is not limited. A message that would expire meanwhile is moved to the poison queue. A bare
+    /// body has no room to record the postponement, so the receive counts for it.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use queue_core::Disposition;
+    ///
+    /// fn ship(is_packed: bool) -> Disposition {
+    ///     match is_packed {
+    ///         true => Disposition::complete(),
+    ///         false => Disposition::postpone(Duration::from_secs(60)),
+    ///     }
+    /// }
+    /// assert!(matches!(ship(false), Disposition::Postpone { .. }));
+    /// ```
+    pub fn postpone(after: Duration) -> Self {
+        Self::Postpone {
+            after,
+            reason: None,
+        }
+    }
+
+    /// Submits `message` together with the completion. Has no effect on any other disposition.
     ///
     /// If the follow-up can never be stored, the message that caused it is moved to the poison queue, because a
     /// retry would fail again: it cannot be encoded, is too large, or its delay is over the backend's limit or
@@ -178,6 +211,21 @@ impl Failure {
             advice: Advice::Reject,
             error: error.into(),
         }
+    }
+
+    /// Creates a failure that puts the message back without counting the attempt, as
+    /// [`Disposition::postpone`] does. The error is logged as the reason.
+    pub fn postpone(after: Duration, error: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        Self {
+            advice: Advice::Postpone(after),
+            error: error.into(),
+        }
+    }
+
+    /// Returns the error, for example to look for a type in its [source](StdError::source) chain.
+    #[must_use]
+    pub fn error(&self) -> &(dyn StdError + Send + Sync + 'static) {
+        &*self.error
     }
 
     /// Returns the error and its causes as one text, outermost first.
@@ -237,6 +285,10 @@ impl From<Failure> for Disposition {
         match error.advice {
             Advice::Retry(after) => Self::Retry { after, error },
             Advice::Reject => Self::Reject(error),
+            Advice::Postpone(after) => Self::Postpone {
+                after,
+                reason: Some(error),
+            },
         }
     }
 }
@@ -312,6 +364,12 @@ mod tests {
             rejected.into_disposition(),
             Disposition::Reject(_)
         ));
+        let early: Result<(), Failure> = Err(Failure::postpone(wait, "not packed"));
+        let Disposition::Postpone { after, reason } = early.into_disposition() else {
+            panic!("not postponed")
+        };
+        let reason = reason.map(|reason| reason.chain());
+        assert_eq!((after, reason.as_deref()), (wait, Some("not packed")));
     }
 
     #[test]

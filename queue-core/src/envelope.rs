@@ -62,7 +62,7 @@ pub struct Envelope {
 pub struct AttemptRecord {
     /// Attempts that ended in an error, a panic or a timeout.
     pub failures: u32,
-    /// Receives that do not count as attempts: released at shutdown, or postponed for a newer version.
+    /// Receives that do not count as attempts: released at shutdown, or postponed.
     pub forgiven: u32,
     /// The error of the last failure.
     pub last_error: Option<String>,
@@ -70,6 +70,8 @@ pub struct AttemptRecord {
     pub last_chance: bool,
     /// When a reader first found the message's version too new.
     pub newer_since: Option<Timestamp>,
+    /// How far the work has got, as JSON: what a handler last wrote as its checkpoint.
+    pub progress: Option<String>,
 }
 
 /// Why a message was moved to the poison queue, and where it came from.

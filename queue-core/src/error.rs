@@ -154,6 +154,8 @@ pub enum Operation {
     Clear,
     Apply,
     Backup,
+    /// An operation of an [`IdempotencyStore`](crate::idempotency::IdempotencyStore).
+    Idempotency,
 }
 
 impl Error {
@@ -351,6 +353,7 @@ impl Operation {
             Self::Clear => "clear a queue",
             Self::Apply => "apply operations",
             Self::Backup => "back up the storage",
+            Self::Idempotency => "use the idempotency store",
         }
     }
 
@@ -371,6 +374,7 @@ impl Operation {
             Self::Clear => "clear",
             Self::Apply => "apply operations to",
             Self::Backup => "back up",
+            Self::Idempotency => "use the idempotency store of",
         }
     }
 }

@@ -1,4 +1,6 @@
-//! Idempotency keys.
+//! Idempotency: the keys by which repeated deliveries are recognised, and the stores of recorded results.
+
+mod store;
 
 use std::fmt;
 
@@ -7,6 +9,8 @@ use serde_json::Value;
 use crate::envelope::{MessageId, RequestId};
 use crate::message::{EncodeError, KeyScope, Message, MessageType};
 use crate::text::canonical;
+
+pub use store::{Begun, Claim, IdempotencyStore, Owner, Standing, Swept, WorkKey};
 
 /// A key that identifies a unit of work, so that repeated deliveries of it can be recognised.
 ///

@@ -10,7 +10,7 @@
 //! | [`backend`] | the storage contract: [`Backend`](backend::Backend) |
 //! | [`notify`] | announcing messages to consumers that wait: [`Notifier`](notify::Notifier) |
 //! | [`disposition`] | the outcome of a handler: [`Disposition`], [`FollowUp`] |
-//! | [`idempotency`] | the key by which repeated deliveries are recognised |
+//! | [`idempotency`] | the key by which repeated deliveries are recognised, and the contract of stores of results |
 //! | [`name`], [`clock`], [`error`] | queue names, clocks, storage errors |
 //! | [`golden`] | golden files, for tests of a type's wire format |
 //! | `conformance` | the test suite for backends (feature `conformance`) |

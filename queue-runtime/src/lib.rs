@@ -12,7 +12,7 @@
 //! | `send` | [`Submit`], [`SubmitAll`]: `message → envelope → wire → backend` |
 //! | `context` | the state that all parts of one service share |
 //! | `repeat` | repeats of failed storage operations: their pauses and their end |
-//! | `settings`, `served`, `idempotency`, `lease` | timeouts and thresholds; the kind of message that each queue is for; completed ids; leases and their renewal |
+//! | `settings`, `served`, [`idempotency`], `lease` | timeouts and thresholds; the kind of message that each queue is for; work that is done once; leases and their renewal |
 //! | `background`, `schedule`, `panic`, `clock` | the background thread; items by due time; caught panics; the system's clock |
 //! | [`policy`] | when to poll again, when to handle a message again, when to repeat a storage operation |
 //! | [`backend`] | the storage engines |
@@ -22,7 +22,7 @@ pub mod backend;
 mod background;
 mod clock;
 mod context;
-mod idempotency;
+pub mod idempotency;
 mod lease;
 mod listener;
 pub mod notify;
@@ -38,6 +38,7 @@ mod settings;
 pub mod testing;
 
 pub use clock::SystemClock;
+pub use idempotency::{Once, OnceError, once};
 pub use listener::{
     CircuitBreaker, CircuitState, DrainEnd, DrainReport, ListenerBuilder, ListenerConfig,
     ListenerEvent, ListenerHandle, ListenerInfo, ListenerPhase, RetryConfig, ShutdownReport,
@@ -46,8 +47,8 @@ pub use listener::{
 pub use panic::CaughtPanic;
 pub use policy::{RetryPolicy, StorageRetry};
 pub use receive::{
-    Accept, AcceptError, Blocking, Delivery, Handler, Poisoned, Received, SettleError,
-    SettleProblem, Settled, blocking,
+    Accept, AcceptError, Blocking, CheckpointError, Delivery, Handler, MAX_CHECKPOINT, OnError,
+    Poisoned, Received, SettleError, SettleProblem, Settled, blocking,
 };
 pub use send::{Submit, SubmitAll, SubmitAllError, SubmitError, SubmitProblem, Submitted};
 pub use served::OtherKind;

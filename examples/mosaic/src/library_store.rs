@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
-use queue_runtime::Failure;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex, OnceCell};
 use tokio::task::{JoinError, spawn_blocking};
@@ -288,18 +287,6 @@ impl LibraryStore {
             .buffered(CONCURRENCY)
             .try_collect()
             .await
-    }
-}
-
-impl LibraryStoreError {
-    /// Converts into a handler's failure, which is permanent if the library itself is at fault.
-    #[must_use]
-    pub fn into_failure(self) -> Failure {
-        match self {
-            Self::Store(error) => error.into_failure(),
-            Self::Stopped(_) => Failure::retry(self),
-            Self::Library(_) | Self::TooLarge { .. } | Self::Altered(_) => Failure::reject(self),
-        }
     }
 }
 

@@ -13,7 +13,6 @@ use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::prefix::PrefixStore;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt as _, PutMode, WriteMultipart};
-use queue_runtime::Failure;
 
 use crate::blob::{BlobName, Container};
 use crate::links::Links;
@@ -330,17 +329,6 @@ impl AddAssign for Removed {
     fn add_assign(&mut self, other: Self) {
         self.blobs += other.blobs;
         self.bytes += other.bytes;
-    }
-}
-
-impl StoreError {
-    /// Converts into a handler's failure, which is permanent if the blob itself is at fault.
-    #[must_use]
-    pub fn into_failure(self) -> Failure {
-        match self {
-            Self::Storage { .. } => Failure::retry(self),
-            Self::Missing(_) | Self::TooLarge { .. } | Self::Record { .. } => Failure::reject(self),
-        }
     }
 }
 

@@ -12,6 +12,7 @@ use super::model::{
     QueueProperties, ReceivedMessage, StorageId,
 };
 use crate::error::{Error, ErrorKind, Result};
+use crate::idempotency::IdempotencyStore;
 use crate::name::QueueName;
 use crate::notify::Notifier;
 
@@ -38,6 +39,12 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Returns the notifier that all services on this storage share, as far as the backend has one. The services
     /// publish to it what they put. The default is `None`.
     fn notifier(&self) -> Option<Arc<dyn Notifier>> {
+        None
+    }
+
+    /// The store of results that lies where the queues do, for work that is done once. `None`, the default, if there
+    /// is none.
+    fn results(&self) -> Option<Arc<dyn IdempotencyStore>> {
         None
     }
 

@@ -11,6 +11,7 @@ use super::{
     PeekedMessage, PopReceipt, PutReceipt, QueueProperties, ReceivedMessage, StorageId,
 };
 use crate::error::Result;
+use crate::idempotency::IdempotencyStore;
 use crate::name::QueueName;
 use crate::notify::Notifier;
 
@@ -31,6 +32,10 @@ macro_rules! forward {
 
             fn notifier(&self) -> Option<Arc<dyn Notifier>> {
                 (**self).notifier()
+            }
+
+            fn results(&self) -> Option<Arc<dyn IdempotencyStore>> {
+                (**self).results()
             }
 
             async fn create_queue(

@@ -103,9 +103,20 @@ impl Encoder {
     /// Returns `None` if even that exceeds the limit. A poison record is kept: a poison queue can have a consumer.
     #[must_use]
     pub fn put_back(self, event: &Event, attempts: &AttemptRecord) -> Option<Bytes> {
+        self.put_back_body(&event.body, event.envelope.poison.as_ref(), attempts)
+    }
+
+    /// Does what [`put_back`](Self::put_back) does for an event of which only these parts are at hand: its bytes
+    /// without any Base64 around them, and its poison record.
+    #[must_use]
+    pub fn put_back_body(
+        self,
+        body: &Bytes,
+        poison: Option<&PoisonRecord>,
+        attempts: &AttemptRecord,
+    ) -> Option<Bytes> {
         let with = |attempts: &AttemptRecord| {
-            rewrite(&event.body, attempts, event.envelope.poison.as_ref())
-                .filter(|body| body.len() <= self.raw_limit())
+            rewrite(body, attempts, poison).filter(|body| body.len() <= self.raw_limit())
         };
         let body = with(attempts).or_else(|| {
             with(&AttemptRecord {
@@ -118,10 +129,16 @@ impl Encoder {
 
     /// Returns the event as it goes to the poison queue: with `record`, its error text shortened as far
     /// as needed, and without the attempt record, so that a consumer of the poison queue has all its attempts.
-    /// Returns `None` if there is no room for a record at all.
+    /// `progress` is kept: work that a redrive resumes continues there. Returns `None` if there is no room for a
+    /// record at all.
     #[must_use]
-    pub fn poison_event(self, event: &Event, record: &PoisonRecord) -> Option<Bytes> {
-        let attempts = AttemptRecord::default();
+    pub fn poison_event(
+        self,
+        event: &Event,
+        record: &PoisonRecord,
+        progress: Option<&str>,
+    ) -> Option<Bytes> {
+        let attempts = only_progress(progress);
         self.with_record(record, |record| {
             rewrite(&event.body, &attempts, Some(&record))
         })
@@ -142,13 +159,14 @@ impl Encoder {
     }
 
     /// Returns the body of a message on a poison queue as it was before: the event with neither record
-    /// nor attempts, or the wrapped bytes. Returns `None` if the event has no poison record.
+    /// nor attempts, but with its progress, or the wrapped bytes. Returns `None` if the event has no poison record.
     #[must_use]
     pub fn restore(self, event: &Event) -> Option<Bytes> {
         if event.envelope.poison.as_ref()?.raw {
             return Some(Bytes::copy_from_slice(event.payload.as_bytes()));
         }
-        let body = rewrite(&event.body, &AttemptRecord::default(), None)?;
+        let progress = event.envelope.attempts.progress.as_deref();
+        let body = rewrite(&event.body, &only_progress(progress), None)?;
         Some(self.stored(body))
     }
 
@@ -200,6 +218,14 @@ impl Encoder {
             .iter()
             .filter(|byte| matches!(byte, b'&' | b'<' | b'>'));
         xml_text(body).is_ok() && body.len() + 4 * escapes.count() <= self.max_body
+    }
+}
+
+/// Returns a record of no attempts, with the progress of earlier ones.
+fn only_progress(progress: Option<&str>) -> AttemptRecord {
+    AttemptRecord {
+        progress: progress.map(str::to_owned),
+        ..AttemptRecord::default()
     }
 }
 

@@ -59,6 +59,7 @@ attributes! {
     last_error = "lasterror",
     last_chance = "lastchance",
     newer_since = "newersince",
+    progress = "progress",
     poison_reason = "poisonreason",
     poison_error = "poisonerror",
     poison_attempts = "poisonattempts",
@@ -94,6 +95,7 @@ impl<'a> Attributes<'a> {
             last_error: self.last_error.owned()?,
             last_chance: self.last_chance.flag()?,
             newer_since: self.newer_since.parsed()?,
+            progress: self.progress.owned()?,
         })
     }
 

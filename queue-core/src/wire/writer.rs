@@ -26,12 +26,13 @@ const SOURCE: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'~');
 
 /// The attributes of attempt and poison records.
-const ACCOUNTING: [&str; 13] = [
+const ACCOUNTING: [&str; 14] = [
     "failures",
     "forgiven",
     "lasterror",
     "lastchance",
     "newersince",
+    "progress",
     "poisonreason",
     "poisonerror",
     "poisonattempts",
@@ -168,6 +169,7 @@ fn write_attempts(object: &mut ObjectWriter, attempts: &AttemptRecord) {
     if let Some(since) = attempts.newer_since {
         object.time("newersince", since);
     }
+    object.text("progress", attempts.progress.as_deref());
 }
 
 fn write_poison(object: &mut ObjectWriter, poison: &PoisonRecord) {

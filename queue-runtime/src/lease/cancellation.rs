@@ -18,6 +18,8 @@ pub(crate) enum Cause {
     TimedOut,
     /// The listener is stopping.
     Stopping,
+    /// Another may have taken over the work of the message's key.
+    ClaimLost,
 }
 
 impl Cancellation {

@@ -20,6 +20,10 @@ pub(crate) struct Lease {
     renewals: Renewals,
 }
 
+/// Writes new bodies of a leased message, without the right to settle it.
+#[derive(Debug, Clone)]
+pub(crate) struct Rewriter(Arc<Leased>);
+
 /// A locked lease, which is not renewed until this is dropped.
 pub(crate) struct Locked<'a> {
     lease: &'a Lease,
@@ -87,17 +91,9 @@ impl Lease {
         }
     }
 
-    /// Writes a new body and keeps the message leased. The future is as that of
-    /// [`renew_if_overdue`](Self::renew_if_overdue).
-    pub(crate) fn rewrite(
-        &self,
-        body: Bytes,
-    ) -> impl Future<Output = Result<(), Error>> + Send + 'static {
-        let leased = Arc::clone(&self.leased);
-        async move {
-            let mut state = leased.state.lock().await;
-            leased.extend(&mut state, Some(body)).await
-        }
+    /// Returns a writer of new bodies, which may outlive the lease.
+    pub(crate) fn rewriter(&self) -> Rewriter {
+        Rewriter(Arc::clone(&self.leased))
     }
 
     /// Returns the storage's time.
@@ -120,6 +116,21 @@ impl Lease {
         Locked {
             lease: self,
             state: self.leased.state.lock().await,
+        }
+    }
+}
+
+impl Rewriter {
+    /// Writes a new body and keeps the message leased. The future is as that of
+    /// [`Lease::renew_if_overdue`].
+    pub(crate) fn rewrite(
+        &self,
+        body: Bytes,
+    ) -> impl Future<Output = Result<(), Error>> + Send + 'static {
+        let leased = Arc::clone(&self.0);
+        async move {
+            let mut state = leased.state.lock().await;
+            leased.extend(&mut state, Some(body)).await
         }
     }
 }

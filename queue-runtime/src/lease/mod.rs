@@ -36,7 +36,7 @@ mod storage_time;
 mod unanswered;
 
 pub(crate) use cancellation::{Cancellation, Cause};
-pub(crate) use guard::{Lease, Locked};
+pub(crate) use guard::{Lease, Locked, Rewriter};
 pub(crate) use renewal::Renewals;
 pub(crate) use storage_time::{MARGIN, Receive};
 pub(crate) use unanswered::{Earlier, Intent, Purpose};

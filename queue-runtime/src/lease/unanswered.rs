@@ -41,7 +41,10 @@ pub(crate) enum Purpose {
         error: u64,
     },
     Release,
+    /// For a program that supports the message's version.
     Postpone,
+    /// As the handler asked.
+    PostponeFor(Duration),
     Poison {
         reason: PoisonReason,
         /// A hash of the error, which the poison record keeps.

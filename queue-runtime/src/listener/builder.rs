@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use queue_core::idempotency::IdempotencyStore;
 use queue_core::{FollowUp, Message, QueueName};
 use tokio::runtime::Handle;
 use tokio::sync::broadcast;
@@ -22,6 +23,7 @@ use super::limit::Limit;
 use super::phase::Phase;
 use super::runs::Runs;
 use super::scaler::{self, Scaler};
+use super::sweeping;
 use super::tasks::{self, Tasks};
 use super::threads::{self, HandlerThreads, StartThread};
 use super::throttle::Throttle;
@@ -29,7 +31,10 @@ use super::watchdog;
 use crate::clock::has_timer;
 use crate::context::Context;
 use crate::policy::{DepthRules, ExponentialIdle, IdlePolicy, RetryPolicy, ScalePolicy, TaskRange};
-use crate::receive::{Caller, ErasedHandler, Handler, MissingQueue, OnPoison, Options, Poisoned};
+use crate::receive::idempotent::Idempotency;
+use crate::receive::{
+    Caller, ErasedHandler, Handler, MissingQueue, OnError, OnPoison, Options, Poisoned,
+};
 use crate::schedule::Schedule;
 
 /// A builder of a listener, from [`QueueService::listener`](crate::QueueService::listener).
@@ -240,6 +245,127 @@ impl<M: Message> ListenerBuilder<M> {
         self
     }
 
+    /// Decides what to do about a failed attempt by the type of its error. The type is searched in the error's
+    /// [source](std::error::Error::source) chain, outermost first.
+    ///
+    /// Call it once for each type; the first type that is found decides. An error of none of them is retried
+    /// according to the [retry policy](Self::retry). What a handler asks for itself, by
+    /// [`Failure::reject`](crate::Failure::reject) for example, is not classified. Nor are panics and timeouts.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use queue_runtime::{Message, OnError, Received, testing};
+    /// # use serde::{Deserialize, Serialize};
+    /// #
+    /// # #[derive(Debug, Serialize, Deserialize, Message)]
+    /// # struct Order {
+    /// #     number: u32,
+    /// # }
+    ///
+    /// #[derive(Debug, thiserror::Error)]
+    /// enum ShipError {
+    ///     #[error("no item {0}")]
+    ///     NoItem(u32),
+    ///     #[error("the carrier is busy")]
+    ///     Busy,
+    /// }
+    ///
+    /// async fn ship(order: Received<Order>) -> Result<(), ShipError> {
+    ///     match order.number {
+    ///         0 => Err(ShipError::NoItem(0)),
+    ///         _ => Err(ShipError::Busy),
+    ///     }
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let service = testing::service().await;
+    /// let listener = service
+    ///     .listener(ship)
+    ///     .classify(|error: &ShipError| match error {
+    ///         ShipError::NoItem(_) => OnError::Reject,
+    ///         ShipError::Busy => OnError::RetryAfter(Duration::from_secs(60)),
+    ///     })
+    ///     .create_queue()
+    ///     .start()?;
+    /// # service.submit(Order { number: 0 }).await?;
+    /// # tokio::time::sleep(Duration::from_secs(5)).await;
+    /// # assert_eq!(listener.info().poisoned, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn classify<E: std::error::Error + 'static>(
+        mut self,
+        decide: impl Fn(&E) -> OnError + Send + Sync + 'static,
+    ) -> Self {
+        self.options.classifiers.add(decide);
+        self
+    }
+
+    /// Puts an idempotency store in front of the handler, so that the work of each
+    /// [key](crate::Received::idempotency_key) is done once, also if its message is delivered or submitted again.
+    ///
+    /// | the work of the key | the message |
+    /// |---|---|
+    /// | is new, or its last attempt failed | is handled; the result is recorded before the message is deleted |
+    /// | is done | is completed without running the handler: its recorded follow-ups are stored again, with the same ids |
+    /// | is in flight elsewhere | is put back, without counting the attempt, until the other's lease ends |
+    /// | cannot be looked up: the store is down or slow | waits, and is not handled; the listener reports it, backs off and receives no more than fits in flight |
+    ///
+    /// A message that cannot be put back without counting the attempt, such as a bare body, waits in place, as does one
+    /// that would expire. The claim has the length of the visibility timeout, and is renewed as the message's lease is.
+    /// If another may have taken it over, the handler is cancelled and the message handed back.
+    ///
+    /// If the process is killed after the effect of the handler and before its record, the handler runs once more.
+    /// What the handler submits by [`Received::submit`](crate::Received::submit) is not recorded.
+    ///
+    /// The keys of different queues are independent. Results are kept for
+    /// [`result_retention`](Self::result_retention); the listener sweeps the store.
+    ///
+    /// ```
+    /// use queue_runtime::{Message, Received, testing};
+    /// # use serde::{Deserialize, Serialize};
+    ///
+    /// #[derive(Debug, Serialize, Deserialize, Message)]
+    /// struct Charge {
+    ///     #[message(key)]
+    ///     order: u32,
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let service = testing::service().await;
+    /// let store = service.results().expect("memory and SQLite have one");
+    /// let listener = service
+    ///     .listener(async |charge: Received<Charge>| println!("order {}", charge.order))
+    ///     .idempotent(store)
+    ///     .create_queue()
+    ///     .start()?;
+    /// for _ in 0..3 {
+    ///     service.submit(Charge { order: 7 }).request("checkout-7").await?;
+    /// }
+    /// # tokio::time::sleep(std::time::Duration::from_secs(120)).await;
+    /// assert_eq!((listener.info().completed, listener.info().duplicates), (1, 2));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn idempotent(mut self, store: impl IdempotencyStore) -> Self {
+        let retention = self.options.idempotency.map(|replaced| replaced.retention);
+        let mut idempotency = Idempotency::new(Arc::new(store));
+        idempotency.retention = retention.unwrap_or(idempotency.retention);
+        self.options.idempotency = Some(idempotency);
+        self
+    }
+
+    /// Sets how long the results of an [idempotent](Self::idempotent) listener are kept. After that, a duplicate of a
+    /// message is handled again. The default is 7 days. Has no effect before `idempotent` is called.
+    pub fn result_retention(mut self, retention: Duration) -> Self {
+        if let Some(idempotency) = &mut self.options.idempotency {
+            idempotency.retention = retention;
+        }
+        self
+    }
+
     /// Sets how long a dequeue task sleeps after it has found the queue empty, unless a [notifier](crate::notify)
     /// announces a message. The default is an [`ExponentialIdle`] up to a cap that the backend recommends.
     pub fn idle(mut self, policy: impl IdlePolicy) -> Self {
@@ -346,6 +472,7 @@ impl<M: Message> ListenerBuilder<M> {
         background.keep_running("watchdog", clock, move || {
             watchdog::run(Arc::clone(&watched))
         });
+        sweeping::start(&core);
         Ok(ListenerHandle::new(core))
     }
 }

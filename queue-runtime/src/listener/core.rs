@@ -180,6 +180,10 @@ impl Core {
                     attempt,
                 });
             }
+            Ok(Settled::Duplicate) => {
+                counters.duplicates.fetch_add(1, Ordering::Relaxed);
+                self.publish(|| ListenerEvent::Duplicate { id: id.clone() });
+            }
             Ok(Settled::Retried { after, error }) => {
                 counters.retried.fetch_add(1, Ordering::Relaxed);
                 self.publish(|| ListenerEvent::Retried {
@@ -203,7 +207,6 @@ impl Core {
             }
             Ok(Settled::Postponed { after }) => {
                 counters.released.fetch_add(1, Ordering::Relaxed);
-                tracing::info!(%queue, %id, ?after, "postponed a message from a newer program");
                 self.publish(|| ListenerEvent::Postponed {
                     id: id.clone(),
                     after,

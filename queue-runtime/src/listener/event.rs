@@ -52,6 +52,12 @@ pub enum ListenerEvent {
         /// The number of the attempt that succeeded, from 1.
         attempt: u32,
     },
+    /// The work of a message was done before, according to the idempotency store. Its follow-ups were stored again, and
+    /// it was deleted, without running the handler.
+    Duplicate {
+        /// The message.
+        id: MessageId,
+    },
     /// An attempt failed, and the message will be retried.
     Retried {
         /// The message.
@@ -77,7 +83,8 @@ pub enum ListenerEvent {
         /// The message.
         id: MessageId,
     },
-    /// A message from a newer program was put back, so that a program that supports its version can receive it.
+    /// A message was put back without counting the attempt: by its handler, or because it is from a newer program,
+    /// so that a program that supports its version can receive it.
     Postponed {
         /// The message.
         id: MessageId,
@@ -117,6 +124,14 @@ pub enum ListenerEvent {
         /// The error.
         error: Error,
         /// The delay before the next receive.
+        after: Duration,
+    },
+    /// The [idempotency store](super::ListenerBuilder::idempotent) failed. Messages wait, and are not handled before it
+    /// works again.
+    IdempotencyStoreFailed {
+        /// The error.
+        error: Error,
+        /// The delay before the next try.
         after: Duration,
     },
     /// No thread could be started for a blocking handler. The listener receives no messages until one can.

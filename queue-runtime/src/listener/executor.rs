@@ -6,17 +6,21 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use queue_core::Disposition;
 use queue_core::clock::BoxFuture;
+use queue_core::{Disposition, Error};
 use tokio::sync::oneshot;
 
+use super::core::Core;
+use super::event::ListenerEvent;
 use super::finish::{abandon, finish, finish_in_background, report};
+use super::phase::ListenerPhase;
 use super::room::Room;
 use super::run::{Ended, Handler, Run, Taken};
 use super::watchdog;
 use crate::lease::Cause;
 use crate::panic::{catch, catch_async};
-use crate::receive::{Admission, Call, Fetched, Incoming, admit, put_back};
+use crate::receive::idempotent::{self, Claimed};
+use crate::receive::{Admission, Call, Fetched, Incoming, SettleProblem, Settled, admit, put_back};
 
 /// Handles one message, from its receive to its settlement.
 pub(super) async fn run(arrival: Arrival) {
@@ -91,7 +95,10 @@ impl Task {
         } else {
             let call = |incoming: &Incoming| core.handler.call(context, incoming);
             match admit(context, consumer, incoming, call).await {
-                Admission::Handle(call) => return Some(call),
+                Admission::Handle(call) => match claim_key(core, incoming).await {
+                    None => return Some(call),
+                    Some(settled) => settled,
+                },
                 Admission::Refused(settled) => settled,
             }
         };
@@ -152,6 +159,30 @@ fn record_time(run: &Run, started: Duration) {
     if core.runs.are_recorded() && run.ended().is_some_and(succeeded) {
         let now = core.context.clock.monotonic();
         core.runs.record(now.saturating_sub(started));
+    }
+}
+
+/// Claims the message's key, if the listener has an idempotency store. Returns the result of settling the message if it
+/// is not to be handled.
+async fn claim_key(core: &Core, incoming: &mut Incoming) -> Option<Result<Settled, SettleProblem>> {
+    let (context, consumer) = (&core.context, &core.consumer);
+    consumer.options.idempotency.as_ref()?;
+    let report = |error: &Error, after| {
+        let error = error.clone();
+        core.publish(|| ListenerEvent::IdempotencyStoreFailed { error, after });
+    };
+    let claimed = tokio::select! {
+        biased;
+        claimed = idempotent::claim(context, consumer, incoming, report) => claimed,
+        // It may wait for long.
+        _ = core.phase.reached(ListenerPhase::Stopping) => {
+            Claimed::Refused(put_back::release(context, incoming).await)
+        }
+    };
+    match claimed {
+        Claimed::Ours => None,
+        Claimed::Refused(settled) => Some(settled),
+        Claimed::Failed(error) => Some(Err(SettleProblem::NotDone(error))),
     }
 }
 

@@ -67,7 +67,16 @@ async fn settle(run: &Run) -> Result<Settled, SettleProblem> {
         false => put_back::forgive_failure(context, consumer, incoming, after, error).await,
     };
     match ended {
-        Ended::Returned(Disposition::Retry { after, error }) => {
+        // It releases or records the claim itself.
+        Ended::Returned(_) => {}
+        Ended::Stopped(_, Handler::Blocking) => incoming.leave_claim(),
+        _ => incoming.release_claim().await,
+    }
+    match ended {
+        Ended::Returned(Disposition::Retry { after, error })
+            if !counts && consumer.options.classifiers.retries(*after, error) =>
+        {
+            incoming.release_claim().await;
             fail(*after, &disposition::text(error)).await
         }
         Ended::Returned(returned) => {
@@ -78,7 +87,7 @@ async fn settle(run: &Run) -> Result<Settled, SettleProblem> {
             report_panic(run, panic.clone());
             fail(None, &error).await
         }
-        Ended::Stopped(Cause::Stopping, _) | Ended::NotStarted => {
+        Ended::Stopped(Cause::Stopping | Cause::ClaimLost, _) | Ended::NotStarted => {
             put_back::release(context, incoming).await
         }
         Ended::Stopped(Cause::LeaseLost, _) => Err(lost(context, incoming, incoming.lease.ended())),

@@ -49,6 +49,8 @@ pub struct ListenerInfo {
     pub peak_in_flight: usize,
     /// Messages handled and completed.
     pub completed: u64,
+    /// Messages that were completed without running the handler, because their work was done before.
+    pub duplicates: u64,
     /// Failed attempts whose message will be retried.
     pub retried: u64,
     /// Messages moved to the poison queue.
@@ -76,6 +78,7 @@ pub(super) struct Counters {
     in_flight: AtomicUsize,
     peak_in_flight: AtomicUsize,
     pub(super) completed: AtomicU64,
+    pub(super) duplicates: AtomicU64,
     pub(super) retried: AtomicU64,
     pub(super) poisoned: AtomicU64,
     pub(super) released: AtomicU64,
@@ -94,6 +97,7 @@ impl Counters {
             in_flight: self.in_flight.load(Ordering::Relaxed),
             peak_in_flight: self.peak_in_flight.load(Ordering::Relaxed),
             completed: self.completed.load(Ordering::Relaxed),
+            duplicates: self.duplicates.load(Ordering::Relaxed),
             retried: self.retried.load(Ordering::Relaxed),
             poisoned: self.poisoned.load(Ordering::Relaxed),
             released: self.released.load(Ordering::Relaxed),

@@ -21,6 +21,7 @@
 //! | `scaler` | when to ask the scale policy how many that should be |
 //! | `executor` | the message: its handler and its settlement |
 //! | `watchdog` | the handler timeout: it takes over the messages of cancelled handlers that do not react |
+//! | `sweeping` | when old results of an idempotency store are removed |
 //! | `run` | which of the two settles a message |
 //! | `room` | when a message stops counting against `max_in_flight` |
 //!
@@ -47,6 +48,7 @@ mod room;
 mod run;
 mod runs;
 mod scaler;
+mod sweeping;
 mod tasks;
 mod threads;
 mod throttle;

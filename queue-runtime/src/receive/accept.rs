@@ -3,6 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_core::clock::BoxFuture;
+use queue_core::idempotency::IdempotencyStore;
 use queue_core::internal::error_chain;
 use queue_core::{DecodeError, ErrorKind, FollowUp, InvalidName, Message, MessageType, QueueName};
 
@@ -10,11 +11,12 @@ use super::admission::{Admission, admit};
 use super::consumer::{Caller, Consumer, InvalidConsumer, MissingQueue, Options};
 use super::delivery::Delivery;
 use super::fetch::fetch;
+use super::idempotent::{Claimed, Idempotency, claim};
 use super::incoming::{Fetched, Incoming};
 use super::on_poison::{OnPoison, Poisoned};
 use super::put_back;
 use super::received::Received;
-use super::settled::SettleProblem;
+use super::settled::{SettleProblem, Settled};
 use crate::clock::has_timer;
 use crate::context::Context;
 use crate::policy::{ExponentialIdle, Idle, IdlePolicy, RetryPolicy, StorageRetry, jitter};
@@ -115,6 +117,9 @@ pub enum AcceptError {
     /// The backend failed.
     #[error(transparent)]
     Storage(queue_core::Error),
+    /// The [idempotency store](Accept::idempotent) failed. The message was handed back.
+    #[error(transparent)]
+    Idempotency(queue_core::Error),
     /// A message that cannot be handled was received, and could not be settled.
     #[error(
         "settle a message that cannot be handled on queue `{queue}`: {}",
@@ -198,6 +203,18 @@ impl<M> Accept<M> {
     /// [`RetryPolicy::default`].
     pub fn retry(mut self, policy: RetryPolicy) -> Self {
         self.options.retry = policy;
+        self
+    }
+
+    /// Puts an idempotency store in front of the caller: a message whose work was done before is completed and skipped,
+    /// and one whose work is in flight elsewhere is put back. See
+    /// [`ListenerBuilder::idempotent`](crate::ListenerBuilder::idempotent); completing the [`Delivery`] records that
+    /// the work is done.
+    ///
+    /// If the store fails, the message is handed back, and accepting returns [`AcceptError::Idempotency`]. The receive
+    /// counts as an attempt only of a bare body, which cannot record that it was handed back.
+    pub fn idempotent(mut self, store: impl IdempotencyStore) -> Self {
+        self.options.idempotency = Some(Idempotency::new(Arc::new(store)));
         self
     }
 
@@ -294,14 +311,30 @@ async fn deliver<M>(
     let incoming = undecided.decided();
     match admission {
         Admission::Handle(received) => {
-            let (context, consumer) = (Arc::clone(context), Arc::clone(consumer));
-            Ok(Some(Delivery::new(received, incoming, context, consumer)))
+            let mut unclaimed = Undecided::new(context, incoming);
+            let claimed = claim(context, consumer, unclaimed.incoming(), |_, _| {}).await;
+            let incoming = unclaimed.decided();
+            match claimed {
+                Claimed::Ours => {
+                    let (context, consumer) = (Arc::clone(context), Arc::clone(consumer));
+                    Ok(Some(Delivery::new(received, incoming, context, consumer)))
+                }
+                Claimed::Refused(settled) => refused(consumer, settled),
+                Claimed::Failed(error) => Err(AcceptError::Idempotency(error)),
+            }
         }
-        Admission::Refused(Ok(_)) => Ok(None),
-        Admission::Refused(Err(SettleProblem::LeaseLost(_) | SettleProblem::Expired(_))) => {
-            Ok(None)
-        }
-        Admission::Refused(Err(problem)) => Err(AcceptError::Settle {
+        Admission::Refused(settled) => refused(consumer, settled),
+    }
+}
+
+/// Skips a message that is not handled, unless it could not be settled.
+fn refused<M>(
+    consumer: &Consumer,
+    settled: Result<Settled, SettleProblem>,
+) -> Result<Option<Delivery<M>>, AcceptError> {
+    match settled {
+        Ok(_) | Err(SettleProblem::LeaseLost(_) | SettleProblem::Expired(_)) => Ok(None),
+        Err(problem) => Err(AcceptError::Settle {
             queue: consumer.queue.clone(),
             problem,
         }),

@@ -111,7 +111,10 @@ async fn out_of_attempts(
 }
 
 /// Renews a lease that may have ended, as after a stop of the process, so that no handler starts on it.
-async fn renew_if_overdue(context: &Context, incoming: &Incoming) -> Result<(), SettleProblem> {
+pub(super) async fn renew_if_overdue(
+    context: &Context,
+    incoming: &Incoming,
+) -> Result<(), SettleProblem> {
     if !incoming.lease.is_overdue() {
         return Ok(());
     }
@@ -173,7 +176,7 @@ async fn mark_last_chance(
     let Some(body) = incoming.rewritten(context, &record) else {
         return Ok(Mark::NoRoom);
     };
-    let marked = finish(context, incoming, incoming.lease.rewrite(body)).await;
+    let marked = finish(context, incoming, incoming.lease.rewriter().rewrite(body)).await;
     match marked {
         Ok(()) => {
             Arc::make_mut(&mut incoming.envelope).attempts = record;

@@ -45,7 +45,10 @@ pub(crate) enum Verdict {
 pub(crate) fn believe(record: &mut AttemptRecord, message: &ReceivedMessage) {
     let earlier = message.dequeue_count.saturating_sub(1);
     if record.failures.saturating_add(record.forgiven) > earlier {
-        *record = AttemptRecord::default();
+        let mut unbelieved = AttemptRecord::default();
+        // It decides nothing here, and its reader checks it.
+        unbelieved.progress = record.progress.take();
+        *record = unbelieved;
     }
     let life = message.inserted_at..=later(message.received_at, MARGIN);
     record.newer_since = record.newer_since.filter(|since| life.contains(since));

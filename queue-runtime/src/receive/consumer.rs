@@ -3,6 +3,8 @@ use std::time::Duration;
 use queue_core::backend::Capabilities;
 use queue_core::{InvalidName, MessageType, QueueName};
 
+use super::classify::Classifiers;
+use super::idempotent::Idempotency;
 use super::on_poison::OnPoison;
 use crate::policy::RetryPolicy;
 use crate::settings::{InvalidSetting, Overrides};
@@ -23,6 +25,8 @@ pub(crate) struct Options {
     pub(crate) overrides: Overrides,
     pub(crate) poison_queue: Option<String>,
     pub(crate) retry: RetryPolicy,
+    pub(crate) classifiers: Classifiers,
+    pub(crate) idempotency: Option<Idempotency>,
     pub(crate) version_patience: Duration,
     pub(crate) on_poison: Option<OnPoison>,
     pub(crate) missing_queue: MissingQueue,
@@ -85,6 +89,8 @@ impl Default for Options {
             overrides: Overrides::default(),
             poison_queue: None,
             retry: RetryPolicy::default(),
+            classifiers: Classifiers::default(),
+            idempotency: None,
             version_patience: Duration::from_secs(24 * 60 * 60),
             on_poison: None,
             missing_queue: MissingQueue::Report,

@@ -172,6 +172,7 @@ impl<M> Delivery<M> {
     /// # Errors
     /// The same as of [`complete`](Self::complete).
     pub async fn release(self) -> Result<(), SettleError<M>> {
+        self.incoming.release_claim().await;
         let released = put_back::release(&self.context, &self.incoming).await;
         released
             .map(drop)

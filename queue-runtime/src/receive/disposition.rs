@@ -1,15 +1,18 @@
 //! Carrying out the disposition that a handler returned, with storage operations.
 
+use queue_core::backend::NewMessage;
 use queue_core::encoder::Encoded;
 use queue_core::envelope::PoisonReason;
 use queue_core::internal::{canonical, error_chain};
-use queue_core::{Disposition, Error, ErrorKind, Failure, FollowUp};
+use queue_core::{Disposition, Error, ErrorKind, Failure, FollowUp, QueueName};
 use serde_json::Value;
 
+use super::classify::OnError;
 use super::consumer::{Caller, Consumer};
+use super::idempotent;
 use super::incoming::Incoming;
 use super::poison::poison;
-use super::put_back;
+use super::put_back::{self, Delay};
 use super::settle::{Settlement, Unsettled, fingerprint, settle};
 use super::settled::{SettleProblem, Settled};
 use crate::context::Context;
@@ -24,22 +27,63 @@ pub(crate) async fn apply(
     incoming: &Incoming,
     disposition: &Disposition,
 ) -> Result<Settled, SettleProblem> {
+    if !matches!(disposition, Disposition::Complete(_)) {
+        // Before the message can be received again.
+        incoming.release_claim().await;
+    }
     match disposition {
         Disposition::Complete(follow_ups) => {
             complete(context, consumer, incoming, follow_ups).await
         }
+        Disposition::Retry { after: None, error } => {
+            classified(context, consumer, incoming, error).await
+        }
         Disposition::Retry { after, error } => {
             put_back::fail(context, consumer, incoming, *after, &text(error)).await
         }
-        Disposition::Reject(error) => {
-            let reason = PoisonReason::Rejected;
-            poison(context, consumer, incoming, reason, Some(text(error))).await
+        Disposition::Reject(error) => reject(context, consumer, incoming, error).await,
+        Disposition::Postpone { after, reason } => {
+            let reason = reason.as_ref().map(text);
+            put_back::postpone_for(context, consumer, incoming, *after, reason).await
         }
         other => {
             let error = format!("the disposition {other:?} is unknown to this runtime");
             put_back::fail(context, consumer, incoming, None, &error).await
         }
     }
+}
+
+/// Carries out what the consumer's classifiers decide about an error.
+async fn classified(
+    context: &Context,
+    consumer: &Consumer,
+    incoming: &Incoming,
+    error: &Failure,
+) -> Result<Settled, SettleProblem> {
+    let (fail, text) = (put_back::fail_after, text(error));
+    match consumer.options.classifiers.decide(error) {
+        OnError::Retry => put_back::fail(context, consumer, incoming, None, &text).await,
+        OnError::RetryBy(policy) => {
+            fail(context, consumer, incoming, Delay::ByPolicy(&policy), &text).await
+        }
+        OnError::RetryAfter(after) => {
+            fail(context, consumer, incoming, Delay::Exactly(after), &text).await
+        }
+        OnError::Reject => reject(context, consumer, incoming, error).await,
+        OnError::Postpone(after) => {
+            put_back::postpone_for(context, consumer, incoming, after, Some(text)).await
+        }
+    }
+}
+
+async fn reject(
+    context: &Context,
+    consumer: &Consumer,
+    incoming: &Incoming,
+    error: &Failure,
+) -> Result<Settled, SettleProblem> {
+    let reason = PoisonReason::Rejected;
+    poison(context, consumer, incoming, reason, Some(text(error))).await
 }
 
 /// Returns the text of the application's error. Its `Display` may panic.
@@ -61,13 +105,33 @@ async fn complete(
     let puts = match encode_follow_ups(context, envelope, follow_ups, Role::Handler, first) {
         Ok(puts) => puts,
         Err(error) => {
+            incoming.release_claim().await;
             let (reason, error) = (PoisonReason::Rejected, Failure::from(error).chain());
             return poison(context, consumer, incoming, reason, Some(error)).await;
         }
     };
-    let purpose = Purpose::Complete {
-        follow_ups: fingerprint_of(follow_ups),
-    };
+    if let Some(settled) = idempotent::record(context, consumer, incoming, &puts).await {
+        return settled;
+    }
+    finish_with(
+        context,
+        consumer,
+        incoming,
+        puts,
+        fingerprint_of(follow_ups),
+    )
+    .await
+}
+
+/// Submits encoded follow-ups and deletes the message. `hash` tells different follow-ups apart.
+pub(super) async fn finish_with(
+    context: &Context,
+    consumer: &Consumer,
+    incoming: &Incoming,
+    puts: Vec<(QueueName, NewMessage)>,
+    hash: u64,
+) -> Result<Settled, SettleProblem> {
+    let purpose = Purpose::Complete { follow_ups: hash };
     let settled = settle(context, incoming, purpose, puts, Settlement::Delete).await;
     let refused = settled.as_ref().err().and_then(Unsettled::refused_put);
     if let Some(error) = refused

@@ -1,17 +1,19 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use queue_core::backend::ReceivedMessage;
 use queue_core::envelope::AttemptRecord;
 use queue_core::wire::Body;
-use queue_core::{ClientId, Envelope, MessageId, RequestId, Timestamp};
+use queue_core::{ClientId, Envelope, IdempotencyKey, MessageId, RequestId, Timestamp};
 
 use super::attempts::{Verdict, believe, judge, judge_bare};
 use super::consumer::Consumer;
+use super::progress::Progress;
 use crate::context::Context;
+use crate::idempotency::HeldClaim;
 use crate::lease::{Lease, MARGIN};
 use crate::settings::Settings;
 
@@ -38,6 +40,13 @@ pub(crate) struct Incoming {
     pub(crate) damage: Option<Box<str>>,
     /// Counts the follow-ups that have no key of their own.
     pub(crate) ordinals: Arc<AtomicU32>,
+    pub(super) progress: Progress,
+    /// Whether the consumer has an idempotency store.
+    pub(super) wants_key: bool,
+    /// The idempotency key, once the message is decoded, if it is wanted.
+    pub(super) key: OnceLock<IdempotencyKey>,
+    /// The claim of the key, while the message is handled.
+    pub(super) claim: Option<HeldClaim>,
     settlement_ordinals: Mutex<Range<u32>>,
 }
 
@@ -75,6 +84,7 @@ impl Incoming {
         Self {
             lease,
             body,
+            progress: Progress::of(&envelope),
             envelope,
             meta: Meta {
                 dequeue_count: message.dequeue_count,
@@ -86,6 +96,9 @@ impl Incoming {
             verdict,
             damage: message.damage,
             ordinals: Arc::default(),
+            wants_key: consumer.options.idempotency.is_some(),
+            key: OnceLock::new(),
+            claim: None,
             settlement_ordinals: Mutex::default(),
         }
     }
@@ -96,6 +109,20 @@ impl Incoming {
         match self.verdict {
             Verdict::Run { attempt, .. } => attempt,
             Verdict::Poison { attempts, .. } => attempts,
+        }
+    }
+
+    /// Gives up the claim of the message's key, if there is one, so that another attempt can begin at once.
+    pub(crate) async fn release_claim(&self) {
+        if let Some(claim) = &self.claim {
+            claim.release().await;
+        }
+    }
+
+    /// Leaves the claim of the message's key to its lease: the work may still be going on.
+    pub(crate) fn leave_claim(&self) {
+        if let Some(claim) = &self.claim {
+            claim.leave();
         }
     }
 
@@ -135,13 +162,15 @@ impl Incoming {
         self.lease.storage_time().latest_now(now)
     }
 
-    /// Returns the body with this attempt record. Returns `None` if it is too large, or the body is not an
-    /// event.
+    /// Returns the body with this attempt record and the last checkpoint. Returns `None` if it is too large, or
+    /// the body is not an event.
     pub(crate) fn rewritten(&self, context: &Context, record: &AttemptRecord) -> Option<Bytes> {
         let Body::Event(event) = &self.body else {
             return None;
         };
-        context.encoder.put_back(event, record)
+        let mut record = record.clone();
+        record.progress = self.progress.text();
+        context.encoder.put_back(event, &record)
     }
 }
 

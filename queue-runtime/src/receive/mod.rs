@@ -5,8 +5,9 @@
 //! | `fetch` | receives messages and starts to renew their leases | `incoming` |
 //! | `incoming` | parses the body and judges the attempts (`attempts`) | `admission` |
 //! | `admission` | decides whether the message is handled | `delivery`, or the listener |
-//! | `received`, `delivery`, `handler` | the application's view of the message | `disposition` |
-//! | `disposition` | completes the message, or calls `put_back` or `poison` | `settle` |
+//! | `idempotent`, `recorded` | claims the message's key in an idempotency store, if there is one | `delivery`, or the listener |
+//! | `received`, `progress`, `delivery`, `handler` | the application's view of the message, its checkpoints | `disposition` |
+//! | `disposition` | completes the message, or calls `put_back` or `poison`, for an error as `classify` decides | `settle` |
 //! | `settle` | deletes the message or puts it back, with retries | `proof` |
 //! | `proof` | decides what a stale receipt proves about a settlement | |
 //! | `settled` | the results of settling | |
@@ -16,22 +17,27 @@
 mod accept;
 mod admission;
 mod attempts;
+mod classify;
 mod consumer;
 mod delivery;
 pub(crate) mod disposition;
 mod fetch;
 mod handler;
+pub(crate) mod idempotent;
 mod incoming;
 mod on_poison;
 mod poison;
+mod progress;
 mod proof;
 pub(crate) mod put_back;
 mod received;
+mod recorded;
 mod settle;
 mod settled;
 
 pub use accept::{Accept, AcceptError};
 pub(crate) use admission::{Admission, admit};
+pub use classify::OnError;
 pub(crate) use consumer::{Caller, Consumer, InvalidConsumer, MissingQueue, Options};
 pub use delivery::{Delivery, SettleError};
 pub(crate) use fetch::fetch;
@@ -40,6 +46,7 @@ pub(crate) use handler::{Call, ErasedHandler};
 pub(crate) use incoming::{Fetched, Incoming};
 pub(crate) use on_poison::OnPoison;
 pub use on_poison::Poisoned;
+pub use progress::{CheckpointError, MAX_CHECKPOINT};
 pub use received::Received;
 pub(crate) use settle::lost;
 pub use settled::{SettleProblem, Settled};

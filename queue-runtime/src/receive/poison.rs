@@ -135,7 +135,11 @@ fn body_with_record(context: &Context, incoming: &Incoming, record: &PoisonRecor
         envelope, stored, ..
     } = incoming;
     let body = match event_to_mark(incoming) {
-        Some(event) => context.encoder.poison_event(event, record),
+        Some(event) => {
+            let progress = incoming.progress.text();
+            let encoder = context.encoder;
+            encoder.poison_event(event, record, progress.as_deref())
+        }
         None => {
             let origin = Origin {
                 id: envelope.id.clone(),

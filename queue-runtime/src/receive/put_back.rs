@@ -12,7 +12,7 @@ use super::settle::{Settlement, fingerprint, settle};
 use super::settled::{SettleProblem, Settled};
 use crate::context::Context;
 use crate::lease::Purpose;
-use crate::policy::jitter;
+use crate::policy::{RetryPolicy, jitter};
 
 /// The shortest and the longest delay before a message from a newer program is received again.
 const MIN_POSTPONEMENT: Duration = Duration::from_secs(1);
@@ -20,8 +20,15 @@ const MAX_POSTPONEMENT: Duration = Duration::from_secs(60 * 60);
 /// The longest `lasterror`, in bytes. It fits into the space that `submit` reserves.
 const MAX_LAST_ERROR: usize = 1024;
 
+/// The delay before a retry.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Delay<'a> {
+    ByPolicy(&'a RetryPolicy),
+    Exactly(Duration),
+}
+
 /// Counts a failed attempt. The message is retried after the given delay or, without one, according to the
-/// retry policy. After the last attempt it is moved to the poison queue.
+/// consumer's retry policy. After the last attempt it is moved to the poison queue.
 pub(crate) async fn fail(
     context: &Context,
     consumer: &Consumer,
@@ -29,8 +36,24 @@ pub(crate) async fn fail(
     after: Option<Duration>,
     error: &str,
 ) -> Result<Settled, SettleProblem> {
+    let by_policy = Delay::ByPolicy(&consumer.options.retry);
+    let delay = after.map_or(by_policy, Delay::Exactly);
+    fail_after(context, consumer, incoming, delay, error).await
+}
+
+/// Counts a failed attempt, as [`fail`] does.
+pub(crate) async fn fail_after(
+    context: &Context,
+    consumer: &Consumer,
+    incoming: &Incoming,
+    delay: Delay<'_>,
+    error: &str,
+) -> Result<Settled, SettleProblem> {
     let purpose = Purpose::Retry {
-        after,
+        after: match delay {
+            Delay::ByPolicy(_) => None,
+            Delay::Exactly(after) => Some(after),
+        },
         error: fingerprint(error),
     };
     let attempt = incoming.attempt();
@@ -38,7 +61,10 @@ pub(crate) async fn fail(
     if attempt >= incoming.settings.threshold {
         return to_poison(PoisonReason::Failed).await;
     }
-    let after = after.unwrap_or_else(|| consumer.options.retry.delay(attempt, jitter()));
+    let after = match delay {
+        Delay::ByPolicy(policy) => policy.delay(attempt, jitter()),
+        Delay::Exactly(after) => after,
+    };
     let after = after.min(context.backend.capabilities().max_visibility);
     if incoming.expires_within(context, after) {
         return to_poison(PoisonReason::Expiring).await;
@@ -152,6 +178,33 @@ pub(crate) async fn postpone(
     }
     let put_back = Settlement::PutBack { delay: after, body };
     settle(context, incoming, Purpose::Postpone, Vec::new(), put_back).await?;
+    let (queue, id) = (&consumer.queue, &incoming.envelope.id);
+    tracing::info!(%queue, %id, ?after, "postponed a message from a newer program");
+    Ok(Settled::Postponed { after })
+}
+
+/// Puts a message back because its handler cannot do the work yet, without counting the attempt. If the message
+/// would expire meanwhile, it is moved to the poison queue.
+pub(crate) async fn postpone_for(
+    context: &Context,
+    consumer: &Consumer,
+    incoming: &Incoming,
+    after: Duration,
+    reason: Option<String>,
+) -> Result<Settled, SettleProblem> {
+    let purpose = Purpose::PostponeFor(after);
+    let after = after.min(context.backend.capabilities().max_visibility);
+    if incoming.expires_within(context, after) {
+        return poison(context, consumer, incoming, PoisonReason::Expiring, reason).await;
+    }
+    put_back(context, incoming, purpose, after, forgive).await?;
+    tracing::debug!(
+        queue = %consumer.queue,
+        id = %incoming.envelope.id,
+        ?after,
+        reason = reason.map(|reason| escape_text(&reason).into_owned()),
+        "postponed a message"
+    );
     Ok(Settled::Postponed { after })
 }
 

@@ -5,8 +5,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use queue_core::clock::Timestamp;
 use queue_core::{DecodeError, Envelope, IdempotencyKey, Message};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
+use super::idempotent::keep_key;
 use super::incoming::{Incoming, Meta};
+use super::progress::{CheckpointError, Checkpoints};
 use crate::context::Context;
 use crate::lease::Cancellation;
 use crate::send::{Submit, SubmitAll};
@@ -52,12 +56,13 @@ pub struct Received<M> {
     meta: Meta,
     cancellation: Arc<Cancellation>,
     ordinals: Arc<AtomicU32>,
+    checkpoints: Checkpoints,
 }
 
 impl<M: Message> Received<M> {
     /// Decodes a message.
     pub(crate) fn decode(context: &Arc<Context>, incoming: &Incoming) -> Result<Self, DecodeError> {
-        Ok(Self {
+        let received = Self {
             message: incoming.body.decode()?,
             context: Arc::clone(context),
             envelope: Arc::clone(&incoming.envelope),
@@ -65,7 +70,10 @@ impl<M: Message> Received<M> {
             meta: incoming.meta,
             cancellation: Arc::clone(incoming.lease.cancellation()),
             ordinals: Arc::clone(&incoming.ordinals),
-        })
+            checkpoints: Checkpoints::new(&incoming.lease, &incoming.body, &incoming.progress),
+        };
+        keep_key(incoming, || received.idempotency_key());
+        Ok(received)
     }
 
     /// Returns the idempotency key, which is equal for repeated deliveries and submissions of the same work.
@@ -152,6 +160,65 @@ impl<M> Received<M> {
             .map(|message| self.submit(message))
             .collect();
         SubmitAll::new(Arc::clone(&self.context), submissions)
+    }
+
+    /// Writes how far the work on this message has got into the message, with the update that renews its lease.
+    /// The next attempt reads it by [`progress`](Self::progress), also after a crash or a redrive.
+    ///
+    /// The state is encoded as JSON, of up to [`MAX_CHECKPOINT`](crate::MAX_CHECKPOINT) bytes with the escapes that
+    /// it needs inside the message. Each call replaces the state before it, and costs one storage operation.
+    ///
+    /// ```
+    /// use queue_runtime::{Failure, Message, Received, testing};
+    /// use serde::{Deserialize, Serialize};
+    ///
+    /// #[derive(Debug, Serialize, Deserialize, Message)]
+    /// struct Import {
+    ///     lines: u64,
+    /// }
+    ///
+    /// async fn import(job: Received<Import>) -> Result<(), Failure> {
+    ///     let mut line = job.progress::<u64>()?.unwrap_or(0);
+    ///     while line < job.lines {
+    ///         // ... import a thousand lines, then:
+    ///         line += 1000;
+    ///         job.checkpoint(&line).await?;
+    ///         if job.attempt() == 1 {
+    ///             return Err("the connection broke".into());
+    ///         }
+    ///     }
+    ///     Ok(())
+    /// }
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let service = testing::service().await;
+    /// # let listener = service.listener(import).create_queue().start()?;
+    /// # service.submit(Import { lines: 5000 }).await?;
+    /// # tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+    /// # assert_eq!((listener.info().retried, listener.info().completed), (1, 1));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`CheckpointError`] if the state is too large or cannot be encoded, the message is a bare body, the lease is
+    /// lost, or the storage fails. In the last case the checkpoint may or may not have been written; it is written
+    /// again if the message is put back.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped before it completes, the checkpoint may or may not be written.
+    pub async fn checkpoint(&self, state: &impl Serialize) -> Result<(), CheckpointError> {
+        let (context, envelope) = (&self.context, &self.envelope);
+        self.checkpoints.write(context, envelope, state).await
+    }
+
+    /// Returns the state that the last [`checkpoint`](Self::checkpoint) wrote, in this attempt or an earlier one.
+    /// Returns `None` if there is none.
+    ///
+    /// # Errors
+    /// If the checkpoint is not an `S`, for example because another version of the program wrote it.
+    pub fn progress<S: DeserializeOwned>(&self) -> Result<Option<S>, serde_json::Error> {
+        self.checkpoints.progress.read()
     }
 
     /// Completes when the handler should stop: the handler timeout is over, the lease is lost, or the listener

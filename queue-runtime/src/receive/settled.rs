@@ -32,6 +32,9 @@ use queue_core::envelope::PoisonReason;
 pub enum Settled {
     /// The message was completed.
     Completed,
+    /// The work of the message was done before, according to the idempotency store. Its follow-ups were stored again,
+    /// and the message was deleted, without running the handler.
+    Duplicate,
     /// The attempt failed, and the message will be retried.
     Retried {
         /// The delay before the next attempt.
@@ -41,8 +44,8 @@ pub enum Settled {
     },
     /// The message was handed back without counting the attempt.
     Released,
-    /// The message is from a newer program and was put back, so that a program that supports its version can
-    /// receive it.
+    /// The message was put back without counting the attempt: as requested, or because it is from a newer program,
+    /// so that a program that supports its version can receive it.
     Postponed {
         /// The delay before the message becomes visible again.
         after: Duration,

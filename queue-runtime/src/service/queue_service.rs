@@ -1,6 +1,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use queue_core::idempotency::IdempotencyStore;
 use queue_core::{ClientId, InvalidName, Message, QueueName};
 
 use super::queue::{AnyQueue, Queue};
@@ -103,6 +104,15 @@ impl QueueService {
     /// The backend's error.
     pub async fn queues(&self) -> queue_core::Result<Vec<QueueName>> {
         self.context.backend.list_queues("").await
+    }
+
+    /// Returns the store of results that lies where the queues do: in memory, or in the SQLite file. `None` on Azure,
+    /// where `idempotency::ObjectResults` (feature `object-store`) takes its place.
+    ///
+    /// It is for [`ListenerBuilder::idempotent`] and [`once`](crate::once).
+    #[must_use]
+    pub fn results(&self) -> Option<Arc<dyn IdempotencyStore>> {
+        self.context.backend.results()
     }
 
     /// Returns the client id of submitted messages.

@@ -1,12 +1,15 @@
 //! The runtime as an application sees it, over the memory engine.
 
 mod accept;
+mod checkpoints;
 mod control;
 mod drains;
+mod errors;
 mod expiry;
 mod follow_ups;
 mod foreign_records;
 mod handlers;
+mod idempotent;
 mod infrastructure;
 mod last_chance;
 mod leases;

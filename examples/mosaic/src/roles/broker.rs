@@ -6,7 +6,7 @@ use super::handling::Handling;
 use super::role::{Role, Settings};
 use crate::messages::ImageResponse;
 use crate::records::{Records, ResponseRecord};
-use crate::store::{Created, Store, StoreError};
+use crate::store::{Created, Store};
 
 /// Starts a job broker.
 ///
@@ -40,7 +40,7 @@ async fn record(records: &Records, received: Received<ImageResponse>) -> Result<
         outcome: received.into_message().outcome,
     };
     let recorded = records.record_response(&request, response.clone()).await;
-    let (held, created) = recorded.map_err(StoreError::into_failure)?;
+    let (held, created) = recorded?;
     match created {
         Created::New => tracing::info!(%request, "recorded the response"),
         Created::Existed if held.key == response.key => {

@@ -26,13 +26,13 @@ use super::handling::{Handling, reason};
 use super::join::join;
 use super::role::{Role, Settings};
 use crate::blob::BlobName;
-use crate::library_store::{LibraryStore, LibraryStoreError, MAX_PICTURE};
+use crate::library_store::{LibraryStore, MAX_PICTURE};
 use crate::messages::{
     Figures, ImageRequest, ImageResponse, MAX_SLICES, SliceOutcome, SliceRequest, SliceResponse,
 };
 use crate::picture::{Layout, Plan, TileSize, cut, load_source};
 use crate::records::{PlanRecord, Records, SliceRecord};
-use crate::store::{Store, StoreError};
+use crate::store::Store;
 
 /// The maximum number of concurrent reads or writes of blobs.
 const CONCURRENCY: usize = 8;
@@ -96,9 +96,9 @@ impl Controller {
         let asked = self.first_planned(request, received.message()).await?;
         let layout = layout(&asked)?;
         let source = self.store.read(&asked.image, MAX_PICTURE);
-        let source = source.await.map_err(StoreError::into_failure)?;
+        let source = source.await?;
         let prepared = self.libraries.prepare(asked.library);
-        prepared.await.map_err(LibraryStoreError::into_failure)?;
+        prepared.await?;
 
         let name = asked.image_name.clone();
         let cut = spawn_blocking(move || cut_up(&name, &source, layout)).await?;
@@ -111,7 +111,7 @@ impl Controller {
         };
         // Before the slices, so that only those of the recorded plan are ever written.
         let held = self.records.record_plan(request, plan.clone()).await;
-        if held.map_err(StoreError::into_failure)? != plan {
+        if held? != plan {
             return Err("another plan of the request was recorded concurrently".into());
         }
         let writes = (slices.into_iter().zip(0..)).map(|(slice, sequence)| async move {
@@ -121,7 +121,7 @@ impl Controller {
         let written = stream::iter(writes)
             .buffer_unordered(CONCURRENCY)
             .try_collect::<()>();
-        written.await.map_err(StoreError::into_failure)?;
+        written.await?;
 
         let asked = &plan.asked;
         Ok(
@@ -143,11 +143,7 @@ impl Controller {
         request: &RequestId,
         asked: &ImageRequest,
     ) -> Result<ImageRequest, Failure> {
-        let held = self
-            .records
-            .plan(request)
-            .await
-            .map_err(StoreError::into_failure)?;
+        let held = self.records.plan(request).await?;
         let Some(held) = held else {
             return Ok(asked.clone());
         };
@@ -164,11 +160,7 @@ impl Controller {
         if self.is_answered(request).await? {
             return Ok(Disposition::complete());
         }
-        let plan = self
-            .records
-            .plan(request)
-            .await
-            .map_err(StoreError::into_failure)?;
+        let plan = self.records.plan(request).await?;
         let record = plan.ok_or_else(|| Failure::reject("the request has no plan"))?;
         let plan = record
             .plan()
@@ -184,16 +176,16 @@ impl Controller {
         let (outcome, attempts) = (received.outcome.clone(), received.attempts);
         let slice = SliceRecord { outcome, attempts };
         let held = self.records.record_slice(request, sequence, slice).await;
-        if let SliceOutcome::Failed { reason } = held.map_err(StoreError::into_failure)?.outcome {
+        if let SliceOutcome::Failed { reason } = held?.outcome {
             let reason = format!("slice {} of {}: {reason}", sequence + 1, record.slices);
             return Ok(Disposition::complete().then(&ImageResponse::failed(request, reason)));
         }
         let recorded = self.records.slices_recorded(request).await;
-        if recorded.map_err(StoreError::into_failure)? < record.slices as usize {
+        if recorded? < record.slices as usize {
             return Ok(Disposition::complete());
         }
         let claimed = self.records.claim_join(request, sequence).await;
-        if claimed.map_err(StoreError::into_failure)? != sequence {
+        if claimed? != sequence {
             return Ok(Disposition::complete());
         }
         self.finish(request, plan).await
@@ -205,7 +197,7 @@ impl Controller {
         let records = stream::iter(records)
             .buffered(CONCURRENCY)
             .try_collect::<Vec<_>>();
-        let records = records.await.map_err(StoreError::into_failure)?;
+        let records = records.await?;
         let (mut blobs, mut retries) = (Vec::with_capacity(records.len()), 0);
         for record in records {
             let record = record.ok_or("the record of a slice was counted but is missing")?;
@@ -217,12 +209,7 @@ impl Controller {
             retries += record.attempts.saturating_sub(1);
         }
         let mosaic = BlobName::mosaic(request);
-        if !self
-            .store
-            .exists(&mosaic)
-            .await
-            .map_err(StoreError::into_failure)?
-        {
+        if !self.store.exists(&mosaic).await? {
             join(&self.store, plan, blobs, &mosaic).await?;
             tracing::info!(%request, slices = plan.slices(), "joined the mosaic");
         }
@@ -239,11 +226,7 @@ impl Controller {
 
     /// Whether the response to the request is recorded, so that further messages have no effect.
     async fn is_answered(&self, request: &RequestId) -> Result<bool, Failure> {
-        let response = self
-            .records
-            .response(request)
-            .await
-            .map_err(StoreError::into_failure)?;
+        let response = self.records.response(request).await?;
         if response.is_some() {
             tracing::info!(%request, "ignored a message of an answered request");
         }
@@ -258,7 +241,7 @@ fn layout(asked: &ImageRequest) -> Result<Layout, Failure> {
             "the number of slices is {found}; 1 to {MAX_SLICES} are allowed"
         )));
     }
-    let tile_size = TileSize::try_from(asked.tile_size).map_err(Failure::reject)?;
+    let tile_size = TileSize::try_from(asked.tile_size)?;
     Ok(Layout {
         across: asked.across,
         tile_size,
@@ -269,8 +252,8 @@ fn layout(asked: &ImageRequest) -> Result<Layout, Failure> {
 type Cut = ((u32, u32), Vec<Vec<u8>>);
 
 fn cut_up(name: &str, source: &Bytes, layout: Layout) -> Result<Cut, Failure> {
-    let source = load_source(name, source).map_err(Failure::reject)?;
-    let plan = layout.plan(source.dimensions()).map_err(Failure::reject)?;
+    let source = load_source(name, source)?;
+    let plan = layout.plan(source.dimensions())?;
     let slices = cut(&source, &plan).map(|slice| slice.encode()).collect();
     Ok((source.dimensions(), slices))
 }

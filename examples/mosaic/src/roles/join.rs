@@ -7,8 +7,8 @@ use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
 use crate::blob::BlobName;
-use crate::picture::{JoinError, Joiner, Plan};
-use crate::store::{Store, StoreError, failed};
+use crate::picture::{Joiner, Plan};
+use crate::store::{Store, failed};
 
 /// The size limit of a rendered slice, in bytes: more than the largest mosaic takes uncompressed.
 const MAX_RENDERED: u64 = 2 << 30;
@@ -25,10 +25,7 @@ pub(super) async fn join(
     slices: Vec<BlobName>,
     mosaic: &BlobName,
 ) -> Result<(), Failure> {
-    let mut upload = store
-        .upload(mosaic)
-        .await
-        .map_err(StoreError::into_failure)?;
+    let mut upload = store.upload(mosaic).await?;
     let (sender, mut parts) = mpsc::channel(MAX_PARTS);
     let joining = {
         let (store, runtime) = (store.clone(), Handle::current());
@@ -36,7 +33,7 @@ pub(super) async fn join(
     };
     while let Some(part) = parts.recv().await {
         let room = upload.wait_for_capacity(MAX_PARTS).await;
-        room.map_err(|error| failed("write", mosaic, error).into_failure())?;
+        room.map_err(|error| failed("write", mosaic, error))?;
         upload.put(part);
     }
     let ended = match joining.await? {
@@ -48,7 +45,7 @@ pub(super) async fn join(
             return Err(failure);
         }
     };
-    ended.map_err(|error| failed("write", mosaic, error).into_failure())
+    Ok(ended.map_err(|error| failed("write", mosaic, error))?)
 }
 
 fn write(
@@ -58,21 +55,12 @@ fn write(
     slices: &[BlobName],
     out: PartWriter,
 ) -> Result<(), Failure> {
-    let mut joiner = Joiner::new(plan, out).map_err(failure)?;
+    let mut joiner = Joiner::new(plan, out)?;
     for slice in slices {
         let bytes = runtime.block_on(store.read(slice, MAX_RENDERED));
-        joiner
-            .push_png(&bytes.map_err(StoreError::into_failure)?)
-            .map_err(failure)?;
+        joiner.push_png(&bytes?)?;
     }
-    joiner.finish().map_err(failure)
-}
-
-fn failure(error: JoinError) -> Failure {
-    match error {
-        JoinError::Write(_) => Failure::retry(error),
-        _ => Failure::reject(error),
-    }
+    Ok(joiner.finish()?)
 }
 
 /// Splits its input into parts of the upload.

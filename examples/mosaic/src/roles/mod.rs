@@ -17,6 +17,7 @@
 
 mod broker;
 mod controller;
+mod errors;
 mod handling;
 mod join;
 mod processor;

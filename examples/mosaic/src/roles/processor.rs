@@ -9,11 +9,11 @@ use tokio::task::spawn_blocking;
 use super::handling::{Handling, reason};
 use super::role::{Role, Settings};
 use crate::blob::BlobName;
-use crate::library_store::{LibraryStore, LibraryStoreError};
+use crate::library_store::LibraryStore;
 use crate::messages::{ImageResponse, SliceOutcome, SliceRequest, SliceResponse};
 use crate::picture::{Slice, TileSize, encode_png};
 use crate::records::Records;
-use crate::store::{Store, StoreError};
+use crate::store::Store;
 
 /// The size limit of a slice of a source picture, in bytes: more than the largest takes uncompressed.
 const MAX_SLICE: u64 = 256 << 20;
@@ -58,17 +58,10 @@ impl Processor {
         let _handling = Handling::of(&received);
         let begun = Instant::now();
         let blob = BlobName::rendered(&received.envelope().request, received.slice_sequence);
-        let there = self
-            .store
-            .exists(&blob)
-            .await
-            .map_err(StoreError::into_failure)?;
+        let there = self.store.exists(&blob).await?;
         if !there {
             let rendered = self.render(&received).await?;
-            self.store
-                .write(&blob, rendered)
-                .await
-                .map_err(StoreError::into_failure)?;
+            self.store.write(&blob, rendered).await?;
         }
         tokio::time::sleep(self.settings.pace.saturating_sub(begun.elapsed())).await;
         Ok(Disposition::complete().then(&SliceResponse {
@@ -79,12 +72,12 @@ impl Processor {
     }
 
     async fn render(&self, asked: &SliceRequest) -> Result<Vec<u8>, Failure> {
-        let tile_size = TileSize::try_from(asked.tile_size).map_err(Failure::reject)?;
+        let tile_size = TileSize::try_from(asked.tile_size)?;
         let (sequence, tint) = (asked.slice_sequence, asked.tint);
         let slice = self.store.read(&asked.slice, MAX_SLICE);
-        let slice = slice.await.map_err(StoreError::into_failure)?;
+        let slice = slice.await?;
         let renderer = self.libraries.renderer(asked.library);
-        let renderer = renderer.await.map_err(LibraryStoreError::into_failure)?;
+        let renderer = renderer.await?;
         let rendering = spawn_blocking(move || {
             let slice = decode(&slice, sequence)?;
             Ok(encode_png(&renderer.render(&slice, tile_size, tint)))
@@ -94,7 +87,7 @@ impl Processor {
 }
 
 fn decode(bytes: &Bytes, sequence: u32) -> Result<Slice, Failure> {
-    let slice = Slice::decode(bytes).map_err(Failure::reject)?;
+    let slice = Slice::decode(bytes)?;
     if slice.index() == sequence {
         return Ok(slice);
     }

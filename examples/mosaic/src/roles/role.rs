@@ -4,6 +4,8 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use queue_runtime::{ListenerBuilder, ListenerHandle, Message, RetryPolicy, ShutdownReport};
 
+use super::errors::classify;
+
 /// The settings of a role.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
@@ -57,7 +59,7 @@ impl Settings {
     /// Applies the settings to a listener.
     pub(super) fn apply<M: Message>(&self, listener: ListenerBuilder<M>) -> ListenerBuilder<M> {
         let retry = RetryPolicy::exponential(Duration::from_millis(250), Duration::from_secs(10));
-        let mut listener = listener
+        let mut listener = classify(listener)
             .tasks(1)
             .max_in_flight(self.tasks)
             .handler_timeout(HANDLER_TIMEOUT)

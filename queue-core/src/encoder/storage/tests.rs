@@ -96,7 +96,7 @@ fn a_poison_record_is_shortened_to_fit() {
     let new = new_event();
     let size = new.body.len();
     let error_at = |limit| {
-        let body = of_limit(limit).poison_event(&new, &record("x".repeat(1000)))?;
+        let body = of_limit(limit).poison_event(&new, &record("x".repeat(1000)), None)?;
         assert!(body.len() <= limit);
         let record = event(&body).envelope.poison.clone().expect("a record");
         Some(record.error.map_or(0, |error| error.len()))
@@ -111,7 +111,7 @@ fn a_poison_record_is_shortened_to_fit() {
 fn what_was_moved_to_the_poison_queue_is_restored() {
     let encoder = of_limit(4096);
     let new = new_event();
-    let poisoned = encoder.poison_event(&new, &record("broken".to_owned()));
+    let poisoned = encoder.poison_event(&new, &record("broken".to_owned()), None);
     let poisoned = event(&poisoned.expect("fits"));
     assert_eq!(encoder.restore(&poisoned), Some(new.body.clone()));
 
@@ -129,12 +129,19 @@ fn a_poisoned_event_starts_without_attempts_and_keeps_its_record() {
         failures: 4,
         forgiven: 1,
         last_chance: true,
+        progress: Some("[7]".to_owned()),
         ..AttemptRecord::default()
     };
     let failed = encoder.put_back(&new_event(), &attempts).expect("fits");
-    let poisoned = encoder.poison_event(&event(&failed), &record("broken".to_owned()));
+    let poisoned = encoder.poison_event(&event(&failed), &record("broken".to_owned()), Some("[8]"));
     let poisoned = event(&poisoned.expect("fits"));
-    assert_eq!(poisoned.envelope.attempts, AttemptRecord::default());
+    let progress = AttemptRecord {
+        progress: Some("[8]".to_owned()),
+        ..AttemptRecord::default()
+    };
+    assert_eq!(poisoned.envelope.attempts, progress);
+    let restored = event(&encoder.restore(&poisoned).expect("it was an event"));
+    assert_eq!(restored.envelope.attempts, progress);
     assert!(poisoned.envelope.poison.is_some());
 
     let failed_again = event(&encoder.put_back(&poisoned, &attempts).expect("fits"));

@@ -8,6 +8,7 @@ use queue_core::backend::{
     ApplyError, Backend, Capabilities, Created, Lease, Metadata, NewMessage, Op, OpOutcome,
     PeekedMessage, PopReceipt, PutReceipt, QueueProperties, ReceivedMessage, StorageId,
 };
+use queue_core::idempotency::IdempotencyStore;
 use queue_core::{Clock, Error, ErrorKind, Operation, QueueName, Result};
 
 use super::registry;
@@ -119,6 +120,10 @@ impl Backend for MemoryBackend {
 
     fn notifier(&self) -> Option<Arc<dyn Notifier>> {
         Some(self.store.notifier.clone())
+    }
+
+    fn results(&self) -> Option<Arc<dyn IdempotencyStore>> {
+        Some(Arc::new(self.store.results.clone()))
     }
 
     async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created> {

@@ -2,6 +2,8 @@
 
 mod backend;
 mod registry;
+mod results;
 mod store;
 
 pub use backend::MemoryBackend;
+pub use results::MemoryResults;

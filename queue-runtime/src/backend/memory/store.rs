@@ -11,6 +11,7 @@ use queue_core::backend::{
 };
 use queue_core::{Clock, ErrorKind, QueueName};
 
+use super::results::MemoryResults;
 use crate::backend::store_clock::{StoreClock, after, timestamp};
 use crate::notify::{LocalNotifier, Writers};
 
@@ -22,6 +23,7 @@ pub(super) struct Store {
     store_clock: StoreClock,
     state: Mutex<State>,
     pub(super) notifier: Arc<LocalNotifier>,
+    pub(super) results: MemoryResults,
 }
 
 /// All stored queues. They are under one lock, so each call is atomic.
@@ -64,6 +66,7 @@ pub(super) struct MessageBefore(Message);
 impl Store {
     pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
         Self {
+            results: MemoryResults::new(Arc::clone(&clock)),
             store_clock: StoreClock::new(clock),
             state: Mutex::default(),
             notifier: Arc::new(LocalNotifier::new(Writers::ThisProcess)),

@@ -11,6 +11,7 @@ use queue_core::backend::{
     ApplyError, Backend, Capabilities, Created, Lease, Metadata, NewMessage, Op, OpOutcome,
     PeekedMessage, PopReceipt, PutReceipt, QueueProperties, ReceivedMessage, StorageId,
 };
+use queue_core::idempotency::IdempotencyStore;
 use queue_core::{Error, Operation, QueueName, Result};
 use tokio::sync::oneshot;
 
@@ -20,6 +21,7 @@ use super::convert::lease;
 use super::failure::{self, Failure};
 use super::reader::format_metadata;
 use super::receipt::Handle;
+use super::results::SqliteResults;
 use super::threads::Threads;
 use super::wakeups::FileNotifier;
 use crate::backend::limits::{Limits, check_ops};
@@ -67,6 +69,7 @@ pub struct SqliteBackend {
     commands: Sender<Command>,
     queries: Sender<Query>,
     notifier: Arc<FileNotifier>,
+    results: SqliteResults,
 }
 
 impl SqliteBackend {
@@ -74,6 +77,12 @@ impl SqliteBackend {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.settings.path
+    }
+
+    /// Returns the store of results in this file, for work that is done once.
+    #[must_use]
+    pub fn results(&self) -> SqliteResults {
+        self.results.clone()
     }
 
     /// Finishes the pending operations and closes the file. Later operations fail with
@@ -97,6 +106,7 @@ impl SqliteBackend {
             commands,
             queries,
             peers,
+            clock,
         } = threads;
         let encoded = percent_encode(settings.path.as_os_str().as_encoded_bytes(), NOT_IN_URI);
         let uri = format!("sqlite:{encoded}");
@@ -104,6 +114,7 @@ impl SqliteBackend {
         Self {
             uri,
             notifier: Arc::new(notifier),
+            results: SqliteResults::new(commands.clone(), settings.path.clone(), clock),
             settings,
             capabilities,
             commands,
@@ -171,6 +182,10 @@ impl Backend for SqliteBackend {
 
     fn notifier(&self) -> Option<Arc<dyn Notifier>> {
         Some(self.notifier.clone())
+    }
+
+    fn results(&self) -> Option<Arc<dyn IdempotencyStore>> {
+        Some(Arc::new(self.results.clone()))
     }
 
     async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created> {

@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 
 use super::failure::{Failure, Result};
 use super::receipt::Handle;
+use super::results::{ResultsAnswer, ResultsRequest};
 use super::wakeups::Port;
 
 /// A request to the writer, and the channel for its answer, which is sent after the commit.
@@ -50,6 +51,7 @@ pub(super) enum Request {
     Withdraw {
         port: Port,
     },
+    Results(ResultsRequest),
     /// Executed after all earlier requests; answered when the file is closed.
     Close,
 }
@@ -89,6 +91,7 @@ pub(super) enum Answer {
     Received(Vec<Claimed>),
     Step(StepDone),
     Applied(Vec<StepDone>),
+    Results(ResultsAnswer),
 }
 
 #[derive(Debug)]

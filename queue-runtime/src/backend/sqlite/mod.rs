@@ -11,6 +11,7 @@
 //! | `batch`, `receive` | which commands share a transaction; which receives share a claim |
 //! | `sync`, `log`, `shrink` | which commits wait for the disk; when the log is moved into the database; shortening the file |
 //! | `queues`, `messages`, `counts`, `purge` | the statements of a transaction |
+//! | `results` | the results of work that is done once |
 //! | `store_time`, `checksum` | the store time that the file records; the checksum of a body |
 //! | `reader` | the thread that reads |
 //! | `wakeups` | datagrams between the processes, so that none needs to poll to learn of a message soon |
@@ -38,6 +39,7 @@ mod reader;
 mod receipt;
 mod receive;
 mod repair;
+mod results;
 mod salvage;
 mod schema;
 mod shrink;
@@ -50,4 +52,5 @@ mod writer;
 pub use backend::SqliteBackend;
 pub use builder::SqliteBuilder;
 pub use connection::Synchronous;
+pub use results::SqliteResults;
 pub use salvage::{Salvaged, salvage};

@@ -20,7 +20,7 @@ const APPLICATION_ID: i64 = 0x514d_5347;
 /// | `damage`, `moved` | what was found damaged and put aside; the ids that queues had before that |
 /// | `discarded` | removed messages whose bodies could not be removed because of damage |
 /// | `consumers` | the processes that wait for messages, each with the port where it receives datagrams |
-/// | `results` | reserved, and not used yet: for results recorded by idempotency key, in flight until `ends_at` while `result` is null, kept until then afterwards |
+/// | `results` | results recorded by idempotency key: in flight until `ends_at` while `result` is null, kept until then afterwards |
 const VERSIONS: &[&str] = &[FIRST, SECOND, THIRD];
 
 const FIRST: &str = "

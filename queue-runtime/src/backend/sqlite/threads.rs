@@ -21,11 +21,12 @@ pub(super) struct Threads {
     pub(super) commands: Sender<Command>,
     pub(super) queries: Sender<Query>,
     pub(super) peers: Arc<Peers>,
+    pub(super) clock: Arc<dyn Clock>,
 }
 
 /// Opens the file: the writer first, because it creates and migrates the tables.
 pub(super) async fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<Threads> {
-    let store_clock = Arc::new(StoreClock::new(clock));
+    let store_clock = Arc::new(StoreClock::new(Arc::clone(&clock)));
     let (commands, command_queue) = mpsc::channel();
     let (ready, started) = oneshot::channel();
     let peers = Arc::new(Peers::none());
@@ -47,6 +48,7 @@ pub(super) async fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<T
         commands,
         queries,
         peers,
+        clock,
     })
 }
 

@@ -24,6 +24,7 @@ use super::probe::Probe;
 use super::purge::Purge;
 use super::queues::Queues;
 use super::receive::Receives;
+use super::results;
 use super::schema;
 use super::shrink::Shrink;
 use super::store_time::StoreTime;
@@ -320,6 +321,9 @@ impl<'c> Writer<'c> {
                 self.consumers.register(*port, now).map(|()| Answer::Done)
             }
             Request::Withdraw { port } => self.consumers.remove(*port).map(|()| Answer::Done),
+            Request::Results(request) => {
+                results::execute(self.connection, request, now).map(Answer::Results)
+            }
             Request::Receive { .. } | Request::Close => Ok(Answer::Done),
         }
     }

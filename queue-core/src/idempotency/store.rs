@@ -1,0 +1,293 @@
+use std::fmt;
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use super::IdempotencyKey;
+use crate::clock::Clock;
+use crate::error::Result;
+use crate::name::QueueName;
+
+/// A store of the results of work, so that work that was asked for several times is done once.
+///
+/// A worker [begins](Self::begin) the work of a key, renews its claim while it works, and
+/// [finishes](Self::finish) it with a result. Whoever begins the same key meanwhile learns that it is in flight;
+/// later, until the result's retention is over, they get the result.
+///
+/// ```text
+///                 begin            finish
+///      nothing ──────────► claimed ──────────► done ──┐
+///         ▲                │  ▲  │                    │
+///         │        release │  │  │ renewed too late,  │ the retention is over
+///         └────────────────┘  └──┘ begun by another   │
+///         ▲                                           │
+///         └───────────────────────────────────────────┘
+/// ```
+///
+/// # Guarantees
+/// - Of all that begin one key, at most one at a time holds its claim, as long as it renews the claim within the
+///   lease.
+/// - At most one claim of a key is finished, and its result is what all later calls of `begin` return.
+/// - A claim that was taken over can never be finished: `finish` and `renew` return [`Standing::Lost`].
+///
+/// A worker that stops for longer than its lease, and then goes on working, may work at the same time as the one
+/// that has taken over. Only one of the two can record its result.
+///
+/// # Repeated calls
+/// Every operation may be repeated after an error, whatever its [outcome](crate::Outcome): `begin` by the same
+/// owner returns the same claim, and `finish` of a finished claim returns [`Standing::Held`].
+///
+/// # Time
+/// Leases are timed by [`clock`](Self::clock), or by a time that all users of the store share. A store never compares
+/// the clocks of two machines.
+///
+/// # Cancel safety
+/// An operation whose future was dropped may still be carried out.
+#[async_trait]
+pub trait IdempotencyStore: fmt::Debug + Send + Sync + 'static {
+    /// The clock by which the caller times renewals and pauses.
+    fn clock(&self) -> Arc<dyn Clock>;
+
+    /// Begins the work of a key for `owner`, with a lease of this length.
+    ///
+    /// # Errors
+    /// If the store is not available. Nothing is known about the key then, and the work must not be done.
+    async fn begin(&self, key: &WorkKey, owner: Owner, lease: Duration) -> Result<Begun>;
+
+    /// Renews a claim: its lease begins anew.
+    ///
+    /// # Errors
+    /// If the store is not available. The claim lasts until the end of the lease that was last confirmed.
+    async fn renew(&self, key: &WorkKey, claim: Claim, lease: Duration) -> Result<Standing>;
+
+    /// Records the result of a claim, and keeps it for `retention`. The result is durable when this returns
+    /// [`Standing::Held`].
+    ///
+    /// # Errors
+    /// If the store is not available. The result may have been recorded if the outcome is unknown.
+    async fn finish(
+        &self,
+        key: &WorkKey,
+        claim: Claim,
+        result: Bytes,
+        retention: Duration,
+    ) -> Result<Standing>;
+
+    /// Gives up a claim without a result, so that another can begin at once. Has no effect on a claim that is
+    /// finished or lost.
+    ///
+    /// # Errors
+    /// If the store is not available. The claim then ends with its lease.
+    async fn release(&self, key: &WorkKey, claim: Claim) -> Result<()>;
+
+    /// Removes some of what is no longer needed, above all results whose retention is over. One call does a bounded
+    /// amount of work.
+    ///
+    /// # Errors
+    /// If the store is not available.
+    async fn sweep(&self) -> Result<Swept>;
+}
+
+#[deny(clippy::missing_trait_methods)]
+#[async_trait]
+impl<S: IdempotencyStore + ?Sized> IdempotencyStore for Arc<S> {
+    fn clock(&self) -> Arc<dyn Clock> {
+        (**self).clock()
+    }
+
+    async fn begin(&self, key: &WorkKey, owner: Owner, lease: Duration) -> Result<Begun> {
+        (**self).begin(key, owner, lease).await
+    }
+
+    async fn renew(&self, key: &WorkKey, claim: Claim, lease: Duration) -> Result<Standing> {
+        (**self).renew(key, claim, lease).await
+    }
+
+    async fn finish(
+        &self,
+        key: &WorkKey,
+        claim: Claim,
+        result: Bytes,
+        retention: Duration,
+    ) -> Result<Standing> {
+        (**self).finish(key, claim, result, retention).await
+    }
+
+    async fn release(&self, key: &WorkKey, claim: Claim) -> Result<()> {
+        (**self).release(key, claim).await
+    }
+
+    async fn sweep(&self) -> Result<Swept> {
+        (**self).sweep().await
+    }
+}
+
+/// What a store records a result by: a key that is unique within a scope.
+///
+/// ```
+/// use queue_core::idempotency::WorkKey;
+///
+/// let charge = WorkKey::new("charge", "order-1234");
+/// assert_ne!(charge, WorkKey::new("ship", "order-1234"));
+/// // A key without a scope has that of the function `once`.
+/// assert_eq!(WorkKey::from("order-1234"), WorkKey::new("once", "order-1234"));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct WorkKey {
+    scope: String,
+    key: String,
+}
+
+/// The identity of one try to do some work: different for every try, also of one process.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Owner(u64);
+
+/// The right to do the work of a key, and to record its result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Claim {
+    /// The owner that began the work.
+    pub owner: Owner,
+    /// A number that the store gave to the claim. Later claims of a key have greater ones, if the store numbers them.
+    pub generation: u64,
+}
+
+/// The answer to [`begin`](IdempotencyStore::begin).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Begun {
+    /// Nobody else holds the work: the caller does it, and finishes or releases the claim.
+    Fresh(Claim),
+    /// Another has begun the work and not finished it.
+    InFlight {
+        /// When to ask again, unless the other finishes before: its lease ends then, if it is not renewed.
+        remaining: Duration,
+    },
+    /// The work is done, with this result.
+    Done(Bytes),
+}
+
+/// Whether a claim was still held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Standing {
+    /// It was, and the operation was carried out.
+    Held,
+    /// Another has taken the work over, or it was removed. The operation was not carried out.
+    Lost,
+}
+
+/// What a [sweep](IdempotencyStore::sweep) did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Swept {
+    /// The number of keys that were removed.
+    pub removed: u64,
+    /// Whether there may be more to remove.
+    pub more: bool,
+}
+
+impl WorkKey {
+    /// Creates a key within a scope, such as the name of an operation.
+    #[must_use]
+    pub fn new(scope: impl Into<String>, key: impl Into<String>) -> Self {
+        Self {
+            scope: scope.into(),
+            key: key.into(),
+        }
+    }
+
+    /// Creates the key of the work that a message of this queue asks for.
+    #[must_use]
+    pub fn of_message(queue: &QueueName, key: &IdempotencyKey) -> Self {
+        Self::new(format!("queue {queue}"), key.as_str())
+    }
+
+    /// The scope.
+    #[must_use]
+    pub fn scope(&self) -> &str {
+        &self.scope
+    }
+
+    /// The key within the scope.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+}
+
+impl fmt::Display for WorkKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.scope, self.key)
+    }
+}
+
+impl From<&str> for WorkKey {
+    fn from(key: &str) -> Self {
+        Self::new("once", key)
+    }
+}
+
+impl From<String> for WorkKey {
+    fn from(key: String) -> Self {
+        Self::new("once", key)
+    }
+}
+
+impl From<&IdempotencyKey> for WorkKey {
+    fn from(key: &IdempotencyKey) -> Self {
+        Self::new("once", key.as_str())
+    }
+}
+
+impl From<IdempotencyKey> for WorkKey {
+    fn from(key: IdempotencyKey) -> Self {
+        Self::from(&key)
+    }
+}
+
+impl Owner {
+    /// Creates an identity that no other try has.
+    #[must_use]
+    pub fn random() -> Self {
+        // The keys of a `RandomState` are random in each process, and differ between two states of a process.
+        let process = u64::from(std::process::id());
+        Self(RandomState::new().hash_one(process))
+    }
+
+    /// Creates an owner from its number.
+    #[must_use]
+    pub fn from_u64(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// The owner's number.
+    #[must_use]
+    pub fn to_u64(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Debug for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Owner({:016x})", self.0)
+    }
+}
+
+impl Claim {
+    /// Creates a claim.
+    #[must_use]
+    pub fn new(owner: Owner, generation: u64) -> Self {
+        Self { owner, generation }
+    }
+}
+
+impl Swept {
+    /// Creates the report of a sweep.
+    #[must_use]
+    pub fn new(removed: u64, more: bool) -> Self {
+        Self { removed, more }
+    }
+}

@@ -1,0 +1,161 @@
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use queue_core::Result;
+use queue_core::clock::Clock;
+use queue_core::idempotency::{Begun, Claim, IdempotencyStore, Owner, Standing, Swept, WorkKey};
+
+/// Results in this process, for tests and for programs of one process. They are lost with it.
+///
+/// Clones share the results.
+///
+/// ```
+/// use std::sync::Arc;
+/// use queue_runtime::idempotency::MemoryResults;
+/// use queue_runtime::{SystemClock, once};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let store = MemoryResults::new(Arc::new(SystemClock::new()));
+/// for _ in 0..2 {
+///     let receipt = once(&store, "order-1234", async {
+///         println!("charging the card"); // Printed once.
+///         Ok::<_, std::io::Error>(7)
+///     });
+///     assert_eq!(receipt.await?, 7);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct MemoryResults {
+    clock: Arc<dyn Clock>,
+    entries: Arc<Mutex<HashMap<WorkKey, Entry>>>,
+}
+
+struct Entry {
+    owner: Owner,
+    /// The end of the lease or of the retention, on the monotonic clock.
+    ends_at: Duration,
+    result: Option<Bytes>,
+}
+
+/// The most entries that one sweep removes.
+const SWEEP: usize = 1000;
+
+impl MemoryResults {
+    /// Creates an empty store.
+    #[must_use]
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self {
+            clock,
+            entries: Arc::default(),
+        }
+    }
+
+    fn with<T>(&self, change: impl FnOnce(&mut HashMap<WorkKey, Entry>, Duration) -> T) -> T {
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut entries, self.clock.monotonic())
+    }
+
+    /// Changes the entry that the claim holds.
+    fn with_held(
+        &self,
+        key: &WorkKey,
+        claim: Claim,
+        change: impl FnOnce(&mut Entry, Duration),
+    ) -> Standing {
+        self.with(|entries, now| match entries.get_mut(key) {
+            Some(entry) if entry.owner == claim.owner => {
+                // A repeated call must not change a result.
+                if entry.result.is_none() {
+                    change(entry, now);
+                }
+                Standing::Held
+            }
+            _ => Standing::Lost,
+        })
+    }
+}
+
+#[async_trait]
+impl IdempotencyStore for MemoryResults {
+    fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.clock)
+    }
+
+    async fn begin(&self, key: &WorkKey, owner: Owner, lease: Duration) -> Result<Begun> {
+        Ok(self.with(|entries, now| {
+            if let Some(entry) = entries.get(key).filter(|entry| entry.ends_at > now) {
+                match &entry.result {
+                    Some(result) => return Begun::Done(result.clone()),
+                    None if entry.owner != owner => {
+                        let remaining = entry.ends_at.saturating_sub(now);
+                        return Begun::InFlight { remaining };
+                    }
+                    None => {}
+                }
+            }
+            let begun = Entry {
+                owner,
+                ends_at: now.saturating_add(lease),
+                result: None,
+            };
+            entries.insert(key.clone(), begun);
+            Begun::Fresh(Claim::new(owner, 0))
+        }))
+    }
+
+    async fn renew(&self, key: &WorkKey, claim: Claim, lease: Duration) -> Result<Standing> {
+        Ok(self.with_held(key, claim, |entry, now| {
+            entry.ends_at = now.saturating_add(lease);
+        }))
+    }
+
+    async fn finish(
+        &self,
+        key: &WorkKey,
+        claim: Claim,
+        result: Bytes,
+        retention: Duration,
+    ) -> Result<Standing> {
+        Ok(self.with_held(key, claim, |entry, now| {
+            entry.ends_at = now.saturating_add(retention);
+            entry.result = Some(result);
+        }))
+    }
+
+    async fn release(&self, key: &WorkKey, claim: Claim) -> Result<()> {
+        self.with(|entries, _| {
+            let held = entries.get(key);
+            if held.is_some_and(|entry| entry.owner == claim.owner && entry.result.is_none()) {
+                entries.remove(key);
+            }
+        });
+        Ok(())
+    }
+
+    async fn sweep(&self) -> Result<Swept> {
+        Ok(self.with(|entries, now| {
+            // A lease that has ended is not removed: its owner may still finish.
+            let over = entries
+                .iter()
+                .filter(|(_, entry)| entry.result.is_some() && entry.ends_at <= now);
+            let keys: Vec<_> = over.map(|(key, _)| key.clone()).take(SWEEP).collect();
+            for key in &keys {
+                entries.remove(key);
+            }
+            Swept::new(keys.len() as u64, keys.len() == SWEEP)
+        }))
+    }
+}
+
+impl fmt::Debug for MemoryResults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryResults").finish_non_exhaustive()
+    }
+}

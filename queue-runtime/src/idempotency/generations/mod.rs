@@ -1,0 +1,20 @@
+//! Results in an object store, by conditional creation alone.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `protocol` | the transitions, without I/O |
+//! | `objects` | names and contents of the objects |
+//! | `store` | [`ObjectResults`]: carries out the requests of the protocol |
+//! | `sweeping` | removing what is no longer needed |
+//! | `model` | tests: every interleaving of two owners |
+
+#[cfg(test)]
+mod model;
+mod objects;
+mod protocol;
+mod store;
+mod sweeping;
+#[cfg(test)]
+mod tests;
+
+pub use store::ObjectResults;

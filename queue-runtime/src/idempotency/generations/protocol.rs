@@ -1,0 +1,245 @@
+//! The protocol: pure transitions, without I/O and without a clock. `model` enumerates them.
+//!
+//! Everything is decided by who creates an object first:
+//!
+//! | object | created by | means |
+//! |---|---|---|
+//! | `1`, `2`, … | one that begins | The creator holds this generation of the work. |
+//! | `n.beat-k` | the holder of `n` | The holder was alive after beat `k−1`. |
+//! | `n.end` | the holder, to finish or to give up; another, to take over | The generation has ended, one way. |
+//!
+//! The highest generation counts. If it has not ended, the work is in flight. Another's lease has ended once the
+//! generation and its beats have been seen unchanged for the length of the lease, on the observer's own clock.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use queue_core::idempotency::{Begun, Claim, Owner, Standing};
+
+/// The highest generation that a listing shows, and how far it has got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Seen {
+    pub(super) generation: u64,
+    /// The highest beat, or zero.
+    pub(super) beat: u64,
+    pub(super) ended: bool,
+}
+
+/// The object of a generation.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct ClaimObject {
+    pub(super) owner: Owner,
+    pub(super) lease: Duration,
+}
+
+/// The object that ends a generation.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum EndObject {
+    Done {
+        owner: Owner,
+        retention: Duration,
+        result: Bytes,
+    },
+    /// The holder gave up, or another took over.
+    Over,
+}
+
+/// A request to the object store.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Ask {
+    List,
+    ReadClaim(u64),
+    ReadEnd(u64),
+    Create(u64, ClaimObject),
+    Beat(u64, u64),
+    End(u64, EndObject),
+}
+
+/// Its answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Reply {
+    Listed(Option<Seen>),
+    /// `None` if there is no such object.
+    Claim(Option<ClaimObject>),
+    End(Option<EndObject>),
+    Created,
+    /// Somebody has created the object before.
+    Exists,
+}
+
+/// What follows an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Next<T> {
+    Ask(Ask),
+    Finished(T),
+}
+
+/// Another's generation, watched on one's own clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Watch {
+    seen: Seen,
+    /// When the first listing that showed this was answered.
+    since: Duration,
+}
+
+/// When a request was sent and answered, on one's own monotonic clock.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked {
+    pub(super) at: Duration,
+    pub(super) answered_at: Duration,
+}
+
+/// The number of listings after which `begin` gives up for now: others begin and end the same key all the time.
+const MAX_ROUNDS: u32 = 16;
+/// When to try again then.
+const CONTENDED: Duration = Duration::from_secs(1);
+
+/// `begin`, as a sequence of requests.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Begin {
+    owner: Owner,
+    lease: Duration,
+    rounds: u32,
+    asked: Ask,
+    /// The last listing, and whether it showed what was watched for so long.
+    seen: Option<Seen>,
+    unchanged_for: Duration,
+}
+
+impl Begin {
+    pub(super) fn new(owner: Owner, lease: Duration) -> (Self, Ask) {
+        let begin = Self {
+            owner,
+            lease,
+            rounds: 1,
+            asked: Ask::List,
+            seen: None,
+            unchanged_for: Duration::ZERO,
+        };
+        (begin, Ask::List)
+    }
+
+    /// Takes the answer to the last request. `watch` is what the caller keeps of this key from call to call.
+    pub(super) fn answer(
+        &mut self,
+        reply: Reply,
+        asked: Asked,
+        watch: &mut Option<Watch>,
+    ) -> Next<Begun> {
+        let next = self.decide(reply, asked, watch);
+        if let Next::Ask(ask) = &next {
+            self.asked = ask.clone();
+        }
+        next
+    }
+
+    fn decide(&mut self, reply: Reply, asked: Asked, watch: &mut Option<Watch>) -> Next<Begun> {
+        match (self.asked.clone(), reply) {
+            (Ask::List, Reply::Listed(seen)) => self.listed(seen, asked, watch),
+            (Ask::ReadEnd(_), Reply::End(Some(EndObject::Done { result, .. }))) => {
+                Next::Finished(Begun::Done(result))
+            }
+            (Ask::ReadEnd(ended), Reply::End(Some(EndObject::Over))) => self.create(ended + 1),
+            (Ask::ReadClaim(generation), Reply::Claim(Some(claim))) => {
+                if claim.owner == self.owner {
+                    // An earlier request of ours was carried out.
+                    return self.fresh(generation);
+                }
+                match claim.lease.checked_sub(self.unchanged_for) {
+                    Some(remaining) if !remaining.is_zero() => {
+                        Next::Finished(Begun::InFlight { remaining })
+                    }
+                    _ => Next::Ask(Ask::End(generation, EndObject::Over)),
+                }
+            }
+            (Ask::End(taken, _), Reply::Created) => self.create(taken + 1),
+            (Ask::Create(generation, _), Reply::Created) => self.fresh(generation),
+            // Another was first, or has removed what was listed.
+            _ => self.list_again(),
+        }
+    }
+
+    fn listed(
+        &mut self,
+        seen: Option<Seen>,
+        asked: Asked,
+        watch: &mut Option<Watch>,
+    ) -> Next<Begun> {
+        self.seen = seen;
+        let Some(seen) = seen else {
+            *watch = None;
+            return self.create(1);
+        };
+        if seen.ended {
+            *watch = None;
+            return Next::Ask(Ask::ReadEnd(seen.generation));
+        }
+        self.unchanged_for = match *watch {
+            // It was unchanged from the first answer until this request at least.
+            Some(watched) if watched.seen == seen => asked.at.saturating_sub(watched.since),
+            _ => {
+                let since = asked.answered_at;
+                *watch = Some(Watch { seen, since });
+                Duration::ZERO
+            }
+        };
+        Next::Ask(Ask::ReadClaim(seen.generation))
+    }
+
+    fn create(&self, generation: u64) -> Next<Begun> {
+        let (owner, lease) = (self.owner, self.lease);
+        Next::Ask(Ask::Create(generation, ClaimObject { owner, lease }))
+    }
+
+    fn fresh(&self, generation: u64) -> Next<Begun> {
+        Next::Finished(Begun::Fresh(Claim::new(self.owner, generation)))
+    }
+
+    fn list_again(&mut self) -> Next<Begun> {
+        self.rounds += 1;
+        if self.rounds > MAX_ROUNDS {
+            let remaining = CONTENDED;
+            return Next::Finished(Begun::InFlight { remaining });
+        }
+        Next::Ask(Ask::List)
+    }
+}
+
+/// Returns the first request of `renew`.
+pub(super) fn renew() -> Ask {
+    Ask::List
+}
+
+/// Takes the answer to a request of `renew`.
+pub(super) fn renewing(claim: Claim, reply: &Reply) -> Next<Standing> {
+    match reply {
+        Reply::Listed(Some(seen)) if seen.generation == claim.generation && !seen.ended => {
+            Next::Ask(Ask::Beat(claim.generation, seen.beat + 1))
+        }
+        Reply::Listed(_) => Next::Finished(Standing::Lost),
+        // Only the holder creates beats: one that exists is that of an earlier try.
+        _ => Next::Finished(Standing::Held),
+    }
+}
+
+/// Returns the first request of `finish`.
+pub(super) fn finish(claim: Claim, result: Bytes, retention: Duration) -> Ask {
+    let done = EndObject::Done {
+        owner: claim.owner,
+        retention,
+        result,
+    };
+    Ask::End(claim.generation, done)
+}
+
+/// Takes the answer to a request of `finish`.
+pub(super) fn finishing(claim: Claim, reply: &Reply) -> Next<Standing> {
+    match reply {
+        Reply::Created => Next::Finished(Standing::Held),
+        Reply::Exists => Next::Ask(Ask::ReadEnd(claim.generation)),
+        Reply::End(Some(EndObject::Done { owner, .. })) if *owner == claim.owner => {
+            Next::Finished(Standing::Held)
+        }
+        _ => Next::Finished(Standing::Lost),
+    }
+}

@@ -1,0 +1,273 @@
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::TryStreamExt as _;
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt as _, PutMode};
+use queue_core::clock::Clock;
+use queue_core::idempotency::{Begun, Claim, IdempotencyStore, Owner, Standing, Swept, WorkKey};
+use queue_core::{Error, ErrorKind, Operation, Outcome, Result, Retry};
+
+use super::objects::{Name, claim_body, end_body, folder, read_claim, read_end, seen};
+use super::protocol::{
+    Ask, Asked, Begin, EndObject, Next, Reply, Watch, finish, finishing, renew, renewing,
+};
+use super::sweeping;
+use crate::clock::SystemClock;
+
+/// Results in an object store: a folder, a container of Azure blobs, a bucket, or memory.
+///
+/// It needs nothing of the store but *create unless it exists* ([`PutMode::Create`]), listings that show what was
+/// created before, and deletions. The clocks of different machines are never compared: another's lease has ended when
+/// its objects were seen unchanged for the length of the lease, on this process's own clock. A process that has not
+/// watched the key before therefore waits for a whole lease, also if the other ended long ago.
+///
+/// Clones share what they have watched. Use one store (and its clones) per process.
+///
+/// # Cost
+/// `begin` of a fresh key takes 2 requests, `finish` 1, a renewal 2; `begin` of finished work takes 2. A key leaves
+/// objects behind, which [`sweep`](IdempotencyStore::sweep) removes; a listener calls it.
+///
+/// # Durability
+/// As that of the object store. [`LocalFileSystem`](object_store::local::LocalFileSystem) survives the end of the
+/// process, but a power loss may undo the last results.
+///
+/// ```
+/// use std::sync::Arc;
+/// use object_store::memory::InMemory;
+/// use queue_runtime::idempotency::ObjectResults;
+/// use queue_runtime::once;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let store = ObjectResults::new(Arc::new(InMemory::new()), "results");
+/// for _ in 0..2 {
+///     let receipt = once(&store, "order-1234", async {
+///         println!("charging the card"); // Printed once.
+///         Ok::<_, std::io::Error>(7)
+///     });
+///     assert_eq!(receipt.await?, 7);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct ObjectResults {
+    objects: Arc<dyn ObjectStore>,
+    prefix: Path,
+    clock: Arc<dyn Clock>,
+    watches: Arc<Mutex<HashMap<WorkKey, Watched>>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Watched {
+    watch: Watch,
+    /// When it was last looked at, on the monotonic clock.
+    at: Duration,
+}
+
+/// The most keys that are watched at a time. If more are in flight elsewhere, the watch of some begins anew, which only
+/// delays taking them over.
+const MAX_WATCHED: usize = 10_000;
+
+impl ObjectResults {
+    /// Uses the objects whose names begin with `prefix`, which should be used for nothing else.
+    #[must_use]
+    pub fn new(objects: Arc<dyn ObjectStore>, prefix: impl Into<Path>) -> Self {
+        Self {
+            objects,
+            prefix: prefix.into(),
+            clock: Arc::new(SystemClock::new()),
+            watches: Arc::default(),
+        }
+    }
+
+    /// Replaces the system's clock, for tests.
+    #[must_use]
+    pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Carries out one request.
+    async fn ask(&self, key: &WorkKey, ask: &Ask) -> Result<Reply> {
+        let folder = folder(&self.prefix, key);
+        match ask {
+            Ask::List => {
+                let listed = self.objects.list(Some(&folder));
+                let names = listed.try_filter_map(|object| async move {
+                    Ok(object.location.filename().and_then(Name::parse))
+                });
+                let names: Vec<Name> = names.try_collect().await.map_err(failed)?;
+                Ok(Reply::Listed(seen(names)))
+            }
+            Ask::ReadClaim(generation) => {
+                let bytes = self.read(&Name::Claim(*generation).within(&folder)).await?;
+                let claim = bytes.map(|bytes| read_claim(key, &bytes)).transpose();
+                claim.map(Reply::Claim).map_err(corrupt)
+            }
+            Ask::ReadEnd(generation) => {
+                let bytes = self.read(&Name::End(*generation).within(&folder)).await?;
+                let end = bytes.map(|bytes| read_end(key, &bytes)).transpose();
+                end.map(Reply::End).map_err(corrupt)
+            }
+            Ask::Create(generation, claim) => {
+                let name = Name::Claim(*generation).within(&folder);
+                self.create(&name, claim_body(key, claim)).await
+            }
+            Ask::Beat(generation, beat) => {
+                let name = Name::Beat(*generation, *beat).within(&folder);
+                let created = self.create(&name, Bytes::new()).await?;
+                if *beat > 1 {
+                    let before = Name::Beat(*generation, *beat - 1).within(&folder);
+                    // A sweep removes what is left behind.
+                    drop(self.objects.delete(&before).await);
+                }
+                Ok(created)
+            }
+            Ask::End(generation, end) => {
+                let name = Name::End(*generation).within(&folder);
+                self.create(&name, end_body(key, end)).await
+            }
+        }
+    }
+
+    async fn read(&self, name: &Path) -> Result<Option<Bytes>> {
+        match self.objects.get(name).await {
+            Ok(found) => found.bytes().await.map(Some).map_err(failed),
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    async fn create(&self, name: &Path, body: Bytes) -> Result<Reply> {
+        let put = self
+            .objects
+            .put_opts(name, body.into(), PutMode::Create.into());
+        match put.await {
+            Ok(_) => Ok(Reply::Created),
+            Err(object_store::Error::AlreadyExists { .. }) => Ok(Reply::Exists),
+            Err(error) => Err(failed(error).with_outcome(Outcome::Unknown)),
+        }
+    }
+
+    fn watch(&self, key: &WorkKey) -> Option<Watch> {
+        self.watches().get(key).map(|watched| watched.watch)
+    }
+
+    fn keep_watch(&self, key: &WorkKey, watch: Option<Watch>, lease: Duration) {
+        let now = self.clock.monotonic();
+        let mut watches = self.watches();
+        let Some(watch) = watch else {
+            watches.remove(key);
+            return;
+        };
+        if watches.len() >= MAX_WATCHED && !watches.contains_key(key) {
+            let forgotten = now.saturating_sub(lease.saturating_mul(4));
+            watches.retain(|_, watched| watched.at >= forgotten);
+            if watches.len() >= MAX_WATCHED {
+                watches.clear();
+            }
+        }
+        watches.insert(key.clone(), Watched { watch, at: now });
+    }
+
+    fn watches(&self) -> MutexGuard<'_, HashMap<WorkKey, Watched>> {
+        self.watches.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl IdempotencyStore for ObjectResults {
+    fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.clock)
+    }
+
+    async fn begin(&self, key: &WorkKey, owner: Owner, lease: Duration) -> Result<Begun> {
+        let (mut begin, mut ask) = Begin::new(owner, lease);
+        let mut watch = self.watch(key);
+        loop {
+            let at = self.clock.monotonic();
+            let reply = self.ask(key, &ask).await?;
+            let answered_at = self.clock.monotonic();
+            let next = begin.answer(reply, Asked { at, answered_at }, &mut watch);
+            self.keep_watch(key, watch, lease);
+            match next {
+                Next::Ask(next) => ask = next,
+                Next::Finished(begun) => return Ok(begun),
+            }
+        }
+    }
+
+    async fn renew(&self, key: &WorkKey, claim: Claim, _: Duration) -> Result<Standing> {
+        let mut ask = renew();
+        loop {
+            match renewing(claim, &self.ask(key, &ask).await?) {
+                Next::Ask(next) => ask = next,
+                Next::Finished(standing) => return Ok(standing),
+            }
+        }
+    }
+
+    async fn finish(
+        &self,
+        key: &WorkKey,
+        claim: Claim,
+        result: Bytes,
+        retention: Duration,
+    ) -> Result<Standing> {
+        let mut ask = finish(claim, result, retention);
+        loop {
+            match finishing(claim, &self.ask(key, &ask).await?) {
+                Next::Ask(next) => ask = next,
+                Next::Finished(standing) => return Ok(standing),
+            }
+        }
+    }
+
+    async fn release(&self, key: &WorkKey, claim: Claim) -> Result<()> {
+        let end = Ask::End(claim.generation, EndObject::Over);
+        self.ask(key, &end).await.map(drop)
+    }
+
+    async fn sweep(&self) -> Result<Swept> {
+        sweeping::sweep(&*self.objects, &self.prefix).await
+    }
+}
+
+/// Omits the object store, which may hold keys.
+impl fmt::Debug for ObjectResults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ObjectResults")
+            .field("prefix", &self.prefix)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Converts an error of the object store.
+pub(super) fn failed(error: object_store::Error) -> Error {
+    let (kind, retry) = match &error {
+        object_store::Error::PermissionDenied { .. }
+        | object_store::Error::Unauthenticated { .. } => (ErrorKind::Denied, Retry::Permanent),
+        object_store::Error::NotSupported { .. } | object_store::Error::NotImplemented { .. } => {
+            (ErrorKind::Unsupported, Retry::Permanent)
+        }
+        object_store::Error::InvalidPath { .. }
+        | object_store::Error::UnknownConfigurationKey { .. } => {
+            (ErrorKind::InvalidInput, Retry::Permanent)
+        }
+        _ => (ErrorKind::Unreachable, Retry::Temporary),
+    };
+    Error::new(kind, Operation::Idempotency)
+        .with_retry(retry)
+        .with_source(error)
+}
+
+/// Returns the error of an object that cannot be understood.
+fn corrupt(problem: String) -> Error {
+    Error::new(ErrorKind::Corrupt, Operation::Idempotency).with_detail(problem)
+}

@@ -1,0 +1,55 @@
+//! Sweeping the idempotency store of a listener.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use queue_core::internal::error_chain;
+
+use super::core::Core;
+use super::phase::ListenerPhase;
+use crate::policy::jitter;
+
+/// The pause between two sweeps, of which a random half is taken off at most, so that the processes of a fleet do not
+/// sweep at the same time.
+const INTERVAL: Duration = Duration::from_secs(20 * 60);
+/// The pause between two sweeps if one did not remove everything.
+const NEXT: Duration = Duration::from_secs(1);
+
+/// Sweeps the listener's store, if it has one, until the listener stops.
+pub(super) fn start(core: &Arc<Core>) {
+    if core.consumer.options.idempotency.is_none() {
+        return;
+    }
+    let core = Arc::clone(core);
+    let clock = Arc::clone(&core.context.clock);
+    let background = Arc::clone(&core.context);
+    background.background.keep_running("sweep", clock, move || {
+        let core = Arc::clone(&core);
+        async move {
+            tokio::select! {
+                _ = core.phase.reached(ListenerPhase::Stopping) => {}
+                () = sweep(&core) => {}
+            }
+        }
+    });
+}
+
+async fn sweep(core: &Core) {
+    let Some(idempotency) = &core.consumer.options.idempotency else {
+        return;
+    };
+    let mut pause = INTERVAL;
+    loop {
+        let share = 0.5 + 0.5 * jitter();
+        core.context.clock.sleep(pause.mul_f64(share)).await;
+        pause = match idempotency.store.sweep().await {
+            Ok(swept) if swept.more => NEXT,
+            Ok(_) => INTERVAL,
+            Err(error) => {
+                let (queue, error) = (&core.consumer.queue, error_chain(&error));
+                tracing::warn!(%queue, error, "failed to sweep the idempotency store; will retry");
+                INTERVAL
+            }
+        };
+    }
+}

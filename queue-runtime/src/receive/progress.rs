@@ -1,0 +1,212 @@
+//! How far a handler has got with a message: its checkpoints.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use queue_core::envelope::Envelope;
+use queue_core::internal::is_forbidden;
+use queue_core::wire::Body;
+use queue_core::{Error, ErrorKind, Operation};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::context::Context;
+use crate::lease::{Lease, Rewriter};
+
+/// The largest checkpoint, in bytes, as it is written into the message. With the rest of the accounting it fits
+/// into the space that `submit` reserves.
+pub const MAX_CHECKPOINT: usize = 1024;
+
+/// The last checkpoint of a message, shared by its handler and its settlement.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Progress(Arc<Mutex<Option<String>>>);
+
+impl Progress {
+    pub(super) fn of(envelope: &Envelope) -> Self {
+        Self(Arc::new(Mutex::new(envelope.attempts.progress.clone())))
+    }
+
+    pub(super) fn text(&self) -> Option<String> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    fn set(&self, text: String) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
+    }
+
+    /// Reads the last checkpoint.
+    pub(super) fn read<S: DeserializeOwned>(&self) -> Result<Option<S>, serde_json::Error> {
+        let text = self.text();
+        text.map(|text| serde_json::from_str(&text)).transpose()
+    }
+}
+
+/// Writes checkpoints into a message.
+#[derive(Debug)]
+pub(super) struct Checkpoints {
+    rewriter: Rewriter,
+    /// The event's bytes. `None` for a body that is not an event.
+    event: Option<Bytes>,
+    pub(super) progress: Progress,
+}
+
+impl Checkpoints {
+    pub(super) fn new(lease: &Lease, body: &Body, progress: &Progress) -> Self {
+        let event = match body {
+            Body::Event(event) => Some(event.body.clone()),
+            _ => None,
+        };
+        Self {
+            rewriter: lease.rewriter(),
+            event,
+            progress: progress.clone(),
+        }
+    }
+
+    /// Writes a checkpoint with the update that renews the lease.
+    pub(super) async fn write(
+        &self,
+        context: &Context,
+        envelope: &Envelope,
+        state: &impl Serialize,
+    ) -> Result<(), CheckpointError> {
+        let Some(event) = &self.event else {
+            return Err(CheckpointError::Bare);
+        };
+        let text = encode(state)?;
+        let mut record = envelope.attempts.clone();
+        record.progress = Some(text.clone());
+        let encoder = context.encoder;
+        let Some(body) = encoder.put_back_body(event, envelope.poison.as_ref(), &record) else {
+            return Err(CheckpointError::NoRoom {
+                size: text.len(),
+                limit: encoder.raw_limit(),
+            });
+        };
+        // Before the answer: whether or not the update is carried out, this is how far the work has got, and
+        // a put-back writes it again.
+        self.progress.set(text);
+        let written = context.background.finish(self.rewriter.rewrite(body));
+        match written.await {
+            Some(Ok(())) => Ok(()),
+            Some(Err(error)) if error.is_lease_gone() => Err(CheckpointError::LeaseLost(error)),
+            Some(Err(error)) => Err(CheckpointError::Storage(error)),
+            None => {
+                let closed = Error::new(ErrorKind::Closed, Operation::Update);
+                Err(CheckpointError::Storage(closed))
+            }
+        }
+    }
+}
+
+/// Encodes a checkpoint as JSON that an attribute of an event can hold.
+fn encode(state: &impl Serialize) -> Result<String, CheckpointError> {
+    let json = serde_json::to_string(state).map_err(CheckpointError::Encode)?;
+    let mut text = String::with_capacity(json.len());
+    for c in json.chars() {
+        if is_forbidden(c) {
+            // Outside strings, JSON has no such characters.
+            let units = c.encode_utf16(&mut [0; 2]).to_vec();
+            text.extend(units.iter().map(|unit| format!("\\u{unit:04x}")));
+        } else {
+            text.push(c);
+        }
+    }
+    let written = serde_json::to_string(&text).map_err(CheckpointError::Encode)?;
+    // Less the quotes.
+    let size = written.len() - 2;
+    if size > MAX_CHECKPOINT {
+        return Err(CheckpointError::TooLarge {
+            size,
+            limit: MAX_CHECKPOINT,
+        });
+    }
+    Ok(text)
+}
+
+/// An error of writing a checkpoint.
+///
+/// ```
+/// use queue_runtime::{CheckpointError, Message, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let service = testing::service().await;
+/// # service.submit(Order { number: 7 }).await?;
+/// let order = service.accept::<Order>().await?.expect("just submitted");
+/// let error = order.checkpoint(&"x".repeat(5000)).await.unwrap_err();
+/// assert!(matches!(error, CheckpointError::TooLarge { size: 5004, limit: 1024, .. }));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CheckpointError {
+    /// The state cannot be encoded as JSON.
+    #[error("encode a checkpoint")]
+    Encode(#[source] serde_json::Error),
+    /// The encoded state is too large.
+    #[error(
+        "write a checkpoint of {size} bytes: {limit} are allowed; write the state elsewhere and its name here"
+    )]
+    TooLarge {
+        /// The size in bytes, with the escapes that it needs inside the message.
+        size: usize,
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// The message has no room for the checkpoint. A message that was submitted by this library always has.
+    #[error("write a checkpoint of {size} bytes: the message would exceed {limit} bytes")]
+    NoRoom {
+        /// The size of the checkpoint in bytes.
+        size: usize,
+        /// The limit of the whole message, in bytes.
+        limit: usize,
+    },
+    /// The message is a bare body, which belongs to its producer and is never rewritten.
+    #[error("write a checkpoint into a bare body, which has no room for one")]
+    Bare,
+    /// The lease has ended, or the message is settled. The checkpoint was not written.
+    #[error("write a checkpoint: the lease was lost")]
+    LeaseLost(#[source] Error),
+    /// The storage failed. Unless the process ends before the message is settled, the next attempt reads the
+    /// checkpoint all the same.
+    #[error("write a checkpoint")]
+    Storage(#[source] Error),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn characters_that_an_attribute_cannot_hold_are_escaped_as_json() {
+        let state = "line\nbreak \u{85} \u{fffe} \u{1fffe} plain";
+        let text = encode(&state).expect("small");
+        assert!(!text.chars().any(is_forbidden), "{text:?}");
+        let read: String = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(read, state);
+    }
+
+    #[test]
+    fn the_limit_counts_the_escapes_inside_the_message() {
+        // Quotes around the text and `\"` for each of them: four bytes.
+        let fits = "x".repeat(MAX_CHECKPOINT - 4);
+        encode(&fits).expect("the largest");
+        let error = encode(&(fits + "x")).expect_err("too large");
+        let expected = MAX_CHECKPOINT + 1;
+        assert!(
+            matches!(error, CheckpointError::TooLarge { size, .. } if size == expected),
+            "{error}"
+        );
+    }
+}
