@@ -1,6 +1,6 @@
 use std::process::Command;
 
-use crate::program::prints_version;
+use crate::program::{is_installed, prints_version};
 use crate::{azurite, cargo, preload, python};
 
 /// One step of `cargo xtask test`: a cargo command.
@@ -36,6 +36,8 @@ pub(crate) enum Need {
     Azurite,
     /// Azurite, and Python with clients for it.
     AzuriteAndPython,
+    /// A NATS server.
+    Nats,
     /// A C compiler, and a system that loads a library before a program.
     Preload,
 }
@@ -49,6 +51,7 @@ impl Step {
             Part::Suite(Need::AzuriteAndPython) => azurite::ensure_installed()
                 .and_then(|()| python::ensure_installed())
                 .err(),
+            Part::Suite(Need::Nats) => nats_server_missing(),
             Part::Suite(Need::Preload) => preload::obstacle(),
             Part::Tool { install } => {
                 let found = prints_version(cargo::command().arg(self.arguments[0]));
@@ -78,6 +81,17 @@ impl Step {
         words.extend(self.arguments.iter().map(|argument| quoted(argument)));
         words.join(" ")
     }
+}
+
+/// Returns the reason if the tests find no `nats-server`, at `NATS_SERVER` or in the path.
+fn nats_server_missing() -> Option<String> {
+    let given = std::env::var_os("NATS_SERVER");
+    let program = given.unwrap_or_else(|| "nats-server".into());
+    let missing = format!(
+        "{} does not run; install the NATS server, or set NATS_SERVER",
+        program.display()
+    );
+    (!is_installed(program)).then_some(missing)
 }
 
 fn quoted(word: &str) -> String {

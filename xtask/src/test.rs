@@ -36,6 +36,8 @@ const STEPS: &[Step] = &[
             "--test",
             "interop",
             "--test",
+            "nats",
+            "--test",
             "mosaic-azurite",
             "--test",
             "power",
@@ -147,6 +149,12 @@ const STEPS: &[Step] = &[
         name: "tests with Python's packages",
         part: Part::Suite(Need::AzuriteAndPython),
         arguments: &["test", "--workspace", "--all-features", "--test", "interop"],
+        environment: &[],
+    },
+    Step {
+        name: "tests with a NATS server",
+        part: Part::Suite(Need::Nats),
+        arguments: &["test", "--workspace", "--all-features", "--test", "nats"],
         environment: &[],
     },
     Step {

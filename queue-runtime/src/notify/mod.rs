@@ -10,6 +10,8 @@
 //! |---|---|
 //! | `notifiers` | which notifiers a service publishes to and subscribes at |
 //! | `local` | the subscribers in this process, and which of them a notification wakes |
+//! | `pending` | what waits to be sent to other processes |
+//! | `nats` (feature `nats`) | the connection to a NATS server |
 //! | `wakeups` | when one consumer receives because of notifications: at once, when a message becomes visible, or not yet, because they were false |
 //!
 //! A notification never stands for a message: the consumer receives, and polls as its idle policy says if nothing
@@ -17,10 +19,18 @@
 
 mod due_times;
 mod local;
+#[cfg(feature = "nats")]
+mod nats;
 mod notifiers;
+#[cfg(any(feature = "nats", feature = "sqlite"))]
+mod pending;
 mod wakeups;
 
 pub use local::{LocalNotifier, Writers};
+#[cfg(feature = "nats")]
+pub use nats::{NatsError, NatsNotifier};
 pub(crate) use notifiers::{Announced, Notifiers};
+#[cfg(feature = "sqlite")]
+pub(crate) use pending::{Count, Pending};
 pub use queue_core::notify::{Notification, Notifier, Subscriber, Subscription};
 pub(crate) use wakeups::{Wakeup, Wakeups};

@@ -12,13 +12,10 @@ use queue_core::notify::Notification;
 
 use super::Peers;
 use super::datagram::Datagram;
+use crate::notify::{Count, Pending};
 
 /// The pause after sending. What is published meanwhile is sent together.
 const PAUSE: Duration = Duration::from_millis(1);
-
-/// The most datagrams for each process at a time, with room for as many more of messages that are visible at once.
-/// Notifications beyond that are lost.
-const MAX_PENDING: usize = 256;
 
 /// What is to be sent, and the thread, which is started when there is something for the first time.
 pub(super) struct Outbox {
@@ -35,9 +32,11 @@ struct Shared {
 #[derive(Default)]
 struct State {
     thread: Thread,
-    /// The number and size of the messages for each queue that become visible after the same time.
-    pending: BTreeMap<(QueueName, Duration), (u64, u64)>,
+    pending: Pending<Key>,
 }
+
+/// A queue, and when the messages become visible.
+type Key = (QueueName, Duration);
 
 #[derive(Default, PartialEq, Eq, Clone, Copy)]
 enum Thread {
@@ -69,7 +68,8 @@ impl Outbox {
             };
         }
         if state.thread == Thread::Running {
-            state.add(notification);
+            let key = (notification.queue.clone(), notification.visible_in);
+            state.pending.add(key, notification);
             self.shared.changed.notify_one();
         }
     }
@@ -96,17 +96,13 @@ impl Outbox {
     }
 }
 
-fn send_all(
-    socket: &UdpSocket,
-    peers: &Peers,
-    pending: BTreeMap<(QueueName, Duration), (u64, u64)>,
-) {
+fn send_all(socket: &UdpSocket, peers: &Peers, pending: BTreeMap<Key, Count>) {
     let ports = peers.ports();
-    for ((queue, visible_in), (messages, bytes)) in pending {
+    for ((queue, visible_in), count) in pending {
         let datagram = Datagram {
             queue,
-            messages,
-            bytes,
+            messages: count.messages,
+            bytes: count.bytes,
             visible_in,
         };
         for port in &*ports {
@@ -120,59 +116,17 @@ fn send_all(
 
 impl Shared {
     /// Waits until there is something to send. Returns `None` once the outbox is stopped.
-    fn next(&self) -> Option<BTreeMap<(QueueName, Duration), (u64, u64)>> {
+    fn next(&self) -> Option<BTreeMap<Key, Count>> {
         let idle = |state: &mut State| state.thread == Thread::Running && state.pending.is_empty();
         let waited = self.changed.wait_while(self.lock(), idle);
         let mut state = waited.unwrap_or_else(PoisonError::into_inner);
         match state.pending.is_empty() {
             true => None,
-            false => Some(std::mem::take(&mut state.pending)),
+            false => Some(state.pending.take()),
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl State {
-    fn add(&mut self, notification: &Notification<'_>) {
-        let key = (notification.queue.clone(), notification.visible_in);
-        let visible = notification.visible_in.is_zero();
-        let full = self.pending.len() >= MAX_PENDING << u32::from(visible);
-        if full && !self.pending.contains_key(&key) {
-            return;
-        }
-        let (messages, bytes) = self.pending.entry(key).or_default();
-        *messages = messages.saturating_add(notification.messages);
-        *bytes = bytes.saturating_add(notification.bytes);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn notifications_are_merged_and_bounded() {
-        static ORDERS: QueueName = QueueName::from_static("orders");
-        let mut state = State::default();
-        let notification = Notification::new("here", &ORDERS).with_messages(2, 100);
-        for _ in 0..1000 {
-            state.add(&notification);
-        }
-        let merged = state.pending.get(&(ORDERS.clone(), Duration::ZERO));
-        assert_eq!((merged, state.pending.len()), (Some(&(2000, 100_000)), 1));
-        for second in 0..1000 {
-            state.add(&notification.with_visible_in(Duration::from_secs(second)));
-        }
-        assert_eq!(state.pending.len(), MAX_PENDING);
-        let merged = state.pending.get(&(ORDERS.clone(), Duration::ZERO));
-        assert_eq!(merged, Some(&(2002, 100_100)), "what is there is merged");
-        for number in 0..1000 {
-            let queue = format!("queue-{number}").parse().expect("valid");
-            state.add(&Notification::new("here", &queue));
-        }
-        assert_eq!(state.pending.len(), 2 * MAX_PENDING);
     }
 }

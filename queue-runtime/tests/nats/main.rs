@@ -1,0 +1,225 @@
+//! Wake-ups by a real NATS server, which is restarted and stopped.
+
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use queue_runtime::backend::{Backend, MemoryBackend, NewMessage};
+use queue_runtime::notify::{NatsNotifier, Notification, Notifier, Subscriber};
+use queue_runtime::policy::{Idle, IdlePolicy};
+use queue_runtime::{Message, QueueName, QueueService, SystemClock};
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+
+static ORDERS: QueueName = QueueName::from_static("orders");
+static BILLS: QueueName = QueueName::from_static("bills");
+
+/// Long enough for the slowest machine; only a lost notification meets it.
+const GUARD: Duration = Duration::from_secs(60);
+
+const SECOND: Duration = Duration::from_secs(1);
+
+struct Server {
+    port: u16,
+    process: Option<Child>,
+}
+
+impl Server {
+    async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let port = listener.local_addr().expect("an address").port();
+        drop(listener);
+        let mut server = Self {
+            port,
+            process: None,
+        };
+        server.run().await;
+        server
+    }
+
+    /// Runs the server until it accepts connections.
+    async fn run(&mut self) {
+        let program = std::env::var_os("NATS_SERVER").unwrap_or_else(|| "nats-server".into());
+        let process = Command::new(program)
+            .args(["-a", "127.0.0.1", "-p", &self.port.to_string()])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("nats-server runs");
+        self.process = Some(process);
+        let started = Instant::now();
+        while std::net::TcpStream::connect(("127.0.0.1", self.port)).is_err() {
+            assert!(started.elapsed() < GUARD, "the server does not start");
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn kill(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            process.kill().expect("it runs");
+            process.wait().expect("it ends");
+        }
+    }
+
+    #[cfg(unix)]
+    fn signal(&self, signal: rustix::process::Signal) {
+        let process = self.process.as_ref().expect("it runs");
+        let id = rustix::process::Pid::from_child(process);
+        rustix::process::kill_process(id, signal).expect("it runs");
+    }
+
+    async fn connect(&self) -> NatsNotifier {
+        let url = format!("nats://127.0.0.1:{}", self.port);
+        NatsNotifier::connect(&url).await.expect("connects")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Number of messages, bytes, and when they are visible.
+type Received = (u64, u64, Duration);
+
+struct Recorder(UnboundedSender<Received>);
+
+impl Subscriber for Recorder {
+    fn notified(&self, notification: &Notification<'_>) -> u64 {
+        let received = (
+            notification.messages,
+            notification.bytes,
+            notification.visible_in,
+        );
+        // The test may have ended.
+        let _ = self.0.send(received);
+        0
+    }
+}
+
+fn recorder() -> (Arc<Recorder>, UnboundedReceiver<Received>) {
+    let (sender, received) = mpsc::unbounded_channel();
+    (Arc::new(Recorder(sender)), received)
+}
+
+async fn next(received: &mut UnboundedReceiver<Received>) -> Received {
+    let received = tokio::time::timeout(GUARD, received.recv()).await;
+    received.expect("notified").expect("subscribed")
+}
+
+async fn until(what: &str, condition: impl Fn() -> bool) {
+    let started = Instant::now();
+    while !condition() {
+        assert!(started.elapsed() < GUARD, "not {what}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn notifications_reach_the_subscribers_of_their_queue_and_account_elsewhere() {
+    let server = Server::start().await;
+    let (here, there) = (server.connect().await, server.connect().await);
+    let (subscriber, mut received) = recorder();
+    let subscription = there.subscribe("azure://shop", &ORDERS, subscriber);
+    until("armed", || subscription.is_armed()).await;
+    here.publish(&Notification::new("azure://other", &ORDERS).with_messages(99, 0));
+    here.publish(&Notification::new("azure://shop", &BILLS).with_messages(99, 0));
+    let notification = Notification::new("azure://shop", &ORDERS).with_messages(3, 1200);
+    // Those before would have come first.
+    here.publish(&notification.with_visible_in(60 * SECOND));
+    let first = loop {
+        // The connection may have been reported only now.
+        match next(&mut received).await {
+            (1, 0, _) => {}
+            other => break other,
+        }
+    };
+    assert_eq!(first, (3, 1200, 60 * SECOND));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_of_the_server_wakes_all_and_what_follows_is_announced() {
+    let mut server = Server::start().await;
+    let (here, there) = (server.connect().await, server.connect().await);
+    let (subscriber, mut received) = recorder();
+    let subscription = there.subscribe("azure://shop", &ORDERS, subscriber);
+    until("armed", || subscription.is_armed()).await;
+    server.kill();
+    until("disarmed", || !subscription.is_armed()).await;
+    while received.try_recv().is_ok() {}
+    server.run().await;
+    assert_eq!(next(&mut received).await, (1, 0, Duration::ZERO));
+    until("armed again", || subscription.is_armed()).await;
+    let notification = Notification::new("azure://shop", &ORDERS);
+    here.publish(&notification.with_messages(7, 0));
+    while next(&mut received).await.0 != 7 {}
+}
+
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_does_not_answer_holds_up_nobody() {
+    use rustix::process::Signal;
+
+    let server = Server::start().await;
+    let (here, there) = (server.connect().await, server.connect().await);
+    let (subscriber, mut received) = recorder();
+    let subscription = there.subscribe("azure://shop", &ORDERS, subscriber);
+    until("armed", || subscription.is_armed()).await;
+    server.signal(Signal::STOP);
+    let notification = Notification::new("azure://shop", &ORDERS);
+    for _ in 0..100_000 {
+        // It returns, although nothing can be sent.
+        here.publish(&notification.with_messages(2, 10));
+    }
+    server.signal(Signal::CONT);
+    while next(&mut received).await.0 < 2 {}
+}
+
+#[derive(Debug, Serialize, Deserialize, Message)]
+#[message(queue = "orders", kind = "order", wire = "bare")]
+struct Order {
+    number: u32,
+}
+
+#[derive(Debug)]
+struct Hourly;
+
+impl IdlePolicy for Hourly {
+    fn delay(&self, _: Idle) -> Duration {
+        3600 * SECOND
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idle_listener_is_woken_from_another_machine() {
+    let server = Server::start().await;
+    let clock = Arc::new(SystemClock::new());
+    let storage = Arc::new(MemoryBackend::named("nats", clock.clone()));
+    let notifier = Arc::new(server.connect().await);
+    let watched = notifier.subscribe("memory:nats", &ORDERS, recorder().0);
+    until("armed", || watched.is_armed()).await;
+    let service = QueueService::over(storage.clone()).clock(clock);
+    let service = service.notifier(notifier).connect().await;
+    let service = service.expect("connects");
+    let orders = service.queue::<Order>();
+    orders.any().create().await.expect("created");
+    let (sender, mut handled) = mpsc::unbounded_channel();
+    let listener = orders.listener(move |order: queue_runtime::Received<Order>| {
+        sender.send(order.number).expect("the test waits");
+        async {}
+    });
+    let listener = listener.idle(Hourly).tasks(1).start().expect("starts");
+    until("idle", || listener.info().empty_receives > 0).await;
+
+    // Not through a service, so that nothing in this process announces it.
+    let body = serde_json::to_vec(&Order { number: 7 }).expect("JSON");
+    let put = storage.put(&ORDERS, NewMessage::new(body)).await;
+    put.expect("put");
+    let elsewhere = server.connect().await;
+    elsewhere.publish(&Notification::new("memory:nats", &ORDERS));
+    let number = tokio::time::timeout(GUARD, handled.recv()).await;
+    assert_eq!(number.expect("woken"), Some(7));
+    listener.shutdown(GUARD).await;
+}
