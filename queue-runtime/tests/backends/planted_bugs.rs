@@ -13,6 +13,7 @@ use queue_core::backend::{
     PeekedMessage, PopReceipt, PutReceipt, QueueProperties, ReceivedMessage, StorageId,
 };
 use queue_core::conformance::{self, Load, Test, run};
+use queue_core::idempotency::IdempotencyStore;
 use queue_core::notify::Notifier;
 use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
 use queue_runtime::backend::MemoryBackend;
@@ -197,6 +198,10 @@ impl Backend for Buggy {
 
     fn notifier(&self) -> Option<Arc<dyn Notifier>> {
         self.inner.notifier()
+    }
+
+    fn results(&self) -> Option<Arc<dyn IdempotencyStore>> {
+        self.inner.results()
     }
 
     async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created> {

@@ -11,6 +11,7 @@ use queue_core::backend::{
     OpOutcome, PeekedMessage, PopReceipt, PutReceipt, QueueProperties, ReceivedMessage,
     StaleReceipts, StorageId,
 };
+use queue_core::idempotency::IdempotencyStore;
 use queue_core::notify::Notifier;
 use queue_core::{Error, ErrorKind, QueueName, Result};
 use queue_runtime::testing::FaultInjector;
@@ -94,6 +95,10 @@ impl Backend for Remote {
 
     fn notifier(&self) -> Option<Arc<dyn Notifier>> {
         self.inner.notifier()
+    }
+
+    fn results(&self) -> Option<Arc<dyn IdempotencyStore>> {
+        self.inner.results()
     }
 
     async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created> {

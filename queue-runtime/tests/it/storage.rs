@@ -12,6 +12,7 @@ use queue_runtime::backend::{
     NewMessage, Op, OpOutcome, PeekedMessage, PopReceipt, PutReceipt, QueueProperties,
     ReceivedMessage, StorageId,
 };
+use queue_runtime::idempotency::IdempotencyStore;
 use queue_runtime::notify::Notifier;
 use queue_runtime::testing::{FaultInjector, TokioClock};
 use queue_runtime::{Error, ErrorKind, Operation, QueueName, QueueService, Result};
@@ -107,6 +108,10 @@ impl Backend for Storage {
 
     fn notifier(&self) -> Option<Arc<dyn Notifier>> {
         self.inner.notifier()
+    }
+
+    fn results(&self) -> Option<Arc<dyn IdempotencyStore>> {
+        self.inner.results()
     }
 
     async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created> {

@@ -11,6 +11,7 @@ use queue_core::backend::{
     ApplyError, Atomicity, Backend, Capabilities, Created, Lease, Metadata, NewMessage, Op,
     OpOutcome, PeekedMessage, PopReceipt, PutReceipt, QueueProperties, ReceivedMessage, StorageId,
 };
+use queue_core::idempotency::IdempotencyStore;
 use queue_core::notify::Notifier;
 use queue_core::{ErrorKind, Outcome, QueueName, Result, Timestamp};
 
@@ -216,6 +217,10 @@ impl Backend for Sabotaged {
 
     fn notifier(&self) -> Option<Arc<dyn Notifier>> {
         self.inner.notifier()
+    }
+
+    fn results(&self) -> Option<Arc<dyn IdempotencyStore>> {
+        self.inner.results()
     }
 
     async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created> {
