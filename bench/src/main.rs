@@ -9,6 +9,7 @@
 //! | `peers` | other queues, in the programs of `bench/peers` |
 //! | `azure`, `sdk` | Azure's queues: ours and the bare SDK |
 //! | `envelope`, `instructions` | the cost of an envelope, and of a message on memory |
+//! | `pickup` | how soon an idle listener starts to handle a message |
 //! | `listener` | a listener and a loop over `accept`; ten thousand handlers that wait |
 //! | `loopback` | an HTTP server that imitates Azure's queues at little cost |
 //! | `child` | work in child processes of this program |
@@ -27,6 +28,7 @@ mod memory;
 mod meter;
 mod ours;
 mod peers;
+mod pickup;
 mod processes;
 mod raw;
 mod report;
@@ -81,6 +83,9 @@ struct Options {
     /// How many messages to perform it for.
     #[arg(long, hide = true, default_value_t = 1)]
     messages: u32,
+    /// Waits for messages at this URL and says when each is handled, as the other process of the benchmark of pick-ups.
+    #[arg(long, hide = true)]
+    wait_on: Option<String>,
     /// Does this work instead, as the child process of a benchmark.
     #[arg(long, hide = true)]
     child: Option<child::Job>,
@@ -107,6 +112,8 @@ enum Engine {
     Backlog,
     /// A listener and a loop over `accept` and `complete`, on memory and SQLite.
     Listener,
+    /// From `submit` to the handler of an idle listener, on memory and SQLite, in one process and in two.
+    Pickup,
     /// Other queues, on SQLite and on local servers, and ours.
     Peers,
     /// Ours and the bare Azure SDK, on a minimal loopback server.
@@ -124,6 +131,9 @@ fn main() -> Outcome<()> {
     }
     if let Some(job) = &options.child {
         return child::perform(job);
+    }
+    if let Some(url) = &options.wait_on {
+        return pickup::wait(url);
     }
     // Before hours of measuring.
     let earlier = options.compare.as_deref().map(Report::read).transpose()?;
@@ -153,6 +163,7 @@ impl Engine {
             Self::Processes => processes::measure(options),
             Self::Backlog => backlog::measure(options),
             Self::Listener => listener::measure(options),
+            Self::Pickup => pickup::measure(options),
             Self::Peers => peers::measure(options),
             Self::Http => azure::measure_on_loopback(options),
             Self::Azurite => azure::measure_on_azurite(options),
