@@ -22,6 +22,7 @@ use super::event::ListenerEvent;
 use super::run::{Ended, Handler, Run};
 use crate::lease::Cause;
 use crate::policy::jitter;
+use crate::receive::Classifiers;
 
 /// The circuit breaker of a listener.
 #[derive(Debug)]
@@ -138,7 +139,8 @@ pub(super) fn attempt_counts(run: &Run) -> bool {
         return true;
     };
     let probe = run.room.take_probe();
-    let Some(health) = run.ended().and_then(health) else {
+    let classifiers = &core.consumer.options.classifiers;
+    let Some(health) = run.ended().and_then(|ended| health(ended, classifiers)) else {
         return true;
     };
     let now = core.context.clock.monotonic();
@@ -162,11 +164,15 @@ pub(super) fn attempt_counts(run: &Run) -> bool {
     }
 }
 
-/// Returns what the end of a handler tells, if anything: a rejected message tells of the message only.
-fn health(ended: &Ended) -> Option<Health> {
+/// Returns what the end of a handler tells, if anything: a message that is rejected or postponed, also by a
+/// classifier, tells of the message only.
+fn health(ended: &Ended, classifiers: &Classifiers) -> Option<Health> {
     match ended {
         Ended::Returned(Disposition::Complete(_)) => Some(Health::Good),
-        Ended::Returned(Disposition::Retry { .. }) | Ended::Panicked(_) => Some(Health::Bad),
+        Ended::Returned(Disposition::Retry { after, error }) => {
+            classifiers.retries(*after, error).then_some(Health::Bad)
+        }
+        Ended::Panicked(_) => Some(Health::Bad),
         Ended::Stopped(Cause::TimedOut, Handler::Dropped | Handler::Blocking) => Some(Health::Bad),
         Ended::Returned(_) | Ended::Stopped(..) | Ended::NotStarted => None,
     }

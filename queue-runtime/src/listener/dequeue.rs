@@ -67,7 +67,14 @@ pub(super) async fn run(mut presence: Presence) {
 async fn receive_until_end(presence: &mut Presence, streak: &mut Streak) {
     let core = &Arc::clone(&presence.core);
     let mut woken = None;
-    while !presence.leave_if_surplus() {
+    loop {
+        if presence.leave_if_surplus() {
+            // For a task that stays.
+            woken
+                .into_iter()
+                .for_each(|wakeup| core.wakeups.give_back(wakeup));
+            return;
+        }
         let capacity = tokio::select! {
             biased;
             _ = core.phase.reached(ListenerPhase::Stopping) => return,

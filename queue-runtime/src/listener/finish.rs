@@ -9,6 +9,7 @@ use super::event::ListenerEvent;
 use super::run::{Ended, Handler, Run};
 use crate::lease::Cause;
 use crate::panic::{CaughtPanic, catch_async};
+use crate::receive::put_back::Delay;
 use crate::receive::{SettleProblem, Settled, disposition, lost, put_back};
 
 /// Settles a message according to how its handler ended, and reports the result.
@@ -62,9 +63,12 @@ async fn settle(run: &Run) -> Result<Settled, SettleProblem> {
         .ended()
         .expect("it is kept before the message is settled");
     let counts = *run.counts.get_or_init(|| breaker::attempt_counts(run));
-    let fail = async |after, error: &str| match counts {
-        true => put_back::fail(context, consumer, incoming, after, error).await,
-        false => put_back::forgive_failure(context, consumer, incoming, after, error).await,
+    let fail = async |error: &str| match counts {
+        true => put_back::fail(context, consumer, incoming, None, error).await,
+        false => {
+            let delay = Delay::ByPolicy(&consumer.options.retry);
+            put_back::forgive_failure(context, consumer, incoming, delay, error).await
+        }
     };
     match ended {
         // It releases or records the claim itself.
@@ -76,8 +80,7 @@ async fn settle(run: &Run) -> Result<Settled, SettleProblem> {
         Ended::Returned(Disposition::Retry { after, error })
             if !counts && consumer.options.classifiers.retries(*after, error) =>
         {
-            incoming.release_claim().await;
-            fail(*after, &disposition::text(error)).await
+            disposition::forgive(context, consumer, incoming, *after, error).await
         }
         Ended::Returned(returned) => {
             disposition::apply(context, consumer, incoming, returned).await
@@ -85,7 +88,7 @@ async fn settle(run: &Run) -> Result<Settled, SettleProblem> {
         Ended::Panicked(panic) => {
             let error = format!("the handler panicked: {panic}");
             report_panic(run, panic.clone());
-            fail(None, &error).await
+            fail(&error).await
         }
         Ended::Stopped(Cause::Stopping | Cause::ClaimLost, _) | Ended::NotStarted => {
             put_back::release(context, incoming).await
@@ -103,7 +106,7 @@ async fn settle(run: &Run) -> Result<Settled, SettleProblem> {
                 Handler::Dropped | Handler::Unpolled => "",
             };
             let error = format!("the handler timed out after {timeout:?}{remark}");
-            fail(None, &error).await
+            fail(&error).await
         }
     }
 }

@@ -6,6 +6,8 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(super) struct Runs {
     enabled: AtomicBool,
+    /// Whether the counts are being reduced.
+    decaying: AtomicBool,
     buckets: [AtomicU32; BUCKETS],
 }
 
@@ -19,6 +21,7 @@ impl Default for Runs {
     fn default() -> Self {
         Self {
             enabled: AtomicBool::new(false),
+            decaying: AtomicBool::new(false),
             buckets: [const { AtomicU32::new(0) }; BUCKETS],
         }
     }
@@ -63,8 +66,24 @@ impl Runs {
     }
 
     fn counts(&self) -> [u64; BUCKETS] {
+        let counts = self.read();
+        if counts.iter().sum::<u64>() > ENOUGH {
+            self.decay();
+        }
+        counts
+    }
+
+    fn read(&self) -> [u64; BUCKETS] {
         let counts = self.buckets.each_ref();
-        let counts = counts.map(|count| u64::from(count.load(Ordering::Relaxed)));
+        counts.map(|count| u64::from(count.load(Ordering::Relaxed)))
+    }
+
+    /// Reduces the counts, one caller at a time: two that subtract what both have read would make them negative.
+    fn decay(&self) {
+        if self.decaying.swap(true, Ordering::Acquire) {
+            return;
+        }
+        let counts = self.read();
         let total: u64 = counts.iter().sum();
         if total > ENOUGH {
             for (bucket, count) in self.buckets.iter().zip(counts) {
@@ -73,7 +92,7 @@ impl Runs {
                 bucket.fetch_sub((count - kept) as u32, Ordering::Relaxed);
             }
         }
-        counts
+        self.decaying.store(false, Ordering::Release);
     }
 }
 

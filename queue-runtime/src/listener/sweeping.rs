@@ -14,6 +14,8 @@ use crate::policy::jitter;
 const INTERVAL: Duration = Duration::from_secs(20 * 60);
 /// The pause between two sweeps if one did not remove everything.
 const NEXT: Duration = Duration::from_secs(1);
+/// The pause before the first sweep, so that programs that run for a short time sweep, too.
+const FIRST: Duration = Duration::from_secs(10);
 
 /// Sweeps the listener's store, if it has one, until the listener stops.
 pub(super) fn start(core: &Arc<Core>) {
@@ -38,7 +40,7 @@ async fn sweep(core: &Core) {
     let Some(idempotency) = &core.consumer.options.idempotency else {
         return;
     };
-    let mut pause = INTERVAL;
+    let mut pause = FIRST;
     loop {
         let share = 0.5 + 0.5 * jitter();
         core.context.clock.sleep(pause.mul_f64(share)).await;

@@ -133,6 +133,15 @@ impl Wakeups {
         }
     }
 
+    /// Gives back a wake-up that led to no receive, to another task of the consumer.
+    pub(crate) fn give_back(&self, wakeup: Wakeup) {
+        let mut state = self.inner.lock();
+        state.announced = state.announced.max(1);
+        state.due |= wakeup == Wakeup::Due;
+        drop(state);
+        self.inner.changed.notify_waiters();
+    }
+
     fn distrust(&self) {
         let now = self.inner.clock.monotonic();
         let mut state = self.inner.lock();

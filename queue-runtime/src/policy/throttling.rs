@@ -8,6 +8,8 @@ pub(crate) struct Throttling {
     share: f64,
     /// When the share was last changed.
     changed_at: Duration,
+    /// When it was last halved.
+    cut_at: Duration,
     /// When throttling began, while the share is below 1.
     since: Option<Duration>,
     /// Whether it was reported as persistent.
@@ -37,6 +39,7 @@ impl Throttling {
     pub(crate) const NONE: Self = Self {
         share: 1.0,
         changed_at: Duration::ZERO,
+        cut_at: Duration::ZERO,
         since: None,
         reported: false,
     };
@@ -55,11 +58,11 @@ impl Throttling {
     pub(crate) fn throttled(&mut self, now: Duration) -> Throttled {
         let since = *self.since.get_or_insert(now);
         let first = since == now && self.share >= 1.0;
-        if !first && now.saturating_sub(self.changed_at) < CUT_INTERVAL {
+        if !first && now.saturating_sub(self.cut_at) < CUT_INTERVAL {
             return Throttled::Again;
         }
         self.share = (self.share / 2.0).max(LEAST);
-        self.changed_at = now;
+        (self.changed_at, self.cut_at) = (now, now);
         let lasted = now.saturating_sub(since);
         if lasted >= PERSISTENT && !self.reported {
             self.reported = true;
@@ -111,6 +114,20 @@ mod tests {
         throttling.succeeded(now);
         assert_eq!(throttling.of(64), 64);
         assert!(!throttling.is_active());
+    }
+
+    #[test]
+    fn successes_in_between_do_not_postpone_the_next_cut() {
+        let mut throttling = Throttling::NONE;
+        let mut reported = 0;
+        for tenth in 1..=900 {
+            let now = tenth * SECOND / 10;
+            throttling.succeeded(now);
+            let throttled = throttling.throttled(now);
+            reported += u32::from(matches!(throttled, Throttled::Persistent(_)));
+        }
+        assert!(throttling.of(64) < 16, "{throttling:?}");
+        assert_eq!(reported, 1);
     }
 
     #[test]

@@ -269,6 +269,10 @@ impl<M> Accept<M> {
                 Ok(fetched) => {
                     repeats.succeeded();
                     if let Some(fetched) = fetched.into_iter().next() {
+                        (woken, empty) = (None, 0);
+                        if let Some(wakeups) = &wakeups {
+                            wakeups.found(false);
+                        }
                         match deliver(context, &consumer, fetched, self.decode).await? {
                             Some(delivery) => return Ok(Some(delivery)),
                             None => continue,
@@ -279,6 +283,7 @@ impl<M> Accept<M> {
                     return Err(AcceptError::QueueNotFound(consumer.queue.clone()));
                 }
                 Err(error) => {
+                    woken = None;
                     repeats.pause(error).await.map_err(AcceptError::Storage)?;
                     continue;
                 }

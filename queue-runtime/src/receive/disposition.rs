@@ -1,5 +1,7 @@
 //! Carrying out the disposition that a handler returned, with storage operations.
 
+use std::time::Duration;
+
 use queue_core::backend::NewMessage;
 use queue_core::encoder::Encoded;
 use queue_core::envelope::PoisonReason;
@@ -74,6 +76,26 @@ async fn classified(
             put_back::postpone_for(context, consumer, incoming, after, Some(text)).await
         }
     }
+}
+
+/// Puts a message back without counting its failed attempt, after the delay that its handler or a classifier asked
+/// for.
+pub(crate) async fn forgive(
+    context: &Context,
+    consumer: &Consumer,
+    incoming: &Incoming,
+    after: Option<Duration>,
+    error: &Failure,
+) -> Result<Settled, SettleProblem> {
+    let decided = consumer.options.classifiers.decide(error);
+    let delay = match (after, &decided) {
+        (Some(after), _) => Delay::Exactly(after),
+        (None, OnError::RetryAfter(after)) => Delay::Exactly(*after),
+        (None, OnError::RetryBy(policy)) => Delay::ByPolicy(policy),
+        (None, _) => Delay::ByPolicy(&consumer.options.retry),
+    };
+    incoming.release_claim().await;
+    put_back::forgive_failure(context, consumer, incoming, delay, &text(error)).await
 }
 
 async fn reject(

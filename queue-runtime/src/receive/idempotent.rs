@@ -137,7 +137,6 @@ async fn wait_for(
     report: impl Fn(&Error, Duration),
 ) -> Result<HeldClaim, Claimed> {
     let clock = &*context.clock;
-    let owner = Owner::random();
     let patience_over = clock
         .monotonic()
         .saturating_add(incoming.settings.visibility);
@@ -145,14 +144,12 @@ async fn wait_for(
     loop {
         let outage = idempotency.outage().until;
         rest(context, incoming, outage.saturating_sub(clock.monotonic())).await?;
-        // The wait is not the handler's: its time begins with it.
         let now = clock.monotonic();
-        let handler_timeout = incoming.settings.handler_timeout;
-        incoming
-            .lease
-            .renew_until(now.saturating_add(handler_timeout));
+        keep_leased(context, incoming, Duration::ZERO);
         let renewed = renew_if_overdue(context, incoming).await;
         renewed.map_err(|problem| Claimed::Refused(Err(problem)))?;
+        // Each time another owner: what an earlier try may have claimed has been ageing since, unrenewed.
+        let owner = Owner::random();
         let error = match begin(context, incoming, idempotency, key, owner).await {
             Ok(begun) => {
                 *idempotency.outage() = Outage::default();
@@ -200,6 +197,16 @@ async fn wait_for(
     }
 }
 
+/// Has the lease renewed for as long as a wait takes, a request to the store after it, and the handler, whose time
+/// begins with it.
+fn keep_leased(context: &Context, incoming: &Incoming, wait: Duration) {
+    let settings = &incoming.settings;
+    let wait = wait.saturating_add(settings.visibility);
+    let until = context.clock.monotonic().saturating_add(wait);
+    let until = until.saturating_add(settings.handler_timeout);
+    incoming.lease.renew_until(until);
+}
+
 /// Waits, unless the lease is lost meanwhile.
 async fn rest(context: &Context, incoming: &Incoming, pause: Duration) -> Result<(), Claimed> {
     let ended = || Claimed::Refused(Err(lost(context, incoming, incoming.lease.ended())));
@@ -207,6 +214,7 @@ async fn rest(context: &Context, incoming: &Incoming, pause: Duration) -> Result
     if pause.is_zero() && cancellation.cause().is_none() {
         return Ok(());
     }
+    keep_leased(context, incoming, pause);
     tokio::select! {
         _ = cancellation.cancelled() => Err(ended()),
         () = context.clock.sleep(pause) => Ok(()),
@@ -313,10 +321,21 @@ pub(super) async fn record(
     );
     let patience = incoming.settings.visibility;
     let result = recorded::encode(puts);
+    keep_leased(context, incoming, patience);
     match finish_within(claim, result, idempotency.retention, patience).await {
         Ok(Standing::Held) => None,
         // The record of the other will say what follows.
-        Ok(Standing::Lost) => Some(put_back::release(context, incoming).await),
+        Ok(Standing::Lost) => Some(match put_back::release(context, incoming).await {
+            // Its caller must not take the message for completed.
+            Ok(_) if consumer.caller == Caller::Accept => {
+                let error = Error::new(ErrorKind::ReceiptMismatch, Operation::Idempotency);
+                let detail = "another consumer has taken over the claim of its key";
+                Err(SettleProblem::LeaseLost(
+                    error.with_queue(&consumer.queue).with_detail(detail),
+                ))
+            }
+            released => released,
+        }),
         Err(error) => {
             let (queue, id, key) = (&consumer.queue, &incoming.envelope.id, claim.key());
             let error = error_chain(&error);

@@ -37,6 +37,7 @@ mod settled;
 
 pub use accept::{Accept, AcceptError};
 pub(crate) use admission::{Admission, admit};
+pub(crate) use classify::Classifiers;
 pub use classify::OnError;
 pub(crate) use consumer::{Caller, Consumer, InvalidConsumer, MissingQueue, Options};
 pub use delivery::{Delivery, SettleError};

@@ -27,6 +27,15 @@ pub(crate) enum Delay<'a> {
     Exactly(Duration),
 }
 
+impl Delay<'_> {
+    fn after(self, attempt: u32) -> Duration {
+        match self {
+            Self::ByPolicy(policy) => policy.delay(attempt, jitter()),
+            Self::Exactly(after) => after,
+        }
+    }
+}
+
 /// Counts a failed attempt. The message is retried after the given delay or, without one, according to the
 /// consumer's retry policy. After the last attempt it is moved to the poison queue.
 pub(crate) async fn fail(
@@ -61,10 +70,7 @@ pub(crate) async fn fail_after(
     if attempt >= incoming.settings.threshold {
         return to_poison(PoisonReason::Failed).await;
     }
-    let after = match delay {
-        Delay::ByPolicy(policy) => policy.delay(attempt, jitter()),
-        Delay::Exactly(after) => after,
-    };
+    let after = delay.after(attempt);
     let after = after.min(context.backend.capabilities().max_visibility);
     if incoming.expires_within(context, after) {
         return to_poison(PoisonReason::Expiring).await;
@@ -94,11 +100,11 @@ pub(crate) async fn forgive_failure(
     context: &Context,
     consumer: &Consumer,
     incoming: &Incoming,
-    after: Option<Duration>,
+    delay: Delay<'_>,
     error: &str,
 ) -> Result<Settled, SettleProblem> {
     let attempt = incoming.attempt();
-    let after = after.unwrap_or_else(|| consumer.options.retry.delay(attempt, jitter()));
+    let after = delay.after(attempt);
     let after = after.min(context.backend.capabilities().max_visibility);
     let after = match incoming.expires_within(context, after) {
         true => Duration::ZERO,

@@ -218,9 +218,13 @@ impl Redrive {
         let moved = match backend.apply(ops.clone()).await {
             Ok(_) => Ok(true),
             Err(failed) if puts && failed.index == 0 => {
-                backend.create_missing(failed.error).await?;
-                let applied = backend.apply(ops.clone()).await;
-                applied.map(|_| true).map_err(|failed| failed.error)
+                match backend.create_missing(failed.error).await {
+                    Ok(_) => {
+                        let applied = backend.apply(ops.clone()).await;
+                        applied.map(|_| true).map_err(|failed| failed.error)
+                    }
+                    Err(error) => Err(error),
+                }
             }
             Err(failed) => Err(failed.error),
         };

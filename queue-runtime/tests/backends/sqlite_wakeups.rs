@@ -121,7 +121,7 @@ fn registered(path: &Path, count: usize) -> Vec<u16> {
 async fn a_process_that_waits_is_woken_by_another() {
     if let Some(path) = std::env::var_os(FILE) {
         let (service, _backend) = connect(Path::new(&path)).await;
-        let _listener = listen(&service, |number| println!("handled {number}"));
+        let _listener = listen(&service, |number| println!("\nhandled {number}"));
         // Until it is killed, or the test's process has ended.
         let mut input = String::new();
         std::io::stdin().read_line(&mut input).expect("a pipe");

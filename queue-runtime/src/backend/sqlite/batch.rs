@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::command::{Answer, Command, Request, Step};
 use super::failure::Result;
+use super::results::ResultsRequest;
 
 /// What a transaction writes at most, except for renewals and for the last command of each kind.
 const MAX: Weight = Weight {
@@ -57,7 +58,10 @@ impl Pending {
     pub(super) fn push(&mut self, command: Command) {
         let kind = match &command.request {
             Request::Close => return self.closing.push(command),
-            Request::Step(Step::Update { .. } | Step::Delete { .. }) => &mut self.leases,
+            Request::Step(Step::Update { .. } | Step::Delete { .. })
+            | Request::Results(ResultsRequest::Renew(..) | ResultsRequest::Release(..)) => {
+                &mut self.leases
+            }
             request @ Request::Apply(_) if request.only_puts() => &mut self.bulk,
             Request::Apply(_) => &mut self.settlements,
             Request::Receive { .. } => &mut self.receives,
@@ -161,6 +165,7 @@ impl Request {
             Self::Receive { max, .. } => (*max as usize, 0),
             Self::Step(step) => (1, step.bytes()),
             Self::Apply(steps) => (steps.len(), steps.iter().map(Step::bytes).sum()),
+            Self::Results(ResultsRequest::Finish(_, _, result, _)) => (1, result.len()),
             _ => (1, 0),
         };
         Weight { messages, bytes }

@@ -52,7 +52,9 @@ impl Log {
 
     /// Moves the log into the database and empties it, if others allow it. A failure has no effect: SQLite
     /// moves the log at another time.
-    pub(super) fn checkpoint(&mut self, connection: &Connection) {
+    ///
+    /// Returns whether it is empty.
+    pub(super) fn checkpoint(&mut self, connection: &Connection) -> bool {
         let emptied = connection.busy_timeout(PATIENCE).and_then(|()| {
             connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))
         });
@@ -65,5 +67,6 @@ impl Log {
         if let Err(error) = connection.busy_timeout(Duration::ZERO) {
             tracing::error!(%error, "failed to reset the busy timeout");
         }
+        busy == 0
     }
 }

@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use queue_core::clock::Clock;
 use queue_core::idempotency::{Begun, Claim, IdempotencyStore, Owner, Standing, Swept, WorkKey};
-use queue_core::{Operation, Result};
+use queue_core::{Error, ErrorKind, Operation, Result, Retry};
 use rusqlite::{Connection, OptionalExtension as _, params};
 use tokio::sync::oneshot;
 
@@ -22,6 +22,8 @@ use crate::backend::store_clock::after;
 
 /// The most results that one sweep removes, so that it does not hold up other commands.
 const SWEEP: usize = 500;
+/// How long a claim is kept after its lease has ended, in microseconds: its work may still be finished.
+const ABANDONED: i64 = 24 * 60 * 60 * 1_000_000;
 
 /// The results in the file of a [`SqliteBackend`](super::SqliteBackend), shared by the processes of one machine.
 ///
@@ -86,7 +88,18 @@ impl SqliteResults {
 
     async fn ask(&self, request: ResultsRequest) -> Result<ResultsAnswer> {
         let answer = self.answer(request).await;
-        answer.map_err(|failure| failure.into_error(Operation::Idempotency, None, &self.path))
+        answer.map_err(|failure| {
+            let of_one_key = matches!(failure, Failure::Corrupt(_));
+            let error = failure.into_error(Operation::Idempotency, None, &self.path);
+            match error.kind() {
+                // The damage of a page concerns many keys: no message is to blame.
+                ErrorKind::Corrupt if !of_one_key => {
+                    let storage = Error::new(ErrorKind::Storage, Operation::Idempotency);
+                    storage.with_retry(Retry::Permanent).with_source(error)
+                }
+                _ => error,
+            }
+        })
     }
 
     async fn answer(&self, request: ResultsRequest) -> failure::Result<ResultsAnswer> {
@@ -297,9 +310,10 @@ impl Results<'_> {
     fn sweep(&self) -> failure::Result<Swept> {
         let mut delete = self.connection.prepare_cached(
             "DELETE FROM results WHERE id IN \
-             (SELECT id FROM results WHERE ends_at <= ?1 AND result IS NOT NULL LIMIT ?2)",
+             (SELECT id FROM results WHERE ends_at <= ?1 AND (result IS NOT NULL OR ends_at <= ?2) LIMIT ?3)",
         )?;
-        let removed = delete.execute(params![self.now, SWEEP as i64])?;
+        let abandoned = self.now.saturating_sub(ABANDONED);
+        let removed = delete.execute(params![self.now, abandoned, SWEEP as i64])?;
         Ok(Swept::new(removed as u64, removed == SWEEP))
     }
 

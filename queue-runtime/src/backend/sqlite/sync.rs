@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rusqlite::Connection;
 
 use super::connection::Synchronous;
-use super::failure::Result;
+use super::failure::{Failure, Result};
 
 /// The longest time for which a commit of receives is not synced while there is nothing else to do.
 pub(super) const DELAY: Duration = Duration::from_millis(10);
@@ -25,6 +25,8 @@ pub(super) struct Sync<'c> {
     waits: bool,
     /// The time of the first commit that may not have reached the disk.
     unsynced: Option<Instant>,
+    /// Why some commits may be missing from the log on the disk, whatever is synced after them.
+    suspect: Option<Failure>,
 }
 
 impl<'c> Sync<'c> {
@@ -36,6 +38,7 @@ impl<'c> Sync<'c> {
             full,
             waits: full,
             unsynced: None,
+            suspect: None,
         }
     }
 
@@ -52,8 +55,11 @@ impl<'c> Sync<'c> {
         Ok(())
     }
 
-    /// Records a commit.
-    pub(super) fn committed(&mut self, now: Instant) {
+    /// Records a commit. One that wrote nothing is not synced either.
+    pub(super) fn committed(&mut self, wrote: bool, now: Instant) {
+        if !wrote {
+            return;
+        }
         if self.waits {
             self.unsynced = None;
         } else if self.full {
@@ -61,9 +67,28 @@ impl<'c> Sync<'c> {
         }
     }
 
-    /// Records that the log was synced, or that an error was reported because it could not be.
+    /// Records that the log was synced.
     pub(super) fn finished(&mut self) {
         self.unsynced = None;
+    }
+
+    /// Records that a sync failed, alone or as part of a commit. The system may take what was to be written for
+    /// written, so that a later sync succeeds without it: what was not synced before is missing from then on, and with
+    /// it, after a power failure, all that follows in the log.
+    pub(super) fn failed(&mut self, failure: Failure) {
+        if self.unsynced.take().is_some() {
+            self.suspect = Some(failure);
+        }
+    }
+
+    /// Returns why nothing may be committed before the log was started anew, if that is so.
+    pub(super) fn suspect(&self) -> Option<&Failure> {
+        self.suspect.as_ref()
+    }
+
+    /// Records that the log was started anew.
+    pub(super) fn started_anew(&mut self) {
+        (self.suspect, self.unsynced) = (None, None);
     }
 
     /// Whether the last commit did not wait although others do.
@@ -107,7 +132,7 @@ mod tests {
         let mut commit = |only_receives, at: Duration| {
             let now = start + at;
             sync.prepare(only_receives, now).expect("prepare");
-            sync.committed(now);
+            sync.committed(true, now);
             (waits(&connection), sync.due_in(now))
         };
         let ms = Duration::from_millis;
@@ -120,6 +145,33 @@ mod tests {
     }
 
     #[test]
+    fn a_commit_that_writes_nothing_syncs_nothing() {
+        let connection = Connection::open_in_memory().expect("open");
+        let mut sync = Sync::new(&connection, Synchronous::Full);
+        let now = Instant::now();
+        sync.prepare(true, now).expect("prepare");
+        sync.committed(true, now);
+        sync.prepare(false, now).expect("prepare");
+        sync.committed(false, now);
+        assert!(sync.is_pending());
+    }
+
+    #[test]
+    fn after_a_failed_sync_the_log_is_suspect_if_something_was_not_synced() {
+        let connection = Connection::open_in_memory().expect("open");
+        let mut sync = Sync::new(&connection, Synchronous::Full);
+        let now = Instant::now();
+        sync.failed(Failure::Lost);
+        assert!(sync.suspect().is_none(), "all was synced before");
+        sync.prepare(true, now).expect("prepare");
+        sync.committed(true, now);
+        sync.failed(Failure::Lost);
+        assert!(sync.suspect().is_some() && !sync.is_pending());
+        sync.started_anew();
+        assert!(sync.suspect().is_none());
+    }
+
+    #[test]
     fn with_normal_no_commit_waits() {
         let connection = Connection::open_in_memory().expect("open");
         let configured = connection.pragma_update(None, "synchronous", "NORMAL");
@@ -128,7 +180,7 @@ mod tests {
         for only_receives in [false, true] {
             let now = Instant::now();
             sync.prepare(only_receives, now).expect("prepare");
-            sync.committed(now);
+            sync.committed(true, now);
             assert!(!waits(&connection));
             assert_eq!(sync.due_in(now), None);
         }

@@ -216,6 +216,11 @@ impl<'c> Writer<'c> {
         if batch.is_empty() {
             return batch;
         }
+        let relied_on = self.mend_log();
+        if let Err(failure) = relied_on {
+            fail(batch, &failure);
+            return Vec::new();
+        }
         if let Err(failure) = self.sync.prepare(only_receives(&batch), Instant::now()) {
             fail(batch, &failure);
             return Vec::new();
@@ -245,6 +250,7 @@ impl<'c> Writer<'c> {
 
     /// Executes and commits a batch. On failure the transaction is rolled back.
     fn transact(&mut self, batch: &[Command]) -> Result<Answers> {
+        let before = self.connection.total_changes();
         let executed = self.execute(batch);
         if executed.is_err() {
             self.roll_back();
@@ -253,12 +259,15 @@ impl<'c> Writer<'c> {
         let start = Instant::now();
         if let Err(error) = self.commit.execute([]) {
             self.roll_back();
-            return Err(Failure::Commit(Arc::new(error)));
+            let error = Arc::new(error);
+            self.sync.failed(Failure::Sqlite(Arc::clone(&error)));
+            return Err(Failure::Commit(error));
         }
         if !self.sync.was_skipped() {
             self.pace.note(start.elapsed());
         }
-        self.sync.committed(Instant::now());
+        let wrote = self.connection.total_changes() != before;
+        self.sync.committed(wrote, Instant::now());
         match self.check_files() {
             Err(Failure::Replaced(file)) => Err(Failure::CommittedElsewhere(file)),
             // Whether the path leads elsewhere is unknown; the commit is not.

@@ -78,7 +78,9 @@ pub(super) enum Next<T> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Watch {
     seen: Seen,
-    /// When the first listing that showed this was answered.
+    /// The owner of the generation, once known. After a sweep, another may have begun the same number anew.
+    owner: Option<Owner>,
+    /// When the first answer that showed this came.
     since: Duration,
 }
 
@@ -145,6 +147,13 @@ impl Begin {
                     // An earlier request of ours was carried out.
                     return self.fresh(generation);
                 }
+                if let Some(watched) = watch
+                    && watched.owner != Some(claim.owner)
+                {
+                    watched.owner = Some(claim.owner);
+                    watched.since = asked.answered_at;
+                    self.unchanged_for = Duration::ZERO;
+                }
                 match claim.lease.checked_sub(self.unchanged_for) {
                     Some(remaining) if !remaining.is_zero() => {
                         Next::Finished(Begun::InFlight { remaining })
@@ -178,8 +187,11 @@ impl Begin {
             // It was unchanged from the first answer until this request at least.
             Some(watched) if watched.seen == seen => asked.at.saturating_sub(watched.since),
             _ => {
-                let since = asked.answered_at;
-                *watch = Some(Watch { seen, since });
+                *watch = Some(Watch {
+                    seen,
+                    owner: None,
+                    since: asked.answered_at,
+                });
                 Duration::ZERO
             }
         };

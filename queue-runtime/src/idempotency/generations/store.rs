@@ -29,7 +29,7 @@ use crate::clock::SystemClock;
 /// Clones share what they have watched. Use one store (and its clones) per process.
 ///
 /// # Cost
-/// `begin` of a fresh key takes 2 requests, `finish` 1, a renewal 2; `begin` of finished work takes 2. A key leaves
+/// `begin` of a fresh key takes 2 requests, `finish` 1, a renewal 2 or 3; `begin` of finished work takes 2. A key leaves
 /// objects behind, which [`sweep`](IdempotencyStore::sweep) removes; a listener calls it.
 ///
 /// # Durability
@@ -122,8 +122,9 @@ impl ObjectResults {
             Ask::Beat(generation, beat) => {
                 let name = Name::Beat(*generation, *beat).within(&folder);
                 let created = self.create(&name, Bytes::new()).await?;
-                if *beat > 1 {
-                    let before = Name::Beat(*generation, *beat - 1).within(&folder);
+                // Two stay: a listing of a folder may miss one that is created and one that is deleted meanwhile.
+                if *beat > 2 {
+                    let before = Name::Beat(*generation, *beat - 2).within(&folder);
                     // A sweep removes what is left behind.
                     drop(self.objects.delete(&before).await);
                 }

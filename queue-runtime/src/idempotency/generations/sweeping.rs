@@ -16,11 +16,14 @@ use queue_core::idempotency::Swept;
 
 use super::objects::{Name, retention};
 use super::store::failed;
+use crate::policy::jitter;
 
 /// How long objects are kept that hold no result: a stopped owner must not find its generation gone and begun anew.
 pub(super) const KEEP_WITHOUT_RESULT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// The most keys that one sweep removes.
 const MAX_KEYS: u64 = 1000;
+/// The most results that one sweep reads to learn how long they are kept.
+const MAX_READ: u64 = 2000;
 /// The object whose modification is the store's current time.
 const NOW: &str = "now";
 
@@ -55,8 +58,13 @@ pub(super) async fn sweep_at(
         let folder = parts[..parts.len() - 1].iter().cloned().collect();
         keys.entry(folder).or_default().push((name, object));
     }
-    let mut removed = 0;
-    for mut key in keys.into_values() {
+    let mut keys: Vec<_> = keys.into_values().collect();
+    // From another key each time, so that all have their turn.
+    let first = (jitter() * keys.len() as f64) as usize;
+    let first = first.min(keys.len());
+    keys.rotate_left(first);
+    let (mut removed, mut read) = (0, 0);
+    for mut key in keys {
         key.sort_by_key(|(name, _)| order(*name));
         let Some((last, newest)) = key.last() else {
             continue;
@@ -65,7 +73,11 @@ pub(super) async fn sweep_at(
         let keep = match last {
             // Reading it would be a request for each key at each sweep, so young ones are left alone.
             Name::End(_) if age(newest) >= Duration::from_secs(60) => {
-                kept(objects, &newest.location).await?
+                read += 1;
+                if read > MAX_READ {
+                    return Ok(Swept::new(removed, false));
+                }
+                kept(objects, &newest.location).await
             }
             _ => KEEP_WITHOUT_RESULT,
         };
@@ -92,18 +104,21 @@ fn order(name: Name) -> (u64, Name) {
 }
 
 /// Returns how long the object that ends a generation is kept.
-async fn kept(objects: &dyn ObjectStore, name: &Path) -> Result<Duration> {
-    let found = match objects.get(name).await {
-        Ok(found) => found,
-        Err(object_store::Error::NotFound { .. }) => return Ok(KEEP_WITHOUT_RESULT),
-        Err(error) => return Err(failed(error)),
+async fn kept(objects: &dyn ObjectStore, name: &Path) -> Duration {
+    let read = async { objects.get(name).await?.bytes().await };
+    let bytes = match read.await {
+        Ok(bytes) => bytes,
+        Err(object_store::Error::NotFound { .. }) => return KEEP_WITHOUT_RESULT,
+        Err(error) => {
+            tracing::warn!(object = %name, %error, "left an object of an idempotency store that cannot be read");
+            return Duration::MAX;
+        }
     };
-    let bytes = found.bytes().await.map_err(failed)?;
     match retention(&bytes) {
-        Ok(retention) => Ok(retention.unwrap_or(KEEP_WITHOUT_RESULT)),
+        Ok(retention) => retention.unwrap_or(KEEP_WITHOUT_RESULT),
         Err(problem) => {
             tracing::warn!(object = %name, problem, "left an object of an idempotency store that cannot be understood");
-            Ok(Duration::MAX)
+            Duration::MAX
         }
     }
 }

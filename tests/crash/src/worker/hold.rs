@@ -1,5 +1,4 @@
 use std::fmt;
-use std::time::Duration;
 
 use queue_runtime::{Disposition, SettleProblem};
 
@@ -43,13 +42,9 @@ impl fmt::Display for Settle {
 
 /// Accepts an order, waits for [`GO`], settles it, and prints the result.
 pub(super) async fn run(desk: &Desk, settle: Settle) {
-    let wait = Duration::from_secs(600);
-    let accepted = desk
-        .service
-        .accept::<Order>()
-        .wait(wait)
-        .create_queue()
-        .await;
+    // Without `wait`: a consumer that waits registers for wake-ups, and a process that is stopped while it commits
+    // holds the lock of the file.
+    let accepted = desk.service.accept::<Order>().await;
     let delivery = accepted.expect("the storage works").expect("an order");
     println!("{HELD}");
     let mut input = desk.input.clone();

@@ -92,6 +92,21 @@ impl Writer<'_> {
         }
     }
 
+    /// Starts the log anew if it cannot be relied on.
+    ///
+    /// # Errors
+    /// The failure that made it unreliable, if the log cannot be started anew now.
+    pub(super) fn mend_log(&mut self) -> Result<()> {
+        let Some(failure) = self.sync.suspect() else {
+            return Ok(());
+        };
+        if !self.log.checkpoint(self.connection) {
+            return Err(failure.clone());
+        }
+        self.sync.started_anew();
+        Ok(())
+    }
+
     /// Brings the receives to the disk that were committed without waiting for it.
     pub(super) fn sync_log(&mut self) {
         let synced = self.files.as_ref().map_or(Ok(()), Files::sync_log);
@@ -100,6 +115,7 @@ impl Writer<'_> {
                 ?failure,
                 "failed to sync the log; a power failure may undo receives"
             );
+            return self.sync.failed(failure);
         }
         self.sync.finished();
     }
