@@ -209,7 +209,9 @@ impl<M> Accept<M> {
     /// Puts an idempotency store in front of the caller: a message whose work was done before is completed and skipped,
     /// and one whose work is in flight elsewhere is put back. See
     /// [`ListenerBuilder::idempotent`](crate::ListenerBuilder::idempotent); completing the [`Delivery`] records that
-    /// the work is done.
+    /// the work is done. If completing then fails, the work must not be undone: the next consumer of the message finds it
+    /// recorded as done, and deletes the message. A bare body whose work is in flight elsewhere is held until that ends,
+    /// also longer than [`wait`](Self::wait).
     ///
     /// If the store fails, the message is handed back, and accepting returns [`AcceptError::Idempotency`]. The receive
     /// counts as an attempt only of a bare body, which cannot record that it was handed back.

@@ -1,4 +1,5 @@
 use std::fmt;
+use std::time::Duration;
 
 use queue_runtime::{Disposition, SettleProblem};
 
