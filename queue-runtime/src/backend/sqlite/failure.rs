@@ -56,6 +56,15 @@ impl From<rusqlite::Error> for Failure {
 }
 
 impl Failure {
+    /// Whether a sync failed, as opposed to a write for which there was no room.
+    pub(super) fn is_of_sync(&self) -> bool {
+        let Self::Sqlite(error) = self else {
+            return false;
+        };
+        let error = error.sqlite_error();
+        error.is_some_and(|error| error.extended_code == ffi::SQLITE_IOERR_FSYNC)
+    }
+
     /// Whether another connection holds the lock.
     pub(super) fn is_busy(&self) -> bool {
         let code = match self {

@@ -260,7 +260,10 @@ impl<'c> Writer<'c> {
         if let Err(error) = self.commit.execute([]) {
             self.roll_back();
             let error = Arc::new(error);
-            self.sync.failed(Failure::Sqlite(Arc::clone(&error)));
+            let failure = Failure::Sqlite(Arc::clone(&error));
+            if failure.is_of_sync() {
+                self.sync.failed(failure);
+            }
             return Err(Failure::Commit(error));
         }
         if !self.sync.was_skipped() {
