@@ -16,8 +16,8 @@ use crate::name::QueueName;
 /// use queue_core::QueueName;
 /// use queue_core::notify::Notification;
 ///
-/// const ORDERS: QueueName = QueueName::from_static("orders");
-/// let notification = Notification::new("sqlite:/var/lib/shop.db", &ORDERS)
+/// let orders = QueueName::from_static("orders");
+/// let notification = Notification::new("sqlite:/var/lib/shop.db", &orders)
 ///     .with_messages(3, 1200)
 ///     .with_visible_in(Duration::from_secs(60));
 /// assert_eq!((notification.messages, notification.bytes), (3, 1200));
