@@ -4,12 +4,10 @@
 use queue_runtime::QueueService;
 use queue_tests::azurite::Azurite;
 
-use crate::loopback::Loopback;
+use crate::loopback::{ACCOUNT, Loopback};
 use crate::meter::{Meter, Served};
 use crate::report::{Figures, Table, Whose};
 use crate::{Options, Outcome, ours, runtime, sdk};
-
-pub(crate) const ACCOUNT: &str = "bench";
 
 const SIDES: [&str; 2] = ["ours", "bare SDK"];
 const PROCESSOR_TIME: &str = "microseconds of the client's processor time per message";

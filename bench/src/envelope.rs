@@ -57,6 +57,8 @@ fn event(parcel: &Parcel) -> Outcome<Parcel> {
         request: RequestId::new("0198c4f2-7d4b-7cc1-9f5e-6f5e4d3c2b1a")?,
         time: Timestamp::UNIX_EPOCH,
         queue_uri: Some("https://parcels.queue.core.windows.net/parcel".to_owned()),
+        reply_to: None,
+        correlation: None,
         trace: None,
     };
     let body = Bytes::from(Encoded::of(parcel)?.body(&origin));

@@ -15,8 +15,10 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 
 use crate::Outcome;
-use crate::azure::ACCOUNT;
 use crate::meter::{Served, thread_time};
+
+/// The account of this server, and of the emulator that is measured beside it.
+pub(crate) const ACCOUNT: &str = "bench";
 
 /// A server on its own thread, until the process ends.
 pub(crate) struct Loopback {

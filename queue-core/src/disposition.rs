@@ -1,11 +1,15 @@
 //! The outcome of a handler.
 
+mod equality;
+mod follow_up;
+
 use std::error::Error as StdError;
 use std::fmt;
 use std::time::Duration;
 
-use crate::encoder::Encoded;
-use crate::message::{EncodeError, Message, MessageType};
+pub use follow_up::FollowUp;
+
+use crate::message::{DecodeError, Message};
 use crate::text::error_chain;
 
 /// The outcome of a handler: what to do with the message.
@@ -73,34 +77,6 @@ enum Advice {
     Postpone(Duration),
 }
 
-/// A message to submit together with the completion of the one that caused it.
-///
-/// It inherits client id, request id and trace context. Its id is derived from the parent's id, its kind
-/// and its key (or its position), so that a repeated attempt submits the same ids.
-///
-/// ```
-/// # use queue_core::{DecodeError, EncodeError, Message, MessageType};
-/// # struct Reminder;
-/// # impl Message for Reminder {
-/// #     const TYPE: MessageType = MessageType::new("reminder", "reminders");
-/// #     fn key(&self) -> Result<Option<Vec<serde_json::Value>>, EncodeError> { Ok(None) }
-/// #     fn encode(&self) -> Result<Vec<u8>, EncodeError> { Ok(b"null".to_vec()) }
-/// #     fn decode(_: u32, _: &[u8]) -> Result<Self, DecodeError> { Ok(Self) }
-/// # }
-/// use std::time::Duration;
-/// use queue_core::{Disposition, FollowUp};
-///
-/// let tomorrow = FollowUp::new(&Reminder).with_delay(Duration::from_secs(24 * 60 * 60));
-/// let disposition = Disposition::complete().then_follow_up(tomorrow);
-/// # assert!(matches!(disposition, Disposition::Complete(follow_ups) if follow_ups.len() == 1));
-/// ```
-#[derive(Debug, Clone)]
-pub struct FollowUp {
-    message_type: MessageType,
-    delay: Duration,
-    encoded: Result<Encoded, EncodeError>,
-}
-
 /// A value that a handler can return.
 ///
 /// `()` completes the message. `Ok` is converted like its value. `Err` is retried according to the retry
@@ -128,6 +104,39 @@ impl Disposition {
     /// Completes the message, without follow-ups.
     pub fn complete() -> Self {
         Self::Complete(Vec::new())
+    }
+
+    /// Completes the message and sends `message` to the instance that waits for a reply to it, in one step if the
+    /// backend is atomic.
+    ///
+    /// The reply's id is derived from that of the request, so that a handler that runs again sends the same one; an
+    /// instance that waits takes the first. If nobody waits, because the message was submitted without a request for a
+    /// reply, or the instance that waited is gone, no reply is sent. Only the handler of the message itself can reply to
+    /// it, not those of its follow-ups.
+    ///
+    /// With an idempotency store, a request for work that was done before has the recorded reply.
+    ///
+    /// ```
+    /// # use queue_core::{DecodeError, EncodeError, Message, MessageType};
+    /// # struct Price(u32);
+    /// # impl Message for Price {
+    /// #     const TYPE: MessageType = MessageType::new("price", "prices");
+    /// #     fn key(&self) -> Result<Option<Vec<serde_json::Value>>, EncodeError> { Ok(None) }
+    /// #     fn encode(&self) -> Result<Vec<u8>, EncodeError> { Ok(self.0.to_string().into_bytes()) }
+    /// #     fn decode(_: u32, _: &[u8]) -> Result<Self, DecodeError> { Ok(Self(0)) }
+    /// # }
+    /// use queue_core::Disposition;
+    ///
+    /// fn price_of(item: &str) -> Disposition {
+    ///     match item {
+    ///         "tea" => Disposition::reply(&Price(4)),
+    ///         _ => Disposition::reject("no such item"),
+    ///     }
+    /// }
+    /// assert!(matches!(price_of("tea"), Disposition::Complete(_)));
+    /// ```
+    pub fn reply<M: Message>(message: &M) -> Self {
+        Self::complete().then_follow_up(FollowUp::reply(message))
     }
 
     /// Retries the message according to the retry policy.
@@ -170,7 +179,8 @@ impl Disposition {
         }
     }
 
-    /// Submits `message` together with the completion. Has no effect on any other disposition.
+    /// Submits `message` together with the completion, to its type's queue; [`FollowUp::with_queue`] chooses another.
+    /// Has no effect on any other disposition.
     ///
     /// If the follow-up can never be stored, the message that caused it is moved to the poison queue, because a
     /// retry would fail again: it cannot be encoded, is too large, or its delay is over the backend's limit or
@@ -185,6 +195,40 @@ impl Disposition {
             follow_ups.push(follow_up);
         }
         self
+    }
+
+    /// Decodes the follow-ups of type `M`, in their order, for the test of a handler. Those of other kinds are left
+    /// out.
+    ///
+    /// ```
+    /// # use queue_core::{DecodeError, EncodeError, Message, MessageType};
+    /// # #[derive(Debug, PartialEq)]
+    /// # struct Reminder;
+    /// # impl Message for Reminder {
+    /// #     const TYPE: MessageType = MessageType::new("reminder", "reminders");
+    /// #     fn key(&self) -> Result<Option<Vec<serde_json::Value>>, EncodeError> { Ok(None) }
+    /// #     fn encode(&self) -> Result<Vec<u8>, EncodeError> { Ok(b"null".to_vec()) }
+    /// #     fn decode(_: u32, _: &[u8]) -> Result<Self, DecodeError> { Ok(Self) }
+    /// # }
+    /// use queue_core::Disposition;
+    ///
+    /// let disposition = Disposition::complete().then(&Reminder);
+    /// assert_eq!(disposition.follow_ups::<Reminder>()?, [Reminder]);
+    /// # Ok::<(), DecodeError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`DecodeError`] if one of them does not decode, or could not be encoded.
+    pub fn follow_ups<M: Message>(&self) -> Result<Vec<M>, DecodeError> {
+        let follow_ups = match self {
+            Self::Complete(follow_ups) => follow_ups.as_slice(),
+            _ => &[],
+        };
+        follow_ups
+            .iter()
+            .filter(|follow_up| M::TYPE.accepts(follow_up.message_type.kind()))
+            .map(FollowUp::decode)
+            .collect()
     }
 }
 
@@ -232,45 +276,6 @@ impl Failure {
     #[must_use]
     pub fn chain(&self) -> String {
         error_chain(&*self.error)
-    }
-}
-
-impl FollowUp {
-    /// Creates a follow-up that is visible at once.
-    #[must_use]
-    pub fn new<M: Message>(message: &M) -> Self {
-        Self {
-            message_type: M::TYPE,
-            delay: Duration::ZERO,
-            encoded: Encoded::of(message),
-        }
-    }
-
-    /// Sets how long the follow-up stays invisible.
-    #[must_use]
-    pub fn with_delay(mut self, delay: Duration) -> Self {
-        self.delay = delay;
-        self
-    }
-
-    /// The follow-up's type.
-    #[must_use]
-    pub fn message_type(&self) -> &MessageType {
-        &self.message_type
-    }
-
-    /// How long the follow-up stays invisible.
-    #[must_use]
-    pub fn delay(&self) -> Duration {
-        self.delay
-    }
-
-    /// The encoded message.
-    ///
-    /// # Errors
-    /// [`EncodeError`] if the message could not be encoded.
-    pub fn encoded(&self) -> Result<&Encoded, &EncodeError> {
-        self.encoded.as_ref()
     }
 }
 

@@ -1,5 +1,7 @@
 //! Message metadata: ids, the attempts so far, and the poison record.
 
+mod trace;
+
 use std::fmt;
 
 use serde_json::json;
@@ -7,6 +9,8 @@ use uuid::Uuid;
 
 use crate::clock::Timestamp;
 use crate::text::{canonical, has_forbidden, is_forbidden};
+
+pub use trace::{InvalidTrace, MAX_TRACE_STATE, TraceContext};
 
 /// The longest id, in bytes.
 pub const MAX_ID_BYTES: usize = 1024;
@@ -48,6 +52,11 @@ pub struct Envelope {
     pub queue_uri: Option<String>,
     /// The payload's media type.
     pub content_type: Option<String>,
+    /// The queue that a reply goes to, if the sender waits for one. As the sender wrote it: check it with
+    /// [`QueueName::is_reply_queue`](crate::QueueName::is_reply_queue) before putting anything there.
+    pub reply_to: Option<String>,
+    /// The message id of the request that this message is a reply to.
+    pub correlation: Option<String>,
     /// The W3C trace context.
     pub trace: Option<TraceContext>,
     /// The attempts so far.
@@ -116,15 +125,6 @@ pub enum PoisonReason {
     Damaged,
     /// A reason recorded by a newer program, unknown to this one.
     Unknown,
-}
-
-/// The W3C trace context that a message carries from its sender to its handler.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TraceContext {
-    /// The `traceparent` header's value.
-    pub parent: String,
-    /// The `tracestate` header's value.
-    pub state: Option<String>,
 }
 
 /// Text that is not a valid message id, client id or request id.
@@ -275,6 +275,8 @@ impl Envelope {
             subject: None,
             queue_uri: None,
             content_type: None,
+            reply_to: None,
+            correlation: None,
             trace: None,
             attempts: AttemptRecord::default(),
             poison: None,

@@ -37,6 +37,7 @@ struct Inner {
     operation: Operation,
     retry: Retry,
     outcome: Outcome,
+    unsent: bool,
     queue: Option<QueueName>,
     detail: Option<String>,
     source: Option<Arc<dyn StdError + Send + Sync>>,
@@ -85,6 +86,8 @@ pub enum ErrorKind {
     Unsupported,
     /// The backend has been closed.
     Closed,
+    /// The application did not commit the transaction in which the operation was.
+    NotCommitted,
 }
 
 /// Whether a retry of the same operation can succeed.
@@ -149,6 +152,7 @@ pub enum Operation {
     Put,
     Receive,
     Peek,
+    Browse,
     Update,
     Delete,
     Clear,
@@ -168,6 +172,7 @@ impl Error {
                 operation,
                 retry: kind.usual_retry(),
                 outcome: Outcome::NotDone,
+                unsent: false,
                 queue: None,
                 detail: None,
                 source: None,
@@ -210,6 +215,23 @@ impl Error {
         self
     }
 
+    /// Records that the operation failed before anything was sent to the storage: an argument was refused, or no
+    /// connection was made. Such an operation costs nothing.
+    ///
+    /// ```
+    /// use queue_core::{Error, ErrorKind, Operation, Outcome};
+    ///
+    /// let error = Error::new(ErrorKind::Unreachable, Operation::Put).unsent();
+    /// assert!(error.is_unsent());
+    /// assert_eq!(error.outcome(), Outcome::NotDone);
+    /// ```
+    #[must_use]
+    pub fn unsent(mut self) -> Self {
+        let inner = self.inner_mut();
+        (inner.unsent, inner.outcome) = (true, Outcome::NotDone);
+        self
+    }
+
     /// The kind of the failure.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
@@ -240,6 +262,12 @@ impl Error {
         self.inner.outcome
     }
 
+    /// Whether the operation certainly failed [before anything was sent](Self::unsent) to the storage.
+    #[must_use]
+    pub fn is_unsent(&self) -> bool {
+        self.inner.unsent
+    }
+
     /// Whether the receipt is stale or the message gone, so that the caller no longer holds it. Proves
     /// neither if an earlier delete or update by the same caller went unanswered.
     #[must_use]
@@ -262,6 +290,7 @@ impl fmt::Debug for Error {
             .field("operation", &self.inner.operation)
             .field("retry", &self.inner.retry)
             .field("outcome", &self.inner.outcome)
+            .field("unsent", &self.inner.unsent)
             .field("queue", &self.inner.queue)
             .field("detail", &self.inner.detail)
             .field("source", &self.inner.source)
@@ -331,6 +360,7 @@ impl ErrorKind {
             Self::Corrupt => "the stored data cannot be read",
             Self::Unsupported => "the backend does not support this",
             Self::Closed => "the backend is closed",
+            Self::NotCommitted => "the transaction was not committed",
         }
     }
 }
@@ -348,6 +378,7 @@ impl Operation {
             Self::Put => "put a message",
             Self::Receive => "receive messages",
             Self::Peek => "peek at messages",
+            Self::Browse => "browse messages",
             Self::Update => "update a message",
             Self::Delete => "delete a message",
             Self::Clear => "clear a queue",
@@ -369,6 +400,7 @@ impl Operation {
             Self::Put => "put a message on",
             Self::Receive => "receive from",
             Self::Peek => "peek at",
+            Self::Browse => "browse",
             Self::Update => "update a message on",
             Self::Delete => "delete a message from",
             Self::Clear => "clear",

@@ -157,6 +157,8 @@ fn event_of<M: Message>(value: &M) -> Result<Vec<u8>, Box<dyn StdError>> {
         request: RequestId::new("golden")?,
         time: Timestamp::UNIX_EPOCH,
         queue_uri: None,
+        reply_to: None,
+        correlation: None,
         trace: None,
     };
     Ok(Encoded::of(value)?.body(&origin))

@@ -6,8 +6,17 @@ use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 use std::sync::Arc;
 
+use uuid::Uuid;
+
 /// The suffix of a poison queue's name, as in Azure Functions.
 pub const POISON_SUFFIX: &str = "-poison";
+
+/// The length of the longest name, in characters.
+const MAX_LENGTH: usize = 63;
+
+/// The prefix of the names of reply queues, before 32 hexadecimal digits. Queues of such names are deleted when their
+/// owner is gone, so no other queue may have one.
+pub const REPLY_PREFIX: &str = "queue-replies-";
 
 /// The name of a queue: 3 to 63 characters, lower-case ASCII letters, digits and single dashes, with
 /// a letter or digit at both ends.
@@ -105,7 +114,7 @@ impl QueueName {
     pub const fn check(name: &str) -> Result<(), NameProblem> {
         let bytes = name.as_bytes();
         let length = count_chars(bytes);
-        if length < 3 || length > 63 {
+        if length < 3 || length > MAX_LENGTH {
             return Err(NameProblem::Length(length));
         }
         let mut at = 0;
@@ -162,7 +171,44 @@ impl QueueName {
     /// # Errors
     /// [`InvalidName`] if the name is longer than 56 characters, which leaves no room for the suffix.
     pub fn poison(&self) -> Result<Self, InvalidName> {
-        Self::new(&[self.as_str(), POISON_SUFFIX].concat())
+        let name = [self.as_str(), POISON_SUFFIX].concat();
+        // The suffix breaks no other rule.
+        match name.len() {
+            ..=MAX_LENGTH => Ok(Self(Text::Shared(name.into()))),
+            length => Err(InvalidName {
+                name,
+                problem: NameProblem::Length(length),
+            }),
+        }
+    }
+}
+
+impl QueueName {
+    /// Creates a new name for a reply queue.
+    #[must_use]
+    pub fn random_reply_queue() -> Self {
+        let unique = Uuid::now_v7();
+        Self(Text::Shared(
+            format!("{REPLY_PREFIX}{}", unique.simple()).into(),
+        ))
+    }
+
+    /// Returns whether this is the name of a reply queue: `queue-replies-` and 32 hexadecimal digits in lower case.
+    /// Replies go to such queues only, whatever a request asks for.
+    ///
+    /// ```
+    /// use queue_core::QueueName;
+    ///
+    /// assert!(QueueName::random_reply_queue().is_reply_queue());
+    /// assert!(!QueueName::from_static("queue-replies-orders").is_reply_queue());
+    /// ```
+    #[must_use]
+    pub fn is_reply_queue(&self) -> bool {
+        let unique = self.as_str().strip_prefix(REPLY_PREFIX);
+        unique.is_some_and(|unique| {
+            let digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+            unique.len() == 32 && unique.bytes().all(digit)
+        })
     }
 }
 
@@ -311,6 +357,25 @@ mod tests {
         assert_eq!(fixed.cmp(&parsed), Ordering::Equal);
         assert_eq!(hash(&fixed), hash(&parsed));
         assert!(fixed < QueueName::from_static("abd"));
+    }
+
+    #[test]
+    fn only_the_names_of_reply_queues_are_such() {
+        let name = QueueName::random_reply_queue();
+        assert!(QueueName::check(name.as_str()).is_ok() && name.is_reply_queue());
+        assert_ne!(name, QueueName::random_reply_queue());
+        let digits = &name.as_str()[REPLY_PREFIX.len()..];
+        for other in [
+            format!("{REPLY_PREFIX}{}", &digits[1..]),
+            format!("{REPLY_PREFIX}{digits}0"),
+            format!("{REPLY_PREFIX}g{}", &digits[1..]),
+            format!("x{name}"),
+            format!("{name}-poison"),
+            digits.to_owned(),
+        ] {
+            let other: QueueName = other.parse().expect("a name");
+            assert!(!other.is_reply_queue(), "{other}");
+        }
     }
 
     #[test]

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use queue_core::encoder::{Encoded, Origin};
 use queue_core::envelope::{AttemptRecord, Envelope, PoisonReason, PoisonRecord, TraceContext};
 use queue_core::internal::{rewrite, to_base64};
 use queue_core::wire::{self, Body, Event};
 use queue_core::{
-    ClientId, DecodeError, EncodeError, IdempotencyKey, Message, MessageId, MessageType, RequestId,
-    Timestamp, Wire,
+    ClientId, DecodeError, EncodeError, IdempotencyKey, Message, MessageId, MessageType, QueueName,
+    RequestId, Timestamp, Wire,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -105,6 +106,81 @@ fn a_new_event_is_decoded_to_what_was_encoded() {
     );
 }
 
+/// A payload whose bytes are given.
+struct Payload(&'static str);
+
+impl Message for Payload {
+    const TYPE: MessageType = MessageType::new("shop.price-request", "price-requests");
+
+    fn key(&self) -> Result<Option<Vec<Value>>, EncodeError> {
+        Ok(None)
+    }
+
+    fn encode(&self) -> Result<Vec<u8>, EncodeError> {
+        Ok(self.0.into())
+    }
+
+    fn decode(_: u32, _: &[u8]) -> Result<Self, DecodeError> {
+        unreachable!("it is only encoded")
+    }
+}
+
+/// The same as the request's, of the type of the reply.
+struct Reply(Payload);
+
+impl Message for Reply {
+    const TYPE: MessageType = MessageType::new("shop.price", "prices");
+
+    fn key(&self) -> Result<Option<Vec<Value>>, EncodeError> {
+        self.0.key()
+    }
+
+    fn encode(&self) -> Result<Vec<u8>, EncodeError> {
+        self.0.encode()
+    }
+
+    fn decode(_: u32, _: &[u8]) -> Result<Self, DecodeError> {
+        unreachable!("it is only encoded")
+    }
+}
+
+#[test]
+fn a_request_and_its_reply_are_encoded_and_decoded_as_shown() {
+    let replies: QueueName = "queue-replies-01978f2e5c3a7d618b0f2f6f3a9c4e18"
+        .parse()
+        .expect("a name");
+    assert!(replies.is_reply_queue());
+    let uri = |queue: &str| Some(format!("sqlite:/var/lib/shop/queues.db#{queue}"));
+    let request = Origin {
+        id: MessageId::new("01978f2e-5c3a-7d61-8b0f-2f6f3a9c4e17").expect("an id"),
+        client: ClientId::new("shop-1/4711").expect("an id"),
+        request: RequestId::new("order-7").expect("an id"),
+        time: time("2026-03-14T09:26:53.589Z"),
+        queue_uri: uri("price-requests"),
+        reply_to: Some(replies.clone()),
+        correlation: None,
+        trace: None,
+    };
+    let encoded = Encoded::of(&Payload(r#"{"item":"tea"}"#)).expect("plain data");
+    assert_same(&encoded.body(&request), &example("request"));
+    let read = event("request").envelope;
+    assert_eq!(read.reply_to.as_deref(), Some(replies.as_str()));
+
+    let reply = Origin {
+        id: MessageId::derived(&request.id, Reply::TYPE.kind(), "reply"),
+        time: time("2026-03-14T09:26:53.6Z"),
+        queue_uri: uri(replies.as_str()),
+        reply_to: None,
+        correlation: Some(request.id.clone()),
+        ..request.clone()
+    };
+    let encoded = Encoded::of(&Reply(Payload(r#"{"pence":400}"#))).expect("plain data");
+    assert_same(&encoded.body(&reply), &example("reply"));
+    let read = event("reply").envelope;
+    assert_eq!(read.correlation.as_deref(), Some(request.id.as_str()));
+    assert_eq!(read.reply_to, None);
+}
+
 #[test]
 fn a_put_back_rewrites_the_event_as_shown() {
     let rewritten = rewrite(&example("event").into(), &attempts(), None);
@@ -198,10 +274,11 @@ fn ids_and_keys_are_made_as_shown() {
     let request = RequestId::of_foreign(&text(&foreign["source"]), &text(&foreign["id"]));
     assert_eq!(request.as_str(), foreign["requestid"]);
 
-    let derived = example("derived");
-    let parent = MessageId::new(text(&derived["parent"])).expect("an id");
-    let id = MessageId::derived(&parent, &text(&derived["kind"]), &text(&derived["key"]));
-    assert_eq!(id.as_str(), derived["id"]);
+    for derived in [example("derived"), example("derived-elsewhere")] {
+        let parent = MessageId::new(text(&derived["parent"])).expect("an id");
+        let id = MessageId::derived(&parent, &text(&derived["kind"]), &text(&derived["key"]));
+        assert_eq!(id.as_str(), derived["id"]);
+    }
 
     let key = example("key");
     let request = RequestId::new(text(&key["request"])).expect("an id");
@@ -245,10 +322,8 @@ fn envelope() -> Envelope {
     envelope.subject = key.map(|key| key.as_str().to_owned());
     envelope.queue_uri = Some("sqlite:/var/lib/mosaic/queues.db#slicerequest".to_owned());
     envelope.content_type = Some("application/json".to_owned());
-    envelope.trace = Some(TraceContext {
-        parent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".to_owned(),
-        state: None,
-    });
+    let trace = TraceContext::new("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
+    envelope.trace = Some(trace.expect("a traceparent"));
     envelope
 }
 

@@ -5,7 +5,7 @@ use syn::parse::{Parse, ParseStream, Parser as _};
 use syn::punctuated::Punctuated;
 use syn::{
     Attribute, Expr, ExprLit, Ident, Lit, LitInt, LitStr, Meta, MetaNameValue, Path, Token, Type,
-    bracketed, parenthesized, token,
+    bracketed, parenthesized, parse_quote, token,
 };
 
 use crate::problem::{Problem, Problems};
@@ -67,6 +67,14 @@ impl TypeAttributes {
             });
         }
         read
+    }
+
+    /// Returns the path of the crate that generated code refers to.
+    pub(crate) fn crate_path(&self) -> Path {
+        match self.krate.given() {
+            Some(ModPath(path)) => path.clone(),
+            None => parse_quote!(::queue_runtime),
+        }
     }
 
     fn item(&mut self, name: &Ident, input: ParseStream<'_>, problems: &mut Problems) {

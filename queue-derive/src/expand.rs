@@ -5,7 +5,6 @@ use syn::spanned::Spanned as _;
 use syn::{Attribute, DeriveInput, Generics, Ident, Path, Type, WherePredicate, parse_quote};
 
 use crate::ast::{Body, Field, Input, Variant};
-use crate::attr::ModPath;
 use crate::fallback;
 use crate::key::shown_type;
 use crate::problem::Problems;
@@ -24,16 +23,8 @@ pub(crate) fn derive(original: &DeriveInput) -> TokenStream {
     }
 }
 
-/// The path of the crate that generated code refers to.
-pub(crate) fn krate(input: &Input<'_>) -> Path {
-    match input.attributes.krate.given() {
-        Some(ModPath(path)) => path.clone(),
-        None => parse_quote!(::queue_runtime),
-    }
-}
-
 fn expand(input: &Input<'_>, settings: &Settings) -> TokenStream {
-    let krate = krate(input);
+    let krate = input.attributes.crate_path();
     let ident = &input.original.ident;
     let generics = with_bounds(input, &krate);
     let (impl_generics, _, where_clause) = generics.split_for_impl();

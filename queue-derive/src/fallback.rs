@@ -5,7 +5,6 @@ use syn::parse_quote;
 
 use crate::ast::Input;
 use crate::attr::Setting;
-use crate::expand::krate;
 use crate::problem::Problems;
 use crate::valid::Settings;
 
@@ -21,7 +20,7 @@ pub(crate) fn expand(input: &Input<'_>, settings: &Settings, problems: &Problems
         return errors;
     }
 
-    let krate = krate(input);
+    let krate = input.attributes.crate_path();
     let ident = &input.original.ident;
     let mut generics = input.original.generics.clone();
     let parameters: Vec<_> = generics.type_params().map(|t| t.ident.clone()).collect();

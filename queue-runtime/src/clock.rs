@@ -5,6 +5,7 @@ mod boot;
 
 use std::future::poll_fn;
 use std::pin::pin;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use futures_util::FutureExt as _;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use queue_core::clock::BootTime;
 use queue_core::clock::{BoxFuture, Clock, Timestamp};
+use tokio::runtime::{self, Handle};
 
 use crate::panic::catch_quietly;
 
@@ -66,6 +68,29 @@ impl SystemClock {
 pub(crate) fn has_timer(clock: &dyn Clock) -> bool {
     // A sleeper may ask for the timer only once it is polled.
     catch_quietly(|| clock.sleep(Duration::from_secs(1)).now_or_never()).is_ok()
+}
+
+/// The last runtime whose timer a clock was found to have, so that not every `accept` has to try.
+#[derive(Debug, Default)]
+pub(crate) struct KnownTimer(Mutex<Option<runtime::Id>>);
+
+impl KnownTimer {
+    /// Does what [`has_timer`] does. For one clock only.
+    pub(crate) fn has_timer(&self, clock: &dyn Clock) -> bool {
+        let current = Handle::try_current().ok().map(|runtime| runtime.id());
+        if current.is_some() && current == *self.lock() {
+            return true;
+        }
+        let has_timer = has_timer(clock);
+        if has_timer {
+            *self.lock() = current;
+        }
+        has_timer
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<runtime::Id>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Awaits a future until this moment on the monotonic clock. Returns `None` if it is not ready by then.
@@ -222,6 +247,27 @@ mod tests {
         let started = tokio::time::Instant::now();
         sleep_until(Suspended::default(), 1800 * SECOND, LONGEST_NAP).await;
         assert_eq!(started.elapsed(), LONGEST_NAP);
+    }
+
+    #[test]
+    fn a_timer_is_known_of_the_runtime_on_which_it_was_found() {
+        let (known, clock) = (KnownTimer::default(), SystemClock::new());
+        let build = |mut builder: runtime::Builder| builder.build().expect("a runtime");
+        let with = || {
+            let mut builder = runtime::Builder::new_current_thread();
+            builder.enable_time();
+            build(builder)
+        };
+        let (first, second) = (with(), with());
+        let without = build(runtime::Builder::new_current_thread());
+        let has = |runtime: &runtime::Runtime| {
+            let _entered = runtime.enter();
+            known.has_timer(&clock)
+        };
+        assert!(has(&first) && has(&first));
+        assert!(!has(&without), "it has none");
+        assert!(!known.has_timer(&clock), "there is no runtime");
+        assert!(has(&second) && has(&first));
     }
 
     #[tokio::test]

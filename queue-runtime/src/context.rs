@@ -10,9 +10,11 @@ use queue_core::encoder::{Encoder, MessageEncoding};
 use queue_core::{ClientId, MessageType, QueueName};
 
 use crate::background::Background;
+use crate::clock::KnownTimer;
 use crate::idempotency::CompletedIds;
 use crate::lease::Renewals;
-use crate::notify::{Notifier, Notifiers, Wakeups};
+use crate::meter::{Meter, Metered};
+use crate::notify::{Notifier, Notifiers, Unannounced, Wakeups};
 use crate::policy::StorageRetry;
 use crate::served::ServedKinds;
 use crate::settings::{Overrides, Settings, SettingsCache};
@@ -20,12 +22,16 @@ use crate::settings::{Overrides, Settings, SettingsCache};
 /// The state of one service.
 #[derive(Debug)]
 pub(crate) struct Context {
+    /// Counts in `meter`.
     pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) meter: Arc<Meter>,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) timer: KnownTimer,
     pub(crate) client: ClientId,
     pub(crate) encoder: Encoder,
     pub(crate) storage_retry: StorageRetry,
     pub(crate) notifiers: Notifiers,
+    pub(crate) unannounced: Unannounced,
     pub(crate) renewals: Renewals,
     pub(crate) background: Background,
     pub(crate) settings: SettingsCache,
@@ -45,14 +51,19 @@ impl Context {
         notifiers: Vec<Arc<dyn Notifier>>,
         background: Background,
     ) -> Self {
+        let meter = Arc::new(Meter::new());
+        let backend: Arc<dyn Backend> = Arc::new(Metered::new(backend, Arc::clone(&meter)));
         let renewals = Renewals::new(Arc::clone(&backend), Arc::clone(&clock));
         let (tasks, time) = (renewals.clone(), Arc::clone(&clock));
         background.keep_running("renewals", time, move || tasks.clone().run());
         Self {
             notifiers: Notifiers::new(&*backend, notifiers),
+            unannounced: Unannounced::default(),
             encoder: Encoder::new(backend.capabilities(), encoding),
             backend,
+            meter,
             clock,
+            timer: KnownTimer::default(),
             client,
             storage_retry,
             renewals,

@@ -5,10 +5,11 @@
 //!
 //! | module | does |
 //! |---|---|
-//! | [`testing`] | for tests: paused time, injected faults |
+//! | [`testing`] | for tests: messages made by hand, what was submitted, paused time, injected faults |
 //! | `service` | the facade: [`QueueService`], its builder, [`Queue`] handles, [`Redrive`] |
 //! | `listener` | [`ListenerBuilder`], [`ListenerHandle`]: receives messages and runs a handler for each |
 //! | `receive` | [`Accept`], [`Delivery`], [`Received`], [`Handler`]: `backend → wire → message → handler → disposition → backend` |
+//! | `request` | [`Request`], [`Reply`]: messages whose sender waits for a reply |
 //! | `send` | [`Submit`], [`SubmitAll`]: `message → envelope → wire → backend` |
 //! | `context` | the state that all parts of one service share |
 //! | `repeat` | repeats of failed storage operations: their pauses and their end |
@@ -16,6 +17,8 @@
 //! | `background`, `schedule`, `panic`, `clock` | the background thread; items by due time; caught panics; the system's clock |
 //! | [`policy`] | when to poll again, when to handle a message again, when to repeat a storage operation |
 //! | [`backend`] | the storage engines |
+//! | [`meter`] | counts storage transactions, and prices them |
+//! | `observe` | metrics and spans for the application's monitoring |
 //! | [`notify`] | wake-ups: consumers that wait learn of new messages without polling |
 
 pub mod backend;
@@ -25,11 +28,14 @@ mod context;
 pub mod idempotency;
 mod lease;
 mod listener;
+pub mod meter;
 pub mod notify;
+mod observe;
 mod panic;
 pub mod policy;
 mod receive;
 mod repeat;
+mod request;
 mod schedule;
 mod send;
 mod served;
@@ -47,13 +53,15 @@ pub use listener::{
 pub use panic::CaughtPanic;
 pub use policy::{RetryPolicy, StorageRetry};
 pub use receive::{
-    Accept, AcceptError, Blocking, CheckpointError, Delivery, Handler, MAX_CHECKPOINT, OnError,
-    Poisoned, Received, SettleError, SettleProblem, Settled, blocking,
+    Accept, AcceptError, Blocking, CheckpointError, Completing, Delivery, Handler, HandlerWith,
+    MAX_CHECKPOINT, OnError, Poisoned, Received, SettleError, SettleProblem, Settled, blocking,
 };
+pub use request::{Reply, Request, RequestError, RequestProblem};
 pub use send::{Submit, SubmitAll, SubmitAllError, SubmitError, SubmitProblem, Submitted};
 pub use served::OtherKind;
 pub use service::{
-    AnyQueue, ConnectError, Peeked, Queue, QueueService, Redrive, Redriven, ServiceBuilder,
+    AnyQueue, Browsed, BrowsedPage, ConnectError, Peeked, Queue, QueueService, Redrive,
+    RedriveError, RedriveOutcome, RedriveStep, Redriven, ServiceBuilder,
 };
 pub use settings::{DEFAULT_TIMEOUT, InvalidSetting, POISON_THRESHOLD};
 
@@ -67,13 +75,35 @@ pub use queue_core::{
     Retry, Timestamp, Wire, envelope, golden, wire,
 };
 pub use queue_derive::Message;
+#[cfg(feature = "sqlite")]
+pub use rusqlite;
 
 /// The README's programs compile.
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 struct Readme;
 
+/// The programs in the description of the design compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/design.md")]
+struct Design;
+
+/// The programs in the guide to testing run.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/testing.md")]
+struct TestingGuide;
+
+/// The recipes run.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/recipes.md")]
+struct Recipes;
+
 /// The programs in the guide to Azure compile.
 #[cfg(all(doctest, feature = "azure"))]
 #[doc = include_str!("../../docs/azure.md")]
 struct AzureGuide;
+
+/// The programs in the guide to metrics and traces compile.
+#[cfg(all(doctest, feature = "opentelemetry"))]
+#[doc = include_str!("../../docs/observability.md")]
+struct ObservabilityGuide;

@@ -87,7 +87,8 @@ impl<'a> Repeats<'a> {
     }
 
     /// As [`pause`](Self::pause), but if the operation failed because a queue does not exist, creates the queue.
-    /// Pauses after that only if it is still missing.
+    /// Pauses after that only if it is still missing. A reply queue is not created: only the instance that waits for
+    /// replies there may do that, and it is gone.
     ///
     /// # Errors
     /// `error` itself, or that of the creation, if the operation must not be repeated.
@@ -99,6 +100,9 @@ impl<'a> Repeats<'a> {
         let (ErrorKind::QueueNotFound, Some(queue)) = (error.kind(), error.queue()) else {
             return self.pause(error).await;
         };
+        if queue.is_reply_queue() {
+            return self.pause(error).await;
+        }
         match backend.ensure_queue(queue).await {
             Ok(_) if !self.created.contains(queue) => {
                 self.created.push(queue.clone());

@@ -3,12 +3,15 @@
 //! last. The poison queue is chosen in `receive::consumer`.)
 
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use queue_core::backend::{Backend, Capabilities, Metadata};
 use queue_core::clock::Clock;
-use queue_core::{ErrorKind, MessageType, QueueName};
+use queue_core::{Error, ErrorKind, MessageType, Operation, Outcome, QueueName};
+
+use crate::clock::ready_by;
 
 /// The name of the queue metadata for the number of attempts after which a message is moved to the poison
 /// queue. See [`AnyQueue::set_metadata`](crate::AnyQueue::set_metadata).
@@ -20,6 +23,8 @@ const DEFAULT_VISIBILITY: Duration = Duration::from_secs(30);
 const DEFAULT_ATTEMPTS: u32 = 5;
 /// The default handler timeout, as a multiple of the visibility timeout.
 const HANDLER_VISIBILITIES: u32 = 10;
+/// How long a consumer waits for the metadata or the properties of its queue.
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long cached metadata stays fresh.
 const FRESH: Duration = Duration::from_secs(60);
 
@@ -109,6 +114,22 @@ impl InvalidSetting {
         })
     }
 
+    /// Checks a duration that is to be within this range.
+    pub(crate) fn duration(
+        setting: &'static str,
+        value: Duration,
+        allowed: &RangeInclusive<Duration>,
+    ) -> Result<(), Self> {
+        if allowed.contains(&value) {
+            return Ok(());
+        }
+        Err(Self {
+            setting,
+            value: format!("{value:?}"),
+            allowed: format!("{:?} to {:?}", allowed.start(), allowed.end()),
+        })
+    }
+
     /// Checks that messages are not moved from their queue to itself, where they would fail again for ever.
     pub(crate) fn poison_queue_of(queue: &QueueName, poison: &QueueName) -> Result<(), Self> {
         if queue != poison {
@@ -134,14 +155,9 @@ impl Overrides {
             InvalidSetting::positive("handler timeout", timeout)?;
         }
         let allowed = capabilities.min_visibility..=capabilities.max_visibility;
-        match self.visibility.filter(|timeout| !allowed.contains(timeout)) {
-            None => Ok(()),
-            Some(timeout) => Err(InvalidSetting {
-                setting: "visibility timeout",
-                value: format!("{timeout:?}"),
-                allowed: format!("{:?} to {:?}", allowed.start(), allowed.end()),
-            }),
-        }
+        self.visibility.map_or(Ok(()), |timeout| {
+            InvalidSetting::duration("visibility timeout", timeout, &allowed)
+        })
     }
 }
 
@@ -208,7 +224,7 @@ impl SettingsCache {
     /// receive will report it.
     ///
     /// # Errors
-    /// The backend's error if the queue's metadata has never been read.
+    /// The backend's error, or a timeout after 30 seconds, if the queue's metadata has never been read.
     pub(crate) async fn settings(
         &self,
         backend: &dyn Backend,
@@ -221,7 +237,7 @@ impl SettingsCache {
         let generation = self.lock().generation;
         let metadata = match self.look_up(queue, now) {
             (Some(metadata), false) => metadata,
-            (known, _) => match backend.metadata(queue).await {
+            (known, _) => match read_in_time(clock, queue, backend.metadata(queue)).await {
                 Ok(metadata) => {
                     let longest = backend.capabilities().max_visibility;
                     let metadata = FromMetadata::read(queue, &metadata, longest);
@@ -261,6 +277,23 @@ impl SettingsCache {
     fn lock(&self) -> MutexGuard<'_, Cached> {
         self.cached.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Reads the metadata or the properties of a queue for a consumer, which would stand still if the backend never
+/// answered.
+///
+/// # Errors
+/// The backend's error, or a timeout after 30 seconds.
+pub(crate) async fn read_in_time<T>(
+    clock: &dyn Clock,
+    queue: &QueueName,
+    read: impl Future<Output = queue_core::Result<T>>,
+) -> queue_core::Result<T> {
+    let deadline = clock.monotonic().saturating_add(READ_TIMEOUT);
+    ready_by(clock, deadline, read).await.unwrap_or_else(|| {
+        let timeout = Error::new(ErrorKind::Timeout, Operation::Properties);
+        Err(timeout.with_queue(queue).with_outcome(Outcome::NotDone))
+    })
 }
 
 impl FromMetadata {

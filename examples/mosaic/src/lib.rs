@@ -9,6 +9,7 @@
 //! | [`messages`] | the messages on the queues |
 //! | [`roles`] | job broker, job controller, image processor |
 //! | [`embedded`] | all roles in one process |
+//! | [`cost`] | what idle listeners cost, in simulated time |
 //! | [`records`] | status records of requests, each created once |
 //! | [`library_store`] | tile libraries: uploaded once, loaded once in each process |
 //! | [`store`], [`blob`] | blobs and their names |
@@ -21,6 +22,7 @@ pub mod azure;
 pub mod blob;
 pub mod cleaning;
 pub mod client;
+pub mod cost;
 pub mod embedded;
 pub mod intake;
 pub mod library_store;

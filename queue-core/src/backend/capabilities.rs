@@ -28,6 +28,8 @@ pub struct Capabilities {
     pub atomicity: Atomicity,
     /// What the error of an update or delete with a stale receipt proves.
     pub stale_receipts: StaleReceipts,
+    /// Whether messages can be browsed.
+    pub browsing: Browsing,
     /// The most operations of one [`apply`](super::Backend::apply).
     pub max_apply: usize,
     /// The most bytes of the bodies of one [`apply`](super::Backend::apply), besides the largest body.
@@ -65,6 +67,16 @@ pub enum StaleReceipts {
     Ambiguous,
 }
 
+/// Whether [`browse`](super::Backend::browse) is implemented.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Browsing {
+    /// All messages of a queue can be browsed, visible or not, and deleted or updated by the receipts of a page.
+    Supported,
+    /// Only the first visible messages can be seen, by a [`peek`](super::Backend::peek).
+    Unsupported,
+}
+
 impl Capabilities {
     /// Returns how many of the first operations fit in one [`apply`](super::Backend::apply).
     #[must_use]
@@ -83,7 +95,8 @@ impl Capabilities {
     /// 8 KiB of metadata per queue, and visibility timeouts of 1 second to 7 days.
     ///
     /// Three differ from Azure's, because a program adapts to them by itself: messages per receive, the pause
-    /// between polls, and the size of a moved message, which has none.
+    /// between polls, and the size of a moved message, which has none. A backend that implements
+    /// [`browse`](super::Backend::browse) sets that.
     #[must_use]
     pub fn local() -> Self {
         Self {
@@ -97,6 +110,7 @@ impl Capabilities {
             body: BodyForm::Bytes,
             atomicity: Atomicity::Atomic,
             stale_receipts: StaleReceipts::Distinct,
+            browsing: Browsing::Unsupported,
             max_apply: 1024,
             max_apply_bytes: 8 * 1024 * 1024,
         }

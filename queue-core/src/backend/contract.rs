@@ -5,13 +5,15 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
+use super::browse::{Page, PageMark};
 use super::capabilities::Capabilities;
 use super::metadata::Metadata;
 use super::model::{
     Created, Lease, NewMessage, Op, OpOutcome, PeekedMessage, PopReceipt, PutReceipt,
     QueueProperties, ReceivedMessage, StorageId,
 };
-use crate::error::{Error, ErrorKind, Result};
+use super::transactions::Transactions;
+use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::idempotency::IdempotencyStore;
 use crate::name::QueueName;
 use crate::notify::Notifier;
@@ -45,6 +47,12 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// The store of results that lies where the queues do, for work that is done once. `None`, the default, if there
     /// is none.
     fn results(&self) -> Option<Arc<dyn IdempotencyStore>> {
+        None
+    }
+
+    /// Operations within a transaction of the application's own connection to the storage. `None`, the default, if
+    /// the storage has no such transactions.
+    fn transactions(&self) -> Option<Arc<dyn Transactions>> {
         None
     }
 
@@ -118,6 +126,24 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     /// [`ErrorKind::InvalidInput`] for `max` outside 1 to `max_receive`.
     async fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>>;
+
+    /// Returns up to `max` messages of a queue, visible or not, without changing anything: the first page, or the one at
+    /// `from`. Expired messages are left out.
+    ///
+    /// A message that nobody touches between the pages is on exactly one of them. One that is received, updated or put
+    /// meanwhile is on one, on two, or on none. A page is empty only if it is the last one.
+    ///
+    /// The default is for backends that cannot do this, as [`Capabilities::browsing`] says.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`]; [`ErrorKind::InvalidInput`] for `max` outside 1 to `max_receive`, or a mark that no
+    /// page of the queue has returned.
+    async fn browse(&self, queue: &QueueName, from: Option<&PageMark>, max: u32) -> Result<Page> {
+        let _ = (from, max);
+        Err(Error::new(ErrorKind::Unsupported, Operation::Browse)
+            .with_queue(queue)
+            .with_detail("this storage shows only the first visible messages"))
+    }
 
     /// Sets a message's visibility timeout, counted from now (zero makes it visible at once), and replaces
     /// its body if one is given. Dequeue count and expiry stay the same. The message gets a new receipt,

@@ -1,118 +1,152 @@
-//! [`Backend`] for smart pointers to a backend.
+//! [`Backend`] for smart pointers to a backend, and the forwarding of single methods.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use async_trait::async_trait;
-use bytes::Bytes;
+use super::Backend;
 
-use super::{
-    ApplyError, Backend, Capabilities, Created, Lease, Metadata, NewMessage, Op, OpOutcome,
-    PeekedMessage, PopReceipt, PutReceipt, QueueProperties, ReceivedMessage, StorageId,
-};
-use crate::error::Result;
-use crate::idempotency::IdempotencyStore;
-use crate::name::QueueName;
-use crate::notify::Notifier;
+/// Implements methods of [`Backend`] by those of another backend: `forward_backend!(self => self.inner; peek clear);`
+/// within an impl.
+///
+/// The names are written out, so that the lint `clippy::missing_trait_methods` reports a method that neither stands
+/// there nor is implemented. The default of that method would bypass the other backend's own.
+///
+/// `#[async_trait]` does not see into a macro, so the methods are what it would make of an `async fn`.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! forward_backend {
+    (@capabilities $self:ident, $inner:expr) => {
+        fn capabilities(&$self) -> &$crate::backend::Capabilities {
+            $inner.capabilities()
+        }
+    };
+    (@queue_uri $self:ident, $inner:expr) => {
+        fn queue_uri(&$self, queue: &$crate::QueueName) -> ::std::string::String {
+            $inner.queue_uri(queue)
+        }
+    };
+    (@notifier $self:ident, $inner:expr) => {
+        fn notifier(&$self) -> Option<::std::sync::Arc<dyn $crate::notify::Notifier>> {
+            $inner.notifier()
+        }
+    };
+    (@results $self:ident, $inner:expr) => {
+        fn results(&$self) -> Option<::std::sync::Arc<dyn $crate::idempotency::IdempotencyStore>> {
+            $inner.results()
+        }
+    };
+    (@transactions $self:ident, $inner:expr) => {
+        fn transactions(&$self) -> Option<::std::sync::Arc<dyn $crate::backend::Transactions>> {
+            $inner.transactions()
+        }
+    };
+    (@create_queue $self:ident, $inner:expr) => {
+        $crate::forward_backend! { @async $self, $inner;
+            create_queue<'q, 'm>(queue: &'q $crate::QueueName, metadata: &'m $crate::backend::Metadata)
+                -> $crate::Result<$crate::backend::Created> }
+    };
+    (@delete_queue $self:ident, $inner:expr) => {
+        $crate::forward_backend! { @async $self, $inner;
+            delete_queue<'q>(queue: &'q $crate::QueueName) -> $crate::Result<()> }
+    };
+    (@list_queues $self:ident, $inner:expr) => {
+        $crate::forward_backend! { @async $self, $inner;
+            list_queues<'p>(prefix: &'p str) -> $crate::Result<Vec<$crate::QueueName>> }
+    };
+    (@properties $self:ident, $inner:expr) => {
+        $crate::forward_backend! { @async $self, $inner;
+            properties<'q>(queue: &'q $crate::QueueName)
+                -> $crate::Result<$crate::backend::QueueProperties> }
+    };
+    (@metadata $self:ident, $inner:expr) => {
+        $crate::forward_backend! { @async $self, $inner;
+            metadata<'q>(queue: &'q $crate::QueueName) -> $crate::Result<$crate::backend::Metadata> }
+    };
+    (@set_metadata $self:ident, $inner:expr) => {
+        $crate::forward_backend! { @async $self, $inner;
+            set_metadata<'q, 'm>(queue: &'q $crate::QueueName, metadata: &'m $crate::backend::Metadata)
+                -> $crate::Result<()> }
+    };
+    (@put $self:ident, $inner:expr) => {
+        $crate::forward_backend! { @async $self, $inner;
+            put<'q>(queue: &'q $crate::QueueName, message: $crate::backend::NewMessage)
+                -> $crate::Result<$crate::backend::PutReceipt> }
+    };
+    (@receive $self:ident, $inner:expr) => {
+        $crate::forward_backend! { @async $self, $inner;
+            receive<'q>(queue: &'q $crate::QueueName, max: u32, visibility: ::std::time::Duration)
+                -> $crate::Result<Vec<$crate::backend::ReceivedMessage>> }
+    };
+    (@peek $self:ident, $inner:expr) => {
+        $crate::forward_backend! { @async $self, $inner;
+            peek<'q>(queue: &'q $crate::QueueName, max: u32)
+                -> $crate::Result<Vec<$crate::backend::PeekedMessage>> }
+    };
+    (@browse $self:ident, $inner:expr) => {
+        $crate::forward_backend! { @async $self, $inner;
+            browse<'q, 'f>(
+                queue: &'q $crate::QueueName,
+                from: Option<&'f $crate::backend::PageMark>,
+                max: u32
+            ) -> $crate::Result<$crate::backend::Page> }
+    };
+    (@update $self:ident, $inner:expr) => {
+        $crate::forward_backend! { @async $self, $inner;
+            update<'q, 'i, 'r>(
+                queue: &'q $crate::QueueName,
+                id: &'i $crate::backend::StorageId,
+                receipt: &'r $crate::backend::PopReceipt,
+                visibility: ::std::time::Duration,
+                body: Option<$crate::internal::Bytes>
+            ) -> $crate::Result<$crate::backend::Lease> }
+    };
+    (@delete $self:ident, $inner:expr) => {
+        $crate::forward_backend! { @async $self, $inner;
+            delete<'q, 'i, 'r>(
+                queue: &'q $crate::QueueName,
+                id: &'i $crate::backend::StorageId,
+                receipt: &'r $crate::backend::PopReceipt
+            ) -> $crate::Result<()> }
+    };
+    (@clear $self:ident, $inner:expr) => {
+        $crate::forward_backend! { @async $self, $inner;
+            clear<'q>(queue: &'q $crate::QueueName) -> $crate::Result<()> }
+    };
+    (@apply $self:ident, $inner:expr) => {
+        $crate::forward_backend! { @async $self, $inner;
+            apply<>(ops: Vec<$crate::backend::Op>)
+                -> $crate::Result<Vec<$crate::backend::OpOutcome>, $crate::backend::ApplyError> }
+    };
+    (@async $self:ident, $inner:expr;
+        $method:ident<$($life:lifetime),*>($($argument:ident: $type:ty),*) -> $output:ty
+    ) => {
+        fn $method<'s, $($life,)* 'async_trait>(
+            &'s $self,
+            $($argument: $type),*
+        ) -> $crate::clock::BoxFuture<'async_trait, $output>
+        where
+            's: 'async_trait,
+            $($life: 'async_trait,)*
+            Self: 'async_trait,
+        {
+            $inner.$method($($argument),*)
+        }
+    };
+    ($self:ident => $inner:expr; $($method:ident)*) => {
+        $($crate::forward_backend! { @$method $self, $inner })*
+    };
+}
 
-/// Forwards every method. The lint refuses an impl that leaves a method to its default, which would
-/// bypass the backend behind the pointer.
-macro_rules! forward {
+/// Implements [`Backend`] for a pointer, with all methods of the backend behind it.
+macro_rules! forward_pointer {
     ($pointer:ident) => {
         #[deny(clippy::missing_trait_methods)]
-        #[async_trait]
         impl<B: Backend + ?Sized> Backend for $pointer<B> {
-            fn capabilities(&self) -> &Capabilities {
-                (**self).capabilities()
-            }
-
-            fn queue_uri(&self, queue: &QueueName) -> String {
-                (**self).queue_uri(queue)
-            }
-
-            fn notifier(&self) -> Option<Arc<dyn Notifier>> {
-                (**self).notifier()
-            }
-
-            fn results(&self) -> Option<Arc<dyn IdempotencyStore>> {
-                (**self).results()
-            }
-
-            async fn create_queue(
-                &self,
-                queue: &QueueName,
-                metadata: &Metadata,
-            ) -> Result<Created> {
-                (**self).create_queue(queue, metadata).await
-            }
-
-            async fn delete_queue(&self, queue: &QueueName) -> Result<()> {
-                (**self).delete_queue(queue).await
-            }
-
-            async fn list_queues(&self, prefix: &str) -> Result<Vec<QueueName>> {
-                (**self).list_queues(prefix).await
-            }
-
-            async fn properties(&self, queue: &QueueName) -> Result<QueueProperties> {
-                (**self).properties(queue).await
-            }
-
-            async fn metadata(&self, queue: &QueueName) -> Result<Metadata> {
-                (**self).metadata(queue).await
-            }
-
-            async fn set_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<()> {
-                (**self).set_metadata(queue, metadata).await
-            }
-
-            async fn put(&self, queue: &QueueName, message: NewMessage) -> Result<PutReceipt> {
-                (**self).put(queue, message).await
-            }
-
-            async fn receive(
-                &self,
-                queue: &QueueName,
-                max: u32,
-                visibility: Duration,
-            ) -> Result<Vec<ReceivedMessage>> {
-                (**self).receive(queue, max, visibility).await
-            }
-
-            async fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>> {
-                (**self).peek(queue, max).await
-            }
-
-            async fn update(
-                &self,
-                queue: &QueueName,
-                id: &StorageId,
-                receipt: &PopReceipt,
-                visibility: Duration,
-                body: Option<Bytes>,
-            ) -> Result<Lease> {
-                (**self).update(queue, id, receipt, visibility, body).await
-            }
-
-            async fn delete(
-                &self,
-                queue: &QueueName,
-                id: &StorageId,
-                receipt: &PopReceipt,
-            ) -> Result<()> {
-                (**self).delete(queue, id, receipt).await
-            }
-
-            async fn clear(&self, queue: &QueueName) -> Result<()> {
-                (**self).clear(queue).await
-            }
-
-            async fn apply(&self, ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError> {
-                (**self).apply(ops).await
-            }
+            forward_backend!(self => (**self);
+                capabilities queue_uri notifier results transactions create_queue delete_queue list_queues
+                properties metadata set_metadata put receive peek browse update delete clear apply);
         }
     };
 }
 
-forward!(Arc);
-forward!(Box);
+forward_pointer!(Arc);
+forward_pointer!(Box);

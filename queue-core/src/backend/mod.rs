@@ -7,16 +7,20 @@
 //! A backend implements [`Backend`], and [`BackendExt`] adds conveniences. The `conformance` module
 //! (feature `conformance`) tests backends.
 
+mod browse;
 mod capabilities;
 mod contract;
 mod forward;
 mod metadata;
 mod model;
+mod transactions;
 
-pub use capabilities::{Atomicity, BodyForm, Capabilities, StaleReceipts};
+pub use browse::{BrowsedMessage, MessageState, Page, PageMark};
+pub use capabilities::{Atomicity, BodyForm, Browsing, Capabilities, StaleReceipts};
 pub use contract::{ApplyError, Backend, BackendExt};
 pub use metadata::{InvalidMetadata, Metadata};
 pub use model::{
     Created, Lease, NewMessage, Op, OpOutcome, PeekedMessage, PopReceipt, PutReceipt,
     QueueProperties, ReceivedMessage, StorageId, TimeToLive,
 };
+pub use transactions::{Completion, Finish, Token, Transactions};

@@ -8,6 +8,7 @@
 
 mod apply;
 mod bodies;
+mod browsing;
 mod clients;
 mod concurrency;
 mod expiry;

@@ -1,7 +1,9 @@
 //! The one list of tests.
 
 use super::harness::{Harness, Test};
-use super::{apply, bodies, clients, concurrency, expiry, limits, queues, receipts, visibility};
+use super::{
+    apply, bodies, browsing, clients, concurrency, expiry, limits, queues, receipts, visibility,
+};
 use crate::clock::BoxFuture;
 
 /// Generates the public functions, the table of them, and the macro that gives each a `#[test]`. A test
@@ -102,6 +104,13 @@ suite! { $
         visibility_timeouts_of_an_update
         delays_of_a_put
         times_to_live_of_a_put
+    }
+    browsing {
+        every_message_is_on_one_page_in_order
+        browsing_tells_the_state_and_changes_nothing
+        a_browsed_receipt_deletes_until_the_message_is_touched
+        expired_messages_are_not_browsed
+        arguments_of_a_browse
     }
     bodies {
         text_comes_back_as_it_was

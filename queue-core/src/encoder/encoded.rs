@@ -5,6 +5,7 @@ use crate::clock::Timestamp;
 use crate::envelope::{ClientId, Envelope, MessageId, RequestId, TraceContext};
 use crate::idempotency::IdempotencyKey;
 use crate::message::{EncodeError, Message, MessageType, Wire};
+use crate::name::QueueName;
 use crate::wire::writer::NewEvent;
 
 /// A message's type, key fields and payload, no longer generic over the type.
@@ -30,6 +31,10 @@ pub struct Origin {
     pub time: Timestamp,
     /// The URI of the queue that it is sent to.
     pub queue_uri: Option<String>,
+    /// The queue that a reply goes to.
+    pub reply_to: Option<QueueName>,
+    /// The message that this one is a reply to.
+    pub correlation: Option<MessageId>,
     /// The trace context that its handler continues.
     pub trace: Option<TraceContext>,
 }
@@ -86,6 +91,8 @@ impl Encoded {
             subject: subject.as_ref().map(IdempotencyKey::as_str),
             queue_uri: origin.queue_uri.as_deref(),
             content_type: Some(content_type),
+            reply_to: origin.reply_to.as_ref().map(QueueName::as_str),
+            correlation: origin.correlation.as_ref().map(MessageId::as_str),
             trace: origin.trace.as_ref(),
         };
         if self.known_json || is_json(&self.payload) {
@@ -101,6 +108,8 @@ impl Origin {
         let mut envelope = Envelope::new(self.id, self.client, self.request, kind);
         envelope.time = Some(self.time);
         envelope.queue_uri = self.queue_uri;
+        envelope.reply_to = self.reply_to.map(|queue| queue.to_string());
+        envelope.correlation = self.correlation.map(|id| id.to_string());
         envelope.trace = self.trace;
         envelope
     }

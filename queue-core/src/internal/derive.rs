@@ -33,7 +33,10 @@ pub trait Payload: Sized {
 #[diagnostic::do_not_recommend]
 impl<T: Serialize + DeserializeOwned> Payload for T {
     fn to_json(&self) -> serde_json::Result<Vec<u8>> {
-        serde_json::to_vec(self)
+        // Room for many messages: serde_json begins with 128 bytes, and copies what is longer.
+        let mut json = Vec::with_capacity(256);
+        serde_json::to_writer(&mut json, self)?;
+        Ok(json)
     }
 
     fn from_json(json: &[u8]) -> serde_json::Result<Self> {

@@ -7,6 +7,9 @@ pub use derive::{
     wrong_version,
 };
 
+pub use bytes::Bytes;
+
+pub use crate::forward_backend;
 pub use crate::text::{canonical, clip, error_chain, escape_text, is_forbidden, str_eq};
 pub use crate::timestamp::{between, later};
 pub use crate::wire::base64::{to_base64, unwrap_base64};

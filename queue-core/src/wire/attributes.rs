@@ -8,26 +8,36 @@ use serde_json::value::RawValue;
 
 use super::members::{Name, repeated};
 use crate::clock::Timestamp;
-use crate::envelope::{AttemptRecord, PoisonReason, PoisonRecord, TraceContext};
+use crate::envelope::{AttemptRecord, InvalidTrace, PoisonReason, PoisonRecord, TraceContext};
 use crate::text::all_bytes;
 
 /// A member of an event, or its absence.
 ///
 /// Numbers and booleans are also accepted as strings, because intermediaries convert extensions to strings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Attribute<'a> {
     name: &'static str,
-    value: Option<&'a RawValue>,
+    value: Option<Value<'a>>,
+}
+
+/// The JSON of a value, as it is in the event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Value<'a> {
+    json: &'a str,
+    /// Whether it is a string without escapes: the text between its quotes.
+    is_plain_string: bool,
 }
 
 macro_rules! attributes {
     ($($field:ident = $name:literal,)*) => {
         /// The members of an event that have a meaning here, found in one pass over its text.
+        #[derive(Debug, PartialEq, Eq)]
         pub(super) struct Attributes<'a> {
             $(pub(super) $field: Attribute<'a>,)*
         }
 
         impl<'a> Attributes<'a> {
-            fn absent() -> Self {
+            pub(super) fn absent() -> Self {
                 Self { $($field: Attribute { name: $name, value: None },)* }
             }
 
@@ -52,6 +62,8 @@ attributes! {
     version = "dataversion",
     queue_uri = "queueuri",
     request = "requestid",
+    reply_to = "replyto",
+    correlation = "correlationid",
     trace_parent = "traceparent",
     trace_state = "tracestate",
     failures = "failures",
@@ -78,14 +90,25 @@ impl<'a> Attributes<'a> {
         serde_json::from_str(object)
     }
 
-    pub(super) fn trace(&self) -> Result<Option<TraceContext>, String> {
-        let Some(parent) = self.trace_parent.owned()? else {
-            return Ok(None);
+    /// The trace context, and why it is ignored, as a whole or in part. Whoever wrote it, it is no reason not to
+    /// deliver the message.
+    pub(super) fn trace(&self) -> (Option<TraceContext>, Option<InvalidTrace>) {
+        let parent = self.trace_parent.owned_trace();
+        let trace = parent.and_then(|parent| parent.map(TraceContext::new).transpose());
+        let trace = match trace {
+            Ok(Some(trace)) => trace,
+            Ok(None) => return (None, None),
+            Err(invalid) => return (None, Some(invalid)),
         };
-        Ok(Some(TraceContext {
-            parent,
-            state: self.trace_state.owned()?,
-        }))
+        let state = self.trace_state.owned_trace();
+        let with_state = state.and_then(|state| match state {
+            Some(state) => trace.clone().with_state(state),
+            None => Ok(trace.clone()),
+        });
+        match with_state {
+            Ok(trace) => (Some(trace), None),
+            Err(invalid) => (Some(trace), Some(invalid)),
+        }
     }
 
     pub(super) fn attempts(&self) -> Result<AttemptRecord, String> {
@@ -120,20 +143,30 @@ impl<'a> Attributes<'a> {
 impl<'a> Attribute<'a> {
     /// The value as it is in the event, if the attribute is there.
     pub(super) fn raw(&self) -> Option<&'a str> {
-        self.value.map(RawValue::get)
+        self.value.map(|value| value.json)
+    }
+
+    pub(super) fn set(&mut self, value: Value<'a>) {
+        self.value = Some(value);
+    }
+
+    pub(super) fn set_any(&mut self, value: Option<Value<'a>>) {
+        self.value = value;
     }
 
     pub(super) fn text(&self) -> Result<Option<Cow<'a, str>>, String> {
         #[derive(Deserialize)]
         struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
-        let Some(value) = self.raw() else {
+        let Some(Value {
+            json: value,
+            is_plain_string,
+        }) = self.value
+        else {
             return Ok(None);
         };
-        // JSON without escapes is the text itself between quotes.
-        let quoted = value.strip_prefix('"').and_then(|v| v.strip_suffix('"'));
-        if let Some(text) = quoted.filter(|text| all_bytes(text, |byte| byte != b'\\')) {
-            return Ok(Some(Cow::Borrowed(text)));
+        if is_plain_string {
+            return Ok(Some(Cow::Borrowed(&value[1..value.len() - 1])));
         }
         match serde_json::from_str::<Option<Text<'a>>>(value) {
             Ok(text) => Ok(text.map(|Text(text)| text)),
@@ -152,6 +185,20 @@ impl<'a> Attribute<'a> {
 
     pub(super) fn owned(&self) -> Result<Option<String>, String> {
         Ok(self.filled()?.map(Cow::into_owned))
+    }
+
+    /// The text of an attribute of the trace context.
+    fn owned_trace(&self) -> Result<Option<String>, InvalidTrace> {
+        let wrong = |_| {
+            let value = self.raw().unwrap_or_default();
+            InvalidTrace::new(self.name, value, "is not a string".to_owned())
+        };
+        self.owned().map_err(wrong)
+    }
+
+    /// The text, or `None` if the value is no string: other systems have attributes of this name too.
+    pub(super) fn owned_if_text(&self) -> Option<String> {
+        self.owned().ok().flatten()
     }
 
     pub(super) fn parsed<T: FromStr<Err: fmt::Display>>(&self) -> Result<Option<T>, String> {
@@ -197,6 +244,24 @@ impl<'a> Attribute<'a> {
     }
 }
 
+impl<'a> Value<'a> {
+    pub(super) fn of(json: &'a str) -> Self {
+        let quoted = json.strip_prefix('"');
+        Self {
+            json,
+            is_plain_string: quoted.is_some_and(|text| all_bytes(text, |byte| byte != b'\\')),
+        }
+    }
+
+    /// For a string without escapes.
+    pub(super) fn of_plain_string(json: &'a str) -> Self {
+        Self {
+            json,
+            is_plain_string: true,
+        }
+    }
+}
+
 impl<'de> Deserialize<'de> for Attributes<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_map(AttributesVisitor)
@@ -216,9 +281,11 @@ impl<'de> Visitor<'de> for AttributesVisitor {
         let mut attributes = Attributes::absent();
         let (mut others, mut twice) = (Vec::new(), None);
         // To the end, also after a name that stands twice: text that is not JSON is no event at all.
-        while let Some((Name(name), value)) = map.next_entry()? {
+        while let Some((Name(name), value)) = map.next_entry::<_, &RawValue>()? {
             match attributes.find(&name) {
-                Some(attribute) if attribute.value.is_none() => attribute.value = Some(value),
+                Some(attribute) if attribute.value.is_none() => {
+                    attribute.set(Value::of(value.get()))
+                }
                 Some(_) => twice = Some(name),
                 None => others.push(name),
             }

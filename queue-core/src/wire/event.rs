@@ -6,7 +6,8 @@ use percent_encoding::percent_decode_str;
 
 use super::attributes::{Attributes, clip};
 use super::base64::unwrap_base64;
-use crate::envelope::{ClientId, Envelope, MessageId, RequestId};
+use super::layout;
+use crate::envelope::{ClientId, Envelope, InvalidTrace, MessageId, RequestId};
 
 /// A CloudEvents 1.0 event.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +19,8 @@ pub struct Event {
     pub payload: Payload,
     /// The event's own bytes, without any Base64 around them.
     pub body: Bytes,
+    /// Why the event's trace context, or a part of it, is not in the envelope.
+    pub invalid_trace: Option<Box<InvalidTrace>>,
 }
 
 /// The payload of an event.
@@ -51,7 +54,8 @@ impl Event {
             return None;
         }
         let text = std::str::from_utf8(body).ok()?;
-        match Attributes::read(text) {
+        let attributes = layout::read(text).map_or_else(|| Attributes::read(text), Ok);
+        match attributes {
             Ok(attributes) => {
                 let version = attributes.spec_version.raw()?;
                 Some(check_version(version).and_then(|()| Self::interpret(body, &attributes)))
@@ -73,13 +77,16 @@ impl Event {
         let client = client_of(&source)?;
         let id = MessageId::new(id).map_err(|error| error.to_string())?;
         let kind = attributes.kind.required()?;
+        let (trace, invalid_trace) = attributes.trace();
         let envelope = Envelope {
             version: attributes.version.number()?.unwrap_or(1),
             time: attributes.time.parsed()?,
             subject: attributes.subject.owned()?,
             queue_uri: attributes.queue_uri.owned()?,
             content_type: attributes.content_type.owned()?,
-            trace: attributes.trace()?,
+            reply_to: attributes.reply_to.owned_if_text(),
+            correlation: attributes.correlation.owned_if_text(),
+            trace,
             attempts: attributes.attempts()?,
             poison: attributes.poison()?,
             ..Envelope::new(id, client, request, &kind)
@@ -98,6 +105,7 @@ impl Event {
             envelope: Arc::new(envelope),
             payload,
             body: body.clone(),
+            invalid_trace: invalid_trace.map(Box::new),
         })
     }
 }

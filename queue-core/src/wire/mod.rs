@@ -12,6 +12,7 @@ mod attributes;
 pub(crate) mod base64;
 mod body;
 mod event;
+mod layout;
 mod members;
 pub(crate) mod writer;
 pub(crate) mod xml;

@@ -1,11 +1,10 @@
-use std::borrow::Cow;
-
 use bytes::Bytes;
 use jiff::fmt::temporal::DateTimePrinter;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::base64::to_base64;
 use super::body::Body;
+use super::layout::{self, member};
 use super::members::Members;
 use crate::clock::Timestamp;
 use crate::envelope::{
@@ -55,6 +54,8 @@ pub(crate) struct NewEvent<'a> {
     pub(crate) subject: Option<&'a str>,
     pub(crate) queue_uri: Option<&'a str>,
     pub(crate) content_type: Option<&'a str>,
+    pub(crate) reply_to: Option<&'a str>,
+    pub(crate) correlation: Option<&'a str>,
     pub(crate) trace: Option<&'a TraceContext>,
 }
 
@@ -90,22 +91,23 @@ impl NewEvent<'_> {
     }
 
     fn write(&self, object: &mut ObjectWriter) {
-        object.string("specversion", "1.0");
-        object.string("id", self.id.as_str());
-        let source = utf8_percent_encode(self.client.as_str(), SOURCE);
-        object.string("source", &Cow::from(source));
-        object.string("type", self.kind);
+        object.start();
+        object.string(layout::ID, self.id.as_str());
+        object.percent_encoded(layout::SOURCE, self.client.as_str());
+        object.string(layout::TYPE, self.kind);
         if let Some(time) = self.time {
-            object.time("time", time);
+            object.time(layout::TIME, time);
         }
-        object.text("subject", self.subject);
-        object.text("datacontenttype", self.content_type);
-        object.number("dataversion", self.version);
-        object.text("queueuri", self.queue_uri);
-        object.string("requestid", self.request.as_str());
+        object.text(layout::SUBJECT, self.subject);
+        object.text(layout::CONTENT_TYPE, self.content_type);
+        object.number(layout::VERSION, self.version);
+        object.text(layout::QUEUE_URI, self.queue_uri);
+        object.string(layout::REQUEST, self.request.as_str());
+        object.text(layout::REPLY_TO, self.reply_to);
+        object.text(layout::CORRELATION, self.correlation);
         if let Some(trace) = self.trace {
-            object.text("traceparent", Some(&trace.parent));
-            object.text("tracestate", trace.state.as_deref());
+            object.text(layout::TRACE_PARENT, Some(trace.parent()));
+            object.text(layout::TRACE_STATE, trace.state());
         }
     }
 }
@@ -146,6 +148,8 @@ fn write_envelope(object: &mut ObjectWriter, envelope: &Envelope) {
         subject: envelope.subject.as_deref(),
         queue_uri: envelope.queue_uri.as_deref(),
         content_type: envelope.content_type.as_deref(),
+        reply_to: envelope.reply_to.as_deref(),
+        correlation: envelope.correlation.as_deref(),
         trace: envelope.trace.as_ref(),
     };
     new.write(object);
@@ -157,81 +161,80 @@ fn write_envelope(object: &mut ObjectWriter, envelope: &Envelope) {
 
 fn write_attempts(object: &mut ObjectWriter, attempts: &AttemptRecord) {
     if attempts.failures > 0 {
-        object.number("failures", attempts.failures);
+        object.number(member!("failures"), attempts.failures);
     }
     if attempts.forgiven > 0 {
-        object.number("forgiven", attempts.forgiven);
+        object.number(member!("forgiven"), attempts.forgiven);
     }
-    object.text("lasterror", attempts.last_error.as_deref());
+    object.text(member!("lasterror"), attempts.last_error.as_deref());
     if attempts.last_chance {
-        object.raw("lastchance", b"true");
+        object.raw(member!("lastchance"), b"true");
     }
     if let Some(since) = attempts.newer_since {
-        object.time("newersince", since);
+        object.time(member!("newersince"), since);
     }
-    object.text("progress", attempts.progress.as_deref());
+    object.text(member!("progress"), attempts.progress.as_deref());
 }
 
 fn write_poison(object: &mut ObjectWriter, poison: &PoisonRecord) {
-    object.string("poisonreason", poison.reason.as_str());
-    object.text("poisonerror", poison.error.as_deref());
-    object.number("poisonattempts", poison.attempts);
-    object.time("poisonfirst", poison.first);
-    object.time("poisonlast", poison.last);
-    object.text("poisonqueue", Some(&poison.queue));
-    object.text("poisonid", Some(&poison.storage_id));
+    object.string(member!("poisonreason"), poison.reason.as_str());
+    object.text(member!("poisonerror"), poison.error.as_deref());
+    object.number(member!("poisonattempts"), poison.attempts);
+    object.time(member!("poisonfirst"), poison.first);
+    object.time(member!("poisonlast"), poison.last);
+    object.text(member!("poisonqueue"), Some(&poison.queue));
+    object.text(member!("poisonid"), Some(&poison.storage_id));
     if poison.raw {
-        object.raw("poisonraw", b"true");
+        object.raw(member!("poisonraw"), b"true");
     }
 }
 
+/// Writes an object whose first member is [`layout::START`], or a [`member`](Self::member). The other names are
+/// given as [`member!`] writes them.
 struct ObjectWriter {
     out: Vec<u8>,
 }
 
 impl ObjectWriter {
     fn with_capacity(capacity: usize) -> Self {
-        let mut out = Vec::with_capacity(capacity);
-        out.push(b'{');
-        Self { out }
+        Self {
+            out: Vec::with_capacity(capacity),
+        }
     }
 
     fn finish_json(mut self, data: &[u8]) -> Vec<u8> {
-        self.raw("data", data);
+        self.raw(layout::DATA, data);
         self.finish()
     }
 
     fn finish_binary(mut self, data: &[u8]) -> Vec<u8> {
-        self.string("data_base64", &to_base64(data));
+        self.string(member!("data_base64"), &to_base64(data));
         self.finish()
     }
 
     fn finish(mut self) -> Vec<u8> {
-        self.out.push(b'}');
+        self.out.extend_from_slice(layout::END.as_bytes());
         self.out
     }
 
-    /// Writes a member whose name may need escapes.
+    fn start(&mut self) {
+        self.out.extend_from_slice(layout::START.as_bytes());
+    }
+
+    /// Writes a member whose name may need escapes, and which may be the first.
     fn member(&mut self, name: &str, value: &[u8]) {
-        self.comma();
+        self.out.push(match self.out.is_empty() {
+            true => b'{',
+            false => b',',
+        });
         self.quoted(name);
         self.out.push(b':');
         self.out.extend_from_slice(value);
     }
 
-    /// Writes a member whose name needs no escapes.
     fn raw(&mut self, name: &'static str, value: &[u8]) {
-        self.comma();
-        self.out.push(b'"');
         self.out.extend_from_slice(name.as_bytes());
-        self.out.extend_from_slice(b"\":");
         self.out.extend_from_slice(value);
-    }
-
-    fn comma(&mut self) {
-        if self.out.len() > 1 {
-            self.out.push(b',');
-        }
     }
 
     fn string(&mut self, name: &'static str, value: &str) {
@@ -239,10 +242,19 @@ impl ObjectWriter {
         self.quoted(value);
     }
 
+    fn percent_encoded(&mut self, name: &'static str, value: &str) {
+        self.raw(name, b"\"");
+        for part in utf8_percent_encode(value, SOURCE) {
+            self.out.extend_from_slice(part.as_bytes());
+        }
+        self.out.push(b'"');
+    }
+
     /// Writes free text with forbidden characters escaped, or nothing if it is empty.
     fn text(&mut self, name: &'static str, value: Option<&str>) {
-        if let Some(value) = value.filter(|value| !value.is_empty()) {
-            self.string(name, &escape_text(value));
+        match value {
+            None | Some("") => {}
+            Some(value) => self.string(name, &escape_text(value)),
         }
     }
 
@@ -259,10 +271,7 @@ impl ObjectWriter {
     }
 
     fn quoted(&mut self, text: &str) {
-        // Most attributes need no escapes.
-        if all_bytes(text, |byte| {
-            matches!(byte, b' '..=b'~') & (byte != b'"') & (byte != b'\\')
-        }) {
+        if is_simple(text) {
             self.out.push(b'"');
             self.out.extend_from_slice(text.as_bytes());
             self.out.push(b'"');
@@ -270,4 +279,11 @@ impl ObjectWriter {
             serde_json::to_writer(&mut self.out, text).expect(ANY_BYTES);
         }
     }
+}
+
+/// Whether the text needs no escapes, as that of most attributes.
+fn is_simple(text: &str) -> bool {
+    all_bytes(text, |byte| {
+        matches!(byte, b' '..=b'~') & (byte != b'"') & (byte != b'\\')
+    })
 }

@@ -94,35 +94,45 @@ pub(crate) fn poison() -> impl Strategy<Value = PoisonRecord> {
 }
 
 pub(crate) fn envelope() -> impl Strategy<Value = Envelope> {
-    let ids = (id(), id(), id(), id());
     let texts = (of(text()), of(text()), of(text()));
-    let trace = of((id(), of(text())));
+    let ids = (1..=u128::MAX, 1..=u64::MAX, any::<u8>());
+    let trace = of((ids, of("[ -~]{1,512}")));
+    let exchange = (of(text()), of(text()));
     let version = 1..=2_147_483_647_u32;
     (
-        ids,
+        (id(), id(), id(), id()),
         version,
         of(time()),
         texts,
-        trace,
+        (trace, exchange),
         attempts(),
         of(poison()),
     )
-        .prop_map(|(ids, version, time, texts, trace, attempts, poison)| {
-            let (id, client, request, kind) = ids;
-            let mut envelope = Envelope::new(
-                MessageId::new(id).expect("allowed characters"),
-                ClientId::new(client).expect("allowed characters"),
-                RequestId::new(request).expect("allowed characters"),
-                &kind,
-            );
-            envelope.version = version;
-            envelope.time = time;
-            (envelope.subject, envelope.queue_uri, envelope.content_type) = texts;
-            envelope.trace = trace.map(|(parent, state)| TraceContext { parent, state });
-            envelope.attempts = attempts;
-            envelope.poison = poison;
-            envelope
-        })
+        .prop_map(
+            |(ids, version, time, texts, (trace, exchange), attempts, poison)| {
+                let (id, client, request, kind) = ids;
+                let mut envelope = Envelope::new(
+                    MessageId::new(id).expect("allowed characters"),
+                    ClientId::new(client).expect("allowed characters"),
+                    RequestId::new(request).expect("allowed characters"),
+                    &kind,
+                );
+                envelope.version = version;
+                envelope.time = time;
+                (envelope.subject, envelope.queue_uri, envelope.content_type) = texts;
+                (envelope.reply_to, envelope.correlation) = exchange;
+                envelope.trace = trace.map(|((trace, span, flags), state)| {
+                    let trace = TraceContext::of_span(trace, span, flags).expect("not zero");
+                    match state {
+                        Some(state) => trace.with_state(state).expect("printable"),
+                        None => trace,
+                    }
+                });
+                envelope.attempts = attempts;
+                envelope.poison = poison;
+                envelope
+            },
+        )
 }
 
 /// JSON text as other writers write it: odd white space, numbers and escapes.

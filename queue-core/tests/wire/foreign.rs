@@ -1,4 +1,5 @@
-use queue_core::internal::to_base64;
+use queue_core::envelope::AttemptRecord;
+use queue_core::internal::{rewrite, to_base64};
 use queue_core::wire::{Body, Payload};
 use queue_core::{DecodeError, RequestId};
 use serde_json::json;
@@ -128,6 +129,54 @@ fn what_an_attribute_cannot_be_is_named() {
         let problem = malformed(event(id, ""));
         assert!(problem.contains(part), "{id}: {problem}");
     }
+}
+
+#[test]
+fn a_trace_context_that_is_none_is_ignored_and_kept_in_the_body() {
+    let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let read = |more: &str| read_event(event("", more));
+    let whole = read(&format!(
+        r#", "traceparent": "{parent}", "tracestate": "a=1""#
+    ));
+    let trace = whole.envelope.trace.as_ref().expect("a trace");
+    assert_eq!((trace.parent(), trace.state()), (parent, Some("a=1")));
+    assert_eq!(whole.invalid_trace, None);
+
+    for (value, problem) in [
+        (r#""none""#, "traceparent \"none\" has 4 bytes; allowed is"),
+        ("7", "traceparent \"7\" is not a string"),
+    ] {
+        let event = read(&format!(r#", "traceparent": {value}, "tracestate": "a=1""#));
+        assert_eq!(event.envelope.trace, None);
+        let invalid = event.invalid_trace.expect("a reason").to_string();
+        assert!(invalid.starts_with(problem), "{invalid}");
+        let rewritten = rewrite(&event.body, &AttemptRecord::default(), None);
+        let rewritten = rewritten.expect("an event");
+        let kept = format!(r#""traceparent":{value}"#);
+        let text = String::from_utf8(rewritten).expect("text").replace(' ', "");
+        assert!(text.contains(&kept), "{text}");
+    }
+
+    let state = read(&format!(
+        r#", "traceparent": "{parent}", "tracestate": "\n""#
+    ));
+    let trace = state.envelope.trace.as_ref().expect("a trace");
+    assert_eq!((trace.parent(), trace.state()), (parent, None));
+    assert!(state.invalid_trace.is_some());
+}
+
+#[test]
+fn attributes_of_a_reply_that_mean_something_else_are_ignored() {
+    for value in ["7", "{\"to\":1}", "[]", "true", "null", "\"\""] {
+        let members = format!(r#","replyto":{value},"correlationid":{value}"#);
+        let envelope = read_event(event("", &members)).envelope;
+        let read = (&envelope.reply_to, &envelope.correlation);
+        assert_eq!(read, (&None, &None), "{value}");
+    }
+    let members = r#","replyto":"a@example.com","correlationid":"\u0037""#;
+    let envelope = read_event(event("", members)).envelope;
+    assert_eq!(envelope.reply_to.as_deref(), Some("a@example.com"));
+    assert_eq!(envelope.correlation.as_deref(), Some("7"));
 }
 
 #[test]

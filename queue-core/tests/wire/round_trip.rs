@@ -197,10 +197,9 @@ fn as_read(envelope: &Envelope) -> Envelope {
     read.subject = text(&envelope.subject);
     read.queue_uri = text(&envelope.queue_uri);
     read.content_type = text(&envelope.content_type);
+    read.reply_to = text(&envelope.reply_to);
+    read.correlation = text(&envelope.correlation);
     read.attempts.last_error = text(&envelope.attempts.last_error);
-    if let Some(trace) = &mut read.trace {
-        trace.state = text(&trace.state);
-    }
     if let Some(poison) = &mut read.poison {
         poison.error = text(&poison.error);
         poison.queue = escape_text(&poison.queue).into_owned();

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use queue_core::backend::{ApplyError, Capabilities, Metadata, NewMessage, Op, TimeToLive};
+use queue_core::backend::{
+    ApplyError, Capabilities, Metadata, NewMessage, Op, PageMark, TimeToLive,
+};
 use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
 
 /// The limits of one operation on one queue.
@@ -93,6 +95,11 @@ impl Limits<'_> {
         Ok(())
     }
 
+    /// Returns the error of a mark that no page has returned.
+    pub(super) fn invalid_mark(&self, mark: &PageMark) -> Error {
+        self.invalid(format!("{:?} is not the mark of a page", mark.as_str()))
+    }
+
     pub(super) fn invalid(&self, detail: String) -> Error {
         self.error(ErrorKind::InvalidInput, detail)
     }
@@ -101,6 +108,7 @@ impl Limits<'_> {
         Error::new(kind, self.operation)
             .with_queue(self.queue)
             .with_detail(detail)
+            .unsent()
     }
 }
 
@@ -120,7 +128,7 @@ pub(super) fn check_ops(
             ops.len()
         );
         let error = Error::new(ErrorKind::InvalidInput, Operation::Apply).with_detail(detail);
-        return refused(fitting, error);
+        return refused(fitting, error.unsent());
     }
     for (index, op) in ops.iter().enumerate() {
         if let Err(error) = check_op(capabilities, op).and_then(|()| check(op)) {
@@ -146,6 +154,6 @@ fn check_op(capabilities: &Capabilities, op: &Op) -> Result<()> {
             ..
         } => limits(queue).check_update(*visibility, body.as_ref().map(bytes::Bytes::len)),
         Op::Delete { .. } => Ok(()),
-        _ => Err(Error::new(ErrorKind::Unsupported, Operation::Apply)),
+        _ => Err(Error::new(ErrorKind::Unsupported, Operation::Apply).unsent()),
     }
 }

@@ -17,14 +17,17 @@ pub mod memory;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 mod store_clock;
+mod transaction;
 
 #[cfg(feature = "azure")]
 pub use azure::{AzureBackend, AzureBuilder};
 pub use memory::MemoryBackend;
 pub use queue_core::backend::{
-    ApplyError, Atomicity, Backend, BackendExt, BodyForm, Capabilities, Created, InvalidMetadata,
-    Lease, Metadata, NewMessage, Op, OpOutcome, PeekedMessage, PopReceipt, PutReceipt,
-    QueueProperties, ReceivedMessage, StaleReceipts, StorageId, TimeToLive,
+    ApplyError, Atomicity, Backend, BackendExt, BodyForm, BrowsedMessage, Browsing, Capabilities,
+    Completion, Created, Finish, InvalidMetadata, Lease, MessageState, Metadata, NewMessage, Op,
+    OpOutcome, Page, PageMark, PeekedMessage, PopReceipt, PutReceipt, QueueProperties,
+    ReceivedMessage, StaleReceipts, StorageId, TimeToLive, Token, Transactions,
 };
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SqliteBackend, SqliteBuilder, Synchronous};
+pub use transaction::OpenTransaction;

@@ -3,6 +3,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use queue_core::backend::Finish;
 use queue_core::clock::{BoxFuture, Clock};
 use queue_core::idempotency::{Claim, IdempotencyStore, Standing, WorkKey};
 use queue_core::internal::error_chain;
@@ -85,6 +86,11 @@ impl HeldClaim {
             self.leave();
         }
         finished
+    }
+
+    /// Returns what a transaction writes that records this result.
+    pub(crate) fn finish_in_transaction(&self, result: Bytes, retention: Duration) -> Finish {
+        Finish::new(self.work.key.clone(), self.work.claim, result, retention)
     }
 
     /// Gives the work up, so that another can begin it at once. If that fails, the claim ends with its lease.

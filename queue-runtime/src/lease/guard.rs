@@ -7,6 +7,8 @@ use queue_core::{Error, QueueName};
 use tokio::sync::MutexGuard;
 
 use super::cancellation::Cancellation;
+use super::completion::Completer;
+use super::promise::Promise;
 use super::renewal::Renewals;
 use super::state::{Hold, Leased, State};
 use super::storage_time::{Receive, StorageTime};
@@ -96,6 +98,16 @@ impl Lease {
         Rewriter(Arc::clone(&self.leased))
     }
 
+    /// Returns the right to complete the message within a transaction, which may outlive the lease.
+    pub(crate) fn completer(&self) -> Completer {
+        Completer(Arc::clone(&self.leased))
+    }
+
+    /// Whether the message was completed within a transaction, whatever has become of it.
+    pub(crate) fn is_promised(&self) -> bool {
+        *self.leased.promise() != Promise::None
+    }
+
     /// Returns the storage's time.
     pub(crate) fn storage_time(&self) -> StorageTime {
         self.leased.storage_time
@@ -147,9 +159,9 @@ impl Locked<'_> {
     /// # Errors
     /// If the message is settled or the lease is known to be lost.
     pub(crate) fn receipt(&self) -> Result<PopReceipt, Error> {
-        match &self.state.hold {
-            Hold::Held(receipt) => Ok(receipt.clone()),
-            Hold::Settled | Hold::Lost => Err(self.lease.ended()),
+        match self.state.is_held() {
+            true => Ok(self.lease.leased.receipt()),
+            false => Err(self.lease.ended()),
         }
     }
 
@@ -170,6 +182,18 @@ impl Locked<'_> {
     /// Returns how long the lease can last at most.
     pub(crate) fn remaining(&self) -> Duration {
         self.lease.leased.remaining()
+    }
+
+    /// Finds out whether the transaction that completed the message was committed. Waits for its end.
+    ///
+    /// # Errors
+    /// If it stays open for too long, or the storage fails.
+    pub(crate) async fn conclude(&mut self) -> Result<Promise, Error> {
+        let concluded = self.lease.leased.conclude(&mut self.state).await?;
+        if concluded == Promise::Committed {
+            self.lease.abandon();
+        }
+        Ok(concluded)
     }
 
     /// Records that the message was settled.

@@ -21,6 +21,7 @@
 //! | `renewal` | when a lease is renewed |
 //! | `guard` | settling: [`Lease`] is the one owner of the right to settle |
 //! | `unanswered` | which requests got no answer |
+//! | `completion`, `promise` | completing within a transaction of the application's, and its outcome |
 //! | `cancellation` | the signal that work on the message should stop |
 //! | `storage_time` | the storage's time, in which messages expire |
 //!
@@ -29,14 +30,18 @@
 //! lost only at its certain end, the latest time at which it can still be valid.
 
 mod cancellation;
+mod completion;
 mod guard;
+mod promise;
 mod renewal;
 mod state;
 mod storage_time;
 mod unanswered;
 
 pub(crate) use cancellation::{Cancellation, Cause};
+pub(crate) use completion::{Completer, unsupported};
 pub(crate) use guard::{Lease, Locked, Rewriter};
+pub(crate) use promise::Promise;
 pub(crate) use renewal::Renewals;
 pub(crate) use storage_time::{MARGIN, Receive};
 pub(crate) use unanswered::{Earlier, Intent, Purpose};

@@ -8,7 +8,8 @@ use queue_core::clock::Clock;
 use queue_core::{QueueName, Retry};
 use tokio::task::JoinSet;
 
-use super::state::Leased;
+use super::promise::Promise;
+use super::state::{Leased, State};
 use super::storage_time::Receive;
 use crate::panic::{CaughtPanic, catch_async, log_caught};
 use crate::policy::{SHORTEST, jitter};
@@ -77,6 +78,9 @@ impl Renewals {
         }
         let (now, term) = (self.clock.monotonic(), lease.term());
         if now >= term.certain_end {
+            if lease.was_completed(&mut state).await == Some(true) {
+                return;
+            }
             let cause = match lease.has_expired() {
                 true => "the message has expired",
                 false => "it has expired",
@@ -99,6 +103,11 @@ impl Renewals {
         match lease.extend(&mut state, None).await {
             Ok(()) => self.schedule(&lease, lease.renew_at()),
             Err(error) if error.is_lease_gone() && !state.is_doubtful() => {
+                match lease.was_completed(&mut state).await {
+                    Some(true) => return,
+                    Some(false) => {}
+                    None => return self.schedule(&lease, term.certain_end),
+                }
                 warn_lost(
                     &lease,
                     "the message was received by another consumer or deleted",
@@ -142,6 +151,24 @@ impl Renewals {
     }
 }
 
+impl Leased {
+    /// Whether the message is gone because a transaction of the application's has completed it. `None` if that cannot
+    /// be found out now.
+    async fn was_completed(&self, state: &mut State) -> Option<bool> {
+        match self.conclude(state).await {
+            Ok(promise) => Some(promise == Promise::Committed),
+            Err(error) => {
+                let (queue, id) = (&self.queue, &self.id);
+                tracing::warn!(%queue, %id, %error, "failed to learn whether a transaction was committed; will retry");
+                None
+            }
+        }
+    }
+}
+
 fn warn_lost(lease: &Leased, cause: &str) {
     tracing::warn!(queue = %lease.queue, id = %lease.id, cause, "lost a lease");
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,13 +9,14 @@ use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName};
 use tokio::sync::Mutex;
 
 use super::cancellation::{Cancellation, Cause};
+use super::promise::Promise;
 use super::storage_time::{MARGIN, Receive, StorageTime};
 use super::unanswered::Unanswered;
 use crate::schedule::Ticket;
 
 /// The state of a lease, shared by its owner and the renewals.
 pub(super) struct Leased {
-    backend: Arc<dyn Backend>,
+    pub(super) backend: Arc<dyn Backend>,
     clock: Arc<dyn Clock>,
     pub(super) queue: QueueName,
     pub(super) id: StorageId,
@@ -25,6 +26,9 @@ pub(super) struct Leased {
     expiry: Expiry,
     pub(super) state: Mutex<State>,
     term: StdMutex<Term>,
+    /// The receipt, as far as its changes were answered. Written under the lock of `state`.
+    receipt: StdMutex<PopReceipt>,
+    pub(super) promised: StdMutex<Promise>,
     /// Its entry in the schedule of renewals, closed once the owner no longer needs the lease.
     pub(super) ticket: Ticket,
     pub(super) cancellation: Arc<Cancellation>,
@@ -38,7 +42,7 @@ pub(super) struct State {
 
 #[derive(Debug)]
 pub(super) enum Hold {
-    Held(PopReceipt),
+    Held,
     Settled,
     Lost,
 }
@@ -98,7 +102,7 @@ impl Leased {
             storage_time,
             expiry,
             state: Mutex::new(State {
-                hold: Hold::Held(message.receipt.clone()),
+                hold: Hold::Held,
                 unanswered: Unanswered::default(),
             }),
             term: StdMutex::new(Term {
@@ -107,6 +111,8 @@ impl Leased {
                 certain_end: answered_at.saturating_add(visibility).min(expiry.certain),
                 renew_until: asked_at.saturating_add(renew_for),
             }),
+            receipt: StdMutex::new(message.receipt.clone()),
+            promised: StdMutex::new(Promise::None),
             ticket: Ticket::default(),
             cancellation: Arc::default(),
         }
@@ -155,10 +161,10 @@ impl Leased {
     /// # Cancel safety
     /// If the future is dropped before the answer, the renewal is recorded as unanswered.
     pub(super) async fn extend(&self, state: &mut State, body: Option<Bytes>) -> Result<(), Error> {
-        let Hold::Held(receipt) = &state.hold else {
+        if !state.is_held() {
             return Err(self.ended());
-        };
-        let receipt = receipt.clone();
+        }
+        let receipt = self.receipt();
         let asked_at = self.clock.monotonic();
         let visibility = self.next_visibility();
         if visibility.is_zero() {
@@ -191,7 +197,7 @@ impl Leased {
         term.visibility = self.visibility;
         let end = self.clock.monotonic().saturating_add(visibility);
         term.certain_end = end.min(self.expiry.certain);
-        state.hold = Hold::Held(lease.receipt);
+        *self.lock_receipt() = lease.receipt;
         // The receipt was valid until now: no unanswered request was carried out, nor can it be now.
         state.unanswered = Unanswered::default();
         Ok(())
@@ -215,6 +221,14 @@ impl Leased {
         Error::new(ErrorKind::InvalidInput, Operation::Update)
             .with_queue(&self.queue)
             .with_detail(format!("message {} is about to expire", self.id))
+    }
+
+    pub(super) fn receipt(&self) -> PopReceipt {
+        self.lock_receipt().clone()
+    }
+
+    fn lock_receipt(&self) -> MutexGuard<'_, PopReceipt> {
+        self.receipt.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock_term(&self) -> MutexGuard<'_, Term> {
@@ -250,7 +264,7 @@ impl Drop for Renewal<'_> {
 
 impl State {
     pub(super) fn is_held(&self) -> bool {
-        matches!(self.hold, Hold::Held(_))
+        matches!(self.hold, Hold::Held)
     }
 
     /// Whether a request got no answer, so that a stale receipt does not prove that the lease is lost.

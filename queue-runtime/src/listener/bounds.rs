@@ -1,7 +1,7 @@
 use queue_core::backend::Capabilities;
 use tokio::sync::Semaphore;
 
-use super::room::ByteLimit;
+use super::bytes::ByteLimit;
 use crate::policy::TaskRange;
 use crate::settings::InvalidSetting;
 
@@ -66,7 +66,12 @@ impl Bounds {
 
 /// Checks the number of dequeue tasks.
 pub(super) fn check_tasks(tasks: TaskRange) -> Result<TaskRange, InvalidSetting> {
-    InvalidSetting::count("number of tasks", tasks.min, MAX_TASKS)?;
-    InvalidSetting::within("greatest number of tasks", tasks.max, tasks.min, MAX_TASKS)?;
+    if tasks.min == tasks.max {
+        InvalidSetting::count("number of tasks", tasks.max, MAX_TASKS)?;
+    } else {
+        InvalidSetting::within("least number of tasks", tasks.min, 0, MAX_TASKS)?;
+        let least = tasks.least();
+        InvalidSetting::within("greatest number of tasks", tasks.max, least, MAX_TASKS)?;
+    }
     Ok(tasks)
 }

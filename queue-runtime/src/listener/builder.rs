@@ -1,41 +1,21 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use queue_core::idempotency::IdempotencyStore;
 use queue_core::{FollowUp, Message, QueueName};
-use tokio::runtime::Handle;
 use tokio::sync::broadcast;
-use tokio_util::task::TaskTracker;
 
 use super::bounds::Bounds;
-use super::breaker::{Breaker, CircuitBreaker};
-use super::config::ListenerConfig;
-use super::core::Core;
-use super::drain::Drain;
-use super::error::StartError;
+use super::breaker::CircuitBreaker;
 use super::event::{Events, ListenerEvent};
-use super::handle::ListenerHandle;
-use super::info::Counters;
-use super::limit::Limit;
-use super::phase::Phase;
-use super::runs::Runs;
-use super::scaler::{self, Scaler};
-use super::sweeping;
-use super::tasks::{self, Tasks};
-use super::threads::{self, HandlerThreads, StartThread};
-use super::throttle::Throttle;
-use super::watchdog;
-use crate::clock::has_timer;
+use super::threads::{self, StartThread};
 use crate::context::Context;
-use crate::policy::{DepthRules, ExponentialIdle, IdlePolicy, RetryPolicy, ScalePolicy, TaskRange};
-use crate::receive::idempotent::Idempotency;
+use crate::policy::{IdlePolicy, InstanceTarget, RetryPolicy, ScalePolicy, TaskRange};
 use crate::receive::{
-    Caller, ErasedHandler, Handler, MissingQueue, OnError, OnPoison, Options, Poisoned,
+    ErasedHandler, Idempotency, MissingQueue, OnError, OnPoison, Options, Poisoned,
 };
-use crate::schedule::Schedule;
 
 /// A builder of a listener, from [`QueueService::listener`](crate::QueueService::listener).
 ///
@@ -65,32 +45,34 @@ use crate::schedule::Schedule;
 /// ```
 #[must_use = "a listener does nothing until `start`"]
 pub struct ListenerBuilder<M> {
-    context: Arc<Context>,
-    handler: ErasedHandler,
-    queue: QueueName,
+    pub(super) context: Arc<Context>,
+    pub(super) handler: ErasedHandler,
+    pub(super) queue: QueueName,
     pub(super) bounds: Bounds,
     pub(super) options: Options,
-    idle: Option<Arc<dyn IdlePolicy>>,
-    scale: Option<Arc<dyn ScalePolicy>>,
-    until_empty: bool,
+    pub(super) idle: Option<Arc<dyn IdlePolicy>>,
+    pub(super) scale: Option<Arc<dyn ScalePolicy>>,
+    pub(super) advice: Option<InstanceTarget>,
+    pub(super) until_empty: bool,
     pub(super) breaker: Option<CircuitBreaker>,
     pub(super) adaptive_concurrency: bool,
     pub(super) adaptive_visibility: bool,
     pub(super) start_thread: StartThread,
-    events: Events,
-    message: PhantomData<fn(M)>,
+    pub(super) events: Events,
+    pub(super) message: PhantomData<fn(M)>,
 }
 
 impl<M: Message> ListenerBuilder<M> {
-    pub(crate) fn new<H: Handler<M>>(context: Arc<Context>, queue: QueueName, handler: H) -> Self {
+    pub(crate) fn new(context: Arc<Context>, queue: QueueName, handler: ErasedHandler) -> Self {
         Self {
             context,
-            handler: handler.erase(),
+            handler,
             queue,
             bounds: Bounds::default(),
             options: Options::default(),
             idle: None,
             scale: None,
+            advice: None,
             until_empty: false,
             breaker: None,
             adaptive_concurrency: true,
@@ -101,14 +83,21 @@ impl<M: Message> ListenerBuilder<M> {
         }
     }
 
-    /// Sets the number of dequeue tasks, which receive concurrently, from 1 to 1,024: a fixed one, such as
-    /// `tasks(4)`, or a range, such as `tasks(1..=16)`. The default is 2.
+    /// Sets the number of dequeue tasks, which receive concurrently, up to 1,024: a fixed one, such as
+    /// `tasks(4)`, or a range, such as `tasks(1..=16)` or `tasks(0..=16)`. The default is 2.
     ///
     /// Within a range the number follows the load: the [`scale`](Self::scale) policy adds tasks, and those that
     /// find the queue empty end. Handlers scale with the tasks: each task brings its share of
     /// [`max_in_flight`](Self::max_in_flight), which is that number divided by the greatest number of tasks,
     /// rounded up. Scaling costs a storage transaction when work turns up after idleness, and one in
     /// 1 to 5 seconds under load.
+    ///
+    /// With a range from zero, no task polls while the queue has no messages, invisible ones included, and a
+    /// [notifier](crate::notify) announces all that are put. The listener receives as soon as one is announced, and
+    /// asks for the number of messages about every 5 minutes, in case a notification was lost. Without such a notifier,
+    /// or while it has failed, one task polls. Memory has one; [`NatsNotifier`](crate::notify) is one; that of a SQLite
+    /// file is none, because it does not reach processes in other network namespaces, such as containers. An announcement that is lost, or the end of the lease of a consumer
+    /// that crashed, is noticed up to 6 minutes later than it would be by polling.
     pub fn tasks(mut self, tasks: impl Into<TaskRange>) -> Self {
         self.bounds.tasks = tasks.into();
         self
@@ -142,14 +131,48 @@ impl<M: Message> ListenerBuilder<M> {
     }
 
     /// Sets how the number of dequeue tasks within a [range](Self::tasks) is chosen. The default is
-    /// [`DepthRules::default`].
+    /// [`DepthRules::default`](crate::policy::DepthRules::default).
     pub fn scale(mut self, policy: impl ScalePolicy) -> Self {
         self.scale = Some(Arc::new(policy));
         self
     }
 
+    /// Has the listener find out how many instances of the program should run. The number is in
+    /// [`ListenerInfo::wanted_instances`](super::ListenerInfo::wanted_instances), the event
+    /// [`InstancesAdvised`](super::ListenerEvent::InstancesAdvised) and a metric. It is for who starts and stops
+    /// processes; this one does not.
+    ///
+    /// While there is load, or more than the least number are wanted, this costs a storage transaction in 1 to 5 seconds,
+    /// the same that choosing the number of [tasks](Self::tasks) does.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use queue_runtime::policy::InstanceTarget;
+    /// use queue_runtime::{Message, Received, testing};
+    /// # use serde::{Deserialize, Serialize};
+    /// #
+    /// # #[derive(Debug, Serialize, Deserialize, Message)]
+    /// # struct Order {
+    /// #     number: u32,
+    /// # }
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # async fn ship(_: Received<Order>) {}
+    /// let service = testing::service().await;
+    /// let target = InstanceTarget::new(1..=10, Duration::from_secs(60));
+    /// let listener = service.listener(ship).advise_instances(target).create_queue().start()?;
+    /// assert_eq!(listener.info().wanted_instances, Some(1));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn advise_instances(mut self, target: InstanceTarget) -> Self {
+        self.advice = Some(target);
+        self
+    }
+
     /// Stops the listener once the queue is empty, for jobs that a scheduler starts. Wait for the end with
-    /// [`ListenerHandle::drained`].
+    /// [`ListenerHandle::drained`](crate::ListenerHandle::drained).
     ///
     /// The queue is empty when a receive finds no message, none is in flight here, and the storage counts none. It
     /// counts those that are invisible, too: messages leased by other consumers, delayed ones, and those that wait
@@ -164,11 +187,12 @@ impl<M: Message> ListenerBuilder<M> {
     /// whole queue into poison: opens a circuit breaker when this share of the last `attempts` has
     /// failed, such as `circuit_breaker(0.9, 20)`.
     ///
-    /// An attempt fails if the handler returns an error, panics or times out; a rejected message says nothing. While
-    /// the circuit breaker is open, the listener receives one message about every 10 seconds, or the
-    /// `probe_interval` of a [`ListenerConfig`], and continues once such a probe succeeds. Handlers that were running
-    /// when it opened continue, and their failures do not count as attempts. Those of the probes do, except that a
-    /// probe never moves its message to the poison queue.
+    /// An attempt fails if the handler returns an error, panics or times out, or has completed the message in a
+    /// transaction that it did not commit; a rejected message says nothing. While the circuit breaker is open, the
+    /// listener receives one message about every 10 seconds, or the `probe_interval` of a
+    /// [`ListenerConfig`](crate::ListenerConfig), and continues once such a probe succeeds. Handlers that were running
+    /// when it opened continue, and their failures do not count as attempts. Those of the probes do, except that a probe
+    /// never moves its message to the poison queue.
     ///
     /// If all messages fail for another reason, the listener remains in that state, which it reports as events and
     /// logs as errors. Bare bodies have no record of their attempts: for them every receive counts.
@@ -204,11 +228,6 @@ impl<M: Message> ListenerBuilder<M> {
     pub fn adaptive_visibility(mut self, on: bool) -> Self {
         self.adaptive_visibility = on;
         self
-    }
-
-    /// Applies the settings of a configuration. They replace those of earlier calls, and later calls replace them.
-    pub fn config(self, config: &ListenerConfig) -> Self {
-        config.apply(self)
     }
 
     /// Sets the visibility timeout: how long a message stays invisible to other consumers after a receive and
@@ -367,7 +386,8 @@ impl<M: Message> ListenerBuilder<M> {
     }
 
     /// Sets how long a dequeue task sleeps after it has found the queue empty, unless a [notifier](crate::notify)
-    /// announces a message. The default is an [`ExponentialIdle`] up to a cap that the backend recommends.
+    /// announces a message. The default is an
+    /// [`ExponentialIdle`](crate::policy::ExponentialIdle) up to a cap that the backend recommends.
     pub fn idle(mut self, policy: impl IdlePolicy) -> Self {
         self.idle = Some(Arc::new(policy));
         self
@@ -400,80 +420,11 @@ impl<M: Message> ListenerBuilder<M> {
         self
     }
 
-    /// Subscribes to the listener's events, starting with the first. See [`ListenerHandle::events`].
+    /// Subscribes to the listener's events, starting with the first. See
+    /// [`ListenerHandle::events`](crate::ListenerHandle::events).
     #[must_use]
     pub fn events(&self) -> broadcast::Receiver<ListenerEvent> {
         self.events.subscribe()
-    }
-
-    /// Starts the listener on the current Tokio runtime.
-    ///
-    /// # Errors
-    /// [`StartError`] if a setting is outside its allowed range, the poison queue is invalid or the queue itself, a
-    /// listener of this service handles messages of another kind on the queue and has not stopped, or there is
-    /// no current Tokio runtime with a timer.
-    pub fn start(self) -> Result<ListenerHandle, StartError> {
-        let capabilities = self.context.backend.capabilities();
-        let bounds = self.bounds;
-        bounds.check(capabilities)?;
-        self.breaker
-            .as_ref()
-            .map_or(Ok(()), CircuitBreaker::check)?;
-        let runtime = Handle::try_current().map_err(StartError::NoRuntime)?;
-        if !has_timer(&*self.context.clock) {
-            return Err(StartError::NoTimer);
-        }
-        let consumer = self
-            .options
-            .build(self.queue, M::TYPE, Caller::Listener, capabilities)?;
-        let serving = self.context.served.serve(&consumer.queue, M::TYPE.kind())?;
-        let idle = self
-            .idle
-            .unwrap_or_else(|| Arc::new(ExponentialIdle::up_to(capabilities.idle_cap)));
-        let scale = self.scale;
-        let scale = scale.unwrap_or_else(|| Arc::new(DepthRules::default()));
-        let (batch, bytes) = (bounds.batch(capabilities), bounds.byte_limit(capabilities));
-        let wakeups = self.context.wakeups(&consumer.queue, batch);
-        let core = Arc::new(Core {
-            context: self.context,
-            wakeups,
-            consumer: Arc::new(consumer),
-            handler: self.handler,
-            idle,
-            batch,
-            max_in_flight: bounds.max_in_flight,
-            in_flight_per_task: bounds.in_flight_per_task(),
-            permits: Limit::new(0),
-            bytes,
-            tasks: Tasks::new(bounds.tasks),
-            scaler: Scaler::new(scale),
-            runs: Runs::default(),
-            adaptive_visibility: self.adaptive_visibility,
-            breaker: self.breaker.map(Breaker::new),
-            throttle: Throttle::new(self.adaptive_concurrency),
-            drain: self.until_empty.then(Drain::default),
-            threads: HandlerThreads::new(self.start_thread),
-            runtime,
-            phase: Phase::running(),
-            serving,
-            tracker: TaskTracker::new(),
-            running: Schedule::default(),
-            missing: AtomicBool::new(false),
-            counters: Counters::default(),
-            events: self.events,
-        });
-        if core.adaptive_visibility {
-            core.runs.enable();
-        }
-        tasks::scale(&core, |state| state.wanted);
-        scaler::start(&core);
-        let (watched, clock) = (Arc::clone(&core), Arc::clone(&core.context.clock));
-        let background = &core.context.background;
-        background.keep_running("watchdog", clock, move || {
-            watchdog::run(Arc::clone(&watched))
-        });
-        sweeping::start(&core);
-        Ok(ListenerHandle::new(core))
     }
 }
 

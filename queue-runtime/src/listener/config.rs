@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::breaker::CircuitBreaker;
 use super::builder::ListenerBuilder;
-use crate::policy::{ExponentialIdle, RetryPolicy, ScaleRules, TaskRange};
+use crate::policy::{ExponentialIdle, InstanceTarget, RetryPolicy, ScaleRules, TaskRange};
 
 /// The settings of a listener in a configuration file, in any format that serde reads.
 ///
@@ -99,6 +99,9 @@ pub struct ListenerConfig {
     /// See [`ListenerBuilder::scale`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scale: Option<ScaleRules>,
+    /// See [`ListenerBuilder::advise_instances`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub advise_instances: Option<InstanceTarget>,
     /// See [`ListenerBuilder::circuit_breaker`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub circuit_breaker: Option<CircuitBreaker>,
@@ -122,9 +125,10 @@ pub struct RetryConfig {
     pub cap: Duration,
 }
 
-impl ListenerConfig {
-    pub(super) fn apply<M: Message>(&self, mut builder: ListenerBuilder<M>) -> ListenerBuilder<M> {
-        let Self {
+impl<M: Message> ListenerBuilder<M> {
+    /// Applies the settings of a configuration. They replace those of earlier calls, and later calls replace them.
+    pub fn config(mut self, config: &ListenerConfig) -> Self {
+        let ListenerConfig {
             tasks,
             batch,
             max_in_flight,
@@ -137,15 +141,16 @@ impl ListenerConfig {
             retry,
             idle_cap,
             scale,
+            advise_instances,
             circuit_breaker,
             adaptive_concurrency,
             adaptive_visibility,
-        } = self;
-        builder.breaker = circuit_breaker.or(builder.breaker);
-        builder.adaptive_concurrency = adaptive_concurrency.unwrap_or(builder.adaptive_concurrency);
-
-        builder.adaptive_visibility = adaptive_visibility.unwrap_or(builder.adaptive_visibility);
-        let (bounds, options) = (&mut builder.bounds, &mut builder.options);
+        } = config;
+        self.advice = advise_instances.or(self.advice);
+        self.breaker = circuit_breaker.or(self.breaker);
+        self.adaptive_concurrency = adaptive_concurrency.unwrap_or(self.adaptive_concurrency);
+        self.adaptive_visibility = adaptive_visibility.unwrap_or(self.adaptive_visibility);
+        let (bounds, options) = (&mut self.bounds, &mut self.options);
         bounds.tasks = tasks.unwrap_or(bounds.tasks);
         bounds.batch = batch.or(bounds.batch);
         bounds.max_in_flight = max_in_flight.unwrap_or(bounds.max_in_flight);
@@ -162,11 +167,11 @@ impl ListenerConfig {
             options.retry = RetryPolicy::exponential(base, cap);
         }
         if let Some(cap) = *idle_cap {
-            builder = builder.idle(ExponentialIdle::up_to(cap));
+            self = self.idle(ExponentialIdle::up_to(cap));
         }
         match scale {
-            Some(rules) => builder.scale(rules.clone()),
-            None => builder,
+            Some(rules) => self.scale(rules.clone()),
+            None => self,
         }
     }
 }

@@ -2,31 +2,33 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use queue_core::MessageId;
+use queue_core::internal::error_chain;
+use queue_core::{Error, MessageId};
 use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 
+use super::advice::Advice;
 use super::breaker::Breaker;
-use super::drain::Drain;
+use super::bytes::ByteLimit;
+use super::drain::{Drain, DrainEnd};
 use super::event::{Events, ListenerEvent};
 use super::info::{Counters, ListenerInfo};
 use super::limit::Limit;
 use super::phase::Phase;
-use super::room::ByteLimit;
-use super::run::Watched;
 use super::runs::Runs;
-use super::scaler::Scaler;
 use super::tasks::Tasks;
 use super::threads::HandlerThreads;
-use super::throttle::Throttle;
+use super::throttle::{Throttle, is_throttled};
+use super::workload::Workload;
 use crate::context::Context;
+use crate::meter::Transactions;
 use crate::notify::Wakeups;
-use crate::panic::{CaughtPanic, log_caught};
-use crate::policy::{IdlePolicy, receive_visibility};
-use crate::receive::{Consumer, ErasedHandler, SettleProblem, Settled};
-use crate::schedule::Schedule;
+use crate::observe::Measures;
+use crate::panic::{CaughtPanic, catch, log_caught};
+use crate::policy::{ExponentialIdle, IdlePolicy, ScalePolicy, Throttled, receive_visibility};
+use crate::receive::{Consumer, ErasedHandler};
 use crate::served::Serving;
-use crate::settings::Settings;
+use crate::settings::{Settings, read_in_time};
 
 /// The state that the parts of one listener share.
 pub(super) struct Core {
@@ -44,11 +46,13 @@ pub(super) struct Core {
     /// The bytes that may be in flight, if they are limited.
     pub(super) bytes: Option<ByteLimit>,
     pub(super) tasks: Tasks,
-    pub(super) scaler: Scaler,
+    pub(super) scale: Arc<dyn ScalePolicy>,
+    pub(super) workload: Workload,
+    pub(super) advice: Option<Advice>,
     pub(super) runs: Runs,
     /// Whether the visibility timeout of receives follows the runs.
     pub(super) adaptive_visibility: bool,
-    pub(super) breaker: Option<Breaker>,
+    pub(super) breaker: Option<Arc<Breaker>>,
     pub(super) throttle: Throttle,
     /// For a listener that runs until its queue is empty.
     pub(super) drain: Option<Drain>,
@@ -61,11 +65,13 @@ pub(super) struct Core {
     pub(super) serving: Serving,
     /// Tracks dequeue tasks and unsettled messages. The listener has stopped once there are none.
     pub(super) tracker: TaskTracker,
-    /// The running handlers, by the time of the watchdog's next check.
-    pub(super) running: Schedule<Watched>,
     /// Whether the queue is known to be missing.
     pub(super) missing: AtomicBool,
     pub(super) counters: Counters,
+    /// The queue's metrics.
+    pub(super) measures: Arc<Measures>,
+    /// The storage transactions on the queue before the listener was started.
+    pub(super) transactions_before: Transactions,
     pub(super) events: Events,
 }
 
@@ -84,6 +90,14 @@ impl Core {
         });
     }
 
+    /// Reports that the number of dequeue tasks has changed, if it has.
+    pub(super) fn scaled(&self, from: usize, to: usize) {
+        if from != to {
+            tracing::debug!(queue = %self.consumer.queue, from, to, "scaled the dequeue tasks");
+            self.publish(|| ListenerEvent::Scaled { from, to });
+        }
+    }
+
     /// Returns the visibility timeout of the next receive.
     pub(super) fn visibility(&self, settings: &Settings) -> Duration {
         let configured = settings.visibility;
@@ -92,6 +106,17 @@ impl Core {
         let visibility = p99.map_or(configured, |p99| receive_visibility(p99, configured));
         self.counters.receives_for(visibility);
         visibility
+    }
+
+    /// Asks the idle policy. If it panics, the default policy answers.
+    pub(super) fn ask_idle<T>(&self, question: impl Fn(&dyn IdlePolicy) -> T) -> T {
+        catch(|| question(&*self.idle)).unwrap_or_else(|panic| {
+            let queue = &self.consumer.queue;
+            tracing::error!(%queue, %panic, "the idle policy panicked; using the default");
+            self.publish(|| ListenerEvent::PolicyPanicked { panic });
+            let idle_cap = self.context.backend.capabilities().idle_cap;
+            question(&ExponentialIdle::up_to(idle_cap))
+        })
     }
 
     /// Gives back bytes in flight.
@@ -103,10 +128,19 @@ impl Core {
 
     /// Asks the storage for the approximate number of messages on the queue.
     pub(super) async fn measure_depth(&self) -> queue_core::Result<u64> {
-        let properties = self.context.backend.properties(&self.consumer.queue);
-        let depth = properties.await?.approximate_count;
+        let (queue, clock) = (&self.consumer.queue, &*self.context.clock);
+        let properties = self.context.backend.properties(queue);
+        let properties = read_in_time(clock, queue, properties).await?;
+        let depth = properties.approximate_count;
         self.counters.measured(depth);
+        self.measures.depth(depth);
         Ok(depth)
+    }
+
+    /// Returns the storage transactions on the queue since the listener was started.
+    fn transactions(&self) -> Transactions {
+        let now = self.context.meter.of(&self.consumer.queue);
+        now.since(&self.transactions_before)
     }
 
     /// Returns the listener's current figures.
@@ -117,7 +151,9 @@ impl Core {
             peak_tasks: tasks.peak,
             started_tasks: tasks.started,
             in_flight_limit: self.permits.current(),
-            circuit: self.breaker.as_ref().map(Breaker::state),
+            circuit: self.breaker.as_ref().map(|breaker| breaker.state()),
+            transactions: self.transactions(),
+            wanted_instances: self.advice.as_ref().map(Advice::wanted),
             ..self.counters.snapshot()
         }
     }
@@ -164,63 +200,50 @@ impl Core {
         self.publish(|| ListenerEvent::MessageTaskPanicked { id: id.clone() });
     }
 
-    /// Counts and publishes how a message was settled.
-    pub(super) fn report(
-        &self,
-        id: &MessageId,
-        attempt: u32,
-        settled: Result<Settled, SettleProblem>,
-    ) {
-        let (counters, queue) = (&self.counters, &self.consumer.queue);
-        match settled {
-            Ok(Settled::Completed) => {
-                counters.completed.fetch_add(1, Ordering::Relaxed);
-                self.publish(|| ListenerEvent::Completed {
-                    id: id.clone(),
-                    attempt,
-                });
+    /// Records a receive and its error, if it failed, and adapts the number of messages that may be in flight if the
+    /// storage throttles.
+    pub(super) fn observe_receive(&self, error: Option<&Error>) {
+        if error.is_some_and(is_throttled) {
+            self.workload.throttled();
+        }
+        let Some(result) = self.throttle.observe(error, &*self.context.clock) else {
+            return;
+        };
+        self.fit_limit();
+        let queue = &self.consumer.queue;
+        let in_flight_limit = self.permits.current();
+        if result != Throttled::Again {
+            tracing::warn!(%queue, in_flight_limit, "the storage throttles; fewer messages are in flight for now");
+            self.publish(|| ListenerEvent::Throttled { in_flight_limit });
+        }
+        if let Throttled::Persistent(lasted) = result {
+            tracing::error!(%queue, ?lasted, "the storage throttles persistently; distribute the messages over several queues");
+            self.publish(|| ListenerEvent::ThrottledPersistently { lasted });
+        }
+    }
+
+    /// Stops the listener if it runs until its queue is empty, and that is so. To be called after a receive found
+    /// no visible message.
+    pub(super) async fn stop_if_empty(&self) {
+        // The messages in flight are still on the queue, and their handlers may submit others.
+        if self.drain.is_none() || self.counters.in_flight() > 0 {
+            return;
+        }
+        match self.measure_depth().await {
+            Ok(0) => self.stop_if_draining(DrainEnd::Empty),
+            Ok(_) => {}
+            Err(error) => {
+                let (queue, error) = (&self.consumer.queue, error_chain(&error));
+                tracing::warn!(%queue, error, "failed to find out whether the queue is empty; will try again");
             }
-            Ok(Settled::Duplicate) => {
-                counters.duplicates.fetch_add(1, Ordering::Relaxed);
-                self.publish(|| ListenerEvent::Duplicate { id: id.clone() });
-            }
-            Ok(Settled::Retried { after, error }) => {
-                counters.retried.fetch_add(1, Ordering::Relaxed);
-                self.publish(|| ListenerEvent::Retried {
-                    id: id.clone(),
-                    attempt,
-                    after,
-                    error,
-                });
-            }
-            Ok(Settled::Poisoned(reason)) => {
-                counters.poisoned.fetch_add(1, Ordering::Relaxed);
-                self.publish(|| ListenerEvent::Poisoned {
-                    id: id.clone(),
-                    reason,
-                    attempts: attempt,
-                });
-            }
-            Ok(Settled::Released) => {
-                counters.released.fetch_add(1, Ordering::Relaxed);
-                self.publish(|| ListenerEvent::Released { id: id.clone() });
-            }
-            Ok(Settled::Postponed { after }) => {
-                counters.released.fetch_add(1, Ordering::Relaxed);
-                self.publish(|| ListenerEvent::Postponed {
-                    id: id.clone(),
-                    after,
-                });
-            }
-            Err(problem) => {
-                counters.unsettled.fetch_add(1, Ordering::Relaxed);
-                let error = queue_core::internal::error_chain(&problem);
-                tracing::warn!(%queue, %id, error, "failed to settle a message");
-                self.publish(|| ListenerEvent::NotSettled {
-                    id: id.clone(),
-                    problem,
-                });
-            }
+        }
+    }
+
+    /// Stops the listener if it runs until its queue is empty.
+    pub(super) fn stop_if_draining(&self, end: DrainEnd) {
+        if let Some(drain) = &self.drain {
+            drain.end(end);
+            self.stop();
         }
     }
 }

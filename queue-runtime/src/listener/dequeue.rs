@@ -8,18 +8,18 @@ use std::time::Duration;
 use queue_core::internal::error_chain;
 use queue_core::{Error, ErrorKind, Retry};
 
-use super::breaker;
 use super::core::Core;
-use super::drain;
+use super::drain::DrainEnd;
 use super::event::ListenerEvent;
 use super::executor::{self, Arrival};
 use super::phase::ListenerPhase;
+use super::presence::Presence;
 use super::room::Capacity;
-use super::tasks::Presence;
-use super::throttle;
+use super::run::Watchlist;
+use super::standby;
 use crate::notify::Wakeup;
-use crate::panic::{catch, catch_async};
-use crate::policy::{ExponentialIdle, Idle, IdlePolicy, jitter, outage_pause};
+use crate::panic::catch_async;
+use crate::policy::{Idle, jitter, outage_pause};
 use crate::receive::fetch;
 
 /// The numbers of consecutive empty and failed receives of one task.
@@ -27,6 +27,8 @@ use crate::receive::fetch;
 struct Streak {
     empty: u32,
     failed: u32,
+    /// The value of `empty` from which the depth of the queue is looked at again.
+    check_depth_at: u32,
 }
 
 impl Streak {
@@ -50,21 +52,27 @@ impl Streak {
 const SHORTEST_IDLE: Duration = Duration::from_millis(1);
 
 /// Runs one dequeue task. If it panics, it starts again after a pause.
-pub(super) async fn run(mut presence: Presence) {
+pub(super) async fn run(mut presence: Presence, watchlist: Arc<Watchlist>) {
     let core = Arc::clone(&presence.core);
     let mut streak = Streak::default();
-    while let Err(panic) = catch_async(receive_until_end(&mut presence, &mut streak)).await {
+    while let Err(panic) =
+        catch_async(receive_until_end(&mut presence, &watchlist, &mut streak)).await
+    {
         let failures = streak.failure();
         let after = outage_pause(Retry::Temporary, failures, jitter());
         core.task_panicked(panic, after);
-        if stopped_within(&core, after).await {
+        if stopped_within(&core, after).await || !presence.is_needed() {
             return;
         }
     }
 }
 
 /// Receives until the listener stops, or the task leaves because there are too many.
-async fn receive_until_end(presence: &mut Presence, streak: &mut Streak) {
+async fn receive_until_end(
+    presence: &mut Presence,
+    watchlist: &Arc<Watchlist>,
+    streak: &mut Streak,
+) {
     let core = &Arc::clone(&presence.core);
     let mut woken = None;
     loop {
@@ -81,13 +89,21 @@ async fn receive_until_end(presence: &mut Presence, streak: &mut Streak) {
             capacity = room(core) => capacity,
         };
         core.wakeups.receive_begins();
-        let pause = match receive(core, capacity).await {
+        let pause = match receive(core, watchlist, capacity).await {
             Ok(Found::Nothing) => {
                 core.counters.empty_receives.fetch_add(1, Ordering::Relaxed);
-                drain::stop_if_empty(core).await;
-                match idle(core, presence, streak.empty(core, woken)) {
-                    Some(pause) => pause,
-                    None => return,
+                core.stop_if_empty().await;
+                streak.empty(core, woken);
+                match idle(core, presence, streak).await {
+                    Next::Sleep(pause) => pause,
+                    Next::StandBy => match standby::wait(presence).await {
+                        Some(wakeup) => {
+                            woken = wakeup;
+                            continue;
+                        }
+                        None => return,
+                    },
+                    Next::End => return,
                 }
             }
             Ok(found) => {
@@ -98,7 +114,7 @@ async fn receive_until_end(presence: &mut Presence, streak: &mut Streak) {
             }
             Err(Failure::Receive(error)) if error.kind() == ErrorKind::QueueNotFound => {
                 report_missing(core);
-                drain::stop_if_missing(core);
+                core.stop_if_draining(DrainEnd::QueueMissing);
                 idle_pause(core, Idle::new(streak.empty(core, woken), jitter()))
             }
             Err(failure) => {
@@ -128,30 +144,42 @@ async fn stopped_within(core: &Core, pause: Duration) -> bool {
     }
 }
 
-/// Asks the idle policy what to do after `count` empty receives in a row. Returns how long to pause, or `None` if
-/// the task has left and must end.
-fn idle(core: &Core, presence: &mut Presence, count: u32) -> Option<Duration> {
-    let idle = Idle::new(count, jitter());
-    let ends = core.tasks.has_spare() && ask(core, |policy| policy.ends(idle));
-    if ends && presence.leave_if_spare() {
-        return None;
+/// What a task does that found the queue empty.
+enum Next {
+    Sleep(Duration),
+    /// It is not counted as running for now.
+    StandBy,
+    /// It has left and must end.
+    End,
+}
+
+/// How many more empty receives it takes to look at the depth of the queue again, if messages were invisible.
+const CHECK_DEPTH_EVERY: u32 = 10;
+
+/// Asks the idle policy what to do after empty receives.
+async fn idle(core: &Core, presence: &mut Presence, streak: &mut Streak) -> Next {
+    let idle = Idle::new(streak.empty, jitter());
+    let ends = || core.ask_idle(|policy| policy.ends(idle));
+    if core.tasks.has_spare() {
+        if ends() && presence.leave_if_spare() {
+            return Next::End;
+        }
+    } else if core.drain.is_none()
+        && core.tasks.may_stand_by()
+        && streak.empty >= streak.check_depth_at
+        && ends()
+    {
+        if standby::is_safe(core).await && presence.stand_by() {
+            return Next::StandBy;
+        }
+        streak.check_depth_at = streak.empty.saturating_add(CHECK_DEPTH_EVERY);
     }
-    Some(idle_pause(core, idle))
+    Next::Sleep(idle_pause(core, idle))
 }
 
 fn idle_pause(core: &Core, idle: Idle) -> Duration {
-    ask(core, |policy| policy.delay(idle)).max(SHORTEST_IDLE)
-}
-
-/// Asks the idle policy. If it panics, the default policy answers.
-fn ask<T>(core: &Core, question: impl Fn(&dyn IdlePolicy) -> T) -> T {
-    catch(|| question(&*core.idle)).unwrap_or_else(|panic| {
-        let queue = &core.consumer.queue;
-        tracing::error!(%queue, %panic, "the idle policy panicked; using the default");
-        core.publish(|| ListenerEvent::PolicyPanicked { panic });
-        let idle_cap = core.context.backend.capabilities().idle_cap;
-        question(&ExponentialIdle::up_to(idle_cap))
-    })
+    core.ask_idle(|policy| policy.delay(idle))
+        .max(SHORTEST_IDLE)
 }
 
 /// Reports a missing queue, once until it exists.
@@ -168,14 +196,21 @@ fn report_missing(core: &Core) {
 async fn room(core: &Arc<Core>) -> Capacity {
     loop {
         core.phase.not_paused().await;
-        let probe = breaker::pass(core).await;
+        let probe = match &core.breaker {
+            Some(breaker) => breaker.pass().await,
+            None => None,
+        };
         let most = match probe {
             Some(_) => 1,
             None => core.batch as usize,
         };
         let mut capacity = Capacity::acquire(core, most).await;
         // It may have been paused, or the circuit breaker opened, while there was no room.
-        let still = probe.is_some() || !breaker::is_open(core);
+        let is_open = core
+            .breaker
+            .as_ref()
+            .is_some_and(|breaker| breaker.is_open());
+        let still = probe.is_some() || !is_open;
         if still && core.phase.current() != ListenerPhase::Paused {
             capacity.probe = probe;
             return capacity;
@@ -193,7 +228,11 @@ enum Found {
 }
 
 /// Receives as many messages as there is capacity for, and starts a task for each.
-async fn receive(core: &Arc<Core>, mut capacity: Capacity) -> Result<Found, Failure> {
+async fn receive(
+    core: &Arc<Core>,
+    watchlist: &Arc<Watchlist>,
+    mut capacity: Capacity,
+) -> Result<Found, Failure> {
     if core.handler.is_blocking() {
         capacity.reserve_threads().map_err(Failure::NoThread)?;
     }
@@ -202,15 +241,13 @@ async fn receive(core: &Arc<Core>, mut capacity: Capacity) -> Result<Found, Fail
         core.visibility(settings)
     })
     .await;
-    throttle::observe(core, fetched.as_ref().err());
+    core.observe_receive(fetched.as_ref().err());
     let fetched = fetched.map_err(Failure::Receive)?;
     core.missing.store(false, Ordering::Relaxed);
     let count = fetched.len();
-    if count > 0 && core.scaler.is_started() {
-        core.scaler.received(&fetched);
-    }
+    core.workload.received(&fetched);
     for (message, room) in capacity.split(fetched) {
-        let arrival = Arrival::new(message, room);
+        let arrival = Arrival::new(message, room, Arc::clone(watchlist));
         drop(core.runtime.spawn(executor::run(arrival)));
     }
     Ok(match count {

@@ -1,9 +1,6 @@
 use std::process::{ExitCode, Termination};
 use std::sync::OnceLock;
 
-use queue_core::internal::error_chain;
-
-use super::core::Core;
 use super::info::ListenerInfo;
 
 /// The end of a listener that runs [until its queue is empty](super::ListenerBuilder::until_empty), from
@@ -73,11 +70,12 @@ pub enum DrainEnd {
 }
 
 impl DrainReport {
-    pub(super) fn of(core: &Core) -> Self {
-        let end = core.drain.as_ref().and_then(Drain::end);
+    /// `drain` is that of a listener that runs until its queue is empty.
+    pub(super) fn new(drain: Option<&Drain>, info: ListenerInfo) -> Self {
+        let end = drain.and_then(|drain| drain.0.get().copied());
         Self {
             end: end.unwrap_or(DrainEnd::Stopped),
-            info: core.info(),
+            info,
         }
     }
 
@@ -114,43 +112,15 @@ impl Termination for DrainReport {
     }
 }
 
-/// Finds out when the queue of a listener that runs until then is empty.
+/// Why a listener that runs until its queue is empty has ended, once it has.
 #[derive(Debug, Default)]
 pub(super) struct Drain(OnceLock<DrainEnd>);
 
 impl Drain {
-    fn end(&self) -> Option<DrainEnd> {
-        self.0.get().copied()
-    }
-}
-
-/// Stops the listener if it runs until its queue is empty, and that is so. To be called after a receive found
-/// no visible message.
-pub(super) async fn stop_if_empty(core: &Core) {
-    // The messages in flight are still on the queue, and their handlers may submit others.
-    if core.drain.is_none() || core.counters.in_flight() > 0 {
-        return;
-    }
-    match core.measure_depth().await {
-        Ok(0) => stop(core, DrainEnd::Empty),
-        Ok(_) => {}
-        Err(error) => {
-            let (queue, error) = (&core.consumer.queue, error_chain(&error));
-            tracing::warn!(%queue, error, "failed to find out whether the queue is empty; will try again");
-        }
-    }
-}
-
-/// Stops the listener, if it runs until its queue is empty, because the queue does not exist.
-pub(super) fn stop_if_missing(core: &Core) {
-    stop(core, DrainEnd::QueueMissing);
-}
-
-fn stop(core: &Core, end: DrainEnd) {
-    if let Some(drain) = &core.drain {
-        // A task that was first has the same reason, or as good a one.
-        let _ = drain.0.set(end);
-        core.stop();
+    /// Records the end, unless another task was first.
+    pub(super) fn end(&self, end: DrainEnd) {
+        // Its reason is the same, or as good.
+        let _ = self.0.set(end);
     }
 }
 

@@ -149,6 +149,14 @@ pub enum ListenerEvent {
         /// The number now.
         to: usize,
     },
+    /// The number of wanted instances has changed, after
+    /// [`advise_instances`](super::ListenerBuilder::advise_instances).
+    InstancesAdvised {
+        /// The number before.
+        from: usize,
+        /// The number now.
+        to: usize,
+    },
     /// The [circuit breaker](super::ListenerBuilder::circuit_breaker) has opened: the listener receives probes
     /// only.
     CircuitOpened {

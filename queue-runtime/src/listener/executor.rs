@@ -9,13 +9,14 @@ use std::time::Duration;
 use queue_core::clock::BoxFuture;
 use queue_core::{Disposition, Error};
 use tokio::sync::oneshot;
+use tracing::Instrument as _;
 
 use super::core::Core;
 use super::event::ListenerEvent;
 use super::finish::{abandon, finish, finish_in_background, report};
 use super::phase::ListenerPhase;
 use super::room::Room;
-use super::run::{Ended, Handler, Run, Taken};
+use super::run::{Ended, Handler, Run, Taken, Watchlist};
 use super::watchdog;
 use crate::lease::Cause;
 use crate::panic::{catch, catch_async};
@@ -26,7 +27,8 @@ use crate::receive::{Admission, Call, Fetched, Incoming, SettleProblem, Settled,
 pub(super) async fn run(arrival: Arrival) {
     let mut task = arrival.read();
     // Pinned here, so that catching does not store the future twice.
-    let handled = catch_async(pin!(task.handle())).await;
+    let span = task.run.span.clone();
+    let handled = catch_async(pin!(task.handle().instrument(span))).await;
     if handled.is_err() {
         // Settling it again would only panic again.
         task.stage = Stage::Finished;
@@ -36,24 +38,24 @@ pub(super) async fn run(arrival: Arrival) {
 
 /// A message that was received. Its own task reads it, so that the messages of a batch are read side by
 /// side.
-pub(super) struct Arrival(Option<(Fetched, Room)>);
+pub(super) struct Arrival(Option<(Fetched, Room, Arc<Watchlist>)>);
 
 impl Arrival {
-    pub(super) fn new(message: Fetched, room: Room) -> Self {
-        Self(Some((message, room)))
+    pub(super) fn new(message: Fetched, room: Room, watchlist: Arc<Watchlist>) -> Self {
+        Self(Some((message, room, watchlist)))
     }
 
     fn read(mut self) -> Task {
         let message = self.0.take();
-        let (message, room) = message.expect("it is taken here and in `drop` only");
-        Task::of(message, room)
+        let (message, room, watchlist) = message.expect("it is taken here and in `drop` only");
+        Task::of(message, room, watchlist)
     }
 }
 
 impl Drop for Arrival {
     fn drop(&mut self) {
-        if let Some((message, room)) = self.0.take() {
-            drop(Task::of(message, room));
+        if let Some((message, room, watchlist)) = self.0.take() {
+            drop(Task::of(message, room, watchlist));
         }
     }
 }
@@ -75,11 +77,11 @@ enum Stage {
 }
 
 impl Task {
-    fn of(message: Fetched, room: Room) -> Self {
+    fn of(message: Fetched, room: Room, watchlist: Arc<Watchlist>) -> Self {
         let core = room.core();
         let incoming = Incoming::read(&core.context, &core.consumer, message);
         Self {
-            run: Arc::new(Run::new(incoming, room)),
+            run: Arc::new(Run::new(incoming, room, watchlist)),
             stage: Stage::Handling,
         }
     }
@@ -128,7 +130,7 @@ impl Task {
     async fn settle(&mut self) {
         if self.run.claim() {
             self.stage = Stage::Settling;
-            self.run.core().running.close(&self.run.ticket);
+            self.run.unwatch();
             finish(&self.run).await;
         }
     }
@@ -152,13 +154,14 @@ impl Drop for Task {
     }
 }
 
-/// Records the time of a successful run, if somebody needs it.
+/// Records the time of a run: of each for the metrics, of a successful one also for who adapts to it.
 fn record_time(run: &Run, started: Duration) {
     let core = run.core();
+    let took = core.context.clock.monotonic().saturating_sub(started);
+    core.measures.processed(took);
     let succeeded = |ended| matches!(ended, &Ended::Returned(Disposition::Complete(_)));
     if core.runs.are_recorded() && run.ended().is_some_and(succeeded) {
-        let now = core.context.clock.monotonic();
-        core.runs.record(now.saturating_sub(started));
+        core.runs.record(took);
     }
 }
 
@@ -236,7 +239,7 @@ async fn run_on_thread(
     let run = Arc::clone(run);
     thread.run(move || {
         let inside = run.core().runtime.enter();
-        let result = call_function(&run, function);
+        let result = run.span.in_scope(|| call_function(&run, function));
         drop(inside);
         // Run once the thread is given back, so that the next message finds it free.
         move || {

@@ -1,16 +1,16 @@
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
+use queue_core::QueueName;
 use tokio::sync::broadcast;
 
 use super::bounds::check_tasks;
-use super::core::Core;
 use super::drain::DrainReport;
 use super::event::ListenerEvent;
 use super::info::ListenerInfo;
 use super::phase::ListenerPhase;
-use super::{scaler, tasks};
+use super::scaler;
+use super::workers::Workers;
 use crate::policy::TaskRange;
 use crate::settings::InvalidSetting;
 
@@ -46,7 +46,7 @@ use crate::settings::InvalidSetting;
 /// ```
 #[must_use = "dropping the handle stops the listener"]
 pub struct ListenerHandle {
-    core: Arc<Core>,
+    workers: Workers,
 }
 
 /// The result of a shutdown.
@@ -93,19 +93,26 @@ pub struct ShutdownReport {
 const HAND_BACK: Duration = Duration::from_secs(10);
 
 impl ListenerHandle {
-    pub(super) fn new(core: Arc<Core>) -> Self {
-        Self { core }
+    pub(super) fn new(workers: Workers) -> Self {
+        Self { workers }
+    }
+
+    /// Returns the queue that the listener receives from.
+    #[must_use]
+    pub fn queue(&self) -> &QueueName {
+        &self.workers.core.consumer.queue
     }
 
     /// Returns the listener's current figures.
     #[must_use]
     pub fn info(&self) -> ListenerInfo {
-        self.core.info()
+        self.workers.core.info()
     }
 
     /// Asks the storage for the approximate number of messages on the queue, with those that are invisible. The
     /// answer is also in [`info`](Self::info), until the next one. Each call costs a storage transaction. The
-    /// listener itself asks only to choose the number of its dequeue tasks.
+    /// listener itself asks only where it must: to choose the number of its dequeue tasks, to drain, to stand by, and to
+    /// advise instances.
     ///
     /// # Errors
     /// The backend's error.
@@ -113,7 +120,7 @@ impl ListenerHandle {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn depth(&self) -> queue_core::Result<u64> {
-        self.core.measure_depth().await
+        self.workers.core.measure_depth().await
     }
 
     /// Changes the number of dequeue tasks to a fixed number or a range, as
@@ -144,13 +151,13 @@ impl ListenerHandle {
     /// ```
     ///
     /// # Errors
-    /// If the number is not from 1 to 1,024, or the range is empty.
+    /// If the number is not from 1 to 1,024, or the range is empty or exceeds 1,024.
     pub fn scale(&self, tasks: impl Into<TaskRange>) -> Result<(), InvalidSetting> {
         let range = check_tasks(tasks.into())?;
-        if !self.core.phase.is_stopping() {
-            self.core.tasks.set_range(range);
-            tasks::scale(&self.core, |state| state.wanted);
-            scaler::start(&self.core);
+        if !self.workers.core.phase.is_stopping() {
+            self.workers.core.tasks.set_range(range);
+            self.workers.scale(|state| state.wanted);
+            scaler::start(&self.workers);
         }
         Ok(())
     }
@@ -158,7 +165,7 @@ impl ListenerHandle {
     /// Returns the listener's current phase.
     #[must_use]
     pub fn phase(&self) -> ListenerPhase {
-        self.core.phase.current()
+        self.workers.core.phase.current()
     }
 
     /// Subscribes to future events.
@@ -167,19 +174,19 @@ impl ListenerHandle {
     /// [`Lagged`](broadcast::error::RecvError::Lagged) error with their number.
     #[must_use]
     pub fn events(&self) -> broadcast::Receiver<ListenerEvent> {
-        self.core.events.subscribe()
+        self.workers.core.events.subscribe()
     }
 
     /// Stops receiving. Handlers continue.
     ///
     /// Messages of a receive in progress are still handled.
     pub fn pause(&self) {
-        self.core.phase.pause();
+        self.workers.core.phase.pause();
     }
 
     /// Resumes receiving after [`pause`](Self::pause).
     pub fn resume(&self) {
-        self.core.phase.resume();
+        self.workers.core.phase.resume();
     }
 
     /// Waits until a listener that runs [until its queue is empty](super::ListenerBuilder::until_empty) has
@@ -215,8 +222,9 @@ impl ListenerHandle {
     /// # Cancel safety
     /// Cancel safe. Dropping the future does not stop the listener.
     pub async fn drained(&self) -> DrainReport {
-        self.core.phase.reached(ListenerPhase::Stopped).await;
-        DrainReport::of(&self.core)
+        let core = &self.workers.core;
+        core.phase.reached(ListenerPhase::Stopped).await;
+        DrainReport::new(core.drain.as_ref(), core.info())
     }
 
     /// Stops receiving and waits for running handlers for up to `grace`. Then cancels the remaining ones and
@@ -225,7 +233,7 @@ impl ListenerHandle {
     /// # Cancel safety
     /// Dropping the future stops the listener at once, as dropping the handle does.
     pub async fn shutdown(self, grace: Duration) -> ShutdownReport {
-        let core = &self.core;
+        let core = &self.workers.core;
         let released_before = self.info().released;
         core.stop();
         let clock = &core.context.clock;
@@ -256,14 +264,14 @@ impl ListenerHandle {
 
 impl Drop for ListenerHandle {
     fn drop(&mut self) {
-        self.core.abort();
+        self.workers.core.abort();
     }
 }
 
 impl fmt::Debug for ListenerHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ListenerHandle")
-            .field("queue", &self.core.consumer.queue)
+            .field("queue", &self.workers.core.consumer.queue)
             .field("phase", &self.phase())
             .field("info", &self.info())
             .finish()

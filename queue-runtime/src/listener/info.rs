@@ -3,6 +3,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::breaker::CircuitState;
+use crate::meter::Transactions;
 
 /// A snapshot of a listener's figures. Counts of past events are since its start.
 ///
@@ -32,7 +33,7 @@ use super::breaker::CircuitState;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct ListenerInfo {
-    /// Running dequeue tasks.
+    /// Running dequeue tasks. Zero while none needs to poll, with a [range](super::ListenerBuilder::tasks) from zero.
     pub tasks: usize,
     /// The maximum number of dequeue tasks running so far.
     pub peak_tasks: usize,
@@ -67,9 +68,15 @@ pub struct ListenerInfo {
     /// The visibility timeout of the last receive. `None` before the first.
     pub visibility_timeout: Option<Duration>,
     /// The approximate number of messages on the queue, with those that are invisible, when it was last measured:
-    /// by [`ListenerHandle::depth`](super::ListenerHandle::depth), or to choose the number of dequeue tasks.
+    /// by [`ListenerHandle::depth`](super::ListenerHandle::depth), or by the listener itself.
     /// `None` before that.
     pub depth: Option<u64>,
+    /// How many instances of the program are wanted, if
+    /// [`advise_instances`](super::ListenerBuilder::advise_instances) asked for it.
+    pub wanted_instances: Option<usize>,
+    /// The storage transactions on the listener's queue since its start: those of the listener, and of everything else
+    /// that uses the queue through the same service.
+    pub transactions: Transactions,
 }
 
 /// The counters behind [`ListenerInfo`].

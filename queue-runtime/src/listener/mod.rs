@@ -14,11 +14,15 @@
 //! |---|---|
 //! | `phase` | whether the listener receives or stops: [`ListenerHandle`] decides, or a task that is dropped; the watchdog finds that all is settled |
 //! | `dequeue` | when to receive, and how many messages: never more than may be in flight |
-//! | `tasks` | which dequeue tasks run, and so how many messages may be in flight |
-//! | `breaker` | whether only probes are received, and which failed attempts count |
+//! | `tasks` | how many dequeue tasks run, and so how many messages may be in flight |
+//! | `workers` | when a dequeue task starts |
+//! | `breaker` | whether only probes are received |
+//! | `health` | which failed attempts count while it is open |
 //! | `throttle` | how much of the room is used while the storage throttles |
 //! | `drain` | when the queue of a listener that runs until then is empty |
+//! | `standby` | whether no task polls at all, and until when |
 //! | `scaler` | when to ask the scale policy how many that should be |
+//! | `advice` | how many instances of the program are wanted |
 //! | `executor` | the message: its handler and its settlement |
 //! | `watchdog` | the handler timeout: it takes over the messages of cancelled handlers that do not react |
 //! | `sweeping` | when old results of an idempotency store are removed |
@@ -28,9 +32,11 @@
 //! Dequeue tasks and handlers run on the application's runtime. The watchdog runs in the background with
 //! the renewals, so that a blocked runtime neither loses leases nor hides failed attempts.
 
+mod advice;
 mod bounds;
 mod breaker;
 mod builder;
+mod bytes;
 mod config;
 mod core;
 mod dequeue;
@@ -40,19 +46,25 @@ mod event;
 mod executor;
 mod finish;
 mod handle;
+mod health;
 mod info;
 mod limit;
 mod phase;
+mod presence;
 mod processor;
 mod room;
 mod run;
 mod runs;
 mod scaler;
+mod standby;
+mod start;
 mod sweeping;
 mod tasks;
 mod threads;
 mod throttle;
 mod watchdog;
+mod workers;
+mod workload;
 
 pub use breaker::{CircuitBreaker, CircuitState};
 pub use builder::ListenerBuilder;

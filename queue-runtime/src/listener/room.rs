@@ -4,7 +4,6 @@
 use std::mem::take;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::Semaphore;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::breaker::Probe;
@@ -24,49 +23,6 @@ pub(super) struct Capacity {
     threads: Option<Reserved>,
     /// If the message is to be the probe of the circuit breaker.
     pub(super) probe: Option<Probe>,
-}
-
-/// A limit on the bytes of the bodies in flight. The size of a message is known only once it is received, so
-/// room for the largest one is acquired first, and what the message does not need is given back.
-pub(super) struct ByteLimit {
-    available: Semaphore,
-    /// The largest body that can be put.
-    largest: usize,
-}
-
-impl ByteLimit {
-    pub(super) fn new(bytes: usize, largest: usize) -> Self {
-        Self {
-            available: Semaphore::new(bytes),
-            largest,
-        }
-    }
-
-    /// Waits until there is room for one of the largest messages, and acquires room for up to `messages` of them.
-    /// Returns for how many.
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
-    async fn acquire(&self, messages: usize) -> usize {
-        let first = self.available.acquire_many(self.largest as u32).await;
-        first.expect("the semaphore is never closed").forget();
-        let most = (messages - 1).min(u32::MAX as usize / self.largest);
-        let more = most.min(self.available.available_permits() / self.largest);
-        match self
-            .available
-            .try_acquire_many((more * self.largest) as u32)
-        {
-            Ok(permits) => {
-                permits.forget();
-                1 + more
-            }
-            Err(_) => 1,
-        }
-    }
-
-    pub(super) fn release(&self, bytes: usize) {
-        self.available.add_permits(bytes);
-    }
 }
 
 /// The room of one message.
@@ -139,6 +95,7 @@ impl Capacity {
             "no more is received than there is room for"
         );
         self.core.counters.received(count);
+        self.core.measures.in_flight(count as f64);
         messages.into_iter().map(|fetched| {
             self.permits -= 1;
             let largest = self.core.bytes.as_ref().map_or(0, |limit| limit.largest);
@@ -188,6 +145,7 @@ impl Room {
         let unsettled = self.with(|held| held.unsettled.take());
         if unsettled.is_some() {
             self.core.counters.settled();
+            self.core.measures.in_flight(-1.0);
         }
         unsettled
     }

@@ -6,13 +6,15 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use queue_core::Disposition;
+use tracing::Span;
 
 use super::core::Core;
 use super::room::Room;
 use crate::lease::{Cancellation, Cause};
+use crate::observe;
 use crate::panic::CaughtPanic;
 use crate::receive::Incoming;
-use crate::schedule::Ticket;
+use crate::schedule::{Schedule, Ticket};
 
 /// A message in flight and the progress of its handler.
 ///
@@ -29,8 +31,11 @@ use crate::schedule::Ticket;
 pub(super) struct Run {
     pub(super) incoming: Incoming,
     pub(super) room: Room,
-    /// Its entry in the watchdog's schedule, closed once the handler has ended.
-    pub(super) ticket: Ticket,
+    /// The span of handling and settling the message.
+    pub(super) span: Span,
+    /// The watchdog's list, and the entry there, which is closed once the handler has ended.
+    watchlist: Arc<Watchlist>,
+    ticket: Ticket,
     progress: AtomicU8,
     /// Counts the polls of the handler.
     polls: AtomicU32,
@@ -91,10 +96,13 @@ pub(super) enum Handler {
 }
 
 impl Run {
-    pub(super) fn new(incoming: Incoming, room: Room) -> Self {
+    pub(super) fn new(incoming: Incoming, room: Room, watchlist: Arc<Watchlist>) -> Self {
+        let queue = &room.core().consumer.queue;
         Self {
+            span: observe::process(queue, &incoming.envelope, incoming.attempt()),
             incoming,
             room,
+            watchlist,
             ticket: Ticket::default(),
             progress: AtomicU8::new(READY),
             polls: AtomicU32::new(0),
@@ -111,6 +119,21 @@ impl Run {
 
     pub(super) fn cancellation(&self) -> &Cancellation {
         self.incoming.lease.cancellation()
+    }
+
+    /// Has the watchdog check the run at `due`, on the monotonic clock, in place of an earlier time. Does nothing
+    /// after [`unwatch`](Self::unwatch).
+    pub(super) fn watch_at(self: &Arc<Self>, due: Duration, watched: Watched) {
+        self.watchlist.schedule(&self.ticket, due, watched);
+    }
+
+    /// Takes the run off the watchdog's list for good.
+    pub(super) fn unwatch(&self) {
+        self.watchlist.close(&self.ticket);
+    }
+
+    pub(super) fn watchlist(&self) -> &Watchlist {
+        &self.watchlist
     }
 
     /// Records that the handler's code starts to run.
@@ -212,6 +235,9 @@ impl Run {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+/// The running handlers, by the time of the watchdog's next check.
+pub(super) type Watchlist = Schedule<Watched>;
 
 /// A run under the watchdog.
 #[derive(Clone)]

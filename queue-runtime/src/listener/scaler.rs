@@ -1,140 +1,55 @@
 //! The scaler: asks the scale policy when work turns up after idleness, and then once in each interval while
 //! there is load. Without load it waits for the next message, at no cost.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::convert::Infallible;
 use std::time::Duration;
 
 use queue_core::Retry;
-use queue_core::internal::{between, error_chain};
-use tokio::sync::Notify;
+use queue_core::internal::error_chain;
 
+use super::advice::Advice;
 use super::core::Core;
 use super::event::ListenerEvent;
 use super::phase::ListenerPhase;
 use super::processor::Processor;
-use super::tasks;
+use super::workers::Workers;
 use crate::panic::{catch, catch_async};
-use crate::policy::{Load, ScalePolicy, ScaleReason, jitter, outage_pause};
-use crate::receive::Fetched;
+use crate::policy::{Load, ScaleReason, jitter, outage_pause};
 
 /// The shortest and the longest time between two questions, before jitter. In between it is the backend's idle
 /// cap, which grows with the cost of a request.
 const SHORTEST_INTERVAL: Duration = Duration::from_secs(1);
 const LONGEST_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What the dequeue tasks tell the scaler.
-#[derive(Debug)]
-pub(super) struct Scaler {
-    policy: Arc<dyn ScalePolicy>,
-    /// Whether its task has been started.
-    started: AtomicBool,
-    /// Whether the scaler waits for the next message.
-    idle: AtomicBool,
-    work: Notify,
-    /// Whether messages were received since the policy was last asked.
-    received: AtomicBool,
-    /// The longest wait of messages received since then, in milliseconds plus one. Zero for none.
-    longest_wait: AtomicU64,
-    /// Whether a receive was throttled since then.
-    throttled: AtomicBool,
-    processor: Mutex<Processor>,
-}
-
-impl Scaler {
-    pub(super) fn new(policy: Arc<dyn ScalePolicy>) -> Self {
-        Self {
-            policy,
-            started: AtomicBool::new(false),
-            idle: AtomicBool::new(true),
-            work: Notify::new(),
-            received: AtomicBool::new(false),
-            longest_wait: AtomicU64::new(0),
-            throttled: AtomicBool::new(false),
-            processor: Mutex::default(),
-        }
-    }
-
-    /// Returns whether the scaler has been started, so that it needs to know of what is received.
-    pub(super) fn is_started(&self) -> bool {
-        self.started.load(Ordering::Relaxed)
-    }
-
-    /// Records messages that were received.
-    pub(super) fn received(&self, messages: &[Fetched]) {
-        let first = messages.iter().map(|fetched| &fetched.message);
-        let first = first.filter(|message| message.dequeue_count == 1);
-        let waits = first.map(|message| between(message.inserted_at, message.received_at));
-        if let Some(longest) = waits.max() {
-            let millis = u64::try_from(longest.as_millis()).unwrap_or(u64::MAX - 1);
-            self.longest_wait.fetch_max(millis + 1, Ordering::Relaxed);
-        }
-        // Of this and `work`, each writes one flag and then reads the other: at least one sees both.
-        self.received.store(true, Ordering::SeqCst);
-        if self.idle.load(Ordering::SeqCst) {
-            self.idle.store(false, Ordering::SeqCst);
-            self.work.notify_one();
-        }
-    }
-
-    /// Records a throttled receive.
-    pub(super) fn throttled(&self) {
-        self.throttled.store(true, Ordering::Relaxed);
-    }
-
-    /// Waits for a message.
-    async fn work(&self) {
-        self.idle.store(true, Ordering::SeqCst);
-        if self.received.load(Ordering::SeqCst) {
-            self.idle.store(false, Ordering::SeqCst);
-        } else {
-            self.work.notified().await;
-        }
-    }
-
-    fn take_load(&self, core: &Core, reason: ScaleReason, depth: u64) -> Load {
-        let state = core.tasks.state();
-        let longest_wait = self.longest_wait.swap(0, Ordering::Relaxed);
-        let mut processor = self
-            .processor
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        Load {
-            in_flight_per_task: core.in_flight_per_task,
-            in_flight: core.counters.in_flight(),
-            depth,
-            longest_wait: longest_wait.checked_sub(1).map(Duration::from_millis),
-            handler_time: core.runs.mean(),
-            throttled: self.throttled.swap(false, Ordering::Relaxed),
-            processor_load: processor.load(),
-            ..Load::new(reason, state.range, state.wanted)
-        }
-    }
-}
-
 /// Starts the scaler if there is something to choose and it does not run yet.
-pub(super) fn start(core: &Arc<Core>) {
-    let elastic = core.tasks.state().range.is_elastic();
-    if elastic && !core.scaler.started.swap(true, Ordering::Relaxed) {
+pub(super) fn start(workers: &Workers) {
+    let core = &workers.core;
+    if has_questions(core) && core.workload.start_scaler() {
         core.runs.enable();
-        let task = run(Arc::clone(core));
+        let task = run(workers.clone());
         drop(core.runtime.spawn(core.tracker.track_future(task)));
     }
 }
 
-async fn run(core: Arc<Core>) {
+/// Returns whether there is something to choose, or to advise.
+fn has_questions(core: &Core) -> bool {
+    core.tasks.state().range.is_elastic() || core.advice.is_some()
+}
+
+async fn run(workers: Workers) {
     tokio::select! {
         biased;
-        _ = core.phase.reached(ListenerPhase::Stopping) => {}
-        () = scale_until_stopped(&core) => {}
+        _ = workers.core.phase.reached(ListenerPhase::Stopping) => {}
+        () = scale_until_stopped(&workers) => {}
     }
 }
 
 /// Asks the policy again and again. After a panic, for example of a custom backend, it goes on after a pause.
-async fn scale_until_stopped(core: &Arc<Core>) {
+async fn scale_until_stopped(workers: &Workers) {
+    let core = &workers.core;
     let mut panics = 0;
     loop {
-        let Err(panic) = catch_async(scale(core)).await;
+        let Err(panic) = catch_async(scale(workers)).await;
         panics += 1;
         let after = outage_pause(Retry::Temporary, panics, jitter());
         core.task_panicked(panic, after);
@@ -142,20 +57,21 @@ async fn scale_until_stopped(core: &Arc<Core>) {
     }
 }
 
-async fn scale(core: &Arc<Core>) -> std::convert::Infallible {
-    let scaler = &core.scaler;
+async fn scale(workers: &Workers) -> Infallible {
+    let core = &workers.core;
     let idle_cap = core.context.backend.capabilities().idle_cap;
     let interval = idle_cap.clamp(SHORTEST_INTERVAL, LONGEST_INTERVAL);
+    let mut processor = Processor::default();
     loop {
-        scaler.work().await;
+        core.workload.work().await;
         let mut reason = ScaleReason::WorkDetected;
         // Until there has been no load for one interval.
         loop {
-            ask(core, reason).await;
+            ask(workers, reason, &mut processor).await;
             let pause = interval.mul_f64(0.8 + 0.4 * jitter());
             core.context.clock.sleep(pause).await;
-            let in_flight = core.counters.in_flight() > 0;
-            if !in_flight && !scaler.received.load(Ordering::SeqCst) {
+            let idle = core.counters.in_flight() == 0 && !core.workload.has_received();
+            if idle && !core.advice.as_ref().is_some_and(Advice::is_above_least) {
                 break;
             }
             reason = ScaleReason::UnderLoad;
@@ -165,10 +81,11 @@ async fn scale(core: &Arc<Core>) -> std::convert::Infallible {
 
 /// Asks the policy once, and scales as it says. Without the depth, for example in an outage, nothing
 /// changes.
-async fn ask(core: &Arc<Core>, reason: ScaleReason) {
+async fn ask(workers: &Workers, reason: ScaleReason, processor: &mut Processor) {
+    let core = &workers.core;
     let queue = &core.consumer.queue;
-    core.scaler.received.store(false, Ordering::SeqCst);
-    if !core.tasks.state().range.is_elastic() {
+    core.workload.begin_question();
+    if !has_questions(core) {
         return;
     }
     let depth = match core.measure_depth().await {
@@ -179,12 +96,49 @@ async fn ask(core: &Arc<Core>, reason: ScaleReason) {
             return;
         }
     };
-    let load = core.scaler.take_load(core, reason, depth);
-    match catch(|| core.scaler.policy.tasks(&load)) {
-        Ok(wanted) => tasks::scale(core, |_| wanted),
+    let load = load(core, reason, depth, processor.load());
+    advise(core, &load);
+    if !load.range.is_elastic() {
+        return;
+    }
+    match catch(|| core.scale.tasks(&load)) {
+        Ok(wanted) => workers.scale(|state| match state.active {
+            // The task that stands by decides.
+            0 => 0,
+            _ => wanted.max(1),
+        }),
         Err(panic) => {
             tracing::error!(%queue, %panic, "the scale policy panicked; keeping the number of dequeue tasks");
             core.publish(|| ListenerEvent::PolicyPanicked { panic });
         }
+    }
+}
+
+/// Publishes how many instances are wanted, if that is asked for.
+fn advise(core: &Core, load: &Load) {
+    let Some(advice) = &core.advice else {
+        return;
+    };
+    let (from, to) = advice.update(load);
+    core.measures.wanted_instances(to);
+    if from != to {
+        tracing::debug!(queue = %core.consumer.queue, from, to, "the number of wanted instances has changed");
+        core.publish(|| ListenerEvent::InstancesAdvised { from, to });
+    }
+}
+
+fn load(core: &Core, reason: ScaleReason, depth: u64, processor_load: Option<f64>) -> Load {
+    let state = core.tasks.state();
+    let recent = core.workload.take_recent();
+    Load {
+        in_flight_per_task: core.in_flight_per_task,
+        max_in_flight: core.max_in_flight,
+        in_flight: core.counters.in_flight(),
+        depth,
+        longest_wait: recent.longest_wait,
+        handler_time: core.runs.mean(),
+        throttled: recent.throttled,
+        processor_load,
+        ..Load::new(reason, state.range, state.wanted)
     }
 }

@@ -1,22 +1,24 @@
 //! Which dequeue tasks run: their number follows the wanted one, within the range.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::core::Core;
-use super::dequeue;
-use super::event::ListenerEvent;
+use tokio::sync::Notify;
+
 use crate::policy::TaskRange;
 
 /// The dequeue tasks of a listener.
 ///
 /// A task ends if more run than are wanted, or if it found the queue empty and more than the minimum run.
-/// In both cases the decision and the count change under one lock, so that no two tasks end for one reason.
+/// In both cases the decision and the count change under one lock, so that no two tasks end for one reason. If the
+/// minimum is zero, the last task does not end but stands by: it is not counted, and does not receive.
 #[derive(Debug)]
 pub(super) struct Tasks {
     state: Mutex<State>,
     /// The number of running tasks above the wanted one: what each task reads before it receives.
     surplus: AtomicUsize,
+    /// Notified when tasks start although none ran.
+    started: Notify,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -34,12 +36,13 @@ impl Tasks {
         Self {
             state: Mutex::new(State {
                 range,
-                wanted: range.min,
+                wanted: range.least(),
                 active: 0,
                 peak: 0,
                 started: 0,
             }),
             surplus: AtomicUsize::new(0),
+            started: Notify::new(),
         }
     }
 
@@ -47,29 +50,33 @@ impl Tasks {
         *self.lock()
     }
 
-    /// Changes the range, and the wanted number so that it is in the range.
+    /// Changes the range. [`want`](Self::want) moves the wanted number into it.
     pub(super) fn set_range(&self, range: TaskRange) {
         self.lock().range = range;
     }
 
     /// Sets the wanted number within the range, and counts those that are missing as started. Returns the wanted
     /// number before and after, and how many tasks to start.
-    fn want(&self, tasks: impl FnOnce(State) -> usize) -> (usize, usize, usize) {
+    pub(super) fn want(&self, tasks: impl FnOnce(State) -> usize) -> (usize, usize, usize) {
         let mut state = self.lock();
         let before = state.wanted;
         state.wanted = state.range.clamp(tasks(*state));
         let missing = state.wanted.saturating_sub(state.active);
-        state.active += missing;
-        state.peak = state.peak.max(state.active);
+        self.add(&mut state, missing);
         state.started = state.started.saturating_add(missing as u64);
-        self.note_surplus(&state);
         (before, state.wanted, missing)
     }
 
-    /// Returns whether more than the minimum number of tasks run.
+    /// Returns whether tasks that find the queue empty may end, the last one excepted.
     pub(super) fn has_spare(&self) -> bool {
         let state = self.lock();
-        state.active > state.range.min
+        state.active > state.range.least()
+    }
+
+    /// Returns whether the last task may stand by.
+    pub(super) fn may_stand_by(&self) -> bool {
+        let state = self.lock();
+        state.range.min == 0 && state.active == 1
     }
 
     /// Takes a task that is about to receive out of the count if more run than are wanted.
@@ -81,7 +88,44 @@ impl Tasks {
     /// Takes a task that found the queue empty out of the count if more than the minimum run, and
     /// lowers the wanted number.
     pub(super) fn leave_if_spare(&self) -> bool {
-        self.leave_if(|state| state.active > state.range.min)
+        self.leave_if(|state| state.active > state.range.least())
+    }
+
+    /// Takes the last task out of the count, which found the queue empty, if none is needed.
+    pub(super) fn stand_by(&self) -> bool {
+        self.leave_if(|state| state.range.min == 0 && state.active == 1)
+    }
+
+    /// Counts the task that stands by as running again, unless others run.
+    pub(super) fn rejoin(&self) -> bool {
+        let mut state = self.lock();
+        let joins = state.active == 0;
+        if joins {
+            state.wanted = state.wanted.max(1);
+            self.add(&mut state, 1);
+        }
+        joins
+    }
+
+    /// Waits until tasks run, other than the one that stands by.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(super) async fn started(&self) {
+        let mut started = std::pin::pin!(self.started.notified());
+        started.as_mut().enable();
+        if self.state().active == 0 {
+            started.await;
+        }
+    }
+
+    fn add(&self, state: &mut State, tasks: usize) {
+        if state.active == 0 && tasks > 0 {
+            self.started.notify_waiters();
+        }
+        state.active += tasks;
+        state.peak = state.peak.max(state.active);
+        self.note_surplus(state);
     }
 
     fn leave_if(&self, may: impl FnOnce(&State) -> bool) -> bool {
@@ -96,7 +140,7 @@ impl Tasks {
     }
 
     /// Counts a task that has ended for another reason.
-    fn ended(&self) {
+    pub(super) fn ended(&self) {
         let mut state = self.lock();
         state.active -= 1;
         self.note_surplus(&state);
@@ -112,69 +156,10 @@ impl Tasks {
     }
 }
 
-/// Has the number of tasks that `wanted` returns run, within the range. Surplus tasks end before their next
-/// receive.
-pub(super) fn scale(core: &Arc<Core>, wanted: impl FnOnce(State) -> usize) {
-    let (from, to, missing) = core.tasks.want(wanted);
-    core.fit_limit();
-    for _ in 0..missing {
-        let task = dequeue::run(Presence::of(core));
-        drop(core.runtime.spawn(core.tracker.track_future(task)));
-    }
-    if from != to {
-        tracing::debug!(queue = %core.consumer.queue, from, to, "scaled the dequeue tasks");
-        core.publish(|| ListenerEvent::Scaled { from, to });
-    }
-}
-
-/// A dequeue task that is counted. Stops the listener if the runtime drops the task.
-pub(super) struct Presence {
-    pub(super) core: Arc<Core>,
-    left: bool,
-}
-
-impl Presence {
-    fn of(core: &Arc<Core>) -> Self {
-        let core = Arc::clone(core);
-        Self { core, left: false }
-    }
-
-    /// Takes the task out of the count, if more run than are wanted. It must end then.
-    pub(super) fn leave_if_surplus(&mut self) -> bool {
-        self.left = self.core.tasks.leave_if_surplus();
-        self.left
-    }
-
-    /// Takes the task, which found the queue empty, out of the count if more than the minimum run. It
-    /// must end then.
-    pub(super) fn leave_if_spare(&mut self) -> bool {
-        let from = self.core.tasks.state().wanted;
-        self.left = self.core.tasks.leave_if_spare();
-        if self.left {
-            self.core.fit_limit();
-            let to = self.core.tasks.state().wanted;
-            if from != to {
-                self.core.publish(|| ListenerEvent::Scaled { from, to });
-            }
-        }
-        self.left
-    }
-}
-
-impl Drop for Presence {
-    fn drop(&mut self) {
-        if self.left {
-            return;
-        }
-        self.core.tasks.ended();
-        if !self.core.phase.is_stopping() {
-            self.core.task_dropped();
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
+
     use super::*;
 
     #[test]
@@ -190,6 +175,23 @@ mod tests {
         let state = tasks.state();
         assert_eq!((left, state.active, state.wanted), (4, 2, 2));
         assert_eq!((state.peak, state.started), (8, 8));
+    }
+
+    #[tokio::test]
+    async fn the_task_that_stands_by_learns_that_others_run() {
+        let tasks = Tasks::new((0..=4).into());
+        assert_eq!(
+            tasks.want(|state| state.wanted),
+            (1, 1, 1),
+            "one looks first"
+        );
+        assert!(tasks.may_stand_by() && tasks.stand_by());
+        assert_eq!((tasks.state().active, tasks.state().wanted), (0, 0));
+        let mut started = std::pin::pin!(tasks.started());
+        assert!(started.as_mut().now_or_never().is_none());
+        assert_eq!(tasks.want(|_| 2), (0, 2, 2));
+        assert!(started.as_mut().now_or_never().is_some());
+        assert!(!tasks.rejoin(), "two run");
     }
 
     #[test]

@@ -1,10 +1,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use queue_core::clock::Clock;
 use queue_core::{Error, Retry};
 
-use super::core::Core;
-use super::event::ListenerEvent;
 use crate::policy::{Throttled, Throttling};
 
 /// How much of the room in flight is used while the storage throttles.
@@ -34,41 +33,31 @@ impl Throttle {
         let throttling = self.throttling.lock();
         change(&mut throttling.unwrap_or_else(PoisonError::into_inner))
     }
+
+    /// Records a receive and its error, if it failed. Returns what changed, if anything: other errors than
+    /// throttling change nothing.
+    pub(super) fn observe(&self, error: Option<&Error>, clock: &dyn Clock) -> Option<Throttled> {
+        let throttled = error.is_some_and(is_throttled);
+        let calm = error.is_none() && self.active.load(Ordering::Relaxed);
+        if !self.enabled || !(throttled || calm) {
+            return None;
+        }
+        let now = clock.monotonic();
+        Some(self.with(|throttling| {
+            let result = match throttled {
+                true => throttling.throttled(now),
+                false => {
+                    throttling.succeeded(now);
+                    Throttled::Again
+                }
+            };
+            self.active.store(throttling.is_active(), Ordering::Relaxed);
+            result
+        }))
+    }
 }
 
-/// Records a receive and its error, if it failed. Other errors than throttling change nothing.
-pub(super) fn observe(core: &Core, error: Option<&Error>) {
-    let throttled = error.is_some_and(|error| matches!(error.retry(), Retry::Throttled(_)));
-    if throttled {
-        core.scaler.throttled();
-    }
-    let throttle = &core.throttle;
-    let calm = error.is_none() && throttle.active.load(Ordering::Relaxed);
-    if !throttle.enabled || !(throttled || calm) {
-        return;
-    }
-    let now = core.context.clock.monotonic();
-    let result = throttle.with(|throttling| {
-        let result = match throttled {
-            true => throttling.throttled(now),
-            false => {
-                throttling.succeeded(now);
-                Throttled::Again
-            }
-        };
-        let active = throttling.is_active();
-        throttle.active.store(active, Ordering::Relaxed);
-        result
-    });
-    core.fit_limit();
-    let queue = &core.consumer.queue;
-    let in_flight_limit = core.permits.current();
-    if result != Throttled::Again {
-        tracing::warn!(%queue, in_flight_limit, "the storage throttles; fewer messages are in flight for now");
-        core.publish(|| ListenerEvent::Throttled { in_flight_limit });
-    }
-    if let Throttled::Persistent(lasted) = result {
-        tracing::error!(%queue, ?lasted, "the storage throttles persistently; distribute the messages over several queues");
-        core.publish(|| ListenerEvent::ThrottledPersistently { lasted });
-    }
+/// Returns whether the storage refused a request because it gets too many.
+pub(super) fn is_throttled(error: &Error) -> bool {
+    matches!(error.retry(), Retry::Throttled(_))
 }

@@ -18,25 +18,34 @@ use super::core::Core;
 use super::event::ListenerEvent;
 use super::finish::finish_in_background;
 use super::phase::ListenerPhase;
-use super::run::{Ended, Handler, Run, Watched};
+use super::run::{Ended, Handler, Run, Watched, Watchlist};
 use crate::lease::Cause;
 use crate::panic::log_caught;
 
 /// How long a handler that was told to stop has to reach an `await`.
 const CANCEL_GRACE: Duration = Duration::from_secs(1);
 
+/// Starts the watchdog in the background.
+pub(super) fn start(core: &Arc<Core>, watchlist: &Arc<Watchlist>) {
+    let (clock, background) = (&core.context.clock, &core.context.background);
+    let (core, watchlist) = (Arc::clone(core), Arc::clone(watchlist));
+    background.keep_running("watchdog", Arc::clone(clock), move || {
+        run(Arc::clone(&core), Arc::clone(&watchlist))
+    });
+}
+
 /// Watches the running handlers until the listener has stopped, and then gives up its queue.
-pub(super) async fn run(core: Arc<Core>) {
+async fn run(core: Arc<Core>, watchlist: Arc<Watchlist>) {
     let clock = Arc::clone(&core.context.clock);
     let stopping = async {
         core.phase.reached(ListenerPhase::Aborting).await;
-        for watched in core.running.take_all() {
+        for watched in watchlist.take_all() {
             tell_to_stop(watched, Cause::Stopping);
         }
     };
     let watching = async {
         loop {
-            for watched in core.running.due(&*clock).await {
+            for watched in watchlist.due(&*clock).await {
                 check(watched);
             }
         }
@@ -65,7 +74,7 @@ pub(super) fn watch(run: &Arc<Run>) -> Duration {
     schedule(watched, now);
     if core.phase.current() >= ListenerPhase::Aborting {
         // The others were told so when that phase began.
-        for watched in core.running.take_all() {
+        for watched in run.watchlist().take_all() {
             tell_to_stop(watched, Cause::Stopping);
         }
     }
@@ -90,7 +99,7 @@ fn schedule(watched: Watched, now: Duration) {
 
 fn schedule_at(watched: Watched, due: Duration) {
     let run = Arc::clone(&watched.run);
-    run.core().running.schedule(&run.ticket, due, watched);
+    run.watch_at(due, watched);
 }
 
 fn check(watched: Watched) {

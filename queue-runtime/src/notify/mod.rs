@@ -11,6 +11,7 @@
 //! | `notifiers` | which notifiers a service publishes to and subscribes at |
 //! | `local` | the subscribers in this process, and which of them a notification wakes |
 //! | `pending` | what waits to be sent to other processes |
+//! | `unannounced` | what was put in transactions of the application's that have not ended |
 //! | `nats` (feature `nats`) | the connection to a NATS server |
 //! | `wakeups` | when one consumer receives because of notifications: at once, when a message becomes visible, or not yet, because they were false |
 //!
@@ -22,8 +23,8 @@ mod local;
 #[cfg(feature = "nats")]
 mod nats;
 mod notifiers;
-#[cfg(any(feature = "nats", feature = "sqlite"))]
 mod pending;
+mod unannounced;
 mod wakeups;
 
 pub use local::{LocalNotifier, Writers};
@@ -33,4 +34,5 @@ pub(crate) use notifiers::{Announced, Notifiers};
 #[cfg(feature = "sqlite")]
 pub(crate) use pending::{Count, Pending};
 pub use queue_core::notify::{Notification, Notifier, Subscriber, Subscription};
+pub(crate) use unannounced::Unannounced;
 pub(crate) use wakeups::{Wakeup, Wakeups};

@@ -6,6 +6,7 @@ use queue_core::backend::{Backend, NewMessage, Op};
 use queue_core::notify::{Notification, Notifier, Subscriber, Subscription};
 
 use super::local::{LocalNotifier, Writers};
+use super::pending::Count;
 
 /// The notifiers of one service: that of its storage, and those of its builder.
 #[derive(Debug)]
@@ -56,6 +57,14 @@ impl Notifiers {
         if let Some(last) = merged {
             self.publish_one(&last);
         }
+    }
+
+    /// Announces a number of messages of one queue that become visible at the same time.
+    pub(crate) fn publish_count(&self, queue: &QueueName, visible_in: Duration, count: Count) {
+        let notification = Notification::new(&self.account, queue)
+            .with_messages(count.messages, count.bytes)
+            .with_visible_in(visible_in);
+        self.publish_one(&notification);
     }
 
     fn publish_one(&self, notification: &Notification<'_>) {

@@ -91,7 +91,6 @@ impl Wakeups {
     ///
     /// Messages whose leases end are not announced. A consumer that stops polling therefore checks, once this
     /// returns true, that the queue has no messages, invisible ones included.
-    #[cfg_attr(not(test), expect(dead_code, reason = "a listener always has a task"))]
     pub(crate) fn is_armed(&self) -> bool {
         self.subscriptions
             .iter()

@@ -60,12 +60,23 @@ pub trait IdlePolicy: fmt::Debug + Send + Sync + 'static {
     fn delay(&self, idle: Idle) -> Duration;
 
     /// Returns whether the task ends now, instead of sleeping. Asked only while more than the minimum number of
-    /// [tasks](crate::ListenerBuilder::tasks) run, so the last ones stay. By default a task ends after three
+    /// [tasks](crate::ListenerBuilder::tasks) run, so the last ones stay. If the minimum is zero, the last task also
+    /// needs a [notifier](crate::notify) and a queue without messages to end. By default a task ends after three
     /// empty receives in a row. If this panics, it ends as by default.
     fn ends(&self, idle: Idle) -> bool {
         idle.count >= EMPTY_BEFORE_END
     }
+
+    /// Returns how long no task polls before the listener asks the storage for the number of messages, in case a
+    /// notification was lost. Asked only if the minimum number of [tasks](crate::ListenerBuilder::tasks) is zero and
+    /// a [notifier](crate::notify) announces what is put. `random` is a random number from 0 to 1 for jitter. The
+    /// default is 4 to 6 minutes, and the shortest time is one second. If this panics, the default applies.
+    fn safety_poll(&self, random: f64) -> Duration {
+        scaled(SAFETY_POLL, 0.8 + 0.4 * random.clamp(0.0, 1.0))
+    }
 }
+
+const SAFETY_POLL: Duration = Duration::from_secs(5 * 60);
 
 /// The number of consecutive empty receives after which a dequeue task ends, by default.
 const EMPTY_BEFORE_END: u32 = 3;

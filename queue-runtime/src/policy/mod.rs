@@ -3,6 +3,7 @@
 
 mod backoff;
 mod idle;
+mod instances;
 mod outage;
 mod receive_visibility;
 mod retry;
@@ -12,6 +13,7 @@ mod throttling;
 
 pub(crate) use backoff::{Backoff, SHORTEST};
 pub use idle::{ExponentialIdle, Idle, IdlePolicy};
+pub use instances::InstanceTarget;
 pub(crate) use outage::outage_pause;
 pub(crate) use receive_visibility::receive_visibility;
 pub use retry::RetryPolicy;

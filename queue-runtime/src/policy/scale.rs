@@ -16,7 +16,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TaskRange {
-    /// The number of tasks that run while the queue is empty.
+    /// The number of tasks that run while the queue is empty. If it is zero, one runs unless a
+    /// [notifier](crate::notify) announces all messages; see
+    /// [`ListenerBuilder::tasks`](crate::ListenerBuilder::tasks).
     pub min: usize,
     /// The maximum number of tasks.
     pub max: usize,
@@ -25,7 +27,12 @@ pub struct TaskRange {
 impl TaskRange {
     /// Returns whether a policy can choose.
     pub(crate) fn is_elastic(self) -> bool {
-        self.min < self.max
+        self.least() < self.max
+    }
+
+    /// Returns the number of tasks below which a policy does not go.
+    pub(crate) fn least(self) -> usize {
+        self.min.max(1)
     }
 
     /// Returns the number in this range that is closest to `tasks`.
@@ -81,6 +88,8 @@ pub struct Load {
     pub tasks: usize,
     /// The number of messages that may be in flight for each task.
     pub in_flight_per_task: usize,
+    /// The number of messages that may be in flight in this listener, however many tasks run.
+    pub max_in_flight: usize,
     /// The number of messages in flight in this listener.
     pub in_flight: usize,
     /// The approximate number of messages on the queue, with those that are invisible: leased here or by other
@@ -108,6 +117,7 @@ impl Load {
             range: range.into(),
             tasks,
             in_flight_per_task: 1,
+            max_in_flight: usize::MAX,
             in_flight: 0,
             depth: 0,
             longest_wait: None,

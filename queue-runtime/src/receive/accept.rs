@@ -11,13 +11,13 @@ use super::admission::{Admission, admit};
 use super::consumer::{Caller, Consumer, InvalidConsumer, MissingQueue, Options};
 use super::delivery::Delivery;
 use super::fetch::fetch;
-use super::idempotent::{Claimed, Idempotency, claim};
+use super::idempotency::Idempotency;
+use super::idempotent::{Claimed, claim};
 use super::incoming::{Fetched, Incoming};
 use super::on_poison::{OnPoison, Poisoned};
 use super::put_back;
 use super::received::Received;
-use super::settled::{SettleProblem, Settled};
-use crate::clock::has_timer;
+use super::settled::{SettleProblem, Settled, outcome};
 use crate::context::Context;
 use crate::policy::{ExponentialIdle, Idle, IdlePolicy, RetryPolicy, StorageRetry, jitter};
 use crate::repeat::Repeats;
@@ -245,7 +245,7 @@ impl<M> Accept<M> {
 
     async fn receive(self) -> Result<Option<Delivery<M>>, AcceptError> {
         let context = &self.context;
-        if !has_timer(&*context.clock) {
+        if !context.timer.has_timer(&*context.clock) {
             return Err(AcceptError::NoTimer);
         }
         let capabilities = context.backend.capabilities();
@@ -311,7 +311,8 @@ async fn deliver<M>(
     fetched: Fetched,
     decode: Decode<M>,
 ) -> Result<Option<Delivery<M>>, AcceptError> {
-    let incoming = Incoming::read(context, consumer, fetched);
+    // It is large, and moved often.
+    let incoming = Box::new(Incoming::read(context, consumer, fetched));
     let mut undecided = Undecided::new(context, incoming);
     let decode = |incoming: &Incoming| decode(context, incoming);
     let admission = admit(context, consumer, undecided.incoming(), decode).await;
@@ -326,19 +327,22 @@ async fn deliver<M>(
                     let (context, consumer) = (Arc::clone(context), Arc::clone(consumer));
                     Ok(Some(Delivery::new(received, incoming, context, consumer)))
                 }
-                Claimed::Refused(settled) => refused(consumer, settled),
+                Claimed::Refused(settled) => refused(context, consumer, settled),
                 Claimed::Failed(error) => Err(AcceptError::Idempotency(error)),
             }
         }
-        Admission::Refused(settled) => refused(consumer, settled),
+        Admission::Refused(settled) => refused(context, consumer, settled),
     }
 }
 
 /// Skips a message that is not handled, unless it could not be settled.
 fn refused<M>(
+    context: &Context,
     consumer: &Consumer,
     settled: Result<Settled, SettleProblem>,
 ) -> Result<Option<Delivery<M>>, AcceptError> {
+    let measures = context.meter.measures(&consumer.queue);
+    measures.settled(outcome(&settled));
     match settled {
         Ok(_) | Err(SettleProblem::LeaseLost(_) | SettleProblem::Expired(_)) => Ok(None),
         Err(problem) => Err(AcceptError::Settle {
@@ -352,11 +356,11 @@ fn refused<M>(
 /// nobody has seen it, so the attempt does not count.
 struct Undecided<'a> {
     context: &'a Arc<Context>,
-    incoming: Option<Incoming>,
+    incoming: Option<Box<Incoming>>,
 }
 
 impl<'a> Undecided<'a> {
-    fn new(context: &'a Arc<Context>, incoming: Incoming) -> Self {
+    fn new(context: &'a Arc<Context>, incoming: Box<Incoming>) -> Self {
         let incoming = Some(incoming);
         Self { context, incoming }
     }
@@ -365,7 +369,7 @@ impl<'a> Undecided<'a> {
         self.incoming.as_mut().expect(UNDECIDED)
     }
 
-    fn decided(mut self) -> Incoming {
+    fn decided(mut self) -> Box<Incoming> {
         self.incoming.take().expect(UNDECIDED)
     }
 }

@@ -107,7 +107,11 @@ async fn out_of_attempts(
         )),
         _ => incoming.envelope.attempts.last_error.clone(),
     };
-    poison(context, consumer, incoming, reason, error).await
+    let moved = poison(context, consumer, incoming, reason, error).await;
+    if let (PoisonReason::Crashed, Err(SettleProblem::NotDone(_))) = (reason, &moved) {
+        put_back::explain_move(context, consumer, incoming).await;
+    }
+    moved
 }
 
 /// Renews a lease that may have ended, as after a stop of the process, so that no handler starts on it.

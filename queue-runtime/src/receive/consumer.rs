@@ -4,7 +4,7 @@ use queue_core::backend::Capabilities;
 use queue_core::{InvalidName, MessageType, QueueName};
 
 use super::classify::Classifiers;
-use super::idempotent::Idempotency;
+use super::idempotency::Idempotency;
 use super::on_poison::OnPoison;
 use crate::policy::RetryPolicy;
 use crate::settings::{InvalidSetting, Overrides};

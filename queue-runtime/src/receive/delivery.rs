@@ -3,14 +3,17 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_core::{Disposition, IntoDisposition};
+use queue_core::{Disposition, IntoDisposition, Message};
+use tracing::{Instrument as _, Span};
 
 use super::consumer::Consumer;
 use super::incoming::Incoming;
 use super::received::Received;
-use super::settled::{SettleProblem, Settled};
-use super::{disposition, put_back};
+use super::settled::{SettleProblem, Settled, outcome};
+use super::{disposition, put_back, transaction};
 use crate::context::Context;
+use crate::lease::Promise;
+use crate::observe;
 
 /// A message received by [`accept`](crate::QueueService::accept), to be settled by the caller. Derefs to
 /// [`Received`].
@@ -49,9 +52,10 @@ use crate::context::Context;
 #[must_use = "a delivery that is dropped is delivered again"]
 pub struct Delivery<M> {
     received: Received<M>,
-    incoming: Incoming,
-    context: Arc<Context>,
+    pub(super) incoming: Box<Incoming>,
+    pub(super) context: Arc<Context>,
     consumer: Arc<Consumer>,
+    span: Span,
 }
 
 /// An error of settling a message. It returns the delivery, so that the caller can try again.
@@ -93,16 +97,50 @@ pub struct SettleError<M> {
 impl<M> Delivery<M> {
     pub(crate) fn new(
         received: Received<M>,
-        incoming: Incoming,
+        incoming: Box<Incoming>,
         context: Arc<Context>,
         consumer: Arc<Consumer>,
     ) -> Self {
+        let attempt = incoming.attempt();
+        let span = observe::process(&consumer.queue, &incoming.envelope, attempt);
         Self {
             received,
             incoming,
             context,
             consumer,
+            span,
         }
+    }
+
+    /// Returns the span of handling and settling the message, named `process`. It continues the sender's trace, and ends
+    /// when the delivery is settled or dropped.
+    ///
+    /// A listener runs its handler in this span. Code that handles a delivery enters it itself:
+    ///
+    /// ```
+    /// use queue_runtime::{Message, testing};
+    /// # use serde::{Deserialize, Serialize};
+    /// use tracing::Instrument as _;
+    /// #
+    /// # #[derive(Debug, Serialize, Deserialize, Message)]
+    /// # struct Order {
+    /// #     number: u32,
+    /// # }
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # async fn ship(_: &Order) {}
+    /// # let service = testing::service().await;
+    /// # service.submit(Order { number: 7 }).await?;
+    /// let order = service.accept::<Order>().await?.expect("just submitted");
+    /// ship(&order).instrument(order.span().clone()).await;
+    /// order.complete().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn span(&self) -> &Span {
+        &self.span
     }
 
     /// Completes the message: deletes it from the queue.
@@ -115,6 +153,14 @@ impl<M> Delivery<M> {
     /// delivered again. This applies to all methods that settle.
     pub async fn complete(self) -> Result<(), SettleError<M>> {
         self.settle(Disposition::complete()).await.map(drop)
+    }
+
+    /// Completes the message and replies to it, as [`Disposition::reply`] does.
+    ///
+    /// # Errors
+    /// The same as of [`complete`](Self::complete).
+    pub async fn reply<R: Message>(self, reply: &R) -> Result<Settled, SettleError<M>> {
+        self.settle(Disposition::reply(reply)).await
     }
 
     /// Counts a failed attempt. The message is retried according to the retry policy, or moved to the poison
@@ -162,8 +208,10 @@ impl<M> Delivery<M> {
         disposition: impl IntoDisposition,
     ) -> Result<Settled, SettleError<M>> {
         let disposition = disposition.into_disposition();
-        let settled =
-            disposition::apply(&self.context, &self.consumer, &self.incoming, &disposition).await;
+        let (context, consumer) = (&self.context, &self.consumer);
+        let settled = disposition::apply(context, consumer, &self.incoming, &disposition);
+        let settled = settled.instrument(self.span.clone()).await;
+        self.record(&settled);
         settled.map_err(|problem| self.unsettled(problem))
     }
 
@@ -172,14 +220,30 @@ impl<M> Delivery<M> {
     /// # Errors
     /// The same as of [`complete`](Self::complete).
     pub async fn release(self) -> Result<(), SettleError<M>> {
-        self.incoming.release_claim().await;
-        let released = put_back::release(&self.context, &self.incoming).await;
+        let released = match transaction::outcome(&self.context, &self.incoming).await {
+            Ok(Promise::Committed) => Ok(Settled::Completed),
+            Ok(_) => {
+                self.incoming.release_claim().await;
+                let released = put_back::release(&self.context, &self.incoming);
+                released.instrument(self.span.clone()).await
+            }
+            Err(problem) => Err(problem),
+        };
+        self.record(&released);
         released
             .map(drop)
             .map_err(|problem| self.unsettled(problem))
     }
 
-    fn unsettled(self, problem: SettleProblem) -> SettleError<M> {
+    /// Counts how the message was settled.
+    pub(super) fn record(&self, settled: &Result<Settled, SettleProblem>) {
+        let outcome = outcome(settled);
+        let measures = self.context.meter.measures(&self.consumer.queue);
+        measures.settled(outcome);
+        observe::record_outcome(&self.span, outcome);
+    }
+
+    pub(super) fn unsettled(self, problem: SettleProblem) -> SettleError<M> {
         SettleError {
             delivery: self,
             problem,
@@ -216,7 +280,7 @@ impl<M> fmt::Display for SettleError<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Incoming {
             lease, envelope, ..
-        } = &self.delivery.incoming;
+        } = &*self.delivery.incoming;
         let (id, queue) = (&envelope.id, lease.queue());
         let problem = &self.problem;
         write!(f, "settle message {id} on queue `{queue}`: {problem}")

@@ -11,14 +11,15 @@ use serde_json::Value;
 
 use super::classify::OnError;
 use super::consumer::{Caller, Consumer};
-use super::idempotent;
 use super::incoming::Incoming;
 use super::poison::poison;
 use super::put_back::{self, Delay};
+use super::recorded;
 use super::settle::{Settlement, Unsettled, fingerprint, settle};
 use super::settled::{SettleProblem, Settled};
+use super::transaction;
 use crate::context::Context;
-use crate::lease::Purpose;
+use crate::lease::{Promise, Purpose};
 use crate::panic;
 use crate::send::{Role, encode_follow_ups};
 
@@ -29,7 +30,29 @@ pub(crate) async fn apply(
     incoming: &Incoming,
     disposition: &Disposition,
 ) -> Result<Settled, SettleProblem> {
-    if !matches!(disposition, Disposition::Complete(_)) {
+    let completes = matches!(disposition, Disposition::Complete(_));
+    match transaction::outcome(context, incoming).await? {
+        Promise::Committed => {
+            let (queue, id) = (&consumer.queue, &incoming.envelope.id);
+            if let Disposition::Complete(follow_ups) = disposition {
+                if !follow_ups.is_empty() {
+                    let lost = follow_ups.len();
+                    tracing::error!(%queue, %id, lost, "the follow-ups and replies that a handler returned are not submitted: a transaction has completed the message without them; they belong into `complete_in`");
+                }
+            } else {
+                tracing::warn!(%queue, %id, ?disposition, "a message was completed by a transaction, whatever its handler returned after that");
+            }
+            return Ok(Settled::Completed);
+        }
+        // The caller of `accept` was told, and has decided.
+        Promise::RolledBack if completes && consumer.caller == Caller::Listener => {
+            incoming.release_claim().await;
+            let error = transaction::NOT_COMMITTED;
+            return put_back::fail(context, consumer, incoming, None, error).await;
+        }
+        _ => {}
+    }
+    if !completes {
         // Before the message can be received again.
         incoming.release_claim().await;
     }
@@ -121,8 +144,7 @@ async fn complete(
     incoming: &Incoming,
     follow_ups: &[FollowUp],
 ) -> Result<Settled, SettleProblem> {
-    let count = u32::try_from(follow_ups.len()).unwrap_or(u32::MAX);
-    let first = incoming.settlement_ordinal(count);
+    let first = incoming.ordinals.of_settlement(follow_ups.len());
     let envelope = &incoming.envelope;
     let puts = match encode_follow_ups(context, envelope, follow_ups, Role::Handler, first) {
         Ok(puts) => puts,
@@ -132,7 +154,7 @@ async fn complete(
             return poison(context, consumer, incoming, reason, Some(error)).await;
         }
     };
-    if let Some(settled) = idempotent::record(context, consumer, incoming, &puts).await {
+    if let Some(settled) = recorded::record(context, consumer, incoming, &puts).await {
         return settled;
     }
     finish_with(
@@ -176,7 +198,7 @@ fn fingerprint_of(follow_ups: &[FollowUp]) -> u64 {
         let key = key.map(|key| canonical(&Value::from(key.to_vec())));
         let payload = encoded.map(Encoded::payload);
         let kind = follow_up.message_type().kind();
-        (kind, follow_up.delay(), key, payload)
+        (kind, follow_up.queue(), follow_up.delay(), key, payload)
     });
     fingerprint(parts.collect::<Vec<_>>())
 }

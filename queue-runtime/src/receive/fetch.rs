@@ -1,5 +1,6 @@
 //! Receiving messages for `accept` and listeners, with the settings of the queue and a deadline.
 
+use std::iter;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,7 +9,8 @@ use std::time::Duration;
 
 use queue_core::backend::{BackendExt as _, ReceivedMessage};
 use queue_core::clock::BoxFuture;
-use queue_core::{Error, ErrorKind, Operation, Outcome, Result};
+use queue_core::internal::between;
+use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, Result};
 
 use super::consumer::{Consumer, MissingQueue};
 use super::incoming::{Fetched, Incoming};
@@ -54,6 +56,7 @@ pub(crate) async fn fetch(
         (Err(error), MissingQueue::Report) => return Err(error),
     };
     let answered_at = context.clock.monotonic();
+    record_lag(context, queue, &messages);
     let mut fetched = hold(context, consumer, settings, visibility, asked_at, messages);
     if answered_at.saturating_sub(asked_at) >= visibility && !fetched.is_empty() {
         context
@@ -69,6 +72,17 @@ pub(crate) async fn fetch(
             .spawn(hand_back(context, consumer, surplus));
     }
     Ok(fetched)
+}
+
+/// Records how long messages waited that are received for the first time, in the storage's time alone.
+fn record_lag(context: &Context, queue: &QueueName, messages: &[ReceivedMessage]) {
+    let mut new = messages.iter().filter(|message| message.dequeue_count == 1);
+    if let Some(first) = new.next() {
+        let measures = context.meter.measures(queue);
+        for message in iter::once(first).chain(new) {
+            measures.lag(between(message.inserted_at, message.received_at));
+        }
+    }
 }
 
 /// Warns once per service that its backend returns more messages than it is asked for.
@@ -135,11 +149,14 @@ impl Future for Receiving {
     type Output = Result<Vec<ReceivedMessage>>;
 
     fn poll(mut self: Pin<&mut Self>, polling: &mut Polling<'_>) -> Poll<Self::Output> {
-        let answer = self.answer.as_mut();
-        let answer = answer.expect("it is not polled after its answer");
+        // Taken out, so that nobody polls on if it panics.
+        let mut answer = self
+            .answer
+            .take()
+            .expect("it is not polled after its answer");
         let polled = answer.as_mut().poll(polling);
-        if polled.is_ready() {
-            self.answer = None;
+        if polled.is_pending() {
+            self.answer = Some(answer);
         }
         polled
     }

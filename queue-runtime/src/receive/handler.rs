@@ -11,7 +11,8 @@ use super::received::Received;
 use crate::context::Context;
 
 /// A handler of a listener's messages: any `async fn(Received<M>) -> impl IntoDisposition`, or a type that
-/// implements this trait. For a function that blocks, use [`blocking`].
+/// implements this trait. For a function that blocks, use [`blocking`]; for one that needs the application's state,
+/// [`QueueService::listener_with`](crate::QueueService::listener_with).
 ///
 /// Each call is a separate task on the Tokio runtime that the listener was started on. A call that blocks
 /// its thread, or computes for a long time between two `await`s, delays other tasks of that runtime, as in
@@ -166,7 +167,7 @@ pub fn blocking<F>(function: F) -> Blocking<F> {
 /// ```
 #[derive(Clone, Copy)]
 pub struct Blocking<F> {
-    function: F,
+    pub(super) function: F,
 }
 
 #[diagnostic::do_not_recommend]

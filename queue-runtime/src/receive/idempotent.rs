@@ -10,44 +10,28 @@
 //! A message that cannot record that it was put back, or would expire meanwhile, always waits in place: its receives
 //! would count as attempts.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use queue_core::backend::NewMessage;
-use queue_core::idempotency::{Begun, IdempotencyStore, Owner, Standing, WorkKey};
+use queue_core::idempotency::{Begun, Owner, WorkKey};
 use queue_core::internal::error_chain;
-use queue_core::{Error, ErrorKind, IdempotencyKey, Operation, QueueName};
+use queue_core::{Error, ErrorKind, Operation};
 
 use super::admission::renew_if_overdue;
 use super::consumer::{Caller, Consumer};
 use super::disposition::finish_with;
+use super::idempotency::{Idempotency, Outage};
 use super::incoming::Incoming;
 use super::put_back;
 use super::recorded;
 use super::settle::{fingerprint, lost};
 use super::settled::{SettleProblem, Settled};
 use crate::context::Context;
-use crate::idempotency::{DEFAULT_RETENTION, HeldClaim, finish_within, no_answer};
+use crate::idempotency::{HeldClaim, no_answer};
 use crate::lease::Cause;
-use crate::policy::{jitter, outage_pause};
-
-/// The store in front of a consumer's handler.
-#[derive(Debug, Clone)]
-pub(crate) struct Idempotency {
-    pub(crate) store: Arc<dyn IdempotencyStore>,
-    pub(crate) retention: Duration,
-    outage: Arc<Mutex<Outage>>,
-}
-
-/// The failures of a store in a row, which all messages of a consumer share, so that they do not ask a store that is
-/// down more often than one does.
-#[derive(Debug, Default)]
-struct Outage {
-    failures: u32,
-    /// When to try again, on the service's clock.
-    until: Duration,
-}
+use crate::policy::jitter;
+use crate::send::submitted_again;
 
 /// The answer to the claim of a message's key.
 #[derive(Debug)]
@@ -64,33 +48,6 @@ pub(crate) enum Claimed {
 /// place.
 const SHORTEST_LOOK: Duration = Duration::from_millis(100);
 const LONGEST_LOOK: Duration = Duration::from_secs(5);
-
-impl Idempotency {
-    pub(crate) fn new(store: Arc<dyn IdempotencyStore>) -> Self {
-        Self {
-            store,
-            retention: DEFAULT_RETENTION,
-            outage: Arc::default(),
-        }
-    }
-
-    fn outage(&self) -> MutexGuard<'_, Outage> {
-        self.outage.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Records a failure of a request that was sent at `asked_at`. Returns the pause if it is the first of its kind: the
-    /// others were sent before it was known.
-    fn failed(&self, error: &Error, asked_at: Duration, now: Duration) -> Option<Duration> {
-        let mut outage = self.outage();
-        if asked_at < outage.until {
-            return None;
-        }
-        outage.failures = outage.failures.saturating_add(1);
-        let pause = outage_pause(error.retry(), outage.failures, jitter());
-        outage.until = now.saturating_add(pause);
-        Some(pause)
-    }
-}
 
 /// Claims the key of a message that has been admitted, if its consumer has a store. `report` hears of failures of the
 /// store, with the pause before the next try.
@@ -121,6 +78,9 @@ pub(crate) async fn claim(
     .await
     {
         Ok(claim) => {
+            // A transaction replaces the result by its replies.
+            let finish = claim.finish_in_transaction(recorded::encode(&[]), idempotency.retention);
+            incoming.finish.get_or_init(|| finish);
             incoming.claim = Some(claim);
             Claimed::Ours
         }
@@ -145,7 +105,7 @@ async fn wait_for(
         let outage = idempotency.outage().until;
         rest(context, incoming, outage.saturating_sub(clock.monotonic())).await?;
         let now = clock.monotonic();
-        keep_leased(context, incoming, Duration::ZERO);
+        incoming.keep_leased(context, Duration::ZERO);
         let renewed = renew_if_overdue(context, incoming).await;
         renewed.map_err(|problem| Claimed::Refused(Err(problem)))?;
         // Each time another owner: what an earlier try may have claimed has been ageing since, unrenewed.
@@ -197,16 +157,6 @@ async fn wait_for(
     }
 }
 
-/// Has the lease renewed for as long as a wait takes, a request to the store after it, and the handler, whose time
-/// begins with it.
-fn keep_leased(context: &Context, incoming: &Incoming, wait: Duration) {
-    let settings = &incoming.settings;
-    let wait = wait.saturating_add(settings.visibility);
-    let until = context.clock.monotonic().saturating_add(wait);
-    let until = until.saturating_add(settings.handler_timeout);
-    incoming.lease.renew_until(until);
-}
-
 /// Waits, unless the lease is lost meanwhile.
 async fn rest(context: &Context, incoming: &Incoming, pause: Duration) -> Result<(), Claimed> {
     let ended = || Claimed::Refused(Err(lost(context, incoming, incoming.lease.ended())));
@@ -214,7 +164,7 @@ async fn rest(context: &Context, incoming: &Incoming, pause: Duration) -> Result
     if pause.is_zero() && cancellation.cause().is_none() {
         return Ok(());
     }
-    keep_leased(context, incoming, pause);
+    incoming.keep_leased(context, pause);
     tokio::select! {
         _ = cancellation.cancelled() => Err(ended()),
         () = context.clock.sleep(pause) => Ok(()),
@@ -281,7 +231,8 @@ async fn begin(
     begun.unwrap_or_else(|| Err(Error::new(ErrorKind::Closed, Operation::Idempotency)))
 }
 
-/// Completes a message whose work was done before: stores the recorded follow-ups again, with the same ids.
+/// Completes a message whose work was done before: stores the recorded follow-ups again, with the same ids. If the work
+/// was done for another message, a recorded reply goes to the sender of this one.
 async fn complete_again(
     context: &Context,
     consumer: &Consumer,
@@ -296,6 +247,10 @@ async fn complete_again(
             return put_back::fail(context, consumer, incoming, None, &error).await;
         }
     };
+    let puts = puts.into_iter();
+    let puts: Vec<_> = puts
+        .filter_map(|put| submitted_again(context, &incoming.envelope, put))
+        .collect();
     let (queue, id) = (&consumer.queue, &incoming.envelope.id);
     let follow_ups = puts.len();
     tracing::info!(%queue, %id, %key, follow_ups, "the work of a message was done before; completing it");
@@ -305,49 +260,4 @@ async fn complete_again(
         Settled::Completed => Settled::Duplicate,
         other => other,
     })
-}
-
-/// Records that the work of a message is done, with its follow-ups, before they are stored and the message is deleted.
-/// Returns `None` if the message is to be completed, and the result of settling it otherwise.
-pub(super) async fn record(
-    context: &Context,
-    consumer: &Consumer,
-    incoming: &Incoming,
-    puts: &[(QueueName, NewMessage)],
-) -> Option<Result<Settled, SettleProblem>> {
-    let (claim, idempotency) = (
-        incoming.claim.as_ref()?,
-        consumer.options.idempotency.as_ref()?,
-    );
-    let patience = incoming.settings.visibility;
-    let result = recorded::encode(puts);
-    keep_leased(context, incoming, patience);
-    match finish_within(claim, result, idempotency.retention, patience).await {
-        Ok(Standing::Held) => None,
-        // The record of the other will say what follows.
-        Ok(Standing::Lost) => Some(match put_back::release(context, incoming).await {
-            // Its caller must not take the message for completed.
-            Ok(_) if consumer.caller == Caller::Accept => {
-                let error = Error::new(ErrorKind::ReceiptMismatch, Operation::Idempotency);
-                let detail = "another consumer has taken over the claim of its key";
-                Err(SettleProblem::LeaseLost(
-                    error.with_queue(&consumer.queue).with_detail(detail),
-                ))
-            }
-            released => released,
-        }),
-        Err(error) => {
-            let (queue, id, key) = (&consumer.queue, &incoming.envelope.id, claim.key());
-            let error = error_chain(&error);
-            tracing::error!(%queue, %id, %key, error, "failed to record that the work of a message is done; a duplicate of the message may be handled again");
-            None
-        }
-    }
-}
-
-/// Returns the key of a message, once it is decoded.
-pub(super) fn keep_key(incoming: &Incoming, key: impl FnOnce() -> IdempotencyKey) {
-    if incoming.wants_key {
-        incoming.key.get_or_init(key);
-    }
 }

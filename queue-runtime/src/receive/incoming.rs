@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use queue_core::backend::ReceivedMessage;
+use queue_core::backend::{Finish, ReceivedMessage};
 use queue_core::envelope::AttemptRecord;
 use queue_core::wire::Body;
 use queue_core::{ClientId, Envelope, IdempotencyKey, MessageId, RequestId, Timestamp};
@@ -39,7 +39,7 @@ pub(crate) struct Incoming {
     /// Why the body must not be decoded, if the storage found it damaged.
     pub(crate) damage: Option<Box<str>>,
     /// Counts the follow-ups that have no key of their own.
-    pub(crate) ordinals: Arc<AtomicU32>,
+    pub(super) ordinals: Arc<Ordinals>,
     pub(super) progress: Progress,
     /// Whether the consumer has an idempotency store.
     pub(super) wants_key: bool,
@@ -47,7 +47,15 @@ pub(crate) struct Incoming {
     pub(super) key: OnceLock<IdempotencyKey>,
     /// The claim of the key, while the message is handled.
     pub(super) claim: Option<HeldClaim>,
-    settlement_ordinals: Mutex<Range<u32>>,
+    /// What a transaction that completes the message records for its key, once the key is claimed.
+    pub(super) finish: Arc<OnceLock<Finish>>,
+}
+
+/// The numbers of the follow-ups of a message that have no key of their own.
+#[derive(Debug, Default)]
+pub(super) struct Ordinals {
+    next: AtomicU32,
+    settlement: Mutex<Range<u32>>,
 }
 
 /// What the storage reports about a message, in its own time.
@@ -71,6 +79,10 @@ impl Incoming {
         let (count, threshold) = (message.dequeue_count, settings.threshold);
         let (envelope, verdict) = match &mut body {
             Body::Event(event) => {
+                if let Some(error) = &event.invalid_trace {
+                    let (queue, id) = (&consumer.queue, &event.envelope.id);
+                    tracing::debug!(%queue, %id, %error, "a message has an invalid trace context, which is ignored");
+                }
                 let attempts = &mut Arc::make_mut(&mut event.envelope).attempts;
                 believe(attempts, &message);
                 let verdict = judge(count, attempts, threshold);
@@ -99,7 +111,7 @@ impl Incoming {
             wants_key: consumer.options.idempotency.is_some(),
             key: OnceLock::new(),
             claim: None,
-            settlement_ordinals: Mutex::default(),
+            finish: Arc::default(),
         }
     }
 
@@ -126,18 +138,6 @@ impl Incoming {
         }
     }
 
-    /// Reserves ordinals for the follow-ups of the settlement, and returns the first. It stays the same if the
-    /// settlement is tried again, unless it then has more follow-ups.
-    pub(crate) fn settlement_ordinal(&self, follow_ups: u32) -> u32 {
-        let reserved = self.settlement_ordinals.lock();
-        let mut reserved = reserved.unwrap_or_else(PoisonError::into_inner);
-        if reserved.end - reserved.start < follow_ups {
-            let first = self.ordinals.fetch_add(follow_ups, Ordering::Relaxed);
-            *reserved = first..first.saturating_add(follow_ups);
-        }
-        reserved.start
-    }
-
     /// Returns whether the message may expire within `delay`, so that it must not be hidden for that long.
     /// Judged in the storage's time, with a margin of 2 s.
     pub(crate) fn expires_within(&self, context: &Context, delay: Duration) -> bool {
@@ -162,6 +162,23 @@ impl Incoming {
         self.lease.storage_time().latest_now(now)
     }
 
+    /// Has the lease renewed for as long as a wait takes, a request to the idempotency store after it, and the
+    /// handler, whose time begins with it.
+    pub(super) fn keep_leased(&self, context: &Context, wait: Duration) {
+        let settings = &self.settings;
+        let wait = wait.saturating_add(settings.visibility);
+        let until = context.clock.monotonic().saturating_add(wait);
+        let until = until.saturating_add(settings.handler_timeout);
+        self.lease.renew_until(until);
+    }
+
+    /// Keeps the key of the message, once it is decoded, if its consumer has an idempotency store.
+    pub(super) fn keep_key(&self, key: impl FnOnce() -> IdempotencyKey) {
+        if self.wants_key {
+            self.key.get_or_init(key);
+        }
+    }
+
     /// Returns the body with this attempt record and the last checkpoint. Returns `None` if it is too large, or
     /// the body is not an event.
     pub(crate) fn rewritten(&self, context: &Context, record: &AttemptRecord) -> Option<Bytes> {
@@ -171,6 +188,26 @@ impl Incoming {
         let mut record = record.clone();
         record.progress = self.progress.text();
         context.encoder.put_back(event, &record)
+    }
+}
+
+impl Ordinals {
+    /// Returns the next one.
+    pub(super) fn next(&self) -> u32 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Reserves ordinals for the follow-ups of the settlement, and returns the first. It stays the same if the
+    /// settlement is tried again, unless it then has more follow-ups.
+    pub(super) fn of_settlement(&self, follow_ups: usize) -> u32 {
+        let follow_ups = u32::try_from(follow_ups).unwrap_or(u32::MAX);
+        let reserved = self.settlement.lock();
+        let mut reserved = reserved.unwrap_or_else(PoisonError::into_inner);
+        if reserved.end - reserved.start < follow_ups {
+            let first = self.next.fetch_add(follow_ups, Ordering::Relaxed);
+            *reserved = first..first.saturating_add(follow_ups);
+        }
+        reserved.start
     }
 }
 

@@ -40,7 +40,8 @@ use queue_core::{FollowUp, Message};
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Poisoned<M> {
-    /// The message. `None` if its body does not decode.
+    /// The message. `None` if its body does not decode, or if decoding it may be what has ended the process in
+    /// three attempts to move it.
     pub message: Option<M>,
     /// The envelope. For a body that is not an event, it is derived from the metadata that the storage
     /// reports.
@@ -53,7 +54,37 @@ pub struct Poisoned<M> {
 #[derive(Clone)]
 pub(crate) struct OnPoison(Arc<Callback>);
 
-type Callback = dyn Fn(&Body, Arc<Envelope>, PoisonRecord) -> Option<FollowUp> + Send + Sync;
+type Callback =
+    dyn Fn(Option<&Body>, Arc<Envelope>, PoisonRecord) -> Option<FollowUp> + Send + Sync;
+
+/// How a callback is called for a message whose attempts ended without a record, as when a process is killed.
+/// Decoding the message, or the callback, may be what kills it each time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Caution {
+    /// With the message decoded.
+    None,
+    /// Without decoding the message.
+    Undecoded,
+    /// The callback is not called.
+    Uncalled,
+}
+
+impl Caution {
+    /// The number of attempts to move a message with its body decoded, and then without.
+    const DECODED: u32 = 3;
+    const UNDECODED: u32 = 7;
+
+    /// Returns the caution for a message after this many attempts. Those beyond the threshold and the last chance
+    /// were attempts to move the message.
+    pub(crate) fn after(attempts: u32, threshold: u32) -> Self {
+        let earlier_moves = attempts.saturating_sub(threshold.saturating_add(1));
+        match earlier_moves {
+            moves if moves < Self::DECODED => Self::None,
+            moves if moves < Self::DECODED + Self::UNDECODED => Self::Undecoded,
+            _ => Self::Uncalled,
+        }
+    }
+}
 
 impl OnPoison {
     pub(crate) fn new<M: Message>(
@@ -61,16 +92,17 @@ impl OnPoison {
     ) -> Self {
         Self(Arc::new(move |body, envelope, record| {
             callback(Poisoned {
-                message: body.decode::<M>().ok(),
+                message: body.and_then(|body| body.decode::<M>().ok()),
                 envelope,
                 record,
             })
         }))
     }
 
+    /// Calls the callback, with the message decoded from `body`.
     pub(crate) fn call(
         &self,
-        body: &Body,
+        body: Option<&Body>,
         envelope: Arc<Envelope>,
         record: PoisonRecord,
     ) -> Option<FollowUp> {

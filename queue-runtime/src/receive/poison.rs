@@ -13,7 +13,7 @@ use queue_core::wire::{Body, Event};
 
 use super::consumer::Consumer;
 use super::incoming::Incoming;
-use super::on_poison::OnPoison;
+use super::on_poison::{Caution, OnPoison};
 use super::settle::{Settlement, fingerprint, settle};
 use super::settled::{SettleProblem, Settled};
 use crate::context::Context;
@@ -121,8 +121,19 @@ fn follow_up(
     incoming: &Incoming,
     record: PoisonRecord,
 ) -> Result<Option<(QueueName, NewMessage)>, Box<dyn std::error::Error + Send + Sync>> {
+    let caution = match record.reason {
+        PoisonReason::Crashed => Caution::after(record.attempts, incoming.settings.threshold),
+        _ => Caution::None,
+    };
+    let body = match caution {
+        Caution::None => Some(&incoming.body),
+        Caution::Undecoded => None,
+        Caution::Uncalled => {
+            return Err("it was called ten times, and each time the message was not moved, as when the process is killed".into());
+        }
+    };
     let envelope = Arc::clone(&incoming.envelope);
-    let follow_up = panic::catch(|| on_poison.call(&incoming.body, envelope, record))
+    let follow_up = panic::catch(|| on_poison.call(body, envelope, record))
         .map_err(|panic| format!("`on_poison` panicked: {panic}"))?;
     let follow_up = follow_up.as_slice();
     let mut puts = encode_follow_ups(context, &incoming.envelope, follow_up, Role::OnPoison, 0)?;
@@ -147,6 +158,8 @@ fn body_with_record(context: &Context, incoming: &Incoming, record: &PoisonRecor
                 request: envelope.request.clone(),
                 time: record.first,
                 queue_uri: envelope.queue_uri.clone(),
+                reply_to: None,
+                correlation: None,
                 trace: None,
             };
             context.encoder.poison_raw(stored, &origin, record)

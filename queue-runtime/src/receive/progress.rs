@@ -47,7 +47,8 @@ impl Progress {
 /// Writes checkpoints into a message.
 #[derive(Debug)]
 pub(super) struct Checkpoints {
-    rewriter: Rewriter,
+    /// `None` for a message that was made by hand and is stored nowhere.
+    rewriter: Option<Rewriter>,
     /// The event's bytes. `None` for a body that is not an event.
     event: Option<Bytes>,
     pub(super) progress: Progress,
@@ -55,12 +56,21 @@ pub(super) struct Checkpoints {
 
 impl Checkpoints {
     pub(super) fn new(lease: &Lease, body: &Body, progress: &Progress) -> Self {
+        Self::over(Some(lease.rewriter()), body, progress)
+    }
+
+    /// Checkpoints of a message that is stored nowhere: they can be read by its handler only.
+    pub(super) fn unstored(body: &Body, progress: &Progress) -> Self {
+        Self::over(None, body, progress)
+    }
+
+    fn over(rewriter: Option<Rewriter>, body: &Body, progress: &Progress) -> Self {
         let event = match body {
             Body::Event(event) => Some(event.body.clone()),
             _ => None,
         };
         Self {
-            rewriter: lease.rewriter(),
+            rewriter,
             event,
             progress: progress.clone(),
         }
@@ -89,7 +99,10 @@ impl Checkpoints {
         // Before the answer: whether or not the update is carried out, this is how far the work has got, and
         // a put-back writes it again.
         self.progress.set(text);
-        let written = context.background.finish(self.rewriter.rewrite(body));
+        let Some(rewriter) = &self.rewriter else {
+            return Ok(());
+        };
+        let written = context.background.finish(rewriter.rewrite(body));
         match written.await {
             Some(Ok(())) => Ok(()),
             Some(Err(error)) if error.is_lease_gone() => Err(CheckpointError::LeaseLost(error)),

@@ -2,9 +2,13 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
+use queue_core::backend::ReceivedMessage;
 use queue_core::envelope::{AttemptRecord, PoisonReason};
 use queue_core::internal::{between, clip, error_chain, escape_text, later};
+use queue_core::wire::Body;
 
+use super::attempts::believe;
 use super::consumer::Consumer;
 use super::incoming::Incoming;
 use super::poison::poison;
@@ -137,6 +141,29 @@ pub(crate) async fn release(
     Ok(Settled::Released)
 }
 
+/// Puts a message back that could not be moved to the poison queue, so that this receive is not taken for one in which
+/// moving it ended the process. If that fails, it is left to its lease.
+pub(crate) async fn explain_move(context: &Context, consumer: &Consumer, incoming: &Incoming) {
+    let delay = Delay::ByPolicy(&consumer.options.retry).after(incoming.attempt());
+    let delay = delay.min(context.backend.capabilities().max_visibility);
+    let mut record = incoming.envelope.attempts.clone();
+    forgive(&mut record);
+    let Some(body) = incoming.rewritten(context, &record) else {
+        return;
+    };
+    if incoming.expires_within(context, delay) {
+        return;
+    }
+    let body = Some(body);
+    let put_back = Settlement::PutBack { delay, body };
+    let explained = settle(context, incoming, Purpose::Release, Vec::new(), put_back).await;
+    if let Err(unsettled) = explained {
+        let (queue, id) = (&consumer.queue, &incoming.envelope.id);
+        let error = error_chain(&unsettled.problem);
+        tracing::warn!(%queue, %id, error, "failed to put back a message that could not be moved to the poison queue");
+    }
+}
+
 /// Hands back a message whose consumer does not wait for the result.
 pub(crate) async fn release_unasked(context: &Context, incoming: &Incoming) {
     if let Err(problem) = release(context, incoming).await {
@@ -212,6 +239,20 @@ pub(crate) async fn postpone_for(
         "postponed a message"
     );
     Ok(Settled::Postponed { after })
+}
+
+/// Returns the body of a received message that is handed back without being handled, so that the receive does not count
+/// as an attempt. `None` if it is not an event, or there is no room to record that.
+pub(crate) fn body_unhandled(context: &Context, message: &ReceivedMessage) -> Option<Bytes> {
+    let limit = context.backend.capabilities().max_moved_body;
+    let Body::Event(event) = Body::of_stored(&message.body, message.damage.as_deref(), limit)
+    else {
+        return None;
+    };
+    let mut record = unmarked(&event.envelope.attempts);
+    believe(&mut record, message);
+    forgive(&mut record);
+    context.encoder.put_back(&event, &record)
 }
 
 /// Returns the record without the mark of the last chance, which is for one attempt only.

@@ -1,18 +1,23 @@
 use std::fmt;
 use std::ops::Deref;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 
+use queue_core::backend::Finish;
 use queue_core::clock::Timestamp;
-use queue_core::{DecodeError, Envelope, IdempotencyKey, Message};
+use queue_core::wire::Body;
+use queue_core::{
+    DecodeError, Envelope, Error, ErrorKind, FollowUp, IdempotencyKey, Message, Operation,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::idempotent::keep_key;
-use super::incoming::{Incoming, Meta};
-use super::progress::{CheckpointError, Checkpoints};
+use super::incoming::{Incoming, Meta, Ordinals};
+use super::progress::{CheckpointError, Checkpoints, Progress};
+use super::settled::SettleProblem;
+use super::transaction::complete_in;
+use crate::backend::OpenTransaction;
 use crate::context::Context;
-use crate::lease::Cancellation;
+use crate::lease::{Cancellation, Cause, Completer};
 use crate::send::{Submit, SubmitAll};
 
 /// A received message, as its handler sees it. Derefs to the message.
@@ -55,8 +60,11 @@ pub struct Received<M> {
     attempt: u32,
     meta: Meta,
     cancellation: Arc<Cancellation>,
-    ordinals: Arc<AtomicU32>,
+    ordinals: Arc<Ordinals>,
     checkpoints: Checkpoints,
+    /// `None` for a message that no storage has delivered.
+    completer: Option<Completer>,
+    finish: Arc<OnceLock<Finish>>,
 }
 
 impl<M: Message> Received<M> {
@@ -71,9 +79,34 @@ impl<M: Message> Received<M> {
             cancellation: Arc::clone(incoming.lease.cancellation()),
             ordinals: Arc::clone(&incoming.ordinals),
             checkpoints: Checkpoints::new(&incoming.lease, &incoming.body, &incoming.progress),
+            completer: Some(incoming.lease.completer()),
+            finish: Arc::clone(&incoming.finish),
         };
-        keep_key(incoming, || received.idempotency_key());
+        incoming.keep_key(|| received.idempotency_key());
         Ok(received)
+    }
+
+    /// Decodes a message that no storage has delivered: it has no lease, and its checkpoints are stored nowhere.
+    pub(crate) fn unstored(
+        context: &Arc<Context>,
+        body: &Body,
+        envelope: Envelope,
+        attempt: u32,
+        meta: Meta,
+    ) -> Result<Self, DecodeError> {
+        let progress = Progress::of(&envelope);
+        Ok(Self {
+            message: body.decode()?,
+            context: Arc::clone(context),
+            envelope: Arc::new(envelope),
+            attempt,
+            meta,
+            cancellation: Arc::default(),
+            ordinals: Arc::default(),
+            checkpoints: Checkpoints::unstored(body, &progress),
+            completer: None,
+            finish: Arc::default(),
+        })
     }
 
     /// Returns the idempotency key, which is equal for repeated deliveries and submissions of the same work.
@@ -95,6 +128,11 @@ impl<M: Message> Received<M> {
 }
 
 impl<M> Received<M> {
+    /// Tells the handler to stop.
+    pub(crate) fn cancel(&self, cause: Cause) {
+        self.cancellation.cancel(cause);
+    }
+
     /// Returns the message.
     #[must_use]
     pub fn message(&self) -> &M {
@@ -144,10 +182,11 @@ impl<M> Received<M> {
     /// Submits a follow-up at once, even if this message is not completed later.
     ///
     /// The follow-up inherits the client id, request id and trace context. Its id is derived from this
-    /// message's, so that a repeated attempt submits the same id. To submit a follow-up together with the
+    /// message's, so that a repeated attempt submits the same id; on another queue than its type's
+    /// ([`Submit::to`]), also from the queue's name. To submit a follow-up together with the
     /// completion, return [`Disposition::then`](queue_core::Disposition::then).
     pub fn submit<N: Message>(&self, message: N) -> Submit<N> {
-        let ordinal = self.ordinals.fetch_add(1, Ordering::Relaxed);
+        let ordinal = self.ordinals.next();
         let (context, queue) = (Arc::clone(&self.context), N::TYPE.queue());
         Submit::new(context, queue, message).following(&self.envelope, ordinal)
     }
@@ -219,6 +258,106 @@ impl<M> Received<M> {
     /// If the checkpoint is not an `S`, for example because another version of the program wrote it.
     pub fn progress<S: DeserializeOwned>(&self) -> Result<Option<S>, serde_json::Error> {
         self.checkpoints.progress.read()
+    }
+
+    /// Completes the message and submits follow-ups as part of a transaction of the application's own connection to
+    /// the SQLite file of the queues: together with the rows that the transaction writes, or not at all.
+    ///
+    /// After this, a handler commits its transaction and returns. The listener then finds out whether the transaction
+    /// was committed, even if the commit returned an error. If it was, the message is completed, whatever the handler
+    /// returned. If not, the message is settled as the handler returned; if that is to complete it, the attempt has
+    /// failed. With an idempotency store in the same file, the result is part of the transaction too.
+    ///
+    /// Nobody else can receive the message while the transaction is open, but nobody can receive or settle any other
+    /// message either: keep it short. [`blocking`](crate::blocking) runs a handler where it may wait for the disk.
+    ///
+    /// ```
+    /// use std::sync::Mutex;
+    /// use queue_runtime::rusqlite::{Connection, TransactionBehavior};
+    /// use queue_runtime::{Failure, FollowUp, Message, QueueService, Received, blocking};
+    /// # use serde::{Deserialize, Serialize};
+    ///
+    /// #[derive(Debug, Serialize, Deserialize, Message)]
+    /// struct Deposit {
+    ///     account: String,
+    ///     amount: i64,
+    /// }
+    ///
+    /// #[derive(Debug, Serialize, Deserialize, Message)]
+    /// struct Notice {
+    ///     text: String,
+    /// }
+    ///
+    /// fn deposit(order: Received<Deposit>, connection: &Mutex<Connection>) -> Result<(), Failure> {
+    ///     let mut connection = connection.lock().expect("no handler panics");
+    ///     let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    ///     let add = "UPDATE accounts SET balance = balance + ?2 WHERE name = ?1";
+    ///     tx.execute(add, (&order.account, order.amount))?;
+    ///     let notice = Notice { text: format!("{} has {} more", order.account, order.amount) };
+    ///     order.complete_in(&tx, [FollowUp::new(&notice)])?;
+    ///     tx.commit()?;
+    ///     Ok(())
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let folder = tempfile::tempdir()?;
+    /// # let url = format!("sqlite:{}", folder.path().join("bank.db").display());
+    /// let service = QueueService::connect(&url).await?;
+    /// let connection = service.connection()?;
+    /// connection.execute("CREATE TABLE accounts (name TEXT PRIMARY KEY, balance INTEGER)", [])?;
+    /// connection.execute("INSERT INTO accounts VALUES ('ann', 0)", [])?;
+    /// service.submit(Deposit { account: "ann".to_owned(), amount: 10 }).await?;
+    ///
+    /// let connection = Mutex::new(connection);
+    /// let handler = blocking(move |order| deposit(order, &connection));
+    /// let listener = service.listener(handler).until_empty().start()?;
+    /// let report = listener.drained().await;
+    /// assert_eq!(report.info.completed, 1);
+    /// let notice = service.accept::<Notice>().await?.expect("it was committed");
+    /// assert_eq!(notice.text, "ann has 10 more");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Pass all follow-ups and the reply to this method. What a handler returns after the commit, by
+    /// [`Disposition::reply`](queue_core::Disposition::reply) or [`then`](queue_core::Disposition::then), is not submitted,
+    /// because a crash before that would lose it; its number is logged as an error.
+    ///
+    /// # Errors
+    /// Nothing was written by this call, and the transaction can be rolled back or go on. But after a full disk, an I/O
+    /// error or a lack of memory, SQLite may have rolled back all of it: `Connection::is_autocommit` is true then, and each
+    /// further statement would be committed by itself. [`SettleProblem::LeaseLost`]
+    /// if another consumer has received the message, its queue was deleted, or the claim of its key was lost;
+    /// [`SettleProblem::Expired`] if the message has expired. [`SettleProblem::NotDone`] with
+    /// [`ErrorKind::Unsupported`](queue_core::ErrorKind::Unsupported) if the queues are not in a SQLite file, or
+    /// the message was made by hand, with
+    /// [`ErrorKind::InvalidInput`](queue_core::ErrorKind::InvalidInput) if the connection is to another file or its
+    /// `PRAGMA synchronous` is below what the service promises, or a follow-up can never be stored, and with
+    /// [`ErrorKind::Timeout`](queue_core::ErrorKind::Timeout) if another connection writes: at once if the transaction has
+    /// not written yet and was not begun as `TransactionBehavior::Immediate`.
+    pub fn complete_in(
+        &self,
+        transaction: &impl OpenTransaction,
+        follow_ups: impl IntoIterator<Item = FollowUp>,
+    ) -> Result<(), SettleProblem> {
+        let completer = self.completer.as_ref();
+        let completer = completer.ok_or_else(|| {
+            let detail = "a message made by hand is on no storage, and has no transactions; submit it to `sqlite:PATH`";
+            let error = Error::new(ErrorKind::Unsupported, Operation::Apply);
+            SettleProblem::NotDone(error.with_detail(detail))
+        })?;
+        let follow_ups: Vec<_> = follow_ups.into_iter().collect();
+        let first = self.ordinals.of_settlement(follow_ups.len());
+        complete_in(
+            &self.context,
+            completer,
+            &self.envelope,
+            self.meta,
+            transaction.connection(),
+            (&follow_ups, first),
+            self.finish.get(),
+        )
     }
 
     /// Completes when the handler should stop: the handler timeout is over, the lease is lost, or the listener

@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::time::Duration;
 
 use bytes::Bytes;
-use queue_core::backend::{Atomicity, NewMessage, Op, PopReceipt};
+use queue_core::backend::{Atomicity, NewMessage, Op, PopReceipt, StorageId};
 use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, Retry};
 
 use super::incoming::Incoming;
@@ -61,7 +61,7 @@ impl From<Unsettled> for SettleProblem {
 
 /// The minimum time for which a settlement is retried, even if the lease ends before: the receipt stays
 /// valid until another consumer receives the message.
-const MIN_PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const MIN_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Puts messages and then settles this one: in one step if the backend is atomic, otherwise in this order.
 pub(crate) async fn settle(
@@ -140,6 +140,9 @@ async fn carry_out(
                 locked.settlement_unanswered(&intent);
             }
         }
+        if leave_out_replies((lease.queue(), lease.id()), puts, &error) {
+            continue;
+        }
         if let Some(answer) = Gone::of(&error) {
             let evidence = Evidence {
                 request: request(context, settlement, puts),
@@ -168,6 +171,28 @@ async fn carry_out(
             Earlier::Same | Earlier::Other => SettleProblem::Unknown(error),
         })?;
     }
+}
+
+/// Leaves out the replies to an instance that is gone, and its reply queue with it. Returns whether there were any.
+pub(super) fn leave_out_replies(
+    (queue, id): (&QueueName, &StorageId),
+    puts: &mut Vec<(QueueName, NewMessage)>,
+    error: &Error,
+) -> bool {
+    let Some(missing) = error.queue().filter(|queue| {
+        let kinds = [ErrorKind::QueueNotFound, ErrorKind::QueueBeingDeleted];
+        kinds.contains(&error.kind()) && queue.is_reply_queue()
+    }) else {
+        return false;
+    };
+    let before = puts.len();
+    puts.retain(|(queue, _)| queue != missing);
+    let left_out = puts.len() < before;
+    if left_out {
+        let id = id.as_str();
+        tracing::debug!(%queue, id, reply_queue = %missing, "the reply to a message is not sent: nobody waits for it any more");
+    }
+    left_out
 }
 
 /// Announces the messages that were put, and this one if it was put back: all of them are, or may be, stored.
@@ -333,7 +358,7 @@ fn is_own_queue_missing(lease: &Lease, error: &Error) -> bool {
     error.kind() == ErrorKind::QueueNotFound && error.queue().is_none_or(own)
 }
 
-fn no_answer(lease: &Lease) -> Error {
+pub(super) fn no_answer(lease: &Lease) -> Error {
     Error::new(ErrorKind::Timeout, Operation::Update)
         .with_queue(lease.queue())
         .with_outcome(Outcome::Unknown)

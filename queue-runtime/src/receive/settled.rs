@@ -3,6 +3,8 @@ use std::time::Duration;
 use queue_core::Error;
 use queue_core::envelope::PoisonReason;
 
+use crate::observe::Outcome;
+
 /// How a received message was settled.
 ///
 /// ```
@@ -101,4 +103,17 @@ pub enum SettleProblem {
     /// not atomic, follow-ups may have been submitted.
     #[error("the message was not settled")]
     NotDone(#[source] Error),
+}
+
+/// Returns how a settlement ended, as metrics and spans say it.
+pub(crate) fn outcome(settled: &Result<Settled, SettleProblem>) -> Outcome {
+    match settled {
+        Ok(Settled::Completed) => Outcome::Completed,
+        Ok(Settled::Duplicate) => Outcome::Duplicate,
+        Ok(Settled::Retried { .. }) => Outcome::Retried,
+        Ok(Settled::Released) => Outcome::Released,
+        Ok(Settled::Postponed { .. }) => Outcome::Postponed,
+        Ok(Settled::Poisoned(_)) => Outcome::Poisoned,
+        Err(_) => Outcome::Unsettled,
+    }
 }

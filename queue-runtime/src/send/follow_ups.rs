@@ -1,14 +1,16 @@
 //! Follow-ups: deriving their ids, encoding them for a backend, and checking them against its limits.
 
 use queue_core::backend::{Capabilities, NewMessage, TimeToLive};
-use queue_core::encoder::Origin;
+use queue_core::encoder::{Encoded, Origin};
 use queue_core::envelope::Envelope;
-use queue_core::internal::canonical;
-use queue_core::{FollowUp, MessageId, MessageType, Operation, QueueName};
+use queue_core::internal::{canonical, escape_text};
+use queue_core::wire::{self, Body, Payload};
+use queue_core::{FollowUp, MessageId, MessageType, Operation, QueueName, Wire};
 use serde_json::Value;
 
 use crate::backend::limits::Limits;
 use crate::context::Context;
+use crate::observe::current_trace;
 
 /// The position of a follow-up among those of its parent, which identifies one without a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,34 +19,95 @@ pub(crate) struct Position {
     pub(crate) ordinal: u32,
 }
 
-/// Who submits a follow-up. One from `on_poison` must not get the id of one from a handler.
+/// Who submits a follow-up, or a reply. One from `on_poison` must not get the id of one from a handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     Handler,
     OnPoison,
 }
 
-/// Returns the id of a follow-up: always the same for the same parent, kind and key (or position).
+/// Returns the id of a follow-up: always the same for the same parent, kind, key (or position) and queue. The type's
+/// own queue is not part of it.
 pub(crate) fn derived_id(
     parent: &MessageId,
-    kind: &str,
-    key: Option<&[Value]>,
+    encoded: &Encoded,
     position: Position,
+    queue: &QueueName,
 ) -> MessageId {
-    let ordinal = position.ordinal;
-    let name = match (key, position.role) {
+    let (message_type, ordinal) = (encoded.message_type(), position.ordinal);
+    let mut name = match (encoded.key(), position.role) {
         (Some(fields), _) => format!("key {}", canonical(&Value::from(fields.to_vec()))),
         (None, Role::Handler) => format!("ordinal {ordinal}"),
         (None, Role::OnPoison) => format!("on-poison {ordinal}"),
     };
-    MessageId::derived(parent, kind, &name)
+    if *queue != message_type.queue() {
+        name = format!("{name} on {queue}");
+    }
+    MessageId::derived(parent, message_type.kind(), &name)
+}
+
+/// Returns the id of a reply: always the same for the same request and kind.
+fn reply_id(request: &MessageId, kind: &str, role: Role) -> MessageId {
+    let name = match role {
+        Role::Handler => "reply",
+        Role::OnPoison => "on-poison reply",
+    };
+    MessageId::derived(request, kind, name)
+}
+
+/// Returns a message that a handler has submitted, for `request`, which asks for the same work: a reply goes to the
+/// sender of `request` instead, unless it already does, or nobody waits for it. Other follow-ups stay as they are.
+pub(crate) fn submitted_again(
+    context: &Context,
+    request: &Envelope,
+    (queue, mut message): (QueueName, NewMessage),
+) -> Option<(QueueName, NewMessage)> {
+    if !queue.is_reply_queue() {
+        return Some((queue, message));
+    }
+    let Body::Event(event) = Body::read(&message.body, usize::MAX) else {
+        return Some((queue, message));
+    };
+    let mut reply = Envelope::clone(&event.envelope);
+    if reply.correlation.as_deref() == Some(request.id.as_str()) {
+        return Some((queue, message));
+    }
+    let queue = reply_queue(request)?;
+    reply.id = reply_id(&request.id, &reply.kind, Role::Handler);
+    reply.correlation = Some(request.id.to_string());
+    reply.client = request.client.clone();
+    reply.request = request.request.clone();
+    reply.trace = request.trace.clone();
+    reply.time = Some(context.clock.now());
+    reply.queue_uri = Some(context.backend.queue_uri(&queue));
+    let body = match &event.payload {
+        Payload::Binary(payload) => wire::encode_binary(&reply, payload),
+        payload => wire::encode(&reply, payload.as_bytes()),
+    };
+    message.body = context.encoder.stored(body);
+    Some((queue, message))
+}
+
+/// Returns the queue that replies to a message go to, unless nobody waits for one. A sender cannot direct them to any
+/// other queue than those for replies.
+fn reply_queue(request: &Envelope) -> Option<QueueName> {
+    let id = &request.id;
+    let Some(name) = &request.reply_to else {
+        tracing::debug!(%id, "the reply to a message is not sent: its sender asked for none");
+        return None;
+    };
+    let queue = name.parse().ok().filter(QueueName::is_reply_queue);
+    if queue.is_none() {
+        tracing::warn!(%id, replyto = &*escape_text(name), "the reply to a message is not sent: it would go to another queue than one for replies");
+    }
+    queue
 }
 
 /// Why follow-ups can never be stored.
 type Refusal = Box<dyn std::error::Error + Send + Sync>;
 
 /// Encodes the follow-ups of the message with the envelope `parent`. `first` is the ordinal of the first
-/// follow-up.
+/// follow-up. A reply is left out if nobody waits for it.
 ///
 /// # Errors
 /// If the backend can never store one of them: it cannot be encoded, is too large, or its delay is over the
@@ -57,22 +120,38 @@ pub(crate) fn encode_follow_ups(
     role: Role,
     first: u32,
 ) -> Result<Vec<(QueueName, NewMessage)>, Refusal> {
-    let now = context.clock.now();
+    let (now, trace) = (context.clock.now(), current_trace());
+    let trace = trace.as_ref().or(parent.trace.as_ref());
     let capabilities = context.backend.capabilities();
     check_count(capabilities, follow_ups.len())?;
     let numbered = follow_ups.iter().zip(first..);
-    let encode = |(follow_up, ordinal): (&FollowUp, u32)| -> Result<_, Refusal> {
+    let encode = |(follow_up, ordinal): (&FollowUp, u32)| -> Result<Option<_>, Refusal> {
         let encoded = follow_up.encoded().map_err(|error| error.clone())?;
         let message_type = encoded.message_type();
-        let queue = message_type.queue();
-        let position = Position { role, ordinal };
+        let (queue, id, correlation) = match follow_up.queue() {
+            Some(queue) => {
+                let position = Position { role, ordinal };
+                let id = derived_id(&parent.id, encoded, position, queue);
+                (queue.clone(), id, None)
+            }
+            None => {
+                check_reply(message_type)?;
+                let Some(queue) = reply_queue(parent) else {
+                    return Ok(None);
+                };
+                let id = reply_id(&parent.id, message_type.kind(), role);
+                (queue, id, Some(parent.id.clone()))
+            }
+        };
         let origin = Origin {
-            id: derived_id(&parent.id, message_type.kind(), encoded.key(), position),
+            id,
             client: parent.client.clone(),
             request: parent.request.clone(),
             time: now,
             queue_uri: Some(context.backend.queue_uri(&queue)),
-            trace: parent.trace.clone(),
+            reply_to: None,
+            correlation,
+            trace: trace.cloned(),
         };
         let message = NewMessage::new(context.encoder.encode(encoded, &origin)?)
             .with_delay(follow_up.delay())
@@ -83,11 +162,25 @@ pub(crate) fn encode_follow_ups(
             queue: &queue,
         };
         limits.check_put(&message)?;
-        Ok((queue, message))
+        Ok(Some((queue, message)))
     };
-    let puts = numbered.map(encode).collect::<Result<Vec<_>, _>>()?;
+    let puts = numbered.filter_map(|one| encode(one).transpose());
+    let puts = puts.collect::<Result<Vec<_>, _>>()?;
     check_bytes(capabilities, &puts)?;
     Ok(puts)
+}
+
+/// Checks that a reply of this type says which request it answers.
+fn check_reply(message_type: &MessageType) -> Result<(), Refusal> {
+    if message_type.wire() != Wire::Bare {
+        return Ok(());
+    }
+    let kind = message_type.kind();
+    let refused = format!(
+        "a `{kind}` message cannot be a reply: its type declares `wire = \"bare\"`, which has no room for the id of the \
+         request"
+    );
+    Err(refused.into())
 }
 
 /// Checks that the follow-ups and the operation on their parent fit into one

@@ -1,9 +1,13 @@
 //! Sending: `message → envelope → wire → backend`.
 
 mod follow_ups;
+mod in_transaction;
 mod submit;
 mod submit_all;
+mod submit_error;
 
-pub(crate) use follow_ups::{Role, encode_follow_ups};
-pub use submit::{Submit, SubmitError, SubmitProblem, Submitted};
+pub(crate) use follow_ups::{Role, encode_follow_ups, submitted_again};
+pub(crate) use in_transaction::announce_later;
+pub use submit::{Submit, Submitted};
 pub use submit_all::{SubmitAll, SubmitAllError};
+pub use submit_error::{SubmitError, SubmitProblem};

@@ -7,15 +7,18 @@ use std::time::Duration;
 
 use queue_core::backend::{NewMessage, TimeToLive};
 use queue_core::clock::{BoxFuture, Timestamp};
-use queue_core::encoder::{Encoded, Origin, TooLarge};
+use queue_core::encoder::{Encoded, Origin};
 use queue_core::envelope::TraceContext;
 use queue_core::{
     ClientId, EncodeError, InvalidId, Message, MessageId, Outcome, QueueName, RequestId,
 };
+use tracing::Instrument as _;
 
 use super::follow_ups::{Position, Role, derived_id, time_to_live};
+use super::submit_error::{SubmitError, SubmitProblem};
 use crate::context::Context;
 use crate::notify::Announced;
+use crate::observe::{self, current_trace, record_id};
 use crate::policy::StorageRetry;
 use crate::repeat::Repeats;
 
@@ -63,10 +66,15 @@ pub struct Submit<M> {
     client: Option<Result<ClientId, InvalidId>>,
     request: Option<Result<RequestId, InvalidId>>,
     trace: Option<TraceContext>,
+    /// The trace context of the message that this one follows.
+    inherited_trace: Option<TraceContext>,
     delay: Duration,
     time_to_live: Option<Duration>,
+    reply_to: Option<QueueName>,
     parent: Option<(MessageId, Position)>,
     storage_retry: StorageRetry,
+    /// The end of the tries, on the monotonic clock.
+    latest: Duration,
     retry_unknown: bool,
 }
 
@@ -105,89 +113,6 @@ pub struct Submitted {
     pub visible_at: Timestamp,
 }
 
-/// An error of submitting a message. It returns the message.
-///
-/// If the outcome [is unknown](Self::is_unknown), the message may have been submitted. Submitting it again with
-/// the same id is safe for consumers that deduplicate by id or key.
-///
-/// ```
-/// # use queue_runtime::{Message, Operation, testing::{self, Fault}};
-/// use queue_runtime::{Retry, SubmitError, SubmitProblem};
-/// # use serde::{Deserialize, Serialize};
-/// #
-/// # #[derive(Debug, Serialize, Deserialize, Message)]
-/// # struct Order {
-/// #     number: u32,
-/// # }
-/// #
-/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let (service, faults) = testing::service_with_faults().await;
-/// # faults.fail_next(1, Operation::Put, Fault::AnswerLost);
-/// let submitted = match service.submit(Order { number: 7 }).await {
-///     Err(SubmitError { id: Some(id), message, problem: SubmitProblem::Storage(error), .. })
-///         if error.retry() != Retry::Permanent =>
-///     {
-///         service.submit(message).id(id.as_str()).await?
-///     }
-///     other => other?,
-/// };
-/// # assert_eq!(faults.injected(Operation::Put), 1);
-/// # Ok(())
-/// # }
-/// ```
-#[non_exhaustive]
-pub struct SubmitError<M> {
-    /// The message id. `None` if the message was not sent to the storage.
-    pub id: Option<MessageId>,
-    /// The message.
-    pub message: M,
-    /// The cause.
-    pub problem: SubmitProblem,
-}
-
-/// The cause of a [`SubmitError`] or [`SubmitAllError`](crate::SubmitAllError).
-///
-/// ```
-/// use queue_runtime::{Message, SubmitProblem, testing};
-/// # use serde::{Deserialize, Serialize};
-/// #
-/// # #[derive(Debug, Serialize, Deserialize, Message)]
-/// # struct Note {
-/// #     text: String,
-/// # }
-/// #
-/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let service = testing::service().await;
-/// let note = Note { text: "x".repeat(100_000) };
-/// let error = service.submit(note).await.unwrap_err();
-/// match &error.problem {
-///     SubmitProblem::TooLarge(large) => eprintln!("shorten it: {} of {}", large.size(), large.limit()),
-///     SubmitProblem::Storage(error) => eprintln!("failed to {error}"),
-///     other => eprintln!("invalid message: {other}"),
-/// }
-/// # assert!(matches!(error.problem, SubmitProblem::TooLarge(_)));
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum SubmitProblem {
-    /// The message id, client id or request id is invalid.
-    #[error(transparent)]
-    Id(InvalidId),
-    /// The message could not be encoded.
-    #[error(transparent)]
-    Encode(EncodeError),
-    /// The encoded message exceeds the limit of the storage.
-    #[error(transparent)]
-    TooLarge(TooLarge),
-    /// The backend failed.
-    #[error(transparent)]
-    Storage(queue_core::Error),
-}
-
 impl<M> Submit<M> {
     pub(crate) fn new(context: Arc<Context>, queue: QueueName, message: M) -> Self
     where
@@ -203,11 +128,22 @@ impl<M> Submit<M> {
             client: None,
             request: None,
             trace: None,
+            inherited_trace: None,
             delay: Duration::ZERO,
             time_to_live: None,
+            reply_to: None,
             parent: None,
+            latest: Duration::MAX,
             retry_unknown: false,
         }
+    }
+
+    pub(crate) fn queue(&self) -> &QueueName {
+        &self.queue
+    }
+
+    pub(super) fn context(&self) -> &Arc<Context> {
+        &self.context
     }
 
     pub(crate) fn into_message(self) -> M {
@@ -220,14 +156,59 @@ impl<M> Submit<M> {
         self
     }
 
+    /// Asks for a reply on this queue.
+    pub(crate) fn replying_to(mut self, queue: QueueName) -> Self {
+        self.reply_to = Some(queue);
+        self
+    }
+
+    /// Ends the tries at this moment on the monotonic clock, if the policy does not end them before.
+    pub(crate) fn trying_until(mut self, latest: Duration) -> Self {
+        self.latest = latest;
+        self
+    }
+
     /// Makes the message a follow-up of `parent`: client id, request id and trace context are inherited,
     /// the message id is derived.
     pub(crate) fn following(mut self, parent: &queue_core::Envelope, ordinal: u32) -> Self {
         self.client = Some(Ok(parent.client.clone()));
         self.request = Some(Ok(parent.request.clone()));
-        self.trace = parent.trace.clone();
+        self.inherited_trace = parent.trace.clone();
         let role = Role::Handler;
         self.parent = Some((parent.id.clone(), Position { role, ordinal }));
+        self
+    }
+
+    /// Sets the queue. The default is that of the type, or that of the [`Queue`](crate::Queue) which this was created
+    /// from.
+    ///
+    /// Whether the queue's consumers handle the message's kind is not checked: they may run elsewhere, and one of another
+    /// kind moves the message to its poison queue.
+    ///
+    /// ```
+    /// use queue_runtime::{Message, QueueName, testing};
+    /// # use serde::{Deserialize, Serialize};
+    /// #
+    /// # #[derive(Debug, Serialize, Deserialize, Message)]
+    /// # struct Order {
+    /// #     number: u32,
+    /// # }
+    /// #
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// const BULK: QueueName = QueueName::from_static("orders-bulk"); // checked when it is compiled
+    ///
+    /// let service = testing::service().await;
+    /// let submitted = service.submit(Order { number: 7 }).to(BULK).await?;
+    /// assert_eq!(submitted.queue, BULK);
+    ///
+    /// let region: QueueName = "orders-europe".parse()?; // checked here
+    /// service.submit(Order { number: 8 }).to(region).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn to(mut self, queue: QueueName) -> Self {
+        self.queue = queue;
         self
     }
 
@@ -250,6 +231,9 @@ impl<M> Submit<M> {
     }
 
     /// Sets the trace context, which the envelope carries to the handler.
+    ///
+    /// The default is that of the span `send`, with the feature `opentelemetry` and if that span belongs to a trace;
+    /// otherwise a follow-up has the trace context of the message that it follows, and other messages have none.
     pub fn trace(mut self, trace: TraceContext) -> Self {
         self.trace = Some(trace);
         self
@@ -300,9 +284,7 @@ impl<M> Submit<M> {
             let message_type = encoded.message_type();
             let id = match (self.id, &self.parent) {
                 (Some(id), _) => id.map_err(SubmitProblem::Id)?,
-                (None, Some((parent, position))) => {
-                    derived_id(parent, message_type.kind(), encoded.key(), *position)
-                }
+                (None, Some((parent, position))) => derived_id(parent, &encoded, *position, &queue),
                 (None, None) => MessageId::random(),
             };
             let origin = Origin {
@@ -311,7 +293,9 @@ impl<M> Submit<M> {
                 request,
                 time: context.clock.now(),
                 queue_uri: Some(context.backend.queue_uri(&queue)),
-                trace: self.trace,
+                reply_to: self.reply_to,
+                correlation: None,
+                trace: self.trace.or_else(current_trace).or(self.inherited_trace),
             };
             let time_to_live = self
                 .time_to_live
@@ -340,7 +324,9 @@ impl<M> Submit<M> {
     async fn send(self) -> Result<Submitted, SubmitError<M>> {
         let context = Arc::clone(&self.context);
         let policy = self.storage_retry.clone().or_unknown(self.retry_unknown);
+        let latest = self.latest;
         let (outgoing, message) = self.encode()?;
+        record_id(&outgoing.id);
         let Outgoing {
             queue,
             id,
@@ -348,7 +334,7 @@ impl<M> Submit<M> {
             new,
         } = outgoing;
         let backend = &*context.backend;
-        let mut repeats = Repeats::by(&policy, &*context.clock);
+        let mut repeats = Repeats::until(latest, &policy, &*context.clock);
         loop {
             let error = match backend.put(&queue, new.clone()).await {
                 Ok(receipt) => {
@@ -388,21 +374,8 @@ impl<M: Send + 'static> IntoFuture for Submit<M> {
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.send())
-    }
-}
-
-impl<M> SubmitError<M> {
-    /// Returns whether the message may have been submitted despite the error.
-    #[must_use]
-    pub fn is_unknown(&self) -> bool {
-        self.problem.is_unknown()
-    }
-}
-
-impl SubmitProblem {
-    pub(crate) fn is_unknown(&self) -> bool {
-        matches!(self, Self::Storage(error) if error.outcome() == Outcome::Unknown)
+        let span = observe::send(&self.queue, 1);
+        Box::pin(self.send().instrument(span))
     }
 }
 
@@ -414,31 +387,6 @@ impl Outgoing {
             queue: self.queue.clone(),
             visible_at,
         }
-    }
-}
-
-impl<M> fmt::Debug for SubmitError<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SubmitError")
-            .field("id", &self.id)
-            .field("problem", &self.problem)
-            .finish_non_exhaustive()
-    }
-}
-
-impl<M> fmt::Display for SubmitError<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.id {
-            Some(id) => write!(f, "submit message {id}: {}", self.problem),
-            None => write!(f, "submit a message: {}", self.problem),
-        }
-    }
-}
-
-impl<M> std::error::Error for SubmitError<M> {
-    /// Returns the cause of the problem, which is in the text.
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.problem.source()
     }
 }
 

@@ -7,11 +7,16 @@ use std::time::Duration;
 
 use queue_core::backend::{Op, OpOutcome};
 use queue_core::clock::BoxFuture;
-use queue_core::{Error, ErrorKind, InvalidId, MessageId, Operation, Outcome, RequestId};
+use queue_core::{
+    Error, ErrorKind, InvalidId, MessageId, Operation, Outcome, QueueName, RequestId,
+};
+use tracing::Instrument as _;
 
-use super::submit::{Outgoing, Submit, SubmitError, SubmitProblem, Submitted};
+use super::submit::{Outgoing, Submit, Submitted};
+use super::submit_error::{SubmitError, SubmitProblem};
 use crate::context::Context;
 use crate::notify::Announced;
+use crate::observe;
 use crate::policy::StorageRetry;
 use crate::repeat::Repeats;
 
@@ -111,6 +116,15 @@ impl<M> SubmitAll<M> {
             time_to_live: None,
             retry_unknown: false,
         }
+    }
+
+    /// Sets the queue of all the messages, as [`Submit::to`] does.
+    pub fn to(mut self, queue: QueueName) -> Self {
+        let submissions = self.submissions.into_iter();
+        self.submissions = submissions
+            .map(|submission| submission.to(queue.clone()))
+            .collect();
+        self
     }
 
     /// Sets the request id of all the messages. By default each has a different one.
@@ -257,7 +271,11 @@ impl<M: Send + 'static> IntoFuture for SubmitAll<M> {
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.send())
+        let Some(first) = self.submissions.first() else {
+            return Box::pin(self.send());
+        };
+        let span = observe::send(first.queue(), self.submissions.len());
+        Box::pin(self.send().instrument(span))
     }
 }
 

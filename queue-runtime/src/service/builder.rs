@@ -1,5 +1,6 @@
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use queue_core::ClientId;
 use queue_core::backend::Backend;
@@ -14,6 +15,8 @@ use crate::clock::SystemClock;
 use crate::context::Context;
 use crate::notify::Notifier;
 use crate::policy::StorageRetry;
+use crate::request::{DEFAULT_LEASE, LONGEST_LEASE, SHORTEST_LEASE};
+use crate::settings::InvalidSetting;
 
 /// A builder of a [`QueueService`], from [`QueueService::builder`] or [`QueueService::over`].
 ///
@@ -36,6 +39,7 @@ pub struct ServiceBuilder {
     encoding: MessageEncoding,
     storage_retry: StorageRetry,
     notifiers: Vec<Arc<dyn Notifier>>,
+    reply_lease: Duration,
     background: Runs,
 }
 
@@ -119,6 +123,7 @@ impl ServiceBuilder {
             encoding: MessageEncoding::default(),
             storage_retry: StorageRetry::default(),
             notifiers: Vec::new(),
+            reply_lease: DEFAULT_LEASE,
             background: Runs::OnOwnThread,
         }
     }
@@ -153,6 +158,16 @@ impl ServiceBuilder {
         self
     }
 
+    /// Sets how long this instance may show no sign of life before others delete the queue for replies to its
+    /// [requests](QueueService::request), from a second to an hour. The default is a minute.
+    ///
+    /// It shows one four times in a lease, while it has such a queue. A process that is stopped for longer loses the replies
+    /// that it waits for.
+    pub fn reply_lease(mut self, lease: Duration) -> Self {
+        self.reply_lease = lease;
+        self
+    }
+
     /// Replaces the system's clock, for tests. The default is a [`SystemClock`].
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = Some(clock);
@@ -171,9 +186,12 @@ impl ServiceBuilder {
     /// Opens the storage and starts the service's background thread.
     ///
     /// # Errors
-    /// [`ConnectError`] if the URL is not supported, the client id is invalid, the storage cannot be
+    /// [`ConnectError`] if the URL is not supported, the client id or a setting is invalid, the storage cannot be
     /// opened, or the background thread cannot be started.
     pub async fn connect(self) -> Result<QueueService, ConnectError> {
+        let allowed = SHORTEST_LEASE..=LONGEST_LEASE;
+        let checked = InvalidSetting::duration("reply lease", self.reply_lease, &allowed);
+        checked.map_err(ConnectError::Setting)?;
         let clock = self.clock.unwrap_or_else(|| Arc::new(SystemClock::new()));
         let client = ClientId::new(self.client.unwrap_or_else(default_client));
         let client = client.map_err(|source| ConnectError::Client { source })?;
@@ -197,7 +215,7 @@ impl ServiceBuilder {
             self.notifiers,
             background,
         );
-        Ok(QueueService::new(Arc::new(context)))
+        Ok(QueueService::new(Arc::new(context), self.reply_lease))
     }
 }
 

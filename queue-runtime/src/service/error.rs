@@ -1,5 +1,7 @@
 use queue_core::InvalidId;
 
+use crate::settings::InvalidSetting;
+
 /// An error of connecting to queues.
 ///
 /// ```
@@ -44,6 +46,9 @@ pub enum ConnectError {
         /// The cause.
         source: InvalidId,
     },
+    /// A setting is outside its allowed range.
+    #[error("connect to queues: {0}")]
+    Setting(InvalidSetting),
     /// The storage could not be opened.
     #[error(transparent)]
     Storage(queue_core::Error),

@@ -1,5 +1,6 @@
 //! The facade: connecting to queues, handles to them, and redriving.
 
+mod browse;
 mod builder;
 mod connect;
 mod error;
@@ -7,8 +8,9 @@ mod queue;
 mod queue_service;
 mod redrive;
 
+pub use browse::{Browsed, BrowsedPage};
 pub use builder::ServiceBuilder;
 pub use error::ConnectError;
 pub use queue::{AnyQueue, Peeked, Queue};
 pub use queue_service::QueueService;
-pub use redrive::{Redrive, Redriven};
+pub use redrive::{Redrive, RedriveError, RedriveOutcome, RedriveStep, Redriven};

@@ -10,7 +10,8 @@ use queue_core::{ErrorKind, Message, QueueName, Result};
 use super::redrive::Redrive;
 use crate::context::Context;
 use crate::listener::ListenerBuilder;
-use crate::receive::{Accept, Handler};
+use crate::notify::Announced;
+use crate::receive::{Accept, ErasedHandler, Handler, HandlerWith};
 use crate::repeat::Repeats;
 use crate::send::{Submit, SubmitAll};
 
@@ -85,6 +86,19 @@ impl<M: Message> Queue<M> {
 
     /// Returns a builder of a listener, as [`QueueService::listener`](crate::QueueService::listener) does.
     pub fn listener<H: Handler<M>>(&self, handler: H) -> ListenerBuilder<M> {
+        self.listener_of(handler.erase())
+    }
+
+    /// Returns a builder of a listener whose handler gets a clone of `state`, as
+    /// [`QueueService::listener_with`](crate::QueueService::listener_with) does.
+    pub fn listener_with<S, H>(&self, state: S, handler: H) -> ListenerBuilder<M>
+    where
+        H: HandlerWith<S, M>,
+    {
+        self.listener_of(handler.with(state))
+    }
+
+    fn listener_of(&self, handler: ErasedHandler) -> ListenerBuilder<M> {
         ListenerBuilder::new(Arc::clone(&self.context), self.name.clone(), handler)
     }
 
@@ -124,8 +138,8 @@ impl<M> fmt::Debug for Queue<M> {
 /// ```
 #[derive(Debug, Clone)]
 pub struct AnyQueue {
-    context: Arc<Context>,
-    name: QueueName,
+    pub(super) context: Arc<Context>,
+    pub(super) name: QueueName,
 }
 
 /// A visible message that [`AnyQueue::peek`] returned without receiving it.
@@ -261,6 +275,13 @@ impl AnyQueue {
                 dequeue_count: message.dequeue_count,
             })
             .collect())
+    }
+
+    /// Wakes the consumers of the queue that wait for messages, for messages that were put without this library, such
+    /// as by [`Submit::encode_for_outbox`]. Otherwise consumers find them with their next poll.
+    pub fn announce(&self) {
+        let at_once = Announced::put_back(&self.name, Duration::ZERO);
+        self.context.notifiers.publish([at_once]);
     }
 
     /// Moves the messages of this poison queue back to the queues that they came from. Configure the

@@ -1,14 +1,22 @@
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
+#[cfg(feature = "sqlite")]
+use queue_core::Operation;
 use queue_core::idempotency::IdempotencyStore;
 use queue_core::{ClientId, InvalidName, Message, QueueName};
 
 use super::queue::{AnyQueue, Queue};
+use crate::backend::OpenTransaction;
 use crate::context::Context;
+#[cfg(feature = "sqlite")]
+use crate::lease::unsupported;
 use crate::listener::ListenerBuilder;
-use crate::receive::{Accept, Handler};
-use crate::send::{Submit, SubmitAll};
+use crate::meter::MeterReading;
+use crate::receive::{Accept, Handler, HandlerWith};
+use crate::request::{Replies, Request, clean};
+use crate::send::{Submit, SubmitAll, SubmitError, Submitted};
 
 /// A connection to the queues of one storage account. Clones share the connection.
 ///
@@ -37,11 +45,17 @@ use crate::send::{Submit, SubmitAll};
 #[derive(Clone)]
 pub struct QueueService {
     context: Arc<Context>,
+    replies: Arc<Replies>,
 }
 
 impl QueueService {
-    pub(super) fn new(context: Arc<Context>) -> Self {
-        Self { context }
+    pub(super) fn new(context: Arc<Context>, reply_lease: Duration) -> Self {
+        let replies = Arc::new(Replies::new(Arc::clone(&context), reply_lease));
+        Self { context, replies }
+    }
+
+    pub(crate) fn context(&self) -> &Arc<Context> {
+        &self.context
     }
 
     /// Submits a message to its type's queue, which is created if it does not exist. Configure the
@@ -58,6 +72,50 @@ impl QueueService {
         self.queue::<M>().submit_all(messages)
     }
 
+    /// Submits a message and waits for the reply to it. Name the reply's type and configure the [`Request`], then `.await`
+    /// it.
+    pub fn request<M: Message>(&self, message: M) -> Request<M> {
+        Request::new(Arc::clone(&self.replies), message)
+    }
+
+    /// Deletes the queue for replies to this service's requests, if it has one. Requests that wait get no reply.
+    ///
+    /// Call it before a program ends. Otherwise the queue remains until another instance that makes requests, or
+    /// [`clean_reply_queues`](Self::clean_reply_queues), finds that its owner is gone. Further requests create another one.
+    /// A failure to delete it is logged.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped before it completes, the queue is deleted in the background.
+    pub async fn delete_reply_queue(&self) {
+        self.replies.close().await;
+    }
+
+    /// Deletes reply queues of instances that are gone, such as processes that were killed, and returns how many. It takes
+    /// as long as the longest of their [leases](crate::ServiceBuilder::reply_lease), by which it knows that nobody is there.
+    ///
+    /// Each instance does this from time to time while it makes requests, so programs need not call it. It looks at up to 32
+    /// queues at a time.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let service = queue_runtime::QueueService::connect("memory:").await?;
+    /// let deleted = service.clean_reply_queues().await?;
+    /// assert_eq!(deleted, 0, "nobody was killed");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The backend's error: if the queues cannot be listed, or else the first one of a queue that cannot be read or deleted.
+    /// Such a queue is logged and left alone, and the others are cleaned all the same.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped before it completes, some of the queues may have been deleted.
+    pub async fn clean_reply_queues(&self) -> queue_core::Result<usize> {
+        clean(&self.context, None).await
+    }
+
     /// Accepts one message from its type's queue. Configure the [`Accept`], then `.await` it.
     #[must_use = "nothing is accepted until this is awaited"]
     pub fn accept<M: Message>(&self) -> Accept<M> {
@@ -67,6 +125,49 @@ impl QueueService {
     /// Returns a builder of a listener that handles the messages of the type's queue.
     pub fn listener<M: Message, H: Handler<M>>(&self, handler: H) -> ListenerBuilder<M> {
         self.queue::<M>().listener(handler)
+    }
+
+    /// Returns a builder of a listener whose handler gets a clone of `state` with each message. A clone should
+    /// cost little: put what is large behind an [`Arc`].
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use queue_runtime::{Message, Received, testing};
+    /// use serde::{Deserialize, Serialize};
+    /// use tokio::sync::Mutex;
+    ///
+    /// #[derive(Serialize, Deserialize, Message)]
+    /// struct Payment {
+    ///     amount: u64,
+    /// }
+    ///
+    /// #[derive(Clone)]
+    /// struct Shop {
+    ///     revenue: Arc<Mutex<u64>>,
+    /// }
+    ///
+    /// async fn book(shop: Shop, payment: Received<Payment>) {
+    ///     *shop.revenue.lock().await += payment.amount;
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let service = testing::service().await;
+    /// let shop = Shop { revenue: Arc::default() };
+    /// service.submit_all([Payment { amount: 7 }, Payment { amount: 9 }]).await?;
+    ///
+    /// let listener = service.listener_with(shop.clone(), book).until_empty().start()?;
+    /// assert_eq!(listener.drained().await.info.completed, 2);
+    /// assert_eq!(*shop.revenue.lock().await, 16);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn listener_with<S, M, H>(&self, state: S, handler: H) -> ListenerBuilder<M>
+    where
+        M: Message,
+        H: HandlerWith<S, M>,
+    {
+        self.queue::<M>().listener_with(state, handler)
     }
 
     /// Returns a handle to the type's queue.
@@ -113,6 +214,41 @@ impl QueueService {
     #[must_use]
     pub fn results(&self) -> Option<Arc<dyn IdempotencyStore>> {
         self.context.backend.results()
+    }
+
+    /// Returns the storage transactions of this service so far. The module [`meter`](crate::meter) says what counts as
+    /// one. The call itself is none.
+    #[must_use]
+    pub fn meter(&self) -> MeterReading {
+        self.context.meter.read()
+    }
+
+    /// Submits a message within a transaction of the application's own connection to the SQLite file of the queues, as
+    /// [`Submit::in_transaction`] does. To configure it (id, request, delay, …), call that.
+    ///
+    /// # Errors
+    /// Those of [`Submit::in_transaction`].
+    pub fn submit_in<M: Message>(
+        &self,
+        transaction: &impl OpenTransaction,
+        message: M,
+    ) -> Result<Submitted, SubmitError<M>> {
+        self.submit(message).in_transaction(transaction)
+    }
+
+    /// Opens a connection to the SQLite file of the queues, for the application's own tables in it, with the settings
+    /// that transactions with messages need.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`](queue_core::ErrorKind::Unsupported) if the queues are not in a SQLite file;
+    /// otherwise if the file cannot be opened, or was replaced.
+    #[cfg(feature = "sqlite")]
+    pub fn connection(&self) -> queue_core::Result<rusqlite::Connection> {
+        let unsupported = || unsupported(Operation::Open);
+        let transactions = self.context.backend.transactions();
+        let connection = transactions.ok_or_else(unsupported)?.connect()?;
+        let connection = connection.downcast().map_err(|_| unsupported())?;
+        Ok(*connection)
     }
 
     /// Returns the client id of submitted messages.

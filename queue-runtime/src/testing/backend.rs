@@ -1,14 +1,12 @@
-use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use queue_core::backend::{
-    ApplyError, Atomicity, Backend, Capabilities, Created, Lease, Metadata, NewMessage, Op,
-    OpOutcome, PeekedMessage, PopReceipt, PutReceipt, QueueProperties, ReceivedMessage, StorageId,
+    ApplyError, Atomicity, Backend, Created, Lease, Metadata, NewMessage, Op, OpOutcome, Page,
+    PageMark, PeekedMessage, PopReceipt, PutReceipt, QueueProperties, ReceivedMessage, StorageId,
 };
-use queue_core::idempotency::IdempotencyStore;
-use queue_core::notify::Notifier;
+use queue_core::internal::forward_backend;
 use queue_core::{Error, Operation, QueueName, Result};
 
 use super::call::Call;
@@ -20,21 +18,7 @@ use super::fault_injector::FaultInjector;
     reason = "a default method would not reach the wrapped backend's own"
 )]
 impl Backend for FaultInjector {
-    fn capabilities(&self) -> &Capabilities {
-        self.inner().capabilities()
-    }
-
-    fn queue_uri(&self, queue: &QueueName) -> String {
-        self.inner().queue_uri(queue)
-    }
-
-    fn notifier(&self) -> Option<Arc<dyn Notifier>> {
-        self.inner().notifier()
-    }
-
-    fn results(&self) -> Option<Arc<dyn IdempotencyStore>> {
-        self.inner().results()
-    }
+    forward_backend!(self => self.inner(); capabilities queue_uri notifier results transactions);
 
     async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created> {
         let call = Call::begin(self, Operation::CreateQueue, Some(queue));
@@ -98,6 +82,12 @@ impl Backend for FaultInjector {
         let peeked = call.answer(self.inner().peek(queue, max)).await??;
         let peeked = peeked.into_iter();
         Ok(peeked.map(|one| self.skew().peeked(one)).collect())
+    }
+
+    async fn browse(&self, queue: &QueueName, from: Option<&PageMark>, max: u32) -> Result<Page> {
+        let call = Call::begin(self, Operation::Browse, Some(queue));
+        let page = call.answer(self.inner().browse(queue, from, max)).await??;
+        Ok(self.skew().page(page))
     }
 
     async fn update(

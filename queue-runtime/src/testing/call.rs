@@ -158,7 +158,11 @@ impl<'a> Call<'a> {
 
     fn refused(&self, kind: ErrorKind) -> Error {
         self.record();
-        self.error(kind, "injected fault".to_owned())
+        let error = self.error(kind, "injected fault".to_owned());
+        match kind {
+            ErrorKind::Unreachable => error.unsent(),
+            _ => error,
+        }
     }
 
     fn error(&self, kind: ErrorKind, detail: String) -> Error {

@@ -1,8 +1,12 @@
-//! Tools for testing code that uses queues: paused time, and storage with injected faults.
+//! Tools for testing code that uses queues: messages made by hand, what was submitted, paused time, and storage with
+//! injected faults.
 //!
 //! | item | does |
 //! |---|---|
+//! | [`received()`] | makes a [`Received`](crate::Received) by hand, so that a test calls a handler as a function |
 //! | [`service()`] | connects to private queues in memory, with a [`TokioClock`] |
+//! | [`TestService::submitted`] | returns what was submitted, by type |
+//! | [`drain()`] | waits until the queues of listeners are empty |
 //! | [`service_with_faults`] | the same, with a [`FaultInjector`] between the service and its queues |
 //! | [`TokioClock`] | a [`Clock`](crate::Clock) that follows Tokio's time, also while that is paused |
 //! | [`FaultInjector`] | a [`Backend`](queue_core::backend::Backend) that injects scripted or random faults into another one |
@@ -40,14 +44,20 @@
 
 mod backend;
 mod call;
+mod drain;
 mod fault;
 mod fault_injector;
 mod plan;
+mod received;
 mod service;
 mod skew;
+mod submission;
 mod tokio_clock;
 
+pub use drain::{Drain, Drained, NotDrained, NotEmpty, drain};
 pub use fault::Fault;
 pub use fault_injector::FaultInjector;
-pub use service::{service, service_with_faults};
+pub use received::{ReceivedBuilder, received};
+pub use service::{TestService, service, service_with_faults};
+pub use submission::Submission;
 pub use tokio_clock::TokioClock;

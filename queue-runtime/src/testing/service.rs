@@ -1,10 +1,121 @@
+use std::ops::Deref;
 use std::sync::Arc;
 
+use queue_core::Message;
 use queue_core::backend::Backend;
 
+use super::received::ReceivedBuilder;
+use super::submission::Submission;
 use super::{FaultInjector, TokioClock};
 use crate::QueueService;
 use crate::backend::MemoryBackend;
+use crate::backend::memory::MAX_HISTORY;
+
+/// A service with private queues in memory, which remembers what was submitted to them. Derefs to [`QueueService`].
+/// Clones share the queues.
+///
+/// ```
+/// use queue_runtime::{Message, QueueService, testing};
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(Debug, PartialEq, Serialize, Deserialize, Message)]
+/// struct Order {
+///     number: u32,
+/// }
+///
+/// async fn checkout(service: &QueueService) -> Result<(), Box<dyn std::error::Error>> {
+///     service.submit(Order { number: 7 }).await?;
+///     Ok(())
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let service = testing::service().await;
+/// checkout(&service).await?;
+/// assert_eq!(service.submitted::<Order>(), [Order { number: 7 }]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct TestService {
+    service: QueueService,
+    backend: Arc<MemoryBackend>,
+}
+
+impl TestService {
+    /// Returns what was submitted of type `M`, in the order in which it was stored, whether or not it has been
+    /// received since.
+    ///
+    /// A [`Submission`] is compared with a message directly. Follow-ups are among them, and duplicates are too. What was
+    /// moved is not: to a poison queue, or back by a redrive. A bare body is of type `M` if it was submitted to the type's queue.
+    ///
+    /// # Panics
+    /// If a message of the type does not decode, or more than 100,000 messages of any type were submitted, because
+    /// the service remembers no more.
+    #[must_use]
+    #[track_caller]
+    pub fn submitted<M: Message>(&self) -> Vec<Submission<M>> {
+        let history = self.backend.history();
+        assert!(
+            history.forgotten == 0,
+            "more than {MAX_HISTORY} messages were submitted, and the first {} are forgotten",
+            history.forgotten
+        );
+        let limit = self.backend.capabilities().max_body;
+        let submitted = history.puts().filter(|put| !put.message.moved);
+        submitted
+            .filter_map(|put| Submission::read(&put.queue, &put.message, limit))
+            .collect()
+    }
+
+    /// Makes a [`Received`](crate::Received) by hand, as [`testing::received`](super::received) does. What its handler
+    /// submits before it returns is submitted to this service.
+    ///
+    /// ```
+    /// use queue_runtime::{Message, Received, SubmitError, testing};
+    /// use serde::{Deserialize, Serialize};
+    ///
+    /// #[derive(Debug, Serialize, Deserialize, Message)]
+    /// struct Order {
+    ///     number: u32,
+    /// }
+    ///
+    /// #[derive(Debug, PartialEq, Serialize, Deserialize, Message)]
+    /// struct Invoice {
+    ///     order: u32,
+    /// }
+    ///
+    /// async fn bill(order: Received<Order>) -> Result<(), SubmitError<Invoice>> {
+    ///     order.submit(Invoice { order: order.number }).await?;
+    ///     Ok(())
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let service = testing::service().await;
+    /// bill(service.received(Order { number: 7 }).build()).await?;
+    /// assert_eq!(service.submitted::<Invoice>(), [Invoice { order: 7 }]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn received<M: Message>(&self, message: M) -> ReceivedBuilder<M> {
+        ReceivedBuilder::new(Arc::clone(self.service.context()), message)
+    }
+}
+
+impl Deref for TestService {
+    type Target = QueueService;
+
+    fn deref(&self) -> &QueueService {
+        &self.service
+    }
+}
+
+impl From<TestService> for QueueService {
+    fn from(test: TestService) -> Self {
+        test.service
+    }
+}
 
 /// Connects to private queues in memory, on a [`TokioClock`]. Leases are renewed on the current runtime.
 ///
@@ -12,10 +123,9 @@ use crate::backend::MemoryBackend;
 ///
 /// # Panics
 /// If called outside a Tokio runtime.
-pub async fn service() -> QueueService {
-    let clock = TokioClock::new();
-    let backend = MemoryBackend::new(Arc::new(clock.clone()));
-    connect(Arc::new(backend), clock).await
+pub async fn service() -> TestService {
+    let (clock, backend) = memory();
+    connect(Arc::clone(&backend) as _, backend, clock).await
 }
 
 /// Connects as [`service`] does, and returns the [`FaultInjector`] in front of the queues.
@@ -47,19 +157,30 @@ pub async fn service() -> QueueService {
 ///
 /// # Panics
 /// If called outside a Tokio runtime.
-pub async fn service_with_faults() -> (QueueService, FaultInjector) {
-    let clock = TokioClock::new();
-    let backend = MemoryBackend::new(Arc::new(clock.clone()));
-    let faults = FaultInjector::new(Arc::new(backend));
-    (connect(Arc::new(faults.clone()), clock).await, faults)
+pub async fn service_with_faults() -> (TestService, FaultInjector) {
+    let (clock, backend) = memory();
+    let faults = FaultInjector::new(Arc::clone(&backend) as _);
+    let service = connect(Arc::new(faults.clone()), backend, clock).await;
+    (service, faults)
 }
 
-async fn connect(backend: Arc<dyn Backend>, clock: TokioClock) -> QueueService {
-    QueueService::over(backend)
+fn memory() -> (TokioClock, Arc<MemoryBackend>) {
+    let clock = TokioClock::new();
+    let backend = MemoryBackend::new(Arc::new(clock.clone())).with_history();
+    (clock, Arc::new(backend))
+}
+
+async fn connect(
+    front: Arc<dyn Backend>,
+    backend: Arc<MemoryBackend>,
+    clock: TokioClock,
+) -> TestService {
+    let service = QueueService::over(front)
         .client("test")
         .clock(Arc::new(clock))
         .on_current_runtime()
         .connect()
         .await
-        .expect("connecting a test service needs nothing but a Tokio runtime")
+        .expect("connecting a test service needs nothing but a Tokio runtime");
+    TestService { service, backend }
 }

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use queue_core::Timestamp;
-use queue_core::backend::{Lease, OpOutcome, PeekedMessage, PutReceipt, ReceivedMessage};
+use queue_core::backend::{Lease, OpOutcome, Page, PeekedMessage, PutReceipt, ReceivedMessage};
 
 /// The difference between the storage's clock and the actual time.
 #[derive(Debug, Clone, Copy)]
@@ -32,6 +32,16 @@ impl Skew {
         self.shift(&mut message.inserted_at);
         message.expires_at.iter_mut().for_each(|at| self.shift(at));
         message
+    }
+
+    pub(super) fn page(self, mut page: Page) -> Page {
+        self.shift(&mut page.now);
+        for message in &mut page.messages {
+            self.shift(&mut message.inserted_at);
+            self.shift(&mut message.visible_at);
+            message.expires_at.iter_mut().for_each(|at| self.shift(at));
+        }
+        page
     }
 
     pub(super) fn lease(self, mut lease: Lease) -> Lease {

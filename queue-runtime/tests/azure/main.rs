@@ -5,4 +5,5 @@ mod requests;
 mod responder;
 mod secrets;
 mod service;
+mod transactions;
 mod troubles;

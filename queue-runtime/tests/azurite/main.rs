@@ -6,6 +6,7 @@
 
 mod case;
 mod conformance;
+mod exchange;
 mod fault;
 mod faults;
 mod operation;

@@ -19,7 +19,7 @@ struct Order {
     note: String,
 }
 
-fn runtime() -> Runtime {
+pub(crate) fn runtime() -> Runtime {
     let mut builder = Builder::new_multi_thread();
     let runtime = builder.worker_threads(1).enable_all().build();
     runtime.expect("threads start")

@@ -3,8 +3,12 @@
 
 #[cfg(feature = "sqlite")]
 mod against_model;
+#[cfg(feature = "sqlite")]
+mod damaged_file;
 mod fault_injector;
 mod memory;
+#[cfg(feature = "sqlite")]
+mod place;
 mod planted_bugs;
 #[cfg(feature = "sqlite")]
 mod sqlite;
@@ -15,9 +19,17 @@ mod sqlite_clock;
 #[cfg(feature = "sqlite")]
 mod sqlite_damage;
 #[cfg(feature = "sqlite")]
+mod sqlite_damaged_upkeep;
+#[cfg(feature = "sqlite")]
 mod sqlite_file;
 #[cfg(feature = "sqlite")]
+mod sqlite_opening;
+#[cfg(feature = "sqlite")]
+mod sqlite_salvage;
+#[cfg(feature = "sqlite")]
 mod sqlite_truncated;
+#[cfg(feature = "sqlite")]
+mod sqlite_upkeep;
 #[cfg(feature = "sqlite")]
 mod sqlite_wakeups;
 mod threads;

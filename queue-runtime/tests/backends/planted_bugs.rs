@@ -9,12 +9,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use queue_core::backend::{
-    ApplyError, Backend, Capabilities, Created, Lease, Metadata, NewMessage, Op, OpOutcome,
-    PeekedMessage, PopReceipt, PutReceipt, QueueProperties, ReceivedMessage, StorageId,
+    ApplyError, Backend, BrowsedMessage, Browsing, Capabilities, Lease, MessageState, Metadata,
+    NewMessage, Op, OpOutcome, Page, PageMark, PeekedMessage, PopReceipt, PutReceipt,
+    QueueProperties, ReceivedMessage, StorageId,
 };
 use queue_core::conformance::{self, Load, Test, run};
-use queue_core::idempotency::IdempotencyStore;
-use queue_core::notify::Notifier;
+use queue_core::internal::forward_backend;
 use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
 use queue_runtime::backend::MemoryBackend;
 
@@ -53,6 +53,16 @@ enum Bug {
     ConfusesStaleReceipts,
     AppliesMore,
     AppliesLarger,
+    BrowsesVisibleOnly,
+    BrowsesOnePage,
+    BrowsesTwice,
+    BrowsesBackwards,
+    BrowseReceives,
+    BrowseTellsNoState,
+    BrowsesFirstReceipts,
+    BrowsesExpired,
+    BrowsesAnyMark,
+    ClaimsNotToBrowse,
 }
 
 fn fails(bug: Wrap, test: Test) -> bool {
@@ -117,6 +127,16 @@ planted! {
     ConfusesStaleReceipts => a_stale_receipt_is_told_from_a_missing_message;
     AppliesMore => an_apply_is_bounded;
     AppliesLarger => an_apply_is_bounded;
+    BrowsesVisibleOnly => every_message_is_on_one_page_in_order;
+    BrowsesOnePage => every_message_is_on_one_page_in_order;
+    BrowsesTwice => every_message_is_on_one_page_in_order;
+    BrowsesBackwards => every_message_is_on_one_page_in_order;
+    BrowseReceives => browsing_tells_the_state_and_changes_nothing;
+    BrowseTellsNoState => browsing_tells_the_state_and_changes_nothing;
+    BrowsesFirstReceipts => a_browsed_receipt_deletes_until_the_message_is_touched;
+    BrowsesExpired => expired_messages_are_not_browsed;
+    BrowsesAnyMark => arguments_of_a_browse;
+    ClaimsNotToBrowse => arguments_of_a_browse;
 }
 
 #[test]
@@ -138,6 +158,8 @@ struct Buggy {
     latest: Mutex<HashMap<StorageId, PopReceipt>>,
     /// The first receipt of each message.
     first: Mutex<HashMap<StorageId, PopReceipt>>,
+    /// What was browsed last.
+    browsed: Mutex<Vec<BrowsedMessage>>,
 }
 
 impl fmt::Debug for Buggy {
@@ -156,6 +178,7 @@ impl Buggy {
             Bug::RefusesMetadataAtLimit => capabilities.max_metadata += 1,
             Bug::AllowsMetadataPastLimit => capabilities.max_metadata -= 1,
             Bug::AllowsShorterVisibility => capabilities.min_visibility += Duration::from_millis(1),
+            Bug::ClaimsNotToBrowse => capabilities.browsing = Browsing::Unsupported,
             Bug::AppliesMore => capabilities.max_apply -= 1,
             Bug::AppliesLarger => capabilities.max_apply_bytes -= capabilities.max_body,
             _ => {}
@@ -166,6 +189,7 @@ impl Buggy {
             capabilities,
             latest: Mutex::default(),
             first: Mutex::default(),
+            browsed: Mutex::default(),
         }
     }
 
@@ -188,28 +212,11 @@ impl Buggy {
 )]
 #[async_trait]
 impl Backend for Buggy {
+    forward_backend!(self => self.inner;
+        queue_uri notifier results transactions create_queue delete_queue set_metadata);
+
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
-    }
-
-    fn queue_uri(&self, queue: &QueueName) -> String {
-        self.inner.queue_uri(queue)
-    }
-
-    fn notifier(&self) -> Option<Arc<dyn Notifier>> {
-        self.inner.notifier()
-    }
-
-    fn results(&self) -> Option<Arc<dyn IdempotencyStore>> {
-        self.inner.results()
-    }
-
-    async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created> {
-        self.inner.create_queue(queue, metadata).await
-    }
-
-    async fn delete_queue(&self, queue: &QueueName) -> Result<()> {
-        self.inner.delete_queue(queue).await
     }
 
     async fn list_queues(&self, prefix: &str) -> Result<Vec<QueueName>> {
@@ -233,10 +240,6 @@ impl Backend for Buggy {
             Bug::ForgetsMetadata => Ok(Metadata::new()),
             _ => self.inner.metadata(queue).await,
         }
-    }
-
-    async fn set_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<()> {
-        self.inner.set_metadata(queue, metadata).await
     }
 
     async fn put(&self, queue: &QueueName, mut message: NewMessage) -> Result<PutReceipt> {
@@ -298,6 +301,47 @@ impl Backend for Buggy {
                 .await?;
         }
         Ok(peeked)
+    }
+
+    async fn browse(&self, queue: &QueueName, from: Option<&PageMark>, max: u32) -> Result<Page> {
+        let mut page = match (self.inner.browse(queue, from, max).await, from) {
+            (Err(error), Some(_))
+                if self.bug == Bug::BrowsesAnyMark && error.kind() == ErrorKind::InvalidInput =>
+            {
+                self.inner.browse(queue, None, max).await?
+            }
+            (page, _) => page?,
+        };
+        let visible = |one: &BrowsedMessage| one.state == MessageState::Visible;
+        match self.bug {
+            Bug::BrowsesVisibleOnly => page.messages.retain(visible),
+            Bug::BrowsesOnePage => page.next = None,
+            Bug::BrowsesTwice if from.is_none() => page.messages.extend(page.messages.clone()),
+            Bug::BrowsesBackwards => page.messages.reverse(),
+            Bug::BrowsesExpired => {
+                let mut browsed = self.browsed.lock().expect("no panic");
+                let gone = browsed.iter().filter(|one| !page.messages.contains(one));
+                let gone: Vec<_> = gone.cloned().collect();
+                page.messages.extend(gone);
+                browsed.clone_from(&page.messages);
+            }
+            Bug::BrowseReceives => {
+                let lease = Duration::from_secs(1);
+                self.inner.receive(queue, max, lease).await?;
+            }
+            Bug::BrowseTellsNoState => {
+                let states = page.messages.iter_mut().map(|one| &mut one.state);
+                states.for_each(|state| *state = MessageState::Visible);
+            }
+            Bug::BrowsesFirstReceipts => {
+                let first = self.first.lock().expect("no panic");
+                for one in &mut page.messages {
+                    one.receipt = first.get(&one.id).unwrap_or(&one.receipt).clone();
+                }
+            }
+            _ => {}
+        }
+        Ok(page)
     }
 
     async fn update(

@@ -2,46 +2,18 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
 
+use queue_core::ErrorKind;
 use queue_core::backend::{Backend, Metadata, NewMessage};
-use queue_core::{ErrorKind, ManualClock, QueueName};
 use queue_runtime::backend::SqliteBackend;
-use tempfile::TempDir;
 
+use crate::place::{LEASE, Place};
 use crate::threads;
 
-const LEASE: Duration = Duration::from_secs(30);
-
-struct Place {
-    directory: TempDir,
-    clock: ManualClock,
-    queue: QueueName,
-}
-
 impl Place {
-    fn new() -> Self {
-        Self {
-            directory: TempDir::new().expect("a directory"),
-            clock: ManualClock::new(),
-            queue: QueueName::from_static("orders"),
-        }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
-    async fn open(&self, path: &Path) -> SqliteBackend {
-        let opened = SqliteBackend::open(path, Arc::new(self.clock.clone())).await;
-        opened.expect("open")
-    }
-
     /// A file with messages `0` to `messages - 1`.
     async fn filled(&self, messages: usize) -> SqliteBackend {
-        let backend = self.open(&self.path("queue.db")).await;
+        let backend = self.open(&self.file()).await;
         let created = backend.create_queue(&self.queue, &Metadata::new()).await;
         created.expect("create");
         for number in 0..messages {
@@ -90,7 +62,7 @@ fn a_copy_contains_what_was_acknowledged_before_while_others_write() {
         const BEFORE: usize = 200;
         let place = Place::new();
         let backend = place.filled(BEFORE).await;
-        let writer = place.open(&place.path("queue.db")).await;
+        let writer = place.open(&place.file()).await;
         let received = backend.receive(&place.queue, 1, LEASE).await;
         assert_eq!(received.expect("receive").len(), 1);
         let copy = place.path("copy.db");
@@ -150,7 +122,7 @@ fn a_damaged_file_is_not_copied() {
     threads::block_on(async {
         let place = Place::new();
         place.filled(50).await.close().await;
-        let path = place.path("queue.db");
+        let path = place.file();
         let mut bytes = fs::read(&path).expect("read");
         let middle = bytes.len() / 2 / 4096 * 4096;
         // Several pages, because a page of an overflow chain has hardly any structure.

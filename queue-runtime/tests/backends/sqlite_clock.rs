@@ -13,6 +13,7 @@ use queue_runtime::SystemClock;
 use queue_runtime::backend::SqliteBackend;
 use tempfile::TempDir;
 
+use crate::place::{self, Place};
 use crate::threads;
 
 /// Longer than the test takes, and shorter than the steps of the clock.
@@ -145,4 +146,35 @@ fn processes_of_a_machine_share_one_store_time() {
         let after = look(&again).await;
         assert!(before <= elsewhere && elsewhere <= after);
     });
+}
+
+#[test]
+fn a_new_boot_neither_ends_nor_prolongs_leases_for_long() {
+    for hours in [-1, 1] {
+        threads::block_on(async {
+            let place = Place::new();
+            // The wall clock was ahead when the file was created.
+            place.clock.step_wall_clock(SignedDuration::from_hours(1));
+            let backend = place.orders().await;
+            backend
+                .put(&place.queue, NewMessage::new("one"))
+                .await
+                .expect("put");
+            backend.close().await;
+            place.clock.reboot();
+            place
+                .clock
+                .step_wall_clock(SignedDuration::from_hours(hours - 1));
+            for _ in 0..3 {
+                let backend = place.orders().await;
+                let received = backend.receive(&place.queue, 1, place::LEASE).await;
+                assert_eq!(received.expect("receive").len(), 1);
+                place.clock.advance(place::LEASE - Duration::from_millis(1));
+                let received = backend.receive(&place.queue, 1, place::LEASE).await;
+                assert_eq!(received.expect("receive"), []);
+                backend.close().await;
+                place.clock.advance(Duration::from_millis(1));
+            }
+        });
+    }
 }

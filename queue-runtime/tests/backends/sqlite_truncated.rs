@@ -3,50 +3,23 @@
 
 use std::collections::HashSet;
 use std::fs::{self, OpenOptions};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
+use std::path::Path;
 
 use queue_core::backend::{Backend, Metadata, NewMessage, ReceivedMessage};
-use queue_core::{Error, ErrorKind, ManualClock, Outcome, QueueName};
-use queue_runtime::backend::{SqliteBackend, Synchronous, sqlite};
-use tempfile::TempDir;
+use queue_core::{Error, ErrorKind, Outcome};
+use queue_runtime::backend::{SqliteBackend, sqlite};
 
+use crate::place::{LEASE, Place};
 use crate::threads;
 
-const LEASE: Duration = Duration::from_secs(30);
 const PAGE: u64 = 4096;
 const MESSAGES: usize = 60;
 const NEW: &str = "new";
 
-struct Place {
-    directory: TempDir,
-    clock: ManualClock,
-    queue: QueueName,
-}
-
 impl Place {
-    fn new() -> Self {
-        Self {
-            directory: TempDir::new().expect("a directory"),
-            clock: ManualClock::new(),
-            queue: "orders".parse().expect("a name"),
-        }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
-    async fn open(&self, path: &Path) -> Result<SqliteBackend, Error> {
-        let builder = SqliteBackend::builder(path, Arc::new(self.clock.clone()));
-        // Durability is not tested here.
-        builder.synchronous(Synchronous::Normal).open().await
-    }
-
     /// Creates a file with messages, some of them on several pages.
-    async fn fill(&self, name: &str) -> SqliteBackend {
-        let backend = self.open(&self.path(name)).await.expect("opens");
+    async fn fill_pages(&self, name: &str) -> SqliteBackend {
+        let backend = self.open_unsynced(&self.path(name)).await;
         let created = backend.create_queue(&self.queue, &Metadata::new()).await;
         created.expect("created");
         for n in 0..MESSAGES {
@@ -76,6 +49,18 @@ impl Place {
             assert_typed(error);
         }
         (bodies, put.is_ok())
+    }
+
+    /// Asserts that the new message, which was acknowledged, is in the file.
+    async fn assert_kept(&self, path: &Path, length: u64) {
+        let again = self.open_unsynced(path).await;
+        self.clock.advance(LEASE);
+        let (bodies, _) = self.use_it(&again).await;
+        assert!(
+            bodies.contains(NEW),
+            "{length} bytes: what was acknowledged is lost"
+        );
+        again.close().await;
     }
 }
 
@@ -125,7 +110,7 @@ fn lengths(whole: u64) -> Vec<u64> {
 fn a_truncated_file_acknowledges_nothing_that_it_does_not_keep_and_can_be_salvaged() {
     threads::block_on(async {
         let place = Place::new();
-        place.fill("whole.db").await.close().await;
+        place.fill_pages("whole.db").await.close().await;
         let whole = fs::read(place.path("whole.db")).expect("read");
         let mut salvaged_most = 0;
         for length in lengths(whole.len() as u64) {
@@ -138,7 +123,7 @@ fn a_truncated_file_acknowledges_nothing_that_it_does_not_keep_and_can_be_salvag
             match sqlite::salvage(&path, &new) {
                 Ok(found) => {
                     salvaged = found.messages as usize;
-                    let backend = place.open(&new).await.expect("it is whole");
+                    let backend = place.open_unsynced(&new).await;
                     let (bodies, acknowledged) = place.use_it(&backend).await;
                     assert_put_by_us(&bodies, length);
                     assert!(acknowledged || found.queues == 0, "{length} bytes");
@@ -154,7 +139,7 @@ fn a_truncated_file_acknowledges_nothing_that_it_does_not_keep_and_can_be_salvag
             assert!(salvaged >= salvaged_most, "{less}");
             salvaged_most = salvaged;
 
-            let backend = match place.open(&path).await {
+            let backend = match place.try_open_unsynced(&path).await {
                 Ok(backend) => backend,
                 Err(error) => {
                     assert_typed(&error);
@@ -165,14 +150,7 @@ fn a_truncated_file_acknowledges_nothing_that_it_does_not_keep_and_can_be_salvag
             assert_put_by_us(&bodies, length);
             backend.close().await;
             if acknowledged {
-                let again = place.open(&path).await.expect("it was written");
-                place.clock.advance(LEASE);
-                let (bodies, _) = place.use_it(&again).await;
-                assert!(
-                    bodies.contains(NEW),
-                    "{length} bytes: what was acknowledged is lost"
-                );
-                again.close().await;
+                place.assert_kept(&path, length).await;
             }
         }
         // The last pages alone are missing there.
@@ -191,26 +169,19 @@ fn a_truncated_file_acknowledges_nothing_that_it_does_not_keep_and_can_be_salvag
 fn a_file_that_is_truncated_while_it_is_open_is_reported() {
     threads::block_on(async {
         let place = Place::new();
-        place.fill("whole.db").await.close().await;
+        place.fill_pages("whole.db").await.close().await;
         let whole = fs::metadata(place.path("whole.db")).expect("a file").len();
         for length in [0, PAGE, whole / PAGE / 2 * PAGE, whole - 1] {
             let path = place.path(&format!("open-{length}.db"));
             fs::copy(place.path("whole.db"), &path).expect("copied");
-            let backend = place.open(&path).await.expect("it is whole");
+            let backend = place.open_unsynced(&path).await;
             let file = OpenOptions::new().write(true).open(&path).expect("opens");
             file.set_len(length).expect("truncated");
             let (bodies, acknowledged) = place.use_it(&backend).await;
             assert_put_by_us(&bodies, length);
             backend.close().await;
             if acknowledged {
-                let again = place.open(&path).await.expect("it was written");
-                place.clock.advance(LEASE);
-                let (bodies, _) = place.use_it(&again).await;
-                assert!(
-                    bodies.contains(NEW),
-                    "{length} bytes: what was acknowledged is lost"
-                );
-                again.close().await;
+                place.assert_kept(&path, length).await;
             }
         }
     });

@@ -14,7 +14,7 @@ use queue_runtime::{
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, advance};
 
-use crate::support::{count, guarded, memory};
+use crate::support::{accepted, count, guarded, memory};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
 #[message(queue = "orders", kind = "order")]
@@ -48,11 +48,7 @@ async fn a_message_arrives_with_its_envelope() {
         .expect("submitted");
     assert_eq!(submitted.id.as_str(), "m-1");
 
-    let delivery = service
-        .accept::<Order>()
-        .await
-        .expect("no error")
-        .expect("a message");
+    let delivery = accepted::<Order>(&service).await;
     assert_eq!(*delivery.message(), order(7));
     let envelope = delivery.envelope();
     assert_eq!(
@@ -164,11 +160,7 @@ async fn follow_ups_go_with_the_acknowledgement_and_repeat_their_ids() {
         .expect("submitted");
     let mut ids = Vec::new();
     for _ in 0..2 {
-        let delivery = service
-            .accept::<Order>()
-            .await
-            .expect("no error")
-            .expect("a message");
+        let delivery = accepted::<Order>(&service).await;
         ids.push(
             delivery
                 .submit(Invoice { order: 1 })
@@ -181,11 +173,7 @@ async fn follow_ups_go_with_the_acknowledgement_and_repeat_their_ids() {
     }
     assert_eq!(ids[0], ids[1]);
 
-    let delivery = service
-        .accept::<Order>()
-        .await
-        .expect("no error")
-        .expect("a message");
+    let delivery = accepted::<Order>(&service).await;
     let settled = delivery
         .settle(Disposition::complete().then(&Invoice { order: 1 }))
         .await
@@ -193,11 +181,7 @@ async fn follow_ups_go_with_the_acknowledgement_and_repeat_their_ids() {
     assert_eq!(settled, Settled::Completed);
     assert_eq!(count(&service, "orders").await, 0);
     for _ in 0..3 {
-        let invoice = service
-            .accept::<Invoice>()
-            .await
-            .expect("no error")
-            .expect("a message");
+        let invoice = accepted::<Invoice>(&service).await;
         assert_eq!(invoice.envelope().id, ids[0]);
         assert_eq!(invoice.envelope().request.as_str(), "r-9");
         invoice.complete().await.expect("completed");
@@ -209,11 +193,7 @@ async fn a_release_is_forgiven() {
     let service = testing::service().await;
     service.submit(order(1)).await.expect("submitted");
     for _ in 0..20 {
-        let delivery = service
-            .accept::<Order>()
-            .await
-            .expect("no error")
-            .expect("a message");
+        let delivery = accepted::<Order>(&service).await;
         assert_eq!(delivery.attempt(), 1);
         delivery.release().await.expect("released");
     }
@@ -228,11 +208,7 @@ async fn what_expired_while_it_was_held_is_said_to_have_expired() {
         .time_to_live(minute)
         .await
         .expect("submitted");
-    let delivery = service
-        .accept::<Order>()
-        .await
-        .expect("no error")
-        .expect("a message");
+    let delivery = accepted::<Order>(&service).await;
     advance(minute).await;
     let error = delivery.complete().await.expect_err("expired");
     assert!(
@@ -269,21 +245,11 @@ async fn metadata_sets_threshold_and_timeout() {
     metadata.insert("DefaultTimeout", "7").expect("allowed");
     let queue = service.queue_at("orders").expect("a name");
     queue.set_metadata(&metadata).await.expect("set");
-    drop(
-        service
-            .accept::<Order>()
-            .await
-            .expect("no error")
-            .expect("a message"),
-    );
+    drop(accepted::<Order>(&service).await);
     advance(Duration::from_secs(6)).await;
     assert!(service.accept::<Order>().await.expect("no error").is_none());
     advance(Duration::from_secs(1)).await;
-    let delivery = service
-        .accept::<Order>()
-        .await
-        .expect("no error")
-        .expect("after 7 s");
+    let delivery = accepted::<Order>(&service).await;
     let settled = delivery
         .settle(Disposition::retry("no"))
         .await
@@ -325,6 +291,20 @@ async fn a_receive_that_is_never_answered_is_given_up() {
         panic!("{error:?}")
     };
     assert_eq!(error.kind(), ErrorKind::Timeout);
+}
+
+#[tokio::test(start_paused = true)]
+async fn metadata_that_is_never_answered_is_given_up() {
+    let (service, faults) = testing::service_with_faults().await;
+    service.submit(order(1)).await.expect("submitted");
+    faults.fail_next(1, Operation::Properties, Fault::Stalled);
+    let error = guarded(tokio::spawn(service.accept::<Order>().into_future()));
+    let error = error.await.expect("it ends").expect("no panic");
+    let Err(AcceptError::Storage(error)) = error else {
+        panic!("{error:?}")
+    };
+    assert_eq!(error.kind(), ErrorKind::Timeout);
+    assert_eq!(faults.injected(Operation::Properties), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -36,7 +36,7 @@ async fn next(service: &QueueService) -> Delivery<Import> {
     accept.await.expect("accepted").expect("on the queue")
 }
 
-async fn submitted() -> QueueService {
+async fn submitted() -> testing::TestService {
     let service = testing::service().await;
     let import = Import { lines: 9 };
     service.submit(import).await.expect("submitted");

@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 use tokio::time::sleep;
 
 use crate::listener::{Job, Mood, completed};
-use crate::support::{GUARD, NEVER, count, events, guarded, memory, stop, submit_jobs};
+use crate::support::{GUARD, NEVER, accepted, count, events, guarded, memory, stop, submit_jobs};
 
 /// Long enough, in paused time, for a listener to do all that it would ever do.
 const HOUR: Duration = Duration::from_secs(3600);
@@ -37,11 +37,7 @@ async fn shutdown_hands_back_what_does_not_finish_and_forgives_it() {
     let report = listener.shutdown(Duration::ZERO).await;
     assert!(!report.graceful);
     assert_eq!(report.released, 1);
-    let delivery = service
-        .accept::<Job>()
-        .await
-        .expect("no error")
-        .expect("handed back at once");
+    let delivery = accepted::<Job>(&service).await;
     assert_eq!(delivery.attempt(), 1);
     assert_eq!(delivery.envelope().attempts.forgiven, 1);
 }

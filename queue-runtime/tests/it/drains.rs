@@ -8,7 +8,7 @@ use queue_runtime::{DrainEnd, ErrorKind, ListenerPhase, Operation, Received, Ret
 use tokio::time::{Instant, sleep};
 
 use crate::listener::{Job, Mood};
-use crate::support::{GUARD, count, stop, submit_jobs};
+use crate::support::{GUARD, accepted, count, stop, submit_jobs};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -23,7 +23,7 @@ async fn a_drain_waits_for_retries_delays_and_other_consumers() {
         .await
         .expect("submitted");
     // Another consumer holds one for a while, and gives it back.
-    let held = service.accept::<Job>().await.expect("up").expect("a job");
+    let held = accepted::<Job>(&service).await;
     tokio::spawn(async move {
         sleep(200 * SECOND).await;
         held.release().await.expect("handed back");
@@ -59,6 +59,22 @@ async fn a_drain_ends_with_what_its_handlers_submit() {
     let listener = listener.until_empty().start().expect("starts");
     assert_eq!(listener.drained().await.info.completed, 2);
     assert_eq!(count(&service, "jobs").await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_whose_count_is_never_answered_counts_again() {
+    let (service, faults) = testing::service_with_faults().await;
+    submit_jobs(&service, 1).await;
+    let accepted = service.accept::<Job>().await.expect("no error");
+    let job = accepted.expect("a message");
+    job.complete().await.expect("completed");
+    faults.fail_next(1, Operation::Properties, Fault::Stalled);
+    let listener = service.listener(async |_: Received<Job>| ());
+    let listener = listener.until_empty().start().expect("starts");
+    sleep(3600 * SECOND).await;
+    assert_eq!(faults.injected(Operation::Properties), 1);
+    assert_eq!(listener.phase(), ListenerPhase::Stopped);
+    assert_eq!(listener.drained().await.end, DrainEnd::Empty);
 }
 
 #[tokio::test(start_paused = true)]

@@ -16,7 +16,7 @@ use tokio::sync::broadcast::Receiver;
 
 use crate::accept::{Order, order};
 use crate::storage::Storage;
-use crate::support::{count, events, poison, stop};
+use crate::support::{accepted, count, events, poison, stop};
 
 #[derive(Debug, Serialize, Deserialize, Message)]
 #[message(queue = "reminders", time_to_live = "1m")]
@@ -91,22 +91,20 @@ async fn handle(
     (runs.load(Ordering::Relaxed), last)
 }
 
+fn is_rejected(event: &ListenerEvent) -> bool {
+    let ListenerEvent::Poisoned { reason, .. } = event else {
+        return false;
+    };
+    *reason == PoisonReason::Rejected
+}
+
 #[tokio::test(start_paused = true)]
 async fn one_that_can_never_be_stored_rejects_its_message_before_anything_is_done() {
     for (follow_up, expected) in impossible() {
         let (service, faults) = Storage::new().in_order().connect().await;
         let good = report("good".to_owned());
         let (runs, event) = handle(&service, &[good, follow_up], 1).await;
-        assert!(
-            matches!(
-                event,
-                ListenerEvent::Poisoned {
-                    reason: PoisonReason::Rejected,
-                    ..
-                }
-            ),
-            "{event:?}"
-        );
+        assert!(is_rejected(&event), "{event:?}");
         assert_eq!(runs, 1);
         assert_eq!(count(&service, "orders").await, 0);
         let poisoned = poison(&service, "orders-poison").await;
@@ -145,13 +143,7 @@ async fn too_many_reject_their_message_before_anything_is_done() {
         ] {
             let applied = faults.calls(Operation::Apply);
             let (runs, event) = handle(&service, &follow_ups, 1).await;
-            let rejected = matches!(
-                event,
-                ListenerEvent::Poisoned {
-                    reason: PoisonReason::Rejected,
-                    ..
-                }
-            );
+            let rejected = is_rejected(&event);
             assert!(rejected, "{event:?}");
             assert_eq!(runs, 1);
             let moves = faults.calls(Operation::Apply) - applied;
@@ -229,16 +221,7 @@ async fn one_that_the_storage_finds_invalid_rejects_its_message() {
     ] {
         let (service, _) = Storage::new().refusing("reports", kind).connect().await;
         let (runs, event) = handle(&service, &[report(String::new())], 1).await;
-        assert!(
-            matches!(
-                event,
-                ListenerEvent::Poisoned {
-                    reason: PoisonReason::Rejected,
-                    ..
-                }
-            ),
-            "{event:?}"
-        );
+        assert!(is_rejected(&event), "{event:?}");
         assert_eq!(runs, 1);
         assert_eq!(count(&service, "orders").await, 0);
     }
@@ -249,11 +232,7 @@ async fn who_accepts_a_message_gets_the_storages_refusal() {
     let storage = Storage::new().refusing("reports", ErrorKind::Denied);
     let (service, _) = storage.connect().await;
     service.submit(order(1)).await.expect("submitted");
-    let delivery = service
-        .accept::<Order>()
-        .await
-        .expect("no error")
-        .expect("a message");
+    let delivery = accepted::<Order>(&service).await;
     let complete = Disposition::complete().then_follow_up(report(String::new()));
     let error = delivery.settle(complete).await.expect_err("refused");
     assert!(

@@ -27,7 +27,11 @@ enum Room {
 }
 
 /// A service with an order of this version, whose event has these extensions.
-async fn with_event(version: u32, extensions: &str, room: Room) -> (QueueService, FaultInjector) {
+async fn with_event(
+    version: u32,
+    extensions: &str,
+    room: Room,
+) -> (testing::TestService, FaultInjector) {
     let (service, backend) = testing::service_with_faults().await;
     let event = |note: &str| {
         format!(

@@ -1,7 +1,7 @@
 //! Where handlers run, and what becomes of their messages when that place does not.
 
 use std::future::{Future, IntoFuture};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use queue_runtime::backend::MemoryBackend;
@@ -15,7 +15,7 @@ use tokio::sync::broadcast::Receiver;
 use tokio::time::sleep;
 
 use crate::listener::{Job, Mood, completed};
-use crate::support::{GUARD, NEVER, count, events, guarded, poison, stop};
+use crate::support::{GUARD, NEVER, count, events, gate, guarded, poison, stop};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -229,11 +229,10 @@ fn a_blocking_handler_whose_runtime_is_gone_settles_its_message() {
     let apart = Apart::new();
     apart.submit(Mood::Blocks);
     let (blocks, blocked) = mpsc::channel();
-    let (release, released) = mpsc::channel::<()>();
-    let released = Mutex::new(released);
+    let (release, released) = gate();
     let listener = apart.service.listener(blocking(move |_: Received<Job>| {
         blocks.send(()).expect("the test listens");
-        let _ = released.lock().map(|released| released.recv());
+        released.wait();
     }));
     let (listener, mut seen) = apart.start(listener);
     blocked.recv_timeout(GUARD).expect("the handler runs");
@@ -262,16 +261,15 @@ fn no_handler_starts_on_a_lease_that_has_ended() {
     apart.submit(Mood::Blocks);
     apart.submit(Mood::Blocks);
     let (started, starts) = mpsc::channel();
-    let (release, released) = mpsc::channel::<()>();
-    let released = Arc::new(Mutex::new(released));
+    let (release, released) = gate();
     let listener = apart
         .service
         .listener(move |_: Received<Job>| {
-            let (started, released) = (started.clone(), Arc::clone(&released));
+            let (started, released) = (started.clone(), released.clone());
             async move {
                 started.send(()).expect("the test listens");
                 // The listener's only worker, so that the other message waits for it.
-                let _ = released.lock().map(|released| released.recv());
+                released.wait();
             }
         })
         .tasks(1)
@@ -303,17 +301,16 @@ fn no_handler_starts_on_a_lease_that_has_ended() {
 fn the_watchdog_tells_an_unpolled_handler_from_a_stuck_one() {
     let apart = Apart::new();
     let (started, mut starts) = tokio::sync::mpsc::unbounded_channel();
-    let (release, released) = mpsc::channel::<()>();
-    let released = Arc::new(Mutex::new(released));
+    let (release, released) = gate();
     let listener = apart
         .service
         .listener(move |job: Received<Job>| {
-            let (started, released) = (started.clone(), Arc::clone(&released));
+            let (started, released) = (started.clone(), released.clone());
             async move {
                 started.send(()).expect("the test listens");
                 match job.mood {
                     // The listener's only worker.
-                    Mood::Blocks => drop(released.lock().map(|released| released.recv())),
+                    Mood::Blocks => released.wait(),
                     _ => std::future::pending().await,
                 }
             }
@@ -367,14 +364,13 @@ fn the_watchdog_tells_an_unpolled_handler_from_a_stuck_one() {
 fn stuck_handlers_hold_up_no_other_until_all_room_is_theirs() {
     let apart = Apart::new();
     let (blocks, blocked) = mpsc::channel();
-    let (release, released) = mpsc::channel::<()>();
-    let released = Mutex::new(released);
+    let (release, released) = gate();
     let listener = apart
         .service
         .listener(blocking(move |job: Received<Job>| {
             if job.mood == Mood::Blocks {
                 blocks.send(()).expect("the test listens");
-                let _ = released.lock().map(|released| released.recv());
+                released.wait();
             }
         }))
         .poison_threshold(1)

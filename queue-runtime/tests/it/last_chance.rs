@@ -30,7 +30,7 @@ fn accept(service: &QueueService) -> Accept<Parcel> {
 }
 
 /// A service with one parcel, whose next receive marks it.
-async fn with_parcel() -> (QueueService, FaultInjector) {
+async fn with_parcel() -> (testing::TestService, FaultInjector) {
     let (service, faults) = testing::service_with_faults().await;
     let submitted = service.submit(Parcel { weight: 1 }).await;
     submitted.expect("submitted");

@@ -19,7 +19,7 @@ struct Parcel {
 }
 
 /// A service with one parcel on its queue.
-async fn with_parcel() -> (QueueService, FaultInjector) {
+async fn with_parcel() -> (testing::TestService, FaultInjector) {
     let (service, faults) = testing::service_with_faults().await;
     let submitted = service.submit(Parcel { weight: 1 }).await;
     submitted.expect("submitted");

@@ -17,7 +17,7 @@ use queue_runtime::{
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
-use crate::support::{GUARD, NEVER, count, events, guarded, memory, poison, stop};
+use crate::support::{GUARD, NEVER, accepted, count, events, gate, guarded, memory, poison, stop};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Mood {
@@ -258,18 +258,17 @@ fn a_handler_that_blocks_every_worker_loses_no_lease() {
 
     let runs = Arc::new(AtomicUsize::new(0));
     let (blocks, blocked) = mpsc::channel();
-    let (release, released) = mpsc::channel::<()>();
-    let released = Arc::new(std::sync::Mutex::new(released));
+    let (release, released) = gate();
     let seen = Arc::clone(&runs);
     let listener = service
         .listener(move |_: Received<Job>| {
             seen.fetch_add(1, Ordering::SeqCst);
-            let (blocks, released) = (blocks.clone(), Arc::clone(&released));
+            let (blocks, released) = (blocks.clone(), released.clone());
             async move {
                 // Blocks the application's only worker, too.
                 let blocking = tokio::spawn(async move {
                     blocks.send(()).expect("the test listens");
-                    let _ = released.lock().map(|released| released.recv());
+                    released.wait();
                 });
                 let _ = blocking.await;
             }
@@ -336,11 +335,7 @@ async fn a_rejection_is_poison_at_once_and_on_poison_goes_with_it() {
             ..
         }
     ));
-    let report = service
-        .accept::<Report>()
-        .await
-        .expect("no error")
-        .expect("a report");
+    let report = accepted::<Report>(&service).await;
     assert_eq!(report.about, "Fails rejected");
     assert_eq!(report.envelope().request.as_str(), "r-1");
     stop(listener).await;
@@ -403,13 +398,7 @@ async fn what_is_poisoned_on_the_way_in_says_its_attempts() {
         .await
         .expect("submitted");
     for _ in 0..4 {
-        drop(
-            service
-                .accept::<Job>()
-                .await
-                .expect("no error")
-                .expect("a message"),
-        );
+        drop(accepted::<Job>(&service).await);
         tokio::time::advance(Duration::from_secs(31)).await;
     }
     let listener = service.listener(async |_: Received<Job>| ());

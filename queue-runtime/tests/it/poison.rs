@@ -1,17 +1,21 @@
 //! Which messages are moved to the poison queue, with which record, and how redrive moves them back.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use queue_runtime::backend::{Backend, NewMessage};
 use queue_runtime::envelope::PoisonReason;
 use queue_runtime::testing::{self, Fault};
 use queue_runtime::wire::Body;
-use queue_runtime::{Delivery, Disposition, ErrorKind, Message, Operation, QueueService, Settled};
+use queue_runtime::{
+    Delivery, Disposition, ErrorKind, Message, Operation, Poisoned, QueueService, Settled,
+};
 use serde::{Deserialize, Serialize};
 use tokio::time::advance;
 
 use crate::accept::{Order, order};
-use crate::support::{count, poison};
+use crate::support::{accepted, count, poison};
 
 #[tokio::test(start_paused = true)]
 async fn failures_are_counted_and_the_last_one_is_poison() {
@@ -46,11 +50,7 @@ async fn failures_are_counted_and_the_last_one_is_poison() {
     assert_eq!(redrive.dry_run().await.expect("peeks").redriven, 1);
     assert_eq!(redrive.run().await.expect("redrives").redriven, 1);
     assert_eq!(count(&service, "orders-poison").await, 0);
-    let again = service
-        .accept::<Order>()
-        .await
-        .expect("no error")
-        .expect("a message");
+    let again = accepted::<Order>(&service).await;
     assert_eq!((again.attempt(), again.envelope().id.as_str()), (1, "m-1"));
     assert!(again.envelope().poison.is_none());
 }
@@ -76,7 +76,77 @@ async fn crashes_get_one_more_marked_run() {
 }
 
 /// Crashes until the next run is the last chance, and fails the mark of that with this fault.
-async fn accept_with_failing_mark(fault: Fault) -> (QueueService, Option<Delivery<Order>>) {
+/// How often `on_poison` was called, and how often with the message decoded.
+#[derive(Default)]
+struct Calls {
+    called: AtomicU32,
+    decoded: AtomicU32,
+}
+
+impl Calls {
+    fn count(&self, poisoned: &Poisoned<Order>) {
+        self.called.fetch_add(1, Ordering::Relaxed);
+        let decoded = poisoned.message.is_some().into();
+        self.decoded.fetch_add(decoded, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> (u32, u32) {
+        let get = |counter: &AtomicU32| counter.load(Ordering::Relaxed);
+        (get(&self.called), get(&self.decoded))
+    }
+}
+
+/// Accepts the order that has crashed too often eleven times, while these operations fail, and then once more.
+async fn move_at_last(failing: &[Operation], expected: impl Fn(u32) -> (u32, u32)) {
+    let (service, faults) = testing::service_with_faults().await;
+    service.submit(order(1)).await.expect("submitted");
+    let calls = Arc::new(Calls::default());
+    let accept = || {
+        let calls = Arc::clone(&calls);
+        let accept = service.accept::<Order>().poison_threshold(2);
+        accept.on_poison(move |poisoned| {
+            calls.count(&poisoned);
+            None
+        })
+    };
+    for _ in 0..3 {
+        drop(
+            accept()
+                .await
+                .expect("no error")
+                .expect("it is not poison yet"),
+        );
+        advance(Duration::from_secs(3600)).await;
+    }
+    for operation in failing {
+        faults.fail_every(*operation, Fault::Refused(ErrorKind::Unreachable));
+    }
+    for moves in 1..=11 {
+        accept().await.expect_err("the move fails");
+        advance(Duration::from_secs(3600)).await;
+        assert_eq!(calls.get(), expected(moves));
+    }
+    faults.heal();
+    assert!(accept().await.expect("moved").is_none());
+    assert_eq!(calls.get(), expected(12));
+    let moved = poison(&service, "orders-poison").await;
+    assert_eq!(moved[0].0.reason, PoisonReason::Crashed);
+    assert_eq!(count(&service, "orders").await, 0);
+}
+
+/// What ends without a trace, as here because nothing can be written, looks like a process that has ended.
+#[tokio::test(start_paused = true)]
+async fn a_message_that_ends_the_process_in_on_poison_is_moved_in_the_end() {
+    let failing = [Operation::Apply, Operation::Update];
+    move_at_last(&failing, |moves| (moves.min(10), moves.min(3))).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_move_that_the_storage_refuses_is_not_taken_for_the_end_of_a_process() {
+    move_at_last(&[Operation::Apply], |moves| (moves, moves)).await;
+}
+
+async fn accept_with_failing_mark(fault: Fault) -> (testing::TestService, Option<Delivery<Order>>) {
     let (service, faults) = testing::service_with_faults().await;
     service.submit(order(1)).await.expect("submitted");
     let accept = || service.accept::<Order>().poison_threshold(2);
@@ -131,11 +201,7 @@ async fn a_put_back_past_the_expiry_is_poison() {
         .time_to_live(hour)
         .await
         .expect("submitted");
-    let delivery = service
-        .accept::<Order>()
-        .await
-        .expect("no error")
-        .expect("a message");
+    let delivery = accepted::<Order>(&service).await;
     let settled = delivery
         .settle(Disposition::retry_after(hour, "later"))
         .await
@@ -197,11 +263,7 @@ async fn redrive_leaves_what_the_filter_leaves() {
 async fn a_subject_from_elsewhere_is_no_key() {
     let (service, backend) = testing::service_with_faults().await;
     put_foreign(&service, &backend, "/a", "order").await;
-    let delivery = service
-        .accept::<Order>()
-        .await
-        .expect("no error")
-        .expect("a message");
+    let delivery = accepted::<Order>(&service).await;
     let key = delivery.idempotency_key();
     assert!(key.as_str().starts_with(r#"["order","#), "{key}");
 }

@@ -13,7 +13,7 @@ use tokio::time::advance;
 
 use crate::accept::{Order, order};
 use crate::storage::Storage;
-use crate::support::{count, guarded, memory, poison, stop};
+use crate::support::{accepted, count, guarded, memory, poison, stop};
 
 #[derive(Debug, Serialize, Deserialize, Message)]
 #[message(poison_queue = "broken")]
@@ -120,11 +120,7 @@ async fn what_was_wrapped_for_the_poison_queue_decodes_there() {
         .submit(Reading { celsius: 21 })
         .await
         .expect("submitted");
-    let delivery = service
-        .accept::<Reading>()
-        .await
-        .expect("no error")
-        .expect("a message");
+    let delivery = accepted::<Reading>(&service).await;
     delivery.reject("too warm").await.expect("moved");
     let readings = service
         .queue_named::<Reading>("readings-poison")

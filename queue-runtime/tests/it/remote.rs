@@ -1,18 +1,15 @@
 //! A backend that behaves as a remote service does, over queues in memory.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use queue_core::backend::{
-    ApplyError, Atomicity, Backend, Capabilities, Created, Lease, Metadata, NewMessage, Op,
-    OpOutcome, PeekedMessage, PopReceipt, PutReceipt, QueueProperties, ReceivedMessage,
+    ApplyError, Atomicity, Backend, Browsing, Capabilities, Lease, Op, OpOutcome, PopReceipt,
     StaleReceipts, StorageId,
 };
-use queue_core::idempotency::IdempotencyStore;
-use queue_core::notify::Notifier;
+use queue_core::internal::forward_backend;
 use queue_core::{Error, ErrorKind, QueueName, Result};
 use queue_runtime::testing::FaultInjector;
 
@@ -30,6 +27,7 @@ impl Remote {
         let mut capabilities = inner.capabilities().clone();
         capabilities.atomicity = Atomicity::InOrder;
         capabilities.stale_receipts = StaleReceipts::Ambiguous;
+        capabilities.browsing = Browsing::Unsupported;
         Self {
             inner,
             capabilities,
@@ -85,61 +83,12 @@ fn not_found(error: Error) -> Error {
 )]
 #[async_trait]
 impl Backend for Remote {
+    forward_backend!(self => self.inner;
+        queue_uri notifier results transactions create_queue delete_queue list_queues properties metadata
+        set_metadata put receive peek browse clear);
+
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
-    }
-
-    fn queue_uri(&self, queue: &QueueName) -> String {
-        self.inner.queue_uri(queue)
-    }
-
-    fn notifier(&self) -> Option<Arc<dyn Notifier>> {
-        self.inner.notifier()
-    }
-
-    fn results(&self) -> Option<Arc<dyn IdempotencyStore>> {
-        self.inner.results()
-    }
-
-    async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created> {
-        self.inner.create_queue(queue, metadata).await
-    }
-
-    async fn delete_queue(&self, queue: &QueueName) -> Result<()> {
-        self.inner.delete_queue(queue).await
-    }
-
-    async fn list_queues(&self, prefix: &str) -> Result<Vec<QueueName>> {
-        self.inner.list_queues(prefix).await
-    }
-
-    async fn properties(&self, queue: &QueueName) -> Result<QueueProperties> {
-        self.inner.properties(queue).await
-    }
-
-    async fn metadata(&self, queue: &QueueName) -> Result<Metadata> {
-        self.inner.metadata(queue).await
-    }
-
-    async fn set_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<()> {
-        self.inner.set_metadata(queue, metadata).await
-    }
-
-    async fn put(&self, queue: &QueueName, message: NewMessage) -> Result<PutReceipt> {
-        self.inner.put(queue, message).await
-    }
-
-    async fn receive(
-        &self,
-        queue: &QueueName,
-        max: u32,
-        visibility: Duration,
-    ) -> Result<Vec<ReceivedMessage>> {
-        self.inner.receive(queue, max, visibility).await
-    }
-
-    async fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>> {
-        self.inner.peek(queue, max).await
     }
 
     async fn update(
@@ -161,10 +110,6 @@ impl Backend for Remote {
         }
         let deleted = self.inner.delete(queue, id, receipt).await;
         deleted.map_err(not_found)
-    }
-
-    async fn clear(&self, queue: &QueueName) -> Result<()> {
-        self.inner.clear(queue).await
     }
 
     async fn apply(&self, ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError> {

@@ -17,17 +17,27 @@ use tracing::subscriber::DefaultGuard;
 use tracing::{Event, Level, Metadata, Subscriber};
 
 use crate::listener::{Job, Mood};
-use crate::support::{count, events, stop, submit_jobs};
+use crate::support::{accepted, count, events, stop, submit_jobs};
 
-/// Keeps the warnings and errors of this thread as `field=value` lines.
-#[derive(Debug, Clone, Default)]
-struct Log(Arc<Mutex<Vec<String>>>);
+/// Keeps the log lines of this thread up to a level, as `field=value` lines.
+#[derive(Debug, Clone)]
+struct Log(Arc<Mutex<Vec<String>>>, Level);
 
 impl Log {
+    /// Keeps warnings and errors.
     fn start() -> (Self, DefaultGuard) {
-        let log = Self::default();
+        Self::up_to(Level::WARN)
+    }
+
+    fn up_to(level: Level) -> (Self, DefaultGuard) {
+        let log = Self(Arc::default(), level);
         let guard = tracing::subscriber::set_default(log.clone());
         (log, guard)
+    }
+
+    fn count(&self, text: &str) -> usize {
+        let lines = self.0.lock().expect("no panic");
+        lines.iter().filter(|line| line.contains(text)).count()
     }
 
     /// The line with this text.
@@ -52,7 +62,7 @@ impl Visit for Line {
 
 impl Subscriber for Log {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() <= Level::WARN
+        *metadata.level() <= self.1
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {
@@ -83,6 +93,33 @@ fn unreadable() -> Unreadable {
 }
 
 const UNREADABLE: &str = "read the order: invalid digit found in string";
+
+#[tokio::test(start_paused = true)]
+async fn each_change_of_the_number_of_tasks_is_logged() {
+    let (log, _guard) = Log::up_to(Level::DEBUG);
+    let service = testing::service().await;
+    submit_jobs(&service, 200).await;
+    let listener = service.listener(async |_: Received<Job>| {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    });
+    let listener = listener.max_in_flight(4).tasks(1).start();
+    let listener = listener.expect("starts");
+    // Other tests, which keep no such lines, may have been the first to reach the one that logs.
+    listener.scale(2).expect("in range");
+    tracing::callsite::rebuild_interest_cache();
+    let (before, mut seen) = (log.count("scaled the dequeue tasks"), listener.events());
+    listener.scale(1..=4).expect("in range");
+    let (mut scaled, mut last) = (0, None);
+    while last != Some((2, 1)) {
+        if let ListenerEvent::Scaled { from, to } = seen.recv().await.expect("it runs") {
+            (scaled, last) = (scaled + 1, Some((from, to)));
+        }
+    }
+    assert!(scaled >= 3, "{scaled}");
+    assert_eq!(log.count("scaled the dequeue tasks"), before + scaled);
+    assert_eq!(log.count("from=2 to=1"), 1);
+    stop(listener).await;
+}
 
 #[tokio::test(start_paused = true)]
 async fn a_failed_attempt_says_why_and_when_it_is_retried() {
@@ -203,4 +240,34 @@ async fn the_depth_is_asked_for_only_on_request() {
     assert_eq!(count(&service, "jobs").await, 5);
     let report = listener.shutdown(Duration::ZERO).await;
     assert_eq!(report.info.depth, Some(5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_lease_says_which_message_and_why() {
+    let (log, _guard) = Log::start();
+    let (service, faults) = testing::service_with_faults().await;
+    submit_jobs(&service, 1).await;
+    let delivery = accepted::<Job>(&service).await;
+    let held = Duration::from_secs(100);
+    faults.fail_next(1, Operation::Update, Fault::LeaseLost(held));
+    delivery.cancelled().await;
+    let line = log.line("lost a lease");
+    for part in ["WARN", "queue=jobs", "received by another consumer"] {
+        assert!(line.contains(part), "{part} is not in {line}");
+    }
+}
+
+/// The receipt is stale because of the renewal without an answer. It is not tried again, and not reported as if it
+/// were.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_is_given_up_is_not_reported_as_retried() {
+    let (log, _guard) = Log::start();
+    let (service, faults) = testing::service_with_faults().await;
+    submit_jobs(&service, 1).await;
+    let delivery = accepted::<Job>(&service).await;
+    faults.fail_next(1, Operation::Update, Fault::AnswerLost);
+    delivery.cancelled().await;
+    assert_eq!(faults.calls(Operation::Update), 2);
+    let retried = log.count("failed to renew a lease; will retry");
+    assert_eq!(retried, 1, "the one without an answer");
 }

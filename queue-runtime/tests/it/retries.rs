@@ -24,7 +24,7 @@ const BUSY: Fault = Fault::Throttled(None);
 const AT_ONCE: Fault = Fault::Throttled(Some(Duration::ZERO));
 
 /// A service with an empty queue of letters.
-async fn with_queue() -> (QueueService, FaultInjector) {
+async fn with_queue() -> (testing::TestService, FaultInjector) {
     let (service, faults) = testing::service_with_faults().await;
     let created = service.queue::<Letter>().any().create().await;
     created.expect("created");

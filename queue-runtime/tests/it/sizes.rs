@@ -13,7 +13,7 @@ use queue_runtime::{ListenerEvent, Operation, QueueName, QueueService, Received,
 
 use crate::accept::{Order, order};
 use crate::storage::Storage;
-use crate::support::{count, events, stop};
+use crate::support::{accepted, count, events, stop};
 
 const LIMIT: usize = 48 * 1024;
 
@@ -91,11 +91,7 @@ async fn a_body_over_the_readers_limit_is_moved_once_and_comes_back_whole() {
         assert!(error.contains("49152 are allowed"), "{error}");
 
         assert_eq!(poison.redrive().run().await.expect("redriven").redriven, 1);
-        let delivery = writer
-            .accept::<Order>()
-            .await
-            .expect("no error")
-            .expect("it is back");
+        let delivery = accepted::<Order>(&writer).await;
         assert_eq!(*delivery.message(), large);
         assert_eq!(delivery.envelope().id, submitted.id);
         delivery.complete().await.expect("completed");

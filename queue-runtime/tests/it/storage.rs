@@ -6,13 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::Bytes;
+use queue_core::internal::forward_backend;
 use queue_runtime::backend::{
-    ApplyError, Atomicity, Backend, Capabilities, Created, Lease, MemoryBackend, Metadata,
-    NewMessage, Op, OpOutcome, PeekedMessage, PopReceipt, PutReceipt, QueueProperties,
-    ReceivedMessage, StorageId,
+    ApplyError, Atomicity, Backend, Browsing, Capabilities, MemoryBackend, NewMessage, Op,
+    OpOutcome, Page, PageMark, PutReceipt, ReceivedMessage,
 };
-use queue_runtime::idempotency::IdempotencyStore;
 use queue_runtime::notify::Notifier;
 use queue_runtime::testing::{FaultInjector, TokioClock};
 use queue_runtime::{Error, ErrorKind, Operation, QueueName, QueueService, Result};
@@ -23,6 +21,7 @@ pub(crate) struct Storage {
     refuses: Option<(QueueName, ErrorKind)>,
     oldest_first: bool,
     leaves_out: bool,
+    notifier: Option<Arc<dyn Notifier>>,
 }
 
 impl Storage {
@@ -31,12 +30,15 @@ impl Storage {
     }
 
     pub(crate) fn over(inner: MemoryBackend) -> Self {
+        let mut capabilities = inner.capabilities().clone();
+        capabilities.browsing = Browsing::Unsupported;
         Self {
-            capabilities: inner.capabilities().clone(),
+            capabilities,
             inner,
             refuses: None,
             oldest_first: false,
             leaves_out: false,
+            notifier: None,
         }
     }
 
@@ -49,6 +51,12 @@ impl Storage {
     /// Refuses all puts on a queue, as if it were disabled.
     pub(crate) fn refusing(mut self, queue: &str, kind: ErrorKind) -> Self {
         self.refuses = Some((queue.parse().expect("a name"), kind));
+        self
+    }
+
+    /// Has its messages browsed.
+    pub(crate) fn browsable(mut self) -> Self {
+        self.capabilities.browsing = Browsing::Supported;
         self
     }
 
@@ -68,6 +76,12 @@ impl Storage {
     pub(crate) fn broken(mut self) -> Self {
         self.capabilities.max_apply = 0;
         self.leaves_out = true;
+        self
+    }
+
+    /// Announces messages by this notifier instead of that of the memory.
+    pub(crate) fn announced_by(mut self, notifier: Arc<dyn Notifier>) -> Self {
+        self.notifier = Some(notifier);
         self
     }
 
@@ -96,42 +110,29 @@ impl fmt::Debug for Storage {
     }
 }
 
+#[warn(
+    clippy::missing_trait_methods,
+    reason = "a method that is not forwarded would hide the backend's own"
+)]
 #[async_trait]
 impl Backend for Storage {
+    forward_backend!(self => self.inner;
+        queue_uri results transactions create_queue delete_queue list_queues properties metadata set_metadata
+        peek update delete clear);
+
+    async fn browse(&self, queue: &QueueName, from: Option<&PageMark>, max: u32) -> Result<Page> {
+        match self.capabilities.browsing {
+            Browsing::Supported => self.inner.browse(queue, from, max).await,
+            _ => Err(Error::new(ErrorKind::Unsupported, Operation::Browse)),
+        }
+    }
+
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
     }
 
-    fn queue_uri(&self, queue: &QueueName) -> String {
-        self.inner.queue_uri(queue)
-    }
-
     fn notifier(&self) -> Option<Arc<dyn Notifier>> {
-        self.inner.notifier()
-    }
-
-    fn results(&self) -> Option<Arc<dyn IdempotencyStore>> {
-        self.inner.results()
-    }
-
-    async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created> {
-        self.inner.create_queue(queue, metadata).await
-    }
-
-    async fn delete_queue(&self, queue: &QueueName) -> Result<()> {
-        self.inner.delete_queue(queue).await
-    }
-
-    async fn list_queues(&self, prefix: &str) -> Result<Vec<QueueName>> {
-        self.inner.list_queues(prefix).await
-    }
-
-    async fn properties(&self, queue: &QueueName) -> Result<QueueProperties> {
-        self.inner.properties(queue).await
-    }
-
-    async fn set_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<()> {
-        self.inner.set_metadata(queue, metadata).await
+        self.notifier.clone().or_else(|| self.inner.notifier())
     }
 
     async fn put(&self, queue: &QueueName, message: NewMessage) -> Result<PutReceipt> {
@@ -164,31 +165,6 @@ impl Backend for Storage {
             shown.await?;
         }
         Ok(all)
-    }
-
-    async fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>> {
-        self.inner.peek(queue, max).await
-    }
-
-    async fn update(
-        &self,
-        queue: &QueueName,
-        id: &StorageId,
-        receipt: &PopReceipt,
-        visibility: Duration,
-        body: Option<Bytes>,
-    ) -> Result<Lease> {
-        self.inner
-            .update(queue, id, receipt, visibility, body)
-            .await
-    }
-
-    async fn delete(&self, queue: &QueueName, id: &StorageId, receipt: &PopReceipt) -> Result<()> {
-        self.inner.delete(queue, id, receipt).await
-    }
-
-    async fn clear(&self, queue: &QueueName) -> Result<()> {
-        self.inner.clear(queue).await
     }
 
     async fn apply(&self, ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError> {

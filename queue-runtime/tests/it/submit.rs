@@ -7,7 +7,7 @@ use queue_runtime::{DecodeError, EncodeError, Message, MessageType, QueueService
 
 use crate::accept::{Order, order};
 use crate::storage::Storage;
-use crate::support::{count, guarded, memory};
+use crate::support::{accepted, count, guarded, memory};
 
 #[tokio::test]
 async fn a_refused_url_shows_no_secret() {
@@ -111,11 +111,7 @@ async fn a_payload_may_have_another_format() {
         .submit(Protobuf(vec![8, 150, 1]))
         .await
         .expect("submitted");
-    let delivery = service
-        .accept::<Protobuf>()
-        .await
-        .expect("no error")
-        .expect("a message");
+    let delivery = accepted::<Protobuf>(&service).await;
     assert_eq!(delivery.message(), &Protobuf(vec![8, 150, 1]));
 }
 

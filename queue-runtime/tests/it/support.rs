@@ -2,11 +2,12 @@
 
 use std::future::Future;
 use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use queue_runtime::envelope::PoisonRecord;
 use queue_runtime::wire::Body;
-use queue_runtime::{ListenerEvent, ListenerHandle, QueueService};
+use queue_runtime::{Delivery, ListenerEvent, ListenerHandle, Message, QueueService};
 use tokio::sync::broadcast::Receiver;
 
 use crate::listener::{Job, Mood};
@@ -37,6 +38,24 @@ pub(crate) async fn guarded<T>(future: impl Future<Output = T>) -> Option<T> {
         output = future => Some(output),
         _ = given_up => None,
     }
+}
+
+/// Where handlers block their threads until the other half of the [`gate`] is dropped.
+#[derive(Clone)]
+pub(crate) struct Closed(Arc<Mutex<mpsc::Receiver<()>>>);
+
+impl Closed {
+    pub(crate) fn wait(&self) {
+        let receiver = self.0.lock().expect("no panic");
+        // Nothing is ever sent.
+        let _ = receiver.recv();
+    }
+}
+
+/// A gate that opens when the sender is dropped.
+pub(crate) fn gate() -> (mpsc::Sender<()>, Closed) {
+    let (open, closed) = mpsc::channel();
+    (open, Closed(Arc::new(Mutex::new(closed))))
 }
 
 /// Waits for `count` events that `wanted` picks.
@@ -83,6 +102,12 @@ pub(crate) async fn submit_jobs(service: &QueueService, jobs: usize) {
     queue.create().await.expect("created");
     let jobs = (0..jobs).map(|_| Job { mood: Mood::Good });
     service.submit_all(jobs).await.expect("submitted");
+}
+
+/// Accepts a message that must be there.
+pub(crate) async fn accepted<M: Message>(service: &QueueService) -> Delivery<M> {
+    let accepted = service.accept().await.expect("no error");
+    accepted.expect("a message")
 }
 
 pub(crate) async fn count(service: &QueueService, queue: &str) -> u64 {

@@ -3,68 +3,130 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_core::backend::Backend;
 use queue_runtime::backend::MemoryBackend;
-use queue_runtime::testing::{Fault, FaultInjector, TokioClock};
+use queue_runtime::testing::{Fault, FaultInjector};
 use queue_runtime::{
-    Clock, Delivery, Disposition, ErrorKind, ListenerEvent, ManualClock, Message, Operation,
-    QueueService, Received, SettleError, SettleProblem, Settled,
+    Delivery, Disposition, FollowUp, ListenerEvent, ManualClock, Operation, QueueService, Received,
 };
-use serde::{Deserialize, Serialize};
 use tokio::runtime::{Builder, Runtime};
+use tokio::time::{advance, sleep};
 
-use crate::remote::Remote;
+use crate::parcels::{
+    Invoice, LEASE, MOMENT, Parcel, Stage, lease_lost, submit_parcel, unknown, with_invoice,
+};
 use crate::support::{GUARD, NEVER, count, guarded, poison};
 
-#[derive(Debug, Serialize, Deserialize, Message)]
-struct Parcel {
-    weight: u32,
+/// A completion with an invoice whose first try met a fault of the network, and whose repeat was refused.
+async fn unanswered_completion(fault: Fault) -> (Stage, Delivery<Parcel>) {
+    let stage = Stage::local().await;
+    let delivery = stage.accept().await;
+    stage.leave_unanswered(Operation::Apply, fault);
+    let delivery = unknown(delivery.settle(with_invoice()).await);
+    (stage, delivery)
 }
 
-#[derive(Debug, Serialize, Deserialize, Message)]
-struct Invoice {
-    parcel: u32,
+/// A retry that was carried out and got no answer.
+async fn unanswered_retry(delay: Duration) -> (Stage, Delivery<Parcel>) {
+    let stage = Stage::local().await;
+    let delivery = stage.accept().await;
+    stage.leave_unanswered(Operation::Update, Fault::AnswerLost);
+    let delivery = unknown(delivery.retry_after(delay, "not now").await);
+    (stage, delivery)
 }
 
-fn with_invoice() -> Disposition {
-    Disposition::complete().then(&Invoice { parcel: 1 })
+/// A completion that was carried out and got no answer.
+async fn unanswered_delete() -> (Stage, Delivery<Parcel>) {
+    let stage = Stage::local().await;
+    let delivery = stage.accept().await;
+    stage.leave_unanswered(Operation::Delete, Fault::AnswerLost);
+    let delivery = unknown(delivery.complete().await);
+    (stage, delivery)
 }
 
-/// Connects to the backend, and submits a parcel to it.
-async fn with_parcel(backend: Arc<dyn Backend>, clock: Arc<dyn Clock>) -> QueueService {
-    let service = QueueService::over(backend).clock(clock);
-    let service = service.connect().await.expect("connects");
-    let submitted = service.submit(Parcel { weight: 1 }).await;
-    submitted.expect("submitted");
-    for queue in ["invoice", "parcel-poison"] {
-        let queue = service.queue_at(queue).expect("a name");
-        queue.create().await.expect("created");
+/// The caller settles again after the lease has ended.
+#[tokio::test(start_paused = true)]
+async fn a_settlement_that_was_not_carried_out_is_not_completed_when_another_holds_the_message() {
+    let (stage, delivery) = unanswered_completion(Fault::RequestLost).await;
+    advance(LEASE).await;
+    let theirs = stage.accept_elsewhere().await;
+    let delivery = lease_lost(delivery.settle(with_invoice()).await);
+    assert!(delivery.is_cancelled());
+    assert_eq!(stage.stored().await, (1, 0));
+    theirs.release().await.expect("the other is unharmed");
+    let again = stage.accept().await;
+    again.settle(with_invoice()).await.expect("settled");
+    assert_eq!(stage.stored().await, (0, 1));
+}
+
+/// A settlement proves nothing about an unanswered one that asked for something else.
+#[tokio::test(start_paused = true)]
+async fn an_unanswered_completion_is_not_reported_as_the_rejection_that_follows() {
+    let (stage, delivery) = unanswered_completion(Fault::AnswerLost).await;
+    drop(unknown(delivery.reject("no").await));
+    assert!(poison(&stage.other, "parcel-poison").await.is_empty());
+    assert_eq!(stage.stored().await, (0, 1));
+}
+
+/// The put-back was carried out, but the receipt proves it for neither.
+#[tokio::test(start_paused = true)]
+async fn an_unanswered_retry_is_not_reported_as_the_release_that_follows() {
+    let (stage, delivery) = unanswered_retry(Duration::ZERO).await;
+    drop(unknown(delivery.release().await));
+    let again = stage.accept().await;
+    assert_eq!(again.envelope().attempts.failures, 1);
+    assert_eq!(again.envelope().attempts.forgiven, 0);
+}
+
+/// The first settlement was carried out, so the second was not.
+#[tokio::test(start_paused = true)]
+async fn an_unanswered_retry_is_not_reported_as_one_with_another_delay() {
+    let (_stage, delivery) = unanswered_retry(Duration::from_secs(3600)).await;
+    drop(unknown(delivery.retry_after(MOMENT, "not now").await));
+}
+
+/// The first settlement was carried out, so the follow-up of the second is not stored.
+#[tokio::test(start_paused = true)]
+async fn an_unanswered_completion_is_not_reported_as_one_with_other_follow_ups() {
+    let other = Disposition::complete().then(&Invoice { parcel: 2 });
+    let later = FollowUp::new(&Invoice { parcel: 1 }).with_delay(LEASE);
+    let elsewhere = "invoices-bulk".parse().expect("a name");
+    let elsewhere = FollowUp::new(&Invoice { parcel: 1 }).with_queue(elsewhere);
+    let [later, elsewhere] =
+        [later, elsewhere].map(|one| Disposition::complete().then_follow_up(one));
+    for second in [other, later, elsewhere] {
+        let (_stage, delivery) = unanswered_completion(Fault::AnswerLost).await;
+        drop(unknown(delivery.settle(second).await));
     }
-    service
 }
 
-/// A service in paused time, one parcel that it has accepted, and the faults below it.
-async fn accepted(
-    backend: impl FnOnce(FaultInjector) -> Arc<dyn Backend>,
-) -> (QueueService, Delivery<Parcel>, FaultInjector) {
-    let clock = Arc::new(TokioClock::new());
-    let faults = FaultInjector::new(Arc::new(MemoryBackend::new(clock.clone())));
-    let service = with_parcel(backend(faults.clone()), clock).await;
-    let delivery = service.accept().await.expect("no error");
-    (service, delivery.expect("a parcel"), faults)
+/// The same disposition is the same settlement, although its follow-ups are encoded again at another time.
+#[tokio::test(start_paused = true)]
+async fn an_unanswered_completion_is_done_if_it_is_asked_for_again() {
+    let (stage, delivery) = unanswered_completion(Fault::AnswerLost).await;
+    advance(MOMENT).await;
+    delivery.settle(with_invoice()).await.expect("completed");
+    assert_eq!(stage.stored().await, (0, 1));
 }
 
-/// Has the next call carried out and not answered, and the repeat refused, so that the settlement ends.
-fn leave_unanswered(faults: &FaultInjector, operation: Operation) {
-    faults.fail_next(1, operation, Fault::AnswerLost);
-    faults.fail_next(1, operation, Fault::Refused(ErrorKind::Denied));
+#[tokio::test(start_paused = true)]
+async fn several_unanswered_settlements_prove_nothing_about_the_last() {
+    let (stage, delivery) = unanswered_delete().await;
+    stage.leave_unanswered(Operation::Update, Fault::RequestLost);
+    let delivery = unknown(delivery.release().await);
+    drop(unknown(delivery.release().await));
 }
 
-fn unknown(settled: Result<Settled, SettleError<Parcel>>) -> Delivery<Parcel> {
-    let error = settled.expect_err("it was not answered");
-    let problem = &error.problem;
-    assert!(matches!(problem, SettleProblem::Unknown(_)), "{problem:?}");
-    error.delivery
+#[tokio::test(start_paused = true)]
+async fn the_end_of_the_lease_does_not_prove_that_an_unanswered_delete_was_not_carried_out() {
+    let (stage, delivery) = unanswered_delete().await;
+    sleep(LEASE * 3 / 4).await;
+    assert!(
+        !delivery.is_cancelled(),
+        "a renewal that fails proves nothing"
+    );
+    delivery.cancelled().await;
+    drop(unknown(delivery.complete().await));
+    assert_eq!(stage.stored().await.0, 0);
 }
 
 /// The runtime of the application ends while a settlement is on its way. It is repeated in the background, and
@@ -78,7 +140,9 @@ fn a_settlement_with_follow_ups_that_is_dropped_half_way_is_unanswered() {
     let (test, application) = (runtime(), runtime());
     let clock = Arc::new(ManualClock::new());
     let faults = FaultInjector::new(Arc::new(MemoryBackend::new(clock.clone())));
-    let service = test.block_on(with_parcel(Arc::new(faults.clone()), clock));
+    let service = QueueService::over(Arc::new(faults.clone())).clock(clock);
+    let service = test.block_on(service.connect()).expect("connects");
+    test.block_on(submit_parcel(&service));
     faults.fail_next(1, Operation::Apply, Fault::AnswerStalled);
     let mut events = {
         let _inside = application.enter();
@@ -112,20 +176,21 @@ fn a_settlement_with_follow_ups_that_is_dropped_half_way_is_unanswered() {
 /// The follow-up is stored, so only the delete at the end of the operation is in doubt.
 #[tokio::test(start_paused = true)]
 async fn an_unanswered_delete_after_follow_ups_in_order_is_unknown() {
-    let (service, delivery, faults) = accepted(|faults| Arc::new(Remote::over(faults))).await;
-    leave_unanswered(&faults, Operation::Delete);
+    let stage = Stage::remote().await;
+    let delivery = stage.accept().await;
+    stage.leave_unanswered(Operation::Delete, Fault::AnswerLost);
     drop(unknown(delivery.settle(with_invoice()).await));
-    assert_eq!(faults.calls(Operation::Delete), 2);
-    assert_eq!(count(&service, "parcel").await, 0);
-    assert_eq!(count(&service, "invoice").await, 1);
+    assert_eq!(stage.faults.calls(Operation::Delete), 2);
+    assert_eq!(stage.stored().await, (0, 1));
 }
 
 /// The first retry was carried out, and the message keeps its error.
 #[tokio::test(start_paused = true)]
 async fn an_unanswered_retry_is_reported_as_done_only_with_the_same_error() {
     for (second, is_same) in [("no stock", true), ("no truck", false)] {
-        let (service, delivery, faults) = accepted(|faults| Arc::new(faults)).await;
-        leave_unanswered(&faults, Operation::Update);
+        let stage = Stage::local().await;
+        let delivery = stage.accept().await;
+        stage.leave_unanswered(Operation::Update, Fault::AnswerLost);
         let retried = delivery.retry_after(Duration::ZERO, "no stock").await;
         let delivery = unknown(retried);
         let retried = delivery.retry_after(Duration::ZERO, second).await;
@@ -133,8 +198,7 @@ async fn an_unanswered_retry_is_reported_as_done_only_with_the_same_error() {
             true => drop(retried.expect("it was carried out")),
             false => drop(unknown(retried)),
         }
-        let again = service.accept::<Parcel>().await.expect("no error");
-        let record = again.expect("a parcel").envelope().attempts.clone();
+        let record = stage.accept().await.envelope().attempts.clone();
         assert_eq!(record.last_error.as_deref(), Some("no stock"));
         assert_eq!(record.failures, 1);
     }
@@ -144,15 +208,16 @@ async fn an_unanswered_retry_is_reported_as_done_only_with_the_same_error() {
 #[tokio::test(start_paused = true)]
 async fn an_unanswered_rejection_is_reported_as_done_only_with_the_same_error() {
     for (second, is_same) in [("no stock", true), ("no truck", false)] {
-        let (service, delivery, faults) = accepted(|faults| Arc::new(faults)).await;
-        leave_unanswered(&faults, Operation::Apply);
+        let stage = Stage::local().await;
+        let delivery = stage.accept().await;
+        stage.leave_unanswered(Operation::Apply, Fault::AnswerLost);
         let delivery = unknown(delivery.reject("no stock").await);
         let rejected = delivery.reject(second).await;
         match is_same {
             true => drop(rejected.expect("it was carried out")),
             false => drop(unknown(rejected)),
         }
-        let poisoned = poison(&service, "parcel-poison").await;
+        let poisoned = poison(&stage.other, "parcel-poison").await;
         assert_eq!(poisoned.len(), 1);
         assert_eq!(poisoned[0].0.error.as_deref(), Some("no stock"));
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_core::backend::{Backend, Metadata, NewMessage, Op, ReceivedMessage};
+use queue_core::backend::{Backend, Metadata, NewMessage, Op, PutReceipt, ReceivedMessage};
 use queue_runtime::backend::MemoryBackend;
 use queue_runtime::testing::{Fault, FaultInjector, TokioClock};
 use queue_runtime::{Error, ErrorKind, Operation, Outcome, QueueName, Retry};
@@ -38,9 +38,13 @@ pub(crate) async fn count(faults: &FaultInjector) -> u64 {
     properties.expect("the queue exists").approximate_count
 }
 
-fn facts(error: &Error) -> (ErrorKind, Outcome, Operation, Option<&str>) {
-    let queue = error.queue().map(QueueName::as_str);
-    (error.kind(), error.outcome(), error.operation(), queue)
+/// Asserts how a put on the queue failed.
+#[track_caller]
+fn assert_put_failed(put: Result<PutReceipt, Error>, kind: ErrorKind, outcome: Outcome) {
+    let error = put.expect_err("it fails");
+    assert_eq!((error.kind(), error.outcome()), (kind, outcome));
+    assert_eq!(error.operation(), Operation::Put);
+    assert_eq!(error.queue(), Some(&queue()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -48,15 +52,7 @@ async fn a_lost_answer_hides_what_was_done() {
     let faults = injector().await;
     faults.fail_next(1, Operation::Put, Fault::AnswerLost);
     let put = faults.put(&queue(), NewMessage::new("a")).await;
-    assert_eq!(
-        facts(&put.expect_err("lost")),
-        (
-            ErrorKind::Unreachable,
-            Outcome::Unknown,
-            Operation::Put,
-            Some("orders")
-        )
-    );
+    assert_put_failed(put, ErrorKind::Unreachable, Outcome::Unknown);
     assert_eq!(count(&faults).await, 1);
 }
 
@@ -65,15 +61,7 @@ async fn a_lost_request_does_nothing_and_says_the_same() {
     let faults = injector().await;
     faults.fail_next(1, Operation::Put, Fault::RequestLost);
     let put = faults.put(&queue(), NewMessage::new("a")).await;
-    assert_eq!(
-        facts(&put.expect_err("lost")),
-        (
-            ErrorKind::Unreachable,
-            Outcome::Unknown,
-            Operation::Put,
-            Some("orders")
-        )
-    );
+    assert_put_failed(put, ErrorKind::Unreachable, Outcome::Unknown);
     assert_eq!(count(&faults).await, 0);
 }
 
@@ -85,15 +73,7 @@ async fn a_refusal_and_throttling_do_nothing_and_say_so() {
     faults.fail_next(1, Operation::Put, Fault::Throttled(after));
     let refused = faults.put(&queue(), NewMessage::new("a")).await;
     let throttled = faults.put(&queue(), NewMessage::new("a")).await;
-    assert_eq!(
-        facts(&refused.expect_err("refused")),
-        (
-            ErrorKind::Denied,
-            Outcome::NotDone,
-            Operation::Put,
-            Some("orders")
-        )
-    );
+    assert_put_failed(refused, ErrorKind::Denied, Outcome::NotDone);
     let throttled = throttled.expect_err("throttled");
     assert_eq!(throttled.outcome(), Outcome::NotDone);
     assert_eq!(throttled.retry(), Retry::Throttled(after));

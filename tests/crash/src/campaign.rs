@@ -282,8 +282,8 @@ impl Run<'_> {
                     let poison = service.queue_at(name).expect("a name");
                     match poison.redrive().run().await {
                         Ok(_) => {}
-                        Err(error) if error.kind() == ErrorKind::QueueNotFound => {}
-                        Err(error) if error.kind() == ErrorKind::Timeout => {}
+                        Err(error) if error.error.kind() == ErrorKind::QueueNotFound => {}
+                        Err(error) if error.error.kind() == ErrorKind::Timeout => {}
                         Err(error) => panic!("failed to {error}"),
                     }
                 }

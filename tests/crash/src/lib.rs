@@ -5,6 +5,7 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | [`accounts`] | kills processes of the example `ledger`, and checks every balance |
 //! | [`campaign`] | kills and stops processes at random, drains the queues, checks the history |
 //! | [`process`] | a process of a suite, which never outlives its test |
 //! | [`worker`] | what these processes do: produce, listen, accept, redrive, hold |
@@ -18,6 +19,7 @@
 //! | [`usage`] | what a process uses of the system (Linux only) |
 //! | [`plan`] | the seed and the extent of a run, from the environment |
 
+pub mod accounts;
 pub mod campaign;
 pub mod cancel;
 pub mod harm;

@@ -49,6 +49,26 @@ pub struct Receipt {
     pub name: String,
 }
 
+/// A message whose sender waits for an [`Answer`].
+#[derive(Debug, Clone, Serialize, Deserialize, Message)]
+#[message(
+    kind = "crash.question",
+    queue = "questions",
+    visibility_timeout = "1s"
+)]
+pub struct Question {
+    /// Unique.
+    pub number: u64,
+}
+
+/// The reply to a [`Question`].
+#[derive(Debug, Clone, Serialize, Deserialize, Message)]
+#[message(kind = "crash.answer")]
+pub struct Answer {
+    /// The number of the question.
+    pub question: u64,
+}
+
 /// How orders differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {

@@ -102,6 +102,15 @@ impl Process {
         kill_process(id, signal).expect("it is a child of ours");
     }
 
+    /// Whether it has ended by itself.
+    ///
+    /// # Panics
+    /// If the system does not tell.
+    pub fn has_ended(&mut self) -> bool {
+        let status = self.child.try_wait().expect("it is a child of ours");
+        status.is_some()
+    }
+
     /// Kills it with SIGKILL. Returns what it wrote to the standard error.
     #[must_use]
     pub fn kill(mut self) -> String {

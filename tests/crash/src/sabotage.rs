@@ -8,11 +8,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use queue_core::backend::{
-    ApplyError, Atomicity, Backend, Capabilities, Created, Lease, Metadata, NewMessage, Op,
-    OpOutcome, PeekedMessage, PopReceipt, PutReceipt, QueueProperties, ReceivedMessage, StorageId,
+    ApplyError, Atomicity, Backend, Capabilities, Lease, NewMessage, Op, OpOutcome, PopReceipt,
+    PutReceipt, ReceivedMessage, StorageId,
 };
-use queue_core::idempotency::IdempotencyStore;
-use queue_core::notify::Notifier;
+use queue_core::internal::forward_backend;
 use queue_core::{ErrorKind, Outcome, QueueName, Result, Timestamp};
 
 /// A planted bug.
@@ -30,6 +29,9 @@ pub enum Bug {
     AppliesInSteps,
     /// A commit is not synced, where it should be. Not part of [`Sabotaged`]: the file is opened so.
     SkipsSync,
+    /// The rows of a transfer are committed before its message is completed, and a process aborts in between. Not part
+    /// of [`Sabotaged`]: the handler does so.
+    CompletesApart,
     /// No bug: the process aborts when it first gets to a point.
     Aborts(Point),
 }
@@ -82,13 +84,14 @@ impl Point {
     }
 }
 
-const NAMES: [(Bug, &str); 15] = [
+const NAMES: [(Bug, &str); 16] = [
     (Bug::AcknowledgesEarly, "acknowledges-early"),
     (Bug::DeletesEarly, "deletes-early"),
     (Bug::AcceptsStaleReceipts, "accepts-stale-receipts"),
     (Bug::PresumesDone, "presumes-done"),
     (Bug::AppliesInSteps, "applies-in-steps"),
     (Bug::SkipsSync, "skips-sync"),
+    (Bug::CompletesApart, "completes-apart"),
     (Bug::Aborts(Point::BeforePut), "aborts-before-put"),
     (Bug::Aborts(Point::AfterPut), "aborts-after-put"),
     (Bug::Aborts(Point::AfterReceive), "aborts-after-receive"),
@@ -205,42 +208,18 @@ fn is_gone(kind: ErrorKind) -> bool {
     )
 }
 
+#[warn(
+    clippy::missing_trait_methods,
+    reason = "a method that is not forwarded would hide the backend's own"
+)]
 #[async_trait]
 impl Backend for Sabotaged {
+    forward_backend!(self => self.inner;
+        queue_uri notifier results transactions create_queue delete_queue list_queues properties metadata
+        set_metadata peek browse clear);
+
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
-    }
-
-    fn queue_uri(&self, queue: &QueueName) -> String {
-        self.inner.queue_uri(queue)
-    }
-
-    fn notifier(&self) -> Option<Arc<dyn Notifier>> {
-        self.inner.notifier()
-    }
-
-    fn results(&self) -> Option<Arc<dyn IdempotencyStore>> {
-        self.inner.results()
-    }
-
-    async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created> {
-        self.inner.create_queue(queue, metadata).await
-    }
-
-    async fn delete_queue(&self, queue: &QueueName) -> Result<()> {
-        self.inner.delete_queue(queue).await
-    }
-
-    async fn list_queues(&self, prefix: &str) -> Result<Vec<QueueName>> {
-        self.inner.list_queues(prefix).await
-    }
-
-    async fn properties(&self, queue: &QueueName) -> Result<QueueProperties> {
-        self.inner.properties(queue).await
-    }
-
-    async fn set_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<()> {
-        self.inner.set_metadata(queue, metadata).await
     }
 
     async fn put(&self, queue: &QueueName, message: NewMessage) -> Result<PutReceipt> {
@@ -280,10 +259,6 @@ impl Backend for Sabotaged {
         Ok(received)
     }
 
-    async fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>> {
-        self.inner.peek(queue, max).await
-    }
-
     async fn update(
         &self,
         queue: &QueueName,
@@ -316,10 +291,6 @@ impl Backend for Sabotaged {
         let deleted = self.forgive(self.inner.delete(queue, id, receipt).await);
         self.pass(Point::AfterCompletion);
         deleted
-    }
-
-    async fn clear(&self, queue: &QueueName) -> Result<()> {
-        self.inner.clear(queue).await
     }
 
     async fn apply(&self, mut ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError> {

@@ -14,7 +14,7 @@ use queue_crash::messages::{Order, Receipt};
 use queue_crash::sabotage::{Bug, Sabotaged};
 use queue_runtime::backend::{MemoryBackend, SqliteBackend};
 use queue_runtime::testing::{Fault, FaultInjector, TokioClock};
-use queue_runtime::{Delivery, Disposition, QueueService};
+use queue_runtime::{Delivery, Disposition, QueueService, RequestProblem};
 use tempfile::TempDir;
 
 /// Beyond all leases, and beyond whatever a dropped future has left to the background.
@@ -25,6 +25,9 @@ const THRESHOLD: u32 = 5;
 
 /// More awaits than any of the futures has.
 const MANY: usize = 200;
+
+/// Longer than all calls of one future wait.
+const MANY_WAITS: Duration = Duration::from_millis(MANY as u64);
 
 /// More rounds than could all be over at their first poll.
 const ROUNDS: usize = 1_000;
@@ -381,6 +384,35 @@ async fn redrive(storage: Storage) {
     .await;
 }
 
+/// Drops a request at each await. It may have been submitted, and its reply queue is deleted in the end.
+async fn request(storage: Storage) {
+    at_each_await(async |polls| {
+        let stage = Stage::new(storage).await;
+        stage.disturb(storage);
+        let request = stage.service.request(Order::named("the-order"));
+        let request = request.reply::<Receipt>().within(MANY_WAITS);
+        let completed = drop_after(polls, request.into_future()).await;
+        stage.settle_down().await;
+        let queues = stage.service.queues().await.expect("lists");
+        assert_eq!(
+            queues.len(),
+            QUEUES.len(),
+            "{storage:?}, {polls}: {queues:?}"
+        );
+        let stored = stage.counts().await.orders;
+        match &completed {
+            Some(replied) => {
+                let error = replied.as_ref().expect_err("nobody replies");
+                let in_vain = matches!(error.problem, RequestProblem::NoReply { .. });
+                assert!(in_vain && stored == 1, "{storage:?}, {polls}: {error}");
+            }
+            None => assert!(stored <= 1, "{storage:?}, {polls}"),
+        }
+        completed.is_some()
+    })
+    .await;
+}
+
 macro_rules! dropped {
     ($($name:ident)*) => {
         mod in_memory {
@@ -401,6 +433,13 @@ macro_rules! dropped {
 }
 
 dropped! { submit submit_all accept last_chance settlements redrive }
+
+/// Only in memory: a request ends at its timeout, and the clock of the test on SQLite stands still.
+#[tokio::test(start_paused = true)]
+async fn requests() {
+    request(Storage::WaitsBefore).await;
+    request(Storage::WaitsAfter).await;
+}
 
 #[tokio::test(start_paused = true)]
 #[should_panic(expected = "Counts { orders: 0, receipts: 0, poison: 0 }")]

@@ -30,6 +30,8 @@ pub(crate) enum Command {
     Status(Status),
     /// Removes the blobs of all requests that are finished, and libraries that no other request uses.
     Clean(Clean),
+    /// Simulates idle listeners, and tells their storage transactions and what these cost.
+    Cost(Cost),
 }
 
 #[derive(Debug, Args)]
@@ -69,6 +71,22 @@ pub(crate) struct Clean {
     pub(crate) all: bool,
     #[command(flatten)]
     pub(crate) location: Location,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Cost {
+    /// Number of instances, each with a listener
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) instances: u32,
+    /// Maximum number of dequeue tasks of an instance
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) tasks: u16,
+    /// Hours of a day without a message
+    #[arg(long, value_name = "N", default_value_t = 22, value_parser = clap::value_parser!(u8).range(1..=24))]
+    pub(crate) idle_hours: u8,
+    /// File of prices, TOML or JSON; by default that of the white paper, 0.01 USD for 10,000 transactions
+    #[arg(long, value_name = "FILE")]
+    pub(crate) prices: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -8,6 +8,7 @@ use mosaic::embedded::Embedded;
 use mosaic::messages::{Figures, ImageOutcome};
 use mosaic::output::Output;
 use mosaic::roles::Settings;
+use queue_runtime::meter::TransactionKind;
 use queue_runtime::{Failure, RequestId};
 use tempfile::TempDir;
 use tokio::task::spawn_blocking;
@@ -56,7 +57,7 @@ pub(crate) async fn run(arguments: Run, mut bars: Bars) -> Result<(), Failure> {
     };
     let roles = Embedded::start(&service, &store, processors, &settings)?;
     let tiles = job.library.len();
-    let client = Client::new(service, store);
+    let client = Client::new(service.clone(), store);
     let made = tokio::select! {
         made = make(&client, job, &picture, &request, &mut bars) => made,
         signal = signals.next() => Err(stopped(signal, &going_on)),
@@ -81,9 +82,12 @@ pub(crate) async fn run(arguments: Run, mut bars: Bars) -> Result<(), Failure> {
         let messages = totals.completed + totals.poisoned;
         format!("; {messages} messages, {} retries", totals.retried)
     });
+    let transactions = service.meter().total();
     println!(
-        "made in {:.1?} by {processors} {noun}{handled}",
-        begun.elapsed()
+        "made in {:.1?} by {processors} {noun}{handled}; {} storage transactions, {} of them empty receives",
+        begun.elapsed(),
+        transactions.total(),
+        transactions.of(TransactionKind::EmptyReceive),
     );
     Ok(())
 }

@@ -18,10 +18,7 @@ pub fn broker(
     settings: &Settings,
 ) -> Result<Role, StartError> {
     let records = Records::new(store.clone());
-    let listener = service.listener(move |received: Received<ImageResponse>| {
-        let records = records.clone();
-        async move { record(&records, received).await }
-    });
+    let listener = service.listener_with(records, record);
     let listener = settings.apply(listener).on_poison(|poisoned| {
         let request = &poisoned.envelope.request;
         tracing::error!(%request, "failed to record a response; the client will time out");
@@ -31,7 +28,7 @@ pub fn broker(
 }
 
 /// Records the first response to a request, and ignores all others.
-async fn record(records: &Records, received: Received<ImageResponse>) -> Result<(), Failure> {
+async fn record(records: Records, received: Received<ImageResponse>) -> Result<(), Failure> {
     let _handling = Handling::of(&received);
     let request = received.envelope().request.clone();
     let key = received.idempotency_key().to_string();

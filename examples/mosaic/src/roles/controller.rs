@@ -51,25 +51,8 @@ pub fn controller(
         records: Records::new(store.clone()),
         libraries: LibraryStore::new(store.clone()),
     };
-    let requests = {
-        let controller = controller.clone();
-        service.listener(move |received: Received<ImageRequest>| {
-            let controller = controller.clone();
-            async move {
-                let request = received.envelope().request.clone();
-                let handled = controller.request(received).await;
-                controller.records.unless_answered(&request, handled).await
-            }
-        })
-    };
-    let responses = service.listener(move |received: Received<SliceResponse>| {
-        let controller = controller.clone();
-        async move {
-            let request = received.envelope().request.clone();
-            let handled = controller.response(received).await;
-            controller.records.unless_answered(&request, handled).await
-        }
-    });
+    let requests = service.listener_with(controller.clone(), Controller::handle_request);
+    let responses = service.listener_with(controller, Controller::handle_response);
     let requests = settings.apply(requests).on_poison(request_failed);
     let responses = settings.apply(responses).on_poison(join_failed);
     Ok(Role::new(
@@ -86,6 +69,24 @@ struct Controller {
 }
 
 impl Controller {
+    async fn handle_request(
+        self,
+        received: Received<ImageRequest>,
+    ) -> Result<Disposition, Failure> {
+        let request = received.envelope().request.clone();
+        let handled = self.request(received).await;
+        self.records.unless_answered(&request, handled).await
+    }
+
+    async fn handle_response(
+        self,
+        received: Received<SliceResponse>,
+    ) -> Result<Disposition, Failure> {
+        let request = received.envelope().request.clone();
+        let handled = self.response(received).await;
+        self.records.unless_answered(&request, handled).await
+    }
+
     /// Cuts the picture of an image request, and submits a request for each slice.
     async fn request(&self, received: Received<ImageRequest>) -> Result<Disposition, Failure> {
         let _handling = Handling::of(&received);

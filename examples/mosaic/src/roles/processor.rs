@@ -33,14 +33,7 @@ pub fn processor(
         libraries: LibraryStore::new(store.clone()),
         settings: *settings,
     };
-    let listener = service.listener(move |received: Received<SliceRequest>| {
-        let processor = processor.clone();
-        async move {
-            let request = received.envelope().request.clone();
-            let processed = processor.process(received).await;
-            processor.records.unless_answered(&request, processed).await
-        }
-    });
+    let listener = service.listener_with(processor, Processor::handle);
     let listener = settings.apply(listener).on_poison(slice_failed);
     Ok(Role::new("processor", vec![listener.start()?]))
 }
@@ -54,6 +47,12 @@ struct Processor {
 }
 
 impl Processor {
+    async fn handle(self, received: Received<SliceRequest>) -> Result<Disposition, Failure> {
+        let request = received.envelope().request.clone();
+        let processed = self.process(received).await;
+        self.records.unless_answered(&request, processed).await
+    }
+
     async fn process(&self, received: Received<SliceRequest>) -> Result<Disposition, Failure> {
         let _handling = Handling::of(&received);
         let begun = Instant::now();

@@ -116,6 +116,19 @@ fn terminate(mut worker: Worker) -> (bool, Log) {
     (ended.success(), log)
 }
 
+/// Asks a process until there is an answer. It does not announce that it holds a message, or that it has ended.
+#[cfg(unix)]
+fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(begun.elapsed() < GUARD, "timed out: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 /// The first signal lets a handler finish, which takes longer than this test. The next one ends the process at once,
 /// and the message in flight comes back to other processors.
 #[cfg(unix)]
@@ -132,19 +145,12 @@ fn a_second_signal_ends_a_role_at_once_and_nothing_is_lost() {
     );
     let mut submit = job("submit", pictures.path(), &location, &out);
     let submitted = std::thread::spawn(move || output(&mut submit));
-    let begun = Instant::now();
-    while !slow.holds() {
-        assert!(begun.elapsed() < GUARD, "it receives nothing");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    // Signals that come at the same time may count as one.
-    let status = loop {
+    until("it holds a message", || slow.holds().then_some(()));
+    // More than two, because signals that come at the same time may count as one.
+    let status = until("it ends", || {
         signal(&slow, "-TERM");
-        std::thread::sleep(Duration::from_millis(10));
-        if let Some(status) = slow.child.try_wait().expect("it is a child of ours") {
-            break status;
-        }
-    };
+        slow.child.try_wait().expect("it is a child of ours")
+    });
     let log = slow.log();
     assert_eq!(status.code(), Some(1), "{log:?}");
     assert!(log.held > 0, "it ended with a message in flight: {log:?}");

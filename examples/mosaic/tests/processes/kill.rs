@@ -94,6 +94,7 @@ pub(crate) fn workers(
         let begun = Instant::now();
         while tally.held < HELD_KILLS && !client.has_ended() {
             assert!(begun.elapsed() < GUARD, "the job hangs: {tally:#?}");
+            // Gives the workers time to begin anew. The test ends by the number of kills, not by time.
             std::thread::sleep(deployment.kill_every);
             let mut candidates: Vec<_> = (0..workers.len()).collect();
             if tally.kills % ANY != 0 {
@@ -210,6 +211,7 @@ async fn drained(url: &str) {
             if left == 0 {
                 break;
             }
+            // Nothing announces that a queue is empty.
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         assert_eq!(left, 0, "messages left on {queue}");

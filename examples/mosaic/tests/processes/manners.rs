@@ -355,6 +355,7 @@ mod signals {
                 run.kill().expect("it is a child of ours");
                 panic!("it did not begin: {:?}", run.wait_with_output());
             }
+            // Nothing announces what the run has stored.
             thread::sleep(Duration::from_millis(20));
         }
         let id = run.id().to_string();

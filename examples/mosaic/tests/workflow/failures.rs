@@ -157,18 +157,20 @@ struct Stranger {
     name: String,
 }
 
+async fn submit_stranger(fixture: &Fixture) {
+    let stranger = Stranger {
+        name: "nobody".to_owned(),
+    };
+    let submission = fixture.service.submit(stranger);
+    let submission = submission.request(fixture.request.as_str());
+    submission.await.expect("submitted");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slice_request_of_another_kind() {
     let fixture = Fixture::new().await;
     let _roles = fixture.start(1);
-    let stranger = Stranger {
-        name: "nobody".to_owned(),
-    };
-    let submission = fixture
-        .service
-        .submit(stranger)
-        .request(fixture.request.as_str());
-    submission.await.expect("submitted");
+    submit_stranger(&fixture).await;
     let found = fixture.reason().await;
     assert!(
         found.starts_with("a slice request could not be handled: undecodable: "),
@@ -183,14 +185,7 @@ async fn a_failure_that_comes_after_the_mosaic_changes_nothing() {
     let _roles = fixture.start(1);
     fixture.submit(job()).await;
     fixture.mosaic().await;
-    let stranger = Stranger {
-        name: "nobody".to_owned(),
-    };
-    let submission = fixture
-        .service
-        .submit(stranger)
-        .request(fixture.request.as_str());
-    submission.await.expect("submitted");
+    submit_stranger(&fixture).await;
     until("the stranger is on the poison queue", async || {
         (fixture.poison().await == 1).then_some(())
     })

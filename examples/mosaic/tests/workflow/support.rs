@@ -125,7 +125,7 @@ async fn count(service: &QueueService, queue: &str) -> u64 {
     properties.map_or(0, |properties| properties.approximate_count)
 }
 
-/// Polls until there is a value.
+/// Polls until there is a value: neither a queue nor a folder of records announces a change.
 pub(crate) async fn until<T>(what: &str, ask: impl AsyncFn() -> Option<T>) -> T {
     let begun = Instant::now();
     loop {

@@ -50,6 +50,8 @@ fn origin() -> Origin {
         request: RequestId::new("7").expect("an id"),
         time: Timestamp::UNIX_EPOCH,
         queue_uri: None,
+        reply_to: None,
+        correlation: None,
         trace: None,
     }
 }

@@ -206,7 +206,8 @@ fn issued(id: &StorageId, limits: &Limits<'_>) -> Result<String> {
     if id.is_empty() || id.len() > 128 || !id.chars().all(allowed) {
         return Err(Error::new(ErrorKind::MessageNotFound, limits.operation)
             .with_queue(limits.queue)
-            .with_detail("the service does not issue such ids"));
+            .with_detail("the service does not issue such ids")
+            .unsent());
     }
     Ok(id.to_owned())
 }

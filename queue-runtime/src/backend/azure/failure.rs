@@ -62,32 +62,35 @@ impl Failure {
                         (ErrorKind::Corrupt, Outcome::Unknown)
                     }
                 };
+                let error = error(kind).with_outcome(outcome);
                 let error = match failure {
                     // The proxy may not interfere the next time.
-                    TransportFailure::Foreign => error(kind).with_retry(Retry::Temporary),
-                    _ => error(kind),
+                    TransportFailure::Foreign => error.with_retry(Retry::Temporary),
+                    TransportFailure::Connect(_) => error.unsent(),
+                    _ => error,
                 };
-                error.with_outcome(outcome).with_detail(failure.to_string())
+                error.with_detail(failure.to_string())
             }
             Self::Service(service) => service.into_error(operation, now),
             // A token service may be temporarily unavailable, so listeners retry.
             Self::Credential(told) => error(ErrorKind::Denied)
                 .with_retry(Retry::Temporary)
-                .with_detail(told),
-            Self::Deadline { after, sent } => error(ErrorKind::Timeout)
-                .with_outcome(if sent {
-                    Outcome::Unknown
-                } else {
-                    Outcome::NotDone
-                })
-                .with_detail(format!("after {after:?}")),
+                .with_detail(told)
+                .unsent(),
+            Self::Deadline { after, sent } => {
+                let error = error(ErrorKind::Timeout).with_detail(format!("after {after:?}"));
+                match sent {
+                    true => error.with_outcome(Outcome::Unknown),
+                    false => error.unsent(),
+                }
+            }
             Self::Malformed(what) => error(ErrorKind::Corrupt)
                 .with_retry(Retry::Temporary)
                 .with_outcome(Outcome::Unknown)
                 .with_detail(format!("the reply of the service is invalid: {what}")),
-            Self::Refused => {
-                error(ErrorKind::InvalidInput).with_detail("the client library rejected the call")
-            }
+            Self::Refused => error(ErrorKind::InvalidInput)
+                .with_detail("the client library rejected the call")
+                .unsent(),
         }
     }
 }

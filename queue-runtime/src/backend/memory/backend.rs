@@ -5,12 +5,15 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use queue_core::backend::{
-    ApplyError, Backend, Capabilities, Created, Lease, Metadata, NewMessage, Op, OpOutcome,
-    PeekedMessage, PopReceipt, PutReceipt, QueueProperties, ReceivedMessage, StorageId,
+    ApplyError, Backend, Browsing, Capabilities, Created, Lease, Metadata, NewMessage, Op,
+    OpOutcome, Page, PageMark, PeekedMessage, PopReceipt, PutReceipt, QueueProperties,
+    ReceivedMessage, StorageId,
 };
 use queue_core::idempotency::IdempotencyStore;
 use queue_core::{Clock, Error, ErrorKind, Operation, QueueName, Result};
 
+use super::browse;
+use super::history::History;
 use super::registry;
 use super::store::{self, State, Store, Undo};
 use crate::backend::limits::{Limits, check_ops};
@@ -81,11 +84,34 @@ impl MemoryBackend {
         self
     }
 
+    /// Sets the longest pause between two polls of an idle consumer, before jitter; 250 milliseconds by default. On
+    /// Azure it is 30 seconds.
+    #[must_use]
+    pub fn with_idle_cap(mut self, cap: Duration) -> Self {
+        self.capabilities.idle_cap = cap;
+        self
+    }
+
+    /// Keeps a history of what is put from now on, the last [`MAX_HISTORY`](super::MAX_HISTORY) messages of it.
+    pub(crate) fn with_history(self) -> Self {
+        self.store
+            .with(|state, _| state.history = Some(History::default()));
+        self
+    }
+
+    /// Returns the history, which is empty unless it was asked for.
+    pub(crate) fn history(&self) -> History {
+        let history = self.store.with(|state, _| state.history.clone());
+        history.unwrap_or_default()
+    }
+
     fn over(store: Arc<Store>, name: String) -> Self {
+        let mut capabilities = Capabilities::local();
+        capabilities.browsing = Browsing::Supported;
         Self {
             store,
             name,
-            capabilities: Capabilities::local(),
+            capabilities,
         }
     }
 
@@ -182,6 +208,16 @@ impl Backend for MemoryBackend {
         self.limits(Operation::Peek, queue).check_max(max)?;
         self.call(Operation::Peek, queue, |state, now| {
             state.peek(queue, max, now)
+        })
+    }
+
+    async fn browse(&self, queue: &QueueName, from: Option<&PageMark>, max: u32) -> Result<Page> {
+        let limits = self.limits(Operation::Browse, queue);
+        limits.check_max(max)?;
+        let after = from.map(|mark| browse::parse(mark).ok_or_else(|| limits.invalid_mark(mark)));
+        let after = after.transpose()?;
+        self.call(Operation::Browse, queue, |state, now| {
+            state.browse(queue, after, max, now)
         })
     }
 

@@ -1,9 +1,12 @@
 //! Queues in this process, for tests; the reference model of the other backends.
 
 mod backend;
+mod browse;
+mod history;
 mod registry;
 mod results;
 mod store;
 
 pub use backend::MemoryBackend;
+pub(crate) use history::MAX_HISTORY;
 pub use results::MemoryResults;

@@ -11,6 +11,7 @@ use queue_core::backend::{
 };
 use queue_core::{Clock, ErrorKind, QueueName};
 
+use super::history::History;
 use super::results::MemoryResults;
 use crate::backend::store_clock::{StoreClock, after, timestamp};
 use crate::notify::{LocalNotifier, Writers};
@@ -31,25 +32,27 @@ pub(super) struct Store {
 pub(super) struct State {
     queues: BTreeMap<QueueName, Queue>,
     last_number: u64,
+    /// `None` unless it is wanted.
+    pub(super) history: Option<History>,
 }
 
 #[derive(Debug, Default)]
-struct Queue {
+pub(super) struct Queue {
     metadata: Metadata,
-    messages: BTreeMap<u64, Message>,
+    pub(super) messages: BTreeMap<u64, Message>,
     /// The messages by the time when they become visible, then in the order of the puts.
-    schedule: BTreeSet<(i64, u64)>,
+    pub(super) schedule: BTreeSet<(i64, u64)>,
 }
 
 #[derive(Debug, Clone)]
-struct Message {
+pub(super) struct Message {
     number: u64,
     receipt: u64,
-    body: Bytes,
-    inserted_at: i64,
-    visible_at: i64,
-    expires_at: Option<i64>,
-    dequeue_count: u32,
+    pub(super) body: Bytes,
+    pub(super) inserted_at: i64,
+    pub(super) visible_at: i64,
+    pub(super) expires_at: Option<i64>,
+    pub(super) dequeue_count: u32,
 }
 
 /// How to undo one operation.
@@ -153,6 +156,9 @@ impl State {
         );
         put.expires_at = message.expires_at.map(timestamp);
         queue.insert(message);
+        if let Some(history) = &mut self.history {
+            history.push(number, name, new);
+        }
         Ok((put, Undo::Remove(name.clone(), number)))
     }
 
@@ -234,6 +240,9 @@ impl State {
                     if let Ok(queue) = self.queue(&name) {
                         queue.take(number);
                     }
+                    if let Some(history) = &mut self.history {
+                        history.remove(number);
+                    }
                 }
                 Undo::Restore(name, before) => {
                     if let Ok(queue) = self.queue(&name) {
@@ -245,7 +254,7 @@ impl State {
         }
     }
 
-    fn queue(&mut self, name: &QueueName) -> Result<&mut Queue> {
+    pub(super) fn queue(&mut self, name: &QueueName) -> Result<&mut Queue> {
         self.queues.get_mut(name).ok_or(ErrorKind::QueueNotFound)
     }
 
@@ -306,15 +315,15 @@ impl Queue {
 }
 
 impl Message {
-    fn is_alive(&self, now: i64) -> bool {
+    pub(super) fn is_alive(&self, now: i64) -> bool {
         self.expires_at.is_none_or(|expires_at| expires_at > now)
     }
 
-    fn storage_id(&self) -> StorageId {
+    pub(super) fn storage_id(&self) -> StorageId {
         StorageId::new(self.number.to_string())
     }
 
-    fn pop_receipt(&self) -> PopReceipt {
+    pub(super) fn pop_receipt(&self) -> PopReceipt {
         PopReceipt::new(self.receipt.to_string())
     }
 

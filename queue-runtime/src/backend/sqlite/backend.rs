@@ -2,20 +2,22 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 use queue_core::backend::{
-    ApplyError, Backend, Capabilities, Created, Lease, Metadata, NewMessage, Op, OpOutcome,
-    PeekedMessage, PopReceipt, PutReceipt, QueueProperties, ReceivedMessage, StorageId,
+    ApplyError, Backend, Capabilities, Created, Lease, Metadata, NewMessage, Op, OpOutcome, Page,
+    PageMark, PeekedMessage, PopReceipt, PutReceipt, QueueProperties, ReceivedMessage, StorageId,
+    Transactions,
 };
 use queue_core::idempotency::IdempotencyStore;
 use queue_core::{Error, Operation, QueueName, Result};
 use tokio::sync::oneshot;
 
-use super::command::{Answer, Claimed, Command, Query, Request, Step, StepDone};
+use super::browse;
+use super::command::{Answer, Claimed, Command, Query, Request, Step, StepDone, ask};
 use super::connection::Settings;
 use super::convert::lease;
 use super::failure::{self, Failure};
@@ -23,6 +25,7 @@ use super::reader::format_metadata;
 use super::receipt::Handle;
 use super::results::SqliteResults;
 use super::threads::Threads;
+use super::transactions::SqliteTransactions;
 use super::wakeups::FileNotifier;
 use crate::backend::limits::{Limits, check_ops};
 use crate::notify::Notifier;
@@ -70,6 +73,7 @@ pub struct SqliteBackend {
     queries: Sender<Query>,
     notifier: Arc<FileNotifier>,
     results: SqliteResults,
+    transactions: Arc<SqliteTransactions>,
 }
 
 impl SqliteBackend {
@@ -97,7 +101,7 @@ impl SqliteBackend {
             drop(closed.await);
         }
         // The writer closes last, because the last connection to close removes the log.
-        drop(self.ask(Request::Close).await);
+        drop(ask(&self.commands, Request::Close).await);
     }
 
     pub(super) fn new(threads: Threads, capabilities: Capabilities) -> Self {
@@ -107,6 +111,8 @@ impl SqliteBackend {
             queries,
             peers,
             clock,
+            store_clock,
+            file,
         } = threads;
         let encoded = percent_encode(settings.path.as_os_str().as_encoded_bytes(), NOT_IN_URI);
         let uri = format!("sqlite:{encoded}");
@@ -115,6 +121,13 @@ impl SqliteBackend {
             uri,
             notifier: Arc::new(notifier),
             results: SqliteResults::new(commands.clone(), settings.path.clone(), clock),
+            transactions: Arc::new(SqliteTransactions::new(
+                settings.clone(),
+                file,
+                capabilities.clone(),
+                store_clock,
+                commands.clone(),
+            )),
             settings,
             capabilities,
             commands,
@@ -134,24 +147,13 @@ impl SqliteBackend {
         }
     }
 
-    async fn ask(&self, request: Request) -> failure::Result<Answer> {
-        let (reply, answered) = oneshot::channel();
-        let command = Command {
-            request,
-            since: Instant::now(),
-            reply,
-        };
-        self.commands.send(command).map_err(|_| Failure::Closed)?;
-        answered.await.unwrap_or(Err(Failure::Lost))
-    }
-
     async fn ask_about(
         &self,
         operation: Operation,
         queue: &QueueName,
         request: Request,
     ) -> Result<Answer> {
-        let answer = self.ask(request).await;
+        let answer = ask(&self.commands, request).await;
         answer.map_err(|failure| failure.into_error(operation, Some(queue), &self.settings.path))
     }
 
@@ -186,6 +188,10 @@ impl Backend for SqliteBackend {
 
     fn results(&self) -> Option<Arc<dyn IdempotencyStore>> {
         Some(Arc::new(self.results.clone()))
+    }
+
+    fn transactions(&self) -> Option<Arc<dyn Transactions>> {
+        Some(self.transactions.clone())
     }
 
     async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created> {
@@ -289,6 +295,20 @@ impl Backend for SqliteBackend {
         .await
     }
 
+    async fn browse(&self, queue: &QueueName, from: Option<&PageMark>, max: u32) -> Result<Page> {
+        let limits = self.limits(Operation::Browse, queue);
+        limits.check_max(max)?;
+        let after = from.map(|mark| browse::parse(mark).ok_or_else(|| limits.invalid_mark(mark)));
+        let (after, name) = (after.transpose()?, queue.clone());
+        self.read(Operation::Browse, Some(queue), |reply| Query::Browse {
+            queue: name,
+            after,
+            max,
+            reply,
+        })
+        .await
+    }
+
     async fn update(
         &self,
         queue: &QueueName,
@@ -330,7 +350,7 @@ impl Backend for SqliteBackend {
             return Ok(Vec::new());
         }
         let steps = ops.into_iter().map(Step::from_op).collect();
-        match self.ask(Request::Apply(steps)).await {
+        match ask(&self.commands, Request::Apply(steps)).await {
             Ok(Answer::Applied(done)) => Ok(done.into_iter().map(StepDone::into_outcome).collect()),
             Ok(other) => mismatched(&other),
             Err(failure) => {

@@ -110,8 +110,7 @@ fn copy(
             true => Err(of_target(Failure::Lost)),
             false => put_in_place(&unfinished, &to).map_err(of_target),
         });
-    if copied.is_err()
-        && let Err(error) = fs::remove_file(&unfinished)
+    if let Err(error) = fs::remove_file(&unfinished)
         && error.kind() != ErrorKind::NotFound
     {
         tracing::warn!(%error, file = %unfinished.display(), "failed to remove an unfinished copy");
@@ -130,12 +129,17 @@ fn vacuum_into(settings: &Settings, to: &Path, unwanted: Arc<AtomicBool>) -> Res
     Ok(())
 }
 
-/// Syncs a file, gives it its name, and syncs the name.
+/// Syncs a file, gives it its name unless a file has that already, and syncs the name. The former name may remain.
 fn put_in_place(unfinished: &Path, to: &Path) -> Result<()> {
     // Windows syncs only what is open for writing.
     let file = OpenOptions::new().write(true).open(unfinished);
     file.and_then(|file| file.sync_all()).map_err(io)?;
-    fs::rename(unfinished, to).map_err(io)?;
+    match fs::hard_link(unfinished, to) {
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => return Err(Failure::Exists),
+        // Some file systems, such as FAT, have no links.
+        Err(_) => rename_to_new(unfinished, to)?,
+    }
     // Elsewhere, directories cannot be opened.
     if cfg!(unix)
         && let Some(directory) = to.parent()
@@ -144,6 +148,20 @@ fn put_in_place(unfinished: &Path, to: &Path) -> Result<()> {
         synced.map_err(io)?;
     }
     Ok(())
+}
+
+/// Renames a file to a name that no file has. For a moment, an empty file has it: renaming by itself would replace
+/// any.
+fn rename_to_new(from: &Path, to: &Path) -> Result<()> {
+    match File::create_new(to) {
+        Ok(_) => {}
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => return Err(Failure::Exists),
+        Err(error) => return Err(io(error)),
+    }
+    fs::rename(from, to).map_err(|error| {
+        drop(fs::remove_file(to));
+        io(error)
+    })
 }
 
 fn io(error: std::io::Error) -> Failure {
@@ -200,5 +218,23 @@ mod tests {
         let mut names = names(directory.path());
         names.sort_unstable();
         assert_eq!(names, ["copy.db", "queue.db"]);
+    }
+
+    #[test]
+    fn a_file_that_appears_meanwhile_is_not_replaced() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = |name: &str| directory.path().join(name);
+        type Place = fn(&Path, &Path) -> Result<()>;
+        for (name, place) in [("link", put_in_place as Place), ("rename", rename_to_new)] {
+            let (copy, to) = (path(&format!("{name}.unfinished")), path(name));
+            fs::write(&copy, "a copy").expect("written");
+            fs::write(&to, "appeared").expect("written");
+            let refused = place(&copy, &to).expect_err("there is a file");
+            assert!(matches!(refused, Failure::Exists), "{refused:?}");
+            assert_eq!(fs::read(&to).expect("it is still there"), b"appeared");
+            fs::remove_file(&to).expect("removed");
+            place(&copy, &to).expect("there is none");
+            assert_eq!(fs::read(&to).expect("placed"), b"a copy");
+        }
     }
 }

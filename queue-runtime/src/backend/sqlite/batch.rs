@@ -4,9 +4,8 @@ use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
-use super::command::{Answer, Command, Request, Step};
+use super::command::{Answer, Command, Request, ResultsRequest, Step};
 use super::failure::Result;
-use super::results::ResultsRequest;
 
 /// What a transaction writes at most, except for renewals and for the last command of each kind.
 const MAX: Weight = Weight {
@@ -26,14 +25,16 @@ pub(super) type Answers = Vec<Option<Result<Answer>>>;
 /// The commands that wait for a transaction, by kind.
 ///
 /// Receives have transactions of their own, which do not wait for the disk. They alternate with those of the
-/// other kinds while both are waiting.
+/// other kinds while both are waiting. Deletes alone wait for a second one: they are then committed together with those
+/// of the messages that it receives. Otherwise the messages of a listener, once received in two parts, would be settled
+/// in two commits from then on.
 ///
 /// Among these, renewals and settlements go first, because a late one loses its lease: a batch takes all that
 /// wait, which are no more than there are leases. The other kinds share the rest of the batch, so that none
 /// waits for another.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
-    /// Updates and deletes.
+    /// Updates and deletes, and what waits for the transactions of others.
     leases: VecDeque<Command>,
     /// Settlements with follow-ups.
     settlements: VecDeque<Command>,
@@ -43,8 +44,8 @@ pub(super) struct Pending {
     /// Puts of several messages at once.
     bulk: VecDeque<Command>,
     closing: Vec<Command>,
-    /// Whether the last batch was one of receives.
-    received: bool,
+    /// The number of batches of receives in a row.
+    received: u32,
 }
 
 /// A number of messages and of body bytes.
@@ -59,6 +60,7 @@ impl Pending {
         let kind = match &command.request {
             Request::Close => return self.closing.push(command),
             Request::Step(Step::Update { .. } | Step::Delete { .. })
+            | Request::Ended { .. }
             | Request::Results(ResultsRequest::Renew(..) | ResultsRequest::Release(..)) => {
                 &mut self.leases
             }
@@ -85,6 +87,13 @@ impl Pending {
         self.leases.len() + self.settlements.len() + self.singles.len() + self.bulk.len()
     }
 
+    /// Whether all commands besides receives are deletes.
+    fn only_deletes(&self) -> bool {
+        let is_delete =
+            |command: &Command| matches!(command.request, Request::Step(Step::Delete { .. }));
+        self.others() == self.leases.len() && self.leases.iter().all(is_delete)
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -102,14 +111,19 @@ impl Pending {
     /// pending.
     pub(super) fn take_batch(&mut self) -> Vec<Command> {
         let others = self.others() > 0;
-        let turn_of_others = others && self.received;
-        self.received = !(self.receives.is_empty() || turn_of_others);
-        if self.received {
+        let in_a_row = match self.only_deletes() {
+            true => 2,
+            false => 1,
+        };
+        let turn_of_others = others && self.received >= in_a_row;
+        if !self.receives.is_empty() && !turn_of_others {
+            self.received = self.received.saturating_add(1);
             let mut batch = Vec::new();
             let room = if others { SHARE } else { MAX };
             take(&mut self.receives, room, &mut batch);
             return batch;
         }
+        self.received = 0;
         let mut batch: Vec<Command> = self.leases.drain(..).collect();
         let mut taken = weigh(&batch);
         let mut kinds = [&mut self.settlements, &mut self.singles, &mut self.bulk];
@@ -190,13 +204,25 @@ impl Step {
 pub(super) struct Pace {
     commit: Duration,
     expected: [usize; 2],
+    /// The messages that the current batch has received, less one for each receive.
+    further: usize,
 }
 
 impl Pace {
-    /// Records how many commands are answered next or waiting: the callers of the former may soon send
+    /// Records the answers of a batch. Each message that was received may soon be settled by a command of its own.
+    pub(super) fn answered(&mut self, answers: &[Option<Result<Answer>>]) {
+        for answer in answers {
+            if let Some(Ok(Answer::Received(messages))) = answer {
+                self.further += messages.len().saturating_sub(1);
+            }
+        }
+    }
+
+    /// Records how many commands were answered now or are waiting: the callers of the former may soon send
     /// others.
     pub(super) fn expect(&mut self, commands: usize) {
-        self.expected = [commands, self.expected[0]];
+        let further = std::mem::take(&mut self.further);
+        self.expected = [commands + further, self.expected[0]];
     }
 
     /// Records the duration of a commit that waited for the disk.

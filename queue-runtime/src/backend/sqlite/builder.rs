@@ -2,7 +2,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_core::backend::Capabilities;
+use queue_core::backend::{Browsing, Capabilities};
 use queue_core::{Clock, Operation, Result};
 
 use super::backend::SqliteBackend;
@@ -29,6 +29,8 @@ impl SqliteBackend {
 
     /// Returns a builder for a backend on this file.
     pub fn builder(path: impl Into<PathBuf>, clock: Arc<dyn Clock>) -> SqliteBuilder {
+        let mut capabilities = Capabilities::local();
+        capabilities.browsing = Browsing::Supported;
         SqliteBuilder {
             settings: Settings {
                 path: path.into(),
@@ -36,7 +38,7 @@ impl SqliteBackend {
                 busy_timeout: Duration::from_secs(5),
             },
             clock,
-            capabilities: Capabilities::local(),
+            capabilities,
         }
     }
 }

@@ -1,16 +1,18 @@
 //! The requests to the threads of a backend, and their answers.
 
+use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use queue_core::QueueName;
-use queue_core::backend::{Created, Metadata, NewMessage, PeekedMessage, QueueProperties};
+use queue_core::backend::{
+    Created, Metadata, NewMessage, Page, PeekedMessage, QueueProperties, Token,
+};
+use queue_core::idempotency::{Begun, Claim, Owner, Standing, Swept, WorkKey};
 use tokio::sync::oneshot;
 
 use super::failure::{Failure, Result};
 use super::receipt::Handle;
-use super::results::{ResultsAnswer, ResultsRequest};
-use super::wakeups::Port;
 
 /// A request to the writer, and the channel for its answer, which is sent after the commit.
 #[derive(Debug)]
@@ -52,8 +54,20 @@ pub(super) enum Request {
         port: Port,
     },
     Results(ResultsRequest),
+    /// Answered when no other connection writes any more: whether a completion with this token was committed.
+    Ended {
+        token: Option<Token>,
+    },
     /// Executed after all earlier requests; answered when the file is closed.
     Close,
+}
+
+/// A port of this machine at which a process waits for datagrams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Port {
+    /// A random number of the process, without which it ignores a datagram.
+    pub(super) token: i64,
+    pub(super) number: u16,
 }
 
 /// A change to one message.
@@ -84,6 +98,25 @@ pub(super) struct Parcel {
     pub(super) checksum: i64,
 }
 
+/// A request to the table of results.
+#[derive(Debug)]
+pub(super) enum ResultsRequest {
+    Begin(WorkKey, Owner, Duration),
+    Renew(WorkKey, Claim, Duration),
+    Finish(WorkKey, Claim, Bytes, Duration),
+    Release(WorkKey, Claim),
+    Sweep,
+}
+
+/// The answer to a [`ResultsRequest`].
+#[derive(Debug)]
+pub(super) enum ResultsAnswer {
+    Begun(Begun),
+    Standing(Standing),
+    Released,
+    Swept(Swept),
+}
+
 #[derive(Debug)]
 pub(super) enum Answer {
     Done,
@@ -92,6 +125,7 @@ pub(super) enum Answer {
     Step(StepDone),
     Applied(Vec<StepDone>),
     Results(ResultsAnswer),
+    Ended(bool),
 }
 
 #[derive(Debug)]
@@ -100,6 +134,9 @@ pub(super) enum StepDone {
     Updated { visible_at: i64, nonce: i64 },
     Deleted,
 }
+
+/// The last message of a page of a queue: when it becomes visible, and its row.
+pub(super) type PageEnd = (i64, i64);
 
 /// A message that was put.
 #[derive(Debug)]
@@ -144,9 +181,27 @@ pub(super) enum Query {
         max: u32,
         reply: oneshot::Sender<Result<Vec<PeekedMessage>>>,
     },
+    Browse {
+        queue: QueueName,
+        after: Option<PageEnd>,
+        max: u32,
+        reply: oneshot::Sender<Result<Page>>,
+    },
     Close {
         reply: oneshot::Sender<()>,
     },
+}
+
+/// Sends a request to the writer, and returns its answer.
+pub(super) async fn ask(commands: &Sender<Command>, request: Request) -> Result<Answer> {
+    let (reply, answered) = oneshot::channel();
+    let command = Command {
+        request,
+        since: Instant::now(),
+        reply,
+    };
+    commands.send(command).map_err(|_| Failure::Closed)?;
+    answered.await.unwrap_or(Err(Failure::Lost))
 }
 
 impl Command {

@@ -106,6 +106,13 @@ pub(super) fn open_reader(settings: &Settings) -> Result<Connection> {
     Ok(connection)
 }
 
+/// Opens the file for the application's own tables, with what its transactions need.
+pub(super) fn open_for_application(settings: &Settings) -> Result<Connection> {
+    let connection = open(settings)?;
+    configure(&connection, settings)?;
+    Ok(connection)
+}
+
 /// Opens a file that is to be copied.
 pub(super) fn open_source(settings: &Settings) -> Result<Connection> {
     let connection = open(settings)?;

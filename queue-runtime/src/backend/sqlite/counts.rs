@@ -2,27 +2,33 @@
 
 use std::collections::HashSet;
 
-use rusqlite::{Connection, Statement, params};
+use rusqlite::{Connection, params};
 
 use super::failure::Result;
+use super::lazy::Lazy;
 
 /// The changes of a transaction to the counts, written once before the commit.
 pub(super) struct Counts<'c> {
     changes: Vec<(i64, i64)>,
     expiring: HashSet<i64>,
-    add: Statement<'c>,
-    expect_expiry: Statement<'c>,
+    add: Lazy<'c>,
+    expect_expiry: Lazy<'c>,
 }
 
 impl<'c> Counts<'c> {
-    pub(super) fn prepare(connection: &'c Connection) -> Result<Self> {
-        Ok(Self {
+    pub(super) fn new(connection: &'c Connection) -> Self {
+        Self {
             changes: Vec::new(),
             expiring: HashSet::new(),
-            add: connection
-                .prepare("UPDATE counts SET messages = messages + ?2 WHERE queue = ?1")?,
-            expect_expiry: connection.prepare("UPDATE counts SET expiring = 1 WHERE queue = ?1")?,
-        })
+            add: Lazy::new(
+                connection,
+                "UPDATE counts SET messages = messages + ?2 WHERE queue = ?1",
+            ),
+            expect_expiry: Lazy::new(
+                connection,
+                "UPDATE counts SET expiring = 1 WHERE queue = ?1",
+            ),
+        }
     }
 
     /// Counts messages that were put (positive) or removed (negative).

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use queue_core::idempotency::WorkKey;
 use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, Retry};
 use rusqlite::{ErrorCode, ffi};
 
@@ -18,6 +19,10 @@ pub(super) enum Failure {
     ReceiptMismatch,
     /// The operation at this index of an `apply` was refused.
     Step(usize, QueueName, Box<Failure>),
+    /// A connection of the application's that must not be written to, and why.
+    Unfit(String),
+    /// The claim of a message's key is not held in this file.
+    ClaimLost(WorkKey),
     /// Other processes held the write lock for this long.
     Locked(Duration),
     /// SQLite failed before the commit; the transaction was rolled back.
@@ -125,6 +130,12 @@ impl Failure {
             Self::QueueExists => error(ErrorKind::QueueExists),
             Self::MessageNotFound => error(ErrorKind::MessageNotFound),
             Self::ReceiptMismatch => error(ErrorKind::ReceiptMismatch),
+            Self::Unfit(why) => error(ErrorKind::InvalidInput).with_detail(why),
+            Self::ClaimLost(key) => Error::new(ErrorKind::ReceiptMismatch, Operation::Idempotency)
+                .with_detail(format!(
+                    "the claim of `{key}` is not held in `{file}`: another consumer has taken it over, or the \
+                     idempotency store is another one"
+                )),
             Self::Step(_, queue, failure) => failure.into_error(operation, Some(&queue), path),
             Self::Locked(waited) => error(ErrorKind::Timeout)
                 .with_retry(Retry::Temporary)

@@ -71,6 +71,11 @@ impl Files {
         Ok(files)
     }
 
+    /// Returns the identity of the database.
+    pub(super) fn database(&self) -> &FileId {
+        &self.database.1
+    }
+
     /// Checks that the path still leads to these files. Returns the length of the log.
     pub(super) fn check(&self) -> Result<u64> {
         let mut length = 0;
@@ -99,6 +104,13 @@ impl Files {
 impl FileId {
     pub(super) fn of(path: &Path) -> Result<Self> {
         Ok(Self::from(&fs::metadata(path).map_err(io)?))
+    }
+
+    /// Whether `path` leads to this file, which is at `own`.
+    pub(super) fn is_at(&self, path: &Path, own: &Path) -> Result<bool> {
+        // Elsewhere than on Unix, the path of an open file cannot lead to another file.
+        let same = cfg!(unix) || path.canonicalize().map_err(io)? == own;
+        Ok(same && Self::of(path)? == *self)
     }
 }
 

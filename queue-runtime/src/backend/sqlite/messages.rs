@@ -5,13 +5,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use queue_core::backend::TimeToLive;
-use rusqlite::{Connection, PrepFlags, Row, Statement, params};
+use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::command::{Claimed, Parcel, Placed};
 use super::counts::Counts;
 use super::failure::{Failure, Result};
+use super::lazy::Lazy;
 use super::probe::Probe;
 use super::receipt::Handle;
+use super::row::{read_body, scheduled};
 use crate::backend::store_clock::after;
 
 /// The number of expired messages that one claim removes before it gives up.
@@ -24,19 +26,20 @@ pub(super) struct Messages<'c> {
     pub(super) probe: Option<Rc<Probe>>,
     /// Whether the bodies of removed messages stay where they are.
     pub(super) leave_bodies: bool,
-    insert: Statement<'c>,
-    schedule: Statement<'c>,
-    any_visible: Statement<'c>,
-    first_visible: Statement<'c>,
-    lease: Statement<'c>,
-    unschedule_all: Statement<'c>,
-    unschedule: Statement<'c>,
-    reschedule: Statement<'c>,
-    release: Statement<'c>,
-    remove: Statement<'c>,
-    discard: Statement<'c>,
-    set_body: Statement<'c>,
-    find: Statement<'c>,
+    insert: Lazy<'c>,
+    schedule: Lazy<'c>,
+    any_visible: Lazy<'c>,
+    first_visible: Lazy<'c>,
+    lease: Lazy<'c>,
+    unschedule_all: Lazy<'c>,
+    unschedule: Lazy<'c>,
+    reschedule: Lazy<'c>,
+    release: Lazy<'c>,
+    remove: Lazy<'c>,
+    discard: Lazy<'c>,
+    set_body: Lazy<'c>,
+    find: Lazy<'c>,
+    renewed: Lazy<'c>,
 }
 
 /// The result of a claim.
@@ -45,6 +48,14 @@ pub(super) enum Visible {
     Messages(Vec<Claimed>),
     /// None among the first [`MAX_EXPIRED`], all of which had expired. There may be more.
     NotYetKnown,
+}
+
+/// A receive of a message.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Received {
+    pub(super) dequeue_count: u32,
+    /// The longest visibility timeout of its updates.
+    pub(super) visibility: Duration,
 }
 
 /// The key of a message in the schedule.
@@ -56,57 +67,61 @@ pub(super) struct Place {
 }
 
 impl<'c> Messages<'c> {
-    pub(super) fn prepare(connection: &'c Connection) -> Result<Self> {
-        let prepare =
-            |sql| connection.prepare_with_flags(sql, PrepFlags::SQLITE_PREPARE_PERSISTENT);
-        Ok(Self {
-            counts: Counts::prepare(connection)?,
+    pub(super) fn new(connection: &'c Connection) -> Self {
+        let prepare = |sql| Lazy::new(connection, sql);
+        Self {
+            counts: Counts::new(connection),
             probe: None,
             leave_bodies: false,
             insert: prepare(
                 "INSERT INTO messages (queue, salt, inserted_at, expires_at, body, checksum) \
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-            )?,
-            schedule: prepare("INSERT INTO schedule VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?,
+            ),
+            schedule: prepare("INSERT INTO schedule VALUES (?1, ?2, ?3, ?4, ?5, ?6)"),
             any_visible: prepare(
                 "SELECT 1 FROM schedule WHERE queue = ?1 AND visible_at <= ?2 LIMIT 1",
-            )?,
+            ),
             first_visible: prepare(
                 "SELECT visible_at, seq, dequeue_count, schedule.expires_at, \
                  salt, inserted_at, body, checksum FROM schedule LEFT JOIN messages USING (seq) \
                  WHERE schedule.queue = ?1 AND visible_at <= ?2 ORDER BY visible_at, seq LIMIT ?3",
-            )?,
+            ),
             lease: prepare(
                 "UPDATE schedule SET visible_at = ?4, nonce = ?5, dequeue_count = ?6 \
                  WHERE queue = ?1 AND visible_at = ?2 AND seq = ?3",
-            )?,
+            ),
             unschedule_all: prepare(
                 "DELETE FROM schedule WHERE queue = ?1 \
                  AND (visible_at, seq) >= (?2, ?3) AND (visible_at, seq) <= (?4, ?5)",
-            )?,
+            ),
             unschedule: prepare(
                 "DELETE FROM schedule WHERE queue = ?1 AND visible_at = ?2 AND seq = ?3",
-            )?,
+            ),
             reschedule: prepare(
                 "UPDATE schedule SET visible_at = ?5, nonce = ?6 \
                  WHERE queue = ?1 AND visible_at = ?2 AND seq = ?3 AND nonce = ?4 \
                  AND (expires_at IS NULL OR expires_at > ?7)",
-            )?,
+            ),
             release: prepare(
                 "DELETE FROM schedule \
                  WHERE queue = ?1 AND visible_at = ?2 AND seq = ?3 AND nonce = ?4 \
                  AND (expires_at IS NULL OR expires_at > ?5)",
-            )?,
-            remove: prepare("DELETE FROM messages WHERE seq = ?1")?,
-            discard: prepare("INSERT OR IGNORE INTO discarded VALUES (?1)")?,
+            ),
+            remove: prepare("DELETE FROM messages WHERE seq = ?1"),
+            discard: prepare("INSERT OR IGNORE INTO discarded VALUES (?1)"),
             set_body: prepare(
                 "UPDATE messages SET body = ?3, checksum = ?4 WHERE seq = ?1 AND salt = ?2",
-            )?,
+            ),
             find: prepare(
                 "SELECT expires_at FROM messages WHERE seq = ?1 AND salt = ?2 \
                  AND (queue = ?3 OR queue IN (SELECT old FROM moved WHERE moved.queue = ?3))",
-            )?,
-        })
+            ),
+            renewed: prepare(
+                "SELECT visible_at, nonce FROM schedule JOIN messages USING (seq) \
+                 WHERE schedule.queue = ?1 AND visible_at BETWEEN ?2 AND ?3 \
+                 AND seq = ?4 AND salt = ?5 AND dequeue_count = ?6",
+            ),
+        }
     }
 
     pub(super) fn put(&mut self, queue: i64, parcel: &Parcel, now: i64) -> Result<Placed> {
@@ -304,6 +319,38 @@ impl<'c> Messages<'c> {
         self.remove_body(handle.seq)
     }
 
+    /// Deletes a message that has not been received again since this receive, even if an update has changed its
+    /// receipt.
+    pub(super) fn complete(
+        &mut self,
+        queue: i64,
+        handle: Handle,
+        receive: Received,
+        now: i64,
+    ) -> Result<()> {
+        match self.delete(queue, handle, now) {
+            Err(Failure::ReceiptMismatch) => {}
+            deleted => return deleted,
+        }
+        let grant = after(0, receive.visibility);
+        let (earliest, latest) = (
+            handle.visible_at.saturating_sub(grant),
+            now.saturating_add(grant),
+        );
+        let Handle { seq, salt, .. } = handle;
+        let found = self.renewed.query_row(
+            params![queue, earliest, latest, seq, salt, receive.dequeue_count],
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        );
+        let (visible_at, nonce) = found.optional()?.ok_or(Failure::ReceiptMismatch)?;
+        let renewed = Handle {
+            visible_at,
+            nonce,
+            ..handle
+        };
+        self.delete(queue, renewed, now)
+    }
+
     /// Removes a body. One on a damaged page stays where it is: it is recorded as
     /// discarded.
     fn remove_body(&mut self, seq: i64) -> Result<()> {
@@ -352,36 +399,4 @@ impl Claimed {
             seq: self.placed.seq,
         }
     }
-}
-
-/// Reads the first columns of a row, those of the schedule, for a receive at `now`.
-pub(super) fn scheduled(row: &Row<'_>, now: i64) -> Result<Claimed> {
-    Ok(Claimed {
-        placed: Placed {
-            visible_at: row.get(0)?,
-            seq: row.get(1)?,
-            expires_at: row.get(3)?,
-            salt: 0,
-            inserted_at: row.get(0)?,
-            nonce: 0,
-        },
-        received_at: now,
-        dequeue_count: row.get(2)?,
-        body: Err("the body is missing"),
-        checksum: None,
-    })
-}
-
-/// Reads the columns of a body. If they are not what was written, there is no body.
-pub(super) fn read_body(claimed: &mut Claimed, row: &Row<'_>, first: usize) -> Result<()> {
-    let salt = row.get_ref(first)?.as_i64();
-    let inserted_at = row.get_ref(first + 1)?.as_i64();
-    let body = row.get_ref(first + 2)?.as_bytes();
-    if let (Ok(salt), Ok(inserted_at), Ok(body)) = (salt, inserted_at, body) {
-        claimed.placed.salt = salt;
-        claimed.placed.inserted_at = inserted_at;
-        claimed.body = Ok(Bytes::copy_from_slice(body));
-        claimed.checksum = row.get_ref(first + 3)?.as_i64().ok();
-    }
-    Ok(())
 }

@@ -10,7 +10,10 @@
 //! | `probe`, `repair` | reading around damage; putting a damaged part of a queue aside |
 //! | `batch`, `receive` | which commands share a transaction; which receives share a claim |
 //! | `sync`, `log`, `shrink` | which commits wait for the disk; when the log is moved into the database; shortening the file |
-//! | `queues`, `messages`, `counts`, `purge` | the statements of a transaction |
+//! | `steps` | the changes to messages, in the writer's transactions and in the application's |
+//! | `queues`, `messages`, `row`, `counts`, `purge` | the statements of a transaction |
+//! | `lazy` | statements that are prepared when they are first used |
+//! | `transactions` | messages in transactions of the application's own connections |
 //! | `results` | the results of work that is done once |
 //! | `store_time`, `checksum` | the store time that the file records; the checksum of a body |
 //! | `reader` | the thread that reads |
@@ -21,6 +24,7 @@
 mod backend;
 mod backup;
 mod batch;
+mod browse;
 mod builder;
 mod checksum;
 mod command;
@@ -30,6 +34,7 @@ mod counts;
 mod failure;
 mod file_system;
 mod files;
+mod lazy;
 mod log;
 mod messages;
 mod probe;
@@ -40,12 +45,15 @@ mod receipt;
 mod receive;
 mod repair;
 mod results;
+mod row;
 mod salvage;
 mod schema;
 mod shrink;
+mod steps;
 mod store_time;
 mod sync;
 mod threads;
+mod transactions;
 mod wakeups;
 mod writer;
 

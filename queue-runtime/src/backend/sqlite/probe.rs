@@ -11,7 +11,7 @@ use rusqlite::{Connection, params};
 use super::command::Claimed;
 use super::connection::{self, Settings};
 use super::failure::{Failure, Result};
-use super::messages::{read_body, scheduled};
+use super::row::{read_body, scheduled};
 
 /// A connection that is opened when damage is met for the first time.
 #[derive(Debug)]

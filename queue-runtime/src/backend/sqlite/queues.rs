@@ -4,9 +4,10 @@ use std::collections::HashMap;
 
 use queue_core::QueueName;
 use queue_core::backend::Created;
-use rusqlite::{Connection, OptionalExtension, PrepFlags, Statement, params};
+use rusqlite::{Connection, OptionalExtension, params};
 
 use super::failure::{Failure, Result};
+use super::lazy::Lazy;
 
 /// Access to queues by name, within a transaction or a read.
 ///
@@ -15,32 +16,31 @@ use super::failure::{Failure, Result};
 pub(super) struct Queues<'c> {
     ids: HashMap<QueueName, i64>,
     seen: Option<i64>,
-    data_version: Statement<'c>,
-    find: Statement<'c>,
-    insert: Statement<'c>,
-    remove: Statement<'c>,
-    set_metadata: Statement<'c>,
-    drop_messages: Statement<'c>,
-    count: Statement<'c>,
-    stop_counting: Statement<'c>,
+    data_version: Lazy<'c>,
+    find: Lazy<'c>,
+    insert: Lazy<'c>,
+    remove: Lazy<'c>,
+    set_metadata: Lazy<'c>,
+    drop_messages: Lazy<'c>,
+    count: Lazy<'c>,
+    stop_counting: Lazy<'c>,
 }
 
 impl<'c> Queues<'c> {
-    pub(super) fn prepare(connection: &'c Connection) -> Result<Self> {
-        let prepare =
-            |sql| connection.prepare_with_flags(sql, PrepFlags::SQLITE_PREPARE_PERSISTENT);
-        Ok(Self {
+    pub(super) fn new(connection: &'c Connection) -> Self {
+        let prepare = |sql| Lazy::new(connection, sql);
+        Self {
             ids: HashMap::new(),
             seen: None,
-            data_version: prepare("PRAGMA data_version")?,
-            find: prepare("SELECT id, metadata FROM queues WHERE name = ?1")?,
-            insert: prepare("INSERT INTO queues (name, metadata) VALUES (?1, ?2)")?,
-            remove: prepare("DELETE FROM queues WHERE id = ?1")?,
-            set_metadata: prepare("UPDATE queues SET metadata = ?2 WHERE id = ?1")?,
-            drop_messages: prepare("INSERT INTO dropped VALUES (?1)")?,
-            count: prepare("INSERT INTO counts VALUES (?1, 0, 0)")?,
-            stop_counting: prepare("DELETE FROM counts WHERE queue = ?1")?,
-        })
+            data_version: prepare("PRAGMA data_version"),
+            find: prepare("SELECT id, metadata FROM queues WHERE name = ?1"),
+            insert: prepare("INSERT INTO queues (name, metadata) VALUES (?1, ?2)"),
+            remove: prepare("DELETE FROM queues WHERE id = ?1"),
+            set_metadata: prepare("UPDATE queues SET metadata = ?2 WHERE id = ?1"),
+            drop_messages: prepare("INSERT INTO dropped VALUES (?1)"),
+            count: prepare("INSERT INTO counts VALUES (?1, 0, 0)"),
+            stop_counting: prepare("DELETE FROM counts WHERE queue = ?1"),
+        }
     }
 
     /// Whether another connection has committed since the last call. If so, the cache is emptied.

@@ -6,11 +6,12 @@ use std::sync::mpsc::Receiver;
 
 use bytes::Bytes;
 use queue_core::QueueName;
-use queue_core::backend::{Metadata, PeekedMessage, QueueProperties};
+use queue_core::backend::{Metadata, Page, PeekedMessage, QueueProperties};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use tokio::sync::oneshot;
 
-use super::command::Query;
+use super::browse;
+use super::command::{PageEnd, Query};
 use super::convert::verified;
 use super::failure::{Failure, Result};
 use super::receipt;
@@ -43,6 +44,12 @@ impl Reader {
                 Query::Metadata { queue, reply } => drop(reply.send(self.metadata(&queue))),
                 Query::Properties { queue, reply } => drop(reply.send(self.properties(&queue))),
                 Query::Peek { queue, max, reply } => drop(reply.send(self.peek(&queue, max))),
+                Query::Browse {
+                    queue,
+                    after,
+                    max,
+                    reply,
+                } => drop(reply.send(self.browse(&queue, after, max))),
                 Query::Close { reply } => {
                     closing = Some(reply);
                     break;
@@ -90,12 +97,21 @@ impl Reader {
         ))
     }
 
-    fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>> {
+    fn browse(&self, queue: &QueueName, after: Option<PageEnd>, max: u32) -> Result<Page> {
+        let (id, now) = (self.queue_id(queue)?, self.store_clock.now());
+        browse::page(&self.connection, id, after, max, now)
+    }
+
+    fn queue_id(&self, queue: &QueueName) -> Result<i64> {
         let mut find = self
             .connection
             .prepare_cached("SELECT id FROM queues WHERE name = ?1")?;
         let id = find.query_row([queue.as_str()], |row| row.get(0));
-        let id: i64 = id.optional()?.ok_or(Failure::QueueNotFound)?;
+        id.optional()?.ok_or(Failure::QueueNotFound)
+    }
+
+    fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>> {
+        let id = self.queue_id(queue)?;
         let mut statement = self.connection.prepare_cached(
             "SELECT seq, salt, body, inserted_at, dequeue_count, schedule.expires_at, checksum \
              FROM schedule CROSS JOIN messages USING (seq) \

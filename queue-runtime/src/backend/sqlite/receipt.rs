@@ -36,7 +36,7 @@ pub(super) fn pop_receipt(visible_at: i64, nonce: i64) -> PopReceipt {
     PopReceipt::new(format_pair(visible_at, nonce))
 }
 
-fn format_pair(a: i64, b: i64) -> String {
+pub(super) fn format_pair(a: i64, b: i64) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut text = String::with_capacity(32);
     for byte in a.to_be_bytes().into_iter().chain(b.to_be_bytes()) {
@@ -46,7 +46,7 @@ fn format_pair(a: i64, b: i64) -> String {
     text
 }
 
-fn parse_pair(text: &str) -> Option<(i64, i64)> {
+pub(super) fn parse_pair(text: &str) -> Option<(i64, i64)> {
     let digits = |part: &str| part.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
     if text.len() != 32 || !digits(text) {
         return None;

@@ -5,23 +5,26 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use queue_core::backend::Token;
 use queue_core::clock::Clock;
 use queue_core::idempotency::{Begun, Claim, IdempotencyStore, Owner, Standing, Swept, WorkKey};
 use queue_core::{Error, ErrorKind, Operation, Result, Retry};
 use rusqlite::{Connection, OptionalExtension as _, params};
-use tokio::sync::oneshot;
 
 use super::checksum::checksum;
-use super::command::{Answer, Command, Request};
+use super::command::{Answer, Command, Request, ResultsAnswer, ResultsRequest, ask};
 use super::failure::{self, Failure};
 use crate::backend::store_clock::after;
 
 /// The most results that one sweep removes, so that it does not hold up other commands.
 const SWEEP: usize = 500;
+/// How long the record of a transaction is kept, if the process that waits for it has ended. One that asks later finds
+/// that the transaction was not committed.
+const RECORDED: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long a claim is kept after its lease has ended, in microseconds: its work may still be finished.
 const ABANDONED: i64 = 24 * 60 * 60 * 1_000_000;
 
@@ -58,25 +61,6 @@ pub struct SqliteResults {
     clock: Arc<dyn Clock>,
 }
 
-/// A request to the writer.
-#[derive(Debug)]
-pub(super) enum ResultsRequest {
-    Begin(WorkKey, Owner, Duration),
-    Renew(WorkKey, Claim, Duration),
-    Finish(WorkKey, Claim, Bytes, Duration),
-    Release(WorkKey, Claim),
-    Sweep,
-}
-
-/// Its answer.
-#[derive(Debug)]
-pub(super) enum ResultsAnswer {
-    Begun(Begun),
-    Standing(Standing),
-    Released,
-    Swept(Swept),
-}
-
 impl SqliteResults {
     pub(super) fn new(commands: Sender<Command>, path: PathBuf, clock: Arc<dyn Clock>) -> Self {
         Self {
@@ -103,14 +87,7 @@ impl SqliteResults {
     }
 
     async fn answer(&self, request: ResultsRequest) -> failure::Result<ResultsAnswer> {
-        let (reply, answered) = oneshot::channel();
-        let command = Command {
-            request: Request::Results(request),
-            since: Instant::now(),
-            reply,
-        };
-        self.commands.send(command).map_err(|_| Failure::Closed)?;
-        match answered.await.unwrap_or(Err(Failure::Lost))? {
+        match ask(&self.commands, Request::Results(request)).await? {
             Answer::Results(answer) => Ok(answer),
             other => unreachable!("the writer answered another request: {other:?}"),
         }
@@ -207,6 +184,38 @@ pub(super) fn execute(
         }
         ResultsRequest::Sweep => results.sweep().map(ResultsAnswer::Swept),
     }
+}
+
+/// Records that the transaction of a completion was committed, if it will be.
+pub(super) fn record(connection: &Connection, token: Token, now: i64) -> failure::Result<()> {
+    let (key, owner) = (key_of(token), Owner::from_u64(token.to_u64()));
+    let results = Results { connection, now };
+    results.begin(&key, owner, RECORDED)?;
+    let finished = results.finish(&key, Claim::new(owner, 0), &Bytes::new(), RECORDED)?;
+    match finished {
+        Standing::Held => Ok(()),
+        Standing::Lost => Err(Failure::Corrupt("a completion was recorded before")),
+    }
+}
+
+/// Whether the transaction of a completion was committed.
+pub(super) fn is_recorded(connection: &Connection, token: Token) -> failure::Result<bool> {
+    let results = Results { connection, now: 0 };
+    let found = results.find(&key_of(token))?;
+    Ok(found.is_some_and(|row| row.result.is_some()))
+}
+
+/// Removes the record of a completion.
+pub(super) fn forget(connection: &Connection, token: Token) -> failure::Result<()> {
+    let mut delete =
+        connection.prepare_cached("DELETE FROM results WHERE scope = ?1 AND key = ?2")?;
+    let key = key_of(token);
+    delete.execute(params![key.scope(), key.key().as_bytes()])?;
+    Ok(())
+}
+
+fn key_of(token: Token) -> WorkKey {
+    WorkKey::new("transaction", format!("{:016x}", token.to_u64()))
 }
 
 struct Results<'c> {

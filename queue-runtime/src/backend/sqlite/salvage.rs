@@ -31,7 +31,8 @@ pub struct Salvaged {
 /// it is not changed. If salvaging fails, no new file remains.
 ///
 /// Messages keep their ids and leases. A body that was altered is copied as it is: it is received as
-/// [damaged](crate::backend::ReceivedMessage::damage), as from the old file.
+/// [damaged](crate::backend::ReceivedMessage::damage), as from the old file. The application's own tables and
+/// recorded results are not copied.
 ///
 /// # Errors
 /// [`ErrorKind::Storage`](queue_core::ErrorKind::Storage) if there already is a file at `to`;

@@ -20,8 +20,9 @@ const APPLICATION_ID: i64 = 0x514d_5347;
 /// | `damage`, `moved` | what was found damaged and put aside; the ids that queues had before that |
 /// | `discarded` | removed messages whose bodies could not be removed because of damage |
 /// | `consumers` | the processes that wait for messages, each with the port where it receives datagrams |
+/// | `outbox` | a view by which other drivers put messages: see `docs/sqlite.md` |
 /// | `results` | results recorded by idempotency key: in flight until `ends_at` while `result` is null, kept until then afterwards |
-const VERSIONS: &[&str] = &[FIRST, SECOND, THIRD];
+const VERSIONS: &[&str] = &[FIRST, SECOND, THIRD, FOURTH];
 
 const FIRST: &str = "
     CREATE TABLE queues (
@@ -100,9 +101,56 @@ const THIRD: &str = "
     );
 ";
 
+/// The trigger does what `messages` and `queues` do for a put.
+const FOURTH: &str = "
+    CREATE VIEW outbox (message) AS SELECT NULL WHERE 0;
+    CREATE TRIGGER outbox_put INSTEAD OF INSERT ON outbox BEGIN
+        SELECT RAISE(ABORT, 'not a message that this file can take: encode it with the library that has opened the file')
+            WHERE CASE WHEN json_valid(NEW.message) THEN json_extract(NEW.message, '$.format') END IS NOT 1;
+        INSERT INTO queues (name, metadata) SELECT json_extract(NEW.message, '$.queue'), '{}'
+            WHERE NOT EXISTS (SELECT 1 FROM queues WHERE name = json_extract(NEW.message, '$.queue'));
+        INSERT INTO counts SELECT id, 0, 0 FROM queues WHERE name = json_extract(NEW.message, '$.queue')
+            AND NOT EXISTS (SELECT 1 FROM counts WHERE queue = id);
+        INSERT INTO messages (queue, salt, inserted_at, expires_at, body, checksum)
+            SELECT id, json_extract(NEW.message, '$.salt'), json_extract(NEW.message, '$.inserted_at'),
+                json_extract(NEW.message, '$.expires_at'), unhex(json_extract(NEW.message, '$.body')),
+                json_extract(NEW.message, '$.checksum')
+            FROM queues WHERE name = json_extract(NEW.message, '$.queue');
+        INSERT INTO schedule
+            SELECT queue, json_extract(NEW.message, '$.visible_at'), seq, json_extract(NEW.message, '$.nonce'), 0,
+                expires_at
+            FROM messages WHERE seq = last_insert_rowid();
+        UPDATE counts SET messages = messages + 1,
+                expiring = max(expiring, json_extract(NEW.message, '$.expires_at') IS NOT NULL)
+            WHERE queue = (SELECT id FROM queues WHERE name = json_extract(NEW.message, '$.queue'));
+        UPDATE store SET latest = max(latest, json_extract(NEW.message, '$.inserted_at'));
+    END;
+";
+
+/// The names of the tables, which no other table of a connection may hide.
+pub(super) const TABLES: &[&str] = &[
+    "queues",
+    "messages",
+    "schedule",
+    "counts",
+    "dropped",
+    "store",
+    "damage",
+    "moved",
+    "discarded",
+    "consumers",
+    "results",
+    "outbox",
+];
+
 /// Refuses a file of another application or of a newer version of this library. Changes nothing.
 pub(super) fn check(connection: &Connection) -> Result<()> {
     inspect_alone(connection, VERSIONS).map(drop)
+}
+
+/// Refuses it as [`check`] does, within a transaction.
+pub(super) fn check_within(connection: &Connection) -> Result<()> {
+    inspect(connection, VERSIONS).map(drop)
 }
 
 /// Refuses a file that a newer version of this library has migrated since it was opened.
@@ -188,7 +236,7 @@ mod tests {
             .expect("query the new column");
         assert_eq!(owner, "nobody");
         let refused = migrate_to(&mut connection, VERSIONS).expect_err("newer now");
-        assert!(matches!(refused, Failure::Newer { found: 4, known: 3 }));
+        assert!(matches!(refused, Failure::Newer { found: 5, known: 4 }));
     }
 
     #[test]
@@ -229,7 +277,7 @@ mod tests {
         migrate_to(&mut connection, VERSIONS).expect("create");
         let broken = [VERSIONS, &[NEXT, "SELECT nonsense"]].concat();
         migrate_to(&mut connection, &broken).expect_err("the second step fails");
-        assert_eq!(inspect(&connection, VERSIONS).expect("inspect"), 3);
+        assert_eq!(inspect(&connection, VERSIONS).expect("inspect"), 4);
         let owner = connection.prepare("SELECT owner FROM queues");
         owner.expect_err("the first step was rolled back");
     }

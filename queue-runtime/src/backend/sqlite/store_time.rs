@@ -1,8 +1,9 @@
 //! The record of store time in the file.
 
-use rusqlite::{Connection, Statement, TransactionBehavior, params};
+use rusqlite::{Connection, TransactionBehavior, params};
 
 use super::failure::Result;
+use super::lazy::Lazy;
 use crate::backend::store_clock::{Anchor, Moment, StoreClock};
 
 /// The interval at which the time is recorded, in microseconds.
@@ -10,9 +11,9 @@ const RECORD_INTERVAL: i64 = 1_000_000;
 
 /// Reads and writes the record.
 pub(super) struct StoreTime<'c> {
-    read: Statement<'c>,
-    record: Statement<'c>,
-    set_anchor: Statement<'c>,
+    read: Lazy<'c>,
+    record: Lazy<'c>,
+    set_anchor: Lazy<'c>,
     recorded: i64,
     unrecorded: Option<Anchor>,
 }
@@ -20,12 +21,12 @@ pub(super) struct StoreTime<'c> {
 /// Follows the store time of a file that has just been opened. In a new boot, records the anchor from which
 /// all processes of this boot compute the store time.
 pub(super) fn follow(connection: &mut Connection, store_clock: &StoreClock) -> Result<()> {
-    if StoreTime::prepare(connection)?.follow(store_clock)? {
+    if StoreTime::new(connection).follow(store_clock)? {
         return Ok(());
     }
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     {
-        let mut store_time = StoreTime::prepare(&transaction)?;
+        let mut store_time = StoreTime::new(&transaction);
         // Another process may have recorded an anchor before this one got the lock.
         store_time.follow(store_clock)?;
         store_time.write(store_clock.now())?;
@@ -34,16 +35,20 @@ pub(super) fn follow(connection: &mut Connection, store_clock: &StoreClock) -> R
 }
 
 impl<'c> StoreTime<'c> {
-    pub(super) fn prepare(connection: &'c Connection) -> Result<Self> {
-        Ok(Self {
-            read: connection
-                .prepare("SELECT latest, boot, anchor_elapsed, anchor_time FROM store")?,
-            record: connection.prepare("UPDATE store SET latest = max(latest, ?1)")?,
-            set_anchor: connection
-                .prepare("UPDATE store SET boot = ?1, anchor_elapsed = ?2, anchor_time = ?3")?,
+    pub(super) fn new(connection: &'c Connection) -> Self {
+        Self {
+            read: Lazy::new(
+                connection,
+                "SELECT latest, boot, anchor_elapsed, anchor_time FROM store",
+            ),
+            record: Lazy::new(connection, "UPDATE store SET latest = max(latest, ?1)"),
+            set_anchor: Lazy::new(
+                connection,
+                "UPDATE store SET boot = ?1, anchor_elapsed = ?2, anchor_time = ?3",
+            ),
             recorded: i64::MIN,
             unrecorded: None,
-        })
+        }
     }
 
     /// Follows what is recorded. Returns `false` if the next transaction records another anchor.

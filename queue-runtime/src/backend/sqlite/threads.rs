@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 use super::command::{Answer, Command, Query};
 use super::connection::{self, Settings};
 use super::failure::{Failure, Result};
+use super::files::FileId;
 use super::reader::Reader;
 use super::wakeups::Peers;
 use super::writer::Writer;
@@ -22,6 +23,8 @@ pub(super) struct Threads {
     pub(super) queries: Sender<Query>,
     pub(super) peers: Arc<Peers>,
     pub(super) clock: Arc<dyn Clock>,
+    pub(super) store_clock: Arc<StoreClock>,
+    pub(super) file: FileId,
 }
 
 /// Opens the file: the writer first, because it creates and migrates the tables.
@@ -34,13 +37,14 @@ pub(super) async fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<T
     spawn("queue-sqlite-writer", move || {
         write(settings, writers, ready, &command_queue);
     })?;
-    let settings = started.await.unwrap_or(Err(Failure::Lost))?;
+    let (settings, file) = started.await.unwrap_or(Err(Failure::Lost))?;
 
     let readers_settings = settings.clone();
+    let readers_clock = Arc::clone(&store_clock);
     let (queries, query_queue) = mpsc::channel();
     let (ready, started) = oneshot::channel();
     spawn("queue-sqlite-reader", move || {
-        read(&readers_settings, store_clock, ready, &query_queue);
+        read(&readers_settings, readers_clock, ready, &query_queue);
     })?;
     started.await.unwrap_or(Err(Failure::Lost))?;
     Ok(Threads {
@@ -49,6 +53,8 @@ pub(super) async fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<T
         queries,
         peers,
         clock,
+        store_clock,
+        file,
     })
 }
 
@@ -62,7 +68,7 @@ pub(super) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(
 fn write(
     settings: Settings,
     (store_clock, peers): (Arc<StoreClock>, Arc<Peers>),
-    ready: oneshot::Sender<Result<Settings>>,
+    ready: oneshot::Sender<Result<(Settings, FileId)>>,
     commands: &Receiver<Command>,
 ) {
     let opened = connection::canonical(&settings.path).and_then(|path| {
@@ -73,11 +79,12 @@ fn write(
         Ok(opened) => opened,
         Err(failure) => return drop(ready.send(Err(failure))),
     };
+    let file = files.database().clone();
     let prepare =
         |settings| Writer::prepare(&connection, Some(files), store_clock, peers, settings);
     let closing = match prepare(settings.clone()) {
         Ok(mut writer) => {
-            drop(ready.send(Ok(settings)));
+            drop(ready.send(Ok((settings, file))));
             writer.serve(commands)
         }
         Err(failure) => return drop(ready.send(Err(failure))),

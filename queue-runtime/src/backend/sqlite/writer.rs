@@ -11,10 +11,11 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use queue_core::backend::Token;
 use rusqlite::{Connection, Statement};
 
 use super::batch::{Answers, Pace, Pending};
-use super::command::{Answer, Command, Request, Step, StepDone};
+use super::command::{Answer, Command, Request};
 use super::connection::Settings;
 use super::failure::{Failure, Result};
 use super::files::Files;
@@ -27,6 +28,7 @@ use super::receive::Receives;
 use super::results;
 use super::schema;
 use super::shrink::Shrink;
+use super::steps::Steps;
 use super::store_time::StoreTime;
 use super::sync::Sync;
 use super::wakeups::{Consumers, Peers};
@@ -84,8 +86,8 @@ impl<'c> Writer<'c> {
             store_clock,
             busy_timeout,
             pace: Pace::default(),
-            queues: Queues::prepare(connection)?,
-            messages: Messages::prepare(connection)?,
+            queues: Queues::new(connection),
+            messages: Messages::new(connection),
             purge: Purge::prepare(connection)?,
             purged_at: Instant::now(),
             probe: Rc::new(probe),
@@ -93,7 +95,7 @@ impl<'c> Writer<'c> {
             commit: connection.prepare("COMMIT")?,
             version: connection.prepare("PRAGMA user_version")?,
             any_dropped: connection.prepare("SELECT 1 FROM dropped LIMIT 1")?,
-            store_time: StoreTime::prepare(connection)?,
+            store_time: StoreTime::new(connection),
             consumers: Consumers::prepare(connection)?,
             peers,
         };
@@ -142,9 +144,10 @@ impl<'c> Writer<'c> {
             }
             let open = self.pace.gather(commands, &mut pending);
             if !pending.is_empty() {
-                self.pace.expect(pending.len());
+                let waiting = pending.len();
                 let batch = pending.take_batch();
                 let unfinished = self.run(batch);
+                self.pace.expect(waiting);
                 pending.put_back(unfinished);
             } else if !open {
                 return pending.into_closing();
@@ -184,7 +187,10 @@ impl<'c> Writer<'c> {
             return batch;
         }
         match self.transact(&batch) {
-            Ok(answers) => answer(batch, answers),
+            Ok(answers) => {
+                self.pace.answered(&answers);
+                answer(batch, answers)
+            }
             Err(failure) if failure.is_final() => {
                 fail(batch, &failure);
                 Vec::new()
@@ -327,8 +333,13 @@ impl<'c> Writer<'c> {
                 self.purge.expect_work();
                 self.queues.clear(queue).map(|()| Answer::Done)
             }
-            Request::Step(step) => self.step(step, now).map(Answer::Step),
-            Request::Apply(steps) => self.apply(steps, now).map(Answer::Applied),
+            Request::Step(step) => self.steps().one(step, now).map(Answer::Step),
+            Request::Apply(steps) => {
+                let connection = self.connection;
+                let done = self.steps().all(connection, steps, now);
+                done.map(Answer::Applied)
+            }
+            Request::Ended { token } => self.is_committed(*token).map(Answer::Ended),
             Request::Register { port } => {
                 self.consumers.register(*port, now).map(|()| Answer::Done)
             }
@@ -340,47 +351,24 @@ impl<'c> Writer<'c> {
         }
     }
 
-    fn step(&mut self, step: &Step, now: i64) -> Result<StepDone> {
-        let queue = self.queues.id(step.queue())?;
-        match step {
-            Step::Put { parcel, .. } => self.messages.put(queue, parcel, now).map(StepDone::Put),
-            Step::Update {
-                handle,
-                visibility,
-                body,
-                ..
-            } => self
-                .messages
-                .update(queue, *handle, *visibility, body.as_ref(), now)
-                .map(|(visible_at, nonce)| StepDone::Updated { visible_at, nonce }),
-            Step::Delete { handle, .. } => self
-                .messages
-                .delete(queue, *handle, now)
-                .map(|()| StepDone::Deleted),
+    fn steps(&mut self) -> Steps<'_, 'c> {
+        Steps {
+            queues: &mut self.queues,
+            messages: &mut self.messages,
         }
     }
 
-    /// Executes all steps or none. A refused step changes nothing itself; the savepoint undoes those
-    /// before it.
-    fn apply(&mut self, steps: &[Step], now: i64) -> Result<Vec<StepDone>> {
-        self.connection.execute_batch("SAVEPOINT apply")?;
-        let saved = self.messages.counts.save();
-        let mut done = Vec::with_capacity(steps.len());
-        for (index, step) in steps.iter().enumerate() {
-            match self.step(step, now) {
-                Ok(step) => done.push(step),
-                Err(failure) if failure.is_refusal() => {
-                    self.connection
-                        .execute_batch("ROLLBACK TO apply; RELEASE apply")?;
-                    self.messages.counts.roll_back(saved);
-                    let queue = step.queue().clone();
-                    return Err(Failure::Step(index, queue, Box::new(failure)));
-                }
-                Err(failure) => return Err(failure),
-            }
+    /// Whether a completion with this token was committed. If not, the next commit of this transaction overwrites what
+    /// a commit that failed may have left in the log, so that no recovery finds it.
+    fn is_committed(&mut self, token: Option<Token>) -> Result<bool> {
+        let Some(token) = token else {
+            return Ok(false);
+        };
+        let committed = results::is_recorded(self.connection, token)?;
+        if !committed {
+            self.store_time.forget();
         }
-        self.connection.execute_batch("RELEASE apply")?;
-        Ok(done)
+        Ok(committed)
     }
 
     /// Reads what other processes have changed, and returns the current time.

@@ -4,10 +4,12 @@
 //! |---|---|
 //! | `protocol` | the transitions, without I/O |
 //! | `objects` | names and contents of the objects |
+//! | `error` | errors of the object store as those of this crate |
 //! | `store` | [`ObjectResults`]: carries out the requests of the protocol |
 //! | `sweeping` | removing what is no longer needed |
 //! | `model` | tests: every interleaving of two owners |
 
+mod error;
 #[cfg(test)]
 mod model;
 mod objects;

@@ -10,8 +10,9 @@ use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt as _, PutMode};
 use queue_core::clock::Clock;
 use queue_core::idempotency::{Begun, Claim, IdempotencyStore, Owner, Standing, Swept, WorkKey};
-use queue_core::{Error, ErrorKind, Operation, Outcome, Result, Retry};
+use queue_core::{Outcome, Result};
 
+use super::error::{corrupt, failed};
 use super::objects::{Name, claim_body, end_body, folder, read_claim, read_end, seen};
 use super::protocol::{
     Ask, Asked, Begin, EndObject, Next, Reply, Watch, finish, finishing, renew, renewing,
@@ -247,28 +248,4 @@ impl fmt::Debug for ObjectResults {
             .field("prefix", &self.prefix)
             .finish_non_exhaustive()
     }
-}
-
-/// Converts an error of the object store.
-pub(super) fn failed(error: object_store::Error) -> Error {
-    let (kind, retry) = match &error {
-        object_store::Error::PermissionDenied { .. }
-        | object_store::Error::Unauthenticated { .. } => (ErrorKind::Denied, Retry::Permanent),
-        object_store::Error::NotSupported { .. } | object_store::Error::NotImplemented { .. } => {
-            (ErrorKind::Unsupported, Retry::Permanent)
-        }
-        object_store::Error::InvalidPath { .. }
-        | object_store::Error::UnknownConfigurationKey { .. } => {
-            (ErrorKind::InvalidInput, Retry::Permanent)
-        }
-        _ => (ErrorKind::Unreachable, Retry::Temporary),
-    };
-    Error::new(kind, Operation::Idempotency)
-        .with_retry(retry)
-        .with_source(error)
-}
-
-/// Returns the error of an object that cannot be understood.
-fn corrupt(problem: String) -> Error {
-    Error::new(ErrorKind::Corrupt, Operation::Idempotency).with_detail(problem)
 }

@@ -14,8 +14,8 @@ use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt as _};
 use queue_core::Result;
 use queue_core::idempotency::Swept;
 
+use super::error::failed;
 use super::objects::{Name, retention};
-use super::store::failed;
 use crate::policy::jitter;
 
 /// How long objects are kept that hold no result: a stopped owner must not find its generation gone and begun anew.

@@ -130,7 +130,7 @@ pub(super) enum Pass {
 
 /// The result of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Probed {
+pub(in super::super) enum Probed {
     Succeeded,
     Failed,
     NoResult,
@@ -138,7 +138,7 @@ pub(super) enum Probed {
 
 /// A change that is reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Change {
+pub(in super::super) enum Change {
     Opened {
         failed: usize,
         attempts: usize,

@@ -1,4 +1,4 @@
--- A file as version 1 of the schema had it.
+-- A file as version 1 of the schema had it. It repeats much of schema.rs, and never changes with it.
 PRAGMA journal_mode = WAL;
 BEGIN;
 CREATE TABLE queues (

@@ -11,7 +11,7 @@ use crate::ledger::{Event, Lease};
 use crate::messages::{Named, Order, Receipt};
 
 /// Longer than any handler, on the slowest machine too.
-const GRACE: Duration = Duration::from_secs(30);
+pub(super) const GRACE: Duration = Duration::from_secs(30);
 
 /// The name and lease of each message that a listener has received.
 type Held = Arc<Mutex<HashMap<MessageId, (String, Lease)>>>;

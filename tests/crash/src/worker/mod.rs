@@ -7,6 +7,8 @@
 //! | `listen` | handles orders and receipts with listeners |
 //! | `accept` | handles them with `accept` |
 //! | `redrive` | moves poison messages back |
+//! | `ask`, `answer` | send requests and wait for the replies; reply to them |
+//! | `transfer` | orders transfers of the example `ledger`, and handles them |
 //! | `hold` | holds one message, and settles it when told to |
 //! | `fill`, `consume` | submit large orders and complete them, each a fixed number |
 //! | `drain` | completes a number of orders, and says what that has used (Linux only) |
@@ -15,6 +17,8 @@
 //! | `work` | what a consumer does with a message |
 
 mod accept;
+mod answer;
+mod ask;
 mod consume;
 #[cfg(target_os = "linux")]
 mod drain;
@@ -26,6 +30,7 @@ mod produce;
 mod redrive;
 #[cfg(target_os = "linux")]
 mod soak;
+mod transfer;
 mod work;
 
 use std::ffi::OsString;
@@ -35,6 +40,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use queue_core::backend::Backend;
 use queue_runtime::backend::{SqliteBackend, SqliteBuilder, Synchronous};
@@ -46,6 +52,7 @@ use tokio::sync::watch;
 use crate::ledger::Ledger;
 use crate::sabotage::{Bug, Sabotaged};
 
+pub use ask::{ASKED, AT_ONCE, End};
 pub use errand::FAILED;
 pub use hold::{GO, HELD, Settle};
 
@@ -60,6 +67,14 @@ pub enum Role {
     Accept,
     /// Redrives the poison queues.
     Redrive,
+    /// Sends requests, and waits for their replies for so many seconds.
+    Ask(u64),
+    /// Replies to requests.
+    Answer,
+    /// Orders transfers between accounts.
+    Order,
+    /// Handles transfers and their receipts.
+    Transfer,
     /// Holds an order, and settles it when told to.
     Hold(Settle),
     /// Submits a fixed number of large orders, and ends.
@@ -75,6 +90,10 @@ pub enum Role {
     #[cfg(target_os = "linux")]
     Soak(u32),
 }
+
+/// How long a process may show no sign of life before others delete its reply queue: longer than the pauses of a busy
+/// machine.
+pub const REPLY_LEASE: Duration = Duration::from_secs(8);
 
 /// The arguments of a process.
 #[derive(Debug, Clone)]
@@ -147,7 +166,7 @@ pub async fn run(arguments: Arguments) {
     let input = input();
     let ledger = Ledger::create(&arguments.ledger);
     let backend = open(&arguments.file, arguments.bug).await;
-    let mut service = QueueService::over(Arc::clone(&backend));
+    let mut service = QueueService::over(Arc::clone(&backend)).reply_lease(REPLY_LEASE);
     if arguments.bug == Some(Bug::AcceptsStaleReceipts) {
         // The service itself would know from the clock that its lease has ended.
         service = service.clock(Arc::new(ManualClock::new()));
@@ -166,6 +185,10 @@ pub async fn run(arguments: Arguments) {
         Role::Listen => listen::run(desk).await,
         Role::Accept => accept::run(&desk).await,
         Role::Redrive => redrive::run(&desk).await,
+        Role::Ask(seconds) => ask::run(desk, Duration::from_secs(seconds)).await,
+        Role::Answer => answer::run(desk).await,
+        Role::Order => transfer::order(&desk).await,
+        Role::Transfer => transfer::handle(&desk, &arguments.file, arguments.bug).await,
         Role::Hold(settle) => hold::run(&desk, settle).await,
         Role::Fill => fill::run(&desk).await,
         Role::Consume => consume::run(&desk).await,
@@ -239,6 +262,10 @@ impl fmt::Display for Role {
             Self::Listen => f.write_str("listen"),
             Self::Accept => f.write_str("accept"),
             Self::Redrive => f.write_str("redrive"),
+            Self::Ask(seconds) => write!(f, "ask-{seconds}"),
+            Self::Answer => f.write_str("answer"),
+            Self::Order => f.write_str("order"),
+            Self::Transfer => f.write_str("transfer"),
             Self::Fill => f.write_str("fill"),
             Self::Consume => f.write_str("consume"),
             Self::Errand => f.write_str("errand"),
@@ -255,12 +282,14 @@ impl FromStr for Role {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        #[cfg(target_os = "linux")]
         if let Some((role, count)) = name.split_once('-')
-            && let Ok(count) = count.parse()
+            && let Ok(count) = count.parse::<u32>()
         {
             match role {
+                "ask" => return Ok(Self::Ask(count.into())),
+                #[cfg(target_os = "linux")]
                 "drain" => return Ok(Self::Drain(count)),
+                #[cfg(target_os = "linux")]
                 "soak" => return Ok(Self::Soak(count)),
                 _ => {}
             }
@@ -271,6 +300,9 @@ impl FromStr for Role {
             Self::Listen,
             Self::Accept,
             Self::Redrive,
+            Self::Answer,
+            Self::Order,
+            Self::Transfer,
             Self::Fill,
             Self::Consume,
             Self::Errand,

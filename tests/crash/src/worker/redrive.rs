@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use queue_runtime::ErrorKind;
+use queue_runtime::{ErrorKind, RedriveOutcome};
 
 use super::Desk;
 use crate::ledger::PROGRESS;
@@ -17,8 +17,14 @@ pub(super) async fn run(desk: &Desk) {
     while !desk.is_stopping() {
         for queue in &queues {
             let poison = desk.service.queue_at(&format!("{queue}-poison"));
-            match poison.expect("a name").redrive().run().await {
-                Ok(done) => (0..done.redriven).for_each(|_| println!("{PROGRESS}")),
+            let redrive = poison.expect("a name").redrive().each(|step| {
+                if matches!(step.outcome, RedriveOutcome::Redriven(_)) {
+                    println!("{PROGRESS}");
+                }
+            });
+            let done = redrive.run().await.map_err(|stopped| stopped.error);
+            match done {
+                Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::QueueNotFound => {}
                 // Locked for too long, for example by a process that is stopped.
                 Err(error) if error.kind() == ErrorKind::Timeout => {}

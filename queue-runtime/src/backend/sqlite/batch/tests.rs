@@ -4,6 +4,7 @@ use queue_core::backend::NewMessage;
 use tokio::sync::oneshot;
 
 use super::*;
+use crate::backend::sqlite::command::{Claimed, Placed};
 use crate::backend::sqlite::receipt::Handle;
 
 fn orders() -> QueueName {
@@ -98,24 +99,93 @@ fn all_renewals_and_settlements_go_into_the_next_batch() {
     assert!(batch[..5000].iter().all(is_lease), "they go first");
 }
 
-#[test]
-fn receives_have_batches_of_their_own() {
+/// Takes all batches of 300 receives and other requests. Returns how many receives and others each has.
+fn sizes(others: Vec<Request>) -> Vec<(usize, usize)> {
     let mut pending = Pending::default();
     for _ in 0..300 {
         push(&mut pending, receive(1));
     }
-    for _ in 0..2 {
-        push(&mut pending, Request::Step(delete()));
+    for request in others {
+        push(&mut pending, request);
     }
-    let sizes: Vec<_> = (0..3)
-        .map(|_| {
-            let batch = pending.take_batch();
-            let receives = batch.iter().filter(|command| is_receive(command)).count();
-            (receives, batch.len() - receives)
+    let mut sizes = Vec::new();
+    while !pending.is_empty() {
+        let batch = pending.take_batch();
+        let receives = batch.iter().filter(|command| is_receive(command)).count();
+        sizes.push((receives, batch.len() - receives));
+    }
+    sizes
+}
+
+#[test]
+fn receives_have_batches_of_their_own() {
+    let renewal = || {
+        let Step::Delete { queue, handle } = delete() else {
+            unreachable!("it is a delete")
+        };
+        Request::Step(Step::Update {
+            queue,
+            handle,
+            visibility: Duration::from_secs(30),
+            body: None,
         })
-        .collect();
-    assert_eq!(sizes, [(SHARE.messages, 0), (0, 2), (44, 0)]);
-    assert!(pending.is_empty());
+    };
+    let most = SHARE.messages;
+    for others in [
+        vec![renewal()],
+        vec![Request::Step(delete()), renewal()],
+        vec![Request::Step(put(1))],
+        vec![Request::Step(delete()), settlement(1)],
+    ] {
+        let count = others.len();
+        assert_eq!(sizes(others), [(most, 0), (0, count), (300 - most, 0)]);
+    }
+}
+
+#[test]
+fn deletes_alone_wait_for_two_batches_of_receives() {
+    let deletes = || (0..2).map(|_| Request::Step(delete())).collect();
+    let most = SHARE.messages;
+    assert_eq!(sizes(deletes()), [(most, 0), (300 - most, 0), (0, 2)]);
+
+    let mut pending = Pending::default();
+    let mut waited = Vec::new();
+    for request in deletes() {
+        push(&mut pending, request);
+    }
+    while waited.last() != Some(&false) {
+        push(&mut pending, receive(32));
+        waited.push(pending.take_batch().iter().all(is_receive));
+    }
+    assert_eq!(waited, [true, true, false], "no more than that");
+}
+
+#[test]
+fn each_received_message_may_soon_be_settled() {
+    let claimed = || Claimed {
+        placed: Placed {
+            seq: 1,
+            salt: 1,
+            nonce: 1,
+            inserted_at: 0,
+            visible_at: 0,
+            expires_at: None,
+        },
+        received_at: 0,
+        dequeue_count: 1,
+        body: Ok(Bytes::new()),
+        checksum: None,
+    };
+    let received = |count: usize| {
+        let messages = (0..count).map(|_| claimed()).collect();
+        Some(Ok(Answer::Received(messages)))
+    };
+    let mut pace = Pace::default();
+    pace.answered(&[received(32), received(1), received(0), None]);
+    pace.expect(4);
+    assert_eq!(pace.expected, [35, 0]);
+    pace.expect(7);
+    assert_eq!(pace.expected, [7, 35]);
 }
 
 #[test]

@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, Statement, params};
 
+use crate::backend::sqlite::command::Port;
 use crate::backend::sqlite::failure::Result;
 
 /// The interval at which a process renews its registration.
@@ -12,14 +13,6 @@ const EXPIRY: i64 = 3 * RENEWAL.as_micros() as i64;
 
 /// The most registrations. Processes beyond that find messages by polling.
 const MAX: i64 = 256;
-
-/// A port of this machine at which a process waits for datagrams.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::backend::sqlite) struct Port {
-    /// A random number of the process, without which it ignores a datagram.
-    pub(in crate::backend::sqlite) token: i64,
-    pub(super) number: u16,
-}
 
 /// The statements on the table of the processes that wait for messages.
 pub(in crate::backend::sqlite) struct Consumers<'c> {

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use queue_core::notify::Notifier as _;
 use tokio::sync::oneshot;
 
-use super::consumers::{Port, RENEWAL};
+use super::consumers::RENEWAL;
 use super::datagram::{self, Datagram};
-use crate::backend::sqlite::command::{Answer, Command, Request};
+use crate::backend::sqlite::command::{Answer, Command, Port, Request};
 use crate::backend::sqlite::failure::Result;
 use crate::notify::LocalNotifier;
 
@@ -38,7 +38,6 @@ struct Loop {
     stopped: Arc<AtomicBool>,
     socket: UdpSocket,
     local: Arc<LocalNotifier>,
-    registered: Arc<AtomicBool>,
 }
 
 impl Inbox {
@@ -47,7 +46,6 @@ impl Inbox {
         token: i64,
         commands: &Sender<Command>,
         local: Arc<LocalNotifier>,
-        registered: Arc<AtomicBool>,
     ) -> io::Result<Self> {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
         let number = socket.local_addr()?.port();
@@ -64,7 +62,6 @@ impl Inbox {
             stopped: Arc::clone(&inbox.stopped),
             socket,
             local,
-            registered,
         };
         thread::Builder::new()
             .name("queue-sqlite-wakeups".to_owned())
@@ -104,7 +101,6 @@ impl Loop {
                 }
             }
         }
-        self.registered.store(false, Ordering::Release);
     }
 
     /// Waits for a datagram. Returns `None` if none has come in time, or it is not for this process.
@@ -124,7 +120,7 @@ impl Loop {
     /// Registers the port, or renews its registration.
     fn register(&self, warned: &mut bool) -> bool {
         let answer = ask(&self.commands, Request::Register { port: self.port });
-        let done = match answer.blocking_recv() {
+        match answer.blocking_recv() {
             Ok(Ok(_)) => true,
             Ok(Err(failure)) => {
                 if !std::mem::replace(warned, true) {
@@ -135,9 +131,7 @@ impl Loop {
             }
             // The backend is closed.
             Err(_) => false,
-        };
-        self.registered.store(done, Ordering::Release);
-        done
+        }
     }
 }
 

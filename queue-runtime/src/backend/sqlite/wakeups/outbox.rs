@@ -10,8 +10,8 @@ use std::time::Duration;
 use queue_core::QueueName;
 use queue_core::notify::Notification;
 
-use super::Peers;
 use super::datagram::Datagram;
+use super::peers::Peers;
 use crate::notify::{Count, Pending};
 
 /// The pause after sending. What is published meanwhile is sent together.

@@ -6,6 +6,7 @@ use queue_core::{ManualClock, QueueName};
 use tokio::sync::oneshot;
 
 use super::*;
+use crate::backend::sqlite::command::{Step, StepDone};
 use crate::backend::sqlite::connection::Synchronous;
 use crate::backend::sqlite::receipt::Handle;
 
@@ -185,4 +186,21 @@ fn only_receives_do_not_wait_for_the_disk() {
     assert_eq!(synchronous_after(vec![receive()]), 1);
     assert_eq!(synchronous_after(vec![put(1)]), 2);
     assert_eq!(synchronous_after(vec![receive(), put(1)]), 2);
+}
+
+/// A commit that failed may be in the log all the same, where a recovery would find it. The next commit overwrites it.
+#[test]
+fn that_a_transaction_was_not_committed_is_said_only_after_another_commit() {
+    let connection = prepared();
+    serve(&connection, vec![create(), vec![put(1)]]);
+    let before = connection.total_changes();
+    let ended = |token| vec![vec![Request::Ended { token }]];
+    let token = Token::random();
+    let answers = serve(&connection, ended(Some(token)));
+    assert!(matches!(answers[0][0], Ok(Answer::Ended(false))));
+    assert_ne!(connection.total_changes(), before);
+
+    results::record(&connection, token, 0).expect("recorded");
+    let answers = serve(&connection, ended(Some(token)));
+    assert!(matches!(answers[0][0], Ok(Answer::Ended(true))));
 }

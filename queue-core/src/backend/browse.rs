@@ -1,0 +1,116 @@
+//! Looking at the messages of a queue in any state, page by page.
+
+use bytes::Bytes;
+
+use super::model::{PopReceipt, StorageId};
+use crate::clock::Timestamp;
+
+/// A message that was [browsed](super::Backend::browse), visible or not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BrowsedMessage {
+    /// The message's storage id.
+    pub id: StorageId,
+    /// Its current pop receipt, which can delete and update it until the message is next received or updated. It does
+    /// so even while a consumer holds the message, which then loses it.
+    pub receipt: PopReceipt,
+    /// The body.
+    pub body: Bytes,
+    /// The number of receives.
+    pub dequeue_count: u32,
+    /// When it was put.
+    pub inserted_at: Timestamp,
+    /// When it becomes visible, or became so.
+    pub visible_at: Timestamp,
+    /// When it expires, if ever.
+    pub expires_at: Option<Timestamp>,
+    /// Whether it can be received.
+    pub state: MessageState,
+    /// Why the body is not the one that was put, or `None`. The storage has found it damaged: it must not be
+    /// decoded.
+    pub damage: Option<Box<str>>,
+}
+
+/// Whether a message can be received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum MessageState {
+    /// It can be received.
+    Visible,
+    /// It was put with a delay that is not over, and never received.
+    Delayed,
+    /// It was received: a consumer holds it, or has put it back to be received later.
+    Hidden,
+}
+
+/// A part of a queue's messages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Page {
+    /// The messages, in the order in which they become visible, then in that of the puts.
+    pub messages: Vec<BrowsedMessage>,
+    /// The storage's time.
+    pub now: Timestamp,
+    /// Where the next page starts. `None` if there is none.
+    pub next: Option<PageMark>,
+}
+
+/// The place in a queue at which a page starts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PageMark(Box<str>);
+
+impl BrowsedMessage {
+    /// Creates a visible message that was put at `inserted_at`, was never received, and never expires.
+    #[must_use]
+    pub fn new(id: StorageId, receipt: PopReceipt, body: Bytes, inserted_at: Timestamp) -> Self {
+        Self {
+            id,
+            receipt,
+            body,
+            dequeue_count: 0,
+            inserted_at,
+            visible_at: inserted_at,
+            expires_at: None,
+            state: MessageState::Visible,
+            damage: None,
+        }
+    }
+}
+
+impl MessageState {
+    /// Returns the state of a message that becomes visible at `visible_at` and was received `dequeue_count` times.
+    #[must_use]
+    pub fn at(now: Timestamp, visible_at: Timestamp, dequeue_count: u32) -> Self {
+        match dequeue_count {
+            _ if visible_at <= now => Self::Visible,
+            0 => Self::Delayed,
+            _ => Self::Hidden,
+        }
+    }
+}
+
+impl Page {
+    /// Creates the last page, as it was at `now`.
+    #[must_use]
+    pub fn new(messages: Vec<BrowsedMessage>, now: Timestamp) -> Self {
+        Self {
+            messages,
+            now,
+            next: None,
+        }
+    }
+}
+
+impl PageMark {
+    /// Creates a mark from the storage's text.
+    #[must_use]
+    pub fn new(mark: impl Into<Box<str>>) -> Self {
+        Self(mark.into())
+    }
+
+    /// The mark as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}

@@ -1,0 +1,54 @@
+use rusqlite::{Connection, Params, PrepFlags, Row, Rows, Statement};
+
+/// A statement that is prepared when it is first used. A transaction of the application's uses few of them, and prepares
+/// those each time.
+pub(super) struct Lazy<'c> {
+    connection: &'c Connection,
+    sql: &'static str,
+    statement: Option<Statement<'c>>,
+}
+
+impl<'c> Lazy<'c> {
+    pub(super) fn new(connection: &'c Connection, sql: &'static str) -> Self {
+        Self {
+            connection,
+            sql,
+            statement: None,
+        }
+    }
+
+    pub(super) fn execute(&mut self, params: impl Params) -> rusqlite::Result<usize> {
+        self.prepared()?.execute(params)
+    }
+
+    pub(super) fn insert(&mut self, params: impl Params) -> rusqlite::Result<i64> {
+        self.prepared()?.insert(params)
+    }
+
+    pub(super) fn exists(&mut self, params: impl Params) -> rusqlite::Result<bool> {
+        self.prepared()?.exists(params)
+    }
+
+    pub(super) fn query(&mut self, params: impl Params) -> rusqlite::Result<Rows<'_>> {
+        self.prepared()?.query(params)
+    }
+
+    pub(super) fn query_row<T>(
+        &mut self,
+        params: impl Params,
+        read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> rusqlite::Result<T> {
+        self.prepared()?.query_row(params, read)
+    }
+
+    fn prepared(&mut self) -> rusqlite::Result<&mut Statement<'c>> {
+        let statement = match self.statement.take() {
+            Some(statement) => statement,
+            None => {
+                let flags = PrepFlags::SQLITE_PREPARE_PERSISTENT;
+                self.connection.prepare_with_flags(self.sql, flags)?
+            }
+        };
+        Ok(self.statement.insert(statement))
+    }
+}

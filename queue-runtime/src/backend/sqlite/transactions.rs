@@ -1,0 +1,355 @@
+//! Messages in transactions of the application's own connections to the file.
+//!
+//! The same statements run as on the writer's connection. Those on messages are prepared for each call, because
+//! the connection is the application's.
+
+use std::any::Any;
+use std::fmt;
+use std::path::Path;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use queue_core::backend::{
+    Capabilities, Completion, NewMessage, PutReceipt, TimeToLive, Token, Transactions,
+};
+use queue_core::{Error, Operation, QueueName};
+use rusqlite::{Connection, params_from_iter};
+use serde_json::json;
+
+use super::command::{
+    Answer, Command, Parcel, Request, ResultsAnswer, ResultsRequest, Step, StepDone, ask,
+};
+use super::connection::{self, Settings, Synchronous};
+use super::failure::{Failure, Result};
+use super::files::FileId;
+use super::messages::{Messages, Received};
+use super::queues::Queues;
+use super::receipt::Handle;
+use super::results;
+use super::schema;
+use super::steps::Steps;
+use super::store_time::StoreTime;
+use crate::backend::OpenTransaction;
+use crate::backend::limits::Limits;
+use crate::backend::store_clock::{StoreClock, after};
+
+/// The most records of transactions that are removed with one completion, and that wait for it.
+const FORGOTTEN: usize = 64;
+
+/// Writes in transactions of connections to one file.
+pub(super) struct SqliteTransactions {
+    settings: Settings,
+    file: FileId,
+    capabilities: Capabilities,
+    store_clock: Arc<StoreClock>,
+    commands: Sender<Command>,
+    /// Completions whose records can be removed.
+    forgotten: Mutex<Vec<Token>>,
+}
+
+impl SqliteTransactions {
+    pub(super) fn new(
+        settings: Settings,
+        file: FileId,
+        capabilities: Capabilities,
+        store_clock: Arc<StoreClock>,
+        commands: Sender<Command>,
+    ) -> Self {
+        Self {
+            settings,
+            file,
+            capabilities,
+            store_clock,
+            commands,
+            forgotten: Mutex::default(),
+        }
+    }
+
+    /// Runs `work` within the transaction that is open on the connection. If it fails, nothing of it stays.
+    fn within<T>(
+        &self,
+        connection: &Connection,
+        work: impl FnOnce(&mut Guest<'_>) -> Result<T>,
+    ) -> Result<T> {
+        self.check(connection)?;
+        connection.execute_batch("SAVEPOINT queue_runtime")?;
+        let done = Guest::enter(connection, &self.store_clock).and_then(|mut guest| {
+            let done = work(&mut guest)?;
+            guest.messages.counts.write()?;
+            Ok(done)
+        });
+        if done.is_ok() {
+            connection.execute_batch("RELEASE queue_runtime")?;
+            return done;
+        }
+        // SQLite itself ends the transaction after some errors.
+        let undo = "ROLLBACK TO queue_runtime; RELEASE queue_runtime";
+        if !connection.is_autocommit() && connection.execute_batch(undo).is_err() {
+            // Better nothing than a part. The application's commit fails then.
+            drop(connection.execute_batch("ROLLBACK"));
+        }
+        done
+    }
+
+    /// Refuses a connection by which the file would lose what it promises. Changes nothing.
+    fn check(&self, connection: &Connection) -> Result<()> {
+        let own = &self.settings.path;
+        let unfit = |why: String| Err(Failure::Unfit(why));
+        let path = connection.path().filter(|path| !path.is_empty());
+        let Some(path) = path else {
+            let own = own.display();
+            return unfit(format!(
+                "the connection is to a database without a file; the queues are in `{own}`"
+            ));
+        };
+        if !self.file.is_at(Path::new(path), own)? {
+            let own = own.display();
+            return unfit(format!(
+                "the connection is to `{path}`; the queues are in another file, `{own}`, and no transaction spans both"
+            ));
+        }
+        if connection.is_autocommit() {
+            return unfit("the connection has no open transaction".to_owned());
+        }
+        schema::check_within(connection)?;
+        let marks = vec!["?"; schema::TABLES.len()].join(", ");
+        let hides = format!("SELECT name FROM temp.sqlite_schema WHERE lower(name) IN ({marks})");
+        let mut hides = connection.prepare(&hides)?;
+        let mut hiding = hides.query(params_from_iter(schema::TABLES))?;
+        if let Some(row) = hiding.next()? {
+            let name: String = row.get(0)?;
+            return unfit(format!(
+                "the connection's temporary table `{name}` hides the queues' table of that name"
+            ));
+        }
+        let level: i64 = connection.pragma_query_value(None, "synchronous", |row| row.get(0))?;
+        let (least, name) = match self.settings.synchronous {
+            Synchronous::Full => (2, "FULL"),
+            Synchronous::Normal => (1, "NORMAL"),
+        };
+        if level < least {
+            return unfit(format!(
+                "the connection has PRAGMA synchronous = {level}, so its commits may be lost; the service promises \
+                 {name} ({least}), which is set before the transaction begins"
+            ));
+        }
+        Ok(())
+    }
+
+    fn step_of(&self, queue: &QueueName, message: &NewMessage) -> queue_core::Result<Step> {
+        let limits = Limits {
+            capabilities: &self.capabilities,
+            operation: Operation::Put,
+            queue,
+        };
+        limits.check_put(message)?;
+        Ok(Step::put(queue.clone(), message.clone()))
+    }
+
+    fn error(&self, failure: Failure, queue: Option<&QueueName>) -> Error {
+        failure.into_error(Operation::Apply, queue, &self.settings.path)
+    }
+
+    fn forgotten(&self) -> MutexGuard<'_, Vec<Token>> {
+        self.forgotten
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Transactions for SqliteTransactions {
+    fn connect(&self) -> queue_core::Result<Box<dyn Any + Send>> {
+        let opened = connection::open_for_application(&self.settings).and_then(|opened| {
+            let own = &self.settings.path;
+            match self.file.is_at(own, own)? {
+                true => Ok(opened),
+                false => Err(Failure::Replaced(own.clone())),
+            }
+        });
+        let opened = opened
+            .map_err(|failure| failure.into_error(Operation::Open, None, &self.settings.path))?;
+        Ok(Box::new(opened))
+    }
+
+    /// The connection is a [`rusqlite::Connection`].
+    fn write(
+        &self,
+        connection: &dyn Any,
+        puts: &[(QueueName, NewMessage)],
+        completion: Option<&Completion<'_>>,
+    ) -> queue_core::Result<Vec<PutReceipt>> {
+        let Some(connection) = connection.downcast_ref::<Connection>() else {
+            let why = "the connection is not a rusqlite::Connection of this library's version";
+            return Err(self.error(Failure::Unfit(why.to_owned()), None));
+        };
+        let steps = puts
+            .iter()
+            .map(|(queue, message)| self.step_of(queue, message));
+        let steps = steps.collect::<queue_core::Result<Vec<_>>>()?;
+        let forgotten: Vec<Token> = match completion {
+            Some(_) => self.forgotten().clone(),
+            None => Vec::new(),
+        };
+        let written = self.within(connection, |guest| {
+            let put = guest.put_all(&steps)?;
+            if let Some(completion) = completion {
+                guest.complete(completion)?;
+                results::execute(connection, &ResultsRequest::Sweep, guest.now)?;
+                for token in &forgotten {
+                    results::forget(connection, *token)?;
+                }
+            }
+            Ok(put)
+        });
+        let written = written.map_err(|failure| {
+            // A put that failed names its own queue.
+            let is_put = matches!(failure, Failure::Step(..));
+            let queue = completion.map(|completion| completion.queue);
+            self.error(failure, queue.filter(|_| !is_put))
+        })?;
+        self.forgotten().retain(|token| !forgotten.contains(token));
+        Ok(written)
+    }
+
+    async fn ended(&self, token: Option<Token>) -> queue_core::Result<bool> {
+        match ask(&self.commands, Request::Ended { token }).await {
+            Ok(Answer::Ended(committed)) => Ok(committed),
+            Ok(other) => unreachable!("the writer answered another request: {other:?}"),
+            Err(failure) => Err(self.error(failure, None)),
+        }
+    }
+
+    fn forget(&self, token: Token) {
+        let mut forgotten = self.forgotten();
+        // Those beyond that are removed when they are old.
+        if forgotten.len() < FORGOTTEN {
+            forgotten.push(token);
+        }
+    }
+
+    fn encode(&self, queue: &QueueName, message: &NewMessage) -> queue_core::Result<String> {
+        if queue.is_reply_queue() {
+            // The trigger would create it for ever if its owner is gone.
+            let why = "the outbox takes no replies: `complete_in` and dispositions do";
+            return Err(self.error(Failure::Unfit(why.to_owned()), Some(queue)));
+        }
+        let Step::Put { parcel, .. } = self.step_of(queue, message)? else {
+            unreachable!("it is a put");
+        };
+        let Parcel {
+            message,
+            salt,
+            checksum,
+        } = parcel;
+        let now = self.store_clock.now();
+        let expires_at = match message.time_to_live {
+            TimeToLive::Never => None,
+            TimeToLive::After(lifetime) => Some(after(now, lifetime)),
+        };
+        let body: String = message
+            .body
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        let nonce: i64 = rand::random();
+        let encoded = json!({
+            "format": 1,
+            "queue": queue.as_str(),
+            "salt": salt,
+            "checksum": checksum,
+            "nonce": nonce,
+            "inserted_at": now,
+            "visible_at": after(now, message.delay),
+            "expires_at": expires_at,
+            "body": body,
+        });
+        Ok(encoded.to_string())
+    }
+}
+
+impl OpenTransaction for rusqlite::Transaction<'_> {
+    fn connection(&self) -> &dyn Any {
+        let connection: &Connection = self;
+        connection
+    }
+}
+
+/// The application's connection, within its transaction.
+struct Guest<'c> {
+    connection: &'c Connection,
+    queues: Queues<'c>,
+    messages: Messages<'c>,
+    now: i64,
+}
+
+impl<'c> Guest<'c> {
+    /// Takes the write lock, unless the transaction has it, and reads the store time.
+    fn enter(connection: &'c Connection, store_clock: &StoreClock) -> Result<Self> {
+        let mut store_time = StoreTime::new(connection);
+        store_time.follow(store_clock)?;
+        store_time.write(store_clock.now())?;
+        Ok(Self {
+            connection,
+            queues: Queues::new(connection),
+            messages: Messages::new(connection),
+            // Again: the lock may have been waited for.
+            now: store_clock.now(),
+        })
+    }
+
+    /// Creates missing queues, but no reply queue: only the instance that waits for replies there may do that, with
+    /// the metadata by which others see that it is alive.
+    fn put_all(&mut self, steps: &[Step]) -> Result<Vec<PutReceipt>> {
+        for queue in steps.iter().map(Step::queue) {
+            if !queue.is_reply_queue()
+                && let Err(Failure::QueueNotFound) = self.queues.id(queue)
+            {
+                self.queues.create(queue, "{}")?;
+            }
+        }
+        let mut all = Steps {
+            queues: &mut self.queues,
+            messages: &mut self.messages,
+        };
+        let done = all.all(self.connection, steps, self.now)?;
+        let receipts = done.into_iter().map(|done| match done {
+            StepDone::Put(placed) => placed.into_receipt(),
+            other => unreachable!("it was a put: {other:?}"),
+        });
+        Ok(receipts.collect())
+    }
+
+    fn complete(&mut self, completion: &Completion<'_>) -> Result<()> {
+        let queue = self.queues.id(completion.queue)?;
+        let handle = Handle::parse(completion.id, &completion.receipt);
+        let receive = Received {
+            dequeue_count: completion.dequeue_count,
+            visibility: completion.visibility,
+        };
+        self.messages.complete(queue, handle, receive, self.now)?;
+        results::record(self.connection, completion.token, self.now)?;
+        let Some(finish) = &completion.finish else {
+            return Ok(());
+        };
+        let request = ResultsRequest::Finish(
+            finish.key.clone(),
+            finish.claim,
+            finish.result.clone(),
+            finish.retention,
+        );
+        match results::execute(self.connection, &request, self.now)? {
+            ResultsAnswer::Standing(queue_core::idempotency::Standing::Held) => Ok(()),
+            _ => Err(Failure::ClaimLost(finish.key.clone())),
+        }
+    }
+}
+
+impl fmt::Debug for SqliteTransactions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteTransactions")
+            .field("path", &self.settings.path)
+            .finish_non_exhaustive()
+    }
+}

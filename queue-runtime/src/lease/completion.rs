@@ -1,0 +1,103 @@
+use std::any::Any;
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+use queue_core::backend::{
+    Completion, Finish, NewMessage, PutReceipt, StorageId, Token, Transactions,
+};
+use queue_core::{Error, ErrorKind, Operation, QueueName};
+
+use super::promise::Promise;
+use super::state::{Hold, Leased, State};
+use super::storage_time::StorageTime;
+
+/// Completes a leased message within transactions of the application's.
+#[derive(Debug, Clone)]
+pub(crate) struct Completer(pub(super) Arc<Leased>);
+
+impl Completer {
+    /// The queue and the id of the message.
+    pub(crate) fn message(&self) -> (&QueueName, &StorageId) {
+        (&self.0.queue, &self.0.id)
+    }
+
+    /// Returns the storage's time.
+    pub(crate) fn storage_time(&self) -> StorageTime {
+        self.0.storage_time
+    }
+
+    /// Puts messages and completes the leased one, within the transaction that is open on the connection. Does not wait
+    /// for a renewal, which may be waiting for the end of that very transaction.
+    ///
+    /// # Errors
+    /// Those of [`Transactions::write`]. [`ErrorKind::Unsupported`] if the backend has no transactions.
+    pub(crate) fn complete_in(
+        &self,
+        connection: &dyn Any,
+        dequeue_count: u32,
+        puts: &[(QueueName, NewMessage)],
+        finish: Option<Finish>,
+    ) -> Result<Vec<PutReceipt>, Error> {
+        let leased = &self.0;
+        if leased.ticket.is_closed() {
+            return Err(leased.ended());
+        }
+        let transactions = transactions(leased)?;
+        let token = Token::random();
+        let (queue, id, receipt) = (&leased.queue, &leased.id, leased.receipt());
+        let mut completion = Completion::new(queue, id, receipt, dequeue_count, token);
+        completion.visibility = leased.visibility.max(leased.term().visibility);
+        completion.finish = finish;
+        let receipts = transactions.write(connection, puts, Some(&completion))?;
+        // The message was there, so no earlier transaction that completed it was committed.
+        *leased.promise() = Promise::Open(token);
+        Ok(receipts)
+    }
+}
+
+impl Leased {
+    /// Finds out whether the transaction that completed the message was committed, once it has ended. The lock makes
+    /// sure that it is asked for once only, because the storage then forgets the answer.
+    ///
+    /// # Errors
+    /// Those of [`Transactions::ended`].
+    pub(super) async fn conclude(&self, state: &mut State) -> Result<Promise, Error> {
+        let promise = *self.promise();
+        let Promise::Open(token) = promise else {
+            return Ok(promise);
+        };
+        let transactions = transactions(self)?;
+        let concluded = match transactions.ended(Some(token)).await? {
+            true => {
+                state.hold = Hold::Settled;
+                Promise::Committed
+            }
+            false => Promise::RolledBack,
+        };
+        let mut promise = self.promise();
+        // Unless another transaction has completed the message meanwhile.
+        if *promise == Promise::Open(token) {
+            *promise = concluded;
+        }
+        drop(promise);
+        if concluded == Promise::Committed {
+            transactions.forget(token);
+        }
+        Ok(concluded)
+    }
+
+    pub(super) fn promise(&self) -> MutexGuard<'_, Promise> {
+        self.promised.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn transactions(leased: &Leased) -> Result<Arc<dyn Transactions>, Error> {
+    let transactions = leased.backend.transactions();
+    transactions.ok_or_else(|| unsupported(Operation::Delete).with_queue(&leased.queue))
+}
+
+/// Returns the error of an operation within a transaction on a storage that has none.
+pub(crate) fn unsupported(operation: Operation) -> Error {
+    let detail =
+        "this storage has no transactions for the application's own tables; `sqlite:PATH` has";
+    Error::new(ErrorKind::Unsupported, operation).with_detail(detail)
+}

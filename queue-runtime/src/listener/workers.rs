@@ -1,0 +1,29 @@
+use std::sync::Arc;
+
+use super::core::Core;
+use super::dequeue;
+use super::presence::Presence;
+use super::run::Watchlist;
+use super::tasks::State;
+
+/// Starts the dequeue tasks of a listener.
+#[derive(Clone)]
+pub(super) struct Workers {
+    pub(super) core: Arc<Core>,
+    pub(super) watchlist: Arc<Watchlist>,
+}
+
+impl Workers {
+    /// Has the number of tasks that `wanted` returns run, within the range. Surplus tasks end before their next
+    /// receive.
+    pub(super) fn scale(&self, wanted: impl FnOnce(State) -> usize) {
+        let core = &self.core;
+        let (from, to, missing) = core.tasks.want(wanted);
+        core.fit_limit();
+        for _ in 0..missing {
+            let task = dequeue::run(Presence::of(core), Arc::clone(&self.watchlist));
+            drop(core.runtime.spawn(core.tracker.track_future(task)));
+        }
+        core.scaled(from, to);
+    }
+}

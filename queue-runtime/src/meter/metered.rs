@@ -1,0 +1,302 @@
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use queue_core::backend::{
+    ApplyError, Backend, Browsing, Created, Lease, Metadata, NewMessage, Op, OpOutcome, Page,
+    PageMark, PeekedMessage, PopReceipt, PutReceipt, QueueProperties, ReceivedMessage, StorageId,
+};
+use queue_core::internal::forward_backend;
+use queue_core::{QueueName, Result};
+
+use super::counters::Counters;
+use super::table::Meter;
+use super::transactions::TransactionKind;
+
+/// The most messages that one request to Azure Queue Storage returns.
+const RECEIVE_PAGE: usize = 32;
+
+/// The most queues that one request to Azure Queue Storage lists.
+const LIST_PAGE: usize = 5000;
+
+/// A backend whose transactions are counted. It passes on every call.
+pub(crate) struct Metered {
+    inner: Arc<dyn Backend>,
+    meter: Arc<Meter>,
+}
+
+impl Metered {
+    pub(crate) fn new(inner: Arc<dyn Backend>, meter: Arc<Meter>) -> Self {
+        Self { inner, meter }
+    }
+
+    /// Makes a call that takes one transaction.
+    async fn one<T>(
+        &self,
+        queue: &QueueName,
+        kind: TransactionKind,
+        call: impl Future<Output = Result<T>> + Send,
+    ) -> Result<T> {
+        Counting::of(self.meter.queue(queue), kind)
+            .answer(call, |_| Counted {
+                kind,
+                transactions: 1,
+            })
+            .await
+    }
+
+    /// Counts the operations that were tried, up to the one that failed.
+    fn applied(&self, tried: Vec<(QueueName, TransactionKind)>, answer: &Answer) {
+        let tries = match answer {
+            Ok(_) => tried.len(),
+            Err(failed) if failed.error.is_unsent() => failed.completed.len(),
+            Err(failed) => failed.index.saturating_add(1),
+        };
+        let stored = match answer {
+            Ok(outcomes) => outcomes.len(),
+            Err(failed) => failed.completed.len(),
+        };
+        for (index, (queue, kind)) in tried.into_iter().enumerate().take(tries) {
+            let counters = self.meter.queue(&queue);
+            counters.add(kind, 1);
+            if kind == TransactionKind::Put && index < stored {
+                counters.measures.sent(1);
+            }
+        }
+    }
+}
+
+type Answer = Result<Vec<OpOutcome>, ApplyError>;
+
+/// A call under way. If it is dropped before its answer, it counts as one transaction, because it may have been sent.
+struct Counting<'a> {
+    counters: &'a Counters,
+    /// `None` once the call is answered.
+    open: Option<TransactionKind>,
+}
+
+/// What an answered call counts as.
+struct Counted {
+    kind: TransactionKind,
+    transactions: u64,
+}
+
+impl<'a> Counting<'a> {
+    fn of(counters: &'a Counters, kind: TransactionKind) -> Self {
+        Self {
+            counters,
+            open: Some(kind),
+        }
+    }
+
+    async fn answer<T>(
+        mut self,
+        call: impl Future<Output = Result<T>> + Send,
+        counted: impl FnOnce(&T) -> Counted + Send,
+    ) -> Result<T> {
+        let answer = call.await;
+        match &answer {
+            Ok(value) => {
+                self.open = None;
+                let Counted { kind, transactions } = counted(value);
+                self.counters.add(kind, transactions);
+            }
+            Err(error) if error.is_unsent() => self.open = None,
+            Err(_) => {}
+        }
+        answer
+    }
+}
+
+impl Drop for Counting<'_> {
+    fn drop(&mut self) {
+        if let Some(kind) = self.open.take() {
+            self.counters.add(kind, 1);
+        }
+    }
+}
+
+/// Returns how many requests return this many items.
+fn pages(items: usize, page: usize) -> u64 {
+    items.div_ceil(page).max(1) as u64
+}
+
+/// Returns the queue and the kind of each operation.
+fn kinds(ops: &[Op]) -> Vec<(QueueName, TransactionKind)> {
+    let kind = |op: &Op| match op {
+        Op::Put { queue, .. } => Some((queue.clone(), TransactionKind::Put)),
+        Op::Update { queue, .. } => Some((queue.clone(), TransactionKind::Update)),
+        Op::Delete { queue, .. } => Some((queue.clone(), TransactionKind::Delete)),
+        _ => None,
+    };
+    ops.iter().filter_map(kind).collect()
+}
+
+#[async_trait]
+#[warn(
+    clippy::missing_trait_methods,
+    reason = "a default method would not reach the backend's own"
+)]
+impl Backend for Metered {
+    forward_backend!(self => self.inner; capabilities queue_uri notifier results transactions);
+
+    async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created> {
+        let call = self.inner.create_queue(queue, metadata);
+        self.one(queue, TransactionKind::CreateQueue, call).await
+    }
+
+    async fn delete_queue(&self, queue: &QueueName) -> Result<()> {
+        let call = self.inner.delete_queue(queue);
+        self.one(queue, TransactionKind::DeleteQueue, call).await
+    }
+
+    async fn list_queues(&self, prefix: &str) -> Result<Vec<QueueName>> {
+        let kind = TransactionKind::ListQueues;
+        let counted = |names: &Vec<QueueName>| Counted {
+            kind,
+            transactions: pages(names.len(), LIST_PAGE),
+        };
+        Counting::of(self.meter.account(), kind)
+            .answer(self.inner.list_queues(prefix), counted)
+            .await
+    }
+
+    async fn properties(&self, queue: &QueueName) -> Result<QueueProperties> {
+        let call = self.inner.properties(queue);
+        self.one(queue, TransactionKind::Properties, call).await
+    }
+
+    async fn metadata(&self, queue: &QueueName) -> Result<Metadata> {
+        let call = self.inner.metadata(queue);
+        self.one(queue, TransactionKind::Properties, call).await
+    }
+
+    async fn set_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<()> {
+        let call = self.inner.set_metadata(queue, metadata);
+        self.one(queue, TransactionKind::SetMetadata, call).await
+    }
+
+    async fn put(&self, queue: &QueueName, message: NewMessage) -> Result<PutReceipt> {
+        let kind = TransactionKind::Put;
+        let counters = self.meter.queue(queue);
+        let counted = |_: &PutReceipt| {
+            counters.measures.sent(1);
+            Counted {
+                kind,
+                transactions: 1,
+            }
+        };
+        Counting::of(counters, kind)
+            .answer(self.inner.put(queue, message), counted)
+            .await
+    }
+
+    async fn receive(
+        &self,
+        queue: &QueueName,
+        max: u32,
+        visibility: Duration,
+    ) -> Result<Vec<ReceivedMessage>> {
+        let counters = self.meter.queue(queue);
+        let counted = |messages: &Vec<ReceivedMessage>| {
+            counters.measures.received(messages.len() as u64);
+            Counted {
+                kind: match messages.is_empty() {
+                    true => TransactionKind::EmptyReceive,
+                    false => TransactionKind::Receive,
+                },
+                transactions: pages(messages.len(), RECEIVE_PAGE),
+            }
+        };
+        Counting::of(counters, TransactionKind::Receive)
+            .answer(self.inner.receive(queue, max, visibility), counted)
+            .await
+    }
+
+    async fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>> {
+        let kind = TransactionKind::Peek;
+        let counted = |messages: &Vec<PeekedMessage>| Counted {
+            kind,
+            transactions: pages(messages.len(), RECEIVE_PAGE),
+        };
+        Counting::of(self.meter.queue(queue), kind)
+            .answer(self.inner.peek(queue, max), counted)
+            .await
+    }
+
+    async fn browse(&self, queue: &QueueName, from: Option<&PageMark>, max: u32) -> Result<Page> {
+        let call = self.inner.browse(queue, from, max);
+        if self.capabilities().browsing == Browsing::Unsupported {
+            return call.await;
+        }
+        let kind = TransactionKind::Peek;
+        let counted = |page: &Page| Counted {
+            kind,
+            transactions: pages(page.messages.len(), RECEIVE_PAGE),
+        };
+        Counting::of(self.meter.queue(queue), kind)
+            .answer(call, counted)
+            .await
+    }
+
+    async fn update(
+        &self,
+        queue: &QueueName,
+        id: &StorageId,
+        receipt: &PopReceipt,
+        visibility: Duration,
+        body: Option<Bytes>,
+    ) -> Result<Lease> {
+        let call = self.inner.update(queue, id, receipt, visibility, body);
+        self.one(queue, TransactionKind::Update, call).await
+    }
+
+    async fn delete(&self, queue: &QueueName, id: &StorageId, receipt: &PopReceipt) -> Result<()> {
+        let call = self.inner.delete(queue, id, receipt);
+        self.one(queue, TransactionKind::Delete, call).await
+    }
+
+    async fn clear(&self, queue: &QueueName) -> Result<()> {
+        let call = self.inner.clear(queue);
+        self.one(queue, TransactionKind::Clear, call).await
+    }
+
+    async fn apply(&self, ops: Vec<Op>) -> Answer {
+        let tried = Applying {
+            metered: self,
+            ops: kinds(&ops),
+        };
+        let answer = self.inner.apply(ops).await;
+        tried.answered(&answer);
+        answer
+    }
+}
+
+/// Several operations under way. If they are dropped before their answer, all count, because all may have been sent.
+struct Applying<'a> {
+    metered: &'a Metered,
+    ops: Vec<(QueueName, TransactionKind)>,
+}
+
+impl Applying<'_> {
+    fn answered(mut self, answer: &Answer) {
+        self.metered.applied(std::mem::take(&mut self.ops), answer);
+    }
+}
+
+impl Drop for Applying<'_> {
+    fn drop(&mut self) {
+        for (queue, kind) in self.ops.drain(..) {
+            self.metered.meter.queue(&queue).add(kind, 1);
+        }
+    }
+}
+
+impl fmt::Debug for Metered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}

@@ -1,0 +1,32 @@
+//! Counting the storage transactions of a service, and their price.
+//!
+//! A transaction is a request to Azure Queue Storage, which bills each. The other backends send none, so what they do
+//! is counted as the requests that it would take there:
+//!
+//! | operation | transactions |
+//! |---|---|
+//! | put, update, delete, clear, create, delete or set the metadata of a queue | 1 |
+//! | read the properties or the metadata of a queue | 1, [`Properties`](TransactionKind::Properties) |
+//! | receive, peek or browse | 1 for each 32 messages returned or part of it, at least 1; a receive that returned none is an [`EmptyReceive`](TransactionKind::EmptyReceive) |
+//! | list the queues | 1 for each 5,000 names returned or part of it, at least 1 |
+//! | several operations at once, as by `submit_all` or a completion with follow-ups | 1 for each, as far as they were tried |
+//!
+//! A repeat is a further transaction. What failed counts too, unless it certainly was not sent: an argument was over a
+//! limit, no token was issued, or no connection was made. A call that was cancelled or not answered counts, because it
+//! may have been sent. Azure does not bill what it throttles or fails to do by its own fault, so the sum is an upper
+//! bound of the bill. Storage other than queues is not counted: blobs, and stores of completed work. Neither is what an
+//! application does in its own transaction on a SQLite file.
+
+mod counters;
+mod metered;
+mod prices;
+mod reading;
+mod table;
+mod transactions;
+
+pub use prices::{Cost, InvalidPrice, PriceTable};
+pub use reading::MeterReading;
+pub use transactions::{TransactionKind, Transactions};
+
+pub(crate) use metered::Metered;
+pub(crate) use table::Meter;

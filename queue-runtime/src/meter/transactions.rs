@@ -1,0 +1,189 @@
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// The kind of a storage transaction. Its name in configuration files and metrics is in snake case: `empty_receive`.
+///
+/// ```
+/// use queue_runtime::meter::TransactionKind;
+///
+/// assert_eq!(TransactionKind::EmptyReceive.as_str(), "empty_receive");
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum TransactionKind {
+    /// Creates a queue.
+    CreateQueue,
+    /// Deletes a queue.
+    DeleteQueue,
+    /// Lists queues.
+    ListQueues,
+    /// Reads the metadata and the approximate message count of a queue.
+    Properties,
+    /// Replaces the metadata of a queue.
+    SetMetadata,
+    /// Puts a message.
+    Put,
+    /// Receives messages, or fails to.
+    Receive,
+    /// Receives messages and finds none.
+    EmptyReceive,
+    /// Reads messages without receiving them.
+    Peek,
+    /// Renews a lease, or puts a message back.
+    Update,
+    /// Deletes a message.
+    Delete,
+    /// Deletes all messages of a queue.
+    Clear,
+}
+
+/// The number of kinds.
+pub(super) const KINDS: usize = TransactionKind::ALL.len();
+
+impl TransactionKind {
+    /// All kinds, in the order of their declaration.
+    pub const ALL: [Self; 12] = [
+        Self::CreateQueue,
+        Self::DeleteQueue,
+        Self::ListQueues,
+        Self::Properties,
+        Self::SetMetadata,
+        Self::Put,
+        Self::Receive,
+        Self::EmptyReceive,
+        Self::Peek,
+        Self::Update,
+        Self::Delete,
+        Self::Clear,
+    ];
+
+    /// Returns the name of the kind in snake case.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::CreateQueue => "create_queue",
+            Self::DeleteQueue => "delete_queue",
+            Self::ListQueues => "list_queues",
+            Self::Properties => "properties",
+            Self::SetMetadata => "set_metadata",
+            Self::Put => "put",
+            Self::Receive => "receive",
+            Self::EmptyReceive => "empty_receive",
+            Self::Peek => "peek",
+            Self::Update => "update",
+            Self::Delete => "delete",
+            Self::Clear => "clear",
+        }
+    }
+}
+
+impl fmt::Display for TransactionKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Numbers of storage transactions by kind. The [module](super) says what counts as one.
+///
+/// ```
+/// use queue_runtime::meter::TransactionKind;
+/// use queue_runtime::{Message, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let service = testing::service().await;
+/// service.submit(Order { number: 7 }).await?;
+///
+/// let transactions = service.meter().total();
+/// assert_eq!(transactions.of(TransactionKind::CreateQueue), 1);
+/// assert_eq!(transactions.of(TransactionKind::Put), 2); // the first one found no queue
+/// println!("{transactions}");
+/// # assert_eq!(transactions.to_string(), "3 (1 create_queue, 2 put)");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Transactions([u64; KINDS]);
+
+impl Transactions {
+    pub(super) fn new(counts: impl Fn(TransactionKind) -> u64) -> Self {
+        Self(TransactionKind::ALL.map(counts))
+    }
+
+    /// Returns the number of transactions of a kind.
+    #[must_use]
+    pub const fn of(&self, kind: TransactionKind) -> u64 {
+        self.0[kind as usize]
+    }
+
+    /// Returns the number of transactions of all kinds.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.0
+            .iter()
+            .fold(0, |sum, count| sum.saturating_add(*count))
+    }
+
+    /// Returns the kinds that occurred, with their numbers.
+    pub fn iter(&self) -> impl Iterator<Item = (TransactionKind, u64)> + '_ {
+        let all = TransactionKind::ALL.into_iter();
+        all.map(|kind| (kind, self.of(kind)))
+            .filter(|(_, count)| *count > 0)
+    }
+
+    /// Returns the transactions since `earlier`.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self::new(|kind| self.of(kind).saturating_sub(earlier.of(kind)))
+    }
+
+    /// Returns the sum of both.
+    #[must_use]
+    pub fn plus(&self, other: &Self) -> Self {
+        Self::new(|kind| self.of(kind).saturating_add(other.of(kind)))
+    }
+}
+
+impl std::iter::Sum for Transactions {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, one| sum.plus(&one))
+    }
+}
+
+/// Writes the total, and in parentheses the kinds that occurred.
+impl fmt::Display for Transactions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.total())?;
+        let mut before = " (";
+        for (kind, count) in self.iter() {
+            write!(f, "{before}{count} {kind}")?;
+            before = ", ";
+        }
+        match before {
+            " (" => Ok(()),
+            _ => f.write_str(")"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_has_its_place_and_the_name_that_serde_gives_it() {
+        for (place, kind) in TransactionKind::ALL.into_iter().enumerate() {
+            assert_eq!(kind as usize, place);
+            let name = serde_json::to_string(&kind).expect("a name");
+            assert_eq!(name, format!("\"{kind}\""));
+        }
+    }
+}

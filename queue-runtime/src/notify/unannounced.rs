@@ -1,0 +1,68 @@
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use queue_core::QueueName;
+use queue_core::backend::NewMessage;
+use queue_core::notify::Notification;
+
+use super::notifiers::Notifiers;
+use super::pending::{Count, Pending};
+
+/// Messages that were put in transactions of the application's, which are announced when these have ended.
+#[derive(Debug, Default)]
+pub(crate) struct Unannounced(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    pending: Pending<Key>,
+    /// Whether something was written in a transaction that nobody has waited for yet.
+    is_open: bool,
+    /// Whether a task waits for the end of the transactions.
+    is_watched: bool,
+}
+
+/// Messages of transactions that had not ended when they were added.
+#[derive(Debug)]
+pub(crate) struct Batch(BTreeMap<Key, Count>);
+
+/// A queue, and when the messages become visible.
+type Key = (QueueName, Duration);
+
+impl Batch {
+    /// Announces the messages.
+    pub(crate) fn publish(self, notifiers: &Notifiers) {
+        for ((queue, visible_in), count) in self.0 {
+            notifiers.publish_count(&queue, visible_in, count);
+        }
+    }
+}
+
+impl Unannounced {
+    /// Adds the messages that a transaction puts, perhaps none. Returns whether the caller is to start the task that
+    /// waits for its end and announces them.
+    pub(crate) fn add(&self, messages: &[(QueueName, NewMessage)]) -> bool {
+        let mut state = self.lock();
+        for (queue, message) in messages {
+            let notification = Notification::new("", queue)
+                .with_messages(1, message.body.len() as u64)
+                .with_visible_in(message.delay);
+            state
+                .pending
+                .add((queue.clone(), message.delay), &notification);
+        }
+        state.is_open = true;
+        !std::mem::replace(&mut state.is_watched, true)
+    }
+
+    /// Takes what was added so far. If that is nothing, the task ends, and the next transaction starts another one.
+    pub(crate) fn take(&self) -> Option<Batch> {
+        let mut state = self.lock();
+        state.is_watched = std::mem::take(&mut state.is_open);
+        state.is_watched.then(|| Batch(state.pending.take()))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

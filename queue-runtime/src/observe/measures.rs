@@ -1,0 +1,161 @@
+//! The metrics of one queue.
+//!
+//! A metric is registered when it first has a value, so that a queue that is only submitted to has no gauges of a
+//! listener. Labels are the names of queues, of which the meter bounds the number, and words from fixed lists: never what
+//! a message contains.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use metrics::{
+    Counter, Gauge, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram,
+    gauge, histogram,
+};
+
+use super::outcome::{OUTCOMES, Outcome};
+
+/// The label of the queue, as OpenTelemetry names it.
+const QUEUE: &str = "messaging.destination.name";
+
+const SENT: &str = "messaging.client.sent.messages";
+const CONSUMED: &str = "messaging.client.consumed.messages";
+const PROCESS: &str = "messaging.process.duration";
+const SETTLED: &str = "queue.settled.messages";
+const LAG: &str = "queue.message.lag";
+const IN_FLIGHT: &str = "queue.in_flight.messages";
+const TASKS: &str = "queue.dequeue_tasks";
+const DEPTH: &str = "queue.depth";
+const INSTANCES: &str = "queue.wanted_instances";
+const TRANSACTIONS: &str = "queue.transactions";
+
+/// Tells the recorder, if there is one, what the metrics mean, and their units.
+pub(crate) fn describe() {
+    let count = Unit::Count;
+    describe_counter!(SENT, count, "Messages that were put on the queue");
+    describe_counter!(CONSUMED, count, "Messages that were received");
+    describe_counter!(
+        SETTLED,
+        count,
+        "Received messages, by how they were settled"
+    );
+    describe_counter!(TRANSACTIONS, count, "Storage transactions, by kind");
+    describe_histogram!(PROCESS, Unit::Seconds, "Time that handlers ran for");
+    describe_histogram!(
+        LAG,
+        Unit::Seconds,
+        "Time from the put to the first receive, by the storage's clock"
+    );
+    describe_gauge!(
+        IN_FLIGHT,
+        count,
+        "Messages that listeners have received and not settled"
+    );
+    describe_gauge!(TASKS, count, "Running dequeue tasks of listeners");
+    describe_gauge!(
+        DEPTH,
+        count,
+        "Approximate number of messages on the queue when it was last read"
+    );
+    describe_gauge!(
+        INSTANCES,
+        count,
+        "Instances of the program that are wanted, as the listener advises"
+    );
+}
+
+/// The metrics of one queue.
+#[derive(Debug)]
+pub(crate) struct Measures {
+    /// The queue's name.
+    label: Box<str>,
+    sent: OnceLock<Counter>,
+    received: OnceLock<Counter>,
+    settled: [OnceLock<Counter>; OUTCOMES],
+    lag: OnceLock<Histogram>,
+    process: OnceLock<Histogram>,
+    in_flight: OnceLock<Gauge>,
+    tasks: OnceLock<Gauge>,
+    depth: OnceLock<Gauge>,
+    instances: OnceLock<Gauge>,
+}
+
+impl Measures {
+    pub(crate) fn new(label: &str) -> Self {
+        Self {
+            label: label.into(),
+            sent: OnceLock::new(),
+            received: OnceLock::new(),
+            settled: Default::default(),
+            lag: OnceLock::new(),
+            process: OnceLock::new(),
+            in_flight: OnceLock::new(),
+            tasks: OnceLock::new(),
+            depth: OnceLock::new(),
+            instances: OnceLock::new(),
+        }
+    }
+
+    /// Counts messages that were put.
+    pub(crate) fn sent(&self, messages: u64) {
+        let counter = || counter!(SENT, QUEUE => self.label());
+        self.sent.get_or_init(counter).increment(messages);
+    }
+
+    /// Counts messages that were received.
+    pub(crate) fn received(&self, messages: u64) {
+        let counter = || counter!(CONSUMED, QUEUE => self.label());
+        self.received.get_or_init(counter).increment(messages);
+    }
+
+    /// Counts a message that was settled, or was not.
+    pub(crate) fn settled(&self, outcome: Outcome) {
+        let counter = || counter!(SETTLED, QUEUE => self.label(), "outcome" => outcome.as_str());
+        let counters = &self.settled[outcome as usize];
+        counters.get_or_init(counter).increment(1);
+    }
+
+    /// Records how long a message waited for its first receive.
+    pub(crate) fn lag(&self, lag: Duration) {
+        let histogram = || histogram!(LAG, QUEUE => self.label());
+        self.lag.get_or_init(histogram).record(lag);
+    }
+
+    /// Records how long a handler ran for.
+    pub(crate) fn processed(&self, took: Duration) {
+        let histogram = || histogram!(PROCESS, QUEUE => self.label());
+        self.process.get_or_init(histogram).record(took);
+    }
+
+    /// Adds to the messages in flight, or takes from them.
+    pub(crate) fn in_flight(&self, more: f64) {
+        let gauge = || gauge!(IN_FLIGHT, QUEUE => self.label());
+        self.in_flight.get_or_init(gauge).increment(more);
+    }
+
+    /// Adds to the running dequeue tasks, or takes from them.
+    pub(crate) fn tasks(&self, more: f64) {
+        let gauge = || gauge!(TASKS, QUEUE => self.label());
+        self.tasks.get_or_init(gauge).increment(more);
+    }
+
+    /// Records the approximate number of messages on the queue.
+    pub(crate) fn depth(&self, messages: u64) {
+        let gauge = || gauge!(DEPTH, QUEUE => self.label());
+        self.depth.get_or_init(gauge).set(messages as f64);
+    }
+
+    /// Records how many instances of the program are wanted.
+    pub(crate) fn wanted_instances(&self, instances: usize) {
+        let gauge = || gauge!(INSTANCES, QUEUE => self.label());
+        self.instances.get_or_init(gauge).set(instances as f64);
+    }
+
+    /// Returns the counter of one kind of storage transactions. The caller keeps it.
+    pub(crate) fn transactions(&self, kind: &'static str) -> Counter {
+        counter!(TRANSACTIONS, QUEUE => self.label(), "kind" => kind)
+    }
+
+    fn label(&self) -> String {
+        self.label.to_string()
+    }
+}

@@ -1,0 +1,20 @@
+//! What an application's monitoring sees: metrics through the facade of the crate `metrics`, and spans.
+//!
+//! `docs/observability.md` lists all of them, and a test compares the names.
+
+mod measures;
+#[cfg(feature = "opentelemetry")]
+mod otel;
+mod outcome;
+mod span;
+#[cfg(not(feature = "opentelemetry"))]
+mod unlinked;
+
+pub(crate) use measures::{Measures, describe};
+pub(crate) use outcome::Outcome;
+pub(crate) use span::{current_trace, process, record_id, record_outcome, send};
+
+#[cfg(feature = "opentelemetry")]
+use otel as link;
+#[cfg(not(feature = "opentelemetry"))]
+use unlinked as link;

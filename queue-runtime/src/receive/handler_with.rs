@@ -1,0 +1,50 @@
+use std::future::Future;
+
+use queue_core::{IntoDisposition, Message};
+
+use super::handler::{Blocking, ErasedHandler, Handler as _, blocking};
+use super::received::Received;
+
+/// A handler that gets a clone of the application's state with each message: any
+/// `async fn(S, Received<M>) -> impl IntoDisposition`, or [`blocking`] with a
+/// `fn(S, Received<M>) -> impl IntoDisposition`. See
+/// [`QueueService::listener_with`](crate::QueueService::listener_with).
+///
+/// For a type of your own that has the state, implement [`Handler`](crate::Handler) instead.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a handler of `{M}` messages with the state `{S}`",
+    label = "not a handler of `{M}` with the state `{S}`",
+    note = "a handler with state is an `async fn({S}, Received<{M}>) -> impl IntoDisposition` whose future is `Send`; the state is `Clone + Send + Sync`"
+)]
+pub trait HandlerWith<S, M> {
+    /// Not public API.
+    #[doc(hidden)]
+    fn with(self, state: S) -> ErasedHandler;
+}
+
+impl<S, M, F, Fut> HandlerWith<S, M> for F
+where
+    S: Clone + Send + Sync + 'static,
+    M: Message,
+    F: Fn(S, Received<M>) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output: IntoDisposition> + Send + 'static,
+{
+    fn with(self, state: S) -> ErasedHandler {
+        let handler = move |received: Received<M>| self(state.clone(), received);
+        handler.erase()
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<S, M, F, R> HandlerWith<S, M> for Blocking<F>
+where
+    S: Clone + Send + Sync + 'static,
+    M: Message,
+    F: Fn(S, Received<M>) -> R + Send + Sync + 'static,
+    R: IntoDisposition,
+{
+    fn with(self, state: S) -> ErasedHandler {
+        let function = self.function;
+        blocking(move |received: Received<M>| function(state.clone(), received)).erase()
+    }
+}

@@ -1,0 +1,162 @@
+use std::fmt;
+use std::time::Duration;
+
+use queue_core::{DecodeError, MessageId, QueueName, RequestId};
+
+use super::waiting::MAX_WAITING;
+use crate::send::SubmitProblem;
+
+/// An error of a request: there is no reply. It returns the message unless it was, or may have been, submitted.
+///
+/// ```
+/// use std::time::Duration;
+/// use queue_runtime::{Message, RequestProblem, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct PriceRequest {
+/// #     item: String,
+/// # }
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Price {
+/// #     pence: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let service = testing::service().await;
+/// let request = service.request(PriceRequest { item: "tea".to_owned() }).request("order-7");
+/// let error = request.reply::<Price>().within(Duration::from_secs(5)).await.unwrap_err();
+///
+/// assert!(matches!(error.problem, RequestProblem::NoReply { .. }), "nobody handles it");
+/// assert!(error.to_string().ends_with("of request order-7 on queue `price-request`: no reply within 5s"));
+/// # Ok(())
+/// # }
+/// ```
+#[non_exhaustive]
+pub struct RequestError<M> {
+    /// The message id, to which a reply would have referred.
+    pub id: MessageId,
+    /// The request id. `None` if the one that was given is invalid.
+    pub request: Option<RequestId>,
+    /// The queue that the message was for.
+    pub queue: QueueName,
+    /// The message. `None` if it was submitted, or may have been: it may be, or have been, handled.
+    pub message: Option<M>,
+    /// The cause.
+    pub problem: RequestProblem,
+}
+
+/// The cause of a [`RequestError`].
+///
+/// ```
+/// use queue_runtime::{Message, QueueService, RequestProblem};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct PriceRequest {
+/// #     item: String,
+/// # }
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Price {
+/// #     pence: u32,
+/// # }
+/// #
+/// async fn price(service: &QueueService, item: &str) -> Option<u32> {
+///     let request = service.request(PriceRequest { item: item.to_owned() }).reply::<Price>();
+///     match request.await {
+///         Ok(price) => Some(price.pence),
+///         Err(error) => {
+///             match &error.problem {
+///                 RequestProblem::NoReply { waited } => eprintln!("nobody answered within {waited:?}"),
+///                 RequestProblem::Undecodable(other) => eprintln!("not a price: {other}"),
+///                 _ => eprintln!("failed to {error}"),
+///             }
+///             None
+///         }
+///     }
+/// }
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// # let service = queue_runtime::testing::service().await;
+/// # assert_eq!(price(&service, "tea").await, None);
+/// # }
+/// ```
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RequestProblem {
+    /// The type of the message, or of the reply, has no envelope. Nothing was submitted.
+    #[error(
+        "`{kind}` messages declare `wire = \"bare\"`, which has no room for what a request and its reply need; use a type \
+         without it"
+    )]
+    Bare {
+        /// The kind.
+        kind: &'static str,
+    },
+    /// As many requests of the service wait for replies as are allowed. Nothing was submitted.
+    #[error("{MAX_WAITING} requests of this service wait for replies, which is the maximum")]
+    TooManyWaiting,
+    /// The queue for the reply could not be created or renewed, also by the last try that the time of the request
+    /// allowed. Nothing was submitted.
+    #[error(transparent)]
+    ReplyQueue(queue_core::Error),
+    /// The time of the request ended while the storage was still to answer that the queue for the reply is there, or
+    /// while another request waited for that. Nothing was submitted.
+    #[error("nothing was submitted: the reply queue was not ready within {waited:?}")]
+    NotSubmitted {
+        /// How long the request has waited.
+        waited: Duration,
+    },
+    /// The message could not be submitted, also by the last try that the time of the request allowed, or its outcome is
+    /// unknown.
+    #[error(transparent)]
+    Submit(SubmitProblem),
+    /// No reply came in time. The message may still be handled, or have been. Or the storage has not answered its
+    /// submission in that time, so that it may or may not have been submitted.
+    #[error("no reply within {waited:?}")]
+    NoReply {
+        /// How long the request has waited, including the submission.
+        waited: Duration,
+    },
+    /// The reply queue was deleted meanwhile: this process had shown no sign of life for so long that another took it
+    /// for dead, or [`delete_reply_queue`](crate::QueueService::delete_reply_queue) was called.
+    #[error("the reply queue of this instance was deleted")]
+    ReplyQueueDeleted,
+    /// The reply is of another kind, or does not decode. The message was handled.
+    #[error(transparent)]
+    Undecodable(DecodeError),
+}
+
+impl<M> fmt::Debug for RequestError<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RequestError")
+            .field("id", &self.id)
+            .field("request", &self.request)
+            .field("queue", &self.queue)
+            .field("problem", &self.problem)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<M> fmt::Display for RequestError<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            id, queue, problem, ..
+        } = self;
+        write!(f, "get the reply to message {id}")?;
+        if let Some(request) = &self.request {
+            write!(f, " of request {request}")?;
+        }
+        write!(f, " on queue `{queue}`: {problem}")
+    }
+}
+
+impl<M> std::error::Error for RequestError<M> {
+    /// Returns the cause of the problem, which is in the text.
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.problem.source()
+    }
+}

@@ -1,0 +1,132 @@
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use queue_core::{Error, ErrorKind, MessageId, Operation, QueueName};
+use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio_util::sync::CancellationToken;
+
+use super::queue::ReplyQueue;
+use super::server::serve;
+use super::waiting::{Place, Refused};
+use crate::context::Context;
+
+/// The replies to the requests of one service. Dropping it deletes the reply queue in the background.
+pub(crate) struct Replies {
+    context: Arc<Context>,
+    lease: Duration,
+    /// The queue that requests are given, until it is closed. Locked while another is opened, so that all requests get the
+    /// same one.
+    current: Arc<Mutex<Current>>,
+    closing: CancellationToken,
+}
+
+type Current = Option<Arc<ReplyQueue>>;
+
+/// Why a request cannot be answered, so that it is not sent.
+#[derive(Debug)]
+pub(super) enum NotReady {
+    Full,
+    Storage(Error),
+}
+
+impl Replies {
+    pub(crate) fn new(context: Arc<Context>, lease: Duration) -> Self {
+        Self {
+            context,
+            lease,
+            current: Arc::default(),
+            closing: CancellationToken::new(),
+        }
+    }
+
+    pub(super) fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    /// Returns the reply queue, and a place for the request to wait in. Opens the queue if necessary. What fails is tried
+    /// again until `deadline`, on the monotonic clock, at most.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, a queue that is being opened is kept for the next request.
+    pub(super) async fn ready(
+        &self,
+        id: &MessageId,
+        deadline: Duration,
+    ) -> Result<(QueueName, Place), NotReady> {
+        let current = Arc::clone(&self.current).lock_owned().await;
+        if let Some(queue) = &*current {
+            match place(&self.context, queue, id).await {
+                Err(NotReady::Storage(error)) if error.kind() == ErrorKind::QueueNotFound => {
+                    queue.waiting.close();
+                }
+                place => return place,
+            }
+        }
+        let (context, lease, closing) = (&self.context, self.lease, self.closing.child_token());
+        let open = open(Arc::clone(context), lease, deadline, closing, current);
+        let opened = context.background.finish(open).await;
+        let opened = opened.unwrap_or_else(|| {
+            let closed = Error::new(ErrorKind::Closed, Operation::CreateQueue);
+            Err(closed)
+        });
+        let queue = opened.map_err(NotReady::Storage)?;
+        place(context, &queue, id).await
+    }
+
+    /// Deletes the reply queue of this instance, if it has one. Requests that wait get no reply.
+    pub(crate) async fn close(&self) {
+        let current = self.current.lock().await.take();
+        if let Some(queue) = current {
+            queue.closing.cancel();
+            queue.ended.cancelled().await;
+        }
+    }
+}
+
+async fn open(
+    context: Arc<Context>,
+    lease: Duration,
+    deadline: Duration,
+    closing: CancellationToken,
+    mut current: OwnedMutexGuard<Current>,
+) -> Result<Arc<ReplyQueue>, Error> {
+    let queue = Arc::new(ReplyQueue::create(&context, lease, deadline, closing).await?);
+    let server = serve(Arc::clone(&context), Arc::clone(&queue));
+    context.background.spawn(server);
+    *current = Some(Arc::clone(&queue));
+    Ok(queue)
+}
+
+/// Returns a place at this queue, which must still exist: an owner that was stopped for a while cannot know that without
+/// asking.
+async fn place(
+    context: &Context,
+    queue: &ReplyQueue,
+    id: &MessageId,
+) -> Result<(QueueName, Place), NotReady> {
+    let gone = || Error::new(ErrorKind::QueueNotFound, Operation::SetMetadata);
+    let place = queue.waiting.add(id).map_err(|refused| match refused {
+        Refused::Full => NotReady::Full,
+        Refused::Closed => NotReady::Storage(gone().with_queue(&queue.name)),
+    })?;
+    if !queue.is_fresh(context.clock.monotonic()) {
+        let beat = queue.beat(context).await;
+        beat.map_err(NotReady::Storage)?;
+    }
+    Ok((queue.name.clone(), place))
+}
+
+impl Drop for Replies {
+    fn drop(&mut self) {
+        self.closing.cancel();
+    }
+}
+
+impl fmt::Debug for Replies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Replies")
+            .field("lease", &self.lease)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,199 @@
+//! The task of a reply queue.
+//!
+//! ```text
+//!            a request waits                      none has waited for two leases,
+//!          ┌────────────────┐                     or the service is dropped
+//!  Idle ◄──┤                ├──► Receiving          ───────────────────────────► Closed: the queue is deleted
+//!          └────────────────┘
+//!            none waits            others have deleted the queue ──────────────► Closed: those that wait are told
+//! ```
+//!
+//! It receives only while a request waits. It beats as long as it runs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use queue_core::backend::{Op, ReceivedMessage};
+use queue_core::internal::error_chain;
+use queue_core::wire::Body;
+use queue_core::{Error, ErrorKind};
+
+use super::cleaning::keep_clean;
+use super::queue::ReplyQueue;
+use crate::clock::ready_by;
+use crate::context::Context;
+use crate::notify::{Wakeup, Wakeups};
+use crate::policy::{ExponentialIdle, Idle, IdlePolicy as _, jitter, outage_pause};
+
+/// How long a reply stays invisible until it is deleted. If that fails, it comes again and is dropped as late.
+const VISIBILITY: Duration = Duration::from_secs(30);
+const BATCH: u32 = 32;
+/// The longest pause between two polls while a request waits.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// The number of beats in a lease.
+const BEATS: u32 = 4;
+
+/// Serves a reply queue until it is closed, and deletes it unless it is gone.
+pub(super) async fn serve(context: Arc<Context>, queue: Arc<ReplyQueue>) {
+    // Also if this panics, or the background ends.
+    let _closed = Closed(&queue);
+    let end = tokio::select! {
+        end = receive(&context, &queue) => end,
+        end = beat(&context, &queue) => end,
+        () = keep_clean(&context, &queue) => End::Unused,
+        () = queue.closing.cancelled() => End::Unused,
+    };
+    queue.waiting.close();
+    match end {
+        End::Unused => queue.delete(&context).await,
+        End::Gone => {
+            tracing::warn!(queue = %queue.name, "the reply queue of this instance was deleted by others; requests that wait get no reply");
+        }
+    }
+}
+
+/// Why the task ends.
+enum End {
+    Unused,
+    /// The queue does not exist any more.
+    Gone,
+}
+
+struct Closed<'a>(&'a ReplyQueue);
+
+impl Drop for Closed<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.close();
+        self.0.ended.cancel();
+    }
+}
+
+async fn beat(context: &Context, queue: &ReplyQueue) -> End {
+    let clock = &*context.clock;
+    loop {
+        let pause = queue.lease / BEATS;
+        clock.sleep(pause).await;
+        let deadline = clock.monotonic().saturating_add(pause);
+        // After a failure, the next one is soon enough: a lease has several.
+        match ready_by(clock, deadline, queue.beat(context)).await {
+            Some(Err(error)) if error.kind() == ErrorKind::QueueNotFound => return End::Gone,
+            Some(Err(error)) => {
+                let queue = &queue.name;
+                tracing::warn!(%queue, %error, "failed to renew a reply queue");
+            }
+            Some(Ok(())) | None => {}
+        }
+    }
+}
+
+async fn receive(context: &Context, queue: &ReplyQueue) -> End {
+    let (clock, capabilities) = (&*context.clock, context.backend.capabilities());
+    let batch = BATCH.min(capabilities.max_receive);
+    let idle = ExponentialIdle::up_to(capabilities.idle_cap.min(LONGEST_PAUSE));
+    let wakeups = context.wakeups(&queue.name, batch);
+    let (mut empty, mut failures, mut woken) = (0, 0_u32, None);
+    loop {
+        if queue.waiting.is_empty() {
+            tokio::select! {
+                () = queue.waiting.added() => {}
+                () = clock.sleep(queue.lease * 2) => {
+                    if queue.waiting.close_if_empty() {
+                        return End::Unused;
+                    }
+                }
+            }
+            empty = 0;
+            continue;
+        }
+        wakeups.receive_begins();
+        let pause = match receive_batch(context, queue, batch).await {
+            Ok(replies) if replies.is_empty() => {
+                failures = 0;
+                empty = wakeups.found_none(woken, empty);
+                idle.delay(Idle::new(empty, jitter()))
+            }
+            Ok(replies) => {
+                (empty, failures, woken) = (0, 0, None);
+                wakeups.found(false);
+                deliver(context, queue, replies).await;
+                continue;
+            }
+            Err(error) if error.kind() == ErrorKind::QueueNotFound => return End::Gone,
+            Err(error) => {
+                failures = failures.saturating_add(1);
+                let pause = outage_pause(error.retry(), failures, jitter());
+                let (queue, error) = (&queue.name, error_chain(&error));
+                tracing::warn!(%queue, error, ?pause, "failed to receive replies");
+                clock.sleep(pause).await;
+                woken = None;
+                continue;
+            }
+        };
+        (woken, empty) = rest(context, queue, &wakeups, pause, empty).await;
+    }
+}
+
+/// Waits for the next poll. A new request starts again with short pauses.
+async fn rest(
+    context: &Context,
+    queue: &ReplyQueue,
+    wakeups: &Wakeups,
+    pause: Duration,
+    empty: u32,
+) -> (Option<Wakeup>, u32) {
+    tokio::select! {
+        wakeup = wakeups.wait(1) => (Some(wakeup), empty),
+        () = queue.waiting.added() => (None, 0),
+        () = context.clock.sleep(pause) => (None, empty),
+    }
+}
+
+async fn receive_batch(
+    context: &Context,
+    queue: &ReplyQueue,
+    batch: u32,
+) -> Result<Vec<ReceivedMessage>, Error> {
+    let clock = &*context.clock;
+    let receive = context.backend.receive(&queue.name, batch, VISIBILITY);
+    let deadline = clock.monotonic().saturating_add(VISIBILITY);
+    let received = ready_by(clock, deadline, receive).await;
+    // What a late answer holds is received again.
+    received.unwrap_or_else(|| Ok(Vec::new()))
+}
+
+/// Hands replies to the requests that wait for them, and deletes all of them.
+async fn deliver(context: &Context, queue: &ReplyQueue, replies: Vec<ReceivedMessage>) {
+    let limit = context.backend.capabilities().max_body;
+    let deletes = replies.into_iter().map(|reply| {
+        let body = Body::of_stored(&reply.body, reply.damage.as_deref(), limit);
+        hand_over(queue, body);
+        Op::Delete {
+            queue: queue.name.clone(),
+            id: reply.id,
+            receipt: reply.receipt,
+        }
+    });
+    let deletes = deletes.collect();
+    if let Err(failed) = context.backend.apply(deletes).await {
+        let (queue, error) = (&queue.name, failed.error);
+        tracing::debug!(%queue, %error, "failed to delete replies; they will come again, and be dropped");
+    }
+}
+
+fn hand_over(queue: &ReplyQueue, body: Body) {
+    let correlation = match &body {
+        Body::Event(event) => event.envelope.correlation.clone(),
+        Body::Bare(_) | Body::Malformed(_) => None,
+    };
+    let queue_name = &queue.name;
+    match correlation {
+        Some(request) => {
+            if !queue.waiting.answer(&request, body) {
+                tracing::debug!(queue = %queue_name, request, "dropped a reply that nobody waits for: it is late, or a copy");
+            }
+        }
+        None => {
+            tracing::warn!(queue = %queue_name, "dropped a message on a reply queue that is not the reply to any request, or cannot be read");
+        }
+    }
+}

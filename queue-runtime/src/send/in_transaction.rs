@@ -1,0 +1,193 @@
+//! Submitting within a transaction of the application's.
+
+use std::sync::Arc;
+
+use queue_core::backend::{NewMessage, Transactions};
+use queue_core::clock::Timestamp;
+use queue_core::internal::error_chain;
+use queue_core::{Error, ErrorKind, Operation, QueueName};
+
+use super::submit::{Outgoing, Submit, Submitted};
+use super::submit_error::{SubmitError, SubmitProblem};
+use crate::backend::OpenTransaction;
+use crate::context::Context;
+use crate::lease::unsupported;
+use crate::panic::{catch_async, log_caught};
+use crate::policy::SHORTEST;
+
+/// How often the end of a transaction is waited for, each time for the storage's busy timeout.
+const MAX_WAITS: u32 = 100;
+
+impl<M> Submit<M> {
+    /// Stores the message as part of a transaction of the application's own connection to the SQLite file of the
+    /// queues: if and only if the application commits it.
+    ///
+    /// The queue is created, in the same transaction, if it does not exist and is no reply queue. Consumers learn of the message when the
+    /// transaction has ended. Blocks the thread while another connection writes, for up to the connection's busy
+    /// timeout; [`storage_retry`](Self::storage_retry) has no effect.
+    ///
+    /// ```
+    /// use queue_runtime::rusqlite::TransactionBehavior;
+    /// use queue_runtime::{Message, QueueService};
+    /// # use serde::{Deserialize, Serialize};
+    /// #
+    /// # #[derive(Debug, Serialize, Deserialize, Message)]
+    /// # struct Order {
+    /// #     number: u32,
+    /// # }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let folder = tempfile::tempdir()?;
+    /// # let url = format!("sqlite:{}", folder.path().join("shop.db").display());
+    /// let service = QueueService::connect(&url).await?;
+    /// let mut connection = service.connection()?;
+    /// connection.execute("CREATE TABLE orders (number INTEGER PRIMARY KEY)", [])?;
+    ///
+    /// let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    /// tx.execute("INSERT INTO orders VALUES (7)", [])?;
+    /// service.submit(Order { number: 7 }).in_transaction(&tx)?;
+    /// tx.commit()?;
+    ///
+    /// assert!(service.accept::<Order>().await?.is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`SubmitError`] returns the message. The transaction can go on without it. But after a full disk, an I/O error or a
+    /// lack of memory, SQLite may have rolled back all of it: `Connection::is_autocommit` is true then, and each further
+    /// statement would be committed by itself.
+    /// [`ErrorKind::Unsupported`] if the queues are not in a SQLite file; [`ErrorKind::InvalidInput`] if the connection
+    /// is to another file, or its `PRAGMA synchronous` is below what the service promises;
+    /// [`ErrorKind::QueueNotFound`] if the queue is a reply queue whose owner is gone;
+    /// [`ErrorKind::Timeout`] if another connection writes, at once if the transaction has already read: begin it with
+    /// `TransactionBehavior::Immediate`.
+    pub fn in_transaction(
+        self,
+        transaction: &impl OpenTransaction,
+    ) -> Result<Submitted, SubmitError<M>> {
+        let context = Arc::clone(self.context());
+        let (outgoing, message) = self.encode()?;
+        match put(&context, transaction, &outgoing) {
+            Ok(visible_at) => Ok(outgoing.submitted(visible_at)),
+            Err(error) => Err(SubmitError {
+                id: Some(outgoing.id),
+                message,
+                problem: SubmitProblem::Storage(error),
+            }),
+        }
+    }
+
+    /// Encodes the message for the statement `INSERT INTO outbox (message) VALUES (?1)`, by which other drivers than
+    /// `rusqlite` put it into the SQLite file of the queues, in a transaction with the application's own rows.
+    ///
+    /// The message is to be put soon: delay and time to live count from now. Consumers find it with their next poll, or
+    /// at once after [`AnyQueue::announce`](crate::AnyQueue::announce).
+    ///
+    /// ```
+    /// use queue_runtime::{Message, QueueService};
+    /// # use serde::{Deserialize, Serialize};
+    /// #
+    /// # #[derive(Debug, Serialize, Deserialize, Message)]
+    /// # struct Order {
+    /// #     number: u32,
+    /// # }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let folder = tempfile::tempdir()?;
+    /// # let url = format!("sqlite:{}", folder.path().join("shop.db").display());
+    /// let service = QueueService::connect(&url).await?;
+    /// let encoded = service.submit(Order { number: 7 }).encode_for_outbox()?;
+    ///
+    /// // With sqlx: sqlx::query("INSERT INTO outbox (message) VALUES (?1)").bind(encoded).execute(&mut *tx)
+    /// # let other = service.connection()?;
+    /// other.execute("INSERT INTO outbox (message) VALUES (?1)", [encoded])?;
+    /// service.queue::<Order>().any().announce();
+    /// assert!(service.accept::<Order>().await?.is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`SubmitError`] returns the message. [`ErrorKind::Unsupported`] if the queues are not in a SQLite file;
+    /// [`ErrorKind::InvalidInput`] for a reply queue.
+    pub fn encode_for_outbox(self) -> Result<String, SubmitError<M>> {
+        let context = Arc::clone(self.context());
+        let (outgoing, message) = self.encode()?;
+        let encoded = transactions(&context, &outgoing.queue)
+            .and_then(|transactions| transactions.encode(&outgoing.queue, &outgoing.new));
+        encoded.map_err(|error| SubmitError {
+            id: None,
+            message,
+            problem: SubmitProblem::Storage(error),
+        })
+    }
+}
+
+fn put(
+    context: &Arc<Context>,
+    transaction: &impl OpenTransaction,
+    outgoing: &Outgoing,
+) -> Result<Timestamp, Error> {
+    let transactions = transactions(context, &outgoing.queue)?;
+    let puts = [(outgoing.queue.clone(), outgoing.new.clone())];
+    let put = transactions.write(transaction.connection(), &puts, None);
+    let put = put.map_err(|error| error.with_queue(&outgoing.queue))?;
+    announce_later(context, &puts);
+    Ok(put.first().expect("a receipt for each message").visible_at)
+}
+
+fn transactions(context: &Context, queue: &QueueName) -> Result<Arc<dyn Transactions>, Error> {
+    let transactions = context.backend.transactions();
+    transactions.ok_or_else(|| unsupported(Operation::Put).with_queue(queue))
+}
+
+/// Announces messages that were put in a transaction, once that has ended. If it was rolled back, consumers look in
+/// vain.
+pub(crate) fn announce_later(context: &Arc<Context>, puts: &[(QueueName, NewMessage)]) {
+    if context.unannounced.add(puts) {
+        let shared = Arc::clone(context);
+        context.background.spawn(async move {
+            while let Some(batch) = shared.unannounced.take() {
+                let announced = catch_async(async {
+                    wait_for_end(&shared).await;
+                    batch.publish(&shared.notifiers);
+                });
+                // Later transactions rely on this task.
+                if let Err(panic) = announced.await {
+                    log_caught(
+                        || tracing::error!(%panic, "announcing the messages of a transaction panicked; consumers find them by polling"),
+                    );
+                }
+            }
+        });
+    }
+}
+
+/// Waits until the transaction that is open now has ended. Warns if that takes long.
+async fn wait_for_end(context: &Context) {
+    let Some(transactions) = context.backend.transactions() else {
+        return;
+    };
+    for waits in 1..=MAX_WAITS {
+        let Err(error) = transactions.ended(None).await else {
+            return;
+        };
+        let text = error_chain(&error);
+        if error.kind() != ErrorKind::Timeout {
+            tracing::warn!(
+                error = text,
+                "failed to wait for the end of a transaction; consumers find its messages by polling"
+            );
+            return;
+        }
+        tracing::warn!(
+            waits,
+            error = text,
+            "a transaction in which messages were submitted or completed has not ended; nothing else can be written meanwhile, and leases are not renewed"
+        );
+        context.clock.sleep(SHORTEST).await;
+    }
+}

@@ -1,0 +1,126 @@
+use std::fmt;
+
+use queue_core::encoder::TooLarge;
+use queue_core::{EncodeError, InvalidId, MessageId, Outcome};
+
+/// An error of submitting a message. It returns the message.
+///
+/// If the outcome [is unknown](Self::is_unknown), the message may have been submitted. Submitting it again with
+/// the same id is safe for consumers that deduplicate by id or key.
+///
+/// ```
+/// # use queue_runtime::{Message, Operation, testing::{self, Fault}};
+/// use queue_runtime::{Retry, SubmitError, SubmitProblem};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let (service, faults) = testing::service_with_faults().await;
+/// # faults.fail_next(1, Operation::Put, Fault::AnswerLost);
+/// let submitted = match service.submit(Order { number: 7 }).await {
+///     Err(SubmitError { id: Some(id), message, problem: SubmitProblem::Storage(error), .. })
+///         if error.retry() != Retry::Permanent =>
+///     {
+///         service.submit(message).id(id.as_str()).await?
+///     }
+///     other => other?,
+/// };
+/// # assert_eq!(faults.injected(Operation::Put), 1);
+/// # Ok(())
+/// # }
+/// ```
+#[non_exhaustive]
+pub struct SubmitError<M> {
+    /// The message id. `None` if the message was not sent to the storage.
+    pub id: Option<MessageId>,
+    /// The message.
+    pub message: M,
+    /// The cause.
+    pub problem: SubmitProblem,
+}
+
+/// The cause of a [`SubmitError`] or [`SubmitAllError`](crate::SubmitAllError).
+///
+/// ```
+/// use queue_runtime::{Message, SubmitProblem, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Note {
+/// #     text: String,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let service = testing::service().await;
+/// let note = Note { text: "x".repeat(100_000) };
+/// let error = service.submit(note).await.unwrap_err();
+/// match &error.problem {
+///     SubmitProblem::TooLarge(large) => eprintln!("shorten it: {} of {}", large.size(), large.limit()),
+///     SubmitProblem::Storage(error) => eprintln!("failed to {error}"),
+///     other => eprintln!("invalid message: {other}"),
+/// }
+/// # assert!(matches!(error.problem, SubmitProblem::TooLarge(_)));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SubmitProblem {
+    /// The message id, client id or request id is invalid.
+    #[error(transparent)]
+    Id(InvalidId),
+    /// The message could not be encoded.
+    #[error(transparent)]
+    Encode(EncodeError),
+    /// The encoded message exceeds the limit of the storage.
+    #[error(transparent)]
+    TooLarge(TooLarge),
+    /// The backend failed.
+    #[error(transparent)]
+    Storage(queue_core::Error),
+}
+
+impl<M> SubmitError<M> {
+    /// Returns whether the message may have been submitted despite the error.
+    #[must_use]
+    pub fn is_unknown(&self) -> bool {
+        self.problem.is_unknown()
+    }
+}
+
+impl SubmitProblem {
+    pub(crate) fn is_unknown(&self) -> bool {
+        matches!(self, Self::Storage(error) if error.outcome() == Outcome::Unknown)
+    }
+}
+
+impl<M> fmt::Debug for SubmitError<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SubmitError")
+            .field("id", &self.id)
+            .field("problem", &self.problem)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<M> fmt::Display for SubmitError<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.id {
+            Some(id) => write!(f, "submit message {id}: {}", self.problem),
+            None => write!(f, "submit a message: {}", self.problem),
+        }
+    }
+}
+
+impl<M> std::error::Error for SubmitError<M> {
+    /// Returns the cause of the problem, which is in the text.
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.problem.source()
+    }
+}

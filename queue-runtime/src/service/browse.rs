@@ -1,0 +1,116 @@
+use queue_core::backend::{MessageState, PageMark, PopReceipt, StorageId};
+use queue_core::wire::Body;
+use queue_core::{Result, Timestamp};
+
+use super::queue::AnyQueue;
+
+/// A part of a queue's messages, from [`AnyQueue::browse`].
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct BrowsedPage {
+    /// The messages, in the order in which they become visible.
+    pub messages: Vec<Browsed>,
+    /// The storage's time.
+    pub now: Timestamp,
+    /// Where the next page starts. `None` if there is none.
+    pub next: Option<PageMark>,
+}
+
+/// A message of a queue, visible or not.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Browsed {
+    /// The storage id.
+    pub id: StorageId,
+    /// The body.
+    pub body: Body,
+    /// Whether it can be received.
+    pub state: MessageState,
+    /// The number of times that the message has been received.
+    pub dequeue_count: u32,
+    /// When it was put, in the storage's time, as are the next two.
+    pub inserted_at: Timestamp,
+    /// When it becomes visible, or became so.
+    pub visible_at: Timestamp,
+    /// When it expires, if ever.
+    pub expires_at: Option<Timestamp>,
+    receipt: PopReceipt,
+}
+
+impl AnyQueue {
+    /// Returns up to `max` messages, visible or not, without changing anything: the first page, or the one at `from`.
+    ///
+    /// A message that nobody touches between the pages is on exactly one of them.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use queue_runtime::{Message, backend::MessageState, testing};
+    /// # use serde::{Deserialize, Serialize};
+    /// #
+    /// # #[derive(Debug, Serialize, Deserialize, Message)]
+    /// # struct Order {
+    /// #     number: u32,
+    /// # }
+    /// #
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let service = testing::service().await;
+    /// service.submit(Order { number: 7 }).delay(Duration::from_secs(3600)).await?;
+    /// service.submit(Order { number: 8 }).await?;
+    ///
+    /// let (queue, mut from) = (service.queue::<Order>().any(), None);
+    /// loop {
+    ///     let page = queue.browse(from.as_ref(), 100).await?;
+    ///     for message in &page.messages {
+    ///         if message.state == MessageState::Delayed {
+    ///             queue.remove(message).await?; // cancelled
+    ///         }
+    ///     }
+    ///     from = page.next;
+    ///     if from.is_none() {
+    ///         break;
+    ///     }
+    /// }
+    /// assert_eq!(queue.properties().await?.approximate_count, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The backend's error; [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the
+    /// [`browsing`](crate::backend::Capabilities::browsing) of the storage is not supported, as on Azure. Also if `max` is not from 1 to
+    /// its [`max_receive`](crate::backend::Capabilities::max_receive).
+    pub async fn browse(&self, from: Option<&PageMark>, max: u32) -> Result<BrowsedPage> {
+        let backend = &self.context.backend;
+        let limit = backend.capabilities().max_moved_body;
+        let page = backend.browse(&self.name, from, max).await?;
+        let messages = page.messages.into_iter().map(|message| Browsed {
+            body: Body::of_stored(&message.body, message.damage.as_deref(), limit),
+            id: message.id,
+            state: message.state,
+            dequeue_count: message.dequeue_count,
+            inserted_at: message.inserted_at,
+            visible_at: message.visible_at,
+            expires_at: message.expires_at,
+            receipt: message.receipt,
+        });
+        Ok(BrowsedPage {
+            messages: messages.collect(),
+            now: page.now,
+            next: page.next,
+        })
+    }
+
+    /// Deletes a message that was browsed, in any state, unless it was received or put back since.
+    ///
+    /// A consumer that holds it is told to stop when it renews its lease. Until then it can complete the message, but
+    /// neither put it back nor complete it with follow-ups.
+    ///
+    /// # Errors
+    /// The backend's error: [`ErrorKind::ReceiptMismatch`](crate::ErrorKind::ReceiptMismatch) if it was received or put
+    /// back since, [`ErrorKind::MessageNotFound`](crate::ErrorKind::MessageNotFound) if it is gone.
+    pub async fn remove(&self, message: &Browsed) -> Result<()> {
+        let (backend, receipt) = (&self.context.backend, &message.receipt);
+        backend.delete(&self.name, &message.id, receipt).await
+    }
+}

@@ -1,0 +1,61 @@
+//! A redrive on a storage that can be browsed: what is left is not touched, and nothing is hidden.
+
+use queue_core::backend::MessageState;
+
+use super::pass::{Item, Pass, Plan};
+use super::report::{RedriveError, RedriveOutcome};
+
+/// The most messages that are moved in one step.
+const STEP: usize = 32;
+
+/// Looks at all messages that are on the queue at the start.
+pub(super) async fn run(pass: &mut Pass<'_>) -> Result<(), RedriveError> {
+    let (redrive, step) = (
+        pass.redrive,
+        if pass.redrive.interval.is_some() {
+            1
+        } else {
+            STEP
+        },
+    );
+    let backend = &redrive.context.backend;
+    let (most, limit) = (
+        backend.capabilities().max_receive,
+        backend.capabilities().max_moved_body,
+    );
+    let properties = backend.properties(&redrive.queue).await;
+    let properties = properties.map_err(|error| pass.stopped(error, 0))?;
+    // Redriven messages may fail and come back: their number, and the time, bound the pass.
+    let (mut unseen, mut start, mut from) = (properties.approximate_count, None, None);
+    while unseen > 0 {
+        let page = backend.browse(&redrive.queue, from.as_ref(), most).await;
+        let page = page.map_err(|error| pass.stopped(error, 0))?;
+        let start = *start.get_or_insert(page.now);
+        let mut moves = Vec::new();
+        for message in page.messages {
+            if unseen == 0 || message.inserted_at > start {
+                continue;
+            }
+            unseen -= 1;
+            let (state, item) = (message.state, Item::browsed(message, limit));
+            if state != MessageState::Visible {
+                pass.report(&item, &RedriveOutcome::Hidden);
+                continue;
+            }
+            match pass.plan(item, page.now) {
+                Plan::Move(planned) => moves.push(planned),
+                Plan::Leave(item, outcome) => pass.report(&item, &outcome),
+            }
+        }
+        while !moves.is_empty() {
+            let rest = moves.split_off(step.min(moves.len()));
+            pass.move_all(moves).await?;
+            moves = rest;
+        }
+        from = page.next;
+        if from.is_none() {
+            break;
+        }
+    }
+    Ok(())
+}

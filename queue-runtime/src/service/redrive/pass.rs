@@ -1,0 +1,296 @@
+use std::collections::HashSet;
+use std::time::Duration;
+
+use bytes::Bytes;
+use queue_core::backend::{
+    ApplyError, Atomicity, BackendExt as _, BrowsedMessage, NewMessage, Op, PopReceipt,
+    ReceivedMessage, StorageId,
+};
+use queue_core::envelope::{Envelope, PoisonRecord};
+use queue_core::wire::{Body, Event};
+use queue_core::{ClientId, Error, ErrorKind, MessageId, Outcome, QueueName, Timestamp};
+
+use super::redrive::Redrive;
+use super::report::{RedriveError, RedriveOutcome, RedriveStep, Redriven};
+use crate::notify::Announced;
+
+/// One pass over a poison queue.
+pub(super) struct Pass<'r> {
+    pub(super) redrive: &'r Redrive,
+    pub(super) counts: Redriven,
+    dry: bool,
+    seen: HashSet<Identity>,
+    /// When the next message may be moved, on the monotonic clock.
+    next_at: Duration,
+}
+
+/// A message of the poison queue, with the right to move it.
+pub(super) struct Item {
+    pub(super) id: StorageId,
+    pub(super) receipt: PopReceipt,
+    pub(super) body: Body,
+    /// The body as it is stored, unless it is damaged.
+    pub(super) stored: Option<Bytes>,
+}
+
+/// What is to be done with a message.
+pub(super) enum Plan {
+    Move(Move),
+    /// It stays on the poison queue, for this reason.
+    Leave(Item, RedriveOutcome),
+}
+
+/// A message to be moved, or a copy to be deleted.
+pub(super) struct Move {
+    item: Item,
+    /// `None` for a copy.
+    put: Option<(QueueName, Bytes)>,
+}
+
+impl<'r> Pass<'r> {
+    pub(super) fn new(redrive: &'r Redrive, dry: bool) -> Self {
+        Self {
+            redrive,
+            counts: Redriven::default(),
+            dry,
+            seen: HashSet::new(),
+            next_at: Duration::ZERO,
+        }
+    }
+
+    /// Decides what to do with a message.
+    pub(super) fn plan(&mut self, item: Item, now: Timestamp) -> Plan {
+        match self.put(&item, now) {
+            Ok(put) => Plan::Move(Move { item, put }),
+            Err(outcome) => Plan::Leave(item, outcome),
+        }
+    }
+
+    /// Returns what to put, and where; nothing for a copy of a message that is moved already.
+    fn put(
+        &mut self,
+        item: &Item,
+        now: Timestamp,
+    ) -> Result<Option<(QueueName, Bytes)>, RedriveOutcome> {
+        let restored = match &item.body {
+            Body::Event(event) => self.restored(event),
+            Body::Bare(_) | Body::Malformed(_) => None,
+        };
+        let Some((event, record, queue, body)) = restored else {
+            let put = self.unrecorded(item);
+            return put.map(Some).ok_or(RedriveOutcome::WithoutRecord);
+        };
+        if !self.redrive.filters.admit(event, &record, now) {
+            return Err(RedriveOutcome::Filtered);
+        }
+        let is_first = self.seen.insert(Identity::of(&event.envelope, record));
+        Ok(is_first.then_some((queue, body)))
+    }
+
+    /// Returns where to put a message without a record, if it is to be moved.
+    fn unrecorded(&self, item: &Item) -> Option<(QueueName, Bytes)> {
+        let queue = self.redrive.unrecorded_to.as_ref();
+        let queue = queue.filter(|_| self.redrive.filters.admit_all())?;
+        Some((queue.clone(), item.stored.clone()?))
+    }
+
+    fn restored<'e>(
+        &self,
+        event: &'e Event,
+    ) -> Option<(&'e Event, PoisonRecord, QueueName, Bytes)> {
+        let record = event.envelope.poison.clone()?;
+        let queue = record.queue.parse().ok()?;
+        let body = self.redrive.context.encoder.restore(event)?;
+        Some((event, record, queue, body))
+    }
+
+    /// Counts and reports what happened to a message.
+    pub(super) fn report(&mut self, item: &Item, outcome: &RedriveOutcome) {
+        self.counts.count(outcome);
+        if let Some(observer) = &self.redrive.observer {
+            let envelope = match &item.body {
+                Body::Event(event) => Some(&*event.envelope),
+                Body::Bare(_) | Body::Malformed(_) => None,
+            };
+            observer(&RedriveStep {
+                storage_id: &item.id,
+                envelope,
+                outcome,
+            });
+        }
+    }
+
+    /// Moves several messages, in one step if the storage allows it.
+    ///
+    /// # Errors
+    /// If not all of them can be accounted for.
+    pub(super) async fn move_all(&mut self, moves: Vec<Move>) -> Result<(), RedriveError> {
+        if self.dry || moves.is_empty() {
+            moves.iter().for_each(|one| self.done(one));
+            return Ok(());
+        }
+        if moves.len() > 1 && self.is_atomic() {
+            let ops = moves.iter().flat_map(|one| self.ops(one)).collect();
+            match self.apply(ops).await {
+                Ok(()) => {
+                    moves.iter().for_each(|one| self.done(one));
+                    return Ok(());
+                }
+                // One of them has spoiled it.
+                Err(failed) if failed.error.outcome() == Outcome::NotDone => {}
+                Err(failed) => return Err(self.stopped(failed.error, moves.len())),
+            }
+        }
+        for one in &moves {
+            self.move_one(one).await?;
+        }
+        Ok(())
+    }
+
+    async fn move_one(&mut self, one: &Move) -> Result<(), RedriveError> {
+        self.wait().await;
+        let ops = self.ops(one);
+        let failed = match self.apply(ops.clone()).await {
+            // The poison queue may be missing too. Created again, it would be empty.
+            Err(failed) if self.is_destination_missing(one, &failed.error) => {
+                match self
+                    .redrive
+                    .context
+                    .backend
+                    .create_missing(failed.error)
+                    .await
+                {
+                    Ok(()) => self.apply(ops).await.err(),
+                    Err(error) => return Err(self.stopped(error, 0)),
+                }
+            }
+            applied => applied.err(),
+        };
+        let Some(ApplyError { index, error, .. }) = failed else {
+            self.done(one);
+            return Ok(());
+        };
+        let was_put = one.put.is_some() && index > 0 && !self.is_atomic();
+        match error.kind() {
+            // Without the lease nobody can tell whether the poison queue still has it; its own queue does.
+            _ if error.is_lease_gone() && was_put => self.done(one),
+            _ if error.is_lease_gone() => self.report(&one.item, &RedriveOutcome::Taken),
+            ErrorKind::TooLarge | ErrorKind::InvalidInput | ErrorKind::Unsupported
+                if !was_put && error.outcome() == Outcome::NotDone =>
+            {
+                self.report(&one.item, &RedriveOutcome::Refused(error));
+            }
+            _ => {
+                let mut stopped = self.stopped(error, 1);
+                // It is on its own queue, and may be on the poison queue still.
+                stopped.unknown = stopped.unknown.max(u64::from(was_put));
+                return Err(stopped);
+            }
+        }
+        Ok(())
+    }
+
+    fn is_atomic(&self) -> bool {
+        self.redrive.context.backend.capabilities().atomicity == Atomicity::Atomic
+    }
+
+    /// Returns whether the error is that the queue to put the message on does not exist.
+    fn is_destination_missing(&self, one: &Move, error: &Error) -> bool {
+        let missing = error
+            .queue()
+            .filter(|_| error.kind() == ErrorKind::QueueNotFound);
+        let destination = one.put.as_ref().map(|(queue, _)| queue);
+        missing.is_some() && missing == destination && missing != Some(&self.redrive.queue)
+    }
+
+    /// Waits until the next message may be moved.
+    async fn wait(&mut self) {
+        let Some(interval) = self.redrive.interval else {
+            return;
+        };
+        let clock = &self.redrive.context.clock;
+        let now = clock.monotonic();
+        clock.sleep(self.next_at.saturating_sub(now)).await;
+        self.next_at = self.next_at.max(now).saturating_add(interval);
+    }
+
+    fn done(&mut self, one: &Move) {
+        let outcome = match &one.put {
+            Some((queue, _)) => RedriveOutcome::Redriven(queue.clone()),
+            None => RedriveOutcome::Duplicate,
+        };
+        self.report(&one.item, &outcome);
+    }
+
+    fn ops(&self, one: &Move) -> Vec<Op> {
+        let put = one.put.clone().map(|(queue, body)| Op::Put {
+            queue,
+            message: NewMessage::moved(body),
+        });
+        let delete = Op::Delete {
+            queue: self.redrive.queue.clone(),
+            id: one.item.id.clone(),
+            receipt: one.item.receipt.clone(),
+        };
+        put.into_iter().chain([delete]).collect()
+    }
+
+    async fn apply(&self, ops: Vec<Op>) -> Result<(), ApplyError> {
+        let context = &self.redrive.context;
+        let applied = context.backend.apply(ops.clone()).await;
+        // Even after an error messages may have been put.
+        context.notifiers.publish(Announced::puts_of(&ops));
+        applied.map(drop)
+    }
+
+    /// Returns the error that ends the pass. `involved` messages were part of the operation that failed.
+    pub(super) fn stopped(&self, error: Error, involved: usize) -> RedriveError {
+        let is_unknown = error.outcome() == Outcome::Unknown;
+        RedriveError {
+            so_far: self.counts,
+            unknown: if is_unknown { involved as u64 } else { 0 },
+            error,
+        }
+    }
+}
+
+impl Item {
+    pub(super) fn browsed(message: BrowsedMessage, limit: usize) -> Self {
+        Self {
+            body: Body::of_stored(&message.body, message.damage.as_deref(), limit),
+            stored: message.damage.is_none().then_some(message.body),
+            id: message.id,
+            receipt: message.receipt,
+        }
+    }
+
+    pub(super) fn received(message: &ReceivedMessage, limit: usize) -> Self {
+        Self {
+            body: Body::of_stored(&message.body, message.damage.as_deref(), limit),
+            stored: message.damage.is_none().then(|| message.body.clone()),
+            id: message.id.clone(),
+            receipt: message.receipt.clone(),
+        }
+    }
+}
+
+/// What identifies a poisoned message: equal for its copies, different for all others.
+#[derive(PartialEq, Eq, Hash)]
+struct Identity {
+    queue: String,
+    storage_id: String,
+    /// `None` if the message is inside an event of whoever moved it, and each copy may have been moved by another.
+    client: Option<ClientId>,
+    id: MessageId,
+}
+
+impl Identity {
+    fn of(envelope: &Envelope, record: PoisonRecord) -> Self {
+        Self {
+            client: (!record.raw).then(|| envelope.client.clone()),
+            queue: record.queue,
+            storage_id: record.storage_id,
+            id: envelope.id.clone(),
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! A redrive on a storage that cannot be browsed: messages are received, and those that are left are handed back
+//! without counting the receive.
+
+use std::collections::{HashMap, HashSet};
+use std::mem;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use queue_core::backend::{PopReceipt, ReceivedMessage, StorageId};
+use queue_core::wire::Body;
+use queue_core::{Error, QueueName};
+
+use super::pass::{Item, Pass, Plan};
+use super::redrive::Redrive;
+use super::report::RedriveError;
+use crate::context::Context;
+use crate::notify::Announced;
+use crate::receive::put_back;
+
+/// How long a redrive leases the messages that it receives, unless it moves them more slowly.
+const LEASE: Duration = Duration::from_secs(60);
+
+/// Receives all messages that are visible now.
+pub(super) async fn run(pass: &mut Pass<'_>) -> Result<(), RedriveError> {
+    let redrive = pass.redrive;
+    let (queue, backend) = (&redrive.queue, &redrive.context.backend);
+    let limit = backend.capabilities().max_moved_body;
+    let (most, lease) = receives(redrive);
+    let properties = backend.properties(queue).await;
+    // Redriven messages may fail and come back: their number bounds the pass.
+    let present = properties.map_err(|error| pass.stopped(error, 0))?;
+    let present = present.approximate_count;
+    let mut looked_at = HashSet::new();
+    let mut held = Held::new(redrive);
+    let mut came_round = false;
+    while !came_round && (looked_at.len() as u64) < present {
+        let batch = backend.receive(queue, most, lease).await;
+        let batch = batch.map_err(|error| pass.stopped(error, 0))?;
+        came_round = batch.is_empty();
+        let mut new = Vec::new();
+        for message in batch {
+            // Seen once more, the pass has outlasted its lease. Seen for the second time, it stays out of the way of
+            // those behind it.
+            came_round |= held.take_over(&message);
+            if looked_at.insert(message.id.clone()) {
+                new.push(message);
+            }
+        }
+        for message in new {
+            let now = message.received_at;
+            match pass.plan(Item::received(&message, limit), now) {
+                Plan::Move(planned) => {
+                    held.let_go(&message.id);
+                    pass.move_all(vec![planned]).await?;
+                }
+                Plan::Leave(item, outcome) => {
+                    pass.report(&item, &outcome);
+                    held.hand_back(&message.id)
+                        .await
+                        .map_err(|error| pass.stopped(error, 0))?;
+                }
+            }
+        }
+    }
+    held.hand_back_all()
+        .await
+        .map_err(|error| pass.stopped(error, 0))
+}
+
+/// Looks at the first visible messages without receiving them.
+pub(super) async fn peek(pass: &mut Pass<'_>) -> Result<(), RedriveError> {
+    let redrive = pass.redrive;
+    let (queue, backend) = (&redrive.queue, &redrive.context.backend);
+    let (most, limit) = (
+        backend.capabilities().max_receive,
+        backend.capabilities().max_moved_body,
+    );
+    let properties = backend.properties(queue).await;
+    let properties = properties.map_err(|error| pass.stopped(error, 0))?;
+    let peeked = backend.peek(queue, most).await;
+    let peeked = peeked.map_err(|error| pass.stopped(error, 0))?;
+    pass.counts.unseen = properties
+        .approximate_count
+        .saturating_sub(peeked.len() as u64);
+    for message in peeked {
+        let item = Item {
+            body: Body::of_stored(&message.body, message.damage.as_deref(), limit),
+            stored: message.damage.is_none().then_some(message.body),
+            // Nothing is moved, so there is no receipt.
+            receipt: PopReceipt::new(""),
+            id: message.id,
+        };
+        // Filters that need the storage's time are refused before.
+        match pass.plan(item, message.inserted_at) {
+            Plan::Move(planned) => pass.move_all(vec![planned]).await?,
+            Plan::Leave(item, outcome) => pass.report(&item, &outcome),
+        }
+    }
+    Ok(())
+}
+
+/// Returns how many messages to receive at a time, and their lease, which lasts twice as long as moving them.
+fn receives(redrive: &Redrive) -> (u32, Duration) {
+    let limits = redrive.context.backend.capabilities();
+    let Some(interval) = redrive.interval.filter(|interval| !interval.is_zero()) else {
+        return (limits.max_receive, LEASE);
+    };
+    let fitting = (LEASE / 2).as_nanos() / interval.as_nanos();
+    let fitting = u32::try_from(fitting).unwrap_or(u32::MAX);
+    let lease = interval.saturating_mul(2).max(LEASE);
+    (
+        fitting.clamp(1, limits.max_receive),
+        lease.min(limits.max_visibility),
+    )
+}
+
+/// Messages that the redrive holds and does not move. Dropped, it hands them back in the background.
+struct Held {
+    context: Arc<Context>,
+    queue: QueueName,
+    messages: HashMap<StorageId, HeldMessage>,
+}
+
+struct HeldMessage {
+    receipt: PopReceipt,
+    /// The body with the record that this receive does not count. `None` if there is no room for one.
+    body: Option<Bytes>,
+}
+
+impl Held {
+    fn new(redrive: &Redrive) -> Self {
+        Self {
+            context: Arc::clone(&redrive.context),
+            queue: redrive.queue.clone(),
+            messages: HashMap::new(),
+        }
+    }
+
+    /// Returns whether it was held already.
+    fn take_over(&mut self, message: &ReceivedMessage) -> bool {
+        let held = HeldMessage {
+            receipt: message.receipt.clone(),
+            body: put_back::body_unhandled(&self.context, message),
+        };
+        self.messages.insert(message.id.clone(), held).is_some()
+    }
+
+    fn let_go(&mut self, id: &StorageId) {
+        self.messages.remove(id);
+    }
+
+    async fn hand_back(&mut self, id: &StorageId) -> Result<(), Error> {
+        match self.messages.remove(id) {
+            Some(held) => hand_back(&self.context, &self.queue, id, held).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn hand_back_all(mut self) -> Result<(), Error> {
+        while let Some(id) = self.messages.keys().next().cloned() {
+            self.hand_back(&id).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let messages = mem::take(&mut self.messages);
+        if messages.is_empty() {
+            return;
+        }
+        let (context, queue) = (Arc::clone(&self.context), self.queue.clone());
+        self.context.background.spawn(async move {
+            for (id, held) in messages {
+                if let Err(error) = hand_back(&context, &queue, &id, held).await {
+                    tracing::warn!(%queue, %id, %error, "failed to hand back a message of an interrupted redrive");
+                }
+            }
+        });
+    }
+}
+
+/// Makes a message visible again that stays on the poison queue.
+async fn hand_back(
+    context: &Context,
+    queue: &QueueName,
+    id: &StorageId,
+    held: HeldMessage,
+) -> Result<(), Error> {
+    let HeldMessage { receipt, body } = held;
+    let update = context
+        .backend
+        .update(queue, id, &receipt, Duration::ZERO, body);
+    match update.await {
+        Ok(_) => {
+            let visible = Announced::put_back(queue, Duration::ZERO);
+            context.notifiers.publish([visible]);
+            Ok(())
+        }
+        Err(error) if error.is_lease_gone() => Ok(()),
+        Err(error) => Err(error),
+    }
+}

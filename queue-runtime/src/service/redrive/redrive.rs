@@ -1,0 +1,192 @@
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use queue_core::QueueName;
+use queue_core::envelope::{Envelope, PoisonReason, PoisonRecord};
+
+use super::filters::Filters;
+use super::report::RedriveStep;
+use crate::context::Context;
+
+/// Moves the messages of a poison queue back to the queues that they came from. Configure it, then call
+/// [`run`](Self::run).
+///
+/// An event keeps its id and its last checkpoint, and starts without failed attempts; a body that was not an event is
+/// restored byte for byte. Redriven messages never expire, whatever the time to live of their type.
+///
+/// ```
+/// use queue_runtime::{Message, envelope::PoisonReason, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let service = testing::service().await;
+/// service.submit(Order { number: 7 }).await?;
+/// let order = service.accept::<Order>().await?.expect("just submitted");
+/// order.reject("the warehouse is closed").await?;
+///
+/// let poison = service.queue_at("order-poison")?;
+/// let redrive = poison.redrive().reason(PoisonReason::Rejected).error_contains("warehouse");
+/// assert_eq!(redrive.dry_run().await?.redriven, 1);
+/// assert_eq!(redrive.run().await?.redriven, 1);
+/// assert!(service.accept::<Order>().await?.is_some());
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # What is left
+/// On a storage that can be browsed, in memory and on SQLite, a redrive receives no messages: what it leaves is not
+/// touched, and invisible messages are left. Elsewhere, as on Azure, it receives the messages, each for a minute, and
+/// hands back what it leaves at once. That receive does not count as an attempt of a consumer of the poison queue,
+/// except for bodies without an envelope, which cannot record that.
+#[must_use = "nothing is redriven until `run`"]
+pub struct Redrive {
+    pub(super) context: Arc<Context>,
+    pub(super) queue: QueueName,
+    pub(super) filters: Filters,
+    pub(super) unrecorded_to: Option<QueueName>,
+    pub(super) interval: Option<Duration>,
+    pub(super) observer: Option<Observer>,
+}
+
+type Observer = Box<dyn Fn(&RedriveStep<'_>) + Send + Sync>;
+
+impl Redrive {
+    pub(crate) fn new(context: Arc<Context>, queue: QueueName) -> Self {
+        Self {
+            context,
+            queue,
+            filters: Filters::default(),
+            unrecorded_to: None,
+            interval: None,
+            observer: None,
+        }
+    }
+
+    /// Redrives only messages of this kind. Repeat it for several kinds.
+    ///
+    /// A message that has been on a poison queue before has the kind that it had at first. A body that is not an event
+    /// is of the kind [`RAW_KIND`](crate::RAW_KIND).
+    pub fn kind(mut self, kind: impl Into<String>) -> Self {
+        self.filters.kinds.push(kind.into());
+        self
+    }
+
+    /// Redrives only messages that are poison for this reason. Repeat it for several reasons.
+    pub fn reason(mut self, reason: PoisonReason) -> Self {
+        self.filters.reasons.push(reason);
+        self
+    }
+
+    /// Redrives only messages whose error, with its causes, contains this text. Repeat it for several texts, all of
+    /// which must occur.
+    pub fn error_contains(mut self, text: impl Into<String>) -> Self {
+        self.filters.errors.push(text.into());
+        self
+    }
+
+    /// Redrives only messages that were moved to the poison queue at least this long ago, in the storage's time.
+    pub fn older_than(mut self, age: Duration) -> Self {
+        self.filters.older_than = Some(age);
+        self
+    }
+
+    /// Redrives only messages that were moved to the poison queue less than this long ago, in the storage's time.
+    pub fn younger_than(mut self, age: Duration) -> Self {
+        self.filters.younger_than = Some(age);
+        self
+    }
+
+    /// Redrives only messages for which `filter` returns true. Repeat it for several conditions.
+    pub fn filter(
+        mut self,
+        filter: impl Fn(&Envelope, &PoisonRecord) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.filters.custom.push(Box::new(filter));
+        self
+    }
+
+    /// Redrives messages without a poison record to this queue, byte for byte, instead of leaving them: those that other
+    /// programs have put on the poison queue, such as the Azure Functions host, and those that were too large for a
+    /// record. Only if no filter is set, because the filters need the record.
+    ///
+    /// Bodies that the storage has found damaged are left. Copies of a message without a record are not recognised.
+    ///
+    /// ```
+    /// use queue_runtime::{Message, testing};
+    /// # use serde::{Deserialize, Serialize};
+    /// #
+    /// # #[derive(Debug, Serialize, Deserialize, Message)]
+    /// # struct Order {
+    /// #     number: u32,
+    /// # }
+    /// #
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let service = testing::service().await;
+    /// let poison = service.queue_named::<Order>("order-poison")?;
+    /// poison.submit(Order { number: 7 }).await?; // not moved here by a consumer
+    ///
+    /// let orders = service.queue::<Order>().any();
+    /// poison.any().redrive().unrecorded_to(orders.name().clone()).run().await?;
+    /// assert!(service.accept::<Order>().await?.is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn unrecorded_to(mut self, queue: QueueName) -> Self {
+        self.unrecorded_to = Some(queue);
+        self
+    }
+
+    /// Sets the least time between two messages that are moved, so that their consumers are not overwhelmed: 10 ms
+    /// for at most 100 messages per second. By default messages are moved as fast as the storage allows.
+    pub fn interval(mut self, interval: Duration) -> Self {
+        self.interval = Some(interval);
+        self
+    }
+
+    /// Sets a callback that learns what happens to each message, or in a dry run would happen, for example to write a
+    /// protocol. The callback must not block.
+    ///
+    /// ```
+    /// use queue_runtime::{Message, testing};
+    /// # use serde::{Deserialize, Serialize};
+    /// #
+    /// # #[derive(Debug, Serialize, Deserialize, Message)]
+    /// # struct Order {
+    /// #     number: u32,
+    /// # }
+    /// #
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let service = testing::service().await;
+    /// # service.submit(Order { number: 7 }).await?;
+    /// # let order = service.accept::<Order>().await?.expect("just submitted");
+    /// # order.reject("the warehouse is closed").await?;
+    /// let redrive = service.queue_at("order-poison")?.redrive().each(|step| {
+    ///     let id = step.envelope.map(|envelope| envelope.id.as_str());
+    ///     println!("{}: {:?}", id.unwrap_or("?"), step.outcome);
+    /// });
+    /// assert_eq!(redrive.run().await?.redriven, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn each(mut self, observer: impl Fn(&RedriveStep<'_>) + Send + Sync + 'static) -> Self {
+        self.observer = Some(Box::new(observer));
+        self
+    }
+}
+
+impl fmt::Debug for Redrive {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Redrive")
+            .field("queue", &self.queue)
+            .finish_non_exhaustive()
+    }
+}

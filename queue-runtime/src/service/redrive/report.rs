@@ -1,0 +1,113 @@
+use queue_core::backend::StorageId;
+use queue_core::{Envelope, Error, QueueName};
+
+/// The result of a redrive: the number of messages by what happened to them.
+///
+/// ```
+/// use queue_runtime::{Message, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let service = testing::service().await;
+/// let poison = service.queue_named::<Order>("order-poison")?;
+/// poison.submit(Order { number: 7 }).await?; // not moved here by a consumer
+///
+/// let result = poison.any().redrive().run().await?;
+/// assert_eq!((result.redriven, result.without_record), (0, 1));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Redriven {
+    /// Messages moved back.
+    pub redriven: u64,
+    /// Messages left on the poison queue because of the filters.
+    pub filtered: u64,
+    /// Messages left on the poison queue because they have no poison record: submitted by other programs, or,
+    /// on Azure, too large to add one. See [`Redrive::unrecorded_to`](super::Redrive::unrecorded_to).
+    pub without_record: u64,
+    /// Deleted copies of messages that this redrive had already moved back.
+    pub duplicates: u64,
+    /// Messages left on the poison queue because they were invisible: delayed, or held by a consumer of it. Only
+    /// counted on a storage that can be [browsed](crate::backend::Backend::browse).
+    pub hidden: u64,
+    /// Messages that another consumer of the poison queue, or another redrive, took first.
+    pub taken: u64,
+    /// Messages left on the poison queue because their own queue refuses them for good, for example because of its
+    /// limits.
+    pub refused: u64,
+    /// Messages that a dry run has not looked at, by the storage's approximate count. Always 0 on a storage that can be
+    /// browsed. Elsewhere, as on Azure, a dry run sees only the first visible messages.
+    pub unseen: u64,
+}
+
+/// What happened, or in a dry run would happen, to one message of a poison queue. See
+/// [`Redrive::each`](super::Redrive::each).
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct RedriveStep<'m> {
+    /// The message's storage id on the poison queue.
+    pub storage_id: &'m StorageId,
+    /// The message's envelope, with its poison record. `None` if it is not an event.
+    pub envelope: Option<&'m Envelope>,
+    /// What happened.
+    pub outcome: &'m RedriveOutcome,
+}
+
+/// What happened to one message of a poison queue. [`Redriven`] counts these.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum RedriveOutcome {
+    /// It was moved to this queue.
+    Redriven(QueueName),
+    /// It was left because of the filters.
+    Filtered,
+    /// It was left because it has no poison record.
+    WithoutRecord,
+    /// It was a copy of a message that was moved before, and was deleted.
+    Duplicate,
+    /// It was left because it was invisible.
+    Hidden,
+    /// Another took it first.
+    Taken,
+    /// It was left because its own queue refuses it for good, with this error.
+    Refused(Error),
+}
+
+/// An error that has stopped a redrive. What it moved before is not moved back.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("stopped a redrive that had moved {} messages: failed to {error}", so_far.redriven)]
+#[non_exhaustive]
+pub struct RedriveError {
+    /// What happened before.
+    pub so_far: Redriven,
+    /// The number of messages that may or may not have been moved: those of an operation whose outcome is unknown.
+    /// Another redrive moves those that were not. On a storage that is not [atomic](crate::backend::Atomicity::Atomic), such
+    /// as Azure, also one that was put on its own queue and not deleted from the poison queue: another redrive, if it finds
+    /// it there, puts it on its own queue again, with the same id.
+    pub unknown: u64,
+    /// The error of the storage.
+    pub error: Error,
+}
+
+impl Redriven {
+    pub(super) fn count(&mut self, outcome: &RedriveOutcome) {
+        let count = match outcome {
+            RedriveOutcome::Redriven(_) => &mut self.redriven,
+            RedriveOutcome::Filtered => &mut self.filtered,
+            RedriveOutcome::WithoutRecord => &mut self.without_record,
+            RedriveOutcome::Duplicate => &mut self.duplicates,
+            RedriveOutcome::Hidden => &mut self.hidden,
+            RedriveOutcome::Taken => &mut self.taken,
+            RedriveOutcome::Refused(_) => &mut self.refused,
+        };
+        *count += 1;
+    }
+}

@@ -1,0 +1,271 @@
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use queue_core::encoder::{Encoded, Origin};
+use queue_core::wire::Body;
+use queue_core::{ClientId, Envelope, Message, MessageId, RequestId, Timestamp};
+use serde::Serialize;
+
+use super::TokioClock;
+use crate::backend::MemoryBackend;
+use crate::background::Background;
+use crate::context::Context;
+use crate::lease::Cause;
+use crate::policy::StorageRetry;
+use crate::receive::{Meta, Received};
+
+/// Makes a [`Received`] by hand, so that a test calls a handler as a function, without a queue.
+///
+/// The message is encoded and decoded, as on its way through a queue. The result is its first attempt unless
+/// [`attempt`](ReceivedBuilder::attempt) says otherwise. What the handler submits before it returns goes to private
+/// queues in memory; use [`TestService::received`](super::TestService::received) to look at it. Works inside and
+/// outside a Tokio runtime, so that blocking handlers can be tested too.
+///
+/// ```
+/// use queue_runtime::{Disposition, Failure, Message, Received, testing};
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(Debug, PartialEq, Serialize, Deserialize, Message)]
+/// struct Order {
+///     number: u32,
+/// }
+///
+/// #[derive(Debug, PartialEq, Serialize, Deserialize, Message)]
+/// struct Invoice {
+///     order: u32,
+/// }
+///
+/// async fn bill(order: Received<Order>) -> Result<Disposition, Failure> {
+///     if order.number == 0 {
+///         return Err(Failure::reject("orders are numbered from 1"));
+///     }
+///     Ok(Disposition::complete().then(&Invoice { order: order.number }))
+/// }
+///
+/// // In a test: #[tokio::test]
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let disposition = bill(testing::received(Order { number: 7 }).build()).await.unwrap();
+/// assert_eq!(disposition, Disposition::complete().then(&Invoice { order: 7 }));
+/// assert_eq!(disposition.follow_ups::<Invoice>()?, [Invoice { order: 7 }]);
+///
+/// let failure = bill(testing::received(Order { number: 0 }).build()).await.unwrap_err();
+/// assert_eq!(failure, Failure::reject("orders are numbered from 1"));
+/// # Ok(())
+/// # }
+/// ```
+pub fn received<M: Message>(message: M) -> ReceivedBuilder<M> {
+    ReceivedBuilder::new(private_context(), message)
+}
+
+/// A builder of a [`Received`], from [`received`] or [`TestService::received`](super::TestService::received).
+///
+/// ```
+/// use std::time::Duration;
+/// use queue_runtime::{Disposition, Message, Received, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+///
+/// async fn ship(order: Received<Order>) -> Disposition {
+///     match order.attempt() {
+///         1..=3 => Disposition::retry("the carrier is busy"),
+///         _ => Disposition::reject("the carrier is always busy"),
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let fourth = testing::received(Order { number: 7 }).attempt(4).build();
+/// assert_eq!(ship(fourth).await, Disposition::reject("the carrier is always busy"));
+/// # }
+/// ```
+#[must_use = "nothing is made until `build`"]
+pub struct ReceivedBuilder<M> {
+    context: Arc<Context>,
+    message: M,
+    id: MessageId,
+    client: ClientId,
+    request: RequestId,
+    attempt: u32,
+    progress: Option<String>,
+    inserted_at: Timestamp,
+    expires_at: Option<Timestamp>,
+    is_cancelled: bool,
+}
+
+impl<M> ReceivedBuilder<M> {
+    pub(super) fn new(context: Arc<Context>, message: M) -> Self {
+        Self {
+            id: MessageId::random(),
+            client: context.client.clone(),
+            request: RequestId::random(),
+            attempt: 1,
+            progress: None,
+            inserted_at: context.clock.now(),
+            expires_at: None,
+            is_cancelled: false,
+            context,
+            message,
+        }
+    }
+
+    /// Sets the message id. The default is a new UUID of version 7.
+    ///
+    /// # Panics
+    /// If it is not a valid id.
+    pub fn id(mut self, id: impl Into<String>) -> Self {
+        self.id = MessageId::new(id).expect("a valid message id");
+        self
+    }
+
+    /// Sets the client id. The default is that of the service.
+    ///
+    /// # Panics
+    /// If it is not a valid id.
+    pub fn client(mut self, client: impl Into<String>) -> Self {
+        self.client = ClientId::new(client).expect("a valid client id");
+        self
+    }
+
+    /// Sets the request id. The default is a new UUID of version 7.
+    ///
+    /// # Panics
+    /// If it is not a valid id.
+    pub fn request(mut self, request: impl Into<String>) -> Self {
+        self.request = RequestId::new(request).expect("a valid request id");
+        self
+    }
+
+    /// Sets the number of this attempt, from 1, and the dequeue count. The attempts before it count as failures in
+    /// the envelope.
+    ///
+    /// # Panics
+    /// If it is 0.
+    pub fn attempt(mut self, attempt: u32) -> Self {
+        assert!(attempt > 0, "attempts are numbered from 1");
+        self.attempt = attempt;
+        self
+    }
+
+    /// Sets the state that the last checkpoint wrote, which [`Received::progress`] returns.
+    ///
+    /// # Panics
+    /// If the state cannot be encoded as JSON. Its size is not checked.
+    pub fn progress(mut self, state: &impl Serialize) -> Self {
+        let json = serde_json::to_string(state).expect("a checkpoint that JSON can represent");
+        self.progress = Some(json);
+        self
+    }
+
+    /// Sets how long the message has been on its queue. The default is zero.
+    pub fn age(mut self, age: Duration) -> Self {
+        let now = self.context.clock.now();
+        self.inserted_at = now.checked_sub(age).unwrap_or(Timestamp::MIN);
+        self
+    }
+
+    /// Sets how long until the message expires. By default it never does.
+    pub fn expires_in(mut self, remaining: Duration) -> Self {
+        let now = self.context.clock.now();
+        self.expires_at = now.checked_add(remaining).ok();
+        self
+    }
+
+    /// Tells the handler to stop, as after its timeout: [`Received::is_cancelled`] is true from the start.
+    pub fn cancelled(mut self) -> Self {
+        self.is_cancelled = true;
+        self
+    }
+}
+
+impl<M: Message> ReceivedBuilder<M> {
+    /// Makes the received message.
+    ///
+    /// A checkpoint that its handler writes is checked as always, and can be read by the same handler only.
+    ///
+    /// # Panics
+    /// If the message cannot be submitted, because it cannot be encoded or is too large, or does not decode.
+    #[must_use]
+    pub fn build(self) -> Received<M> {
+        let (body, envelope) = self.on_the_wire();
+        let meta = Meta {
+            dequeue_count: self.attempt,
+            inserted_at: self.inserted_at,
+            expires_at: self.expires_at,
+        };
+        let received = Received::<M>::unstored(&self.context, &body, envelope, self.attempt, meta);
+        let received = received.unwrap_or_else(|error| {
+            panic!("the `{}` message does not decode: {error}", M::TYPE.kind())
+        });
+        if self.is_cancelled {
+            received.cancel(Cause::TimedOut);
+        }
+        received
+    }
+
+    /// Returns the body as it is stored, and its envelope.
+    fn on_the_wire(&self) -> (Body, Envelope) {
+        let kind = M::TYPE.kind();
+        let encoded = Encoded::of(&self.message)
+            .unwrap_or_else(|error| panic!("the `{kind}` message cannot be encoded: {error}"));
+        let origin = Origin {
+            id: self.id.clone(),
+            client: self.client.clone(),
+            request: self.request.clone(),
+            time: self.inserted_at,
+            queue_uri: Some(self.context.backend.queue_uri(&M::TYPE.queue())),
+            reply_to: None,
+            correlation: None,
+            trace: None,
+        };
+        let (encoder, limits) = (self.context.encoder, self.context.backend.capabilities());
+        let stored = encoder
+            .encode(&encoded, &origin)
+            .unwrap_or_else(|error| panic!("{error}"));
+        let body = Body::read(&stored, limits.max_body);
+        let mut envelope = match &body {
+            Body::Event(event) => (*event.envelope).clone(),
+            Body::Bare(_) | Body::Malformed(_) => {
+                let mut envelope = Envelope::new(origin.id, origin.client, origin.request, kind);
+                envelope.version = M::TYPE.version();
+                envelope.queue_uri = origin.queue_uri;
+                envelope
+            }
+        };
+        envelope.attempts.failures = self.attempt - 1;
+        envelope.attempts.progress = self.progress.clone();
+        (body, envelope)
+    }
+}
+
+impl<M> fmt::Debug for ReceivedBuilder<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReceivedBuilder")
+            .field("id", &self.id)
+            .field("attempt", &self.attempt)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Returns the context of a service with private queues, for one message.
+fn private_context() -> Arc<Context> {
+    let clock = Arc::new(TokioClock::new());
+    let backend = Arc::new(MemoryBackend::new(clock.clone()));
+    let client = ClientId::new("test").expect("a valid client id");
+    let background = Background::on_current_runtime().or_else(|_| Background::start_thread());
+    let background = background.expect("the background needs nothing but a runtime or a thread");
+    Arc::new(Context::new(
+        backend,
+        clock,
+        client,
+        crate::MessageEncoding::default(),
+        StorageRetry::default(),
+        Vec::new(),
+        background,
+    ))
+}

@@ -1,0 +1,20 @@
+//! What monitoring sees: metrics and traces.
+
+mod metrics;
+mod page;
+mod traces;
+
+use queue_runtime::Message;
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Serialize, Deserialize, Message)]
+#[message(queue = "orders", kind = "shop.order")]
+struct Order {
+    number: u32,
+}
+
+#[derive(Debug, Serialize, Deserialize, Message)]
+#[message(queue = "bills", kind = "shop.bill")]
+struct Bill {
+    order: u32,
+}

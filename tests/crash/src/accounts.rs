@@ -1,0 +1,281 @@
+//! Processes that order and handle the transfers of the example `ledger` are killed at random. Then every account must
+//! have the balance that the orders give it.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Instant;
+
+use queue_runtime::QueueService;
+use queue_runtime::rusqlite::Connection;
+use rand::rngs::SmallRng;
+use rand::{RngExt as _, SeedableRng as _};
+use tempfile::TempDir;
+
+use crate::campaign::integrity;
+use crate::process::{GUARD, Process};
+use crate::sabotage::Bug;
+use crate::worker::{Arguments, Role};
+
+/// The accounts.
+pub const ACCOUNTS: [&str; 5] = ["ada", "bob", "eve", "ida", "joe"];
+
+/// What is in each account at first.
+const BALANCE: i64 = 1000;
+
+/// The processes that run all the time.
+const ROLES: [Role; 5] = [
+    Role::Order,
+    Role::Order,
+    Role::Transfer,
+    Role::Transfer,
+    Role::Transfer,
+];
+
+/// The largest number of orders and messages that are done between two kills.
+const BETWEEN: usize = 40;
+
+/// What a run does. It ends by count.
+#[derive(Debug, Clone)]
+pub struct Accounts<'a> {
+    /// The program of the processes.
+    pub program: &'a Path,
+    /// Of its random choices.
+    pub seed: u64,
+    /// The number of processes that are killed.
+    pub kills: usize,
+    /// The planted bug.
+    pub bug: Option<Bug>,
+}
+
+/// What a run has done.
+#[derive(Debug, Clone, Copy)]
+pub struct Figures {
+    /// Orders that were committed. Each was entered and confirmed once.
+    pub orders: usize,
+    /// Those that were refused, because the account had too little.
+    pub refused: usize,
+}
+
+struct Run<'a> {
+    accounts: &'a Accounts<'a>,
+    folder: TempDir,
+    random: SmallRng,
+    processes: Vec<Process>,
+    lines: Receiver<(u64, String)>,
+    sender: Sender<(u64, String)>,
+    started: u64,
+    wrong: Vec<String>,
+}
+
+impl Accounts<'_> {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// All that is wrong in the end.
+    ///
+    /// # Panics
+    /// If nothing happens for a long time.
+    pub async fn run(&self) -> Result<Figures, Vec<String>> {
+        let (sender, lines) = channel();
+        let mut run = Run {
+            accounts: self,
+            folder: TempDir::new().expect("a folder"),
+            random: SmallRng::seed_from_u64(self.seed),
+            processes: Vec::new(),
+            lines,
+            sender,
+            started: 0,
+            wrong: Vec::new(),
+        };
+        let url = format!("sqlite:{}", run.folder.path().join("ledger.db").display());
+        let service = QueueService::connect(&url).await.expect("a new file");
+        let connection = service.connection().expect("the file opens");
+        ledger::create(&connection, &ACCOUNTS, BALANCE).expect("the tables are new");
+        for role in ROLES {
+            run.start(role);
+        }
+        for _ in 0..self.kills {
+            let lines = run.random.random_range(1..=BETWEEN);
+            run.wait(lines);
+            run.kill_one();
+            run.replace_aborted();
+        }
+        run.end(Role::Order);
+        drain(&service).await;
+        run.end(Role::Transfer);
+        drop(service);
+        run.judge(&connection)
+    }
+}
+
+impl Run<'_> {
+    fn start(&mut self, role: Role) {
+        self.started += 1;
+        let number = self.started;
+        let arguments = Arguments {
+            role,
+            file: self.folder.path().join("ledger.db"),
+            ledger: self.folder.path().join(format!("{number}.ledger")),
+            number,
+            seed: self.accounts.seed,
+            bug: self.accounts.bug,
+            environment: Vec::new(),
+        };
+        let sender = self.sender.clone();
+        let process = Process::start(self.accounts.program, &arguments, sender);
+        self.processes.push(process);
+    }
+
+    /// Starts others in place of processes that a planted bug has ended.
+    fn replace_aborted(&mut self) {
+        while self.accounts.bug.is_some()
+            && let Some(at) = self.processes.iter_mut().position(Process::has_ended)
+        {
+            let role = self.processes.swap_remove(at).role;
+            self.start(role);
+        }
+    }
+
+    /// Waits until the processes have printed so many lines.
+    fn wait(&mut self, mut lines: usize) {
+        let mut last = Instant::now();
+        while lines > 0 {
+            match self.lines.recv_timeout(GUARD / 100) {
+                Ok(_) => (lines, last) = (lines - 1, Instant::now()),
+                Err(RecvTimeoutError::Timeout) => {
+                    assert!(
+                        last.elapsed() < GUARD,
+                        "nothing happens: {:?}",
+                        self.processes
+                    );
+                    self.replace_aborted();
+                }
+                Err(RecvTimeoutError::Disconnected) => unreachable!("this run has a sender"),
+            }
+        }
+    }
+
+    /// Kills a process and starts another one in its role.
+    fn kill_one(&mut self) {
+        let victim = self.random.random_range(0..self.processes.len());
+        let process = self.processes.swap_remove(victim);
+        let role = process.role;
+        let complaints = process.kill();
+        self.note(role, &complaints);
+        self.start(role);
+    }
+
+    /// Ends the processes of a role.
+    fn end(&mut self, role: Role) {
+        let processes = std::mem::take(&mut self.processes);
+        let (ending, others): (Vec<_>, _) = processes.into_iter().partition(|p| p.role == role);
+        self.processes = others;
+        for process in ending {
+            let (status, complaints) = process.finish();
+            self.note(role, &complaints);
+            if !status.success() && self.accounts.bug.is_none() {
+                self.wrong
+                    .push(format!("a process {role} ended with {status}"));
+            }
+        }
+    }
+
+    /// Processes print to the standard error only when they panic.
+    fn note(&mut self, role: Role, complaints: &str) {
+        if !complaints.is_empty() {
+            self.wrong
+                .push(format!("a process {role} said: {complaints}"));
+        }
+    }
+
+    fn judge(mut self, connection: &Connection) -> Result<Figures, Vec<String>> {
+        let mut none = |what: &str, rows: &str| {
+            let count = format!("SELECT count(*), min(number) FROM ({rows})");
+            let found: (i64, Option<i64>) = connection
+                .query_row(&count, [], |row| Ok((row.get(0)?, row.get(1)?)))
+                .expect(rows);
+            if let (count @ 1.., number) = found {
+                self.wrong
+                    .push(format!("{count} orders {what}, such as {number:?}"));
+            }
+        };
+        none(
+            "were not entered",
+            "SELECT number FROM orders WHERE number NOT IN (SELECT number FROM entries)",
+        );
+        none(
+            "were entered several times",
+            "SELECT number FROM entries GROUP BY number HAVING count(*) > 1",
+        );
+        none(
+            "were entered and not ordered",
+            "SELECT number FROM entries WHERE number NOT IN (SELECT number FROM orders)",
+        );
+        none(
+            "were not confirmed once",
+            "SELECT number FROM orders WHERE confirmed != 1",
+        );
+        for (name, balance) in ledger::balances(connection).expect("readable") {
+            let entered = "SELECT ?2 + coalesce(sum(CASE ?1 WHEN credit THEN amount ELSE 0 END), 0) \
+                - coalesce(sum(CASE ?1 WHEN debit THEN amount ELSE 0 END), 0) \
+                FROM (SELECT DISTINCT number, debit, credit, amount FROM entries)";
+            let expected: i64 = connection
+                .query_row(entered, (&name, BALANCE), |row| row.get(0))
+                .expect(entered);
+            if balance != expected {
+                self.wrong
+                    .push(format!("{name} has {balance} instead of {expected}"));
+            }
+        }
+        let count = |rows: &str| {
+            let count = format!("SELECT count(*) FROM {rows}");
+            let counted = connection.query_row(&count, [], |row| row.get::<_, u32>(0));
+            counted.expect(rows) as usize
+        };
+        for rows in ["messages", "schedule", "counts WHERE messages != 0"] {
+            if count(rows) != 0 {
+                self.wrong
+                    .push(format!("{} rows are left in {rows}", count(rows)));
+            }
+        }
+        let integrity = integrity(&self.folder.path().join("ledger.db"));
+        if integrity != "ok" {
+            self.wrong.push(integrity);
+        }
+        match self.wrong.is_empty() {
+            true => Ok(Figures {
+                orders: count("orders"),
+                refused: count("entries WHERE amount IS NULL"),
+            }),
+            false => Err(self.wrong),
+        }
+    }
+}
+
+/// Waits until all messages are handled.
+async fn drain(service: &QueueService) {
+    let started = Instant::now();
+    // Receipts follow transfers, so that a queue that is empty after those before it stays empty.
+    for name in ["transfers", "receipts"] {
+        let queue = service.queue_at(name).expect("a name");
+        loop {
+            let properties = queue.properties().await.expect("the queue exists");
+            if properties.approximate_count == 0 {
+                break;
+            }
+            assert!(started.elapsed() < GUARD, "messages remain: {properties:?}");
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    }
+}
+
+impl fmt::Display for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { orders, refused } = self;
+        write!(
+            f,
+            "{orders} orders, each entered and confirmed once ({refused} refused)"
+        )
+    }
+}
