@@ -13,7 +13,7 @@ use queue_runtime::{Message, QueueService};
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
-use crate::damaged_file::{ROWS_OF_A_PAGE, bodies, body_of, count, drain, neighbours, pages};
+use crate::damaged_file::{PAGE, ROWS_OF_A_PAGE, bodies, body_of, count, drain, neighbours, pages};
 use crate::place::{LEASE, Place};
 use crate::threads;
 
@@ -153,6 +153,29 @@ fn a_queue_is_moved_beside_damage_once_by_all_processes_together() {
             backend.close().await;
         }
         assert_eq!(count(&path, "moved"), 1);
+    });
+}
+
+/// The next message would have the number of another one, under which it would never be received.
+#[test]
+fn no_message_is_put_after_one_whose_number_is_damaged() {
+    threads::block_on(async {
+        let place = Place::new();
+        let path = place.fill(3, 3000, TimeToLive::Never).await;
+        let last = *pages(&path, "messages", "leaf").last().expect("a page");
+        let mut bytes = fs::read(&path).expect("read");
+        // The page's only row, which has the number zero then.
+        bytes[(last - 1) * PAGE + 100..last * PAGE].fill(0);
+        fs::write(&path, bytes).expect("written");
+
+        let backend = place.open_unsynced(&path).await;
+        let put = backend.put(&place.queue, NewMessage::new("new")).await;
+        assert_eq!(put.expect_err("refused").kind(), ErrorKind::Corrupt);
+        let received = backend.receive(&place.queue, 32, LEASE).await;
+        let received = received.expect("received");
+        assert!(received.iter().all(|message| message.body != "new"));
+        assert_eq!(received.len(), 3);
+        backend.close().await;
     });
 }
 

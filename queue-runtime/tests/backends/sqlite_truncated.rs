@@ -77,7 +77,7 @@ fn intact(message: &ReceivedMessage) -> Option<String> {
 fn assert_typed(error: &Error) {
     let kind = error.kind();
     let expected = [ErrorKind::Corrupt, ErrorKind::QueueNotFound];
-    assert!(expected.contains(&kind), "{kind:?}: {error}");
+    assert!(expected.contains(&kind), "{kind:?}: {error:?}");
     assert_eq!(error.outcome(), Outcome::NotDone, "{error}");
 }
 

@@ -26,6 +26,8 @@ pub(super) struct Messages<'c> {
     pub(super) probe: Option<Rc<Probe>>,
     /// Whether the bodies of removed messages stay where they are.
     pub(super) leave_bodies: bool,
+    /// The number of the message that was put last, if any was.
+    last_put: Option<i64>,
     insert: Lazy<'c>,
     schedule: Lazy<'c>,
     any_visible: Lazy<'c>,
@@ -73,6 +75,7 @@ impl<'c> Messages<'c> {
             counts: Counts::new(connection),
             probe: None,
             leave_bodies: false,
+            last_put: None,
             insert: prepare(
                 "INSERT INTO messages (queue, salt, inserted_at, expires_at, body, checksum) \
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
@@ -145,6 +148,7 @@ impl<'c> Messages<'c> {
         let body = &message.body[..];
         let row = params![queue, salt, now, expires_at, body, checksum];
         placed.seq = self.insert.insert(row)?;
+        self.check_number(queue, placed.seq, salt)?;
         self.schedule.execute(params![
             queue,
             placed.visible_at,
@@ -158,6 +162,17 @@ impl<'c> Messages<'c> {
             self.counts.expect_expiry(queue)?;
         }
         Ok(placed)
+    }
+
+    /// Checks that a new message is found by its number. SQLite numbers it after the last row; if that row is
+    /// damaged, the number can be one that another message has.
+    fn check_number(&mut self, queue: i64, seq: i64, salt: i64) -> Result<()> {
+        let follows = self.last_put.is_some_and(|last| seq == last + 1);
+        if !follows && !self.find.exists(params![seq, salt, queue])? {
+            return Err(Failure::Corrupt("the last message is damaged"));
+        }
+        self.last_put = Some(seq);
+        Ok(())
     }
 
     /// Whether any message is visible, including expired ones.
