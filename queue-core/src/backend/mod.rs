@@ -23,4 +23,4 @@ pub use model::{
     Created, Lease, NewMessage, Op, OpOutcome, PeekedMessage, PopReceipt, PutReceipt,
     QueueProperties, ReceivedMessage, StorageId, TimeToLive,
 };
-pub use transactions::{Completion, Finish, Token, Transactions};
+pub use transactions::{Completion, Finish, RECORD_RETENTION, Token, Transactions};

@@ -12,6 +12,9 @@ use crate::error::Result;
 use crate::idempotency::{Claim, WorkKey};
 use crate::name::QueueName;
 
+/// How long a storage keeps the record of a committed completion at least, in its own time.
+pub const RECORD_RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// Operations within a transaction of the application's own connection to the storage, from
 /// [`Backend::transactions`](super::Backend::transactions).
 ///
@@ -49,7 +52,8 @@ pub trait Transactions: fmt::Debug + Send + Sync + 'static {
     /// Waits until the transaction that is open now has ended. Returns whether one was committed in which a completion
     /// with this token was written; without a token, `false`.
     ///
-    /// Once the transaction has ended, the answer is final: it stays the same after a crash.
+    /// Once the transaction has ended, the answer is final: it stays the same after a crash. After [`RECORD_RETENTION`], it
+    /// may be `false` for a transaction that was committed.
     ///
     /// # Errors
     /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) if the transaction stays open for too long.

@@ -26,7 +26,7 @@ pub use queue_core::backend::{
     ApplyError, Atomicity, Backend, BackendExt, BodyForm, BrowsedMessage, Browsing, Capabilities,
     Completion, Created, Finish, InvalidMetadata, Lease, MessageState, Metadata, NewMessage, Op,
     OpOutcome, Page, PageMark, PeekedMessage, PopReceipt, PutReceipt, QueueProperties,
-    ReceivedMessage, StaleReceipts, StorageId, TimeToLive, Token, Transactions,
+    RECORD_RETENTION, ReceivedMessage, StaleReceipts, StorageId, TimeToLive, Token, Transactions,
 };
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SqliteBackend, SqliteBuilder, Synchronous};

@@ -1,14 +1,19 @@
 use std::any::Any;
 use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use queue_core::backend::{
-    Completion, Finish, NewMessage, PutReceipt, StorageId, Token, Transactions,
+    Completion, Finish, NewMessage, PutReceipt, RECORD_RETENTION, StorageId, Token, Transactions,
 };
-use queue_core::{Error, ErrorKind, Operation, QueueName};
+use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, Retry};
 
 use super::promise::Promise;
 use super::state::{Hold, Leased, State};
 use super::storage_time::StorageTime;
+
+/// How long the absence of a record proves that a transaction was not committed. Half of its retention, which is in the
+/// storage's time: that of this process may be slower.
+const ABSENCE_PROVES_FOR: Duration = RECORD_RETENTION.checked_div(2).expect("not by zero");
 
 /// Completes a leased message within transactions of the application's.
 #[derive(Debug, Clone)]
@@ -49,7 +54,10 @@ impl Completer {
         completion.finish = finish;
         let receipts = transactions.write(connection, puts, Some(&completion))?;
         // The message was there, so no earlier transaction that completed it was committed.
-        *leased.promise() = Promise::Open(token);
+        *leased.promise() = Promise::Open {
+            token,
+            written_at: leased.now(),
+        };
         Ok(receipts)
     }
 }
@@ -59,10 +67,11 @@ impl Leased {
     /// sure that it is asked for once only, because the storage then forgets the answer.
     ///
     /// # Errors
-    /// Those of [`Transactions::ended`].
+    /// Those of [`Transactions::ended`]. [`ErrorKind::Timeout`] with [`Outcome::Unknown`] if there is no record, but it
+    /// could have been removed already.
     pub(super) async fn conclude(&self, state: &mut State) -> Result<Promise, Error> {
         let promise = *self.promise();
-        let Promise::Open(token) = promise else {
+        let Promise::Open { token, written_at } = promise else {
             return Ok(promise);
         };
         let transactions = transactions(self)?;
@@ -71,11 +80,14 @@ impl Leased {
                 state.hold = Hold::Settled;
                 Promise::Committed
             }
+            false if self.now().saturating_sub(written_at) > ABSENCE_PROVES_FOR => {
+                return Err(self.asked_too_late());
+            }
             false => Promise::RolledBack,
         };
         let mut promise = self.promise();
         // Unless another transaction has completed the message meanwhile.
-        if *promise == Promise::Open(token) {
+        if matches!(*promise, Promise::Open { token: open, .. } if open == token) {
             *promise = concluded;
         }
         drop(promise);
@@ -83,6 +95,15 @@ impl Leased {
             transactions.forget(token);
         }
         Ok(concluded)
+    }
+
+    fn asked_too_late(&self) -> Error {
+        let detail = "the file has no record that the transaction was committed, and would no longer have one";
+        Error::new(ErrorKind::Timeout, Operation::Delete)
+            .with_queue(&self.queue)
+            .with_retry(Retry::Permanent)
+            .with_outcome(Outcome::Unknown)
+            .with_detail(detail)
     }
 
     pub(super) fn promise(&self) -> MutexGuard<'_, Promise> {

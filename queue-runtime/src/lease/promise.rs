@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use queue_core::backend::Token;
 
 /// The completion of the message within a transaction of the application's.
@@ -6,7 +8,11 @@ pub(crate) enum Promise {
     /// There was none.
     None,
     /// The outcome of the transaction is not known yet.
-    Open(Token),
+    Open {
+        token: Token,
+        /// When the completion was written, on the monotonic clock.
+        written_at: Duration,
+    },
     Committed,
     RolledBack,
 }

@@ -126,8 +126,13 @@ impl Leased {
         self.lock_term().renew_until = at;
     }
 
+    /// Returns the time of the monotonic clock.
+    pub(super) fn now(&self) -> Duration {
+        self.clock.monotonic()
+    }
+
     pub(super) fn is_overdue(&self) -> bool {
-        self.clock.monotonic() >= self.term().known_end
+        self.now() >= self.term().known_end
     }
 
     /// Returns how long the lease can last at most.

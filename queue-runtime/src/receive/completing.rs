@@ -103,14 +103,14 @@ impl<M> Delivery<M> {
 
 impl<M> Completing<M> {
     /// Finds out whether the transaction was committed, and so the message completed. Call it when the transaction has
-    /// ended, also if its commit returned an error: the file has the answer. It keeps it for 24 hours of store time; later
-    /// than that, a transaction that was committed may be reported as not committed.
+    /// ended, also if its commit returned an error: the file has the answer. It keeps it for 24 hours of store time.
     ///
     /// # Errors
     /// [`SettleError`] returns the delivery. [`SettleProblem::NotDone`](crate::SettleProblem::NotDone) if the
     /// transaction was not committed: the message is still leased, and can be settled otherwise.
     /// [`SettleProblem::Unknown`](crate::SettleProblem::Unknown) if the transaction was still open when the lease
-    /// ended, or the file could not be read.
+    /// ended, if the file could not be read, or if there is no record of a commit and the transaction was written more than
+    /// 12 hours ago.
     ///
     /// # Cancel safety
     /// If the future is dropped before it completes, the message is completed if the transaction is committed.

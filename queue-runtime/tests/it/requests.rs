@@ -101,6 +101,15 @@ async fn requests_of_several_instances_get_their_replies() {
     }
 }
 
+/// Replies to a question that nobody asked with a request.
+async fn answer_a_submission<R: Message>(service: &QueueService, reply: &R) {
+    let submitted = service.submit(Question { number: 1 }).await;
+    submitted.expect("submitted");
+    let question = service.accept::<Question>().await.expect("no error");
+    let settled = question.expect("submitted").reply(reply).await;
+    settled.expect("settled");
+}
+
 /// It is announced, so nobody waits for the next poll.
 #[tokio::test(start_paused = true)]
 async fn a_reply_in_the_same_process_arrives_at_once() {
@@ -302,32 +311,14 @@ async fn bare_messages_neither_ask_nor_answer() {
     assert!(service.queues().await.expect("lists").is_empty());
 
     // A handler that answers so is wrong whenever it runs.
-    service
-        .submit(Question { number: 1 })
-        .await
-        .expect("submitted");
-    let question = service.accept::<Question>().await.expect("no error");
-    let settled = question
-        .expect("submitted")
-        .reply(&Reading { celsius: 1 })
-        .await;
-    settled.expect("moved");
+    answer_a_submission(&service, &Reading { celsius: 1 }).await;
     assert_eq!(count(&service, "questions-poison").await, 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_message_without_a_request_has_no_reply() {
     let service = testing::service().await;
-    service
-        .submit(Question { number: 1 })
-        .await
-        .expect("submitted");
-    let question = service.accept::<Question>().await.expect("no error");
-    let settled = question
-        .expect("submitted")
-        .reply(&Answer { number: 2 })
-        .await;
-    settled.expect("completed");
+    answer_a_submission(&service, &Answer { number: 2 }).await;
     let queues = service.queues().await.expect("lists");
     assert_eq!(queues, ["questions".parse().expect("a name")]);
 }

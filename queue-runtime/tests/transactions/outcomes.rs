@@ -213,6 +213,27 @@ async fn the_end_of_a_transaction_is_not_waited_for_longer_than_the_lease_lasts(
 }
 
 #[tokio::test]
+async fn without_a_record_the_outcome_is_unknown_after_half_a_day() {
+    const HOUR: Duration = Duration::from_secs(60 * 60);
+
+    let mut bank = Bank::open().await;
+    for (hours, expected) in [(11, "NotDone(NotCommitted)"), (13, "Unknown(Timeout)")] {
+        let deposit = bank.accepted().await;
+        let tx = begin(&mut bank.connection);
+        let completing = deposit.complete_in(&tx, []).expect("written");
+        tx.rollback().expect("rolled back");
+        bank.clock.advance(hours * HOUR);
+        let error = completing.confirm().await.expect_err("no record");
+        let found = match &error.problem {
+            SettleProblem::NotDone(error) => format!("NotDone({:?})", error.kind()),
+            SettleProblem::Unknown(error) => format!("Unknown({:?})", error.kind()),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(found, expected, "after {hours} hours");
+    }
+}
+
+#[tokio::test]
 async fn the_records_of_transactions_do_not_pile_up() {
     let mut bank = Bank::open().await;
     for _ in 0..20 {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use queue_core::backend::Token;
+use queue_core::backend::{RECORD_RETENTION, Token};
 use queue_core::clock::Clock;
 use queue_core::idempotency::{Begun, Claim, IdempotencyStore, Owner, Standing, Swept, WorkKey};
 use queue_core::{Error, ErrorKind, Operation, Result, Retry};
@@ -22,9 +22,6 @@ use crate::backend::store_clock::after;
 
 /// The most results that one sweep removes, so that it does not hold up other commands.
 const SWEEP: usize = 500;
-/// How long the record of a transaction is kept, if the process that waits for it has ended. One that asks later finds
-/// that the transaction was not committed.
-const RECORDED: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long a claim is kept after its lease has ended, in microseconds: its work may still be finished.
 const ABANDONED: i64 = 24 * 60 * 60 * 1_000_000;
 
@@ -190,8 +187,8 @@ pub(super) fn execute(
 pub(super) fn record(connection: &Connection, token: Token, now: i64) -> failure::Result<()> {
     let (key, owner) = (key_of(token), Owner::from_u64(token.to_u64()));
     let results = Results { connection, now };
-    results.begin(&key, owner, RECORDED)?;
-    let finished = results.finish(&key, Claim::new(owner, 0), &Bytes::new(), RECORDED)?;
+    results.begin(&key, owner, RECORD_RETENTION)?;
+    let finished = results.finish(&key, Claim::new(owner, 0), &Bytes::new(), RECORD_RETENTION)?;
     match finished {
         Standing::Held => Ok(()),
         Standing::Lost => Err(Failure::Corrupt("a completion was recorded before")),
