@@ -7,18 +7,23 @@ use queue_runtime::QueueService;
 
 use crate::report::Table;
 use crate::workload::Parcel;
-use crate::{Options, Outcome};
+use crate::{Options, Outcome, ours};
 
 /// The work that a child process performs for each message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Work {
     Submit,
     SubmitAcceptAndComplete,
+    SubmitThenAccept,
+    SubmitThenListen,
 }
 
 const MESSAGES: u32 = 2000;
 
-/// Counts the instructions of each step, once. Accepting and completing is the difference between the two kinds of work.
+/// Messages in flight, where several are.
+const IN_FLIGHT: u32 = 32;
+
+/// Counts the instructions of each step, once. All works submit, so the other steps are differences.
 pub(crate) fn measure(options: &Options) -> Outcome<Vec<Table>> {
     let messages = options.messages(MESSAGES, 1);
     let title = "A message on memory, counted by valgrind";
@@ -36,10 +41,14 @@ pub(crate) fn measure(options: &Options) -> Outcome<Vec<Table>> {
     }
     let submit = count(Work::Submit)?;
     let all = count(Work::SubmitAcceptAndComplete)?;
+    let accepted = count(Work::SubmitThenAccept)?;
+    let listened = count(Work::SubmitThenListen)?;
     for (step, instructions) in [
         ("submit", submit),
         ("accept + complete", all - submit),
         ("submit + accept + complete", all),
+        ("accept + complete, 32 in flight", accepted - submit),
+        ("a listener, 32 in flight", listened - submit),
     ] {
         table.add(step, 1, "ours", instructions);
     }
@@ -60,6 +69,11 @@ pub(crate) fn perform(work: Work, messages: u32) -> Outcome<()> {
                 let delivery = delivery.ok_or("the queue is empty after a submit")?;
                 delivery.complete().await?;
             }
+        }
+        match work {
+            Work::Submit | Work::SubmitAcceptAndComplete => {}
+            Work::SubmitThenAccept => drop(ours::accept(&service, messages, IN_FLIGHT).await?),
+            Work::SubmitThenListen => drop(ours::listen(&service, messages, IN_FLIGHT).await?),
         }
         Ok(())
     })

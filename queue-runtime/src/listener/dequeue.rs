@@ -248,7 +248,8 @@ async fn receive(
     core.workload.received(&fetched);
     for (message, room) in capacity.split(fetched) {
         let arrival = Arrival::new(message, room, Arc::clone(watchlist));
-        drop(core.runtime.spawn(executor::run(arrival)));
+        // In a box, because a task moves its future several times.
+        drop(core.runtime.spawn(Box::pin(executor::run(arrival))));
     }
     Ok(match count {
         0 => Found::Nothing,

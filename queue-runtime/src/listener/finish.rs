@@ -17,9 +17,9 @@ use crate::panic::{CaughtPanic, catch_async};
 use crate::receive::put_back::Delay;
 use crate::receive::{SettleProblem, Settled, disposition, lost, outcome, put_back, transaction};
 
-/// Settles a message according to how its handler ended, and reports the result.
+/// Settles a message according to how its handler ended, and reports the result. The caller enters the message's span.
 pub(super) async fn finish(run: &Run) {
-    let settled = settle(run).instrument(run.span.clone()).await;
+    let settled = settle(run).await;
     run.incoming.lease.abandon();
     report(run, settled);
 }
@@ -29,7 +29,8 @@ pub(super) fn finish_in_background(run: &Arc<Run>) {
     let (core, run) = (run.core(), Arc::clone(run));
     run.unwatch();
     core.context.background.spawn(async move {
-        if catch_async(finish(&run)).await.is_err() {
+        let finished = finish(&run).instrument(run.span.clone());
+        if catch_async(finished).await.is_err() {
             abandon(&run);
         }
     });
