@@ -98,6 +98,11 @@ struct TestingGuide;
 #[doc = include_str!("../../docs/recipes.md")]
 struct Recipes;
 
+/// The programs in the guide to listeners compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/listener.md")]
+struct ListenerGuide;
+
 /// The programs in the guide to Azure compile.
 #[cfg(all(doctest, feature = "azure"))]
 #[doc = include_str!("../../docs/azure.md")]
