@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-use crate::{Outcome, memory, ours, runtime};
+use crate::{Outcome, idle, memory, ours, runtime};
 
 /// The option of this program that takes a [`Job`] as JSON.
 const OPTION: &str = "--child";
@@ -39,6 +39,8 @@ pub(crate) enum Work {
     SubmitAndListen,
     /// Submits the messages in bulk. Returns by how many bytes the process has grown for each.
     Grow,
+    /// Runs as many idle listeners as there are tasks. Returns percent of a core, threads, and MiB of memory.
+    Idle { seconds: u32 },
 }
 
 impl std::str::FromStr for Job {
@@ -55,29 +57,28 @@ pub(crate) fn perform(job: &Job) -> Outcome<()> {
         let service = QueueService::connect(&job.url).await?;
         println!("ready");
         stdin().lock().read_line(&mut String::new())?;
-        println!("{}", result(&service, job).await?);
+        let result = result(&service, job).await?;
+        println!("{}", serde_json::to_string(&result)?);
         Ok(())
     })
 }
 
-async fn result(service: &QueueService, job: &Job) -> Outcome<f64> {
+async fn result(service: &QueueService, job: &Job) -> Outcome<Vec<f64>> {
     let (messages, tasks) = (job.messages, job.tasks);
-    match job.work {
+    let result = match job.work {
         Work::Submit => {
             ours::submit(service, messages, tasks).await?;
-            Ok(f64::from(messages))
+            f64::from(messages)
         }
-        Work::Consume => Ok(f64::from(
-            ours::accept_most(service, u32::MAX, tasks).await?,
-        )),
+        Work::Consume => f64::from(ours::accept_most(service, u32::MAX, tasks).await?),
         Work::Listen => {
             ours::listen(service, messages, tasks).await?;
-            Ok(f64::from(messages))
+            f64::from(messages)
         }
         Work::SubmitAndListen => {
             let submit = ours::submit(service, messages, tasks);
             tokio::try_join!(submit, ours::listen(service, messages, tasks))?;
-            Ok(f64::from(messages))
+            f64::from(messages)
         }
         Work::Grow => {
             // What the first messages need once is not counted.
@@ -86,9 +87,14 @@ async fn result(service: &QueueService, job: &Job) -> Outcome<f64> {
             let before = memory::resident();
             ours::submit_all(service, messages, batch).await?;
             let grown = memory::resident().zip(before).map(|(now, then)| now - then);
-            Ok(grown.map_or(f64::NAN, |bytes| bytes / f64::from(messages)))
+            grown.map_or(f64::NAN, |bytes| bytes / f64::from(messages))
         }
-    }
+        Work::Idle { seconds } => {
+            let span = Duration::from_secs(seconds.into());
+            return Ok(idle::wait(service, tasks, span).await?.into());
+        }
+    };
+    Ok(vec![result])
 }
 
 /// A child that is ready to work.
@@ -119,13 +125,21 @@ impl Worker {
         Ok(worker)
     }
 
-    /// Lets the child work. Returns its result.
-    pub(crate) async fn work(mut self) -> Outcome<f64> {
+    /// Lets the child work. Returns its result, the first one if it has several.
+    pub(crate) async fn work(self) -> Outcome<f64> {
+        let results = self.results().await?;
+        Ok(*results.first().ok_or("the child has no result")?)
+    }
+
+    /// Lets the child work. Returns its results, of which unknown ones are no numbers.
+    pub(crate) async fn results(mut self) -> Outcome<Vec<f64>> {
         self.input.write_all(b"\n").await?;
-        let result = self.line().await?.parse()?;
+        let results: Vec<Option<f64>> = serde_json::from_str(&self.line().await?)?;
+        let results = results.into_iter().map(|known| known.unwrap_or(f64::NAN));
+        let results = results.collect();
         let status = self.child.wait().await?;
         match status.success() {
-            true => Ok(result),
+            true => Ok(results),
             false => Err(format!("a child ended with {status}").into()),
         }
     }

@@ -9,6 +9,7 @@
 //! | `peers` | other queues, in the programs of `bench/peers` |
 //! | `azure`, `sdk` | Azure's queues: ours and the bare SDK |
 //! | `envelope`, `instructions` | the cost of an envelope, and of a message on memory |
+//! | `burst`, `idle` | how a listener scales with a burst; what idle ones cost |
 //! | `pickup` | how soon an idle listener starts to handle a message |
 //! | `listener` | a listener and a loop over `accept`; ten thousand handlers that wait |
 //! | `loopback` | an HTTP server that imitates Azure's queues at little cost |
@@ -19,8 +20,10 @@
 
 mod azure;
 mod backlog;
+mod burst;
 mod child;
 mod envelope;
+mod idle;
 mod instructions;
 mod listener;
 mod loopback;
@@ -114,6 +117,10 @@ enum Engine {
     Listener,
     /// From `submit` to the handler of an idle listener, on memory and SQLite, in one process and in two.
     Pickup,
+    /// A burst on an idle queue, on SQLite: the listener's tasks and the queue's depth over time.
+    Burst,
+    /// The processor time, threads and memory of idle listeners, on SQLite.
+    Idle,
     /// Other queues, on SQLite and on local servers, and ours.
     Peers,
     /// Ours and the bare Azure SDK, on a minimal loopback server.
@@ -164,6 +171,8 @@ impl Engine {
             Self::Backlog => backlog::measure(options),
             Self::Listener => listener::measure(options),
             Self::Pickup => pickup::measure(options),
+            Self::Burst => burst::measure(options),
+            Self::Idle => idle::measure(options),
             Self::Peers => peers::measure(options),
             Self::Http => azure::measure_on_loopback(options),
             Self::Azurite => azure::measure_on_azurite(options),

@@ -46,7 +46,7 @@ impl Meter<'_> {
 
 /// The processor time of this process so far, in seconds.
 #[cfg(unix)]
-fn process_time() -> f64 {
+pub(crate) fn process_time() -> f64 {
     seconds(rustix::time::ClockId::ProcessCPUTime)
 }
 
@@ -64,7 +64,7 @@ fn seconds(clock: rustix::time::ClockId) -> f64 {
 
 /// Unknown on other systems.
 #[cfg(not(unix))]
-fn process_time() -> f64 {
+pub(crate) fn process_time() -> f64 {
     f64::NAN
 }
 

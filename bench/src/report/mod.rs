@@ -1,6 +1,7 @@
 //! The results of a run: tables, and their forms as text, JSON, plots and a part of the documentation.
 
 mod compare;
+mod curves;
 mod docs;
 mod machine;
 mod plot;
@@ -12,6 +13,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use compare::compare;
+pub(crate) use curves::Curve;
 pub(crate) use docs::write_docs;
 use machine::Machine;
 pub(crate) use table::{Figures, Table, Whose, in_turn};

@@ -4,6 +4,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::Table;
+use super::curves;
 use super::table::{median, range};
 use crate::Outcome;
 
@@ -19,11 +20,15 @@ const RIGHT: i32 = 810;
 const OURS: RGBColor = RGBColor(0, 95, 170);
 const OTHERS: RGBColor = RGBColor(150, 150, 150);
 
-/// Draws the medians of a table as bars, with the range of the rounds as a line. Each row has its own scale. Returns
-/// false, and draws nothing, if there are no figures.
+/// Draws a table: its curves, or else the medians as bars, with the range of the rounds as a line; each row has its own
+/// scale. Returns false, and draws nothing, if there are no figures.
 pub(super) fn draw(table: &Table, path: &Path) -> Outcome<bool> {
     if table.rows.is_empty() {
         return Ok(false);
+    }
+    if !table.curves.is_empty() {
+        curves::draw(table, path)?;
+        return Ok(true);
     }
     let rows = table.rows.iter();
     let height: i32 = rows

@@ -3,6 +3,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::curves::Curve;
+
 /// The API that a figure belongs to, where there are two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Whose {
@@ -75,6 +77,9 @@ pub(crate) struct Table {
     decimals: usize,
     sides: Vec<Side>,
     pub(crate) rows: Vec<Row>,
+    /// What was measured over time, which the plot then shows in place of the rows.
+    #[serde(default)]
+    pub(crate) curves: Vec<Curve>,
     /// What is missing, and why.
     notes: Vec<String>,
 }
@@ -106,6 +111,7 @@ impl Table {
             decimals: 0,
             sides: Vec::new(),
             rows: Vec::new(),
+            curves: Vec::new(),
             notes: Vec::new(),
         };
         for side in sides {
