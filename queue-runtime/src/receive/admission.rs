@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use queue_core::envelope::PoisonReason;
+use queue_core::envelope::{AttemptRecord, PoisonReason};
 use queue_core::{DecodeError, Error, ErrorKind, Operation};
 
 use super::attempts::{Verdict, judge_bare};
@@ -101,17 +101,29 @@ async fn out_of_attempts(
     reason: PoisonReason,
     attempts: u32,
 ) -> Result<Settled, SettleProblem> {
+    let record = &incoming.envelope.attempts;
     let error = match reason {
-        PoisonReason::Crashed => Some(format!(
-            "{attempts} attempts ended without a record, as when a process is killed"
-        )),
-        _ => incoming.envelope.attempts.last_error.clone(),
+        PoisonReason::Crashed => Some(crashed(attempts, record)),
+        _ => record.last_error.clone(),
     };
     let moved = poison(context, consumer, incoming, reason, error).await;
-    if let (PoisonReason::Crashed, Err(SettleProblem::NotDone(_))) = (reason, &moved) {
-        put_back::explain_move(context, consumer, incoming).await;
+    if put_back::is_not_done(&moved) {
+        put_back::keep_judged(context, consumer, incoming).await;
     }
     moved
+}
+
+/// Returns the error of a message of which not all attempts have left a record.
+fn crashed(attempts: u32, record: &AttemptRecord) -> String {
+    let without = attempts.saturating_sub(record.failures);
+    let text = format!("{without} attempts ended without a record, as when a process is killed");
+    match &record.last_error {
+        Some(error) if record.failures > 0 => {
+            let failures = record.failures;
+            format!("{text}; {failures} failed, the last one with: {error}")
+        }
+        _ => text,
+    }
 }
 
 /// Renews a lease that may have ended, as after a stop of the process, so that no handler starts on it.

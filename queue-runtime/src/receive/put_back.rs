@@ -9,7 +9,7 @@ use queue_core::internal::{between, clip, error_chain, escape_text, later};
 use queue_core::wire::Body;
 
 use super::attempts::believe;
-use super::consumer::Consumer;
+use super::consumer::{Caller, Consumer};
 use super::incoming::Incoming;
 use super::poison::poison;
 use super::settle::{Settlement, fingerprint, settle};
@@ -72,7 +72,12 @@ pub(crate) async fn fail_after(
     let attempt = incoming.attempt();
     let to_poison = |reason| poison(context, consumer, incoming, reason, Some(error.to_owned()));
     if attempt >= incoming.settings.threshold {
-        return to_poison(PoisonReason::Failed).await;
+        let moved = to_poison(PoisonReason::Failed).await;
+        // The caller of `accept` still has it, and decides.
+        if is_not_done(&moved) && consumer.caller == Caller::Listener {
+            keep_failed(context, consumer, incoming, error).await;
+        }
+        return moved;
     }
     let after = delay.after(attempt);
     let after = after.min(context.backend.capabilities().max_visibility);
@@ -82,7 +87,7 @@ pub(crate) async fn fail_after(
     let error = escape_text(error).into_owned();
     put_back(context, incoming, purpose, after, |record| {
         record.failures = record.failures.saturating_add(1);
-        record.last_error = Some(clip(&error, MAX_LAST_ERROR).to_owned());
+        record.last_error = last_error(&error);
     })
     .await?;
     tracing::warn!(
@@ -117,7 +122,7 @@ pub(crate) async fn forgive_failure(
     let error = escape_text(error).into_owned();
     put_back(context, incoming, Purpose::Release, after, |record| {
         forgive(record);
-        record.last_error = Some(clip(&error, MAX_LAST_ERROR).to_owned());
+        record.last_error = last_error(&error);
     })
     .await?;
     tracing::warn!(
@@ -141,13 +146,40 @@ pub(crate) async fn release(
     Ok(Settled::Released)
 }
 
-/// Puts a message back that could not be moved to the poison queue, so that this receive is not taken for one in which
-/// moving it ended the process. If that fails, it is left to its lease.
-pub(crate) async fn explain_move(context: &Context, consumer: &Consumer, incoming: &Incoming) {
+/// Whether a message was certainly not moved.
+pub(super) fn is_not_done(moved: &Result<Settled, SettleProblem>) -> bool {
+    matches!(moved, Err(SettleProblem::NotDone(_)))
+}
+
+/// Puts a message back that has no attempts left and could not be moved to the poison queue, so that this receive is not
+/// taken for one in which moving it ended the process. If that fails, it is left to its lease.
+pub(crate) async fn keep_judged(context: &Context, consumer: &Consumer, incoming: &Incoming) {
+    keep(context, consumer, incoming, forgive).await;
+}
+
+/// Puts a message back whose last attempt has failed and that could not be moved to the poison queue, so that it is moved
+/// when it is received next, for that reason, without another attempt. All its receives are counted as failures.
+async fn keep_failed(context: &Context, consumer: &Consumer, incoming: &Incoming, error: &str) {
+    let error = escape_text(error);
+    let receives = incoming.meta.dequeue_count;
+    let count = |record: &mut AttemptRecord| {
+        record.last_chance = false;
+        record.failures = receives.saturating_sub(record.forgiven);
+        record.last_error = last_error(&error);
+    };
+    keep(context, consumer, incoming, count).await;
+}
+
+async fn keep(
+    context: &Context,
+    consumer: &Consumer,
+    incoming: &Incoming,
+    account: impl FnOnce(&mut AttemptRecord),
+) {
     let delay = Delay::ByPolicy(&consumer.options.retry).after(incoming.attempt());
     let delay = delay.min(context.backend.capabilities().max_visibility);
     let mut record = incoming.envelope.attempts.clone();
-    forgive(&mut record);
+    account(&mut record);
     let Some(body) = incoming.rewritten(context, &record) else {
         return;
     };
@@ -156,8 +188,8 @@ pub(crate) async fn explain_move(context: &Context, consumer: &Consumer, incomin
     }
     let body = Some(body);
     let put_back = Settlement::PutBack { delay, body };
-    let explained = settle(context, incoming, Purpose::Release, Vec::new(), put_back).await;
-    if let Err(unsettled) = explained {
+    let kept = settle(context, incoming, Purpose::Release, Vec::new(), put_back).await;
+    if let Err(unsettled) = kept {
         let (queue, id) = (&consumer.queue, &incoming.envelope.id);
         let error = error_chain(&unsettled.problem);
         tracing::warn!(%queue, %id, error, "failed to put back a message that could not be moved to the poison queue");
@@ -260,6 +292,11 @@ fn unmarked(record: &AttemptRecord) -> AttemptRecord {
     let mut record = record.clone();
     record.last_chance = false;
     record
+}
+
+/// Returns what a message keeps of an error whose control characters are escaped.
+fn last_error(error: &str) -> Option<String> {
+    Some(clip(error, MAX_LAST_ERROR).to_owned())
 }
 
 fn forgive(record: &mut AttemptRecord) {

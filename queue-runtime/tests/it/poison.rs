@@ -9,13 +9,14 @@ use queue_runtime::envelope::PoisonReason;
 use queue_runtime::testing::{self, Fault};
 use queue_runtime::wire::Body;
 use queue_runtime::{
-    Delivery, Disposition, ErrorKind, Message, Operation, Poisoned, QueueService, Settled,
+    Delivery, Disposition, ErrorKind, Failure, Message, Operation, Poisoned, QueueService,
+    Received, Settled,
 };
 use serde::{Deserialize, Serialize};
 use tokio::time::advance;
 
 use crate::accept::{Order, order};
-use crate::support::{accepted, count, poison};
+use crate::support::{accepted, count, poison, stop};
 
 #[tokio::test(start_paused = true)]
 async fn failures_are_counted_and_the_last_one_is_poison() {
@@ -53,6 +54,54 @@ async fn failures_are_counted_and_the_last_one_is_poison() {
     let again = accepted::<Order>(&service).await;
     assert_eq!((again.attempt(), again.envelope().id.as_str()), (1, "m-1"));
     assert!(again.envelope().poison.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_move_that_is_refused_for_a_while_is_no_further_attempt() {
+    let (service, faults) = testing::service_with_faults().await;
+    service.submit(order(1)).await.expect("submitted");
+    let runs = Arc::new(AtomicU32::new(0));
+    let fail = async |runs: Arc<AtomicU32>, _: Received<Order>| {
+        let run = runs.fetch_add(1, Ordering::Relaxed) + 1;
+        Err::<(), _>(Failure::retry(format!("no luck {run}")))
+    };
+    let listener = service.listener_with(Arc::clone(&runs), fail);
+    // The first one, and those of the next receives.
+    faults.fail_next(5, Operation::Apply, Fault::Refused(ErrorKind::Denied));
+    let listener = listener.poison_threshold(2);
+    let listener = listener.start().expect("starts");
+    testing::drain([&listener]).await.expect("moved in the end");
+    assert_eq!(faults.injected(Operation::Apply), 5);
+    assert_eq!(runs.load(Ordering::Relaxed), 2);
+    let poisoned = poison(&service, "orders-poison").await;
+    let [(record, _)] = &poisoned[..] else {
+        panic!("{poisoned:?}")
+    };
+    assert_eq!((record.reason, record.attempts), (PoisonReason::Failed, 2));
+    assert_eq!(record.error.as_deref(), Some("no luck 2"));
+    stop(listener).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_has_crashed_keeps_its_last_error() {
+    let service = testing::service().await;
+    service.submit(order(1)).await.expect("submitted");
+    let accept = || service.accept::<Order>().poison_threshold(2);
+    let first = accept().await.expect("no error").expect("a message");
+    let retried = first.retry_after(Duration::ZERO, "no luck").await;
+    retried.expect("put back");
+    for _ in 0..2 {
+        drop(accept().await.expect("no error").expect("a message"));
+        advance(Duration::from_secs(31)).await;
+    }
+    assert!(accept().await.expect("no error").is_none());
+    let poisoned = poison(&service, "orders-poison").await;
+    let [(record, _)] = &poisoned[..] else {
+        panic!("{poisoned:?}")
+    };
+    assert_eq!((record.reason, record.attempts), (PoisonReason::Crashed, 3));
+    let expected = "2 attempts ended without a record, as when a process is killed; 1 failed, the last one with: no luck";
+    assert_eq!(record.error.as_deref(), Some(expected));
 }
 
 #[tokio::test(start_paused = true)]
