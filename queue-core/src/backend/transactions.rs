@@ -57,7 +57,7 @@ pub trait Transactions: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) if the transaction stays open for too long.
-    async fn ended(&self, token: Option<Token>) -> Result<bool>;
+    async fn was_committed(&self, token: Option<Token>) -> Result<bool>;
 
     /// Has the storage forget a token whose answer is known: a later transaction may remove its trace.
     fn forget(&self, token: Token);
@@ -86,7 +86,7 @@ pub struct Completion<'a> {
     pub dequeue_count: u32,
     /// The longest visibility timeout of such an update.
     pub visibility: Duration,
-    /// By which [`Transactions::ended`] finds out whether the completion was committed.
+    /// By which [`Transactions::was_committed`] finds out whether the completion was committed.
     pub token: Token,
     /// What is recorded for the message's idempotency key.
     pub finish: Option<Finish>,

@@ -21,7 +21,7 @@ use super::threads::HandlerThreads;
 use super::throttle::{Throttle, is_throttled};
 use super::workload::Workload;
 use crate::context::Context;
-use crate::meter::Transactions;
+use crate::meter::TransactionCounts;
 use crate::notify::Wakeups;
 use crate::observe::Measures;
 use crate::panic::{CaughtPanic, catch, log_caught};
@@ -71,7 +71,7 @@ pub(super) struct Core {
     /// The queue's metrics.
     pub(super) measures: Arc<Measures>,
     /// The storage transactions on the queue before the listener was started.
-    pub(super) transactions_before: Transactions,
+    pub(super) transactions_before: TransactionCounts,
     pub(super) events: Events,
 }
 
@@ -138,7 +138,7 @@ impl Core {
     }
 
     /// Returns the storage transactions on the queue since the listener was started.
-    fn transactions(&self) -> Transactions {
+    fn transactions(&self) -> TransactionCounts {
         let now = self.context.meter.of(&self.consumer.queue);
         now.since(&self.transactions_before)
     }

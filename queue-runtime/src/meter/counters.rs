@@ -3,7 +3,7 @@ use std::sync::{Arc, OnceLock};
 
 use metrics::Counter;
 
-use super::transactions::{KINDS, TransactionKind, Transactions};
+use super::transactions::{KINDS, TransactionCounts, TransactionKind};
 use crate::observe::Measures;
 
 /// The counters of one queue.
@@ -33,7 +33,7 @@ impl Counters {
         exported.increment(transactions);
     }
 
-    pub(super) fn read(&self) -> Transactions {
-        Transactions::new(|kind| self.counts[kind as usize].load(Ordering::Relaxed))
+    pub(super) fn read(&self) -> TransactionCounts {
+        TransactionCounts::new(|kind| self.counts[kind as usize].load(Ordering::Relaxed))
     }
 }

@@ -3,7 +3,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::transactions::{TransactionKind, Transactions};
+use super::transactions::{TransactionCounts, TransactionKind};
 
 /// Prices of storage transactions, from a configuration file.
 ///
@@ -132,7 +132,7 @@ impl PriceTable {
 
     /// Returns the price of transactions.
     #[must_use]
-    pub fn cost(&self, transactions: &Transactions) -> Cost {
+    pub fn cost(&self, transactions: &TransactionCounts) -> Cost {
         let price = |kind| self.kinds.get(&kind).copied().unwrap_or(self.per_10000);
         let each = transactions.iter();
         let amounts = each.map(|(kind, count)| count as f64 / 10_000.0 * price(kind));
@@ -155,9 +155,9 @@ fn checked(price: f64, kind: Option<TransactionKind>) -> Result<f64, InvalidPric
 /// A price of transactions: an estimate, in floating point. From [`PriceTable::cost`].
 ///
 /// ```
-/// use queue_runtime::meter::{PriceTable, Transactions};
+/// use queue_runtime::meter::{PriceTable, TransactionCounts};
 ///
-/// let cost = PriceTable::azure_example().cost(&Transactions::default());
+/// let cost = PriceTable::azure_example().cost(&TransactionCounts::default());
 /// assert_eq!(cost.to_string(), "0.00 USD");
 /// ```
 #[derive(Debug, Clone, PartialEq)]
@@ -185,8 +185,8 @@ impl fmt::Display for Cost {
 mod tests {
     use super::*;
 
-    fn transactions(puts: u64, receives: u64) -> Transactions {
-        Transactions::new(|kind| match kind {
+    fn transactions(puts: u64, receives: u64) -> TransactionCounts {
+        TransactionCounts::new(|kind| match kind {
             TransactionKind::Put => puts,
             TransactionKind::EmptyReceive => receives,
             _ => 0,

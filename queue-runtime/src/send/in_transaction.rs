@@ -172,7 +172,7 @@ async fn wait_for_end(context: &Context) {
         return;
     };
     for waits in 1..=MAX_WAITS {
-        let Err(error) = transactions.ended(None).await else {
+        let Err(error) = transactions.was_committed(None).await else {
             return;
         };
         let text = error_chain(&error);

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use mosaic::cost::{Fleet, Polling, simulate};
 use queue_runtime::Failure;
-use queue_runtime::meter::{PriceTable, Transactions};
+use queue_runtime::meter::{PriceTable, TransactionCounts};
 use tokio::task::spawn_blocking;
 
 use super::arguments::Cost;
@@ -48,7 +48,7 @@ fn print(arguments: &Cost, prices: &PriceTable) -> Result<(), Failure> {
             announced,
         ),
     ] {
-        let month: Transactions = (0..DAYS).map(|_| day).sum();
+        let month: TransactionCounts = (0..DAYS).map(|_| day).sum();
         let cost = prices.cost(&month).to_string();
         println!("{polling:48} {:>14} {cost:>16}", day.total());
     }
