@@ -229,12 +229,19 @@ impl Core {
         if self.drain.is_none() || self.counters.in_flight() > 0 {
             return;
         }
+        if self.is_empty().await {
+            self.stop_if_draining(DrainEnd::Empty);
+        }
+    }
+
+    /// Returns whether the queue is known to have no messages, invisible ones included.
+    pub(super) async fn is_empty(&self) -> bool {
         match self.measure_depth().await {
-            Ok(0) => self.stop_if_draining(DrainEnd::Empty),
-            Ok(_) => {}
+            Ok(depth) => depth == 0,
             Err(error) => {
                 let (queue, error) = (&self.consumer.queue, error_chain(&error));
-                tracing::warn!(%queue, error, "failed to find out whether the queue is empty; will try again");
+                tracing::warn!(%queue, error, "failed to find out whether the queue is empty; polling it");
+                false
             }
         }
     }
