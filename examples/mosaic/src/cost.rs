@@ -136,7 +136,7 @@ mod tests {
             polling: Polling::Announced,
         };
         let used = simulate(fleet, 22 * HOUR).expect("simulated");
-        // The aim of the design for a fleet that makes 15,840,000 if each task polls every second.
+        // Polling every second with each task takes 15,840,000.
         assert!(used.total() <= 15_000, "{used}");
         let polls = used.of(TransactionKind::EmptyReceive);
         assert!(polls <= 10 * 10, "before no task polls: {used}");

@@ -17,7 +17,7 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    /// Creates the counters of the queue that metrics name so.
+    /// Creates the counters of a queue, with the label that its metrics have.
     pub(super) fn new(label: &str) -> Self {
         Self {
             counts: Default::default(),

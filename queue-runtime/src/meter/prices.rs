@@ -42,9 +42,9 @@ pub struct PriceTable {
     pub kinds: BTreeMap<TransactionKind, f64>,
 }
 
-/// A price that is negative or not a number.
+/// A price that is negative or not finite.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[error("the price of 10,000 transactions is {price}{of}; allowed are numbers from 0")]
+#[error("the price of 10,000 transactions is {price}{of}; allowed are finite numbers from 0")]
 pub struct InvalidPrice {
     price: f64,
     of: String,
@@ -80,7 +80,7 @@ impl PriceTable {
     /// Creates a table with one price of 10,000 transactions for all kinds.
     ///
     /// # Errors
-    /// [`InvalidPrice`] if it is negative or not a number.
+    /// [`InvalidPrice`] if it is negative or not finite.
     pub fn new(
         currency: impl Into<String>,
         source: impl Into<String>,
@@ -94,10 +94,10 @@ impl PriceTable {
         })
     }
 
-    /// Returns a copy with this price of 10,000 transactions of a kind.
+    /// Sets the price of 10,000 transactions of a kind.
     ///
     /// # Errors
-    /// [`InvalidPrice`] if it is negative or not a number.
+    /// [`InvalidPrice`] if it is negative or not finite.
     pub fn with_kind(
         mut self,
         kind: TransactionKind,
@@ -227,7 +227,8 @@ mod tests {
         let error = prices
             .with_kind(TransactionKind::Put, -2.0)
             .expect_err("negative");
-        let text = "the price of 10,000 transactions is -2 for `put`; allowed are numbers from 0";
+        let text =
+            "the price of 10,000 transactions is -2 for `put`; allowed are finite numbers from 0";
         assert_eq!(error.to_string(), text);
         let unknown =
             toml::from_str::<PriceTable>("currency='USD'\nsource=''\nper_10000=1\nper_1000=2");
