@@ -9,7 +9,7 @@
 //! Each step is done once, whatever is killed when: its rows are committed together with the acknowledgement of the
 //! message that asks for it and with the message that it sends.
 
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
 use queue_runtime::rusqlite::{self, Connection, Transaction, TransactionBehavior};
 use queue_runtime::{Failure, FollowUp, Handler, Message, QueueService, Received, blocking};
@@ -59,7 +59,7 @@ pub fn create(connection: &Connection, accounts: &[&str], balance: i64) -> rusql
 /// Records an order and asks for its transfer.
 ///
 /// # Errors
-/// If nothing was recorded and asked for.
+/// Those of SQLite and of the submission. Unless the commit itself failed, nothing was written.
 pub fn order(
     service: &QueueService,
     connection: &mut Connection,
@@ -76,7 +76,8 @@ pub fn order(
 pub fn transfers(connection: Connection) -> impl Handler<Transfer> {
     let connection = Mutex::new(connection);
     blocking(move |transfer: Received<Transfer>| -> Result<(), Failure> {
-        let mut connection = connection.lock().map_err(|_| "a handler has panicked")?;
+        // A panic has rolled its transaction back.
+        let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
         let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         match enter(&tx, &transfer) {
             Err(rusqlite::Error::StatementChangedRows(_)) => {
@@ -122,7 +123,8 @@ pub fn enter(tx: &Transaction<'_>, transfer: &Transfer) -> rusqlite::Result<()> 
 pub fn receipts(connection: Connection) -> impl Handler<Receipt> {
     let connection = Mutex::new(connection);
     blocking(move |receipt: Received<Receipt>| -> Result<(), Failure> {
-        let mut connection = connection.lock().map_err(|_| "a handler has panicked")?;
+        // A panic has rolled its transaction back.
+        let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
         let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let confirm = "UPDATE orders SET confirmed = confirmed + 1 WHERE number = ?1";
         tx.execute(confirm, [receipt.number])?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_runtime::backend::{Backend, MemoryBackend};
-use queue_runtime::meter::{MeterReading, Transactions};
+use queue_runtime::meter::{MeterReading, TransactionCounts};
 use queue_runtime::policy::{Idle, IdlePolicy};
 use queue_runtime::testing::TokioClock;
 use queue_runtime::{Failure, ListenerBuilder, Message as _, QueueService, Received};
@@ -53,13 +53,13 @@ impl IdlePolicy for EverySecond {
 ///
 /// # Errors
 /// If the runtime or a listener cannot be started.
-pub fn simulate(fleet: Fleet, idle: Duration) -> Result<Transactions, Failure> {
+pub fn simulate(fleet: Fleet, idle: Duration) -> Result<TransactionCounts, Failure> {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_time().start_paused(true).build()?;
     runtime.block_on(run(fleet, idle))
 }
 
-async fn run(fleet: Fleet, idle: Duration) -> Result<Transactions, Failure> {
+async fn run(fleet: Fleet, idle: Duration) -> Result<TransactionCounts, Failure> {
     let clock = Arc::new(TokioClock::new());
     let backend = MemoryBackend::new(clock.clone()).with_idle_cap(AZURE_IDLE_CAP);
     let backend: Arc<dyn Backend> = Arc::new(backend);
@@ -136,7 +136,7 @@ mod tests {
             polling: Polling::Announced,
         };
         let used = simulate(fleet, 22 * HOUR).expect("simulated");
-        // The aim of the design for a fleet that makes 15,840,000 if each task polls every second.
+        // Polling every second with each task takes 15,840,000.
         assert!(used.total() <= 15_000, "{used}");
         let polls = used.of(TransactionKind::EmptyReceive);
         assert!(polls <= 10 * 10, "before no task polls: {used}");

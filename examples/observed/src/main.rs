@@ -7,8 +7,7 @@
 //! ```
 //!
 //! Each prints its spans: those of an order have one trace id in both. Warnings, such as that of an invoice that is
-//! rejected, go to stderr. The address of the metrics is that of
-//! `METRICS_ADDRESS`, if it is set.
+//! rejected, go to stderr. The address of the metrics is that of `METRICS_ADDRESS`, if it is set.
 
 mod printer;
 
@@ -78,7 +77,7 @@ async fn submit(url: &str) -> Result<(), Box<dyn Error>> {
 async fn work(url: &str) -> Result<(), Box<dyn Error>> {
     let address = std::env::var("METRICS_ADDRESS");
     let address: SocketAddr = address.as_deref().unwrap_or("127.0.0.1:9464").parse()?;
-    // Before the service is connected, which registers its metrics.
+    // Install the recorder before connecting: metrics are described then.
     PrometheusBuilder::new()
         .with_http_listener(address)
         .set_buckets(&[0.001, 0.01, 0.1, 1.0, 10.0, 100.0])?
@@ -95,6 +94,7 @@ async fn work(url: &str) -> Result<(), Box<dyn Error>> {
 }
 
 async fn ship(order: Received<Order>) -> Disposition {
+    // A span of the application, inside `process`.
     info_span!("pack").in_scope(|| {});
     Disposition::complete().then(&Invoice {
         order: order.number,

@@ -49,17 +49,20 @@ pub trait Transactions: fmt::Debug + Send + Sync + 'static {
         completion: Option<&Completion<'_>>,
     ) -> Result<Vec<PutReceipt>>;
 
-    /// Waits until the transaction that is open now has ended. Returns whether one was committed in which a completion
-    /// with this token was written; without a token, `false`.
+    /// Waits for the transaction that is open now to end. Returns whether a completion with this token was committed;
+    /// without a token, `false`.
     ///
     /// Once the transaction has ended, the answer is final: it stays the same after a crash. After [`RECORD_RETENTION`], it
     /// may be `false` for a transaction that was committed.
     ///
     /// # Errors
     /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) if the transaction stays open for too long.
-    async fn ended(&self, token: Option<Token>) -> Result<bool>;
+    ///
+    /// # Cancel safety
+    /// Cancel safe: another call with the same token has the same answer.
+    async fn was_committed(&self, token: Option<Token>) -> Result<bool>;
 
-    /// Has the storage forget a token whose answer is known: a later transaction may remove its trace.
+    /// Forgets a token whose outcome is known, so that a later transaction can delete its record.
     fn forget(&self, token: Token);
 
     /// Encodes a message for the statement by which other drivers put it, which the backend documents.
@@ -86,7 +89,7 @@ pub struct Completion<'a> {
     pub dequeue_count: u32,
     /// The longest visibility timeout of such an update.
     pub visibility: Duration,
-    /// By which [`Transactions::ended`] finds out whether the completion was committed.
+    /// By which [`Transactions::was_committed`] finds out whether the completion was committed.
     pub token: Token,
     /// What is recorded for the message's idempotency key.
     pub finish: Option<Finish>,

@@ -2,7 +2,7 @@ use std::fmt;
 
 /// The W3C trace context that a message carries from its sender to its handler.
 ///
-/// It is valid by construction: text that is no `traceparent` is refused.
+/// It is valid by construction: an invalid `traceparent` is refused.
 ///
 /// ```
 /// use queue_core::envelope::TraceContext;
@@ -66,7 +66,7 @@ impl TraceContext {
         Self::new(format!("00-{trace_id:032x}-{span_id:016x}-{flags:02x}"))
     }
 
-    /// Returns a copy with the value of a `tracestate` header.
+    /// Sets the value of the `tracestate` header.
     ///
     /// # Errors
     /// [`InvalidTrace`] if it is empty, longer than [`MAX_TRACE_STATE`], or has characters other than printable ASCII.

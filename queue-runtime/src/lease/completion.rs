@@ -67,7 +67,7 @@ impl Leased {
     /// sure that it is asked for once only, because the storage then forgets the answer.
     ///
     /// # Errors
-    /// Those of [`Transactions::ended`]. [`ErrorKind::Timeout`] with [`Outcome::Unknown`] if there is no record, but it
+    /// Those of [`Transactions::was_committed`]. [`ErrorKind::Timeout`] with [`Outcome::Unknown`] if there is no record, but it
     /// could have been removed already.
     pub(super) async fn conclude(&self, state: &mut State) -> Result<Promise, Error> {
         let promise = *self.promise();
@@ -75,7 +75,7 @@ impl Leased {
             return Ok(promise);
         };
         let transactions = transactions(self)?;
-        let concluded = match transactions.ended(Some(token)).await? {
+        let concluded = match transactions.was_committed(Some(token)).await? {
             true => {
                 state.hold = Hold::Settled;
                 Promise::Committed

@@ -13,7 +13,7 @@ pub(super) struct Advice {
 impl Advice {
     pub(super) fn new(target: InstanceTarget) -> Result<Self, InvalidSetting> {
         let (least, most) = target.range().into_inner();
-        InvalidSetting::within("greatest number of instances", most, least, usize::MAX)?;
+        InvalidSetting::within("maximum number of instances", most, least, usize::MAX)?;
         Ok(Self {
             wanted: AtomicUsize::new(least),
             target,

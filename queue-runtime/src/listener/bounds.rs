@@ -69,9 +69,9 @@ pub(super) fn check_tasks(tasks: TaskRange) -> Result<TaskRange, InvalidSetting>
     if tasks.min == tasks.max {
         InvalidSetting::count("number of tasks", tasks.max, MAX_TASKS)?;
     } else {
-        InvalidSetting::within("least number of tasks", tasks.min, 0, MAX_TASKS)?;
+        InvalidSetting::within("minimum number of tasks", tasks.min, 0, MAX_TASKS)?;
         let least = tasks.least();
-        InvalidSetting::within("greatest number of tasks", tasks.max, least, MAX_TASKS)?;
+        InvalidSetting::within("maximum number of tasks", tasks.max, least, MAX_TASKS)?;
     }
     Ok(tasks)
 }

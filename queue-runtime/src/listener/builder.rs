@@ -88,16 +88,18 @@ impl<M: Message> ListenerBuilder<M> {
     ///
     /// Within a range the number follows the load: the [`scale`](Self::scale) policy adds tasks, and those that
     /// find the queue empty end. Handlers scale with the tasks: each task brings its share of
-    /// [`max_in_flight`](Self::max_in_flight), which is that number divided by the greatest number of tasks,
+    /// [`max_in_flight`](Self::max_in_flight), which is that number divided by the maximum number of tasks,
     /// rounded up. Scaling costs a storage transaction when work turns up after idleness, and one in
     /// 1 to 5 seconds under load.
     ///
     /// With a range from zero, no task polls while the queue has no messages, invisible ones included, and a
     /// [notifier](crate::notify) announces all that are put. The listener receives as soon as one is announced, and
-    /// asks for the number of messages about every 5 minutes, in case a notification was lost. Without such a notifier,
-    /// or while it has failed, one task polls. Memory has one; [`NatsNotifier`](crate::notify) is one; that of a SQLite
-    /// file is none, because it does not reach processes in other network namespaces, such as containers. An announcement that is lost, or the end of the lease of a consumer
-    /// that crashed, is noticed up to 6 minutes later than it would be by polling.
+    /// asks for the number of messages about every 5 minutes, in case a notification was lost. A lost announcement, or
+    /// the end of the lease of a crashed consumer, is noticed up to 6 minutes later than by polling.
+    ///
+    /// Without such a notifier, or while it has failed, one task polls. The memory backend's and
+    /// [`NatsNotifier`](crate::notify) qualify. SQLite's does not, because its datagrams do not reach processes in
+    /// other network namespaces, such as containers.
     pub fn tasks(mut self, tasks: impl Into<TaskRange>) -> Self {
         self.bounds.tasks = tasks.into();
         self
@@ -137,13 +139,13 @@ impl<M: Message> ListenerBuilder<M> {
         self
     }
 
-    /// Has the listener find out how many instances of the program should run. The number is in
+    /// Makes the listener compute how many instances of the program should run. The number is in
     /// [`ListenerInfo::wanted_instances`](super::ListenerInfo::wanted_instances), the event
-    /// [`InstancesAdvised`](super::ListenerEvent::InstancesAdvised) and a metric. It is for who starts and stops
-    /// processes; this one does not.
+    /// [`InstancesAdvised`](super::ListenerEvent::InstancesAdvised) and a metric, for an
+    /// autoscaler to read; the listener starts and stops no processes.
     ///
-    /// While there is load, or more than the least number are wanted, this costs a storage transaction in 1 to 5 seconds,
-    /// the same that choosing the number of [tasks](Self::tasks) does.
+    /// Costs one storage transaction every 1 to 5 seconds while there is load or more than the minimum is wanted;
+    /// shared with the scaling of [tasks](Self::tasks).
     ///
     /// ```
     /// use std::time::Duration;

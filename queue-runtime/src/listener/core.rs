@@ -21,7 +21,7 @@ use super::threads::HandlerThreads;
 use super::throttle::{Throttle, is_throttled};
 use super::workload::Workload;
 use crate::context::Context;
-use crate::meter::Transactions;
+use crate::meter::TransactionCounts;
 use crate::notify::Wakeups;
 use crate::observe::Measures;
 use crate::panic::{CaughtPanic, catch, log_caught};
@@ -71,7 +71,7 @@ pub(super) struct Core {
     /// The queue's metrics.
     pub(super) measures: Arc<Measures>,
     /// The storage transactions on the queue before the listener was started.
-    pub(super) transactions_before: Transactions,
+    pub(super) transactions_before: TransactionCounts,
     pub(super) events: Events,
 }
 
@@ -138,7 +138,7 @@ impl Core {
     }
 
     /// Returns the storage transactions on the queue since the listener was started.
-    fn transactions(&self) -> Transactions {
+    fn transactions(&self) -> TransactionCounts {
         let now = self.context.meter.of(&self.consumer.queue);
         now.since(&self.transactions_before)
     }
@@ -229,12 +229,19 @@ impl Core {
         if self.drain.is_none() || self.counters.in_flight() > 0 {
             return;
         }
+        if self.is_empty().await {
+            self.stop_if_draining(DrainEnd::Empty);
+        }
+    }
+
+    /// Returns whether the queue is known to have no messages, invisible ones included.
+    pub(super) async fn is_empty(&self) -> bool {
         match self.measure_depth().await {
-            Ok(0) => self.stop_if_draining(DrainEnd::Empty),
-            Ok(_) => {}
+            Ok(depth) => depth == 0,
             Err(error) => {
                 let (queue, error) = (&self.consumer.queue, error_chain(&error));
-                tracing::warn!(%queue, error, "failed to find out whether the queue is empty; will try again");
+                tracing::warn!(%queue, error, "failed to find out whether the queue is empty; polling it");
+                false
             }
         }
     }

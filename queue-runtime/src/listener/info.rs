@@ -3,7 +3,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::breaker::CircuitState;
-use crate::meter::Transactions;
+use crate::meter::TransactionCounts;
 
 /// A snapshot of a listener's figures. Counts of past events are since its start.
 ///
@@ -76,7 +76,7 @@ pub struct ListenerInfo {
     pub wanted_instances: Option<usize>,
     /// The storage transactions on the listener's queue since its start: those of the listener, and of everything else
     /// that uses the queue through the same service.
-    pub transactions: Transactions,
+    pub transactions: TransactionCounts,
 }
 
 /// The counters behind [`ListenerInfo`].

@@ -14,7 +14,7 @@ use super::phase::ListenerPhase;
 use super::processor::Processor;
 use super::workers::Workers;
 use crate::panic::{catch, catch_async};
-use crate::policy::{Load, ScaleReason, jitter, outage_pause};
+use crate::policy::{Load, ScaleReason, jitter, outage_pause, spread};
 
 /// The shortest and the longest time between two questions, before jitter. In between it is the backend's idle
 /// cap, which grows with the cost of a request.
@@ -68,7 +68,7 @@ async fn scale(workers: &Workers) -> Infallible {
         // Until there has been no load for one interval.
         loop {
             ask(workers, reason, &mut processor).await;
-            let pause = interval.mul_f64(0.8 + 0.4 * jitter());
+            let pause = spread(interval, jitter());
             core.context.clock.sleep(pause).await;
             let idle = core.counters.in_flight() == 0 && !core.workload.has_received();
             if idle && !core.advice.as_ref().is_some_and(Advice::is_above_least) {

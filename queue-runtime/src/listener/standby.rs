@@ -6,8 +6,6 @@
 
 use std::time::Duration;
 
-use queue_core::internal::error_chain;
-
 use super::core::Core;
 use super::phase::ListenerPhase;
 use super::presence::Presence;
@@ -23,7 +21,7 @@ const SHORTEST_SAFETY_POLL: Duration = Duration::from_secs(1);
 /// included.
 pub(super) async fn is_safe(core: &Core) -> bool {
     // In this order: what was put before the notifier was armed is seen in the depth.
-    core.wakeups.is_armed() && is_empty(core).await
+    core.wakeups.is_armed() && core.is_empty().await
 }
 
 /// Waits until a task must poll: messages were announced, other tasks were started, the notifier or the storage
@@ -56,7 +54,7 @@ async fn until_needed(core: &Core) -> Option<Wakeup> {
         }
         let now = clock.monotonic();
         if now >= safety_poll {
-            if !is_empty(core).await {
+            if !core.is_empty().await {
                 return None;
             }
             safety_poll = now.saturating_add(until_safety_poll(core));
@@ -76,16 +74,4 @@ fn until_safety_poll(core: &Core) -> Duration {
     let random = jitter();
     let pause = core.ask_idle(|policy| policy.safety_poll(random));
     pause.max(SHORTEST_SAFETY_POLL)
-}
-
-/// Returns whether the queue is known to have no messages.
-async fn is_empty(core: &Core) -> bool {
-    match core.measure_depth().await {
-        Ok(depth) => depth == 0,
-        Err(error) => {
-            let (queue, error) = (&core.consumer.queue, error_chain(&error));
-            tracing::warn!(%queue, error, "failed to find out whether the queue is empty; polling it");
-            false
-        }
-    }
 }

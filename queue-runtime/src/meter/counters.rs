@@ -3,7 +3,7 @@ use std::sync::{Arc, OnceLock};
 
 use metrics::Counter;
 
-use super::transactions::{KINDS, TransactionKind, Transactions};
+use super::transactions::{KINDS, TransactionCounts, TransactionKind};
 use crate::observe::Measures;
 
 /// The counters of one queue.
@@ -17,7 +17,7 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    /// Creates the counters of the queue that metrics name so.
+    /// Creates the counters of a queue, with the label that its metrics have.
     pub(super) fn new(label: &str) -> Self {
         Self {
             counts: Default::default(),
@@ -33,7 +33,7 @@ impl Counters {
         exported.increment(transactions);
     }
 
-    pub(super) fn read(&self) -> Transactions {
-        Transactions::new(|kind| self.counts[kind as usize].load(Ordering::Relaxed))
+    pub(super) fn read(&self) -> TransactionCounts {
+        TransactionCounts::new(|kind| self.counts[kind as usize].load(Ordering::Relaxed))
     }
 }

@@ -26,7 +26,7 @@ mod transactions;
 
 pub use prices::{Cost, InvalidPrice, PriceTable};
 pub use reading::MeterReading;
-pub use transactions::{TransactionKind, Transactions};
+pub use transactions::{TransactionCounts, TransactionKind};
 
 pub(crate) use metered::Metered;
 pub(crate) use table::Meter;

@@ -3,7 +3,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::transactions::{TransactionKind, Transactions};
+use super::transactions::{TransactionCounts, TransactionKind};
 
 /// Prices of storage transactions, from a configuration file.
 ///
@@ -42,9 +42,9 @@ pub struct PriceTable {
     pub kinds: BTreeMap<TransactionKind, f64>,
 }
 
-/// A price that is negative or not a number.
+/// A price that is negative or not finite.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[error("the price of 10,000 transactions is {price}{of}; allowed are numbers from 0")]
+#[error("the price of 10,000 transactions is {price}{of}; allowed are finite numbers from 0")]
 pub struct InvalidPrice {
     price: f64,
     of: String,
@@ -80,7 +80,7 @@ impl PriceTable {
     /// Creates a table with one price of 10,000 transactions for all kinds.
     ///
     /// # Errors
-    /// [`InvalidPrice`] if it is negative or not a number.
+    /// [`InvalidPrice`] if it is negative or not finite.
     pub fn new(
         currency: impl Into<String>,
         source: impl Into<String>,
@@ -94,10 +94,10 @@ impl PriceTable {
         })
     }
 
-    /// Returns a copy with this price of 10,000 transactions of a kind.
+    /// Sets the price of 10,000 transactions of a kind.
     ///
     /// # Errors
-    /// [`InvalidPrice`] if it is negative or not a number.
+    /// [`InvalidPrice`] if it is negative or not finite.
     pub fn with_kind(
         mut self,
         kind: TransactionKind,
@@ -132,7 +132,7 @@ impl PriceTable {
 
     /// Returns the price of transactions.
     #[must_use]
-    pub fn cost(&self, transactions: &Transactions) -> Cost {
+    pub fn cost(&self, transactions: &TransactionCounts) -> Cost {
         let price = |kind| self.kinds.get(&kind).copied().unwrap_or(self.per_10000);
         let each = transactions.iter();
         let amounts = each.map(|(kind, count)| count as f64 / 10_000.0 * price(kind));
@@ -155,9 +155,9 @@ fn checked(price: f64, kind: Option<TransactionKind>) -> Result<f64, InvalidPric
 /// A price of transactions: an estimate, in floating point. From [`PriceTable::cost`].
 ///
 /// ```
-/// use queue_runtime::meter::{PriceTable, Transactions};
+/// use queue_runtime::meter::{PriceTable, TransactionCounts};
 ///
-/// let cost = PriceTable::azure_example().cost(&Transactions::default());
+/// let cost = PriceTable::azure_example().cost(&TransactionCounts::default());
 /// assert_eq!(cost.to_string(), "0.00 USD");
 /// ```
 #[derive(Debug, Clone, PartialEq)]
@@ -185,8 +185,8 @@ impl fmt::Display for Cost {
 mod tests {
     use super::*;
 
-    fn transactions(puts: u64, receives: u64) -> Transactions {
-        Transactions::new(|kind| match kind {
+    fn transactions(puts: u64, receives: u64) -> TransactionCounts {
+        TransactionCounts::new(|kind| match kind {
             TransactionKind::Put => puts,
             TransactionKind::EmptyReceive => receives,
             _ => 0,
@@ -227,7 +227,8 @@ mod tests {
         let error = prices
             .with_kind(TransactionKind::Put, -2.0)
             .expect_err("negative");
-        let text = "the price of 10,000 transactions is -2 for `put`; allowed are numbers from 0";
+        let text =
+            "the price of 10,000 transactions is -2 for `put`; allowed are finite numbers from 0";
         assert_eq!(error.to_string(), text);
         let unknown =
             toml::from_str::<PriceTable>("currency='USD'\nsource=''\nper_10000=1\nper_1000=2");

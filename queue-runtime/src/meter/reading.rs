@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use queue_core::QueueName;
 
-use super::transactions::Transactions;
+use super::transactions::TransactionCounts;
 
 /// The storage transactions of a service so far, by queue and kind. From [`QueueService::meter`](crate::QueueService::meter).
 ///
@@ -37,16 +37,16 @@ use super::transactions::Transactions;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MeterReading {
-    pub(super) queues: BTreeMap<QueueName, Transactions>,
-    pub(super) replies: Transactions,
-    pub(super) others: Transactions,
-    pub(super) account: Transactions,
+    pub(super) queues: BTreeMap<QueueName, TransactionCounts>,
+    pub(super) replies: TransactionCounts,
+    pub(super) others: TransactionCounts,
+    pub(super) account: TransactionCounts,
 }
 
 impl MeterReading {
     /// Returns the transactions on all queues and those on none.
     #[must_use]
-    pub fn total(&self) -> Transactions {
+    pub fn total(&self) -> TransactionCounts {
         let queues = self.queues.values().copied();
         queues
             .chain([self.replies, self.others, self.account])
@@ -55,7 +55,7 @@ impl MeterReading {
 
     /// Returns the transactions on a queue. All zero if the queue is not [listed](Self::queues).
     #[must_use]
-    pub fn queue(&self, name: &str) -> Transactions {
+    pub fn queue(&self, name: &str) -> TransactionCounts {
         let named = self.queues.iter().find(|(queue, _)| queue.as_str() == name);
         named
             .map(|(_, transactions)| *transactions)
@@ -65,25 +65,25 @@ impl MeterReading {
     /// Returns the queues with their transactions, sorted by name.
     ///
     /// Up to about 1,000 queues are listed: those that the service used first.
-    pub fn queues(&self) -> impl Iterator<Item = (&QueueName, &Transactions)> {
+    pub fn queues(&self) -> impl Iterator<Item = (&QueueName, &TransactionCounts)> {
         self.queues.iter()
     }
 
     /// Returns the transactions on all reply queues, which are not listed: each instance that asks has its own.
     #[must_use]
-    pub fn reply_queues(&self) -> Transactions {
+    pub fn reply_queues(&self) -> TransactionCounts {
         self.replies
     }
 
     /// Returns the transactions on all other queues that are not listed.
     #[must_use]
-    pub fn other_queues(&self) -> Transactions {
+    pub fn other_queues(&self) -> TransactionCounts {
         self.others
     }
 
     /// Returns the transactions that are on no queue: lists of queues.
     #[must_use]
-    pub fn account(&self) -> Transactions {
+    pub fn account(&self) -> TransactionCounts {
         self.account
     }
 

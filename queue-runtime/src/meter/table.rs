@@ -10,7 +10,7 @@ use queue_core::QueueName;
 
 use super::counters::Counters;
 use super::reading::MeterReading;
-use super::transactions::Transactions;
+use super::transactions::TransactionCounts;
 use crate::observe::{Measures, describe};
 
 /// The most queues that are counted one by one.
@@ -78,14 +78,14 @@ impl Meter {
     }
 
     /// Returns the transactions on a queue so far. Does not reserve counters for it.
-    pub(crate) fn of(&self, queue: &QueueName) -> Transactions {
+    pub(crate) fn of(&self, queue: &QueueName) -> TransactionCounts {
         if queue.is_reply_queue() {
             return self.replies.read();
         }
         let filled = self.probes(queue).map_while(OnceLock::get);
         let mut own = filled.filter(|slot| slot.queue == *queue);
         own.next()
-            .map_or_else(Transactions::default, |slot| slot.counters.read())
+            .map_or_else(TransactionCounts::default, |slot| slot.counters.read())
     }
 
     /// Returns all transactions so far.

@@ -111,9 +111,9 @@ impl fmt::Display for TransactionKind {
 /// # }
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Transactions([u64; KINDS]);
+pub struct TransactionCounts([u64; KINDS]);
 
-impl Transactions {
+impl TransactionCounts {
     pub(super) fn new(counts: impl Fn(TransactionKind) -> u64) -> Self {
         Self(TransactionKind::ALL.map(counts))
     }
@@ -152,14 +152,14 @@ impl Transactions {
     }
 }
 
-impl std::iter::Sum for Transactions {
+impl std::iter::Sum for TransactionCounts {
     fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
         all.fold(Self::default(), |sum, one| sum.plus(&one))
     }
 }
 
 /// Writes the total, and in parentheses the kinds that occurred.
-impl fmt::Display for Transactions {
+impl fmt::Display for TransactionCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.total())?;
         let mut before = " (";

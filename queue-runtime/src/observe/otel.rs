@@ -33,7 +33,7 @@ pub(super) fn continue_trace(span: &Span, trace: &TraceContext) {
         SpanId::from_bytes(trace.span_id().to_be_bytes()),
         TraceFlags::new(trace.flags()),
         true,
-        // Its form is looked at more closely here. The trace is of use without it.
+        // `TraceState` validates more strictly. The trace context is useful without it.
         state.and_then(Result::ok).unwrap_or_default(),
     );
     // An error says that the application has no such layer, or does not record the span.

@@ -26,7 +26,7 @@ impl Outcome {
         }
     }
 
-    /// Returns whether the message was neither handled nor left for a later attempt that it is due.
+    /// Returns whether the attempt failed, or its outcome could not be stored.
     pub(super) fn is_error(self) -> bool {
         matches!(self, Self::Retried | Self::Poisoned | Self::Unsettled)
     }

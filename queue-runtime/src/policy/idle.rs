@@ -1,7 +1,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::{doubled, scaled};
+use super::{doubled, spread};
 
 /// The argument of an [`IdlePolicy`]: what a dequeue task knows when it finds the queue empty.
 ///
@@ -72,7 +72,7 @@ pub trait IdlePolicy: fmt::Debug + Send + Sync + 'static {
     /// a [notifier](crate::notify) announces what is put. `random` is a random number from 0 to 1 for jitter. The
     /// default is 4 to 6 minutes, and the shortest time is one second. If this panics, the default applies.
     fn safety_poll(&self, random: f64) -> Duration {
-        scaled(SAFETY_POLL, 0.8 + 0.4 * random.clamp(0.0, 1.0))
+        spread(SAFETY_POLL, random)
     }
 }
 
@@ -115,7 +115,7 @@ impl ExponentialIdle {
 impl IdlePolicy for ExponentialIdle {
     fn delay(&self, idle: Idle) -> Duration {
         let middle = doubled(self.base, idle.count.saturating_sub(1), self.cap);
-        scaled(middle, 0.8 + 0.4 * idle.random.clamp(0.0, 1.0))
+        spread(middle, idle.random)
     }
 }
 

@@ -5,12 +5,10 @@ use serde::{Deserialize, Serialize};
 
 use super::scale::{Load, TaskRange};
 
-/// How many instances of a program should run, so that the messages on a queue are handled within a time: the white
-/// paper's scaling of role instances.
+/// Computes how many instances of a program should run so that messages are handled within a target time.
 ///
-/// It is advice, for who starts and stops processes: see
-/// [`ListenerBuilder::advise_instances`](crate::ListenerBuilder::advise_instances). A pure function of the load of one
-/// of the instances, which are all alike:
+/// A pure function of the load of one instance; all instances are assumed alike. See
+/// [`ListenerBuilder::advise_instances`](crate::ListenerBuilder::advise_instances).
 ///
 /// ```text
 /// wanted = depth · handler time / time left / messages in flight of an instance
@@ -18,7 +16,7 @@ use super::scale::{Load, TaskRange};
 ///
 /// The time left is the target less the longest wait, but at least a tenth of the target. The wait is that of
 /// [`Load::longest_wait`]: of a message that was submitted with a delay, it includes the delay, so delays near the target
-/// raise the number. An instance has the messages in flight that its greatest number of tasks brings, but at most
+/// raise the number. An instance has the messages in flight that its maximum number of tasks brings, but at most
 /// [`Load::max_in_flight`]. Until a handler has succeeded, and so its time is known, one instance is wanted if there are
 /// messages.
 ///

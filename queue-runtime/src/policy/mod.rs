@@ -32,6 +32,11 @@ fn scaled(duration: std::time::Duration, factor: f64) -> std::time::Duration {
         .unwrap_or(std::time::Duration::MAX)
 }
 
+/// Returns `duration` times 0.8 to 1.2, so that waits that began together end apart. `random` is from 0 to 1.
+pub(crate) fn spread(duration: std::time::Duration, random: f64) -> std::time::Duration {
+    scaled(duration, 0.8 + 0.4 * random.clamp(0.0, 1.0))
+}
+
 /// Returns `base · 2^exponent`, or `cap` if that is greater or overflows.
 fn doubled(
     base: std::time::Duration,

@@ -272,7 +272,7 @@ impl<M> Received<M> {
     /// message either: keep it short. [`blocking`](crate::blocking) runs a handler where it may wait for the disk.
     ///
     /// ```
-    /// use std::sync::Mutex;
+    /// use std::sync::{Mutex, PoisonError};
     /// use queue_runtime::rusqlite::{Connection, TransactionBehavior};
     /// use queue_runtime::{Failure, FollowUp, Message, QueueService, Received, blocking};
     /// # use serde::{Deserialize, Serialize};
@@ -289,7 +289,8 @@ impl<M> Received<M> {
     /// }
     ///
     /// fn deposit(order: Received<Deposit>, connection: &Mutex<Connection>) -> Result<(), Failure> {
-    ///     let mut connection = connection.lock().expect("no handler panics");
+    ///     // A panic has rolled its transaction back.
+    ///     let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
     ///     let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     ///     let add = "UPDATE accounts SET balance = balance + ?2 WHERE name = ?1";
     ///     tx.execute(add, (&order.account, order.amount))?;

@@ -1,8 +1,8 @@
 //! Deleting the reply queues of instances that are gone.
 //!
-//! No clocks are compared. An instance is taken for gone if the beat of its queue was the same at three looks, each at
-//! least half its lease after the one before. Two gaps are necessary: a machine may have been suspended in one of them,
-//! and with it the owner, who beats as soon as it goes on.
+//! No clocks are compared. An instance is considered dead if its heartbeat was the same at three checks, each at least
+//! half its lease after the one before. Two intervals are necessary: the machine may have been suspended in one of
+//! them, and the owner writes a new heartbeat as soon as it resumes.
 
 use std::time::Duration;
 
@@ -10,11 +10,12 @@ use queue_core::backend::Metadata;
 use queue_core::name::REPLY_PREFIX;
 use queue_core::{Error, ErrorKind, QueueName, Result};
 
-use super::queue::{BEAT, DEFAULT_LEASE, LEASE, LONGEST_LEASE, ReplyQueue};
+use super::queue::{DEFAULT_LEASE, HEARTBEAT, LEASE, LONGEST_LEASE, ReplyQueue};
 use crate::context::Context;
-use crate::policy::jitter;
+use crate::policy::{jitter, spread};
 
-const LOOKS: u32 = 3;
+/// With the same heartbeat at so many checks, the owner is considered dead.
+const CHECKS: u32 = 3;
 /// The most queues that one instance watches at a time, so that many instances do not ask for the queues of all.
 const MAX_WATCHED: usize = 32;
 /// The pause between two rounds, in leases.
@@ -24,36 +25,33 @@ const PAUSE: u32 = 10;
 pub(super) async fn keep_clean(context: &Context, own: &ReplyQueue) {
     loop {
         if let Err(error) = clean(context, Some(&own.name)).await {
-            tracing::warn!(%error, "failed to look for reply queues of instances that are gone");
+            tracing::warn!(%error, "failed to clean up reply queues of instances that are gone");
         }
-        let pause = own.lease * PAUSE;
-        context
-            .clock
-            .sleep(pause.mul_f64(0.8 + 0.4 * jitter()))
-            .await;
+        let pause = spread(own.lease * PAUSE, jitter());
+        context.clock.sleep(pause).await;
     }
 }
 
-/// Looks for reply queues of instances that are gone, and deletes them. Returns how many.
+/// Deletes the reply queues of instances that are gone. Returns how many.
 ///
 /// # Errors
-/// The backend's: that of the listing, or the first one of a queue, after all others were looked at.
+/// The backend's: that of the listing, or the first one of a queue, after all others were checked.
 pub(crate) async fn clean(context: &Context, own: Option<&QueueName>) -> Result<usize> {
     let clock = &*context.clock;
     let mut first_error = None;
     let mut failed = |queue: &QueueName, error: Error| {
-        tracing::warn!(%queue, %error, "failed to look at a reply queue, or to delete it; it is left alone for now");
+        tracing::warn!(%queue, %error, "failed to check or delete a reply queue; it is left alone for now");
         first_error.get_or_insert(error);
     };
     let mut watched = Vec::new();
     for queue in choose_some(context, own).await? {
-        match look(context, &queue).await {
+        match read_heartbeat(context, &queue).await {
             Ok(None) => {}
-            Ok(Some(beat)) => watched.push(Watched {
-                due: clock.monotonic().saturating_add(beat.lease / 2),
+            Ok(Some(heartbeat)) => watched.push(Watched {
+                due: clock.monotonic().saturating_add(heartbeat.lease / 2),
                 queue,
-                beat,
-                looks: 1,
+                heartbeat,
+                checks: 1,
             }),
             Err(error) => failed(&queue, error),
         }
@@ -61,16 +59,16 @@ pub(crate) async fn clean(context: &Context, own: Option<&QueueName>) -> Result<
     let mut deleted = 0;
     while let Some(mut next) = take_next(&mut watched) {
         clock.sleep_until(next.due).await;
-        match look(context, &next.queue).await {
-            Ok(found) if found.as_ref() == Some(&next.beat) => next.looks += 1,
+        match read_heartbeat(context, &next.queue).await {
+            Ok(found) if found.as_ref() == Some(&next.heartbeat) => next.checks += 1,
             Ok(_) => continue,
             Err(error) => {
                 failed(&next.queue, error);
                 continue;
             }
         }
-        if next.looks < LOOKS {
-            next.due = clock.monotonic().saturating_add(next.beat.lease / 2);
+        if next.checks < CHECKS {
+            next.due = clock.monotonic().saturating_add(next.heartbeat.lease / 2);
             watched.push(next);
             continue;
         }
@@ -99,17 +97,17 @@ async fn choose_some(context: &Context, own: Option<&QueueName>) -> Result<Vec<Q
     Ok(queues)
 }
 
-/// A reply queue that has shown no life yet.
+/// A reply queue without a new heartbeat so far.
 struct Watched {
     queue: QueueName,
-    beat: Beat,
-    looks: u32,
-    /// When to look again, on the monotonic clock.
+    heartbeat: Heartbeat,
+    checks: u32,
+    /// When to check again, on the monotonic clock.
     due: Duration,
 }
 
-/// Takes out the queue that is to be looked at next. Each has its own time: one with a long lease, which anybody may have
-/// written, must not keep the others.
+/// Takes out the queue that is to be checked next. Each has its own time: one with a long lease, which anybody may have
+/// written, must not delay the others.
 fn take_next(watched: &mut Vec<Watched>) -> Option<Watched> {
     let dues = watched.iter().enumerate().map(|(at, one)| (one.due, at));
     let (_, next) = dues.min()?;
@@ -118,15 +116,16 @@ fn take_next(watched: &mut Vec<Watched>) -> Option<Watched> {
 
 /// What the owner of a reply queue last wrote.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Beat {
+struct Heartbeat {
     number: String,
     lease: Duration,
 }
 
-impl Beat {
-    /// Reads a reply queue's metadata. Returns `None` if it has no beat: no instance of this framework owns the queue.
+impl Heartbeat {
+    /// Reads a reply queue's metadata. Returns `None` if it has no heartbeat: no instance of this framework owns the
+    /// queue.
     fn read(metadata: &Metadata) -> Option<Self> {
-        let number = metadata.find(BEAT)?.to_owned();
+        let number = metadata.find(HEARTBEAT)?.to_owned();
         let lease = metadata.find(LEASE).and_then(|text| text.parse().ok());
         // Anybody may have written it.
         let lease = lease.map_or(DEFAULT_LEASE, Duration::from_millis);
@@ -135,9 +134,9 @@ impl Beat {
     }
 }
 
-async fn look(context: &Context, queue: &QueueName) -> Result<Option<Beat>> {
+async fn read_heartbeat(context: &Context, queue: &QueueName) -> Result<Option<Heartbeat>> {
     match context.backend.metadata(queue).await {
-        Ok(metadata) => Ok(Beat::read(&metadata)),
+        Ok(metadata) => Ok(Heartbeat::read(&metadata)),
         Err(error) if error.kind() == ErrorKind::QueueNotFound => Ok(None),
         Err(error) => Err(error),
     }

@@ -6,7 +6,8 @@ use queue_core::{DecodeError, MessageId, QueueName, RequestId};
 use super::waiting::MAX_WAITING;
 use crate::send::SubmitProblem;
 
-/// An error of a request: there is no reply. It returns the message unless it was, or may have been, submitted.
+/// Returned by a request that ends without a usable reply. Contains the message unless it was, or may have been,
+/// submitted.
 ///
 /// ```
 /// use std::time::Duration;
@@ -96,21 +97,19 @@ pub enum RequestProblem {
         /// The kind.
         kind: &'static str,
     },
-    /// As many requests of the service wait for replies as are allowed. Nothing was submitted.
+    /// 10,000 requests of the service wait for replies, which is the maximum. Nothing was submitted.
     #[error("{MAX_WAITING} requests of this service wait for replies, which is the maximum")]
     TooManyWaiting,
-    /// The queue for the reply could not be created or renewed, also by the last try that the time of the request
-    /// allowed. Nothing was submitted.
+    /// The reply queue could not be created or renewed within the timeout, retries included. Nothing was submitted.
     #[error(transparent)]
     ReplyQueue(queue_core::Error),
-    /// The time of the request ended while the storage was still to answer that the queue for the reply is there, or
-    /// while another request waited for that. Nothing was submitted.
+    /// The timeout passed before the reply queue was ready. Nothing was submitted.
     #[error("nothing was submitted: the reply queue was not ready within {waited:?}")]
     NotSubmitted {
         /// How long the request has waited.
         waited: Duration,
     },
-    /// The message could not be submitted, also by the last try that the time of the request allowed, or its outcome is
+    /// The message could not be submitted within the timeout, retries included, or the outcome of its submission is
     /// unknown.
     #[error(transparent)]
     Submit(SubmitProblem),
@@ -121,8 +120,8 @@ pub enum RequestProblem {
         /// How long the request has waited, including the submission.
         waited: Duration,
     },
-    /// The reply queue was deleted meanwhile: this process had shown no sign of life for so long that another took it
-    /// for dead, or [`delete_reply_queue`](crate::QueueService::delete_reply_queue) was called.
+    /// The reply queue was deleted while the request waited: by another instance, because this one had not renewed its
+    /// lease, or by [`delete_reply_queue`](crate::QueueService::delete_reply_queue).
     #[error("the reply queue of this instance was deleted")]
     ReplyQueueDeleted,
     /// The reply is of another kind, or does not decode. The message was handled.

@@ -12,14 +12,15 @@
 //! |---|---|
 //! | `builder`, `error` | one request: its message, its timeout, its reply |
 //! | `replies` | which reply queue this instance has now, and when another one is opened |
-//! | `queue` | one reply queue: its creation, its beats, its deletion |
+//! | `queue` | one reply queue: its creation, its heartbeats, its deletion |
 //! | `server` | the task of a reply queue: receives while a request waits, and ends some time after the last one |
 //! | `waiting` | who waits for which reply |
 //! | `cleaning` | which reply queues belong to no living instance |
 //!
-//! A reply queue belongs to the instance that created it, and nobody else creates it again. Its owner writes a new number
-//! into its metadata several times in each lease: a beat. Others delete it only after they have seen the same number at
-//! three looks, each at least half a lease after the one before, on their own monotonic clock. See `docs/states.md`.
+//! A reply queue belongs to the instance that created it, and nobody else creates it again. Its owner writes a new
+//! number into its metadata several times in each lease: a heartbeat. Others delete it only after they have seen the
+//! same number at three checks, each at least half a lease after the one before, on their own monotonic clock. See
+//! `docs/states.md`.
 
 mod builder;
 mod cleaning;

@@ -21,26 +21,26 @@ pub(super) struct ReplyQueue {
     pub(super) closing: CancellationToken,
     /// Its task has ended.
     pub(super) ended: CancellationToken,
-    beats: AtomicU64,
-    /// When the last beat that was carried out was sent, on the monotonic clock.
-    beaten_at: Mutex<Duration>,
+    heartbeats: AtomicU64,
+    /// When the last heartbeat that was carried out was sent, on the monotonic clock.
+    heartbeat_at: Mutex<Duration>,
 }
 
-/// How long an instance may show no life before its reply queue is deleted.
+/// How long an instance may go without a heartbeat before its reply queue is deleted.
 pub(crate) const DEFAULT_LEASE: Duration = Duration::from_secs(60);
 pub(crate) const SHORTEST_LEASE: Duration = Duration::from_secs(1);
 pub(crate) const LONGEST_LEASE: Duration = Duration::from_secs(60 * 60);
 
 /// The names of a reply queue's metadata: a number that its owner changes in each lease, and the lease in milliseconds.
-pub(super) const BEAT: &str = "replybeat";
+pub(super) const HEARTBEAT: &str = "replybeat";
 pub(super) const LEASE: &str = "replylease";
 
 impl ReplyQueue {
     /// Creates a queue of a new name.
     ///
     /// # Errors
-    /// The backend's, after repeats by the service's policy, until `deadline` at most. If the queue may have been created, it is deleted as one
-    /// whose owner is gone.
+    /// The backend's, after repeats by the service's policy, until `deadline` at most. If the queue may have been
+    /// created, it is deleted as one whose owner is gone.
     pub(super) async fn create(
         context: &Context,
         lease: Duration,
@@ -54,8 +54,8 @@ impl ReplyQueue {
             waiting: Waiting::new(),
             closing,
             ended: CancellationToken::new(),
-            beats: AtomicU64::new(1),
-            beaten_at: Mutex::new(clock.monotonic()),
+            heartbeats: AtomicU64::new(1),
+            heartbeat_at: Mutex::new(clock.monotonic()),
         };
         let mut repeats = Repeats::until(deadline, policy, clock);
         let metadata = queue.metadata(0);
@@ -65,29 +65,30 @@ impl ReplyQueue {
         Ok(queue)
     }
 
-    /// Shows that the owner lives.
+    /// Writes a new heartbeat.
     ///
     /// # Errors
-    /// The backend's. [`ErrorKind::QueueNotFound`] means that others have taken the owner for dead.
-    pub(super) async fn beat(&self, context: &Context) -> Result<()> {
+    /// The backend's. [`ErrorKind::QueueNotFound`] means that others have considered the owner dead.
+    pub(super) async fn write_heartbeat(&self, context: &Context) -> Result<()> {
         let sent_at = context.clock.monotonic();
-        let metadata = self.metadata(self.beats.fetch_add(1, Ordering::Relaxed));
+        let metadata = self.metadata(self.heartbeats.fetch_add(1, Ordering::Relaxed));
         context.backend.set_metadata(&self.name, &metadata).await?;
-        let mut beaten_at = self
-            .beaten_at
+        let mut heartbeat_at = self
+            .heartbeat_at
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        *beaten_at = sent_at.max(*beaten_at);
+        *heartbeat_at = sent_at.max(*heartbeat_at);
         Ok(())
     }
 
-    /// Returns whether others cannot take the owner for dead yet: they would have had to see the last beat for a lease.
+    /// Returns whether the last heartbeat is less than half a lease old, so that no other instance can have deleted the
+    /// queue.
     pub(super) fn is_fresh(&self, now: Duration) -> bool {
-        let beaten_at = *self
-            .beaten_at
+        let heartbeat_at = *self
+            .heartbeat_at
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        now.saturating_sub(beaten_at) < self.lease / 2
+        now.saturating_sub(heartbeat_at) < self.lease / 2
     }
 
     /// Deletes the queue, with the replies that nobody has waited for.
@@ -106,10 +107,10 @@ impl ReplyQueue {
         }
     }
 
-    fn metadata(&self, beat: u64) -> Metadata {
+    fn metadata(&self, heartbeat: u64) -> Metadata {
         let mut metadata = Metadata::new();
         let values = [
-            (BEAT, beat.to_string()),
+            (HEARTBEAT, heartbeat.to_string()),
             (LEASE, self.lease.as_millis().to_string()),
         ];
         for (name, value) in values {

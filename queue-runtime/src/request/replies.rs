@@ -111,8 +111,8 @@ async fn place(
         Refused::Closed => NotReady::Storage(gone().with_queue(&queue.name)),
     })?;
     if !queue.is_fresh(context.clock.monotonic()) {
-        let beat = queue.beat(context).await;
-        beat.map_err(NotReady::Storage)?;
+        let written = queue.write_heartbeat(context).await;
+        written.map_err(NotReady::Storage)?;
     }
     Ok((queue.name.clone(), place))
 }

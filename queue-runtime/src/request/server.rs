@@ -8,7 +8,7 @@
 //!            none waits            others have deleted the queue ──────────────► Closed: those that wait are told
 //! ```
 //!
-//! It receives only while a request waits. It beats as long as it runs.
+//! It receives only while a request waits. It writes heartbeats as long as it runs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,8 +30,8 @@ const VISIBILITY: Duration = Duration::from_secs(30);
 const BATCH: u32 = 32;
 /// The longest pause between two polls while a request waits.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// The number of beats in a lease.
-const BEATS: u32 = 4;
+/// The number of heartbeats in a lease.
+const HEARTBEATS: u32 = 4;
 
 /// Serves a reply queue until it is closed, and deletes it unless it is gone.
 pub(super) async fn serve(context: Arc<Context>, queue: Arc<ReplyQueue>) {
@@ -39,7 +39,7 @@ pub(super) async fn serve(context: Arc<Context>, queue: Arc<ReplyQueue>) {
     let _closed = Closed(&queue);
     let end = tokio::select! {
         end = receive(&context, &queue) => end,
-        end = beat(&context, &queue) => end,
+        end = keep_alive(&context, &queue) => end,
         () = keep_clean(&context, &queue) => End::Unused,
         () = queue.closing.cancelled() => End::Unused,
     };
@@ -68,14 +68,14 @@ impl Drop for Closed<'_> {
     }
 }
 
-async fn beat(context: &Context, queue: &ReplyQueue) -> End {
+async fn keep_alive(context: &Context, queue: &ReplyQueue) -> End {
     let clock = &*context.clock;
     loop {
-        let pause = queue.lease / BEATS;
+        let pause = queue.lease / HEARTBEATS;
         clock.sleep(pause).await;
         let deadline = clock.monotonic().saturating_add(pause);
         // After a failure, the next one is soon enough: a lease has several.
-        match ready_by(clock, deadline, queue.beat(context)).await {
+        match ready_by(clock, deadline, queue.write_heartbeat(context)).await {
             Some(Err(error)) if error.kind() == ErrorKind::QueueNotFound => return End::Gone,
             Some(Err(error)) => {
                 let queue = &queue.name;

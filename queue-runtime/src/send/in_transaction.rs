@@ -22,9 +22,9 @@ impl<M> Submit<M> {
     /// Stores the message as part of a transaction of the application's own connection to the SQLite file of the
     /// queues: if and only if the application commits it.
     ///
-    /// The queue is created, in the same transaction, if it does not exist and is no reply queue. Consumers learn of the message when the
-    /// transaction has ended. Blocks the thread while another connection writes, for up to the connection's busy
-    /// timeout; [`storage_retry`](Self::storage_retry) has no effect.
+    /// The queue is created, in the same transaction, if it does not exist and is not a reply queue. Consumers learn of
+    /// the message when the transaction has ended. Blocks the thread while another connection writes, for up to the
+    /// connection's busy timeout; [`storage_retry`](Self::storage_retry) has no effect.
     ///
     /// ```
     /// use queue_runtime::rusqlite::TransactionBehavior;
@@ -172,7 +172,7 @@ async fn wait_for_end(context: &Context) {
         return;
     };
     for waits in 1..=MAX_WAITS {
-        let Err(error) = transactions.ended(None).await else {
+        let Err(error) = transactions.was_committed(None).await else {
             return;
         };
         let text = error_chain(&error);

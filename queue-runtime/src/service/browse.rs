@@ -28,11 +28,11 @@ pub struct Browsed {
     pub state: MessageState,
     /// The number of times that the message has been received.
     pub dequeue_count: u32,
-    /// When it was put, in the storage's time, as are the next two.
+    /// When it was put, in the storage's time.
     pub inserted_at: Timestamp,
-    /// When it becomes visible, or became so.
+    /// When it becomes visible, or became so, in the storage's time.
     pub visible_at: Timestamp,
-    /// When it expires, if ever.
+    /// When it expires, in the storage's time. `None` if never.
     pub expires_at: Option<Timestamp>,
     receipt: PopReceipt,
 }
@@ -80,6 +80,9 @@ impl AnyQueue {
     /// The backend's error; [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the
     /// [`browsing`](crate::backend::Capabilities::browsing) of the storage is not supported, as on Azure. Also if `max` is not from 1 to
     /// its [`max_receive`](crate::backend::Capabilities::max_receive).
+    ///
+    /// # Cancel safety
+    /// Cancel safe: nothing is changed.
     pub async fn browse(&self, from: Option<&PageMark>, max: u32) -> Result<BrowsedPage> {
         let backend = &self.context.backend;
         let limit = backend.capabilities().max_moved_body;
@@ -109,6 +112,9 @@ impl AnyQueue {
     /// # Errors
     /// The backend's error: [`ErrorKind::ReceiptMismatch`](crate::ErrorKind::ReceiptMismatch) if it was received or put
     /// back since, [`ErrorKind::MessageNotFound`](crate::ErrorKind::MessageNotFound) if it is gone.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the message may or may not have been deleted.
     pub async fn remove(&self, message: &Browsed) -> Result<()> {
         let (backend, receipt) = (&self.context.backend, &message.receipt);
         backend.delete(&self.name, &message.id, receipt).await

@@ -158,11 +158,12 @@ impl ServiceBuilder {
         self
     }
 
-    /// Sets how long this instance may show no sign of life before others delete the queue for replies to its
-    /// [requests](QueueService::request), from a second to an hour. The default is a minute.
+    /// Sets the lease of the queue for replies to the [requests](QueueService::request) of this instance: how long the
+    /// instance may go without a heartbeat before others delete the queue, from a second to an hour. The default is a
+    /// minute.
     ///
-    /// It shows one four times in a lease, while it has such a queue. A process that is stopped for longer loses the replies
-    /// that it waits for.
+    /// A heartbeat is written four times in each lease while the queue exists. A process that is stopped for longer
+    /// loses the replies that it waits for.
     pub fn reply_lease(mut self, lease: Duration) -> Self {
         self.reply_lease = lease;
         self

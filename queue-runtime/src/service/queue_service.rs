@@ -90,11 +90,11 @@ impl QueueService {
         self.replies.close().await;
     }
 
-    /// Deletes reply queues of instances that are gone, such as processes that were killed, and returns how many. It takes
-    /// as long as the longest of their [leases](crate::ServiceBuilder::reply_lease), by which it knows that nobody is there.
+    /// Deletes reply queues of instances that are gone, such as processes that were killed, and returns how many.
     ///
-    /// Each instance does this from time to time while it makes requests, so programs need not call it. It looks at up to 32
-    /// queues at a time.
+    /// A call checks up to 32 queues, chosen at random, and takes as long as the longest of their
+    /// [leases](crate::ServiceBuilder::reply_lease). Each instance does this from time to time while it makes requests,
+    /// so programs need not call it.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -217,7 +217,7 @@ impl QueueService {
     }
 
     /// Returns the storage transactions of this service so far. The module [`meter`](crate::meter) says what counts as
-    /// one. The call itself is none.
+    /// one. The call itself is not counted.
     #[must_use]
     pub fn meter(&self) -> MeterReading {
         self.context.meter.read()
@@ -225,6 +225,8 @@ impl QueueService {
 
     /// Submits a message within a transaction of the application's own connection to the SQLite file of the queues, as
     /// [`Submit::in_transaction`] does. To configure it (id, request, delay, …), call that.
+    ///
+    /// Blocks the thread while another connection writes, for up to the busy timeout.
     ///
     /// # Errors
     /// Those of [`Submit::in_transaction`].
@@ -238,6 +240,8 @@ impl QueueService {
 
     /// Opens a connection to the SQLite file of the queues, for the application's own tables in it, with the settings
     /// that transactions with messages need.
+    ///
+    /// Opens the file on the current thread, which may block; in async code, call it at startup or in `spawn_blocking`.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`](queue_core::ErrorKind::Unsupported) if the queues are not in a SQLite file;

@@ -8,8 +8,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::listener::{ListenerHandle, ListenerInfo, ListenerPhase};
 
-/// Waits until the queues of these listeners are empty, so that a test can look at what the handlers did. Await it,
-/// perhaps after [`within`](Drain::within).
+/// Waits until the queues of these listeners are empty. Configure the [`Drain`], then `.await` it.
 ///
 /// The queues are empty together: a handler may submit to the queue of another listener. Messages count while they are
 /// invisible too, because they were delayed, put back or are being handled. Messages of a poison queue count only if a
@@ -55,8 +54,8 @@ use crate::listener::{ListenerHandle, ListenerInfo, ListenerPhase};
 /// ```
 ///
 /// # Errors
-/// [`NotDrained`] if a queue is not empty in time. It names what is left, and why it was not counted if the storage
-/// failed.
+/// [`NotDrained`] if a queue is not empty in time. It lists the queues that are not empty, or the error with which the
+/// storage failed to count them.
 ///
 /// # Cancel safety
 /// Cancel safe.
@@ -114,7 +113,7 @@ pub struct Drained {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct NotDrained {
-    /// How long it was waited, on Tokio's clock.
+    /// How long the drain waited, on Tokio's clock.
     pub elapsed: Duration,
     /// The queues that are not known to be empty.
     pub left: Vec<NotEmpty>,

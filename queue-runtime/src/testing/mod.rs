@@ -5,9 +5,9 @@
 //! |---|---|
 //! | [`received()`] | makes a [`Received`](crate::Received) by hand, so that a test calls a handler as a function |
 //! | [`service()`] | connects to private queues in memory, with a [`TokioClock`] |
+//! | [`service_with_faults`] | connects as `service()` does, with a [`FaultInjector`] between the service and its queues |
 //! | [`TestService::submitted`] | returns what was submitted, by type |
 //! | [`drain()`] | waits until the queues of listeners are empty |
-//! | [`service_with_faults`] | the same, with a [`FaultInjector`] between the service and its queues |
 //! | [`TokioClock`] | a [`Clock`](crate::Clock) that follows Tokio's time, also while that is paused |
 //! | [`FaultInjector`] | a [`Backend`](queue_core::backend::Backend) that injects scripted or random faults into another one |
 //!

@@ -132,7 +132,7 @@ async fn an_empty_range_is_refused() {
     let error = refused.expect_err("refused");
     assert!(matches!(error, StartError::Setting(_)), "{error:?}");
     assert!(
-        error.to_string().contains("greatest number of instances"),
+        error.to_string().contains("maximum number of instances"),
         "{error}"
     );
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_runtime::backend::{Atomicity, Backend, MemoryBackend};
-use queue_runtime::meter::{PriceTable, TransactionKind, Transactions};
+use queue_runtime::meter::{PriceTable, TransactionCounts, TransactionKind};
 use queue_runtime::policy::{Idle, IdlePolicy};
 use queue_runtime::testing::{self, Fault, TokioClock};
 use queue_runtime::{
@@ -22,7 +22,7 @@ fn on_jobs(service: &QueueService) -> Vec<(&'static str, u64)> {
     kinds(&service.meter().queue("jobs"))
 }
 
-fn kinds(transactions: &Transactions) -> Vec<(&'static str, u64)> {
+fn kinds(transactions: &TransactionCounts) -> Vec<(&'static str, u64)> {
     let all = transactions.iter();
     all.map(|(kind, count)| (kind.as_str(), count)).collect()
 }

@@ -238,12 +238,12 @@ async fn the_reply_queues_of_instances_that_are_gone_are_deleted_and_no_others()
             .await
             .map(drop)
     });
-    // Until it has beaten, and is expected to go on.
+    // Until it has written a heartbeat, and is expected to go on.
     sleep(LEASE).await;
     let own = reply_queues(&service).await;
     abandoned(&storage, LEASE).await;
     abandoned(&storage, 10 * LEASE).await;
-    // Not of this framework, for all one can know: one without a beat, one with another name.
+    // Not of this framework, for all one can know: one without a heartbeat, one with another name.
     let foreign = QueueName::random_reply_queue();
     let created = storage.create_queue(&foreign, &Metadata::new()).await;
     created.expect("created");
@@ -260,9 +260,9 @@ async fn the_reply_queues_of_instances_that_are_gone_are_deleted_and_no_others()
     waiting.abort();
 }
 
-/// Its owner beats between the looks, however late.
+/// Its owner writes a heartbeat between the checks, however late.
 #[tokio::test(start_paused = true)]
-async fn a_reply_queue_that_changes_between_two_looks_is_kept() {
+async fn a_reply_queue_that_changes_between_two_checks_is_kept() {
     let storage = shared();
     let service = instance(&storage).await;
     let queue = abandoned(&storage, LEASE).await;
@@ -280,7 +280,7 @@ async fn a_reply_queue_that_changes_between_two_looks_is_kept() {
 
 #[tokio::test(start_paused = true)]
 async fn a_reply_queue_that_cannot_be_cleaned_up_leaves_the_others_to_be() {
-    // The calls of a round for three queues: three looks at each, and three deletions.
+    // The calls of a round for three queues: three checks of each, and three deletions.
     for (operation, calls) in [(Operation::Properties, 9), (Operation::DeleteQueue, 3)] {
         for failing in 1..=calls {
             let (service, faults) = testing::service_with_faults().await;
@@ -357,9 +357,9 @@ async fn the_task_of_a_queue_that_was_deleted_ends() {
     let queue = reply_queues(&service).await.remove(0);
     faults.delete_queue(&queue).await.expect("deleted");
     sleep(LEASE / 2).await;
-    let beats = faults.calls(Operation::SetMetadata);
+    let heartbeats = faults.calls(Operation::SetMetadata);
     sleep(LEASE).await;
-    assert_eq!(faults.calls(Operation::SetMetadata), beats);
+    assert_eq!(faults.calls(Operation::SetMetadata), heartbeats);
 }
 
 #[tokio::test]

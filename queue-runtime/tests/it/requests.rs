@@ -380,7 +380,7 @@ async fn a_storage_that_fails_for_a_while_delays_replies() {
     for operation in [Operation::Receive, Operation::Apply, Operation::SetMetadata] {
         faults.fail_next(3, operation, Fault::AnswerLost);
         if operation == Operation::SetMetadata {
-            // Four beats fall due, of which the last succeeds.
+            // Four heartbeats fall due, of which the last succeeds.
             sleep(LEASE + Duration::from_secs(1)).await;
         }
         let reply = service.request(Question { number: 2 }).reply::<Answer>();

@@ -245,7 +245,7 @@ async fn settings_outside_their_range_are_refused() {
         ),
         (
             listener().tasks(TaskRange { min: 4, max: 2 }).start(),
-            "the greatest number of tasks is 2; allowed is 4 to 1024",
+            "the maximum number of tasks is 2; allowed is 4 to 1024",
         ),
         (
             listener().batch(0).start(),

@@ -84,7 +84,7 @@ pub(crate) struct Cost {
     /// Hours of a day without a message
     #[arg(long, value_name = "N", default_value_t = 22, value_parser = clap::value_parser!(u8).range(1..=24))]
     pub(crate) idle_hours: u8,
-    /// File of prices, TOML or JSON; by default that of the white paper, 0.01 USD for 10,000 transactions
+    /// File of prices, TOML or JSON; by default an assumed 0.01 USD for 10,000 transactions
     #[arg(long, value_name = "FILE")]
     pub(crate) prices: Option<PathBuf>,
 }

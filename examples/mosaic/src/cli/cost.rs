@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use mosaic::cost::{Fleet, Polling, simulate};
 use queue_runtime::Failure;
-use queue_runtime::meter::{PriceTable, Transactions};
+use queue_runtime::meter::{PriceTable, TransactionCounts};
 use tokio::task::spawn_blocking;
 
 use super::arguments::Cost;
@@ -11,7 +11,7 @@ use super::arguments::Cost;
 const HOUR: Duration = Duration::from_secs(3600);
 const DAYS: u64 = 30;
 
-/// Prints what idle listeners cost in a month, polling as in the white paper and as ours do.
+/// Prints the monthly cost of idle listeners: polling once a second, with backoff, and without polling.
 pub(crate) async fn cost(arguments: Cost) -> Result<(), Failure> {
     let prices = prices(arguments.prices.as_deref())?;
     spawn_blocking(move || print(&arguments, &prices)).await?
@@ -48,7 +48,7 @@ fn print(arguments: &Cost, prices: &PriceTable) -> Result<(), Failure> {
             announced,
         ),
     ] {
-        let month: Transactions = (0..DAYS).map(|_| day).sum();
+        let month: TransactionCounts = (0..DAYS).map(|_| day).sum();
         let cost = prices.cost(&month).to_string();
         println!("{polling:48} {:>14} {cost:>16}", day.total());
     }
@@ -58,8 +58,7 @@ fn print(arguments: &Cost, prices: &PriceTable) -> Result<(), Failure> {
 
 fn prices(file: Option<&Path>) -> Result<PriceTable, Failure> {
     let Some(file) = file else {
-        // Its arithmetic prints 457.20 for the month, a slip for 475.20.
-        let source = "the white paper on queue-based messaging, 0.01 for 10,000 transactions";
+        let source = "an assumption, 0.01 for 10,000 transactions";
         return Ok(PriceTable::new("USD", source, 0.01)?);
     };
     let problem = |error: &dyn std::fmt::Display| -> Failure {

@@ -1,6 +1,6 @@
 //! Tinting: bringing a tile to the colour of its place while it stays a picture.
 //!
-//! The tint of a tile is as strong as its error demands. A tile that is close to the colour of its
+//! A tile is tinted according to how far it is from the picture. One that is close to the colour of its
 //! place stays as it is; the further it is away, the more of the error is removed, so that dark or
 //! smooth parts of a picture stay smooth even if no tile of the library comes near.
 

@@ -213,7 +213,7 @@ impl Transactions for SqliteTransactions {
         Ok(written)
     }
 
-    async fn ended(&self, token: Option<Token>) -> queue_core::Result<bool> {
+    async fn was_committed(&self, token: Option<Token>) -> queue_core::Result<bool> {
         match ask(&self.commands, Request::Ended { token }).await {
             Ok(Answer::Ended(committed)) => Ok(committed),
             Ok(other) => unreachable!("the writer answered another request: {other:?}"),

@@ -3,8 +3,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use queue_core::backend::{
-    ApplyError, Atomicity, BackendExt as _, BrowsedMessage, NewMessage, Op, PopReceipt,
-    ReceivedMessage, StorageId,
+    ApplyError, Atomicity, BackendExt as _, BrowsedMessage, NewMessage, Op, PeekedMessage,
+    PopReceipt, ReceivedMessage, StorageId,
 };
 use queue_core::envelope::{Envelope, PoisonRecord};
 use queue_core::wire::{Body, Event};
@@ -136,7 +136,7 @@ impl<'r> Pass<'r> {
                     moves.iter().for_each(|one| self.done(one));
                     return Ok(());
                 }
-                // One of them has spoiled it.
+                // One message failed the whole step: move them one by one.
                 Err(failed) if failed.error.outcome() == Outcome::NotDone => {}
                 Err(failed) => return Err(self.stopped(failed.error, moves.len())),
             }
@@ -270,6 +270,16 @@ impl Item {
             stored: message.damage.is_none().then(|| message.body.clone()),
             id: message.id.clone(),
             receipt: message.receipt.clone(),
+        }
+    }
+
+    /// For a dry run, which needs no receipt.
+    pub(super) fn peeked(message: PeekedMessage, limit: usize) -> Self {
+        Self {
+            body: Body::of_stored(&message.body, message.damage.as_deref(), limit),
+            stored: message.damage.is_none().then_some(message.body),
+            id: message.id,
+            receipt: PopReceipt::new(""),
         }
     }
 }

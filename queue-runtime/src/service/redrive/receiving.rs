@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use queue_core::backend::{PopReceipt, ReceivedMessage, StorageId};
-use queue_core::wire::Body;
 use queue_core::{Error, QueueName};
 
 use super::pass::{Item, Pass, Plan};
@@ -40,8 +39,8 @@ pub(super) async fn run(pass: &mut Pass<'_>) -> Result<(), RedriveError> {
         came_round = batch.is_empty();
         let mut new = Vec::new();
         for message in batch {
-            // Seen once more, the pass has outlasted its lease. Seen for the second time, it stays out of the way of
-            // those behind it.
+            // A message that was handed back may be received again. It is then held, so that it does not hide those
+            // behind it. If even a held one comes back, its lease has ended: stop after this batch.
             came_round |= held.take_over(&message);
             if looked_at.insert(message.id.clone()) {
                 new.push(message);
@@ -84,15 +83,9 @@ pub(super) async fn peek(pass: &mut Pass<'_>) -> Result<(), RedriveError> {
         .approximate_count
         .saturating_sub(peeked.len() as u64);
     for message in peeked {
-        let item = Item {
-            body: Body::of_stored(&message.body, message.damage.as_deref(), limit),
-            stored: message.damage.is_none().then_some(message.body),
-            // Nothing is moved, so there is no receipt.
-            receipt: PopReceipt::new(""),
-            id: message.id,
-        };
+        let now = message.inserted_at;
         // Filters that need the storage's time are refused before.
-        match pass.plan(item, message.inserted_at) {
+        match pass.plan(Item::peeked(message, limit), now) {
             Plan::Move(planned) => pass.move_all(vec![planned]).await?,
             Plan::Leave(item, outcome) => pass.report(&item, &outcome),
         }

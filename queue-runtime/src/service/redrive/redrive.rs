@@ -40,7 +40,7 @@ use crate::context::Context;
 /// # }
 /// ```
 ///
-/// # What is left
+/// # Messages that stay
 /// On a storage that can be browsed, in memory and on SQLite, a redrive receives no messages: what it leaves is not
 /// touched, and invisible messages are left. Elsewhere, as on Azure, it receives the messages, each for a minute, and
 /// hands back what it leaves at once. That receive does not count as an attempt of a consumer of the poison queue,
@@ -144,15 +144,15 @@ impl Redrive {
         self
     }
 
-    /// Sets the least time between two messages that are moved, so that their consumers are not overwhelmed: 10 ms
+    /// Sets the minimum time between two moves, so that their consumers are not overwhelmed: 10 ms
     /// for at most 100 messages per second. By default messages are moved as fast as the storage allows.
     pub fn interval(mut self, interval: Duration) -> Self {
         self.interval = Some(interval);
         self
     }
 
-    /// Sets a callback that learns what happens to each message, or in a dry run would happen, for example to write a
-    /// protocol. The callback must not block.
+    /// Sets a callback that learns what happens to each message, or in a dry run would happen, for example to log
+    /// it. The callback must not block.
     ///
     /// ```
     /// use queue_runtime::{Message, testing};

@@ -81,9 +81,9 @@ pub enum RedriveOutcome {
     Refused(Error),
 }
 
-/// An error that has stopped a redrive. What it moved before is not moved back.
+/// The error of a redrive that stopped early. Messages moved before it stay moved.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("stopped a redrive that had moved {} messages: failed to {error}", so_far.redriven)]
+#[error("finish a redrive that had moved {} messages: failed to {error}", so_far.redriven)]
 #[non_exhaustive]
 pub struct RedriveError {
     /// What happened before.

@@ -91,7 +91,7 @@ pub enum Role {
     Soak(u32),
 }
 
-/// How long a process may show no sign of life before others delete its reply queue: longer than the pauses of a busy
+/// How long a process may go without a heartbeat before others delete its reply queue: longer than the pauses of a busy
 /// machine.
 pub const REPLY_LEASE: Duration = Duration::from_secs(8);
 
