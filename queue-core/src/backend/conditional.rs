@@ -19,9 +19,11 @@ use crate::idempotency::WorkKey;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Swap {
-    /// The key of the value. It must not be in use in [`results`](super::Backend::results), which may be the same table.
+    /// The key of the value. It must not be in use in [`results`](super::Backend::results), which may be the same
+    /// table.
     pub key: WorkKey,
-    /// The value that must be recorded. `None`, the default, if there must be none, or none whose retention is not over.
+    /// The value that must be recorded. `None`, the default, if there must be none, except one whose retention is
+    /// over.
     pub expected: Option<Bytes>,
     /// The value that takes its place.
     pub value: Bytes,

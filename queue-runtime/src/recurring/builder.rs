@@ -100,8 +100,8 @@ impl<M: Message> Schedule<M> {
 
     /// Starts the schedule on the current Tokio runtime.
     ///
-    /// It never ends by itself: a failure of the storage or of the store, a message that cannot be encoded and a panic of
-    /// the closure are logged, and the tick is tried again, after a pause of up to 30 seconds. A tick that is
+    /// It never ends by itself: a failure of the storage or of the store, a message that cannot be encoded and a panic
+    /// of the closure are logged, and the tick is tried again, after a pause of up to 30 seconds. A tick that is
     /// late by then is up to [`Missed`].
     ///
     /// # Errors

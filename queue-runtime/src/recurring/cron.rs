@@ -6,8 +6,8 @@ use queue_core::clock::Timestamp;
 use super::error::InvalidRecurrence;
 use super::recurrence::{Recurrence, Ticks};
 
-/// Ticks by a cron expression in UTC: minute, hour, day of the month, month and day of the week, with the seconds before
-/// them if there are six fields. See [`croner`](https://docs.rs/croner) for the syntax.
+/// Ticks by a cron expression in UTC: minute, hour, day of the month, month and day of the week, with the seconds
+/// before them if there are six fields. See [`croner`](https://docs.rs/croner) for the syntax.
 ///
 /// The expression is checked when the schedule is started.
 ///

@@ -12,6 +12,33 @@ const TOLERANCE: Duration = Duration::from_secs(60);
 
 /// What a schedule does about the ticks that it missed: those that are more than a minute late, because no process ran,
 /// or the storage could not be reached.
+///
+/// ```
+/// use std::time::Duration;
+/// use queue_runtime::recurring::{Missed, every};
+/// use queue_runtime::{Message, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Report {}
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let hour = Duration::from_secs(60 * 60);
+/// let service = testing::service().await;
+/// let start = || {
+///     let schedule = service.schedule("report", every(hour), |_| Report {});
+///     schedule.missed(Missed::All { limit: 24 }).start()
+/// };
+/// start()?.stop().await;
+/// tokio::time::sleep(3 * hour + hour / 2).await; // the program is down
+/// let schedule = start()?;
+/// tokio::time::sleep(hour / 4).await;
+/// assert_eq!(service.submitted::<Report>().len(), 3);
+/// # schedule.stop().await;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Missed {

@@ -4,6 +4,16 @@ use super::due::MAX_MISSED;
 use super::every::{LONGEST, SHORTEST};
 
 /// Why a [`Recurrence`](super::Recurrence) is invalid.
+///
+/// ```
+/// use std::time::Duration;
+/// use queue_runtime::recurring::{InvalidRecurrence, every};
+///
+/// let too_often = every(Duration::from_millis(10));
+/// let invalid = too_often.next_after("2026-03-01T12:00:00Z".parse()?).unwrap_err();
+/// assert_eq!(invalid, InvalidRecurrence::Interval(Duration::from_millis(10)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidRecurrence {

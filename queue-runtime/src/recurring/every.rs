@@ -10,8 +10,8 @@ pub(super) const SHORTEST: Duration = Duration::from_secs(1);
 /// The longest interval.
 pub(super) const LONGEST: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
-/// Ticks at the multiples of an interval since 1970-01-01T00:00:00Z, so that all processes tick at the same moments: every
-/// 15 minutes is on the quarters of an hour in UTC, every day at midnight in UTC.
+/// Ticks at the multiples of an interval since 1970-01-01T00:00:00Z, so that all processes tick at the same moments:
+/// every 15 minutes is on the quarters of an hour in UTC, every day at midnight in UTC.
 ///
 /// The interval must be from 1 second to 366 days, which is checked when the schedule is started.
 ///

@@ -1,11 +1,11 @@
 //! Messages that are submitted at set times: [`QueueService::schedule`](crate::QueueService::schedule).
 //!
-//! Every process of an application starts the same schedules. Each tick is submitted once, by whichever process is the
-//! first, with an id that is derived from the schedule's name and the tick.
+//! Every process of an application starts the same schedules. Each tick is submitted once, by the first process that
+//! finds it due, with an id that is derived from the schedule's name and the tick.
 //!
 //! # Guarantees
-//! In memory and on SQLite, the last tick of a schedule is recorded in the queues' storage, in one step with the message
-//! of the tick. So each tick is submitted at most once by all processes of the storage, also if they are killed, and
+//! In memory and on SQLite, the last tick of a schedule is recorded in the queues' storage, in one step with the
+//! message of the tick. So each tick is submitted at most once by all processes of the storage, also if they are killed, and
 //! [`Missed`] decides about those that no process submitted in time. A schedule that the storage does not know begins
 //! with the first tick after its start.
 //!

@@ -223,7 +223,12 @@ impl<M: Message> Plan<M> {
         let ahead = last.duration_since(now);
         if ahead.unsigned_abs() > LONGEST_SLEEP && ahead.is_positive() {
             let (schedule, ahead) = (&self.name, ahead.unsigned_abs());
-            tracing::warn!(schedule, %last, ?ahead, "the last tick of a schedule is ahead of the clock; the schedule waits until then");
+            tracing::warn!(
+                schedule,
+                %last,
+                ?ahead,
+                "the last tick of a schedule is ahead of the clock; the schedule waits until then"
+            );
         }
     }
 }

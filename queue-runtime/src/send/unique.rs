@@ -53,9 +53,9 @@ impl<M> Submit<M> {
     /// Submits the message only if none with the same key was submitted to the queue within the last `duration`.
     ///
     /// The key consists of the message's kind and its key fields; the request id is no part of it, whatever the type's
-    /// [`KeyScope`](crate::KeyScope). The duration counts from the first submission, in the storage's time, also if that
-    /// message has a delay, has been completed, or has expired since. The second submission puts nothing, and returns
-    /// the [receipt](Submitted) of the first, with [`duplicate`](Submitted::duplicate) set.
+    /// [`KeyScope`](crate::KeyScope). The duration counts from the first submission, in the storage's time, also if
+    /// that message has a delay, has been completed, or has expired since. The second submission puts nothing, and
+    /// returns the [receipt](Submitted) of the first, with [`duplicate`](Submitted::duplicate) set.
     ///
     /// In memory and on SQLite the promise is exact: the key is recorded in one step with the put, for all processes,
     /// and a killed process leaves both or neither. A submission of unknown outcome is tried again by itself, and may
@@ -89,9 +89,9 @@ impl<M> Submit<M> {
     /// ```
     ///
     /// # Errors
-    /// Awaiting the submission then also fails with [`SubmitProblem::NoKey`] for a variant of an enum without key fields,
-    /// with [`ErrorKind::InvalidInput`] if the duration is zero, and with [`ErrorKind::Unsupported`] if the storage
-    /// cannot put on a [condition](crate::backend::Backend::put_if), as on Azure.
+    /// Awaiting the submission then also fails with [`SubmitProblem::NoKey`] for a variant of an enum without key
+    /// fields, with [`ErrorKind::InvalidInput`] if the duration is zero, and with [`ErrorKind::Unsupported`] if the
+    /// storage cannot put on a [condition](crate::backend::Backend::put_if), as on Azure.
     pub fn unique_for(mut self, duration: Duration) -> Self
     where
         M: KeyedMessage,
@@ -135,8 +135,8 @@ impl<M> Submit<M> {
     /// ```
     ///
     /// # Errors
-    /// Those of [`unique_for`](Self::unique_for), except for [`ErrorKind::Unsupported`]; also that of the store if it is
-    /// not available, and [`ErrorKind::Timeout`] if another process took too long. Nothing was put then.
+    /// Those of [`unique_for`](Self::unique_for), except for [`ErrorKind::Unsupported`]; also that of the store if it
+    /// is not available, and [`ErrorKind::Timeout`] if another process took too long. Nothing was put then.
     pub fn unique_in<S>(mut self, store: &S, duration: Duration) -> Self
     where
         M: KeyedMessage,

@@ -79,13 +79,13 @@ impl QueueService {
         Request::new(Arc::clone(&self.replies), message)
     }
 
-    /// Submits a message at each tick of a recurrence, once across all processes that start a schedule of this name on the
-    /// same storage. `message` makes the message of a tick. Configure the [`Schedule`], then
+    /// Submits a message at each tick of a recurrence, once across all processes that start a schedule of this name
+    /// on the same storage. `message` makes the message of a tick. Configure the [`Schedule`], then
     /// [`start`](Schedule::start) it.
     ///
     /// The module [`recurring`](crate::recurring) says what is guaranteed. Start the same schedule, with the same
-    /// recurrence, in every process. The name identifies it for ever: a new recurrence under the same name goes on from the
-    /// last tick.
+    /// recurrence, in every process. The storage knows it by its name: a new recurrence under the same name goes on
+    /// from the last tick.
     pub fn schedule<M: Message>(
         &self,
         name: impl Into<String>,
