@@ -81,6 +81,9 @@ pub struct AttemptRecord {
     pub newer_since: Option<Timestamp>,
     /// How far the work has got, as JSON: what a handler last wrote as its checkpoint.
     pub progress: Option<String>,
+    /// The attempts before a redrive that kept them. They count with those after it, but the message has at least one
+    /// more.
+    pub earlier: u32,
 }
 
 /// Why a message was moved to the poison queue, and where it came from.

@@ -77,6 +77,24 @@ pub trait Message: Sized + Send + 'static {
     fn decode(version: u32, payload: &[u8]) -> Result<Self, DecodeError>;
 }
 
+/// A [`Message`] with key fields, which identify the work that it asks for. `#[derive(Message)]` implements it for
+/// types that mark some with `#[message(key)]`.
+///
+/// ```
+/// use queue_core::{EncodeError, KeyedMessage};
+///
+/// /// Returns the text by which a log finds the messages about the same work.
+/// fn label<M: KeyedMessage>(message: &M) -> Result<String, EncodeError> {
+///     Ok(format!("{} {:?}", M::TYPE.kind(), message.key()?))
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is a message without key fields",
+    label = "no field of it is marked with `#[message(key)]`",
+    note = "mark the fields that identify the work that `{Self}` asks for with `#[message(key)]`"
+)]
+pub trait KeyedMessage: Message {}
+
 /// The wire identity of a message type and the settings of its queue.
 ///
 /// Constructed in a `const`, so that invalid names and numbers do not compile. Timeouts and thresholds

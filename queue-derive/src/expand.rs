@@ -40,6 +40,13 @@ fn expand(input: &Input<'_>, settings: &Settings) -> TokenStream {
     };
     let message_type = message_type(settings, &krate);
     let key = key(input, &krate);
+    let keyed = input.key_fields().next().map(|_| {
+        quote! {
+            #[automatically_derived]
+            #[allow(deprecated, trivial_bounds)]
+            impl #impl_generics #krate::KeyedMessage for #ident #ty_generics #where_clause {}
+        }
+    });
     let decode = decode(input, settings, &krate);
 
     quote! {
@@ -77,6 +84,8 @@ fn expand(input: &Input<'_>, settings: &Settings) -> TokenStream {
                     #decode
                 }
             }
+
+            #keyed
         };
     }
 }

@@ -76,6 +76,9 @@ pub(crate) fn expand(input: &Input<'_>, settings: &Settings, problems: &Problems
                     ::core::unreachable!()
                 }
             }
+
+            #[automatically_derived]
+            impl #impl_generics #krate::KeyedMessage for #ident #ty_generics #where_clause {}
         };
     }
 }

@@ -9,6 +9,7 @@
 //! | `service` | the facade: [`QueueService`], its builder, [`Queue`] handles, [`Redrive`] |
 //! | `listener` | [`ListenerBuilder`], [`ListenerHandle`]: receives messages and runs a handler for each |
 //! | `receive` | [`Accept`], [`Delivery`], [`Received`], [`Handler`]: `backend → wire → message → handler → disposition → backend` |
+//! | [`recurring`] | messages that are submitted at set times |
 //! | `request` | [`Request`], [`Reply`]: messages whose sender waits for a reply |
 //! | `send` | [`Submit`], [`SubmitAll`]: `message → envelope → wire → backend` |
 //! | `context` | the state that all parts of one service share |
@@ -34,6 +35,7 @@ mod observe;
 mod panic;
 pub mod policy;
 mod receive;
+pub mod recurring;
 mod repeat;
 mod request;
 mod schedule;
@@ -71,8 +73,8 @@ pub use queue_core::internal;
 pub use queue_core::{
     BootTime, ClientId, Clock, DecodeError, Disposition, EncodeError, Envelope, Error, ErrorKind,
     Failure, FollowUp, IdempotencyKey, IntoDisposition, InvalidId, InvalidName, KeyScope,
-    ManualClock, Message, MessageId, MessageType, Operation, Outcome, QueueName, RequestId, Result,
-    Retry, Timestamp, Wire, envelope, golden, wire,
+    KeyedMessage, ManualClock, Message, MessageId, MessageType, Operation, Outcome, QueueName,
+    RequestId, Result, Retry, Timestamp, Wire, envelope, golden, wire,
 };
 pub use queue_derive::Message;
 #[cfg(feature = "sqlite")]

@@ -30,6 +30,8 @@ pub struct Capabilities {
     pub stale_receipts: StaleReceipts,
     /// Whether messages can be browsed.
     pub browsing: Browsing,
+    /// Whether messages can be put on a condition.
+    pub conditional_puts: ConditionalPuts,
     /// The most operations of one [`apply`](super::Backend::apply).
     pub max_apply: usize,
     /// The most bytes of the bodies of one [`apply`](super::Backend::apply), besides the largest body.
@@ -77,6 +79,16 @@ pub enum Browsing {
     Unsupported,
 }
 
+/// Whether [`put_if`](super::Backend::put_if) is implemented.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConditionalPuts {
+    /// A message can be put in one step with the compare-and-swap of a recorded value.
+    Supported,
+    /// Messages are put without a condition.
+    Unsupported,
+}
+
 impl Capabilities {
     /// Returns how many of the first operations fit in one [`apply`](super::Backend::apply).
     #[must_use]
@@ -96,7 +108,7 @@ impl Capabilities {
     ///
     /// Three differ from Azure's, because a program adapts to them by itself: messages per receive, the pause
     /// between polls, and the size of a moved message, which has none. A backend that implements
-    /// [`browse`](super::Backend::browse) sets that.
+    /// [`browse`](super::Backend::browse) or [`put_if`](super::Backend::put_if) sets that.
     #[must_use]
     pub fn local() -> Self {
         Self {
@@ -111,6 +123,7 @@ impl Capabilities {
             atomicity: Atomicity::Atomic,
             stale_receipts: StaleReceipts::Distinct,
             browsing: Browsing::Unsupported,
+            conditional_puts: ConditionalPuts::Unsupported,
             max_apply: 1024,
             max_apply_bytes: 8 * 1024 * 1024,
         }

@@ -7,6 +7,7 @@ use bytes::Bytes;
 
 use super::browse::{Page, PageMark};
 use super::capabilities::Capabilities;
+use super::conditional::{PutIf, Swap};
 use super::metadata::Metadata;
 use super::model::{
     Created, Lease, NewMessage, Op, OpOutcome, PeekedMessage, PopReceipt, PutReceipt,
@@ -96,6 +97,30 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// [`ErrorKind::TooLarge`] for the body; [`ErrorKind::InvalidInput`] for a delay over `max_visibility`,
     /// a time to live of zero, or a time to live that does not exceed the delay.
     async fn put(&self, queue: &QueueName, message: NewMessage) -> Result<PutReceipt>;
+
+    /// Records a value under a key in place of another one, and puts a message, in one step: both happen or neither
+    /// does, also if the process is killed. Of all that swap the same value, one succeeds. Without a message, only the
+    /// value is recorded, and the queue need not exist.
+    ///
+    /// Repeating a call of unknown outcome is safe if each call records another value: the answer
+    /// [`Differs`](PutIf::Differs) with the caller's own value means that the first was carried out.
+    ///
+    /// The default is for backends that cannot do this, as [`Capabilities::conditional_puts`] says.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`]; those of [`put`](Self::put), also if the message would not be put because of the
+    /// recorded value; [`ErrorKind::Corrupt`] if the recorded value cannot be read.
+    async fn put_if(
+        &self,
+        queue: &QueueName,
+        message: Option<NewMessage>,
+        swap: &Swap,
+    ) -> Result<PutIf> {
+        let _ = (message, swap);
+        Err(Error::new(ErrorKind::Unsupported, Operation::Put)
+            .with_queue(queue)
+            .with_detail("this storage puts messages without a condition"))
+    }
 
     /// Receives up to `max` visible messages that have not expired, and leases each for `visibility`.
     /// Returns an empty list only if no message was visible.

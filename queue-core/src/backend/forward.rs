@@ -71,6 +71,14 @@ macro_rules! forward_backend {
             put<'q>(queue: &'q $crate::QueueName, message: $crate::backend::NewMessage)
                 -> $crate::Result<$crate::backend::PutReceipt> }
     };
+    (@put_if $self:ident, $inner:expr) => {
+        $crate::forward_backend! { @async $self, $inner;
+            put_if<'q, 'w>(
+                queue: &'q $crate::QueueName,
+                message: Option<$crate::backend::NewMessage>,
+                swap: &'w $crate::backend::Swap
+            ) -> $crate::Result<$crate::backend::PutIf> }
+    };
     (@receive $self:ident, $inner:expr) => {
         $crate::forward_backend! { @async $self, $inner;
             receive<'q>(queue: &'q $crate::QueueName, max: u32, visibility: ::std::time::Duration)
@@ -143,7 +151,7 @@ macro_rules! forward_pointer {
         impl<B: Backend + ?Sized> Backend for $pointer<B> {
             forward_backend!(self => (**self);
                 capabilities queue_uri notifier results transactions create_queue delete_queue list_queues
-                properties metadata set_metadata put receive peek browse update delete clear apply);
+                properties metadata set_metadata put put_if receive peek browse update delete clear apply);
         }
     };
 }

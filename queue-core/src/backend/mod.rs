@@ -9,6 +9,7 @@
 
 mod browse;
 mod capabilities;
+mod conditional;
 mod contract;
 mod forward;
 mod metadata;
@@ -16,7 +17,10 @@ mod model;
 mod transactions;
 
 pub use browse::{BrowsedMessage, MessageState, Page, PageMark};
-pub use capabilities::{Atomicity, BodyForm, Browsing, Capabilities, StaleReceipts};
+pub use capabilities::{
+    Atomicity, BodyForm, Browsing, Capabilities, ConditionalPuts, StaleReceipts,
+};
+pub use conditional::{PutIf, Swap};
 pub use contract::{ApplyError, Backend, BackendExt};
 pub use metadata::{InvalidMetadata, Metadata};
 pub use model::{

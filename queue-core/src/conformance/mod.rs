@@ -11,6 +11,7 @@ mod bodies;
 mod browsing;
 mod clients;
 mod concurrency;
+mod conditional;
 mod expiry;
 mod fixture;
 mod harness;

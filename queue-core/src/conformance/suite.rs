@@ -2,7 +2,8 @@
 
 use super::harness::{Harness, Test};
 use super::{
-    apply, bodies, browsing, clients, concurrency, expiry, limits, queues, receipts, visibility,
+    apply, bodies, browsing, clients, concurrency, conditional, expiry, limits, queues, receipts,
+    visibility,
 };
 use crate::clock::BoxFuture;
 
@@ -111,6 +112,15 @@ suite! { $
         a_browsed_receipt_deletes_until_the_message_is_touched
         expired_messages_are_not_browsed
         arguments_of_a_browse
+    }
+    conditional {
+        a_value_is_recorded_with_its_message
+        a_value_that_differs_changes_nothing
+        a_value_is_kept_until_its_retention_is_over
+        a_value_is_recorded_without_a_message
+        a_refused_put_records_nothing
+        one_of_many_conditional_puts_wins
+        recorded_values_survive_like_messages
     }
     bodies {
         text_comes_back_as_it_was

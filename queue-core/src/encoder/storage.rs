@@ -158,15 +158,17 @@ impl Encoder {
         })
     }
 
-    /// Returns the body of a message on a poison queue as it was before: the event with neither record
-    /// nor attempts, but with its progress, or the wrapped bytes. Returns `None` if the event has no poison record.
+    /// Returns the body of a message on a poison queue as it was before: the event without the record, with its
+    /// progress, and with so many [earlier attempts](AttemptRecord::earlier); or the wrapped bytes, which have room for
+    /// neither. Returns `None` if the event has no poison record.
     #[must_use]
-    pub fn restore(self, event: &Event) -> Option<Bytes> {
+    pub fn restore(self, event: &Event, earlier: u32) -> Option<Bytes> {
         if event.envelope.poison.as_ref()?.raw {
             return Some(Bytes::copy_from_slice(event.payload.as_bytes()));
         }
-        let progress = event.envelope.attempts.progress.as_deref();
-        let body = rewrite(&event.body, &only_progress(progress), None)?;
+        let mut attempts = only_progress(event.envelope.attempts.progress.as_deref());
+        attempts.earlier = earlier;
+        let body = rewrite(&event.body, &attempts, None)?;
         Some(self.stored(body))
     }
 

@@ -72,6 +72,7 @@ attributes! {
     last_chance = "lastchance",
     newer_since = "newersince",
     progress = "progress",
+    earlier_attempts = "earlierattempts",
     poison_reason = "poisonreason",
     poison_error = "poisonerror",
     poison_attempts = "poisonattempts",
@@ -119,6 +120,7 @@ impl<'a> Attributes<'a> {
             last_chance: self.last_chance.flag()?,
             newer_since: self.newer_since.parsed()?,
             progress: self.progress.owned()?,
+            earlier: self.earlier_attempts.number()?.unwrap_or(0),
         })
     }
 

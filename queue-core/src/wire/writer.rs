@@ -25,13 +25,14 @@ const SOURCE: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'~');
 
 /// The attributes of attempt and poison records.
-const ACCOUNTING: [&str; 14] = [
+const ACCOUNTING: [&str; 15] = [
     "failures",
     "forgiven",
     "lasterror",
     "lastchance",
     "newersince",
     "progress",
+    "earlierattempts",
     "poisonreason",
     "poisonerror",
     "poisonattempts",
@@ -174,6 +175,9 @@ fn write_attempts(object: &mut ObjectWriter, attempts: &AttemptRecord) {
         object.time(member!("newersince"), since);
     }
     object.text(member!("progress"), attempts.progress.as_deref());
+    if attempts.earlier > 0 {
+        object.number(member!("earlierattempts"), attempts.earlier);
+    }
 }
 
 fn write_poison(object: &mut ObjectWriter, poison: &PoisonRecord) {

@@ -48,17 +48,26 @@ fn count() -> impl Strategy<Value = u32> {
 }
 
 pub(crate) fn attempts() -> impl Strategy<Value = AttemptRecord> {
-    (count(), count(), of(text()), any::<bool>(), of(time())).prop_map(
-        |(failures, forgiven, last_error, last_chance, newer_since)| {
-            let mut attempts = AttemptRecord::default();
-            attempts.failures = failures;
-            attempts.forgiven = forgiven;
-            attempts.last_error = last_error;
-            attempts.last_chance = last_chance;
-            attempts.newer_since = newer_since;
-            attempts
-        },
+    (
+        count(),
+        count(),
+        of(text()),
+        any::<bool>(),
+        of(time()),
+        count(),
     )
+        .prop_map(
+            |(failures, forgiven, last_error, last_chance, newer_since, earlier)| {
+                let mut attempts = AttemptRecord::default();
+                attempts.failures = failures;
+                attempts.forgiven = forgiven;
+                attempts.last_error = last_error;
+                attempts.last_chance = last_chance;
+                attempts.newer_since = newer_since;
+                attempts.earlier = earlier;
+                attempts
+            },
+        )
 }
 
 pub(crate) fn poison() -> impl Strategy<Value = PoisonRecord> {

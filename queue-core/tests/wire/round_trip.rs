@@ -148,6 +148,7 @@ fn foreign_event() -> impl Strategy<Value = (Vec<u8>, Vec<(String, String)>)> {
                 "forgiven",
                 "lastchance",
                 "newersince",
+                "earlierattempts",
                 "poisonerror",
                 "poisonattempts",
                 "poisonfirst",

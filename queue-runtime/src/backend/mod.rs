@@ -24,9 +24,10 @@ pub use azure::{AzureBackend, AzureBuilder};
 pub use memory::MemoryBackend;
 pub use queue_core::backend::{
     ApplyError, Atomicity, Backend, BackendExt, BodyForm, BrowsedMessage, Browsing, Capabilities,
-    Completion, Created, Finish, InvalidMetadata, Lease, MessageState, Metadata, NewMessage, Op,
-    OpOutcome, Page, PageMark, PeekedMessage, PopReceipt, PutReceipt, QueueProperties,
-    RECORD_RETENTION, ReceivedMessage, StaleReceipts, StorageId, TimeToLive, Token, Transactions,
+    Completion, ConditionalPuts, Created, Finish, InvalidMetadata, Lease, MessageState, Metadata,
+    NewMessage, Op, OpOutcome, Page, PageMark, PeekedMessage, PopReceipt, PutIf, PutReceipt,
+    QueueProperties, RECORD_RETENTION, ReceivedMessage, StaleReceipts, StorageId, Swap, TimeToLive,
+    Token, Transactions,
 };
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SqliteBackend, SqliteBuilder, Synchronous};

@@ -6,8 +6,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use queue_core::backend::{
-    ApplyError, Backend, Browsing, Created, Lease, Metadata, NewMessage, Op, OpOutcome, Page,
-    PageMark, PeekedMessage, PopReceipt, PutReceipt, QueueProperties, ReceivedMessage, StorageId,
+    ApplyError, Backend, Browsing, ConditionalPuts, Created, Lease, Metadata, NewMessage, Op,
+    OpOutcome, Page, PageMark, PeekedMessage, PopReceipt, PutIf, PutReceipt, QueueProperties,
+    ReceivedMessage, StorageId, Swap,
 };
 use queue_core::internal::forward_backend;
 use queue_core::{QueueName, Result};
@@ -192,6 +193,30 @@ impl Backend for Metered {
         Counting::of(counters, kind)
             .answer(self.inner.put(queue, message), counted)
             .await
+    }
+
+    async fn put_if(
+        &self,
+        queue: &QueueName,
+        message: Option<NewMessage>,
+        swap: &Swap,
+    ) -> Result<PutIf> {
+        let call = self.inner.put_if(queue, message, swap);
+        if self.capabilities().conditional_puts == ConditionalPuts::Unsupported {
+            return call.await;
+        }
+        let kind = TransactionKind::Put;
+        let counters = self.meter.queue(queue);
+        let counted = |put: &PutIf| {
+            if let PutIf::Swapped(Some(_)) = put {
+                counters.measures.sent(1);
+            }
+            Counted {
+                kind,
+                transactions: 1,
+            }
+        };
+        Counting::of(counters, kind).answer(call, counted).await
     }
 
     async fn receive(

@@ -115,7 +115,8 @@ async fn out_of_attempts(
 
 /// Returns the error of a message of which not all attempts have left a record.
 fn crashed(attempts: u32, record: &AttemptRecord) -> String {
-    let without = attempts.saturating_sub(record.failures);
+    let with_a_record = record.failures.saturating_add(record.earlier);
+    let without = attempts.saturating_sub(with_a_record);
     let text = format!("{without} attempts ended without a record, as when a process is killed");
     match &record.last_error {
         Some(error) if record.failures > 0 => {

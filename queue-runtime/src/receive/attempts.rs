@@ -56,13 +56,17 @@ pub(crate) fn believe(record: &mut AttemptRecord, message: &ReceivedMessage) {
 
 /// Returns the verdict on an event from its dequeue count, which includes this receive, and its record, as
 /// far as that is to be believed.
+///
+/// Whatever the attempts before a redrive, the message is run at least once more: a producer that writes some gives up
+/// attempts, but not all.
 pub(crate) fn judge(dequeue_count: u32, record: &AttemptRecord, threshold: u32) -> Verdict {
     let explained = record.failures.saturating_add(record.forgiven);
     let unexplained = dequeue_count.saturating_sub(1).saturating_sub(explained);
-    let attempts = record.failures.saturating_add(unexplained);
-    if attempts < threshold {
+    let since_redrive = record.failures.saturating_add(unexplained);
+    let attempts = record.earlier.saturating_add(since_redrive);
+    if attempts < threshold || since_redrive == 0 {
         return Verdict::Run {
-            attempt: attempts + 1,
+            attempt: attempts.saturating_add(1),
             mark: false,
         };
     }

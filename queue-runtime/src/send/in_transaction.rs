@@ -68,7 +68,7 @@ impl<M> Submit<M> {
         transaction: &impl OpenTransaction,
     ) -> Result<Submitted, SubmitError<M>> {
         let context = Arc::clone(self.context());
-        let (outgoing, message) = self.encode()?;
+        let (outgoing, message) = self.check_unconditional()?.encode()?;
         match put(&context, transaction, &outgoing) {
             Ok(visible_at) => Ok(outgoing.submitted(visible_at)),
             Err(error) => Err(SubmitError {
@@ -115,7 +115,7 @@ impl<M> Submit<M> {
     /// [`ErrorKind::InvalidInput`] for a reply queue.
     pub fn encode_for_outbox(self) -> Result<String, SubmitError<M>> {
         let context = Arc::clone(self.context());
-        let (outgoing, message) = self.encode()?;
+        let (outgoing, message) = self.check_unconditional()?.encode()?;
         let encoded = transactions(&context, &outgoing.queue)
             .and_then(|transactions| transactions.encode(&outgoing.queue, &outgoing.new));
         encoded.map_err(|error| SubmitError {

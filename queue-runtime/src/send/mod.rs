@@ -5,9 +5,11 @@ mod in_transaction;
 mod submit;
 mod submit_all;
 mod submit_error;
+mod unique;
 
 pub(crate) use follow_ups::{Role, encode_follow_ups, submitted_again};
 pub(crate) use in_transaction::announce_later;
 pub use submit::{Submit, Submitted};
 pub use submit_all::{SubmitAll, SubmitAllError};
 pub use submit_error::{SubmitError, SubmitProblem};
+pub(crate) use unique::SubmittedIf;

@@ -1,7 +1,7 @@
 //! Submitting one message: `message → envelope → wire → backend`.
 
 use std::fmt;
-use std::future::IntoFuture;
+use std::future::{Future, IntoFuture};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,12 +10,13 @@ use queue_core::clock::{BoxFuture, Timestamp};
 use queue_core::encoder::{Encoded, Origin};
 use queue_core::envelope::TraceContext;
 use queue_core::{
-    ClientId, EncodeError, InvalidId, Message, MessageId, Outcome, QueueName, RequestId,
+    ClientId, EncodeError, Error, InvalidId, Message, MessageId, Outcome, QueueName, RequestId,
 };
 use tracing::Instrument as _;
 
 use super::follow_ups::{Position, Role, derived_id, time_to_live};
 use super::submit_error::{SubmitError, SubmitProblem};
+use super::unique::Unique;
 use crate::context::Context;
 use crate::notify::Announced;
 use crate::observe::{self, current_trace, record_id};
@@ -76,6 +77,7 @@ pub struct Submit<M> {
     /// The end of the tries, on the monotonic clock.
     latest: Duration,
     retry_unknown: bool,
+    pub(super) unique: Option<Unique>,
 }
 
 /// A message that was submitted and is stored.
@@ -111,6 +113,10 @@ pub struct Submitted {
     pub queue: QueueName,
     /// When the message becomes visible.
     pub visible_at: Timestamp,
+    /// Whether an earlier submission with the same key has put the message, within the time for which that was to be
+    /// [unique](Submit::unique_for). This one put nothing: id, request and time are those of the earlier one, whose
+    /// message may have been handled since.
+    pub duplicate: bool,
 }
 
 impl<M> Submit<M> {
@@ -135,6 +141,7 @@ impl<M> Submit<M> {
             parent: None,
             latest: Duration::MAX,
             retry_unknown: false,
+            unique: None,
         }
     }
 
@@ -144,6 +151,10 @@ impl<M> Submit<M> {
 
     pub(super) fn context(&self) -> &Arc<Context> {
         &self.context
+    }
+
+    pub(super) fn encoded(&self) -> Result<&Encoded, &EncodeError> {
+        self.encoded.as_ref()
     }
 
     pub(crate) fn into_message(self) -> M {
@@ -321,44 +332,77 @@ impl<M> Submit<M> {
         }
     }
 
-    async fn send(self) -> Result<Submitted, SubmitError<M>> {
-        let context = Arc::clone(&self.context);
-        let policy = self.storage_retry.clone().or_unknown(self.retry_unknown);
-        let latest = self.latest;
+    async fn send(mut self) -> Result<Submitted, SubmitError<M>> {
+        if let Some(unique) = self.unique.take() {
+            return self.send_once(unique).await;
+        }
+        let sending = self.sending();
         let (outgoing, message) = self.encode()?;
         record_id(&outgoing.id);
-        let Outgoing {
-            queue,
-            id,
-            request,
-            new,
-        } = outgoing;
-        let backend = &*context.backend;
-        let mut repeats = Repeats::until(latest, &policy, &*context.clock);
+        match sending.put(&outgoing).await {
+            Ok(submitted) => Ok(submitted),
+            Err(error) => Err(outgoing.failed(message, error)),
+        }
+    }
+
+    pub(super) fn sending(&self) -> Sending {
+        Sending {
+            context: Arc::clone(&self.context),
+            policy: self.storage_retry.clone().or_unknown(self.retry_unknown),
+            latest: self.latest,
+        }
+    }
+}
+
+/// How a message is stored.
+pub(super) struct Sending {
+    pub(super) context: Arc<Context>,
+    pub(super) policy: StorageRetry,
+    /// The end of the tries, on the monotonic clock.
+    latest: Duration,
+}
+
+impl Sending {
+    pub(super) async fn put(&self, outgoing: &Outgoing) -> Result<Submitted, Error> {
+        let Outgoing { queue, new, .. } = outgoing;
+        let put = || self.context.backend.put(queue, new.clone());
+        let receipt = self.repeat(outgoing, &self.policy, put).await?;
+        self.announce(outgoing);
+        Ok(outgoing.submitted(receipt.visible_at))
+    }
+
+    /// Tries `put` until it succeeds or the policy ends the tries. Creates a missing queue.
+    ///
+    /// # Errors
+    /// The last error, with the outcome of all tries.
+    pub(super) async fn repeat<T, F>(
+        &self,
+        outgoing: &Outgoing,
+        policy: &StorageRetry,
+        put: impl Fn() -> F,
+    ) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let (backend, clock) = (&*self.context.backend, &*self.context.clock);
+        let mut repeats = Repeats::until(self.latest, policy, clock);
         loop {
-            let error = match backend.put(&queue, new.clone()).await {
-                Ok(receipt) => {
-                    context.notifiers.publish([Announced::put(&queue, &new)]);
-                    return Ok(Submitted {
-                        id,
-                        request,
-                        queue,
-                        visible_at: receipt.visible_at,
-                    });
-                }
+            let error = match put().await {
+                Ok(put) => return Ok(put),
                 Err(error) => error,
             };
             if let Err(error) = repeats.put_again(backend, error).await {
                 if error.outcome() == Outcome::Unknown {
-                    context.notifiers.publish([Announced::put(&queue, &new)]);
+                    self.announce(outgoing);
                 }
-                return Err(SubmitError {
-                    id: Some(id),
-                    message,
-                    problem: SubmitProblem::Storage(error),
-                });
+                return Err(error);
             }
         }
+    }
+
+    pub(super) fn announce(&self, outgoing: &Outgoing) {
+        let put = Announced::put(&outgoing.queue, &outgoing.new);
+        self.context.notifiers.publish([put]);
     }
 }
 
@@ -386,6 +430,15 @@ impl Outgoing {
             request: self.request.clone(),
             queue: self.queue.clone(),
             visible_at,
+            duplicate: false,
+        }
+    }
+
+    pub(super) fn failed<M>(self, message: M, error: Error) -> SubmitError<M> {
+        SubmitError {
+            id: Some(self.id),
+            message,
+            problem: SubmitProblem::Storage(error),
         }
     }
 }

@@ -78,6 +78,14 @@ pub enum SubmitProblem {
     /// The message could not be encoded.
     #[error(transparent)]
     Encode(EncodeError),
+    /// The message has no key by which it could be submitted once, as a variant of an enum without key fields.
+    #[error(
+        "a `{kind}` message without key fields cannot be submitted once: mark some with `#[message(key)]`"
+    )]
+    NoKey {
+        /// The kind of the message.
+        kind: &'static str,
+    },
     /// The encoded message exceeds the limit of the storage.
     #[error(transparent)]
     TooLarge(TooLarge),

@@ -5,7 +5,7 @@ use std::time::Duration;
 #[cfg(feature = "sqlite")]
 use queue_core::Operation;
 use queue_core::idempotency::IdempotencyStore;
-use queue_core::{ClientId, InvalidName, Message, QueueName};
+use queue_core::{ClientId, InvalidName, Message, QueueName, Timestamp};
 
 use super::queue::{AnyQueue, Queue};
 use crate::backend::OpenTransaction;
@@ -15,6 +15,7 @@ use crate::lease::unsupported;
 use crate::listener::ListenerBuilder;
 use crate::meter::MeterReading;
 use crate::receive::{Accept, Handler, HandlerWith};
+use crate::recurring::{Recurrence, Schedule};
 use crate::request::{Replies, Request, clean};
 use crate::send::{Submit, SubmitAll, SubmitError, Submitted};
 
@@ -76,6 +77,22 @@ impl QueueService {
     /// it.
     pub fn request<M: Message>(&self, message: M) -> Request<M> {
         Request::new(Arc::clone(&self.replies), message)
+    }
+
+    /// Submits a message at each tick of a recurrence, once across all processes that start a schedule of this name
+    /// on the same storage. `message` makes the message of a tick. Configure the [`Schedule`], then
+    /// [`start`](Schedule::start) it.
+    ///
+    /// The module [`recurring`](crate::recurring) says what is guaranteed. Start the same schedule, with the same
+    /// recurrence, in every process. The storage knows it by its name: a new recurrence under the same name goes on
+    /// from the last tick.
+    pub fn schedule<M: Message>(
+        &self,
+        name: impl Into<String>,
+        recurrence: Recurrence,
+        message: impl Fn(Timestamp) -> M + Send + Sync + 'static,
+    ) -> Schedule<M> {
+        Schedule::new(Arc::clone(&self.context), name.into(), recurrence, message)
     }
 
     /// Deletes the queue for replies to this service's requests, if it has one. Requests that wait get no reply.

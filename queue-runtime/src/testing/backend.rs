@@ -4,7 +4,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use queue_core::backend::{
     ApplyError, Atomicity, Backend, Created, Lease, Metadata, NewMessage, Op, OpOutcome, Page,
-    PageMark, PeekedMessage, PopReceipt, PutReceipt, QueueProperties, ReceivedMessage, StorageId,
+    PageMark, PeekedMessage, PopReceipt, PutIf, PutReceipt, QueueProperties, ReceivedMessage,
+    StorageId, Swap,
 };
 use queue_core::internal::forward_backend;
 use queue_core::{Error, Operation, QueueName, Result};
@@ -62,6 +63,21 @@ impl Backend for FaultInjector {
         let put = put.await??;
         call.duplicate(again).await;
         Ok(self.skew().put(put))
+    }
+
+    async fn put_if(
+        &self,
+        queue: &QueueName,
+        mut message: Option<NewMessage>,
+        swap: &Swap,
+    ) -> Result<PutIf> {
+        let call = Call::begin(self, Operation::Put, Some(queue));
+        call.hide_longer(message.as_mut());
+        let put = call.answer(self.inner().put_if(queue, message, swap));
+        Ok(match put.await?? {
+            PutIf::Swapped(Some(put)) => PutIf::Swapped(Some(self.skew().put(put))),
+            other => other,
+        })
     }
 
     async fn receive(

@@ -9,9 +9,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use queue_core::backend::{
-    ApplyError, Backend, BrowsedMessage, Browsing, Capabilities, Lease, MessageState, Metadata,
-    NewMessage, Op, OpOutcome, Page, PageMark, PeekedMessage, PopReceipt, PutReceipt,
-    QueueProperties, ReceivedMessage, StorageId,
+    ApplyError, Backend, BrowsedMessage, Browsing, Capabilities, ConditionalPuts, Lease,
+    MessageState, Metadata, NewMessage, Op, OpOutcome, Page, PageMark, PeekedMessage, PopReceipt,
+    PutIf, PutReceipt, QueueProperties, ReceivedMessage, StorageId, Swap,
 };
 use queue_core::conformance::{self, Load, Test, run};
 use queue_core::internal::forward_backend;
@@ -63,6 +63,14 @@ enum Bug {
     BrowsesExpired,
     BrowsesAnyMark,
     ClaimsNotToBrowse,
+    PutsWithoutSwap,
+    SwapsAnything,
+    SwapsWithoutPut,
+    SwapsBeforeRefusal,
+    ForgetsRetention,
+    SwapsOnlyOnce,
+    NeedsQueueToSwap,
+    ClaimsNotToSwap,
 }
 
 fn fails(bug: Wrap, test: Test) -> bool {
@@ -137,6 +145,14 @@ planted! {
     BrowsesExpired => expired_messages_are_not_browsed;
     BrowsesAnyMark => arguments_of_a_browse;
     ClaimsNotToBrowse => arguments_of_a_browse;
+    PutsWithoutSwap => a_value_that_differs_changes_nothing;
+    SwapsAnything => a_value_that_differs_changes_nothing one_of_many_conditional_puts_wins;
+    SwapsWithoutPut => a_value_is_recorded_with_its_message;
+    SwapsBeforeRefusal => a_refused_put_records_nothing;
+    ForgetsRetention => a_value_is_kept_until_its_retention_is_over;
+    SwapsOnlyOnce => a_value_that_differs_changes_nothing a_value_is_recorded_without_a_message;
+    NeedsQueueToSwap => a_value_is_recorded_without_a_message;
+    ClaimsNotToSwap => a_value_is_recorded_with_its_message;
 }
 
 #[test]
@@ -179,6 +195,9 @@ impl Buggy {
             Bug::AllowsMetadataPastLimit => capabilities.max_metadata -= 1,
             Bug::AllowsShorterVisibility => capabilities.min_visibility += Duration::from_millis(1),
             Bug::ClaimsNotToBrowse => capabilities.browsing = Browsing::Unsupported,
+            Bug::ClaimsNotToSwap => {
+                capabilities.conditional_puts = ConditionalPuts::Unsupported;
+            }
             Bug::AppliesMore => capabilities.max_apply -= 1,
             Bug::AppliesLarger => capabilities.max_apply_bytes -= capabilities.max_body,
             _ => {}
@@ -256,6 +275,45 @@ impl Backend for Buggy {
             self.inner.delete(queue, &put.id, &put.receipt).await?;
         }
         Ok(put)
+    }
+
+    async fn put_if(
+        &self,
+        queue: &QueueName,
+        message: Option<NewMessage>,
+        swap: &Swap,
+    ) -> Result<PutIf> {
+        let mut swap = swap.clone();
+        match self.bug {
+            Bug::PutsWithoutSwap => {
+                let put = self.inner.put_if(queue, None, &swap).await?;
+                if let Some(message) = message {
+                    self.inner.put(queue, message).await?;
+                }
+                return Ok(put);
+            }
+            Bug::SwapsAnything => {
+                if let PutIf::Differs(current) = self.inner.put_if(queue, None, &swap).await? {
+                    swap.expected = current;
+                }
+            }
+            Bug::SwapsWithoutPut => return self.inner.put_if(queue, None, &swap).await,
+            Bug::SwapsBeforeRefusal => {
+                let swapped = self.inner.put_if(queue, None, &swap).await?;
+                return match (swapped, message) {
+                    (PutIf::Swapped(None), Some(message)) => {
+                        let put = self.inner.put(queue, message).await?;
+                        Ok(PutIf::Swapped(Some(put)))
+                    }
+                    (swapped, _) => Ok(swapped),
+                };
+            }
+            Bug::ForgetsRetention => swap.retention *= 2,
+            Bug::SwapsOnlyOnce => swap.expected = None,
+            Bug::NeedsQueueToSwap => drop(self.inner.metadata(queue).await?),
+            _ => {}
+        }
+        self.inner.put_if(queue, message, &swap).await
     }
 
     async fn receive(

@@ -7,7 +7,8 @@ use queue_runtime::backend::{Backend, MessageState, NewMessage};
 use queue_runtime::envelope::PoisonReason;
 use queue_runtime::testing::{self, Fault, FaultInjector, TokioClock};
 use queue_runtime::{
-    AnyQueue, ErrorKind, Operation, QueueService, RAW_KIND, Redrive, RedriveOutcome, SettleProblem,
+    AnyQueue, ErrorKind, Operation, QueueService, RAW_KIND, Received, Redrive, RedriveOutcome,
+    SettleProblem,
 };
 use tokio::time::{Instant, advance, sleep};
 
@@ -397,5 +398,42 @@ async fn what_has_no_record_is_put_where_it_is_told_to() {
         let mut bodies: Vec<_> = peeked.iter().map(|one| one.body.to_vec()).collect();
         bodies.sort();
         assert_eq!(bodies, [b"foreign".to_vec(), large.into_bytes()]);
+    }
+}
+
+async fn fail(attempts: Arc<Mutex<Vec<u32>>>, order: Received<Order>) -> Result<(), &'static str> {
+    attempts.lock().expect("no panic").push(order.attempt());
+    Err("no")
+}
+
+#[tokio::test(start_paused = true)]
+async fn attempts_are_kept_or_start_anew() {
+    for (service, _) in storages().await {
+        let handled: Arc<Mutex<Vec<u32>>> = Arc::default();
+        let consume = async || {
+            let listener = service.listener_with(Arc::clone(&handled), fail);
+            let listener = listener.poison_threshold(3).create_queue().until_empty();
+            let report = listener.start().expect("starts").drained().await;
+            assert_eq!(report.end, DrainEnd::Empty);
+            std::mem::take(&mut *handled.lock().expect("no panic"))
+        };
+        service.submit(order(1)).await.expect("submitted");
+        assert_eq!(consume().await, [1, 2, 3]);
+        let redriven = poison(&service).redrive().keep_attempts().run().await;
+        assert_eq!(redriven.expect("redriven").redriven, 1);
+        assert_eq!(consume().await, [4], "it had used them up");
+        let redriven = poison(&service).redrive().keep_attempts().run().await;
+        assert_eq!(redriven.expect("redriven").redriven, 1);
+        assert_eq!(consume().await, [5]);
+        let redriven = poison(&service).redrive().run().await;
+        assert_eq!(redriven.expect("redriven").redriven, 1);
+        assert_eq!(consume().await, [1, 2, 3]);
+
+        // One that had some left goes on with those.
+        poison(&service).clear().await.expect("cleared");
+        poisoned(&service, 1).await;
+        let redriven = poison(&service).redrive().keep_attempts().run().await;
+        assert_eq!(redriven.expect("redriven").redriven, 1);
+        assert_eq!(consume().await, [2, 3]);
     }
 }

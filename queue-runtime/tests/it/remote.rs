@@ -6,8 +6,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use queue_core::backend::{
-    ApplyError, Atomicity, Backend, Browsing, Capabilities, Lease, Op, OpOutcome, PopReceipt,
-    StaleReceipts, StorageId,
+    ApplyError, Atomicity, Backend, Browsing, Capabilities, ConditionalPuts, Lease, Op, OpOutcome,
+    PopReceipt, StaleReceipts, StorageId,
 };
 use queue_core::internal::forward_backend;
 use queue_core::{Error, ErrorKind, QueueName, Result};
@@ -28,6 +28,7 @@ impl Remote {
         capabilities.atomicity = Atomicity::InOrder;
         capabilities.stale_receipts = StaleReceipts::Ambiguous;
         capabilities.browsing = Browsing::Unsupported;
+        capabilities.conditional_puts = ConditionalPuts::Unsupported;
         Self {
             inner,
             capabilities,
@@ -85,7 +86,7 @@ fn not_found(error: Error) -> Error {
 impl Backend for Remote {
     forward_backend!(self => self.inner;
         queue_uri notifier results transactions create_queue delete_queue list_queues properties metadata
-        set_metadata put receive peek browse clear);
+        set_metadata put put_if receive peek browse clear);
 
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities

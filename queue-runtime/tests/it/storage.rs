@@ -8,8 +8,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use queue_core::internal::forward_backend;
 use queue_runtime::backend::{
-    ApplyError, Atomicity, Backend, Browsing, Capabilities, MemoryBackend, NewMessage, Op,
-    OpOutcome, Page, PageMark, PutReceipt, ReceivedMessage,
+    ApplyError, Atomicity, Backend, Browsing, Capabilities, ConditionalPuts, MemoryBackend,
+    NewMessage, Op, OpOutcome, Page, PageMark, PutIf, PutReceipt, ReceivedMessage, Swap,
 };
 use queue_runtime::notify::Notifier;
 use queue_runtime::testing::{FaultInjector, TokioClock};
@@ -32,6 +32,7 @@ impl Storage {
     pub(crate) fn over(inner: MemoryBackend) -> Self {
         let mut capabilities = inner.capabilities().clone();
         capabilities.browsing = Browsing::Unsupported;
+        capabilities.conditional_puts = ConditionalPuts::Unsupported;
         Self {
             capabilities,
             inner,
@@ -138,6 +139,16 @@ impl Backend for Storage {
     async fn put(&self, queue: &QueueName, message: NewMessage) -> Result<PutReceipt> {
         self.check_put(queue, Operation::Put)?;
         self.inner.put(queue, message).await
+    }
+
+    async fn put_if(
+        &self,
+        queue: &QueueName,
+        message: Option<NewMessage>,
+        swap: &Swap,
+    ) -> Result<PutIf> {
+        self.check_put(queue, Operation::Put)?;
+        self.inner.put_if(queue, message, swap).await
     }
 
     async fn receive(

@@ -115,13 +115,13 @@ fn what_was_moved_to_the_poison_queue_is_restored() {
     let new = new_event();
     let poisoned = encoder.poison_event(&new, &record("broken".to_owned()), None);
     let poisoned = event(&poisoned.expect("fits"));
-    assert_eq!(encoder.restore(&poisoned), Some(new.body.clone()));
+    assert_eq!(encoder.restore(&poisoned, 0), Some(new.body.clone()));
 
     let raw = encoder.poison_raw(b"{\"a\":", &origin(), &record("no event".to_owned()));
     let raw = event(&raw.expect("fits"));
     assert_eq!(raw.envelope.kind, RAW_KIND);
-    assert_eq!(encoder.restore(&raw).as_deref(), Some(&b"{\"a\":"[..]));
-    assert_eq!(encoder.restore(&new), None);
+    assert_eq!(encoder.restore(&raw, 3).as_deref(), Some(&b"{\"a\":"[..]));
+    assert_eq!(encoder.restore(&new, 0), None);
 }
 
 #[test]
@@ -142,8 +142,16 @@ fn a_poisoned_event_starts_without_attempts_and_keeps_its_record() {
         ..AttemptRecord::default()
     };
     assert_eq!(poisoned.envelope.attempts, progress);
-    let restored = event(&encoder.restore(&poisoned).expect("it was an event"));
+    let restored = event(&encoder.restore(&poisoned, 0).expect("it was an event"));
     assert_eq!(restored.envelope.attempts, progress);
+    let kept = event(&encoder.restore(&poisoned, 5).expect("it was an event"));
+    let earlier = AttemptRecord {
+        earlier: 5,
+        ..progress
+    };
+    assert_eq!(kept.envelope.attempts, earlier);
+    let back = encoder.put_back(&kept, &earlier).expect("fits");
+    assert_eq!(event(&back).envelope.attempts, earlier);
     assert!(poisoned.envelope.poison.is_some());
 
     let failed_again = event(&encoder.put_back(&poisoned, &attempts).expect("fits"));

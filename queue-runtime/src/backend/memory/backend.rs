@@ -5,9 +5,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use queue_core::backend::{
-    ApplyError, Backend, Browsing, Capabilities, Created, Lease, Metadata, NewMessage, Op,
-    OpOutcome, Page, PageMark, PeekedMessage, PopReceipt, PutReceipt, QueueProperties,
-    ReceivedMessage, StorageId,
+    ApplyError, Backend, Browsing, Capabilities, ConditionalPuts, Created, Lease, Metadata,
+    NewMessage, Op, OpOutcome, Page, PageMark, PeekedMessage, PopReceipt, PutIf, PutReceipt,
+    QueueProperties, ReceivedMessage, StorageId, Swap,
 };
 use queue_core::idempotency::IdempotencyStore;
 use queue_core::{Clock, Error, ErrorKind, Operation, QueueName, Result};
@@ -108,6 +108,7 @@ impl MemoryBackend {
     fn over(store: Arc<Store>, name: String) -> Self {
         let mut capabilities = Capabilities::local();
         capabilities.browsing = Browsing::Supported;
+        capabilities.conditional_puts = ConditionalPuts::Supported;
         Self {
             store,
             name,
@@ -188,6 +189,31 @@ impl Backend for MemoryBackend {
         self.limits(Operation::Put, queue).check_put(&message)?;
         self.call(Operation::Put, queue, |state, now| {
             Ok(state.put(queue, &message, now)?.0)
+        })
+    }
+
+    async fn put_if(
+        &self,
+        queue: &QueueName,
+        message: Option<NewMessage>,
+        swap: &Swap,
+    ) -> Result<PutIf> {
+        if let Some(message) = &message {
+            self.limits(Operation::Put, queue).check_put(message)?;
+        }
+        let results = &self.store.results;
+        // Values are only recorded under the lock of the queues.
+        self.call(Operation::Put, queue, |state, now| {
+            if message.is_some() {
+                state.queue(queue)?;
+            }
+            if let Some(current) = results.differs(swap) {
+                return Ok(PutIf::Differs(current));
+            }
+            let put = message.map(|message| state.put(queue, &message, now));
+            let put = put.transpose()?.map(|(receipt, _)| receipt);
+            results.record(swap);
+            Ok(PutIf::Swapped(put))
         })
     }
 

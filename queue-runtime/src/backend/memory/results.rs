@@ -6,6 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use queue_core::Result;
+use queue_core::backend::Swap;
 use queue_core::clock::Clock;
 use queue_core::idempotency::{Begun, Claim, IdempotencyStore, Owner, Standing, Swept, WorkKey};
 
@@ -60,6 +61,31 @@ impl MemoryResults {
     fn with<T>(&self, change: impl FnOnce(&mut HashMap<WorkKey, Entry>, Duration) -> T) -> T {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut entries, self.clock.monotonic())
+    }
+
+    /// Returns what is recorded under the key of a swap, if it is not what the swap expects.
+    pub(super) fn differs(&self, swap: &Swap) -> Option<Option<Bytes>> {
+        let current = self.with(|entries, now| {
+            let entry = entries.get(&swap.key).filter(|entry| entry.ends_at > now);
+            entry.and_then(|entry| entry.result.clone())
+        });
+        (current != swap.expected).then_some(current)
+    }
+
+    /// Records the value of a swap.
+    pub(super) fn record(&self, swap: &Swap) {
+        self.with(|entries, now| {
+            let entry = Entry {
+                owner: Owner::from_u64(0),
+                ends_at: now.saturating_add(swap.retention),
+                result: Some(swap.value.clone()),
+            };
+            // Nobody else may sweep. Each time that the number doubles is often enough.
+            if entries.insert(swap.key.clone(), entry).is_none() && entries.len().is_power_of_two()
+            {
+                entries.retain(|_, entry| entry.result.is_none() || entry.ends_at > now);
+            }
+        });
     }
 
     /// Changes the entry that the claim holds.

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 use queue_core::backend::{
     ApplyError, Backend, Capabilities, Created, Lease, Metadata, NewMessage, Op, OpOutcome, Page,
-    PageMark, PeekedMessage, PopReceipt, PutReceipt, QueueProperties, ReceivedMessage, StorageId,
-    Transactions,
+    PageMark, PeekedMessage, PopReceipt, PutIf, PutReceipt, QueueProperties, ReceivedMessage,
+    StorageId, Swap, Transactions,
 };
 use queue_core::idempotency::IdempotencyStore;
 use queue_core::{Error, Operation, QueueName, Result};
@@ -259,6 +259,29 @@ impl Backend for SqliteBackend {
         let request = Request::Step(Step::put(queue.clone(), message));
         match self.ask_about(Operation::Put, queue, request).await? {
             Answer::Step(StepDone::Put(placed)) => Ok(placed.into_receipt()),
+            other => mismatched(&other),
+        }
+    }
+
+    async fn put_if(
+        &self,
+        queue: &QueueName,
+        message: Option<NewMessage>,
+        swap: &Swap,
+    ) -> Result<PutIf> {
+        if let Some(message) = &message {
+            self.limits(Operation::Put, queue).check_put(message)?;
+        }
+        let request = Request::PutIf {
+            step: message.map(|message| Step::put(queue.clone(), message)),
+            swap: swap.clone(),
+        };
+        match self.ask_about(Operation::Put, queue, request).await? {
+            Answer::Swapped(None) => Ok(PutIf::Swapped(None)),
+            Answer::Swapped(Some(StepDone::Put(placed))) => {
+                Ok(PutIf::Swapped(Some(placed.into_receipt())))
+            }
+            Answer::Differs(current) => Ok(PutIf::Differs(current)),
             other => mismatched(&other),
         }
     }

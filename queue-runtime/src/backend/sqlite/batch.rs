@@ -179,6 +179,10 @@ impl Request {
             Self::Receive { max, .. } => (*max as usize, 0),
             Self::Step(step) => (1, step.bytes()),
             Self::Apply(steps) => (steps.len(), steps.iter().map(Step::bytes).sum()),
+            Self::PutIf { step, swap } => {
+                let bytes = step.as_ref().map_or(0, Step::bytes);
+                (1, bytes + swap.value.len())
+            }
             Self::Results(ResultsRequest::Finish(_, _, result, _)) => (1, result.len()),
             _ => (1, 0),
         };

@@ -2,7 +2,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_core::backend::{Browsing, Capabilities};
+use queue_core::backend::{Browsing, Capabilities, ConditionalPuts};
 use queue_core::{Clock, Operation, Result};
 
 use super::backend::SqliteBackend;
@@ -31,6 +31,7 @@ impl SqliteBackend {
     pub fn builder(path: impl Into<PathBuf>, clock: Arc<dyn Clock>) -> SqliteBuilder {
         let mut capabilities = Capabilities::local();
         capabilities.browsing = Browsing::Supported;
+        capabilities.conditional_puts = ConditionalPuts::Supported;
         SqliteBuilder {
             settings: Settings {
                 path: path.into(),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use queue_core::QueueName;
 use queue_core::backend::{
-    Created, Metadata, NewMessage, Page, PeekedMessage, QueueProperties, Token,
+    Created, Metadata, NewMessage, Page, PeekedMessage, QueueProperties, Swap, Token,
 };
 use queue_core::idempotency::{Begun, Claim, Owner, Standing, Swept, WorkKey};
 use tokio::sync::oneshot;
@@ -45,6 +45,11 @@ pub(super) enum Request {
     },
     Step(Step),
     Apply(Vec<Step>),
+    /// Puts a message, if there is one, and records a value in place of another.
+    PutIf {
+        step: Option<Step>,
+        swap: Swap,
+    },
     /// Registers a process that waits for messages, or renews its registration.
     Register {
         port: Port,
@@ -124,6 +129,9 @@ pub(super) enum Answer {
     Received(Vec<Claimed>),
     Step(StepDone),
     Applied(Vec<StepDone>),
+    /// A swap with a message, without one, or none because of what is recorded.
+    Swapped(Option<StepDone>),
+    Differs(Option<Bytes>),
     Results(ResultsAnswer),
     Ended(bool),
 }
@@ -229,7 +237,10 @@ impl Request {
     pub(super) fn queues(&self) -> Vec<&QueueName> {
         match self {
             Self::Receive { queue, .. } => vec![queue],
-            Self::Step(step) => vec![step.queue()],
+            Self::Step(step)
+            | Self::PutIf {
+                step: Some(step), ..
+            } => vec![step.queue()],
             Self::Apply(steps) => {
                 let mut queues: Vec<_> = steps.iter().map(Step::queue).collect();
                 queues.sort();

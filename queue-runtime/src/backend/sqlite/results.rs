@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use queue_core::backend::{RECORD_RETENTION, Token};
+use queue_core::backend::{RECORD_RETENTION, Swap, Token};
 use queue_core::clock::Clock;
 use queue_core::idempotency::{Begun, Claim, IdempotencyStore, Owner, Standing, Swept, WorkKey};
 use queue_core::{Error, ErrorKind, Operation, Result, Retry};
@@ -156,6 +156,17 @@ struct Row {
     result: Option<(Bytes, i64)>,
 }
 
+impl Row {
+    /// Returns the result, unless the work is in flight.
+    fn recorded(&self) -> failure::Result<Option<Bytes>> {
+        match &self.result {
+            Some((result, sum)) if checksum(self.id, result) == *sum => Ok(Some(result.clone())),
+            Some(_) => Err(Failure::Corrupt("a recorded result is damaged")),
+            None => Ok(None),
+        }
+    }
+}
+
 /// Executes a request within a transaction. The statements are prepared at their first use.
 pub(super) fn execute(
     connection: &Connection,
@@ -181,6 +192,39 @@ pub(super) fn execute(
         }
         ResultsRequest::Sweep => results.sweep().map(ResultsAnswer::Swept),
     }
+}
+
+/// Returns what is recorded under the key of a swap, if it is not what the swap expects.
+pub(super) fn differs(
+    connection: &Connection,
+    swap: &Swap,
+    now: i64,
+) -> failure::Result<Option<Option<Bytes>>> {
+    let results = Results { connection, now };
+    let found = results.find(&swap.key)?;
+    let current = match found.filter(|row| row.ends_at > now) {
+        Some(row) => row.recorded()?,
+        None => None,
+    };
+    Ok((current != swap.expected).then_some(current))
+}
+
+/// Records the value of a swap, and sweeps: nobody else may do so.
+pub(super) fn swap(connection: &Connection, swap: &Swap, now: i64) -> failure::Result<()> {
+    let results = Results { connection, now };
+    results.sweep()?;
+    let mut upsert = connection.prepare_cached(
+        "INSERT INTO results (scope, key, owner, ends_at) VALUES (?1, ?2, 0, ?3) \
+         ON CONFLICT (scope, key) DO UPDATE SET owner = 0, ends_at = ?3 RETURNING id",
+    )?;
+    let (scope, key) = (swap.key.scope(), swap.key.key().as_bytes());
+    let ends_at = after(now, swap.retention);
+    let id: i64 = upsert.query_row(params![scope, key, ends_at], |row| row.get(0))?;
+    let mut set =
+        connection.prepare_cached("UPDATE results SET result = ?2, checksum = ?3 WHERE id = ?1")?;
+    let value = swap.value.as_ref();
+    set.execute(params![id, value, checksum(id, value)])?;
+    Ok(())
 }
 
 /// Records that the transaction of a completion was committed, if it will be.
@@ -227,11 +271,8 @@ impl Results<'_> {
         if let Some(row) = &found
             && row.ends_at > self.now
         {
-            match &row.result {
-                Some((result, sum)) if checksum(row.id, result) == *sum => {
-                    return Ok(Begun::Done(result.clone()));
-                }
-                Some(_) => return Err(Failure::Corrupt("a recorded result is damaged")),
+            match row.recorded()? {
+                Some(result) => return Ok(Begun::Done(result)),
                 None if row.owner != number => {
                     let remaining = u64::try_from(row.ends_at - self.now).unwrap_or(0);
                     return Ok(Begun::InFlight {

@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use queue_core::backend::Token;
+use queue_core::backend::{Swap, Token};
 use rusqlite::{Connection, Statement};
 
 use super::batch::{Answers, Pace, Pending};
-use super::command::{Answer, Command, Request};
+use super::command::{Answer, Command, Request, Step};
 use super::connection::Settings;
 use super::failure::{Failure, Result};
 use super::files::Files;
@@ -339,6 +339,7 @@ impl<'c> Writer<'c> {
                 let done = self.steps().all(connection, steps, now);
                 done.map(Answer::Applied)
             }
+            Request::PutIf { step, swap } => self.put_if(step.as_ref(), swap, now),
             Request::Ended { token } => self.is_committed(*token).map(Answer::Ended),
             Request::Register { port } => {
                 self.consumers.register(*port, now).map(|()| Answer::Done)
@@ -356,6 +357,19 @@ impl<'c> Writer<'c> {
             queues: &mut self.queues,
             messages: &mut self.messages,
         }
+    }
+
+    /// Refuses a message before anything is recorded.
+    fn put_if(&mut self, step: Option<&Step>, swap: &Swap, now: i64) -> Result<Answer> {
+        if let Some(step) = step {
+            self.queues.id(step.queue())?;
+        }
+        if let Some(current) = results::differs(self.connection, swap, now)? {
+            return Ok(Answer::Differs(current));
+        }
+        let put = step.map(|step| self.steps().one(step, now)).transpose()?;
+        results::swap(self.connection, swap, now)?;
+        Ok(Answer::Swapped(put))
     }
 
     /// Whether a completion with this token was committed. If not, the next commit of this transaction overwrites what

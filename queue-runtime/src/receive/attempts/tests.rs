@@ -43,6 +43,36 @@ fn forgiven_receives_do_not_count() {
 }
 
 #[test]
+fn attempts_before_a_redrive_count_but_leave_one_more() {
+    let kept = |earlier, failures| {
+        let mut record = record(failures, 0, false);
+        record.earlier = earlier;
+        record
+    };
+    let run = |attempt| Verdict::Run {
+        attempt,
+        mark: false,
+    };
+    for (earlier, failures) in [(2, 0), (2, 1), (3, 0), (7, 0), (u32::MAX - 1, 0)] {
+        let verdict = judge(failures + 1, &kept(earlier, failures), 4);
+        assert_eq!(verdict, run(earlier + failures + 1));
+    }
+    for (earlier, failures) in [(2, 2), (7, 1)] {
+        let poison = Verdict::Poison {
+            reason: PoisonReason::Failed,
+            attempts: earlier + failures,
+        };
+        assert_eq!(judge(failures + 1, &kept(earlier, failures), 4), poison);
+    }
+    let crashed = judge(2, &kept(4, 0), 4);
+    let marked = Verdict::Run {
+        attempt: 6,
+        mark: true,
+    };
+    assert_eq!(crashed, marked);
+}
+
+#[test]
 fn unexplained_receives_get_one_more_run() {
     assert_eq!(
         judge(6, &record(0, 0, false), 5),

@@ -100,7 +100,11 @@ impl<'r> Pass<'r> {
     ) -> Option<(&'e Event, PoisonRecord, QueueName, Bytes)> {
         let record = event.envelope.poison.clone()?;
         let queue = record.queue.parse().ok()?;
-        let body = self.redrive.context.encoder.restore(event)?;
+        let earlier = match self.redrive.keeps_attempts {
+            true => record.attempts,
+            false => 0,
+        };
+        let body = self.redrive.context.encoder.restore(event, earlier)?;
         Some((event, record, queue, body))
     }
 

@@ -12,7 +12,8 @@ use crate::context::Context;
 /// Moves the messages of a poison queue back to the queues that they came from. Configure it, then call
 /// [`run`](Self::run).
 ///
-/// An event keeps its id and its last checkpoint, and starts without failed attempts; a body that was not an event is
+/// An event keeps its id and its last checkpoint, and starts without failed attempts, unless the redrive
+/// [keeps](Self::keep_attempts) them; a body that was not an event is
 /// restored byte for byte. Redriven messages never expire, whatever the time to live of their type.
 ///
 /// ```
@@ -52,6 +53,7 @@ pub struct Redrive {
     pub(super) filters: Filters,
     pub(super) unrecorded_to: Option<QueueName>,
     pub(super) interval: Option<Duration>,
+    pub(super) keeps_attempts: bool,
     pub(super) observer: Option<Observer>,
 }
 
@@ -65,6 +67,7 @@ impl Redrive {
             filters: Filters::default(),
             unrecorded_to: None,
             interval: None,
+            keeps_attempts: false,
             observer: None,
         }
     }
@@ -148,6 +151,40 @@ impl Redrive {
     /// for at most 100 messages per second. By default messages are moved as fast as the storage allows.
     pub fn interval(mut self, interval: Duration) -> Self {
         self.interval = Some(interval);
+        self
+    }
+
+    /// Has the messages go on counting their attempts, instead of starting anew, so that one that cannot be handled does
+    /// not cost all its attempts again. A message that had used them up has one more.
+    ///
+    /// The number is that of the poison record, and is passed on in the envelope, as
+    /// [`AttemptRecord::earlier`](crate::envelope::AttemptRecord::earlier). Bodies that are not events have no room for
+    /// it and start anew.
+    ///
+    /// ```
+    /// use queue_runtime::{Message, testing};
+    /// # use serde::{Deserialize, Serialize};
+    /// #
+    /// # #[derive(Debug, Serialize, Deserialize, Message)]
+    /// # struct Order {
+    /// #     number: u32,
+    /// # }
+    /// #
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let service = testing::service().await;
+    /// service.submit(Order { number: 7 }).await?;
+    /// let order = service.accept::<Order>().await?.expect("just submitted");
+    /// order.reject("the warehouse is closed").await?; // attempt 1
+    ///
+    /// service.queue_at("order-poison")?.redrive().keep_attempts().run().await?;
+    /// let order = service.accept::<Order>().await?.expect("redriven");
+    /// assert_eq!(order.attempt(), 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn keep_attempts(mut self) -> Self {
+        self.keeps_attempts = true;
         self
     }
 

@@ -1,0 +1,200 @@
+//! Messages that are put on a condition. A backend that cannot do this must say so.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+
+use super::fixture::{Fixture, LONG, assert_refused};
+use super::harness::{Harness, Survival};
+use crate::backend::{ConditionalPuts, NewMessage, PutIf, Swap, TimeToLive};
+use crate::error::{ErrorKind, Result};
+use crate::idempotency::WorkKey;
+use crate::name::QueueName;
+
+/// Opens a store, unless its backend says that it puts without a condition, and refuses to.
+async fn conditional(harness: &dyn Harness) -> Option<Fixture> {
+    let f = Fixture::open(harness).await;
+    if f.backend.capabilities().conditional_puts == ConditionalPuts::Supported {
+        return Some(f);
+    }
+    let refused = put_if(&f, "one", &swap("key", "first")).await;
+    assert_refused(refused, ErrorKind::Unsupported);
+    f.assert_nothing_visible().await;
+    None
+}
+
+fn swap(key: &str, value: &'static str) -> Swap {
+    Swap::new(WorkKey::new("conformance", key), value, LONG)
+}
+
+async fn put_if(f: &Fixture, body: &'static str, swap: &Swap) -> Result<PutIf> {
+    let message = NewMessage::new(body);
+    f.backend.put_if(&f.queue, Some(message), swap).await
+}
+
+async fn assert_swapped(f: &Fixture, body: &'static str, swap: &Swap) {
+    let put = put_if(f, body, swap).await.expect("put");
+    assert!(matches!(put, PutIf::Swapped(Some(_))), "{put:?}");
+}
+
+fn differs(value: &'static str) -> PutIf {
+    PutIf::Differs(Some(Bytes::from(value)))
+}
+
+pub(super) async fn a_value_is_recorded_with_its_message(harness: &dyn Harness) {
+    let Some(f) = conditional(harness).await else {
+        return;
+    };
+    let delayed = NewMessage::new("first").with_delay(2 * f.lease);
+    let delayed = delayed.with_time_to_live(TimeToLive::After(4 * f.lease));
+    let first = swap("key", "1");
+    let put = f.backend.put_if(&f.queue, Some(delayed), &first).await;
+    let Ok(PutIf::Swapped(Some(receipt))) = put else {
+        panic!("nothing was recorded: {put:?}");
+    };
+    assert!(receipt.expires_at.is_some());
+    f.assert_nothing_visible().await;
+    assert_swapped(&f, "other", &swap("another key", "1")).await;
+    let other_scope = Swap::new(WorkKey::new("elsewhere", "key"), "1", LONG);
+    assert_swapped(&f, "other scope", &other_scope).await;
+    assert_eq!(f.drain().await, ["other", "other scope"]);
+    f.advance(2 * f.lease).await;
+    assert_eq!(f.receive_one().await.id, receipt.id);
+}
+
+pub(super) async fn a_value_that_differs_changes_nothing(harness: &dyn Harness) {
+    let Some(f) = conditional(harness).await else {
+        return;
+    };
+    let none = put_if(&f, "none", &swap("key", "2").in_place_of("1")).await;
+    assert_eq!(none.expect("answered"), PutIf::Differs(None));
+    assert_swapped(&f, "first", &swap("key", "1")).await;
+    for repeated in [swap("key", "1"), swap("key", "2")] {
+        let put = put_if(&f, "second", &repeated).await.expect("answered");
+        assert_eq!(put, differs("1"));
+    }
+    let stale = swap("key", "3").in_place_of("0");
+    assert_eq!(
+        put_if(&f, "third", &stale).await.expect("answered"),
+        differs("1")
+    );
+    assert_swapped(&f, "next", &swap("key", "2").in_place_of("1")).await;
+    let late = swap("key", "4").in_place_of("1");
+    assert_eq!(
+        put_if(&f, "late", &late).await.expect("answered"),
+        differs("2")
+    );
+    assert_eq!(f.drain().await, ["first", "next"]);
+}
+
+pub(super) async fn a_value_is_kept_until_its_retention_is_over(harness: &dyn Harness) {
+    let Some(f) = conditional(harness).await else {
+        return;
+    };
+    let mut short = swap("key", "1");
+    short.retention = 2 * f.lease;
+    assert_swapped(&f, "first", &short).await;
+    f.advance(f.lease).await;
+    assert_eq!(
+        put_if(&f, "early", &swap("key", "2"))
+            .await
+            .expect("answered"),
+        differs("1")
+    );
+    f.advance(f.lease + Duration::from_millis(1)).await;
+    let stale = swap("key", "2").in_place_of("1");
+    assert_eq!(
+        put_if(&f, "stale", &stale).await.expect("answered"),
+        PutIf::Differs(None)
+    );
+    assert_swapped(&f, "second", &swap("key", "2")).await;
+    assert_eq!(f.drain().await, ["first", "second"]);
+}
+
+pub(super) async fn a_value_is_recorded_without_a_message(harness: &dyn Harness) {
+    let Some(f) = conditional(harness).await else {
+        return;
+    };
+    let missing = f.store.queue("missing");
+    let record = async |queue: &QueueName, swap: &Swap| {
+        let recorded = f.backend.put_if(queue, None, swap).await;
+        recorded.expect("answered")
+    };
+    let first = swap("key", "1");
+    assert_eq!(record(&missing, &first).await, PutIf::Swapped(None));
+    assert_eq!(record(&f.queue, &first).await, differs("1"));
+    let second = swap("key", "2").in_place_of("1");
+    assert_eq!(record(&f.queue, &second).await, PutIf::Swapped(None));
+    assert_swapped(&f, "third", &swap("key", "3").in_place_of("2")).await;
+    assert_eq!(f.drain().await, ["third"]);
+}
+
+pub(super) async fn a_refused_put_records_nothing(harness: &dyn Harness) {
+    let Some(f) = conditional(harness).await else {
+        return;
+    };
+    let missing = f.store.queue("missing");
+    let message = || Some(NewMessage::new("one"));
+    let put = f
+        .backend
+        .put_if(&missing, message(), &swap("key", "1"))
+        .await;
+    assert_refused(put, ErrorKind::QueueNotFound);
+    let large = vec![b'x'; f.backend.capabilities().max_body + 1];
+    let large = Some(NewMessage::new(large));
+    let put = f.backend.put_if(&f.queue, large, &swap("key", "1")).await;
+    assert_refused(put, ErrorKind::TooLarge);
+    assert_swapped(&f, "first", &swap("key", "2")).await;
+    let put = f
+        .backend
+        .put_if(&missing, message(), &swap("key", "3"))
+        .await;
+    assert_refused(put, ErrorKind::QueueNotFound);
+    assert_eq!(f.drain().await, ["first"]);
+}
+
+pub(super) async fn one_of_many_conditional_puts_wins(harness: &dyn Harness) {
+    let Some(f) = conditional(harness).await else {
+        return;
+    };
+    let clients = [Arc::clone(&f.backend), f.store.second_client().await];
+    let mut before: Option<Bytes> = None;
+    for round in 0..5 {
+        let winners: Arc<Mutex<Vec<Bytes>>> = Arc::default();
+        let tasks = (0..16).map(|task| {
+            let (backend, queue) = (Arc::clone(&clients[task % 2]), f.queue.clone());
+            let mut swap = swap("key", "");
+            swap.value = Bytes::from(format!("{round}/{task}"));
+            swap.expected.clone_from(&before);
+            let winners = Arc::clone(&winners);
+            harness.spawn(Box::pin(async move {
+                let message = NewMessage::new(swap.value.clone());
+                let put = backend.put_if(&queue, Some(message), &swap).await;
+                if let PutIf::Swapped(_) = put.expect("answered") {
+                    winners.lock().expect("no panic").push(swap.value);
+                }
+            }))
+        });
+        join_all(tasks).await;
+        let mut winners = winners.lock().expect("no panic");
+        assert_eq!(winners.len(), 1, "round {round}: {winners:?}");
+        before = winners.pop();
+    }
+    assert_eq!(f.count().await, 5);
+}
+
+pub(super) async fn recorded_values_survive_like_messages(harness: &dyn Harness) {
+    let Some(mut f) = conditional(harness).await else {
+        return;
+    };
+    assert_swapped(&f, "first", &swap("key", "1")).await;
+    f = f.reopen().await;
+    let put = f.backend.put_if(&f.queue, None, &swap("key", "2")).await;
+    let expected = match f.store.survival() {
+        Survival::Kept => differs("1"),
+        Survival::Gone => PutIf::Swapped(None),
+    };
+    assert_eq!(put.expect("answered"), expected);
+}

@@ -1,0 +1,49 @@
+//! Messages that are submitted at set times: [`QueueService::schedule`](crate::QueueService::schedule).
+//!
+//! Every process of an application starts the same schedules. Each tick is submitted once, by the first process that
+//! finds it due, with an id that is derived from the schedule's name and the tick.
+//!
+//! # Guarantees
+//! In memory and on SQLite, the last tick of a schedule is recorded in the queues' storage, in one step with the
+//! message of the tick. So each tick is submitted at most once by all processes of the storage, also if they are killed, and
+//! [`Missed`] decides about those that no process submitted in time. A schedule that the storage does not know begins
+//! with the first tick after its start.
+//!
+//! On other storages, such as Azure, the ticks are recorded in a store that
+//! [`Schedule::recorded_in`] sets. The promise is weaker there.
+//!
+//! # Clocks
+//! Each process decides by its own wall clock when a tick is due, so a tick is submitted when the fastest clock has
+//! reached it. The others find it recorded. Ticks are recorded in order, and none before the last one is submitted any
+//! more: if a clock that is an hour ahead records a tick, the ticks of that hour are submitted by that clock alone, and
+//! the other processes wait for their clocks to reach it, with a warning in the log. A clock that is stepped is noticed
+//! within a minute.
+//!
+//! ```text
+//!               nothing recorded: record now
+//!   start ──────────────────────────────────────┐
+//!     │ read what is recorded                   ▼
+//!     └──────────────────────────────────► last = tick
+//!                                           ▲     │ the next tick is due:
+//!      another was first: last = its tick   │     │ swap last for it, and put its message, in one step
+//!      swapped: last = the tick             └─────┘
+//! ```
+
+mod builder;
+#[cfg(feature = "cron")]
+mod cron;
+mod due;
+mod error;
+mod every;
+mod handle;
+mod recurrence;
+mod run;
+
+pub use builder::Schedule;
+#[cfg(feature = "cron")]
+pub use cron::{cron, cron_in};
+pub use due::{MAX_MISSED, Missed};
+pub use error::{InvalidRecurrence, ScheduleError};
+pub use every::every;
+pub use handle::ScheduleHandle;
+pub use recurrence::Recurrence;

@@ -1,0 +1,282 @@
+//! The task of a schedule.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use queue_core::backend::{PutIf, Swap};
+use queue_core::clock::Timestamp;
+use queue_core::idempotency::{IdempotencyStore, WorkKey};
+use queue_core::internal::error_chain;
+use queue_core::{Error, ErrorKind, Message, MessageId, Operation, QueueName, Retry};
+use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
+
+use super::due::{Missed, due};
+use super::recurrence::Ticks;
+use crate::context::Context;
+use crate::idempotency::DEFAULT_RETENTION;
+use crate::panic::{catch_async, log_caught};
+use crate::policy::{jitter, outage_pause};
+use crate::send::{Submit, SubmitError, SubmitProblem, SubmittedIf};
+
+/// The longest sleep, after which the wall clock is looked at again: it may have been stepped.
+const LONGEST_SLEEP: Duration = Duration::from_secs(60);
+
+/// How long the last tick of a schedule is kept after it: longer than any pause between two ticks.
+const RETENTION: Duration = Duration::from_secs(30 * 366 * 24 * 60 * 60);
+
+/// What a schedule does, and when.
+pub(super) struct Plan<M> {
+    pub(super) name: String,
+    pub(super) ticks: Arc<dyn Ticks>,
+    pub(super) message: Arc<dyn Fn(Timestamp) -> M + Send + Sync>,
+    pub(super) queue: QueueName,
+    pub(super) missed: Missed,
+    pub(super) store: Option<Arc<dyn IdempotencyStore>>,
+}
+
+/// Runs a schedule. It keeps no service alive.
+pub(super) struct Runner<M> {
+    context: Weak<Context>,
+    plan: Plan<M>,
+    stop: CancellationToken,
+    /// `None` until what is recorded is known.
+    last: Option<Last>,
+}
+
+/// The last tick that was submitted.
+#[derive(Debug, Clone)]
+struct Last {
+    tick: Timestamp,
+    /// What is recorded of it.
+    value: Bytes,
+}
+
+/// What is recorded of the last tick.
+#[derive(Serialize, Deserialize)]
+struct Record {
+    tick: Timestamp,
+    /// A random number of the try, so that no two tries record the same.
+    token: u64,
+}
+
+/// A failure to submit a tick.
+struct Failed {
+    retry: Retry,
+    error: String,
+}
+
+impl<M: Message> Runner<M> {
+    pub(super) fn new(context: Weak<Context>, plan: Plan<M>, stop: CancellationToken) -> Self {
+        Self {
+            context,
+            plan,
+            stop,
+            last: None,
+        }
+    }
+
+    pub(super) async fn run(mut self) {
+        let mut failures = 0;
+        loop {
+            let Some(context) = self.context.upgrade() else {
+                return;
+            };
+            let clock = Arc::clone(&context.clock);
+            let step = catch_async(self.step(&context)).await;
+            drop(context);
+            let failed = match step {
+                Ok(Ok(next)) => {
+                    failures = 0;
+                    let left = next.map(|next| next.duration_since(clock.now()));
+                    let left = left.and_then(|left| Duration::try_from(left).ok());
+                    // The wall clock may be a little behind the one that times the sleep.
+                    let sleep = left.unwrap_or(LONGEST_SLEEP).max(Duration::from_millis(1));
+                    if self.sleep(&*clock, sleep).await {
+                        continue;
+                    }
+                    return;
+                }
+                Ok(Err(failed)) => failed,
+                Err(panic) => Failed {
+                    retry: Retry::Temporary,
+                    error: panic.to_string(),
+                },
+            };
+            failures += 1;
+            let pause = outage_pause(failed.retry, failures, jitter());
+            let (schedule, queue, error) = (&self.plan.name, &self.plan.queue, failed.error);
+            log_caught(|| {
+                tracing::warn!(schedule, %queue, error, ?pause, "failed to submit a tick of a schedule; will retry");
+            });
+            if !self.sleep(&*clock, pause).await {
+                return;
+            }
+        }
+    }
+
+    /// Returns whether the schedule goes on.
+    async fn sleep(&self, clock: &dyn queue_core::Clock, pause: Duration) -> bool {
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => false,
+            () = clock.sleep(pause.min(LONGEST_SLEEP)) => true,
+        }
+    }
+
+    /// Submits the ticks that are due, and returns the next one.
+    async fn step(&mut self, context: &Arc<Context>) -> Result<Option<Timestamp>, Failed> {
+        let mut last = match &self.last {
+            Some(last) => last.clone(),
+            None => self.begin(context).await?,
+        };
+        loop {
+            self.last = Some(last.clone());
+            let now = context.clock.now();
+            let due = due(&*self.plan.ticks, last.tick, now, self.plan.missed);
+            let Some(&tick) = due.first().filter(|_| !self.stop.is_cancelled()) else {
+                return Ok(self.plan.ticks.next(last.tick.max(now)));
+            };
+            last = match &self.plan.store {
+                None => self.swap(context, &last, tick).await?,
+                Some(store) => self.record(context, store, tick).await?,
+            };
+            self.plan.warn_if_ahead(last.tick, now);
+        }
+    }
+
+    /// Returns the last tick that is recorded. If there is none, records that the schedule begins now.
+    async fn begin(&self, context: &Context) -> Result<Last, Failed> {
+        let began = Last::new(context.clock.now());
+        if self.plan.store.is_some() {
+            return Ok(began);
+        }
+        let swap = Swap::new(self.plan.key(), began.value.clone(), RETENTION);
+        let put = context.backend.put_if(&self.plan.queue, None, &swap).await;
+        match put.map_err(Failed::from)? {
+            PutIf::Swapped(_) => Ok(began),
+            PutIf::Differs(current) => {
+                let last = Last::read(current)?;
+                self.plan.warn_if_ahead(last.tick, began.tick);
+                Ok(last)
+            }
+        }
+    }
+
+    /// Submits a tick, unless another process has changed what is recorded. Returns the last tick in either case.
+    async fn swap(
+        &self,
+        context: &Arc<Context>,
+        last: &Last,
+        tick: Timestamp,
+    ) -> Result<Last, Failed> {
+        let next = Last::new(tick);
+        let swap = Swap::new(self.plan.key(), next.value.clone(), RETENTION);
+        let swap = swap.in_place_of(last.value.clone());
+        let submit = self.plan.submit(context, tick)?;
+        match submit.send_if(&swap).await.map_err(Failed::of_submit)? {
+            SubmittedIf::Submitted(_) => Ok(next),
+            // Its retention is over, or the storage is a new one.
+            SubmittedIf::Differs(None) => self.begin(context).await,
+            SubmittedIf::Differs(current) => Last::read(current),
+        }
+    }
+
+    /// Submits a tick, unless it is recorded in the store.
+    async fn record(
+        &self,
+        context: &Arc<Context>,
+        store: &Arc<dyn IdempotencyStore>,
+        tick: Timestamp,
+    ) -> Result<Last, Failed> {
+        let scope = format!("schedule ticks of {}", self.plan.name);
+        let key = WorkKey::new(scope, tick.to_string());
+        let submit = self.plan.submit(context, tick)?;
+        let sent = submit.send_recorded(store, key, DEFAULT_RETENTION).await;
+        sent.map_err(Failed::of_submit)?;
+        Ok(Last::new(tick))
+    }
+}
+
+impl<M: Message> Plan<M> {
+    fn key(&self) -> WorkKey {
+        WorkKey::new("schedule ticks", &self.name)
+    }
+
+    fn submit(&self, context: &Arc<Context>, tick: Timestamp) -> Result<Submit<M>, Failed> {
+        let parent = MessageId::new(format!("schedule {}", self.name));
+        let parent = parent.map_err(|invalid| Failed {
+            retry: Retry::Permanent,
+            error: invalid.to_string(),
+        })?;
+        let id = MessageId::derived(&parent, M::TYPE.kind(), &tick.to_string());
+        let submit = Submit::new(
+            Arc::clone(context),
+            self.queue.clone(),
+            (self.message)(tick),
+        );
+        Ok(submit.id(id.as_str()))
+    }
+
+    fn warn_if_ahead(&self, last: Timestamp, now: Timestamp) {
+        let ahead = last.duration_since(now);
+        if ahead.unsigned_abs() > LONGEST_SLEEP && ahead.is_positive() {
+            let (schedule, ahead) = (&self.name, ahead.unsigned_abs());
+            tracing::warn!(
+                schedule,
+                %last,
+                ?ahead,
+                "the last tick of a schedule is ahead of the clock; the schedule waits until then"
+            );
+        }
+    }
+}
+
+impl Last {
+    fn new(tick: Timestamp) -> Self {
+        let token = rand::random();
+        let record = serde_json::to_vec(&Record { tick, token });
+        Self {
+            tick,
+            value: record.expect("a time and a number are JSON").into(),
+        }
+    }
+
+    fn read(current: Option<Bytes>) -> Result<Self, Failed> {
+        let record = current.as_deref().map(serde_json::from_slice::<Record>);
+        match (record, current) {
+            (Some(Ok(record)), Some(value)) => Ok(Self {
+                tick: record.tick,
+                value,
+            }),
+            _ => {
+                let corrupt = Error::new(ErrorKind::Corrupt, Operation::Idempotency);
+                let detail = "what is recorded of the schedule is no tick";
+                Err(corrupt.with_detail(detail).into())
+            }
+        }
+    }
+}
+
+impl Failed {
+    fn of_submit<M: Message>(failed: SubmitError<M>) -> Self {
+        let retry = match &failed.problem {
+            SubmitProblem::Storage(error) => error.retry(),
+            _ => Retry::Permanent,
+        };
+        Self {
+            retry,
+            error: error_chain(&failed),
+        }
+    }
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self {
+            retry: error.retry(),
+            error: error_chain(&error),
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! Messages that are submitted once by key.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use queue_runtime::idempotency::MemoryResults;
+use queue_runtime::testing::{self, Fault, TokioClock};
+use queue_runtime::{
+    ErrorKind, Message, Operation, QueueName, QueueService, Received, StorageRetry, SubmitProblem,
+};
+use serde::{Deserialize, Serialize};
+use tokio::task::JoinSet;
+use tokio::time::advance;
+
+use crate::accept::{Order, order};
+use crate::storage::Storage;
+use crate::support::{accepted, count};
+
+const HOUR: Duration = Duration::from_secs(3600);
+const ELSEWHERE: QueueName = QueueName::from_static("orders-elsewhere");
+
+/// The kind of the storage's error.
+fn kind(problem: &SubmitProblem) -> ErrorKind {
+    match problem {
+        SubmitProblem::Storage(error) => error.kind(),
+        other => panic!("not of the storage: {other}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_second_of_a_key_returns_the_receipt_of_the_first() {
+    let service = testing::service().await;
+    let submit = |number| service.submit(order(number)).unique_for(HOUR);
+    let first = submit(1)
+        .delay(HOUR / 4)
+        .request("first")
+        .await
+        .expect("submitted");
+    assert!(!first.duplicate);
+    assert_eq!(first.request.as_str(), "first");
+
+    let other_text = Order {
+        number: 1,
+        note: "other".into(),
+    };
+    let second = service
+        .submit(other_text)
+        .unique_for(2 * HOUR)
+        .id("given")
+        .await;
+    let mut second = second.expect("answered");
+    assert!(second.duplicate);
+    second.duplicate = false;
+    assert_eq!(second, first);
+
+    assert!(!submit(2).await.expect("another key").duplicate);
+    assert!(
+        !submit(1)
+            .to(ELSEWHERE)
+            .await
+            .expect("another queue")
+            .duplicate
+    );
+    assert!(submit(1).to(ELSEWHERE).await.expect("answered").duplicate);
+    service.submit(order(1)).await.expect("unconditional");
+    assert_eq!(
+        (
+            count(&service, "orders").await,
+            count(&service, ELSEWHERE.as_str()).await
+        ),
+        (3, 1)
+    );
+
+    advance(HOUR - Duration::from_secs(1)).await;
+    assert!(
+        submit(1).await.expect("answered").duplicate,
+        "also after its delay is over"
+    );
+    advance(Duration::from_secs(2)).await;
+    let next = submit(1).await.expect("submitted");
+    assert!(!next.duplicate && next.id != first.id);
+    assert!(
+        submit(1).await.expect("answered").duplicate,
+        "the duration begins anew"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_is_completed_or_expired_still_counts() {
+    let service = testing::service().await;
+    let submit = |number| service.submit(order(number)).unique_for(HOUR);
+    submit(1).await.expect("submitted");
+    accepted::<Order>(&service)
+        .await
+        .complete()
+        .await
+        .expect("completed");
+    submit(2).time_to_live(HOUR / 4).await.expect("submitted");
+    advance(HOUR / 2).await;
+    for number in [1, 2] {
+        assert!(submit(number).await.expect("answered").duplicate);
+    }
+    assert!(service.accept::<Order>().await.expect("no error").is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unknown_outcome_puts_nothing_twice() {
+    let (service, faults) = testing::service_with_faults().await;
+    service.submit(order(9)).await.expect("the queue exists");
+    faults.fail_next(2, Operation::Put, Fault::AnswerLost);
+    let first = service
+        .submit(order(1))
+        .unique_for(HOUR)
+        .await
+        .expect("tried again");
+    assert!(!first.duplicate, "the first try was its own");
+    assert_eq!(faults.injected(Operation::Put), 2);
+
+    faults.fail_next(1, Operation::Put, Fault::AnswerLost);
+    let once = || {
+        service
+            .submit(order(2))
+            .unique_for(HOUR)
+            .storage_retry(StorageRetry::never())
+    };
+    let failed = once().await.expect_err("the answer was lost");
+    assert!(failed.is_unknown());
+    let repeated = once().await.expect("answered");
+    assert!(repeated.duplicate);
+    assert_eq!(Some(repeated.id), failed.id);
+    assert_eq!(service.submitted::<Order>().len(), 3);
+}
+
+#[tokio::test]
+#[cfg(feature = "sqlite")]
+async fn of_many_submissions_of_two_services_on_a_file_one_puts() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let url = format!("sqlite:{}", folder.path().join("queues.db").display());
+    let mut services = Vec::new();
+    for _ in 0..2 {
+        services.push(QueueService::connect(&url).await.expect("connects"));
+    }
+    let mut submissions = JoinSet::new();
+    for (index, number) in (0..100).zip((1..=5).cycle()) {
+        let submit = services[index % 2].submit(order(number)).unique_for(HOUR);
+        submissions.spawn(async move { (number, submit.await.expect("answered")) });
+    }
+    let answers = submissions.join_all().await;
+    for number in 1..=5 {
+        let of_key = || answers.iter().filter(|(of, _)| *of == number);
+        assert_eq!(of_key().count(), 20);
+        assert_eq!(
+            of_key()
+                .filter(|(_, submitted)| !submitted.duplicate)
+                .count(),
+            1
+        );
+        let ids: HashSet<_> = of_key().map(|(_, submitted)| &submitted.id).collect();
+        assert_eq!(ids.len(), 1, "key {number}");
+    }
+    assert_eq!(count(&services[0], "orders").await, 5);
+
+    // What is recorded survives, and belongs to the queue's file.
+    drop(services);
+    let service = QueueService::connect(&url).await.expect("connects");
+    let submitted = service
+        .submit(order(3))
+        .unique_for(HOUR)
+        .await
+        .expect("answered");
+    assert!(submitted.duplicate);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_follow_up_that_a_handler_submits_is_unique_too() {
+    async fn handle(received: Received<Order>) {
+        let next = Order {
+            number: 7,
+            note: String::new(),
+        };
+        let submitted = received.submit(next).to(ELSEWHERE).unique_for(HOUR).await;
+        submitted.expect("submitted");
+    }
+    let service = testing::service().await;
+    service
+        .submit_all([order(1), order(2)])
+        .await
+        .expect("submitted");
+    let listener = service
+        .listener(handle)
+        .until_empty()
+        .start()
+        .expect("starts");
+    assert_eq!(listener.drained().await.info.completed, 2);
+    assert_eq!(count(&service, ELSEWHERE.as_str()).await, 1);
+}
+
+#[derive(Debug, PartialEq, Serialize, Deserialize, Message)]
+enum Event {
+    Paid {
+        #[message(key)]
+        order: u32,
+    },
+    Tick,
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_unique_is_refused() {
+    let service = testing::service().await;
+    let refused = service.submit(Event::Tick).unique_for(HOUR).await;
+    let refused = refused.expect_err("it has no key");
+    assert_eq!((&refused.message, &refused.id), (&Event::Tick, &None));
+    assert!(
+        matches!(refused.problem, SubmitProblem::NoKey { kind: "event" }),
+        "{refused}"
+    );
+    let paid = service
+        .submit(Event::Paid { order: 1 })
+        .unique_for(HOUR)
+        .await;
+    assert!(!paid.expect("submitted").duplicate);
+
+    let zero = service.submit(order(1)).unique_for(Duration::ZERO).await;
+    assert_eq!(
+        kind(&zero.expect_err("refused").problem),
+        ErrorKind::InvalidInput
+    );
+    let encoded = service
+        .submit(order(1))
+        .unique_for(HOUR)
+        .encode_for_outbox();
+    let encoded = encoded.expect_err("refused").problem;
+    assert_eq!(kind(&encoded), ErrorKind::InvalidInput, "{encoded}");
+
+    let (service, _) = Storage::new().connect().await;
+    let unsupported = service.submit(order(1)).unique_for(HOUR).await;
+    let unsupported = unsupported.expect_err("refused").problem;
+    assert_eq!(kind(&unsupported), ErrorKind::Unsupported);
+    assert!(
+        unsupported.to_string().contains("unique_in"),
+        "{unsupported}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_records_submissions_where_the_storage_cannot() {
+    let (service, faults) = Storage::new().connect().await;
+    let store = MemoryResults::new(Arc::new(TokioClock::new()));
+    let submit = |number| service.submit(order(number)).unique_in(&store, HOUR);
+    let first = submit(1).delay(HOUR / 4).await.expect("submitted");
+    let second = submit(1).await.expect("answered");
+    assert_eq!((first.duplicate, second.duplicate), (false, true));
+    assert_eq!((second.id, second.visible_at), (first.id, first.visible_at));
+    assert_eq!(count(&service, "orders").await, 1);
+
+    // A put that failed leaves no record.
+    faults.fail_every(Operation::Put, Fault::Refused(ErrorKind::Storage));
+    let failed = submit(2).storage_retry(StorageRetry::never()).await;
+    assert_eq!(
+        kind(&failed.expect_err("the storage fails").problem),
+        ErrorKind::Storage
+    );
+    faults.heal();
+    assert!(!submit(2).await.expect("submitted").duplicate);
+
+    let mut submissions = JoinSet::new();
+    for _ in 0..20 {
+        let submit = submit(3);
+        submissions.spawn(async move { submit.await.expect("answered").duplicate });
+    }
+    let answers = submissions.join_all().await;
+    assert_eq!(answers.iter().filter(|duplicate| !**duplicate).count(), 1);
+    assert_eq!(count(&service, "orders").await, 3);
+
+    advance(HOUR + Duration::from_secs(1)).await;
+    assert!(!submit(1).await.expect("submitted").duplicate);
+}
