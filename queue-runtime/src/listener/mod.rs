@@ -28,6 +28,7 @@
 //! | `sweeping` | when old results of an idempotency store are removed |
 //! | `run` | which of the two settles a message |
 //! | `room` | when a message stops counting against `max_in_flight` |
+//! | `shutdown`, `listeners` | how long handlers may finish when a listener, or all of a service, stop |
 //!
 //! Dequeue tasks and handlers run on the application's runtime. The watchdog runs in the background with
 //! the renewals, so that a blocked runtime neither loses leases nor hides failed attempts.
@@ -49,6 +50,7 @@ mod handle;
 mod health;
 mod info;
 mod limit;
+mod listeners;
 mod phase;
 mod presence;
 mod processor;
@@ -56,6 +58,7 @@ mod room;
 mod run;
 mod runs;
 mod scaler;
+mod shutdown;
 mod standby;
 mod start;
 mod sweeping;
@@ -72,6 +75,9 @@ pub use config::{ListenerConfig, RetryConfig};
 pub use drain::{DrainEnd, DrainReport};
 pub use error::StartError;
 pub use event::ListenerEvent;
-pub use handle::{ListenerHandle, ShutdownReport};
+pub use handle::ListenerHandle;
 pub use info::ListenerInfo;
+pub(crate) use listeners::Listeners;
+pub use listeners::ServiceShutdown;
 pub use phase::ListenerPhase;
+pub use shutdown::ShutdownReport;

@@ -34,8 +34,8 @@ impl<M: Message> ListenerBuilder<M> {
     ///
     /// # Errors
     /// [`StartError`] if a setting is outside its allowed range, the poison queue is invalid or the queue itself, a
-    /// listener of this service handles messages of another kind on the queue and has not stopped, or there is
-    /// no current Tokio runtime with a timer.
+    /// listener of this service handles messages of another kind on the queue and has not stopped, the service was
+    /// shut down, or there is no current Tokio runtime with a timer.
     pub fn start(self) -> Result<ListenerHandle, StartError> {
         let capabilities = self.context.backend.capabilities();
         let bounds = self.bounds;
@@ -94,6 +94,7 @@ impl<M: Message> ListenerBuilder<M> {
             transactions_before,
             events: self.events,
         });
+        self.listeners.add(&core)?;
         if core.adaptive_visibility {
             core.runs.enable();
         }

@@ -35,6 +35,7 @@ mod reports;
 mod requests;
 mod retries;
 mod scaling;
+mod service_shutdown;
 mod settled_follow_ups;
 mod settlements;
 mod sizes;
