@@ -39,6 +39,9 @@ pub enum StartError {
     /// A listener of the same service handles messages of another kind on the queue.
     #[error("start a listener: {0}")]
     OtherKind(OtherKind),
+    /// Two [lanes](crate::Lanes) of one group have the same queue.
+    #[error("start lanes: queue `{0}` is in two of them")]
+    SameQueue(QueueName),
     /// The service was [shut down](crate::QueueService::shutdown), so it starts no more listeners.
     #[error("start a listener on queue `{0}`: the service was shut down")]
     ShutDown(QueueName),

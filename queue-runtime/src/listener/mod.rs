@@ -28,6 +28,7 @@
 //! | `sweeping` | when old results of an idempotency store are removed |
 //! | `run` | which of the two settles a message |
 //! | `room` | when a message stops counting against `max_in_flight` |
+//! | `shared_room` | which of several listeners that share room gets what becomes free |
 //! | `shutdown`, `listeners` | how long handlers may finish when a listener, or all of a service, stop |
 //!
 //! Dequeue tasks and handlers run on the application's runtime. The watchdog runs in the background with
@@ -49,6 +50,7 @@ mod finish;
 mod handle;
 mod health;
 mod info;
+mod lanes;
 mod limit;
 mod listeners;
 mod phase;
@@ -58,6 +60,7 @@ mod room;
 mod run;
 mod runs;
 mod scaler;
+mod shared_room;
 mod shutdown;
 mod standby;
 mod start;
@@ -77,6 +80,7 @@ pub use error::StartError;
 pub use event::ListenerEvent;
 pub use handle::ListenerHandle;
 pub use info::ListenerInfo;
+pub use lanes::{Lanes, LanesHandle};
 pub(crate) use listeners::Listeners;
 pub use listeners::ServiceShutdown;
 pub use phase::ListenerPhase;
