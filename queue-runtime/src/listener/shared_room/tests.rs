@@ -1,9 +1,18 @@
+use std::future::Future;
 use std::pin::pin;
+use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::poll;
+use tokio::time::timeout;
 
 use super::*;
+
+/// Returns the future's output. In paused time, one that waits for ever fails at once.
+async fn soon<T>(future: impl Future<Output = T>) -> T {
+    let in_time = timeout(Duration::from_secs(1), future).await;
+    in_time.expect("it waits for nothing that comes")
+}
 
 fn state(lane: &Lane) -> (usize, Vec<usize>) {
     let state = lane.room.lock();
@@ -45,34 +54,34 @@ fn lanes_that_wait_get_room_by_their_weights_and_in_turn() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_no_other_lane_waits_for_goes_to_whoever_asks() {
     let lanes = SharedRoom::new(8, &[9, 1]);
-    assert_eq!(lanes[1].acquire(5).await, 5);
-    assert_eq!(lanes[1].acquire(5).await, 3);
+    assert_eq!(soon(lanes[1].acquire(5)).await, 5);
+    assert_eq!(soon(lanes[1].acquire(5)).await, 3);
     assert_eq!(state(&lanes[0]), (0, vec![0, 0]));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_lane_that_begins_to_wait_is_next_and_gets_back_nothing_from_before() {
     let lanes = SharedRoom::new(1, &[2, 1]);
     for _ in 0..100 {
-        assert_eq!(lanes[1].acquire(1).await, 1);
+        assert_eq!(soon(lanes[1].acquire(1)).await, 1);
         lanes[1].release(1);
     }
-    assert_eq!(lanes[1].acquire(1).await, 1);
+    assert_eq!(soon(lanes[1].acquire(1)).await, 1);
     let (mut bulk, mut urgent) = (pin!(lanes[1].acquire(1)), pin!(lanes[0].acquire(9)));
     assert!(poll!(&mut bulk).is_pending() && poll!(&mut urgent).is_pending());
     lanes[1].release(5);
     // Two to one, and of equal ones the first; none for the hundred before.
-    assert_eq!((urgent.await, bulk.await), (3, 1));
+    assert_eq!((soon(urgent).await, soon(bulk).await), (3, 1));
     assert_eq!(state(&lanes[0]), (1, vec![0, 0]));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_lane_that_stops_waiting_lets_others_go_on_and_keeps_no_room() {
     let lanes = SharedRoom::new(1, &[9, 1]);
-    assert_eq!(lanes[0].acquire(1).await, 1);
+    assert_eq!(soon(lanes[0].acquire(1)).await, 1);
     let mut bulk = pin!(lanes[1].acquire(1));
     {
         let mut urgent = pin!(lanes[0].acquire(1));
@@ -81,15 +90,15 @@ async fn a_lane_that_stops_waiting_lets_others_go_on_and_keeps_no_room() {
         // It is next, and about to take the room.
         assert!(poll!(&mut urgent).is_pending() && poll!(&mut bulk).is_pending());
     }
-    assert_eq!(bulk.await, 1);
+    assert_eq!(soon(bulk).await, 1);
     assert_eq!(state(&lanes[0]), (0, vec![0, 0]));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn empty_receives_do_not_count() {
     let lanes = SharedRoom::new(4, &[1, 1]);
     for _ in 0..1_000 {
-        assert_eq!(lanes[0].acquire(4).await, 4);
+        assert_eq!(soon(lanes[0].acquire(4)).await, 4);
         lanes[0].give_back(4);
     }
     let state = lanes[0].room.lock();
