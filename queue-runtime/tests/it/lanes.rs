@@ -8,6 +8,7 @@ use queue_runtime::{Lanes, LanesHandle, ListenerBuilder, Message, Received, Star
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use serde::{Deserialize, Serialize};
+use tokio::task::yield_now;
 use tokio::time::sleep;
 
 use crate::support::NEVER;
@@ -60,6 +61,20 @@ impl Works {
         look(&mut self.log.lock().expect("free"))
     }
 
+    /// Waits until so many urgent orders were begun, and looks that often.
+    async fn until_begun(&self, orders: usize, pause: Duration) {
+        for _ in 0..100_000 {
+            if self.begun(true) >= orders {
+                return;
+            }
+            match pause {
+                Duration::ZERO => yield_now().await,
+                pause => sleep(pause).await,
+            }
+        }
+        panic!("only {} of {orders} were begun", self.begun(true));
+    }
+
     fn begun(&self, urgent: bool) -> usize {
         self.with(|log| log.urgent.iter().filter(|one| **one == urgent).count())
     }
@@ -105,9 +120,7 @@ async fn a_bulk_backlog_delays_urgent_work_by_no_more_than_what_is_in_flight() {
         sleep(SECOND.mul_f64(0.1 * f64::from(round))).await;
         let before = (works.begun(true), works.begun(false));
         submit(&service, URGENT, 4).await;
-        while works.begun(true) < before.0 + 4 {
-            sleep(SECOND / 1000).await;
-        }
+        works.until_begun(before.0 + 4, SECOND / 1000).await;
         // Nothing begins before them but the one that the weight of the bulk lane allows.
         let bulk = works.begun(false) - before.1;
         assert!(
@@ -186,9 +199,7 @@ async fn the_maximum_of_a_lane_keeps_room_for_the_others() {
     let before = works.begun(false);
     assert_eq!(works.with(|log| log.peak), 6);
     submit(&service, URGENT, 2).await;
-    while works.begun(true) < 2 {
-        tokio::task::yield_now().await;
-    }
+    works.until_begun(2, Duration::ZERO).await;
     assert_eq!(works.begun(false), before, "they wait for none to end");
     drop(lanes);
 }
