@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use queue_core::{Message, QueueName};
+use queue_core::Message;
 use tokio::sync::Semaphore;
 
 use super::builder::ListenerBuilder;
@@ -102,7 +102,7 @@ impl<M: Message> Lanes<M> {
             }
         }
         let weights: Vec<_> = self.lanes.iter().map(|(weight, _)| *weight).collect();
-        let lanes = SharedRoom::new(self.max_in_flight, &weights);
+        let lanes = SharedRoom::lanes(self.max_in_flight, &weights);
         let listeners = self.lanes.into_iter().zip(lanes);
         let listeners = listeners.map(|((_, listener), lane)| listener.start_in(Some(lane)));
         Ok(LanesHandle {
@@ -159,7 +159,6 @@ pub struct LanesHandle {
 
 impl LanesHandle {
     /// Returns the listeners, in the order in which their lanes were added.
-    #[must_use]
     pub fn listeners(&self) -> &[ListenerHandle] {
         &self.listeners
     }
@@ -168,7 +167,7 @@ impl LanesHandle {
     #[must_use]
     pub fn listener(&self, queue: &str) -> Option<&ListenerHandle> {
         let mut listeners = self.listeners.iter();
-        listeners.find(|listener| QueueName::as_str(listener.queue()) == queue)
+        listeners.find(|listener| listener.queue().as_str() == queue)
     }
 
     /// Stops all lanes side by side, as [`ListenerHandle::shutdown`] does, and returns their reports in the order in which the

@@ -45,8 +45,8 @@ struct LaneState {
 const STRIDE: u64 = 1 << 20;
 
 impl SharedRoom {
-    /// Creates room for `messages`, and a lane for each weight.
-    pub(super) fn new(messages: usize, weights: &[u32]) -> Vec<Lane> {
+    /// Creates room for `messages`, and returns a lane for each weight.
+    pub(super) fn lanes(messages: usize, weights: &[u32]) -> Vec<Lane> {
         let lane = |weight: &u32| LaneState {
             stride: STRIDE / u64::from(*weight),
             pass: 0,

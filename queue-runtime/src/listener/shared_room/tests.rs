@@ -22,7 +22,7 @@ fn state(lane: &Lane) -> (usize, Vec<usize>) {
 
 /// Gives room for one message at a time to lanes that always wait, and returns who got it.
 fn served(weights: &[u32], messages: usize) -> Vec<usize> {
-    let lanes = SharedRoom::new(1, weights);
+    let lanes = SharedRoom::lanes(1, weights);
     let mut state = lanes[0].room.lock();
     (0..weights.len()).for_each(|lane| state.begin_to_wait(lane));
     let mut serve = || {
@@ -56,7 +56,7 @@ fn lanes_that_wait_get_room_by_their_weights_and_in_turn() {
 
 #[tokio::test(start_paused = true)]
 async fn what_no_other_lane_waits_for_goes_to_whoever_asks() {
-    let lanes = SharedRoom::new(8, &[9, 1]);
+    let lanes = SharedRoom::lanes(8, &[9, 1]);
     assert_eq!(soon(lanes[1].acquire(5)).await, 5);
     assert_eq!(soon(lanes[1].acquire(5)).await, 3);
     assert_eq!(state(&lanes[0]), (0, vec![0, 0]));
@@ -64,7 +64,7 @@ async fn what_no_other_lane_waits_for_goes_to_whoever_asks() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lane_that_begins_to_wait_is_next_and_gets_back_nothing_from_before() {
-    let lanes = SharedRoom::new(1, &[2, 1]);
+    let lanes = SharedRoom::lanes(1, &[2, 1]);
     for _ in 0..100 {
         assert_eq!(soon(lanes[1].acquire(1)).await, 1);
         lanes[1].release(1);
@@ -80,7 +80,7 @@ async fn a_lane_that_begins_to_wait_is_next_and_gets_back_nothing_from_before() 
 
 #[tokio::test(start_paused = true)]
 async fn a_lane_that_stops_waiting_lets_others_go_on_and_keeps_no_room() {
-    let lanes = SharedRoom::new(1, &[9, 1]);
+    let lanes = SharedRoom::lanes(1, &[9, 1]);
     assert_eq!(soon(lanes[0].acquire(1)).await, 1);
     let mut bulk = pin!(lanes[1].acquire(1));
     {
@@ -96,7 +96,7 @@ async fn a_lane_that_stops_waiting_lets_others_go_on_and_keeps_no_room() {
 
 #[tokio::test(start_paused = true)]
 async fn empty_receives_do_not_count() {
-    let lanes = SharedRoom::new(4, &[1, 1]);
+    let lanes = SharedRoom::lanes(4, &[1, 1]);
     for _ in 0..1_000 {
         assert_eq!(soon(lanes[0].acquire(4)).await, 4);
         lanes[0].give_back(4);
