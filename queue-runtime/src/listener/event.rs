@@ -283,8 +283,8 @@ impl ListenerEvent {
         }
     }
 
-    /// Returns whether this tells how a message was settled, or that it was not. There is one such event for each time that
-    /// the listener receives a message.
+    /// Returns whether this tells how a message was settled, or that it was not. There is one such event for each
+    /// time that the listener receives a message.
     #[must_use]
     pub fn is_outcome(&self) -> bool {
         let is_remark = matches!(

@@ -13,14 +13,14 @@ use super::shared_room::SharedRoom;
 use super::shutdown::ShutdownReport;
 use crate::settings::InvalidSetting;
 
-/// A builder of a group of listeners for messages of one type on several queues, such as urgent and bulk work. They share a
-/// maximum of messages in flight, by weight.
+/// A builder of a group of listeners for messages of one type on several queues, such as urgent and bulk work. They
+/// share a maximum of messages in flight, by weight.
 ///
-/// Room goes to the lanes whose queues have messages. While several have, each gets a share of the room that becomes free in
-/// proportion to its weight, so that no backlog keeps another lane waiting: a message on an idle lane is received as soon as
-/// one in flight ends, and the lane with the lowest weight goes on. A handler that runs is not interrupted; to keep room free
-/// for urgent messages, limit [`max_in_flight`](ListenerBuilder::max_in_flight) of the bulk lane's listener to less than
-/// the shared maximum.
+/// Room goes to the lanes whose queues have messages. While several have, each gets a share of the room that becomes
+/// free in proportion to its weight, so that no backlog keeps another lane waiting: a message on an idle lane is
+/// received as soon as one in flight ends, and the lane with the lowest weight goes on. A handler that runs is not
+/// interrupted; to keep room free for urgent messages, limit [`max_in_flight`](ListenerBuilder::max_in_flight) of the
+/// bulk lane's listener to less than the shared maximum.
 ///
 /// ```
 /// use std::time::Duration;
@@ -70,8 +70,8 @@ impl<M: Message> Lanes<M> {
         }
     }
 
-    /// Adds a lane, with a weight from 1 to 1,000. While several lanes wait for room, each gets room for so many messages in
-    /// turn; of equal ones, the one that was added first begins.
+    /// Adds a lane, with a weight from 1 to 1,000. While several lanes wait for room, each gets room for so many
+    /// messages in turn; of equal ones, the one that was added first begins.
     ///
     /// The listener keeps its own settings. Its `max_in_flight` is a further maximum, for this lane alone.
     pub fn lane(mut self, weight: u32, listener: ListenerBuilder<M>) -> Self {
@@ -82,9 +82,9 @@ impl<M: Message> Lanes<M> {
     /// Starts the listeners of all lanes on the current Tokio runtime.
     ///
     /// # Errors
-    /// [`StartError`] if the maximum is 0, a weight is not from 1 to 1,000, two lanes have the same queue, or for the reasons of
-    /// [`ListenerBuilder::start`] for one of the lanes. No lane is running then: those that were already started are
-    /// stopped, and what they have received is handed back.
+    /// [`StartError`] if the maximum is 0, a weight is not from 1 to 1,000, two lanes have the same queue, or for the
+    /// reasons of [`ListenerBuilder::start`] for one of the lanes. No lane is running then: those that were already
+    /// started are stopped, and what they have received is handed back.
     pub fn start(self) -> Result<LanesHandle, StartError> {
         InvalidSetting::count(
             "number of messages in flight",
@@ -170,8 +170,8 @@ impl LanesHandle {
         listeners.find(|listener| listener.queue().as_str() == queue)
     }
 
-    /// Stops all lanes side by side, as [`ListenerHandle::shutdown`] does, and returns their reports in the order in which the
-    /// lanes were added.
+    /// Stops all lanes side by side, as [`ListenerHandle::shutdown`] does, and returns their reports in the order in
+    /// which the lanes were added.
     ///
     /// # Cancel safety
     /// Dropping the future stops the listeners at once, as dropping the handle does.

@@ -1,8 +1,8 @@
 //! Room for messages in flight that several listeners share.
 //!
 //! Each listener is a lane with a weight. Room that no other lane waits for goes to whoever asks. If several wait, each
-//! message that a lane gets room for moves its *pass* by the inverse of its weight, and the lane with the lowest pass is next
-//! (stride scheduling). A lane that begins to wait does not get back what it has not asked for before.
+//! message that a lane gets room for moves its *pass* by the inverse of its weight, and the lane with the lowest pass
+//! is next (stride scheduling). A lane that begins to wait does not get back what it has not asked for before.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -13,17 +13,18 @@ use crate::listener::ServiceShutdown;
 
 impl QueueService {
     /// Stops all listeners of this service and its clones side by side, as
-    /// [`ListenerHandle::shutdown`](crate::ListenerHandle::shutdown) does: they receive nothing any more, running handlers
-    /// have up to `grace` to finish, and then the remaining ones are cancelled and their messages handed back without
-    /// counting the attempt, which takes up to 10 seconds.
+    /// [`ListenerHandle::shutdown`](crate::ListenerHandle::shutdown) does: they receive nothing any more, running
+    /// handlers have up to `grace` to finish, and then the remaining ones are cancelled and their messages handed back
+    /// without counting the attempt, which takes up to 10 seconds.
     ///
-    /// No listener starts afterwards: that is [`StartError::ShutDown`](crate::StartError::ShutDown). Everything else goes on,
-    /// because handlers that finish within the grace period submit messages, and so may the program after them: `submit`,
-    /// `accept`, `request` and deliveries that an `accept` has returned. If the program makes requests, call
-    /// [`delete_reply_queue`](Self::delete_reply_queue) at its end.
+    /// No listener starts afterwards: that is [`StartError::ShutDown`](crate::StartError::ShutDown). Everything else
+    /// goes on, because handlers that finish within the grace period submit messages, and so may the program after
+    /// them: `submit`, `accept`, `request` and deliveries that an `accept` has returned. If the program makes requests,
+    /// call [`delete_reply_queue`](Self::delete_reply_queue) at its end.
     ///
-    /// Further calls return the same report, and end the grace period after their own `grace` if that is sooner. Dropping a
-    /// [`ListenerHandle`](crate::ListenerHandle) stops its listener at once, so keep the handles until the report is there.
+    /// Further calls return the same report, and end the grace period after their own `grace` if that is sooner.
+    /// Dropping a [`ListenerHandle`](crate::ListenerHandle) stops its listener at once, so keep the handles until the
+    /// report is there.
     ///
     /// ```
     /// use std::time::Duration;
@@ -67,11 +68,12 @@ impl QueueService {
         self.listeners.shutdown(self.context(), grace).await
     }
 
-    /// [Shuts down](Self::shutdown) on the first signal to stop: SIGTERM or SIGINT, which Ctrl-C sends; on Windows, Ctrl-C.
-    /// The next signal ends the grace period, so that handlers are cancelled and their messages handed back at once.
+    /// [Shuts down](Self::shutdown) on the first signal to stop: SIGTERM or SIGINT, which Ctrl-C sends; on Windows,
+    /// Ctrl-C. The next signal ends the grace period, so that handlers are cancelled and their messages handed back at
+    /// once.
     ///
-    /// From this call on, and until the process ends, the signals no longer end it. The future has to be awaited for them to
-    /// have an effect.
+    /// From this call on, and until the process ends, the signals no longer end it. The future has to be awaited for
+    /// them to have an effect.
     ///
     /// ```no_run
     /// use std::time::Duration;
@@ -102,8 +104,8 @@ impl QueueService {
     /// If called outside a Tokio runtime with I/O enabled. The future panics as [`shutdown`](Self::shutdown) does.
     ///
     /// # Cancel safety
-    /// If the future is dropped before a signal, nothing is shut down, and signals have no effect; afterwards it is as with
-    /// [`shutdown`](Self::shutdown).
+    /// If the future is dropped before a signal, nothing is shut down, and signals have no effect; afterwards it is as
+    /// with [`shutdown`](Self::shutdown).
     #[cfg(feature = "signal")]
     pub fn shutdown_on_signal(
         &self,

@@ -7,8 +7,8 @@ use tokio::signal::windows::CtrlC;
 
 /// The signals that ask a process to stop: SIGTERM and SIGINT, which Ctrl-C sends; on Windows, Ctrl-C.
 ///
-/// [`QueueService::shutdown_on_signal`](crate::QueueService::shutdown_on_signal) is usually enough. This is for programs that
-/// stop other work as well.
+/// [`QueueService::shutdown_on_signal`](crate::QueueService::shutdown_on_signal) is usually enough. This is for
+/// programs that stop other work as well.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -56,8 +56,8 @@ impl StopSignals {
         })
     }
 
-    /// Waits for the next signal since the last one that this returned. Signals that arrive at the same time may count as
-    /// one.
+    /// Waits for the next signal since the last one that this returned. Signals that arrive at the same time may count
+    /// as one.
     ///
     /// # Cancel safety
     /// Cancel safe.
