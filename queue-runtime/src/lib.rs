@@ -48,9 +48,9 @@ pub mod testing;
 pub use clock::SystemClock;
 pub use idempotency::{Once, OnceError, once};
 pub use listener::{
-    CircuitBreaker, CircuitState, DrainEnd, DrainReport, ListenerBuilder, ListenerConfig,
-    ListenerEvent, ListenerHandle, ListenerInfo, ListenerPhase, RetryConfig, ShutdownReport,
-    StartError,
+    CircuitBreaker, CircuitState, DrainEnd, DrainReport, Lanes, LanesHandle, ListenerBuilder,
+    ListenerConfig, ListenerEvent, ListenerHandle, ListenerInfo, ListenerPhase, RetryConfig,
+    ServiceShutdown, ShutdownReport, StartError,
 };
 pub use panic::CaughtPanic;
 pub use policy::{RetryPolicy, StorageRetry};
@@ -61,6 +61,8 @@ pub use receive::{
 pub use request::{Reply, Request, RequestError, RequestProblem};
 pub use send::{Submit, SubmitAll, SubmitAllError, SubmitError, SubmitProblem, Submitted};
 pub use served::OtherKind;
+#[cfg(feature = "signal")]
+pub use service::StopSignals;
 pub use service::{
     AnyQueue, Browsed, BrowsedPage, ConnectError, Peeked, Queue, QueueService, Redrive,
     RedriveError, RedriveOutcome, RedriveStep, Redriven, ServiceBuilder,

@@ -10,6 +10,7 @@ use tokio::sync::broadcast;
 use super::bounds::Bounds;
 use super::breaker::CircuitBreaker;
 use super::event::{Events, ListenerEvent};
+use super::listeners::Listeners;
 use super::threads::{self, StartThread};
 use crate::context::Context;
 use crate::policy::{IdlePolicy, InstanceTarget, RetryPolicy, ScalePolicy, TaskRange};
@@ -46,6 +47,7 @@ use crate::receive::{
 #[must_use = "a listener does nothing until `start`"]
 pub struct ListenerBuilder<M> {
     pub(super) context: Arc<Context>,
+    pub(super) listeners: Arc<Listeners>,
     pub(super) handler: ErasedHandler,
     pub(super) queue: QueueName,
     pub(super) bounds: Bounds,
@@ -63,9 +65,15 @@ pub struct ListenerBuilder<M> {
 }
 
 impl<M: Message> ListenerBuilder<M> {
-    pub(crate) fn new(context: Arc<Context>, queue: QueueName, handler: ErasedHandler) -> Self {
+    pub(crate) fn new(
+        context: Arc<Context>,
+        listeners: Arc<Listeners>,
+        queue: QueueName,
+        handler: ErasedHandler,
+    ) -> Self {
         Self {
             context,
+            listeners,
             handler,
             queue,
             bounds: Bounds::default(),

@@ -16,6 +16,7 @@ use super::info::{Counters, ListenerInfo};
 use super::limit::Limit;
 use super::phase::Phase;
 use super::runs::Runs;
+use super::shared_room::Lane;
 use super::tasks::Tasks;
 use super::threads::HandlerThreads;
 use super::throttle::{Throttle, is_throttled};
@@ -45,6 +46,8 @@ pub(super) struct Core {
     pub(super) permits: Limit,
     /// The bytes that may be in flight, if they are limited.
     pub(super) bytes: Option<ByteLimit>,
+    /// The part in the room that it shares with other listeners, if it does.
+    pub(super) lane: Option<Lane>,
     pub(super) tasks: Tasks,
     pub(super) scale: Arc<dyn ScalePolicy>,
     pub(super) workload: Workload,

@@ -1,4 +1,4 @@
-use queue_core::InvalidName;
+use queue_core::{InvalidName, QueueName};
 
 use crate::receive::InvalidConsumer;
 use crate::served::OtherKind;
@@ -39,6 +39,12 @@ pub enum StartError {
     /// A listener of the same service handles messages of another kind on the queue.
     #[error("start a listener: {0}")]
     OtherKind(OtherKind),
+    /// Two [lanes](crate::Lanes) of one group have the same queue.
+    #[error("start lanes: queue `{0}` is in two of them")]
+    SameQueue(QueueName),
+    /// The service was [shut down](crate::QueueService::shutdown), so it starts no more listeners.
+    #[error("start a listener on queue `{0}`: the service was shut down")]
+    ShutDown(QueueName),
     /// There is no current Tokio runtime, which would run the handlers.
     #[error("start a listener outside a Tokio runtime")]
     NoRuntime(#[source] tokio::runtime::TryCurrentError),

@@ -11,6 +11,53 @@ use crate::receive::SettleProblem;
 /// An event of a listener. Subscribe with [`ListenerHandle::events`](super::ListenerHandle::events), or with
 /// [`ListenerBuilder::events`](super::ListenerBuilder::events) to miss none.
 ///
+/// Subscribers observe the listener beside its handler. There may be any number of them, and none affects a message: one
+/// that panics ends its own task, and one that is slow loses the oldest events, and is told how many.
+///
+/// | observer pattern | here |
+/// |---|---|
+/// | `OnNext` | An [outcome](Self::is_outcome): there is one for each message that was received. |
+/// | `OnError` | [`Retried`](Self::Retried), [`Poisoned`](Self::Poisoned), [`NotSettled`](Self::NotSettled) and [`HandlerPanicked`](Self::HandlerPanicked) for one message; [`ReceiveFailed`](Self::ReceiveFailed), [`CircuitOpened`](Self::CircuitOpened) and others for the listener, which goes on. |
+/// | `OnCompleted` | [`Stopped`](Self::Stopped), the last event. |
+///
+/// ```
+/// use std::time::Duration;
+/// use queue_runtime::{ListenerEvent, Message, Received, testing};
+/// use tokio::sync::broadcast::error::RecvError;
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// # async fn ship(_: Received<Order>) {}
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let service = testing::service().await;
+/// let listener = service.listener(ship).create_queue();
+/// let mut events = listener.events();
+/// let listener = listener.start()?;
+/// let audit = tokio::spawn(async move {
+///     let (mut outcomes, mut missed) = (0, 0);
+///     loop {
+///         match events.recv().await {
+///             Ok(ListenerEvent::Stopped) | Err(RecvError::Closed) => return (outcomes, missed),
+///             Ok(event) => outcomes += usize::from(event.is_outcome()),
+///             Err(RecvError::Lagged(events)) => missed += events,
+///         }
+///     }
+/// });
+/// service.submit_all((0..3).map(|number| Order { number })).await?;
+/// # testing::drain([&listener]).await?;
+/// listener.shutdown(Duration::from_secs(30)).await;
+/// assert_eq!(audit.await?, (3, 0));
+/// # Ok(())
+/// # }
+/// ```
+///
+/// What an event tells is read from its variant:
+///
 /// ```
 /// use queue_runtime::{ListenerEvent, Message, Received, testing};
 /// # use serde::{Deserialize, Serialize};
@@ -213,6 +260,39 @@ pub enum ListenerEvent {
     /// The Tokio runtime that the listener was started on has shut down. The listener stops and hands its
     /// messages back without counting the attempt.
     RuntimeGone,
+    /// The listener has stopped, and all its messages are settled. There is no later event.
+    Stopped,
+}
+
+impl ListenerEvent {
+    /// Returns the message that the event is about, if it is about one.
+    #[must_use]
+    pub fn message(&self) -> Option<&MessageId> {
+        match self {
+            Self::Completed { id, .. }
+            | Self::Duplicate { id }
+            | Self::Retried { id, .. }
+            | Self::Poisoned { id, .. }
+            | Self::Released { id }
+            | Self::Postponed { id, .. }
+            | Self::NotSettled { id, .. }
+            | Self::HandlerPanicked { id, .. }
+            | Self::HandlerStuck { id }
+            | Self::MessageTaskPanicked { id } => Some(id),
+            _ => None,
+        }
+    }
+
+    /// Returns whether this tells how a message was settled, or that it was not. There is one such event for each
+    /// time that the listener receives a message.
+    #[must_use]
+    pub fn is_outcome(&self) -> bool {
+        let is_remark = matches!(
+            self,
+            Self::HandlerPanicked { .. } | Self::HandlerStuck { .. }
+        );
+        self.message().is_some() && !is_remark
+    }
 }
 
 /// The number of events that a subscriber may fall behind.

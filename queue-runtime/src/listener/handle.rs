@@ -10,6 +10,7 @@ use super::event::ListenerEvent;
 use super::info::ListenerInfo;
 use super::phase::ListenerPhase;
 use super::scaler;
+use super::shutdown::{ShutdownReport, Stopping};
 use super::workers::Workers;
 use crate::policy::TaskRange;
 use crate::settings::InvalidSetting;
@@ -48,49 +49,6 @@ use crate::settings::InvalidSetting;
 pub struct ListenerHandle {
     workers: Workers,
 }
-
-/// The result of a shutdown.
-///
-/// ```
-/// use std::time::Duration;
-/// use queue_runtime::{Message, Received, testing};
-/// # use serde::{Deserialize, Serialize};
-/// #
-/// # #[derive(Debug, Serialize, Deserialize, Message)]
-/// # struct Order {
-/// #     number: u32,
-/// # }
-/// #
-/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # async fn ship(_: Received<Order>) {}
-/// let service = testing::service().await;
-/// let listener = service.listener(ship).create_queue().start()?;
-///
-/// let report = listener.shutdown(Duration::from_secs(30)).await;
-/// if !report.graceful {
-///     eprintln!("{} messages handed back, {} handlers stuck", report.released, report.stuck);
-/// }
-/// # assert!(report.graceful);
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ShutdownReport {
-    /// Whether all handlers finished within the grace period, and no task of the listener was dropped before,
-    /// with the application's runtime.
-    pub graceful: bool,
-    /// The number of messages that were handed back without counting the attempt.
-    pub released: u64,
-    /// The number of handlers that still block their threads.
-    pub stuck: usize,
-    /// The listener's final figures.
-    pub info: ListenerInfo,
-}
-
-/// How long a shutdown waits for messages to be handed back.
-const HAND_BACK: Duration = Duration::from_secs(10);
 
 impl ListenerHandle {
     pub(super) fn new(workers: Workers) -> Self {
@@ -234,31 +192,8 @@ impl ListenerHandle {
     /// Dropping the future stops the listener at once, as dropping the handle does.
     pub async fn shutdown(self, grace: Duration) -> ShutdownReport {
         let core = &self.workers.core;
-        let released_before = self.info().released;
-        core.stop();
-        let clock = &core.context.clock;
-        let in_time = tokio::select! {
-            biased;
-            _ = core.phase.reached(ListenerPhase::Stopped) => true,
-            () = clock.sleep(grace) => false,
-        };
-        if !in_time {
-            core.abort();
-            tokio::select! {
-                _ = core.phase.reached(ListenerPhase::Stopped) => {}
-                () = clock.sleep(HAND_BACK) => tracing::error!(
-                    queue = %core.consumer.queue,
-                    "failed to hand back all messages within 10 seconds; the rest become visible when their leases end"
-                ),
-            }
-        }
-        let info = self.info();
-        ShutdownReport {
-            graceful: !core.phase.was_aborted() && info.stuck == 0,
-            released: info.released - released_before,
-            stuck: info.stuck,
-            info,
-        }
+        let stopping = Stopping::begin(core);
+        stopping.finish(core.context.clock.sleep(grace)).await
     }
 }
 

@@ -28,6 +28,8 @@
 //! | `sweeping` | when old results of an idempotency store are removed |
 //! | `run` | which of the two settles a message |
 //! | `room` | when a message stops counting against `max_in_flight` |
+//! | `shared_room` | which of several listeners that share room gets what becomes free |
+//! | `shutdown`, `listeners` | how long handlers may finish when a listener, or all of a service, stop |
 //!
 //! Dequeue tasks and handlers run on the application's runtime. The watchdog runs in the background with
 //! the renewals, so that a blocked runtime neither loses leases nor hides failed attempts.
@@ -48,7 +50,9 @@ mod finish;
 mod handle;
 mod health;
 mod info;
+mod lanes;
 mod limit;
+mod listeners;
 mod phase;
 mod presence;
 mod processor;
@@ -56,6 +60,8 @@ mod room;
 mod run;
 mod runs;
 mod scaler;
+mod shared_room;
+mod shutdown;
 mod standby;
 mod start;
 mod sweeping;
@@ -72,6 +78,10 @@ pub use config::{ListenerConfig, RetryConfig};
 pub use drain::{DrainEnd, DrainReport};
 pub use error::StartError;
 pub use event::ListenerEvent;
-pub use handle::{ListenerHandle, ShutdownReport};
+pub use handle::ListenerHandle;
 pub use info::ListenerInfo;
+pub use lanes::{Lanes, LanesHandle};
+pub(crate) use listeners::Listeners;
+pub use listeners::ServiceShutdown;
 pub use phase::ListenerPhase;
+pub use shutdown::ShutdownReport;

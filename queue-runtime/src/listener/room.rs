@@ -19,6 +19,8 @@ pub(super) struct Capacity {
     permits: usize,
     /// The bytes acquired for messages, if they are limited.
     bytes: usize,
+    /// The messages for which room was acquired that other listeners share, if they do.
+    shared: usize,
     /// For blocking handlers.
     threads: Option<Reserved>,
     /// If the message is to be the probe of the circuit breaker.
@@ -54,6 +56,7 @@ impl Capacity {
             core: Arc::clone(core),
             permits: 1,
             bytes: 0,
+            shared: 0,
             threads: None,
             probe: None,
         };
@@ -63,10 +66,22 @@ impl Capacity {
         if let Some(limit) = &core.bytes {
             let messages = limit.acquire(capacity.permits).await;
             capacity.bytes = messages * limit.largest;
-            core.permits.release(capacity.permits - messages);
-            capacity.permits = messages;
+            capacity.keep(messages);
+        }
+        if let Some(lane) = &core.lane {
+            capacity.shared = lane.acquire(capacity.permits).await;
+            capacity.keep(capacity.shared);
         }
         capacity
+    }
+
+    /// Releases what was acquired for more messages than these.
+    fn keep(&mut self, messages: usize) {
+        self.core.permits.release(self.permits - messages);
+        self.permits = messages;
+        let largest = self.core.bytes.as_ref().map_or(0, |limit| limit.largest);
+        self.core.release_bytes(self.bytes - messages * largest);
+        self.bytes = messages * largest;
     }
 
     /// Reserves a thread for each message, as far as there are threads.
@@ -98,6 +113,7 @@ impl Capacity {
         self.core.measures.in_flight(count as f64);
         messages.into_iter().map(|fetched| {
             self.permits -= 1;
+            self.shared = self.shared.saturating_sub(1);
             let largest = self.core.bytes.as_ref().map_or(0, |limit| limit.largest);
             // A message that was moved may be larger than any that can be put. The limit is passed then.
             let bytes = fetched.message.body.len().min(largest);
@@ -121,6 +137,9 @@ impl Drop for Capacity {
     fn drop(&mut self) {
         self.core.permits.release(self.permits);
         self.core.release_bytes(self.bytes);
+        if let Some(lane) = &self.core.lane {
+            lane.give_back(self.shared);
+        }
     }
 }
 
@@ -160,6 +179,7 @@ impl Room {
         self.core.release_bytes(bytes);
         if permit {
             self.core.permits.release(1);
+            self.core.lane.iter().for_each(|lane| lane.release(1));
         }
     }
 

@@ -18,6 +18,7 @@ use super::phase::Phase;
 use super::run::Watchlist;
 use super::runs::Runs;
 use super::scaler;
+use super::shared_room::Lane;
 use super::sweeping;
 use super::tasks::Tasks;
 use super::threads::HandlerThreads;
@@ -34,9 +35,14 @@ impl<M: Message> ListenerBuilder<M> {
     ///
     /// # Errors
     /// [`StartError`] if a setting is outside its allowed range, the poison queue is invalid or the queue itself, a
-    /// listener of this service handles messages of another kind on the queue and has not stopped, or there is
-    /// no current Tokio runtime with a timer.
+    /// listener of this service handles messages of another kind on the queue and has not stopped, the service was
+    /// shut down, or there is no current Tokio runtime with a timer.
     pub fn start(self) -> Result<ListenerHandle, StartError> {
+        self.start_in(None)
+    }
+
+    /// Starts the listener, which shares its room in flight if it has a lane.
+    pub(super) fn start_in(self, lane: Option<Lane>) -> Result<ListenerHandle, StartError> {
         let capabilities = self.context.backend.capabilities();
         let bounds = self.bounds;
         bounds.check(capabilities)?;
@@ -74,6 +80,7 @@ impl<M: Message> ListenerBuilder<M> {
             in_flight_per_task: bounds.in_flight_per_task(),
             permits: Limit::new(0),
             bytes,
+            lane,
             tasks: Tasks::new(bounds.tasks),
             scale,
             workload: Workload::new(),
@@ -94,6 +101,7 @@ impl<M: Message> ListenerBuilder<M> {
             transactions_before,
             events: self.events,
         });
+        self.listeners.add(&core)?;
         if core.adaptive_visibility {
             core.runs.enable();
         }

@@ -54,6 +54,7 @@ async fn run(core: Arc<Core>, watchlist: Arc<Watchlist>) {
         () = core.tracker.wait() => {
             core.serving.end();
             core.phase.stopped();
+            core.publish(|| ListenerEvent::Stopped);
         }
         ((), ()) = async { tokio::join!(stopping, watching) } => {}
     }

@@ -7,6 +7,9 @@ mod error;
 mod queue;
 mod queue_service;
 mod redrive;
+mod shutdown;
+#[cfg(feature = "signal")]
+mod signals;
 
 pub use browse::{Browsed, BrowsedPage};
 pub use builder::ServiceBuilder;
@@ -14,3 +17,5 @@ pub use error::ConnectError;
 pub use queue::{AnyQueue, Peeked, Queue};
 pub use queue_service::QueueService;
 pub use redrive::{Redrive, RedriveError, RedriveOutcome, RedriveStep, Redriven};
+#[cfg(feature = "signal")]
+pub use signals::StopSignals;

@@ -9,7 +9,7 @@ use queue_core::{ErrorKind, Message, QueueName, Result};
 
 use super::redrive::Redrive;
 use crate::context::Context;
-use crate::listener::ListenerBuilder;
+use crate::listener::{ListenerBuilder, Listeners};
 use crate::notify::Announced;
 use crate::receive::{Accept, ErasedHandler, Handler, HandlerWith};
 use crate::repeat::Repeats;
@@ -44,22 +44,16 @@ use crate::send::{Submit, SubmitAll};
 /// ```
 pub struct Queue<M> {
     context: Arc<Context>,
+    listeners: Arc<Listeners>,
     name: QueueName,
     message: PhantomData<fn() -> M>,
 }
 
 impl<M: Message> Queue<M> {
-    pub(crate) fn of_type(context: Arc<Context>) -> Self {
+    pub(super) fn new(context: Arc<Context>, listeners: Arc<Listeners>, name: QueueName) -> Self {
         Self {
             context,
-            name: M::TYPE.queue(),
-            message: PhantomData,
-        }
-    }
-
-    pub(crate) fn named(context: Arc<Context>, name: QueueName) -> Self {
-        Self {
-            context,
+            listeners,
             name,
             message: PhantomData,
         }
@@ -99,7 +93,8 @@ impl<M: Message> Queue<M> {
     }
 
     fn listener_of(&self, handler: ErasedHandler) -> ListenerBuilder<M> {
-        ListenerBuilder::new(Arc::clone(&self.context), self.name.clone(), handler)
+        let (context, listeners) = (Arc::clone(&self.context), Arc::clone(&self.listeners));
+        ListenerBuilder::new(context, listeners, self.name.clone(), handler)
     }
 
     /// Returns an untyped handle to the queue, for counting, peeking, clearing and redriving.

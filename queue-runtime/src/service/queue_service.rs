@@ -12,7 +12,7 @@ use crate::backend::OpenTransaction;
 use crate::context::Context;
 #[cfg(feature = "sqlite")]
 use crate::lease::unsupported;
-use crate::listener::ListenerBuilder;
+use crate::listener::{ListenerBuilder, Listeners};
 use crate::meter::MeterReading;
 use crate::receive::{Accept, Handler, HandlerWith};
 use crate::recurring::{Recurrence, Schedule};
@@ -46,13 +46,18 @@ use crate::send::{Submit, SubmitAll, SubmitError, Submitted};
 #[derive(Clone)]
 pub struct QueueService {
     context: Arc<Context>,
+    pub(super) listeners: Arc<Listeners>,
     replies: Arc<Replies>,
 }
 
 impl QueueService {
     pub(super) fn new(context: Arc<Context>, reply_lease: Duration) -> Self {
         let replies = Arc::new(Replies::new(Arc::clone(&context), reply_lease));
-        Self { context, replies }
+        Self {
+            context,
+            listeners: Arc::default(),
+            replies,
+        }
     }
 
     pub(crate) fn context(&self) -> &Arc<Context> {
@@ -190,7 +195,7 @@ impl QueueService {
     /// Returns a handle to the type's queue.
     #[must_use]
     pub fn queue<M: Message>(&self) -> Queue<M> {
-        Queue::of_type(Arc::clone(&self.context))
+        self.queue_of(M::TYPE.queue())
     }
 
     /// Returns a handle to another queue for messages of the type, such as one per region, or a poison queue.
@@ -201,7 +206,12 @@ impl QueueService {
     /// # Errors
     /// [`InvalidName`] if `name` is not a valid queue name.
     pub fn queue_named<M: Message>(&self, name: &str) -> Result<Queue<M>, InvalidName> {
-        Ok(Queue::named(Arc::clone(&self.context), name.parse()?))
+        Ok(self.queue_of(name.parse()?))
+    }
+
+    fn queue_of<M: Message>(&self, name: QueueName) -> Queue<M> {
+        let (context, listeners) = (Arc::clone(&self.context), Arc::clone(&self.listeners));
+        Queue::new(context, listeners, name)
     }
 
     /// Returns an untyped handle to a queue, for counting, peeking, clearing and redriving.

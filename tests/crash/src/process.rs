@@ -96,7 +96,11 @@ impl Process {
         self.stopped = None;
     }
 
-    fn signal(&self, signal: Signal) {
+    /// Sends it a signal.
+    ///
+    /// # Panics
+    /// If the process has ended.
+    pub fn signal(&self, signal: Signal) {
         let id = Pid::from_child(&self.child);
         // The id is still its own: nobody has waited for it.
         kill_process(id, signal).expect("it is a child of ours");

@@ -7,7 +7,6 @@ mod location;
 mod log;
 mod role;
 mod run;
-mod signals;
 mod status;
 
 pub(crate) use arguments::{Arguments, Command};

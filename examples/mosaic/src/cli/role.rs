@@ -5,12 +5,11 @@ use queue_runtime::Failure;
 
 use super::arguments::{Kind, Role, or_cores};
 use super::location::open;
-use super::signals::Signals;
 
 /// The time that handlers have to finish after the signal to stop.
 const GRACE: Duration = Duration::from_secs(20);
 
-/// Runs one role until a signal to stop; after a second one, it stops at once.
+/// Runs one role until a signal to stop. A second one ends the time that handlers have to finish.
 pub(crate) async fn role(arguments: Role) -> Result<(), Failure> {
     let settings = Settings {
         tasks: or_cores(arguments.tasks),
@@ -19,18 +18,12 @@ pub(crate) async fn role(arguments: Role) -> Result<(), Failure> {
         pace: arguments.pace,
     };
     let (service, store) = open(&arguments.location.folder(), &arguments.location).await?;
-    let mut signals = Signals::new()?;
+    let shutdown = service.shutdown_on_signal(GRACE)?;
     let role = match arguments.role {
         Kind::Broker => broker(&service, &store, &settings)?,
         Kind::Controller => controller(&service, &store, &settings)?,
         Kind::Processor => processor(&service, &store, &settings)?,
     };
-    signals.next().await?;
-    tokio::select! {
-        _ = role.shutdown(GRACE) => Ok(()),
-        signal = signals.next() => {
-            signal?;
-            Err("it was stopped at once; messages in flight become visible again when their leases expire".into())
-        }
-    }
+    role.until_shutdown(shutdown).await;
+    Ok(())
 }

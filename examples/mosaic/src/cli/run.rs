@@ -9,7 +9,7 @@ use mosaic::messages::{Figures, ImageOutcome};
 use mosaic::output::Output;
 use mosaic::roles::Settings;
 use queue_runtime::meter::TransactionKind;
-use queue_runtime::{Failure, RequestId};
+use queue_runtime::{Failure, RequestId, StopSignals};
 use tempfile::TempDir;
 use tokio::task::spawn_blocking;
 
@@ -17,7 +17,6 @@ use super::Bars;
 use super::arguments::{Location, Picture, Run, Submit, or_cores};
 use super::job::job;
 use super::location::{is_durable, open, pictures};
-use super::signals::Signals;
 
 /// The time that handlers have to finish once the mosaic is complete, or after a signal to stop.
 const GRACE: Duration = Duration::from_secs(10);
@@ -26,7 +25,7 @@ const GRACE: Duration = Duration::from_secs(10);
 pub(crate) async fn run(arguments: Run, mut bars: Bars) -> Result<(), Failure> {
     let begun = Instant::now();
     let (picture, location) = (arguments.picture, arguments.location);
-    let mut signals = Signals::new()?;
+    let mut signals = StopSignals::new()?;
     let request = request(&picture)?;
     let going_on = match is_durable(&location) {
         true => format!("to go on, repeat the command with `--request {request}`"),
@@ -48,7 +47,7 @@ pub(crate) async fn run(arguments: Run, mut bars: Bars) -> Result<(), Failure> {
     };
     let (job, (service, store)) = tokio::select! {
         ready = ready => ready?,
-        signal = signals.next() => return Err(stopped(signal, &going_on)),
+        () = signals.next() => return Err(stopped(&going_on)),
     };
     let processors = or_cores(arguments.processors);
     let settings = Settings {
@@ -60,15 +59,12 @@ pub(crate) async fn run(arguments: Run, mut bars: Bars) -> Result<(), Failure> {
     let client = Client::new(service.clone(), store);
     let made = tokio::select! {
         made = make(&client, job, &picture, &request, &mut bars) => made,
-        signal = signals.next() => Err(stopped(signal, &going_on)),
+        () = signals.next() => Err(stopped(&going_on)),
     };
     let totals = tokio::select! {
         totals = roles.shutdown(GRACE) => Some(totals),
         // It stops the roles at once, whether it is the first or follows the one that stopped the job.
-        signal = signals.next() => {
-            signal?;
-            None
-        }
+        () = signals.next() => None,
     };
     let made = made?;
     save(&client, &made, &picture, &request, &mut signals, temporary).await?;
@@ -96,7 +92,7 @@ pub(crate) async fn run(arguments: Run, mut bars: Bars) -> Result<(), Failure> {
 pub(crate) async fn submit(arguments: Submit, mut bars: Bars) -> Result<(), Failure> {
     let begun = Instant::now();
     let (picture, location) = (arguments.picture, arguments.location);
-    let mut signals = Signals::new()?;
+    let mut signals = StopSignals::new()?;
     let request = request(&picture)?;
     let going_on =
         format!("the roles go on; repeat the command with `--request {request}` for the mosaic");
@@ -112,7 +108,7 @@ pub(crate) async fn submit(arguments: Submit, mut bars: Bars) -> Result<(), Fail
     };
     let (client, made, tiles) = tokio::select! {
         made = making => made?,
-        signal = signals.next() => return Err(stopped(signal, &going_on)),
+        () = signals.next() => return Err(stopped(&going_on)),
     };
     save(&client, &made, &picture, &request, &mut signals, None).await?;
     let figures = made.figures;
@@ -193,22 +189,22 @@ async fn save(
     made: &Made,
     picture: &Picture,
     request: &RequestId,
-    signals: &mut Signals,
+    signals: &mut StopSignals,
     temporary: Option<TempDir>,
 ) -> Result<(), Failure> {
     let out = picture.out.path().display();
     let saved = tokio::select! {
         saved = picture.out.save(made.png.clone()) => saved.map_err(Failure::from),
-        signal = signals.next() => Err(stopped(signal, &format_args!("`{out}` is not written"))),
+        () = signals.next() => Err(stopped(&format_args!("`{out}` is not written"))),
     };
     saved.map_err(|error| kept(error, made, &picture.out, temporary))?;
     tokio::select! {
         () = discard(client, picture, request) => Ok(()),
-        signal = signals.next() => {
+        () = signals.next() => {
             let left = format_args!(
                 "`{out}` is written; `mosaic clean` removes what is left of request {request}"
             );
-            Err(stopped(signal, &left))
+            Err(stopped(&left))
         }
     }
 }
@@ -241,11 +237,8 @@ fn kept(error: Failure, made: &Made, out: &Output, temporary: Option<TempDir>) -
     format!("{chain}; the mosaic is complete and {place}").into()
 }
 
-fn stopped(signal: std::io::Result<()>, going_on: &dyn fmt::Display) -> Failure {
-    match signal {
-        Ok(()) => format!("it was stopped by a signal; {going_on}").into(),
-        Err(error) => error.into(),
-    }
+fn stopped(going_on: &dyn fmt::Display) -> Failure {
+    format!("it was stopped by a signal; {going_on}").into()
 }
 
 fn describe(figures: &Figures, out: &Output, tiles: usize) -> String {

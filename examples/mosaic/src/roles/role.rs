@@ -1,8 +1,11 @@
+use std::future::Future;
 use std::ops::AddAssign;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use queue_runtime::{ListenerBuilder, ListenerHandle, Message, RetryPolicy, ShutdownReport};
+use queue_runtime::{
+    ListenerBuilder, ListenerHandle, Message, RetryPolicy, ServiceShutdown, ShutdownReport,
+};
 
 use super::errors::classify;
 
@@ -85,16 +88,28 @@ impl Role {
     /// Returns the totals of the role.
     pub async fn shutdown(self, grace: Duration) -> Totals {
         let reports = join_all(self.listeners.into_iter().map(|one| one.shutdown(grace))).await;
-        let mut totals = Totals::default();
-        for ShutdownReport { released, info, .. } in &reports {
-            totals += Totals {
+        Totals::of(self.name, &reports)
+    }
+
+    /// Waits until its service, which has no other roles, is shut down. Returns the totals of the role.
+    pub async fn until_shutdown(self, shutdown: impl Future<Output = ServiceShutdown>) -> Totals {
+        Totals::of(self.name, &shutdown.await.listeners)
+    }
+}
+
+impl Totals {
+    /// Adds up the reports of a role that has stopped, and logs the result.
+    fn of(role: &'static str, reports: &[ShutdownReport]) -> Self {
+        let mut totals = Self::default();
+        for ShutdownReport { released, info, .. } in reports {
+            totals += Self {
                 completed: info.completed,
                 retried: info.retried + info.unsettled,
                 poisoned: info.poisoned,
                 released: *released,
             };
         }
-        tracing::info!(role = self.name, ?totals, "stopped");
+        tracing::info!(role, ?totals, "stopped");
         totals
     }
 }

@@ -6,6 +6,7 @@
 //! | `produce` | submits orders, one by one and in batches |
 //! | `listen` | handles orders and receipts with listeners |
 //! | `accept` | handles them with `accept` |
+//! | `serve` | handles orders with a listener until a signal to stop |
 //! | `redrive` | moves poison messages back |
 //! | `ask`, `answer` | send requests and wait for the replies; reply to them |
 //! | `transfer` | orders transfers of the example `ledger`, and handles them |
@@ -28,6 +29,7 @@ mod hold;
 mod listen;
 mod produce;
 mod redrive;
+mod serve;
 #[cfg(target_os = "linux")]
 mod soak;
 mod transfer;
@@ -55,6 +57,7 @@ use crate::sabotage::{Bug, Sabotaged};
 pub use ask::{ASKED, AT_ONCE, End};
 pub use errand::FAILED;
 pub use hold::{GO, HELD, Settle};
+pub use serve::Stopped;
 
 /// What a process does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +66,8 @@ pub enum Role {
     Produce,
     /// Handles orders and receipts with listeners.
     Listen,
+    /// Handles orders with a listener until a signal to stop.
+    Serve,
     /// Handles orders and receipts with `accept`.
     Accept,
     /// Redrives the poison queues.
@@ -183,6 +188,7 @@ pub async fn run(arguments: Arguments) {
     match arguments.role {
         Role::Produce => produce::run(&desk).await,
         Role::Listen => listen::run(desk).await,
+        Role::Serve => serve::run(desk).await,
         Role::Accept => accept::run(&desk).await,
         Role::Redrive => redrive::run(&desk).await,
         Role::Ask(seconds) => ask::run(desk, Duration::from_secs(seconds)).await,
@@ -260,6 +266,7 @@ impl fmt::Display for Role {
         match self {
             Self::Produce => f.write_str("produce"),
             Self::Listen => f.write_str("listen"),
+            Self::Serve => f.write_str("serve"),
             Self::Accept => f.write_str("accept"),
             Self::Redrive => f.write_str("redrive"),
             Self::Ask(seconds) => write!(f, "ask-{seconds}"),
@@ -298,6 +305,7 @@ impl FromStr for Role {
         let roles = [
             Self::Produce,
             Self::Listen,
+            Self::Serve,
             Self::Accept,
             Self::Redrive,
             Self::Answer,

@@ -1,0 +1,182 @@
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use queue_core::Message;
+use tokio::sync::Semaphore;
+
+use super::builder::ListenerBuilder;
+use super::error::StartError;
+use super::handle::ListenerHandle;
+use super::shared_room::SharedRoom;
+use super::shutdown::ShutdownReport;
+use crate::settings::InvalidSetting;
+
+/// A builder of a group of listeners for messages of one type on several queues, such as urgent and bulk work. They
+/// share a maximum of messages in flight, by weight.
+///
+/// Room goes to the lanes whose queues have messages. While several have, each gets a share of the room that becomes
+/// free in proportion to its weight, so that no backlog keeps another lane waiting: a message on an idle lane is
+/// received as soon as one in flight ends, and the lane with the lowest weight goes on. A handler that runs is not
+/// interrupted; to keep room free for urgent messages, limit [`max_in_flight`](ListenerBuilder::max_in_flight) of the
+/// bulk lane's listener to less than the shared maximum.
+///
+/// ```
+/// use std::time::Duration;
+/// use queue_runtime::{Lanes, Message, QueueName, Received, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # #[message(queue = "orders")]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// # async fn ship(_: Received<Order>) {}
+///
+/// const BULK: QueueName = QueueName::from_static("orders-bulk");
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let service = testing::service().await;
+/// let orders = Lanes::new(32)
+///     .lane(9, service.listener(ship).create_queue())
+///     .lane(1, service.queue_named(BULK.as_str())?.listener(ship).create_queue())
+///     .start()?;
+///
+/// service.submit(Order { number: 1 }).await?;
+/// service.submit_all((2..100).map(|number| Order { number })).to(BULK).await?;
+/// # testing::drain(orders.listeners()).await?;
+/// # assert_eq!(orders.listeners()[1].info().completed, 98);
+/// orders.shutdown(Duration::from_secs(30)).await;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "lanes do nothing until `start`"]
+pub struct Lanes<M> {
+    max_in_flight: usize,
+    lanes: Vec<(u32, ListenerBuilder<M>)>,
+}
+
+/// The greatest weight of a lane.
+const MAX_WEIGHT: usize = 1_000;
+
+impl<M: Message> Lanes<M> {
+    /// Creates a group that has up to `max_in_flight` messages in flight, all lanes together.
+    pub fn new(max_in_flight: usize) -> Self {
+        Self {
+            max_in_flight,
+            lanes: Vec::new(),
+        }
+    }
+
+    /// Adds a lane, with a weight from 1 to 1,000. While several lanes wait for room, each gets room for so many
+    /// messages in turn; of equal ones, the one that was added first begins.
+    ///
+    /// The listener keeps its own settings. Its `max_in_flight` is a further maximum, for this lane alone.
+    pub fn lane(mut self, weight: u32, listener: ListenerBuilder<M>) -> Self {
+        self.lanes.push((weight, listener));
+        self
+    }
+
+    /// Starts the listeners of all lanes on the current Tokio runtime.
+    ///
+    /// # Errors
+    /// [`StartError`] if the maximum is 0, a weight is not from 1 to 1,000, two lanes have the same queue, or for the
+    /// reasons of [`ListenerBuilder::start`] for one of the lanes. No lane is running then: those that were already
+    /// started are stopped, and what they have received is handed back.
+    pub fn start(self) -> Result<LanesHandle, StartError> {
+        InvalidSetting::count(
+            "number of messages in flight",
+            self.max_in_flight,
+            Semaphore::MAX_PERMITS,
+        )?;
+        InvalidSetting::count("number of lanes", self.lanes.len(), usize::MAX)?;
+        for (at, (weight, listener)) in self.lanes.iter().enumerate() {
+            InvalidSetting::count("weight of a lane", *weight as usize, MAX_WEIGHT)?;
+            let same = |(_, other): &(_, ListenerBuilder<M>)| {
+                other.queue == listener.queue && Arc::ptr_eq(&other.context, &listener.context)
+            };
+            if self.lanes[..at].iter().any(same) {
+                return Err(StartError::SameQueue(listener.queue.clone()));
+            }
+        }
+        let weights: Vec<_> = self.lanes.iter().map(|(weight, _)| *weight).collect();
+        let lanes = SharedRoom::lanes(self.max_in_flight, &weights);
+        let listeners = self.lanes.into_iter().zip(lanes);
+        let listeners = listeners.map(|((_, listener), lane)| listener.start_in(Some(lane)));
+        Ok(LanesHandle {
+            listeners: listeners.collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+impl<M> fmt::Debug for Lanes<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lanes")
+            .field("max_in_flight", &self.max_in_flight)
+            .field("lanes", &self.lanes)
+            .finish()
+    }
+}
+
+/// A handle to a running group of listeners, from [`Lanes::start`]. Dropping it stops them at once.
+///
+/// ```
+/// use std::time::Duration;
+/// use queue_runtime::{Lanes, Message, Received, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// # async fn ship(_: Received<Order>) {}
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let service = testing::service().await;
+/// # let urgent = service.listener(ship).create_queue();
+/// # let bulk = service.queue_named::<Order>("order-bulk")?.listener(ship).create_queue();
+/// let lanes = Lanes::new(32).lane(9, urgent).lane(1, bulk).start()?;
+/// for lane in lanes.listeners() {
+///     println!("{}: {} in flight", lane.queue(), lane.info().in_flight);
+/// }
+/// let bulk = lanes.listener("order-bulk").expect("it is one of them");
+/// bulk.pause(); // for the night
+///
+/// for report in lanes.shutdown(Duration::from_secs(30)).await {
+///     println!("{}: {} handled", report.queue, report.info.completed);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+#[must_use = "dropping the handle stops the listeners"]
+pub struct LanesHandle {
+    listeners: Vec<ListenerHandle>,
+}
+
+impl LanesHandle {
+    /// Returns the listeners, in the order in which their lanes were added.
+    pub fn listeners(&self) -> &[ListenerHandle] {
+        &self.listeners
+    }
+
+    /// Returns the listener of this queue.
+    #[must_use]
+    pub fn listener(&self, queue: &str) -> Option<&ListenerHandle> {
+        let mut listeners = self.listeners.iter();
+        listeners.find(|listener| listener.queue().as_str() == queue)
+    }
+
+    /// Stops all lanes side by side, as [`ListenerHandle::shutdown`] does, and returns their reports in the order in
+    /// which the lanes were added.
+    ///
+    /// # Cancel safety
+    /// Dropping the future stops the listeners at once, as dropping the handle does.
+    pub async fn shutdown(self, grace: Duration) -> Vec<ShutdownReport> {
+        let listeners = self.listeners.into_iter();
+        join_all(listeners.map(|listener| listener.shutdown(grace))).await
+    }
+}

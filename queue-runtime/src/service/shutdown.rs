@@ -1,0 +1,129 @@
+//! The end of a service: on demand, or on a signal to the process.
+
+#[cfg(feature = "signal")]
+use std::future::Future;
+#[cfg(feature = "signal")]
+use std::io;
+use std::time::Duration;
+
+use super::queue_service::QueueService;
+#[cfg(feature = "signal")]
+use super::signals::StopSignals;
+use crate::listener::ServiceShutdown;
+
+impl QueueService {
+    /// Stops all listeners of this service and its clones side by side, as
+    /// [`ListenerHandle::shutdown`](crate::ListenerHandle::shutdown) does: they receive nothing any more, running
+    /// handlers have up to `grace` to finish, and then the remaining ones are cancelled and their messages handed back
+    /// without counting the attempt, which takes up to 10 seconds.
+    ///
+    /// No listener starts afterwards: that is [`StartError::ShutDown`](crate::StartError::ShutDown). Everything else
+    /// goes on, because handlers that finish within the grace period submit messages, and so may the program after
+    /// them: `submit`, `accept`, `request` and deliveries that an `accept` has returned. If the program makes requests,
+    /// call [`delete_reply_queue`](Self::delete_reply_queue) at its end.
+    ///
+    /// Further calls return the same report, and end the grace period after their own `grace` if that is sooner.
+    /// Dropping a [`ListenerHandle`](crate::ListenerHandle) stops its listener at once, so keep the handles until the
+    /// report is there.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use queue_runtime::{Message, Received, StartError, testing};
+    /// # use serde::{Deserialize, Serialize};
+    /// #
+    /// # #[derive(Debug, Serialize, Deserialize, Message)]
+    /// # struct Order {
+    /// #     number: u32,
+    /// # }
+    /// #
+    /// # #[derive(Debug, Serialize, Deserialize, Message)]
+    /// # struct Invoice {
+    /// #     number: u32,
+    /// # }
+    /// #
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # async fn ship(_: Received<Order>) {}
+    /// # async fn send(_: Received<Invoice>) {}
+    /// let service = testing::service().await;
+    /// let orders = service.listener(ship).create_queue().start()?;
+    /// let invoices = service.listener(send).create_queue().start()?;
+    ///
+    /// let report = service.shutdown(Duration::from_secs(30)).await;
+    /// assert!(report.is_graceful());
+    /// assert_eq!(report.listeners.len(), 2);
+    /// assert!(matches!(service.listener(ship).start(), Err(StartError::ShutDown(_))));
+    /// # drop((orders, invoices));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the shutdown goes on in the background. Another call waits for it.
+    ///
+    /// # Panics
+    /// If the Tokio runtime of a service that was built with
+    /// [`on_current_runtime`](crate::ServiceBuilder::on_current_runtime) has shut down.
+    pub async fn shutdown(&self, grace: Duration) -> ServiceShutdown {
+        self.listeners.shutdown(self.context(), grace).await
+    }
+
+    /// [Shuts down](Self::shutdown) on the first signal to stop: SIGTERM or SIGINT, which Ctrl-C sends; on Windows,
+    /// Ctrl-C. The next signal ends the grace period, so that handlers are cancelled and their messages handed back at
+    /// once.
+    ///
+    /// From this call on, and until the process ends, the signals no longer end it. The future has to be awaited for
+    /// them to have an effect.
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    /// use queue_runtime::{Message, QueueService, Received};
+    /// # use serde::{Deserialize, Serialize};
+    /// #
+    /// # #[derive(Debug, Serialize, Deserialize, Message)]
+    /// # struct Order {
+    /// #     number: u32,
+    /// # }
+    /// # async fn ship(_: Received<Order>) {}
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let service = QueueService::connect("sqlite:orders.db").await?;
+    /// let orders = service.listener(ship).create_queue().start()?;
+    /// let report = service.shutdown_on_signal(Duration::from_secs(30))?.await;
+    /// eprintln!("stopped; {} messages handed back", report.released());
+    /// # drop(orders);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The system's error, if it does not allow the process to handle the signals.
+    ///
+    /// # Panics
+    /// If called outside a Tokio runtime with I/O enabled. The future panics as [`shutdown`](Self::shutdown) does.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped before a signal, nothing is shut down, and signals have no effect; afterwards it is as
+    /// with [`shutdown`](Self::shutdown).
+    #[cfg(feature = "signal")]
+    pub fn shutdown_on_signal(
+        &self,
+        grace: Duration,
+    ) -> io::Result<impl Future<Output = ServiceShutdown> + Send + use<>> {
+        let mut signals = StopSignals::new()?;
+        let service = self.clone();
+        Ok(async move {
+            signals.next().await;
+            tracing::info!(?grace, "shutting down on a signal");
+            tokio::select! {
+                biased;
+                report = service.shutdown(grace) => report,
+                () = signals.next() => {
+                    tracing::info!("ending the grace period on another signal");
+                    service.shutdown(Duration::ZERO).await
+                }
+            }
+        })
+    }
+}
