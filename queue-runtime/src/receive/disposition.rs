@@ -30,29 +30,12 @@ pub(crate) async fn apply(
     incoming: &Incoming,
     disposition: &Disposition,
 ) -> Result<Settled, SettleProblem> {
-    let completes = matches!(disposition, Disposition::Complete(_));
-    match transaction::outcome(context, incoming).await? {
-        Promise::Committed => {
-            let (queue, id) = (&consumer.queue, &incoming.envelope.id);
-            if let Disposition::Complete(follow_ups) = disposition {
-                if !follow_ups.is_empty() {
-                    let lost = follow_ups.len();
-                    tracing::error!(%queue, %id, lost, "the follow-ups and replies that a handler returned are not submitted: a transaction has completed the message without them; they belong into `complete_in`");
-                }
-            } else {
-                tracing::warn!(%queue, %id, ?disposition, "a message was completed by a transaction, whatever its handler returned after that");
-            }
-            return Ok(Settled::Completed);
-        }
-        // The caller of `accept` was told, and has decided.
-        Promise::RolledBack if completes && consumer.caller == Caller::Listener => {
-            incoming.release_claim().await;
-            let error = transaction::NOT_COMMITTED;
-            return put_back::fail(context, consumer, incoming, None, error).await;
-        }
-        _ => {}
+    // The caller has dealt with one that was rolled back.
+    if transaction::outcome(context, incoming).await? == Promise::Committed {
+        report_ignored(consumer, incoming, disposition);
+        return Ok(Settled::Completed);
     }
-    if !completes {
+    if !matches!(disposition, Disposition::Complete(_)) {
         // Before the message can be received again.
         incoming.release_claim().await;
     }
@@ -119,6 +102,21 @@ pub(crate) async fn forgive(
     };
     incoming.release_claim().await;
     put_back::forgive_failure(context, consumer, incoming, delay, &text(error)).await
+}
+
+/// Reports what a handler returned although a transaction had completed its message.
+fn report_ignored(consumer: &Consumer, incoming: &Incoming, disposition: &Disposition) {
+    let (queue, id) = (&consumer.queue, &incoming.envelope.id);
+    match disposition {
+        Disposition::Complete(follow_ups) if follow_ups.is_empty() => {}
+        Disposition::Complete(follow_ups) => {
+            let lost = follow_ups.len();
+            tracing::error!(%queue, %id, lost, "the follow-ups and replies that a handler returned are not submitted: a transaction has completed the message without them; pass them to `complete_in`");
+        }
+        _ => {
+            tracing::warn!(%queue, %id, ?disposition, "a message was completed by a transaction, whatever its handler returned after that");
+        }
+    }
 }
 
 async fn reject(

@@ -7,8 +7,8 @@ use queue_runtime::backend::{Backend, MessageState, NewMessage};
 use queue_runtime::envelope::PoisonReason;
 use queue_runtime::testing::{self, Fault, FaultInjector, TokioClock};
 use queue_runtime::{
-    AnyQueue, DrainEnd, ErrorKind, Operation, QueueService, RAW_KIND, Received, Redrive, RedriveOutcome,
-    SettleProblem,
+    AnyQueue, DrainEnd, ErrorKind, Operation, QueueService, RAW_KIND, Received, Redrive,
+    RedriveOutcome, SettleProblem,
 };
 use tokio::time::{Instant, advance, sleep};
 
