@@ -170,19 +170,13 @@ fn io(error: std::io::Error) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-    use crate::backend::sqlite::connection::{Synchronous, open_writer};
+    use crate::backend::sqlite::connection::open_writer;
     use crate::backend::store_clock::StoreClock;
 
     /// A file with more rows than SQLite copies between two checks.
     fn filled(directory: &Path) -> Settings {
-        let settings = Settings {
-            path: directory.join("queue.db"),
-            synchronous: Synchronous::Full,
-            busy_timeout: Duration::from_secs(5),
-        };
+        let settings = Settings::new(directory.join("queue.db"));
         let store_clock = StoreClock::new(Arc::new(queue_core::ManualClock::new()));
         let (connection, _files) = open_writer(&settings, &store_clock).expect("open");
         let fill = "WITH RECURSIVE row (id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM row LIMIT 20000) \

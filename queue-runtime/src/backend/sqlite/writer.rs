@@ -50,6 +50,9 @@ pub(super) struct Writer<'c> {
     shrink: Shrink<'c>,
     store_clock: Arc<StoreClock>,
     busy_timeout: Duration,
+    min_free_space: u64,
+    space_is_low: bool,
+    has_made_room: bool,
     pace: Pace,
     queues: Queues<'c>,
     messages: Messages<'c>,
@@ -73,7 +76,8 @@ impl<'c> Writer<'c> {
         peers: Arc<Peers>,
         settings: Settings,
     ) -> Result<Self> {
-        let (busy_timeout, synchronous) = (settings.busy_timeout, settings.synchronous);
+        let (busy_timeout, min_free_space) = (settings.busy_timeout, settings.min_free_space);
+        let synchronous = settings.synchronous;
         let probe = Probe::new(settings);
         // `begin` waits for the lock itself, with jitter and with the deadline of each command.
         connection.busy_timeout(Duration::ZERO)?;
@@ -85,6 +89,9 @@ impl<'c> Writer<'c> {
             shrink: Shrink::prepare(connection)?,
             store_clock,
             busy_timeout,
+            min_free_space,
+            space_is_low: false,
+            has_made_room: false,
             pace: Pace::default(),
             queues: Queues::new(connection),
             messages: Messages::new(connection),
@@ -126,7 +133,7 @@ impl<'c> Writer<'c> {
                 if shrinking {
                     self.let_others_write(commands, &mut pending);
                 } else if quiet {
-                    self.log.checkpoint(self.connection);
+                    self.empty_log();
                 }
                 if self.sync.is_due(Instant::now()) {
                     self.sync_log();
@@ -140,13 +147,16 @@ impl<'c> Writer<'c> {
                 }
             }
             if self.log.is_too_long() {
-                self.log.checkpoint(self.connection);
+                self.empty_log();
             }
             let open = self.pace.gather(commands, &mut pending);
             if !pending.is_empty() {
                 let waiting = pending.len();
-                let batch = pending.take_batch();
+                let batch = self.admit(pending.take_batch());
                 let unfinished = self.run(batch);
+                if self.space_is_low {
+                    self.lengthen();
+                }
                 self.pace.expect(waiting);
                 pending.put_back(unfinished);
             } else if !open {
@@ -186,7 +196,8 @@ impl<'c> Writer<'c> {
         if batch.is_empty() {
             return batch;
         }
-        match self.transact(&batch) {
+        let (batch, result) = self.transact_or_make_room(batch);
+        match result {
             Ok(answers) => {
                 self.pace.answered(&answers);
                 answer(batch, answers)
@@ -204,6 +215,15 @@ impl<'c> Writer<'c> {
                 .into_iter()
                 .flat_map(|command| self.run(vec![command]))
                 .collect(),
+        }
+    }
+
+    /// Executes and commits a batch, and once more if there was no room in the log and now is. In between, the
+    /// transaction was rolled back, and the next one overwrites what is left of it.
+    fn transact_or_make_room(&mut self, batch: Vec<Command>) -> (Vec<Command>, Result<Answers>) {
+        match self.transact(&batch) {
+            Err(failure) if self.make_room(&failure) => self.attempt(batch),
+            result => (batch, result),
         }
     }
 
@@ -437,6 +457,7 @@ fn fail(batch: Vec<Command>, failure: &Failure) {
 }
 
 mod around_damage;
+mod full_disk;
 #[cfg(test)]
 mod tests;
 mod upkeep;
