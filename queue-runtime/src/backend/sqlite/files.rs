@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::failure::{Failure, Result};
 use super::space;
+use super::turn::Turn;
 
 /// Creates an empty database file, which only this user may read and write, unless there is a file. SQLite
 /// gives its other files the same permissions. Returns whether it created the file.
@@ -95,6 +96,11 @@ impl Files {
             length = metadata.len();
         }
         Ok(length)
+    }
+
+    /// Returns this process's turn to write.
+    pub(super) fn turn(&self) -> Turn {
+        Turn::on(self.open_log.try_clone().ok())
     }
 
     /// Allocates space for the log in advance.

@@ -8,6 +8,7 @@
 //! | `convert` | conversion between the contract's types and theirs |
 //! | `writer` | the thread that writes |
 //! | `probe`, `repair` | reading around damage; putting a damaged part of a queue aside |
+//! | `turn` | the order in which processes write |
 //! | `batch`, `receive` | which commands share a transaction; which receives share a claim |
 //! | `sync`, `log`, `shrink` | which commits wait for the disk; when the log is moved into the database; shortening the file |
 //! | `space` | what puts leave free on the disk, so that messages can be settled when it is full |
@@ -56,6 +57,7 @@ mod store_time;
 mod sync;
 mod threads;
 mod transactions;
+mod turn;
 mod wakeups;
 mod writer;
 

@@ -31,11 +31,12 @@ use super::shrink::Shrink;
 use super::steps::Steps;
 use super::store_time::StoreTime;
 use super::sync::Sync;
+use super::turn::{self, Turn};
 use super::wakeups::{Consumers, Peers};
 use crate::backend::store_clock::StoreClock;
 
-/// The longest pause between two attempts to take the write lock.
-const MAX_PAUSE: Duration = Duration::from_millis(2);
+/// The longest pause between two attempts to take the write lock, or the turn to do so.
+const MAX_PAUSE: Duration = Duration::from_micros(250);
 
 /// The interval between two transactions of a purge while commands are waiting.
 const PURGE_INTERVAL: Duration = Duration::from_millis(50);
@@ -45,6 +46,7 @@ pub(super) struct Writer<'c> {
     connection: &'c Connection,
     /// `None` for a database in memory.
     files: Option<Files>,
+    turn: Turn,
     log: Log,
     sync: Sync<'c>,
     shrink: Shrink<'c>,
@@ -83,6 +85,7 @@ impl<'c> Writer<'c> {
         connection.busy_timeout(Duration::ZERO)?;
         let mut writer = Self {
             connection,
+            turn: files.as_ref().map_or_else(|| Turn::on(None), Files::turn),
             files,
             log: Log::default(),
             sync: Sync::new(connection, synchronous),
@@ -251,18 +254,22 @@ impl<'c> Writer<'c> {
             fail(batch, &failure);
             return Vec::new();
         }
+        let (start, patience) = (Instant::now(), turn::patience(self.busy_timeout));
         let mut pause = Duration::from_micros(50);
         while !batch.is_empty() {
-            let failure = match self.begin.execute([]) {
-                Ok(_) => return batch,
-                Err(error) => Failure::from(error),
-            };
-            if !failure.is_busy() {
-                self.roll_back();
-                fail(batch, &failure);
-                return Vec::new();
-            }
             let now = Instant::now();
+            if self.turn.take() || now.duration_since(start) >= patience {
+                let failure = match self.begin.execute([]) {
+                    Ok(_) => break,
+                    Err(error) => Failure::from(error),
+                };
+                if !failure.is_busy() {
+                    self.roll_back();
+                    fail(batch, &failure);
+                    batch = Vec::new();
+                    break;
+                }
+            }
             let (late, waiting): (Vec<_>, Vec<_>) = batch
                 .into_iter()
                 .partition(|command| now.duration_since(command.since) >= self.busy_timeout);
@@ -271,6 +278,7 @@ impl<'c> Writer<'c> {
             std::thread::sleep(pause.mul_f64(rand::random_range(0.5..1.5)));
             pause = (pause * 2).min(MAX_PAUSE);
         }
+        self.turn.pass_on();
         batch
     }
 
