@@ -17,6 +17,7 @@ mod azurite;
 mod bench;
 mod cargo;
 mod crash;
+mod mount;
 mod preload;
 mod program;
 mod python;

@@ -1,7 +1,7 @@
 use std::process::Command;
 
 use crate::program::{is_installed, prints_version};
-use crate::{azurite, cargo, preload, python};
+use crate::{azurite, cargo, mount, preload, python};
 
 /// One step of `cargo xtask test`: a cargo command.
 #[derive(Debug, Clone, Copy)]
@@ -40,6 +40,8 @@ pub(crate) enum Need {
     Nats,
     /// A C compiler, and a system that loads a library before a program.
     Preload,
+    /// A user who may mount a file system that only one process sees.
+    Mount,
 }
 
 impl Step {
@@ -53,6 +55,7 @@ impl Step {
                 .err(),
             Part::Suite(Need::Nats) => nats_server_missing(),
             Part::Suite(Need::Preload) => preload::obstacle(),
+            Part::Suite(Need::Mount) => mount::obstacle(),
             Part::Tool { install } => {
                 let found = prints_version(cargo::command().arg(self.arguments[0]));
                 (!found).then(|| {

@@ -42,6 +42,8 @@ const STEPS: &[Step] = &[
             "--test",
             "power",
             "--test",
+            "full_disk",
+            "--test",
             "harm",
             "--",
             "-D",
@@ -122,6 +124,18 @@ const STEPS: &[Step] = &[
         name: "power loss and failing writes",
         part: Part::Suite(Need::Preload),
         arguments: &["test", "--workspace", "--all-features", "--test", "power"],
+        environment: &[],
+    },
+    Step {
+        name: "a full disk",
+        part: Part::Suite(Need::Mount),
+        arguments: &[
+            "test",
+            "--workspace",
+            "--all-features",
+            "--test",
+            "full_disk",
+        ],
         environment: &[],
     },
     Step {

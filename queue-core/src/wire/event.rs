@@ -1,8 +1,10 @@
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use percent_encoding::percent_decode_str;
+use serde::de::IgnoredAny;
 
 use super::attributes::{Attributes, clip};
 use super::base64::unwrap_base64;
@@ -60,9 +62,7 @@ impl Event {
                 let version = attributes.spec_version.raw()?;
                 Some(check_version(version).and_then(|()| Self::interpret(body, &attributes)))
             }
-            Err(error) if error.is_data() && mentions_specversion(body) => {
-                Some(Err(error.to_string()))
-            }
+            Err(error) if error.is_data() && has_specversion(text) => Some(Err(error.to_string())),
             Err(_) => None,
         }
     }
@@ -129,8 +129,9 @@ fn client_of(source: &str) -> Result<ClientId, String> {
         .map_err(|error| format!("attribute `source`: {error}"))
 }
 
-/// Reading fails on a duplicate member before `specversion` can be looked up.
-fn mentions_specversion(body: &[u8]) -> bool {
-    const NAME: &[u8] = br#""specversion""#;
-    body.windows(NAME.len()).any(|window| window == NAME)
+/// Whether the text is an object with a member `specversion`. Reading the attributes fails on a duplicate member before
+/// that is known.
+fn has_specversion(text: &str) -> bool {
+    let members: Result<HashMap<Cow<'_, str>, IgnoredAny>, _> = serde_json::from_str(text);
+    members.is_ok_and(|members| members.contains_key("specversion"))
 }

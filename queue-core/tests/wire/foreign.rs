@@ -19,6 +19,27 @@ const EVENT_GRID: &str = r#"{
 }"#;
 
 #[test]
+fn an_object_with_a_duplicate_member_is_an_event_only_if_it_has_a_specversion_of_its_own() {
+    for bare in [
+        r#"{"id":1,"id":2,"event":{"specversion":"1.0"}}"#,
+        r#"{"id":1,"id":2,"names":["specversion"]}"#,
+        r#"{"id":1,"id":2,"specversion":"1.0""#,
+    ] {
+        assert!(
+            matches!(read(bare), Body::Bare(body) if body == bare),
+            "{bare}"
+        );
+    }
+    for event in [
+        r#"{"id":"1","id":"2","specversion":"1.0"}"#,
+        r#"{"id":"1","id":"2","spec\u0076ersion":"1.0"}"#,
+    ] {
+        let problem = malformed(event);
+        assert!(problem.contains("stands twice"), "{event}: {problem}");
+    }
+}
+
+#[test]
 fn an_event_grid_event_is_of_version_one_and_its_source_is_the_client() {
     let event = read_event(EVENT_GRID);
     let envelope = &event.envelope;

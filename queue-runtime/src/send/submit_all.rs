@@ -60,6 +60,7 @@ pub struct SubmitAll<M> {
     time_to_live: Option<Duration>,
     storage_retry: StorageRetry,
     retry_unknown: bool,
+    on_progress: Box<dyn FnMut(usize) + Send>,
 }
 
 /// An error of submitting several messages. It returns those that were not submitted.
@@ -115,6 +116,7 @@ impl<M> SubmitAll<M> {
             delay: None,
             time_to_live: None,
             retry_unknown: false,
+            on_progress: Box::new(|_| {}),
         }
     }
 
@@ -163,9 +165,39 @@ impl<M> SubmitAll<M> {
         self
     }
 
-    async fn send(self) -> Result<Vec<Submitted>, SubmitAllError<M>> {
+    /// Calls a function with the number of messages that are certainly submitted so far, whenever an operation of the
+    /// backend has submitted some.
+    ///
+    /// Messages are submitted in the order in which they were given: these are the first ones. The function runs within
+    /// the submission, so it should return soon. If it panics, so does the submission.
+    ///
+    /// ```
+    /// use queue_runtime::{Message, testing};
+    /// # use serde::{Deserialize, Serialize};
+    /// #
+    /// # #[derive(Debug, Serialize, Deserialize, Message)]
+    /// # struct Order {
+    /// #     number: u32,
+    /// # }
+    /// #
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let service = testing::service().await;
+    /// let orders = (0..10_000).map(|number| Order { number });
+    /// let submission = service.submit_all(orders);
+    /// submission.on_progress(|stored| println!("{stored} of 10,000 orders are stored")).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn on_progress(mut self, report: impl FnMut(usize) + Send + 'static) -> Self {
+        self.on_progress = Box::new(report);
+        self
+    }
+
+    async fn send(mut self) -> Result<Vec<Submitted>, SubmitAllError<M>> {
         let context = Arc::clone(&self.context);
         let policy = self.storage_retry.clone().or_unknown(self.retry_unknown);
+        let mut report = std::mem::replace(&mut self.on_progress, Box::new(|_| {}));
         let (outgoing, messages) = self.encode()?;
         let puts = outgoing.iter().map(|outgoing| Op::Put {
             queue: outgoing.queue.clone(),
@@ -190,6 +222,9 @@ impl<M> SubmitAll<M> {
             submitted.extend(submitted_by(sent, outcomes));
             let stored = &ops[before..submitted.len()];
             context.notifiers.publish(Announced::puts_of(stored));
+            if !stored.is_empty() {
+                report(submitted.len());
+            }
             let again = match error {
                 None if submitted.len() == expected => continue,
                 None => Err(outcomes_missing(expected - submitted.len())),

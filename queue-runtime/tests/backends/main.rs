@@ -28,6 +28,8 @@ mod sqlite_opening;
 mod sqlite_salvage;
 #[cfg(feature = "sqlite")]
 mod sqlite_truncated;
+#[cfg(all(feature = "sqlite", unix))]
+mod sqlite_turns;
 #[cfg(feature = "sqlite")]
 mod sqlite_upkeep;
 #[cfg(feature = "sqlite")]

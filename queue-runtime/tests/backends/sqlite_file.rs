@@ -1,7 +1,7 @@
 //! Operations on a SQLite file: several backends on one file, operations that share a commit, and what they cost.
 
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -198,7 +198,12 @@ async fn more_messages_than_one_operation_takes_are_submitted_in_several() {
     let url = format!("sqlite:{}", place.path("queue.db").display());
     let service = QueueService::connect(&url).await.expect("connect");
     let transfers = (0..2500).map(|amount| Transfer { amount });
-    let submitted = service.submit_all(transfers).await.expect("submit");
+    let progress = Arc::new(Mutex::new(Vec::new()));
+    let reported = Arc::clone(&progress);
+    let report = move |stored| reported.lock().expect("no panic").push(stored);
+    let submission = service.submit_all(transfers).on_progress(report);
+    let submitted = submission.await.expect("submit");
+    assert_eq!(*progress.lock().expect("no panic"), [1024, 2048, 2500]);
     let ids: HashSet<_> = submitted.iter().map(|submitted| &submitted.id).collect();
     assert_eq!((submitted.len(), ids.len()), (2500, 2500));
     let queue = service.queue::<Transfer>().any();

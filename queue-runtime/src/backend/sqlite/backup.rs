@@ -108,13 +108,9 @@ fn copy(
         })
         .and_then(|()| match unwanted.load(Ordering::Relaxed) {
             true => Err(of_target(Failure::Lost)),
-            false => put_in_place(&unfinished, &to).map_err(of_target),
+            false => put_in_place(&unfinished, &to, sync_directory).map_err(of_target),
         });
-    if let Err(error) = fs::remove_file(&unfinished)
-        && error.kind() != ErrorKind::NotFound
-    {
-        tracing::warn!(%error, file = %unfinished.display(), "failed to remove an unfinished copy");
-    }
+    remove_copy(&unfinished);
     copied
 }
 
@@ -129,8 +125,13 @@ fn vacuum_into(settings: &Settings, to: &Path, unwanted: Arc<AtomicBool>) -> Res
     Ok(())
 }
 
-/// Syncs a file, gives it its name unless a file has that already, and syncs the name. The former name may remain.
-fn put_in_place(unfinished: &Path, to: &Path) -> Result<()> {
+/// Syncs a file, gives it its name unless a file has that already, and syncs the name. The former name may remain. If
+/// the name cannot be synced, it is removed again.
+fn put_in_place(
+    unfinished: &Path,
+    to: &Path,
+    sync_directory: impl FnOnce(&Path) -> std::io::Result<()>,
+) -> Result<()> {
     // Windows syncs only what is open for writing.
     let file = OpenOptions::new().write(true).open(unfinished);
     file.and_then(|file| file.sync_all()).map_err(io)?;
@@ -140,14 +141,27 @@ fn put_in_place(unfinished: &Path, to: &Path) -> Result<()> {
         // Some file systems, such as FAT, have no links.
         Err(_) => rename_to_new(unfinished, to)?,
     }
+    let synced = to.parent().map_or(Ok(()), sync_directory);
+    synced.map_err(|error| {
+        remove_copy(to);
+        io(error)
+    })
+}
+
+fn sync_directory(directory: &Path) -> std::io::Result<()> {
     // Elsewhere, directories cannot be opened.
-    if cfg!(unix)
-        && let Some(directory) = to.parent()
-    {
-        let synced = File::open(directory).and_then(|directory| directory.sync_all());
-        synced.map_err(io)?;
+    match cfg!(unix) {
+        true => File::open(directory)?.sync_all(),
+        false => Ok(()),
     }
-    Ok(())
+}
+
+fn remove_copy(path: &Path) {
+    if let Err(error) = fs::remove_file(path)
+        && error.kind() != ErrorKind::NotFound
+    {
+        tracing::warn!(%error, file = %path.display(), "failed to remove a copy that is not complete");
+    }
 }
 
 /// Renames a file to a name that no file has. For a moment, an empty file has it: renaming by itself would replace
@@ -170,19 +184,13 @@ fn io(error: std::io::Error) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-    use crate::backend::sqlite::connection::{Synchronous, open_writer};
+    use crate::backend::sqlite::connection::open_writer;
     use crate::backend::store_clock::StoreClock;
 
     /// A file with more rows than SQLite copies between two checks.
     fn filled(directory: &Path) -> Settings {
-        let settings = Settings {
-            path: directory.join("queue.db"),
-            synchronous: Synchronous::Full,
-            busy_timeout: Duration::from_secs(5),
-        };
+        let settings = Settings::new(directory.join("queue.db"));
         let store_clock = StoreClock::new(Arc::new(queue_core::ManualClock::new()));
         let (connection, _files) = open_writer(&settings, &store_clock).expect("open");
         let fill = "WITH RECURSIVE row (id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM row LIMIT 20000) \
@@ -221,11 +229,29 @@ mod tests {
     }
 
     #[test]
+    fn a_copy_whose_name_cannot_be_synced_is_removed() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (copy, to) = (
+            directory.path().join("unfinished"),
+            directory.path().join("to"),
+        );
+        fs::write(&copy, "a copy").expect("written");
+        let failure = put_in_place(&copy, &to, |directory| {
+            assert!(to.exists(), "it has its name in {}", directory.display());
+            Err(ErrorKind::StorageFull.into())
+        });
+        let failure = failure.expect_err("the sync fails");
+        assert!(matches!(failure, Failure::Io(_)), "{failure:?}");
+        assert!(!to.exists(), "a power failure may undo its name");
+    }
+
+    #[test]
     fn a_file_that_appears_meanwhile_is_not_replaced() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = |name: &str| directory.path().join(name);
         type Place = fn(&Path, &Path) -> Result<()>;
-        for (name, place) in [("link", put_in_place as Place), ("rename", rename_to_new)] {
+        let link: Place = |from, to| put_in_place(from, to, sync_directory);
+        for (name, place) in [("link", link), ("rename", rename_to_new)] {
             let (copy, to) = (path(&format!("{name}.unfinished")), path(name));
             fs::write(&copy, "a copy").expect("written");
             fs::write(&to, "appeared").expect("written");

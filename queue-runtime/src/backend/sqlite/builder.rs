@@ -33,11 +33,7 @@ impl SqliteBackend {
         capabilities.browsing = Browsing::Supported;
         capabilities.conditional_puts = ConditionalPuts::Supported;
         SqliteBuilder {
-            settings: Settings {
-                path: path.into(),
-                synchronous: Synchronous::Full,
-                busy_timeout: Duration::from_secs(5),
-            },
+            settings: Settings::new(path),
             clock,
             capabilities,
         }
@@ -56,6 +52,35 @@ impl SqliteBuilder {
     /// below the visibility timeout.
     pub fn busy_timeout(mut self, timeout: Duration) -> Self {
         self.settings.busy_timeout = timeout;
+        self
+    }
+
+    /// Sets how many bytes puts leave free on the file system; 32 MiB by default.
+    ///
+    /// While less is free, messages can be received and settled, but a put fails with
+    /// [`ErrorKind::Storage`](queue_core::ErrorKind::Storage), and can be retried. An operation that removes a message
+    /// and puts several, such as a completion with follow-ups, fails while less than half of it is free; one that puts
+    /// as many as it removes never does. Zero turns this off: once the disk is full, messages may be neither received
+    /// nor settled before there is space again. On systems other than Unix, it has no effect.
+    ///
+    /// # Examples
+    /// ```
+    /// # use std::sync::Arc;
+    /// use queue_runtime::SystemClock;
+    /// use queue_runtime::backend::SqliteBackend;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("queue.db");
+    /// let builder = SqliteBackend::builder(&path, Arc::new(SystemClock::new()));
+    /// let backend = builder.min_free_space(8 * 1024 * 1024).open().await?;
+    /// # drop(backend);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn min_free_space(mut self, bytes: u64) -> Self {
+        self.settings.min_free_space = bytes;
         self
     }
 

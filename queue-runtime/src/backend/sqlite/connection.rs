@@ -9,7 +9,7 @@ use rusqlite::{Connection, MAIN_DB, OpenFlags};
 
 use super::failure::{Failure, Result};
 use super::files::{self, FileId, Files};
-use super::{file_system, schema, store_time};
+use super::{file_system, schema, space, store_time};
 use crate::backend::store_clock::StoreClock;
 
 /// The first version without the WAL-reset bug, which corrupts files that several connections use.
@@ -36,6 +36,20 @@ pub(super) struct Settings {
     pub(super) path: PathBuf,
     pub(super) synchronous: Synchronous,
     pub(super) busy_timeout: Duration,
+    /// How many bytes puts leave free on the file system.
+    pub(super) min_free_space: u64,
+}
+
+impl Settings {
+    /// Returns the default settings.
+    pub(super) fn new(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            synchronous: Synchronous::Full,
+            busy_timeout: Duration::from_secs(5),
+            min_free_space: space::MIN_FREE,
+        }
+    }
 }
 
 /// Returns the path that is the same in every process: absolute, with symbolic links resolved.

@@ -31,6 +31,11 @@ pub(super) enum Failure {
     Commit(Arc<rusqlite::Error>),
     /// Stored data is invalid.
     Corrupt(&'static str),
+    /// A put was refused: so many bytes are left for messages, and needed.
+    LowSpace {
+        left: u64,
+        needed: u64,
+    },
     ReadOnly,
     NoDirectory,
     NoWal(String),
@@ -68,6 +73,14 @@ impl Failure {
         };
         let error = error.sqlite_error();
         error.is_some_and(|error| error.extended_code == ffi::SQLITE_IOERR_FSYNC)
+    }
+
+    /// Whether there was no space on the disk.
+    pub(super) fn is_full_disk(&self) -> bool {
+        let (Self::Sqlite(error) | Self::Commit(error)) = self else {
+            return false;
+        };
+        error.sqlite_error_code() == Some(ErrorCode::DiskFull)
     }
 
     /// Whether another connection holds the lock.
@@ -161,6 +174,12 @@ impl Failure {
             Self::Corrupt(what) => {
                 error(ErrorKind::Corrupt).with_detail(format!("{what}, in `{file}`{SALVAGE}"))
             }
+            Self::LowSpace { left, needed } => error(ErrorKind::Storage)
+                .with_retry(Retry::Temporary)
+                .with_detail(format!(
+                    "{left} bytes are left for `{file}` on its disk, and messages can be added while at least {needed} \
+                     are, so that those that are stored can be received and settled"
+                )),
             Self::ReadOnly => {
                 error(ErrorKind::Denied).with_detail(format!("`{file}` is read-only"))
             }

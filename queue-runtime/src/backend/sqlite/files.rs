@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::failure::{Failure, Result};
+use super::space;
+use super::turn::Turn;
 
 /// Creates an empty database file, which only this user may read and write, unless there is a file. SQLite
 /// gives its other files the same permissions. Returns whether it created the file.
@@ -68,6 +70,7 @@ impl Files {
             open_log,
         };
         files.check()?;
+        files.allocate_log();
         Ok(files)
     }
 
@@ -93,6 +96,21 @@ impl Files {
             length = metadata.len();
         }
         Ok(length)
+    }
+
+    /// Returns this process's turn to write.
+    pub(super) fn turn(&self) -> Turn {
+        Turn::on(self.open_log.try_clone().ok())
+    }
+
+    /// Allocates space for the log in advance.
+    pub(super) fn allocate_log(&self) {
+        space::allocate(&self.open_log);
+    }
+
+    /// Returns the path of the database.
+    pub(super) fn path(&self) -> &Path {
+        &self.database.0
     }
 
     /// Waits until the log has reached the disk.

@@ -50,17 +50,21 @@ impl Log {
         Some(IDLE.saturating_sub(committed_at.elapsed()))
     }
 
-    /// Moves the log into the database and empties it, if others allow it. A failure has no effect: SQLite
-    /// moves the log at another time.
+    /// Moves the log into the database and empties it, if others allow it. If it is to keep its length, the next
+    /// transaction overwrites it instead. A failure has no effect: SQLite moves the log at another time.
     ///
-    /// Returns whether it is empty.
-    pub(super) fn checkpoint(&mut self, connection: &Connection) -> bool {
-        let emptied = connection.busy_timeout(PATIENCE).and_then(|()| {
-            connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))
-        });
+    /// Returns whether it contains nothing any more that the database does not.
+    pub(super) fn checkpoint(&mut self, connection: &Connection, keep_length: bool) -> bool {
+        let checkpoint = match keep_length {
+            true => "PRAGMA wal_checkpoint(RESTART)",
+            false => "PRAGMA wal_checkpoint(TRUNCATE)",
+        };
+        let emptied = connection
+            .busy_timeout(PATIENCE)
+            .and_then(|()| connection.query_row(checkpoint, [], |row| row.get(0)));
         let busy: i64 = emptied.unwrap_or(1);
         self.next = self.length.saturating_add(LIMIT);
-        if busy == 0 {
+        if busy == 0 && !keep_length {
             (self.length, self.next) = (0, 0);
         }
         self.committed_at = None;
@@ -68,5 +72,13 @@ impl Log {
             tracing::error!(%error, "failed to reset the busy timeout");
         }
         busy == 0
+    }
+
+    /// Moves as much of the log into the database as others allow, without waiting. A failure has no effect.
+    pub(super) fn move_into_database(&self, connection: &Connection) {
+        let moved = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+        if let Err(error) = moved {
+            tracing::debug!(%error, "failed to move the log into the database");
+        }
     }
 }

@@ -8,8 +8,10 @@
 //! | `convert` | conversion between the contract's types and theirs |
 //! | `writer` | the thread that writes |
 //! | `probe`, `repair` | reading around damage; putting a damaged part of a queue aside |
+//! | `turn` | the order in which processes write |
 //! | `batch`, `receive` | which commands share a transaction; which receives share a claim |
 //! | `sync`, `log`, `shrink` | which commits wait for the disk; when the log is moved into the database; shortening the file |
+//! | `space` | what puts leave free on the disk, so that messages can be settled when it is full |
 //! | `steps` | the changes to messages, in the writer's transactions and in the application's |
 //! | `queues`, `messages`, `row`, `counts`, `purge` | the statements of a transaction |
 //! | `lazy` | statements that are prepared when they are first used |
@@ -49,11 +51,13 @@ mod row;
 mod salvage;
 mod schema;
 mod shrink;
+mod space;
 mod steps;
 mod store_time;
 mod sync;
 mod threads;
 mod transactions;
+mod turn;
 mod wakeups;
 mod writer;
 

@@ -28,6 +28,7 @@ use super::queues::Queues;
 use super::receipt::Handle;
 use super::results;
 use super::schema;
+use super::space::{self, Change};
 use super::steps::Steps;
 use super::store_time::StoreTime;
 use crate::backend::OpenTransaction;
@@ -192,7 +193,16 @@ impl Transactions for SqliteTransactions {
             Some(_) => self.forgotten().clone(),
             None => Vec::new(),
         };
+        let change = Change {
+            puts: puts.len(),
+            removals: usize::from(completion.is_some()),
+        };
+        let min_free = self.settings.min_free_space;
         let written = self.within(connection, |guest| {
+            change.check(
+                space::left(connection, &self.settings.path, min_free)?,
+                min_free,
+            )?;
             let put = guest.put_all(&steps)?;
             if let Some(completion) = completion {
                 guest.complete(completion)?;

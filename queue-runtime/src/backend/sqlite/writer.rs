@@ -31,11 +31,12 @@ use super::shrink::Shrink;
 use super::steps::Steps;
 use super::store_time::StoreTime;
 use super::sync::Sync;
+use super::turn::{self, Turn};
 use super::wakeups::{Consumers, Peers};
 use crate::backend::store_clock::StoreClock;
 
-/// The longest pause between two attempts to take the write lock.
-const MAX_PAUSE: Duration = Duration::from_millis(2);
+/// The longest pause between two attempts to take the write lock, or the turn to do so.
+const MAX_PAUSE: Duration = Duration::from_micros(250);
 
 /// The interval between two transactions of a purge while commands are waiting.
 const PURGE_INTERVAL: Duration = Duration::from_millis(50);
@@ -45,11 +46,15 @@ pub(super) struct Writer<'c> {
     connection: &'c Connection,
     /// `None` for a database in memory.
     files: Option<Files>,
+    turn: Turn,
     log: Log,
     sync: Sync<'c>,
     shrink: Shrink<'c>,
     store_clock: Arc<StoreClock>,
     busy_timeout: Duration,
+    min_free_space: u64,
+    space_is_low: bool,
+    has_made_room: bool,
     pace: Pace,
     queues: Queues<'c>,
     messages: Messages<'c>,
@@ -73,18 +78,23 @@ impl<'c> Writer<'c> {
         peers: Arc<Peers>,
         settings: Settings,
     ) -> Result<Self> {
-        let (busy_timeout, synchronous) = (settings.busy_timeout, settings.synchronous);
+        let (busy_timeout, min_free_space) = (settings.busy_timeout, settings.min_free_space);
+        let synchronous = settings.synchronous;
         let probe = Probe::new(settings);
         // `begin` waits for the lock itself, with jitter and with the deadline of each command.
         connection.busy_timeout(Duration::ZERO)?;
         let mut writer = Self {
             connection,
+            turn: files.as_ref().map_or_else(|| Turn::on(None), Files::turn),
             files,
             log: Log::default(),
             sync: Sync::new(connection, synchronous),
             shrink: Shrink::prepare(connection)?,
             store_clock,
             busy_timeout,
+            min_free_space,
+            space_is_low: false,
+            has_made_room: false,
             pace: Pace::default(),
             queues: Queues::new(connection),
             messages: Messages::new(connection),
@@ -126,7 +136,7 @@ impl<'c> Writer<'c> {
                 if shrinking {
                     self.let_others_write(commands, &mut pending);
                 } else if quiet {
-                    self.log.checkpoint(self.connection);
+                    self.empty_log();
                 }
                 if self.sync.is_due(Instant::now()) {
                     self.sync_log();
@@ -140,13 +150,16 @@ impl<'c> Writer<'c> {
                 }
             }
             if self.log.is_too_long() {
-                self.log.checkpoint(self.connection);
+                self.empty_log();
             }
             let open = self.pace.gather(commands, &mut pending);
             if !pending.is_empty() {
                 let waiting = pending.len();
-                let batch = pending.take_batch();
+                let batch = self.admit(pending.take_batch());
                 let unfinished = self.run(batch);
+                if self.space_is_low {
+                    self.lengthen();
+                }
                 self.pace.expect(waiting);
                 pending.put_back(unfinished);
             } else if !open {
@@ -186,7 +199,8 @@ impl<'c> Writer<'c> {
         if batch.is_empty() {
             return batch;
         }
-        match self.transact(&batch) {
+        let (batch, result) = self.transact_or_make_room(batch);
+        match result {
             Ok(answers) => {
                 self.pace.answered(&answers);
                 answer(batch, answers)
@@ -204,6 +218,15 @@ impl<'c> Writer<'c> {
                 .into_iter()
                 .flat_map(|command| self.run(vec![command]))
                 .collect(),
+        }
+    }
+
+    /// Executes and commits a batch, and once more if there was no room in the log and now is. In between, the
+    /// transaction was rolled back, and the next one overwrites what is left of it.
+    fn transact_or_make_room(&mut self, batch: Vec<Command>) -> (Vec<Command>, Result<Answers>) {
+        match self.transact(&batch) {
+            Err(failure) if self.make_room(&failure) => self.attempt(batch),
+            result => (batch, result),
         }
     }
 
@@ -231,18 +254,22 @@ impl<'c> Writer<'c> {
             fail(batch, &failure);
             return Vec::new();
         }
+        let (start, patience) = (Instant::now(), turn::patience(self.busy_timeout));
         let mut pause = Duration::from_micros(50);
         while !batch.is_empty() {
-            let failure = match self.begin.execute([]) {
-                Ok(_) => return batch,
-                Err(error) => Failure::from(error),
-            };
-            if !failure.is_busy() {
-                self.roll_back();
-                fail(batch, &failure);
-                return Vec::new();
-            }
             let now = Instant::now();
+            if self.turn.take() || now.duration_since(start) >= patience {
+                let failure = match self.begin.execute([]) {
+                    Ok(_) => break,
+                    Err(error) => Failure::from(error),
+                };
+                if !failure.is_busy() {
+                    self.roll_back();
+                    fail(batch, &failure);
+                    batch = Vec::new();
+                    break;
+                }
+            }
             let (late, waiting): (Vec<_>, Vec<_>) = batch
                 .into_iter()
                 .partition(|command| now.duration_since(command.since) >= self.busy_timeout);
@@ -251,6 +278,7 @@ impl<'c> Writer<'c> {
             std::thread::sleep(pause.mul_f64(rand::random_range(0.5..1.5)));
             pause = (pause * 2).min(MAX_PAUSE);
         }
+        self.turn.pass_on();
         batch
     }
 
@@ -451,6 +479,7 @@ fn fail(batch: Vec<Command>, failure: &Failure) {
 }
 
 mod around_damage;
+mod full_disk;
 #[cfg(test)]
 mod tests;
 mod upkeep;

@@ -15,6 +15,7 @@
 //! | `drain` | completes a number of orders, and says what that has used (Linux only) |
 //! | `soak` | works in rounds under faults, and says what the process uses (Linux only) |
 //! | `errand` | a short fixed sequence of submissions and completions, repeated where the storage fails |
+//! | `full_disk` | fills its disk, completes everything on it, and submits again |
 //! | `work` | what a consumer does with a message |
 
 mod accept;
@@ -25,6 +26,7 @@ mod consume;
 mod drain;
 mod errand;
 mod fill;
+mod full_disk;
 mod hold;
 mod listen;
 mod produce;
@@ -88,6 +90,8 @@ pub enum Role {
     Consume,
     /// Submits and completes a few orders, and ends.
     Errand,
+    /// Fills a disk with orders, completes them while it is full, and ends.
+    FullDisk,
     /// Completes so many orders, reports what that has used, and ends.
     #[cfg(target_os = "linux")]
     Drain(u32),
@@ -199,6 +203,7 @@ pub async fn run(arguments: Arguments) {
         Role::Fill => fill::run(&desk).await,
         Role::Consume => consume::run(&desk).await,
         Role::Errand => errand::run(&desk).await,
+        Role::FullDisk => full_disk::run(&arguments.file).await,
         #[cfg(target_os = "linux")]
         Role::Drain(orders) => drain::run(&desk, orders).await,
         #[cfg(target_os = "linux")]
@@ -276,6 +281,7 @@ impl fmt::Display for Role {
             Self::Fill => f.write_str("fill"),
             Self::Consume => f.write_str("consume"),
             Self::Errand => f.write_str("errand"),
+            Self::FullDisk => f.write_str("full-disk"),
             Self::Hold(settle) => write!(f, "hold-{settle}"),
             #[cfg(target_os = "linux")]
             Self::Drain(orders) => write!(f, "drain-{orders}"),
@@ -314,6 +320,7 @@ impl FromStr for Role {
             Self::Fill,
             Self::Consume,
             Self::Errand,
+            Self::FullDisk,
         ];
         let found = roles
             .into_iter()

@@ -7,7 +7,6 @@ use tokio::sync::oneshot;
 
 use super::*;
 use crate::backend::sqlite::command::{Step, StepDone};
-use crate::backend::sqlite::connection::Synchronous;
 use crate::backend::sqlite::receipt::Handle;
 
 type Reply = oneshot::Receiver<Result<Answer>>;
@@ -16,9 +15,8 @@ type Reply = oneshot::Receiver<Result<Answer>>;
 fn serve(connection: &Connection, batches: Vec<Vec<Request>>) -> Vec<Vec<Result<Answer>>> {
     let store_clock = Arc::new(StoreClock::new(Arc::new(ManualClock::new())));
     let settings = Settings {
-        path: ":memory:".into(),
-        synchronous: Synchronous::Full,
         busy_timeout: Duration::from_millis(20),
+        ..Settings::new(":memory:")
     };
     let peers = Arc::new(Peers::none());
     let writer = Writer::prepare(connection, None, store_clock, peers, settings);

@@ -97,11 +97,11 @@ impl Writer<'_> {
     /// # Errors
     /// The failure that made it unreliable, if the log cannot be started anew now.
     pub(super) fn mend_log(&mut self) -> Result<()> {
-        let Some(failure) = self.sync.suspect() else {
+        let Some(failure) = self.sync.suspect().cloned() else {
             return Ok(());
         };
-        if !self.log.checkpoint(self.connection) {
-            return Err(failure.clone());
+        if !self.empty_log() {
+            return Err(failure);
         }
         self.sync.started_anew();
         Ok(())
