@@ -1,8 +1,10 @@
+use std::future::Future;
 use std::ops::AddAssign;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use queue_runtime::{ListenerBuilder, ListenerHandle, Message, RetryPolicy, ShutdownReport};
+use tokio::task::JoinSet;
 
 use super::errors::classify;
 
@@ -26,6 +28,8 @@ pub struct Settings {
 pub struct Role {
     name: &'static str,
     listeners: Vec<ListenerHandle>,
+    /// Aborted with the role.
+    upkeep: JoinSet<()>,
 }
 
 /// The counts of messages that listeners handled.
@@ -78,7 +82,17 @@ impl Settings {
 impl Role {
     pub(super) fn new(name: &'static str, listeners: Vec<ListenerHandle>) -> Self {
         tracing::info!(role = name, "started");
-        Self { name, listeners }
+        Self {
+            name,
+            listeners,
+            upkeep: JoinSet::new(),
+        }
+    }
+
+    /// Runs a task until the role has stopped.
+    pub(super) fn with_upkeep(mut self, upkeep: impl Future<Output = ()> + Send + 'static) -> Self {
+        self.upkeep.spawn(upkeep);
+        self
     }
 
     /// Stops receiving, waits up to `grace` for handlers to finish, then hands back their messages.
