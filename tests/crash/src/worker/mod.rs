@@ -9,6 +9,8 @@
 //! | `redrive` | moves poison messages back |
 //! | `ask`, `answer` | send requests and wait for the replies; reply to them |
 //! | `transfer` | orders transfers of the example `ledger`, and handles them |
+//! | `once` | does work that it is asked for many times at once |
+//! | `portions` | works on a job of a hundred portions, and kills itself after each |
 //! | `hold` | holds one message, and settles it when told to |
 //! | `fill`, `consume` | submit large orders and complete them, each a fixed number |
 //! | `drain` | completes a number of orders, and says what that has used (Linux only) |
@@ -26,6 +28,8 @@ mod errand;
 mod fill;
 mod hold;
 mod listen;
+mod once;
+mod portions;
 mod produce;
 mod redrive;
 #[cfg(target_os = "linux")]
@@ -55,6 +59,8 @@ use crate::sabotage::{Bug, Sabotaged};
 pub use ask::{ASKED, AT_ONCE, End};
 pub use errand::FAILED;
 pub use hold::{GO, HELD, Settle};
+pub use once::{Kept, Step};
+pub use portions::{Job, PORTIONS, value};
 
 /// What a process does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,6 +81,10 @@ pub enum Role {
     Order,
     /// Handles transfers and their receipts.
     Transfer,
+    /// Does the work of keys once, with results kept here.
+    Once(Kept),
+    /// Works on a job, and kills itself after each portion.
+    Portions,
     /// Holds an order, and settles it when told to.
     Hold(Settle),
     /// Submits a fixed number of large orders, and ends.
@@ -163,6 +173,9 @@ impl Arguments {
 /// # Panics
 /// If a promise is broken that the role relies on.
 pub async fn run(arguments: Arguments) {
+    if arguments.role == Role::Portions {
+        return portions::run(&arguments).await;
+    }
     let input = input();
     let ledger = Ledger::create(&arguments.ledger);
     let backend = open(&arguments.file, arguments.bug).await;
@@ -189,6 +202,11 @@ pub async fn run(arguments: Arguments) {
         Role::Answer => answer::run(desk).await,
         Role::Order => transfer::order(&desk).await,
         Role::Transfer => transfer::handle(&desk, &arguments.file, arguments.bug).await,
+        Role::Once(kept) => {
+            let log = arguments.ledger.with_extension("claims");
+            once::run(&desk, kept, &arguments.file, &log, arguments.bug).await;
+        }
+        Role::Portions => unreachable!("it opens the file itself"),
         Role::Hold(settle) => hold::run(&desk, settle).await,
         Role::Fill => fill::run(&desk).await,
         Role::Consume => consume::run(&desk).await,
@@ -269,6 +287,8 @@ impl fmt::Display for Role {
             Self::Fill => f.write_str("fill"),
             Self::Consume => f.write_str("consume"),
             Self::Errand => f.write_str("errand"),
+            Self::Once(kept) => write!(f, "once-{kept}"),
+            Self::Portions => f.write_str("portions"),
             Self::Hold(settle) => write!(f, "hold-{settle}"),
             #[cfg(target_os = "linux")]
             Self::Drain(orders) => write!(f, "drain-{orders}"),
@@ -306,10 +326,12 @@ impl FromStr for Role {
             Self::Fill,
             Self::Consume,
             Self::Errand,
+            Self::Portions,
         ];
         let found = roles
             .into_iter()
             .chain(holds)
+            .chain(Kept::ALL.map(Self::Once))
             .find(|role| role.to_string() == name);
         found.ok_or_else(|| format!("unknown role `{name}`"))
     }
