@@ -1,36 +1,109 @@
+use std::future::pending;
+use std::io;
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use mosaic::roles::{Settings, broker, controller, processor};
 use queue_runtime::Failure;
+use tokio::sync::oneshot;
 
-use super::arguments::{Kind, Role, or_cores};
-use super::location::open;
+use super::arguments::{Kind, Location, Role, or_cores};
+use super::instances::Instances;
+use super::location::{is_durable, open};
 use super::signals::Signals;
 
 /// The time that handlers have to finish after the signal to stop.
 const GRACE: Duration = Duration::from_secs(20);
 
+/// The time that other processes have to end, which is longer than that of their handlers.
+pub(super) const INSTANCES_GRACE: Duration = Duration::from_secs(30);
+
 /// Runs one role until a signal to stop; after a second one, it stops at once.
 pub(crate) async fn role(arguments: Role) -> Result<(), Failure> {
+    if arguments.scaling.instances.is_some() && arguments.role != Kind::Processor {
+        return Err("`--instances` is for the role `processor` only".into());
+    }
     let settings = Settings {
         tasks: or_cores(arguments.tasks),
         visibility_timeout: arguments.visibility_timeout,
         poison_threshold: arguments.poison_threshold,
         pace: arguments.pace,
+        instances: arguments.scaling.target(),
     };
-    let (service, store) = open(&arguments.location.folder(), &arguments.location).await?;
+    let data = arguments.location.folder();
+    let (service, store) = open(&data, &arguments.location).await?;
     let mut signals = Signals::new()?;
     let role = match arguments.role {
         Kind::Broker => broker(&service, &store, &settings)?,
         Kind::Controller => controller(&service, &store, &settings)?,
         Kind::Processor => processor(&service, &store, &settings)?,
     };
-    signals.next().await?;
+    let mut instances = Instances::new(another(&data, &arguments.location, &settings)?);
     tokio::select! {
-        _ = role.shutdown(GRACE) => Ok(()),
+        signal = signals.next() => signal?,
+        () = end_of_input(arguments.until_end_of_input) => {}
+        never = instances.keep(|| role.wanted_instances().unwrap_or(1)) => match never {},
+    }
+    let stopping = async { tokio::join!(role.shutdown(GRACE), instances.stop(INSTANCES_GRACE)) };
+    tokio::select! {
+        _ = stopping => Ok(()),
         signal = signals.next() => {
             signal?;
             Err("it was stopped at once; messages in flight become visible again when their leases expire".into())
         }
     }
+}
+
+/// The command of another processor, which stops at the end of its standard input. Locations may hold secrets, so they
+/// are in its environment.
+pub(super) fn another(
+    data: &Path,
+    location: &Location,
+    settings: &Settings,
+) -> io::Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["role", "processor", "--until-end-of-input"]);
+    if location.data.is_some() || !is_durable(location) {
+        command.arg("--data").arg(data);
+    }
+    for (name, value) in [
+        ("QUEUE_URL", &location.queue),
+        ("BLOBS_URL", &location.blobs),
+    ] {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    if let Some(client) = &location.client {
+        command.args(["--client", client]);
+    }
+    command.args(["--tasks", &settings.tasks.to_string()]);
+    let pace = humantime::format_duration(settings.pace);
+    command.arg(format!("--pace={pace}"));
+    if let Some(timeout) = settings.visibility_timeout {
+        let timeout = humantime::format_duration(timeout);
+        command.arg(format!("--visibility-timeout={timeout}"));
+    }
+    if let Some(attempts) = settings.poison_threshold {
+        command.args(["--poison-threshold", &attempts.to_string()]);
+    }
+    Ok(command)
+}
+
+/// Waits for the end of the standard input, if that is to stop the process.
+async fn end_of_input(is_awaited: bool) {
+    if !is_awaited {
+        return pending().await;
+    }
+    let (sender, ended) = oneshot::channel();
+    // A thread of its own: the runtime would wait for a read on one of its threads.
+    std::thread::spawn(move || {
+        // An error is an end, too.
+        let _ = io::copy(&mut io::stdin(), &mut io::sink());
+        let _ = sender.send(());
+    });
+    // It is not dropped before it has sent.
+    let _ = ended.await;
 }

@@ -3,6 +3,7 @@ use std::ops::AddAssign;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use queue_runtime::policy::InstanceTarget;
 use queue_runtime::{ListenerBuilder, ListenerHandle, Message, RetryPolicy, ShutdownReport};
 use tokio::task::JoinSet;
 
@@ -20,6 +21,8 @@ pub struct Settings {
     pub poison_threshold: Option<u32>,
     /// The minimum time that a processor takes for a slice. Tests prolong small jobs with it.
     pub pace: Duration,
+    /// Has a processor advise how many of its instances should run.
+    pub instances: Option<InstanceTarget>,
 }
 
 /// A running role. Dropping it stops it at once.
@@ -55,6 +58,7 @@ impl Default for Settings {
             visibility_timeout: None,
             poison_threshold: None,
             pace: Duration::ZERO,
+            instances: None,
         }
     }
 }
@@ -93,6 +97,13 @@ impl Role {
     pub(super) fn with_upkeep(mut self, upkeep: impl Future<Output = ()> + Send + 'static) -> Self {
         self.upkeep.spawn(upkeep);
         self
+    }
+
+    /// How many instances of the role should run, if the [settings](Settings::instances) ask for advice.
+    #[must_use]
+    pub fn wanted_instances(&self) -> Option<usize> {
+        let mut listeners = self.listeners.iter();
+        listeners.find_map(|listener| listener.info().wanted_instances)
     }
 
     /// Stops receiving, waits up to `grace` for handlers to finish, then hands back their messages.
