@@ -58,7 +58,7 @@ pub use receive::{
     Accept, AcceptError, Blocking, CheckpointError, Completing, Delivery, Handler, HandlerWith,
     MAX_CHECKPOINT, OnError, Poisoned, Received, SettleError, SettleProblem, Settled, blocking,
 };
-pub use request::{Reply, Request, RequestError, RequestProblem};
+pub use request::{NoReplyType, Reply, Request, RequestError, RequestProblem};
 pub use send::{Submit, SubmitAll, SubmitAllError, SubmitError, SubmitProblem, Submitted};
 pub use served::OtherKind;
 #[cfg(feature = "signal")]

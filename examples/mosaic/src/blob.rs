@@ -23,17 +23,20 @@ pub enum Container {
     ImageOutput,
     /// Status records of requests.
     Status,
+    /// Results of work that is done once, if the queues are in a storage account.
+    Results,
 }
 
 impl Container {
     /// All containers, in the order of their declaration.
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::ImageInput,
         Self::ImageLibrary,
         Self::SliceRequest,
         Self::SliceResponse,
         Self::ImageOutput,
         Self::Status,
+        Self::Results,
     ];
 
     /// The container's name.
@@ -46,6 +49,7 @@ impl Container {
             Self::SliceResponse => "sliceresponse",
             Self::ImageOutput => "imageoutput",
             Self::Status => "status",
+            Self::Results => "results",
         }
     }
 }

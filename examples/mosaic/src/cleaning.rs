@@ -53,6 +53,8 @@ pub async fn clean(store: &Store, all: bool) -> Result<Removed, StoreError> {
             match container {
                 Container::ImageLibrary => libraries.contains(first),
                 Container::ImageOutput => mosaics.contains(path),
+                // Named by hashes. Brokers remove those that are no longer needed.
+                Container::Results => !all,
                 _ => folders.contains(first),
             }
         };

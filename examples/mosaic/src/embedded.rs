@@ -40,6 +40,12 @@ impl Embedded {
         Ok(Self { roles })
     }
 
+    /// How many instances of the processor should run, if the settings ask for advice.
+    #[must_use]
+    pub fn wanted_instances(&self) -> Option<usize> {
+        self.roles.iter().find_map(Role::wanted_instances)
+    }
+
     /// Waits up to `grace` for handlers to finish, then stops. Returns the totals of all roles.
     pub async fn shutdown(self, grace: Duration) -> Totals {
         let mut totals = Totals::default();

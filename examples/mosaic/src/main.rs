@@ -3,10 +3,7 @@
 mod cli;
 
 use clap::Parser as _;
-use cli::{Arguments, Bars, Command};
-
-/// Without the warning about a message that fails for good: the client reports the reason.
-const QUIET: &str = "warn,queue_runtime::receive::poison=error";
+use cli::{Arguments, Bars, Command, QUIET};
 
 #[tokio::main]
 async fn main() {

@@ -1,15 +1,15 @@
-//! Status records of requests, each created once and never changed.
+//! Status records of requests, none of which ever changes.
 //!
 //! | record | written by | holds |
 //! |---|---|---|
 //! | `status/REQUEST/request.json` | intake | the request as it was taken in, and by whom |
 //! | `status/REQUEST/plan.json` | controller | the request, and the number of slices |
 //! | `status/REQUEST/slices/SEQ.json` | controller | the outcome of a slice |
-//! | `status/REQUEST/join.json` | controller | the slice whose response joins all slices |
 //! | `status/REQUEST/response.json` | broker | the outcome of the request |
 //!
 //! Create-only records let repeated and concurrent handlers agree: the second to create a record
-//! reads what the first wrote, and continues with that.
+//! reads what the first wrote, and continues with that. The response is a copy of the one that the store of results
+//! holds.
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use queue_runtime::{Disposition, Failure, RequestId};
@@ -94,17 +94,9 @@ pub struct SliceRecord {
     pub attempts: u32,
 }
 
-/// The slice whose response joins all slices.
-#[derive(Debug, Serialize, Deserialize)]
-struct JoinRecord {
-    slice: u32,
-}
-
 /// The outcome of a request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ResponseRecord {
-    /// The idempotency key of the response.
-    pub key: String,
     /// The outcome.
     pub outcome: ImageOutcome,
 }
@@ -157,9 +149,7 @@ impl Records {
         request: &RequestId,
         record: RequestRecord,
     ) -> Result<RequestRecord, StoreError> {
-        self.create_or_read(&request_name(request), record)
-            .await
-            .map(|(held, _)| held)
+        self.create_or_read(&request_name(request), record).await
     }
 
     /// Returns the state of every request that was taken in.
@@ -282,9 +272,7 @@ impl Records {
         request: &RequestId,
         plan: PlanRecord,
     ) -> Result<PlanRecord, StoreError> {
-        self.create_or_read(&plan_name(request), plan)
-            .await
-            .map(|(held, _)| held)
+        self.create_or_read(&plan_name(request), plan).await
     }
 
     /// Returns the outcome of a slice, if it is recorded.
@@ -311,7 +299,6 @@ impl Records {
     ) -> Result<SliceRecord, StoreError> {
         self.create_or_read(&slice_name(request, sequence), slice)
             .await
-            .map(|(held, _)| held)
     }
 
     /// Returns the number of recorded slices. Of several handlers that record a slice and then count,
@@ -327,19 +314,6 @@ impl Records {
         Ok(names.iter().filter(|name| name.ends_with(".json")).count())
     }
 
-    /// Claims the join of all slices for the response of one, unless it is claimed. Returns the slice
-    /// whose response holds the claim.
-    ///
-    /// # Errors
-    /// [`StoreError`] if the store fails.
-    pub async fn claim_join(&self, request: &RequestId, sequence: u32) -> Result<u32, StoreError> {
-        let name = BlobName::status(request, &["join.json"]);
-        let claimed = self
-            .create_or_read(&name, JoinRecord { slice: sequence })
-            .await;
-        claimed.map(|(held, _)| held.slice)
-    }
-
     /// Returns the outcome of a request, if it is recorded.
     ///
     /// # Errors
@@ -351,17 +325,26 @@ impl Records {
         self.find(&response_name(request)).await
     }
 
-    /// Records the outcome of a request unless one is recorded. Returns the recorded one, and whether
-    /// this call created it.
+    /// Records the outcome of a request. It must be the same each time.
     ///
     /// # Errors
     /// [`StoreError`] if the store fails.
     pub async fn record_response(
         &self,
         request: &RequestId,
-        response: ResponseRecord,
-    ) -> Result<(ResponseRecord, Created), StoreError> {
-        self.create_or_read(&response_name(request), response).await
+        response: &ResponseRecord,
+    ) -> Result<(), StoreError> {
+        let name = response_name(request);
+        self.store.write(&name, encode(&name, response)?).await
+    }
+
+    /// Whether the response to a request is recorded, so that further messages of it have no effect.
+    pub(crate) async fn is_answered(&self, request: &RequestId) -> Result<bool, StoreError> {
+        let answered = self.store.exists(&response_name(request)).await?;
+        if answered {
+            tracing::info!(%request, "ignored a message of an answered request");
+        }
+        Ok(answered)
     }
 
     /// Ignores the failure of a handler if the request has a response: the failure has no effect, and its
@@ -398,19 +381,22 @@ impl Records {
         &self,
         name: &BlobName,
         record: T,
-    ) -> Result<(T, Created), StoreError> {
-        let bytes = serde_json::to_vec_pretty(&record).map_err(|source| StoreError::Record {
-            name: name.clone(),
-            source,
-        })?;
-        match self.store.create(name, bytes).await? {
-            Created::New => Ok((record, Created::New)),
+    ) -> Result<T, StoreError> {
+        match self.store.create(name, encode(name, &record)?).await? {
+            Created::New => Ok(record),
             Created::Existed => match self.find(name).await? {
-                Some(held) => Ok((held, Created::Existed)),
+                Some(held) => Ok(held),
                 None => Err(StoreError::Missing(name.clone())),
             },
         }
     }
+}
+
+fn encode(name: &BlobName, record: &impl Serialize) -> Result<Vec<u8>, StoreError> {
+    serde_json::to_vec_pretty(record).map_err(|source| StoreError::Record {
+        name: name.clone(),
+        source,
+    })
 }
 
 fn request_name(request: &RequestId) -> BlobName {

@@ -13,6 +13,7 @@ use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::prefix::PrefixStore;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt as _, PutMode, WriteMultipart};
+use queue_runtime::idempotency::ObjectResults;
 
 use crate::blob::{BlobName, Container};
 use crate::links::Links;
@@ -89,8 +90,12 @@ impl Store {
         let folder =
             LocalFileSystem::new_with_prefix(path).map_err(|error| failed(error.into()))?;
         let folder = folder.with_fsync(true).with_automatic_cleanup(true);
+        let links = Links::below(path);
+        // Blobs of the other containers are checked one by one.
+        let results = links.check(Container::Results, &Path::default());
+        results.map_err(|link| failed(link.into()))?;
         Ok(Self {
-            links: Links::below(path),
+            links,
             ..Self::within(Arc::new(folder))
         })
     }
@@ -223,6 +228,13 @@ impl Store {
             }
             Err(error) => Err(failed("create", name, error)),
         }
+    }
+
+    /// Returns the store of results in [`Container::Results`].
+    #[must_use]
+    pub fn results(&self) -> ObjectResults {
+        let objects = Arc::clone(&self.containers[Container::Results as usize]);
+        ObjectResults::new(objects, Path::default())
     }
 
     /// Starts an upload in parts. The blob appears once the upload is finished.

@@ -67,7 +67,7 @@ use crate::send::{Submit, SubmitProblem};
 /// If the future is dropped before it completes, the message may or may not have been submitted, and may be handled; its
 /// reply is dropped.
 #[must_use = "a request does nothing until the type of its reply is named and it is awaited"]
-pub struct Request<M, R = ()> {
+pub struct Request<M, R> {
     replies: Arc<Replies>,
     submit: Submit<M>,
     queue: QueueName,
@@ -77,6 +77,25 @@ pub struct Request<M, R = ()> {
     is_bare: bool,
     reply: PhantomData<fn() -> R>,
 }
+
+/// The type of the reply of a [`Request`] that has not named one. Such a request cannot be awaited: call
+/// [`Request::reply`] first.
+///
+/// ```
+/// use queue_runtime::{Message, NoReplyType, QueueService, Request};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct PriceRequest {
+/// #     item: String,
+/// # }
+///
+/// fn price_of(service: &QueueService, item: &str) -> Request<PriceRequest, NoReplyType> {
+///     service.request(PriceRequest { item: item.to_owned() })
+/// }
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoReplyType {}
 
 /// The reply to a request. Derefs to the message.
 ///
@@ -120,7 +139,7 @@ pub struct Reply<R> {
 /// How long a request waits by default.
 const WITHIN: Duration = Duration::from_secs(30);
 
-impl<M: Message> Request<M> {
+impl<M: Message> Request<M, NoReplyType> {
     pub(crate) fn new(replies: Arc<Replies>, message: M) -> Self {
         let queue = M::TYPE.queue();
         Self {

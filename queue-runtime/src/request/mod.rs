@@ -30,7 +30,7 @@ mod replies;
 mod server;
 mod waiting;
 
-pub use builder::{Reply, Request};
+pub use builder::{NoReplyType, Reply, Request};
 pub(crate) use cleaning::clean;
 pub use error::{RequestError, RequestProblem};
 pub(crate) use queue::{DEFAULT_LEASE, LONGEST_LEASE, SHORTEST_LEASE};

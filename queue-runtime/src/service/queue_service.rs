@@ -16,7 +16,7 @@ use crate::listener::{ListenerBuilder, Listeners};
 use crate::meter::MeterReading;
 use crate::receive::{Accept, Handler, HandlerWith};
 use crate::recurring::{Recurrence, Schedule};
-use crate::request::{Replies, Request, clean};
+use crate::request::{NoReplyType, Replies, Request, clean};
 use crate::send::{Submit, SubmitAll, SubmitError, Submitted};
 
 /// A connection to the queues of one storage account. Clones share the connection.
@@ -80,7 +80,7 @@ impl QueueService {
 
     /// Submits a message and waits for the reply to it. Name the reply's type and configure the [`Request`], then `.await`
     /// it.
-    pub fn request<M: Message>(&self, message: M) -> Request<M> {
+    pub fn request<M: Message>(&self, message: M) -> Request<M, NoReplyType> {
         Request::new(Arc::clone(&self.replies), message)
     }
 

@@ -32,6 +32,11 @@ pub enum Bug {
     /// The rows of a transfer are committed before its message is completed, and a process aborts in between. Not part
     /// of [`Sabotaged`]: the handler does so.
     CompletesApart,
+    /// Work is begun though another holds its claim or has done it. Not part of [`Sabotaged`]: the processes that work
+    /// `once` do so.
+    BeginsAlways,
+    /// Portions of a job are not recorded. Not part of [`Sabotaged`]: the handler does not record them.
+    SkipsCheckpoints,
     /// No bug: the process aborts when it first gets to a point.
     Aborts(Point),
 }
@@ -84,7 +89,7 @@ impl Point {
     }
 }
 
-const NAMES: [(Bug, &str); 16] = [
+const NAMES: [(Bug, &str); 18] = [
     (Bug::AcknowledgesEarly, "acknowledges-early"),
     (Bug::DeletesEarly, "deletes-early"),
     (Bug::AcceptsStaleReceipts, "accepts-stale-receipts"),
@@ -92,6 +97,8 @@ const NAMES: [(Bug, &str); 16] = [
     (Bug::AppliesInSteps, "applies-in-steps"),
     (Bug::SkipsSync, "skips-sync"),
     (Bug::CompletesApart, "completes-apart"),
+    (Bug::BeginsAlways, "begins-always"),
+    (Bug::SkipsCheckpoints, "skips-checkpoints"),
     (Bug::Aborts(Point::BeforePut), "aborts-before-put"),
     (Bug::Aborts(Point::AfterPut), "aborts-after-put"),
     (Bug::Aborts(Point::AfterReceive), "aborts-after-receive"),

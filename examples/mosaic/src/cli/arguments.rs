@@ -1,3 +1,4 @@
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::thread::available_parallelism;
 use std::time::Duration;
@@ -6,6 +7,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use mosaic::messages::MAX_SLICES;
 use mosaic::output::Output;
 use mosaic::picture::{DEFAULT_TINT, MAX_ACROSS, MAX_TILE_SIZE};
+use queue_runtime::policy::InstanceTarget;
+
+use super::instances::parse_range;
 
 /// Makes a photo mosaic with four queues and three roles. Without a command, runs all roles in this
 /// process and makes `mosaic.png` from a built-in picture and built-in tiles.
@@ -41,8 +45,10 @@ pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) location: Location,
     /// Number of image processors; by default one per core
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(long, value_name = "N", conflicts_with = "instances", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) processors: Option<u16>,
+    #[command(flatten)]
+    pub(crate) scaling: Scaling,
     /// Minimum time that a processor takes for a slice, for tests
     #[arg(long, hide = true, default_value = "0s", value_parser = humantime::parse_duration)]
     pub(crate) pace: Duration,
@@ -105,12 +111,28 @@ pub(crate) struct Role {
     /// default
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) poison_threshold: Option<u32>,
+    #[command(flatten)]
+    pub(crate) scaling: Scaling,
+    /// Stops at the end of the standard input, too
+    #[arg(long, hide = true)]
+    pub(crate) until_end_of_input: bool,
     /// Minimum time that a processor takes for a slice, for tests
     #[arg(long, hide = true, default_value = "0s", value_parser = humantime::parse_duration)]
     pub(crate) pace: Duration,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
+/// A number of processes by the depth of the queue.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Scaling {
+    /// Starts and stops further processes with an image processor, so that there are MIN to MAX
+    #[arg(long, value_name = "MIN..MAX", value_parser = parse_range)]
+    pub(crate) instances: Option<RangeInclusive<usize>>,
+    /// Time in which the waiting slices should be rendered, which decides on the number of instances
+    #[arg(long, value_name = "TIME", default_value = "30s", requires = "instances", value_parser = humantime::parse_duration)]
+    pub(crate) within: Duration,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Kind {
     /// Records responses.
     Broker,
@@ -190,6 +212,14 @@ impl Location {
         self.data
             .clone()
             .unwrap_or_else(|| PathBuf::from("mosaic-data"))
+    }
+}
+
+impl Scaling {
+    /// What the listener of a processor is asked for.
+    pub(crate) fn target(&self) -> Option<InstanceTarget> {
+        let instances = self.instances.clone()?;
+        Some(InstanceTarget::new(instances, self.within))
     }
 }
 

@@ -15,8 +15,11 @@ use tokio::task::spawn_blocking;
 
 use super::Bars;
 use super::arguments::{Location, Picture, Run, Submit, or_cores};
+use super::instances::Instances;
 use super::job::job;
 use super::location::{is_durable, open, pictures};
+use super::log::QUIET;
+use super::role::{INSTANCES_GRACE, another};
 
 /// The time that handlers have to finish once the mosaic is complete, or after a signal to stop.
 const GRACE: Duration = Duration::from_secs(10);
@@ -49,30 +52,46 @@ pub(crate) async fn run(arguments: Run, mut bars: Bars) -> Result<(), Failure> {
         ready = ready => ready?,
         () = signals.next() => return Err(stopped(&going_on)),
     };
-    let processors = or_cores(arguments.processors);
+    let processors = match &arguments.scaling.instances {
+        Some(_) => 1,
+        None => or_cores(arguments.processors),
+    };
     let settings = Settings {
         pace: arguments.pace,
+        instances: arguments.scaling.target(),
         ..Settings::default()
     };
     let roles = Embedded::start(&service, &store, processors, &settings)?;
+    let one = Settings {
+        tasks: 1,
+        ..settings
+    };
+    let mut another = another(&data, &location, &one)?;
+    if std::env::var_os("RUST_LOG").is_none() {
+        // Its progress is that of this process's bars.
+        another.env("RUST_LOG", QUIET);
+    }
+    let mut instances = Instances::new(another);
     let tiles = job.library.len();
     let client = Client::new(service.clone(), store);
     let made = tokio::select! {
         made = make(&client, job, &picture, &request, &mut bars) => made,
         () = signals.next() => Err(stopped(&going_on)),
+        never = instances.keep(|| roles.wanted_instances().unwrap_or(1)) => match never {},
     };
+    let stopping = async { tokio::join!(roles.shutdown(GRACE), instances.stop(INSTANCES_GRACE)) };
     let totals = tokio::select! {
-        totals = roles.shutdown(GRACE) => Some(totals),
+        (totals, ()) = stopping => Some(totals),
         // It stops the roles at once, whether it is the first or follows the one that stopped the job.
         () = signals.next() => None,
     };
     let made = made?;
     save(&client, &made, &picture, &request, &mut signals, temporary).await?;
     println!("{}", describe(&made.figures, &picture.out, tiles));
-    let noun = if processors == 1 {
-        "processor"
-    } else {
-        "processors"
+    let processors = match (arguments.scaling.instances, processors) {
+        (Some(range), _) => format!("{} to {} processors", range.start(), range.end()),
+        (None, 1) => "1 processor".to_owned(),
+        (None, number) => format!("{number} processors"),
     };
     let handled = totals.map_or_else(String::new, |totals| {
         let messages = totals.completed + totals.poisoned;
@@ -80,7 +99,7 @@ pub(crate) async fn run(arguments: Run, mut bars: Bars) -> Result<(), Failure> {
     });
     let transactions = service.meter().total();
     println!(
-        "made in {:.1?} by {processors} {noun}{handled}; {} storage transactions, {} of them empty receives",
+        "made in {:.1?} by {processors}{handled}; {} storage transactions, {} of them empty receives",
         begun.elapsed(),
         transactions.total(),
         transactions.of(TransactionKind::EmptyReceive),

@@ -3,10 +3,11 @@
 use queue_runtime::{Failure, QueueService, Received, StartError};
 
 use super::handling::Handling;
+use super::results::Results;
 use super::role::{Role, Settings};
 use crate::messages::ImageResponse;
 use crate::records::{Records, ResponseRecord};
-use crate::store::{Created, Store};
+use crate::store::Store;
 
 /// Starts a job broker.
 ///
@@ -17,35 +18,42 @@ pub fn broker(
     store: &Store,
     settings: &Settings,
 ) -> Result<Role, StartError> {
-    let records = Records::new(store.clone());
-    let listener = service.listener_with(records, record);
+    let results = Results::new(service, store, settings);
+    let sweeping = results.clone().keep_swept();
+    let broker = Broker {
+        records: Records::new(store.clone()),
+        results,
+    };
+    let listener = service.listener_with(broker, Broker::handle);
     let listener = settings.apply(listener).on_poison(|poisoned| {
         let request = &poisoned.envelope.request;
         tracing::error!(%request, "failed to record a response; the client will time out");
         None
     });
-    Ok(Role::new("broker", vec![listener.start()?]))
+    Ok(Role::new("broker", vec![listener.start()?]).with_upkeep(sweeping))
 }
 
-/// Records the first response to a request, and ignores all others.
-async fn record(records: Records, received: Received<ImageResponse>) -> Result<(), Failure> {
-    let _handling = Handling::of(&received);
-    let request = received.envelope().request.clone();
-    let key = received.idempotency_key().to_string();
-    let response = ResponseRecord {
-        key,
-        outcome: received.into_message().outcome,
-    };
-    let recorded = records.record_response(&request, response.clone()).await;
-    let (held, created) = recorded?;
-    match created {
-        Created::New => tracing::info!(%request, "recorded the response"),
-        Created::Existed if held.key == response.key => {
-            tracing::info!(%request, "ignored a duplicate of the response");
+#[derive(Debug, Clone)]
+struct Broker {
+    records: Records,
+    results: Results,
+}
+
+impl Broker {
+    /// Records the first response to a request, and ignores all others.
+    async fn handle(self, received: Received<ImageResponse>) -> Result<(), Failure> {
+        let _handling = Handling::of(&received);
+        let request = received.envelope().request.clone();
+        if self.records.is_answered(&request).await? {
+            return Ok(());
         }
-        Created::Existed => {
-            tracing::warn!(%request, held = held.key, found = response.key, "ignored another response");
-        }
+        let response = ResponseRecord {
+            outcome: received.into_message().outcome,
+        };
+        let first = async { Ok(response) };
+        let held = self.results.once("respond", &request, first).await?;
+        self.records.record_response(&request, &held).await?;
+        tracing::info!(%request, "recorded the response");
+        Ok(())
     }
-    Ok(())
 }

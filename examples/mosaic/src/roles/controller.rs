@@ -3,17 +3,15 @@
 //! ```text
 //!  imagerequest:  cut ─► record the plan ─► write the slices ─► [acknowledge + all slice requests]
 //!  sliceresponse: record the slice ─► count ─┬─ incomplete ─► [acknowledge]
-//!                                            └─ complete ─► claim the join ─┬─ refused ─► [acknowledge]
-//!                                                                           └─ join ─► [acknowledge + response]
+//!                                            └─ complete ─► join, once ─► [acknowledge + response]
 //! ```
 //!
 //! Each bracket is one storage transaction if the backend has them. Everything before it may be
 //! repeated, also concurrently in another process: every step writes the same bytes under the same
 //! name, or creates a record that only one handler can create. A slice is recorded before the records
 //! are counted, so the handler that records last counts all of them. Two handlers may both count all:
-//! the first to claim the join carries it out. Its message stays on the queue until it has joined and
-//! responded, or is moved to the poison queue, which fails the request; so the other can acknowledge
-//! its message at once.
+//! one joins, by a claim in the store of results, and the other gets its result. If the process that joins is
+//! killed, another claims the join when the lease ends. Both respond, and the broker records one response.
 
 use bytes::Bytes;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
@@ -24,6 +22,7 @@ use tokio::task::spawn_blocking;
 
 use super::handling::{Handling, reason};
 use super::join::join;
+use super::results::Results;
 use super::role::{Role, Settings};
 use crate::blob::BlobName;
 use crate::library_store::{LibraryStore, MAX_PICTURE};
@@ -50,6 +49,7 @@ pub fn controller(
         store: store.clone(),
         records: Records::new(store.clone()),
         libraries: LibraryStore::new(store.clone()),
+        results: Results::new(service, store, settings),
     };
     let requests = service.listener_with(controller.clone(), Controller::handle_request);
     let responses = service.listener_with(controller, Controller::handle_response);
@@ -66,6 +66,7 @@ struct Controller {
     store: Store,
     records: Records,
     libraries: LibraryStore,
+    results: Results,
 }
 
 impl Controller {
@@ -91,7 +92,7 @@ impl Controller {
     async fn request(&self, received: Received<ImageRequest>) -> Result<Disposition, Failure> {
         let _handling = Handling::of(&received);
         let request = &received.envelope().request;
-        if self.is_answered(request).await? {
+        if self.records.is_answered(request).await? {
             return Ok(Disposition::complete());
         }
         let asked = self.first_planned(request, received.message()).await?;
@@ -158,7 +159,7 @@ impl Controller {
     async fn response(&self, received: Received<SliceResponse>) -> Result<Disposition, Failure> {
         let _handling = Handling::of(&received);
         let request = &received.envelope().request;
-        if self.is_answered(request).await? {
+        if self.records.is_answered(request).await? {
             return Ok(Disposition::complete());
         }
         let plan = self.records.plan(request).await?;
@@ -185,15 +186,17 @@ impl Controller {
         if recorded? < record.slices as usize {
             return Ok(Disposition::complete());
         }
-        let claimed = self.records.claim_join(request, sequence).await;
-        if claimed? != sequence {
-            return Ok(Disposition::complete());
-        }
-        self.finish(request, plan).await
+        let join = self.join(request, plan);
+        let joined: Option<Figures> = self.results.once("join", request, join).await?;
+        Ok(match joined {
+            Some(figures) => Disposition::complete().then(&ImageResponse::done(request, figures)),
+            // The handler that recorded the failure responds.
+            None => Disposition::complete(),
+        })
     }
 
-    /// Joins a request's slices, all of which have a record.
-    async fn finish(&self, request: &RequestId, plan: Plan) -> Result<Disposition, Failure> {
+    /// Joins a request's slices, all of which have a record. Returns `None` if one of them failed.
+    async fn join(&self, request: &RequestId, plan: Plan) -> Result<Option<Figures>, Failure> {
         let records = (0..plan.slices()).map(|sequence| self.records.slice(request, sequence));
         let records = stream::iter(records)
             .buffered(CONCURRENCY)
@@ -204,8 +207,7 @@ impl Controller {
             let record = record.ok_or("the record of a slice was counted but is missing")?;
             match record.outcome {
                 SliceOutcome::Rendered { blob } => blobs.push(blob),
-                // The handler that recorded the failure responds.
-                SliceOutcome::Failed { .. } => return Ok(Disposition::complete()),
+                SliceOutcome::Failed { .. } => return Ok(None),
             }
             retries += record.attempts.saturating_sub(1);
         }
@@ -215,23 +217,13 @@ impl Controller {
             tracing::info!(%request, slices = plan.slices(), "joined the mosaic");
         }
         let (width, height) = plan.output_size();
-        let figures = Figures {
+        Ok(Some(Figures {
             width,
             height,
             tiles: plan.columns() * plan.rows(),
             slices: plan.slices(),
             retries,
-        };
-        Ok(Disposition::complete().then(&ImageResponse::done(request, figures)))
-    }
-
-    /// Whether the response to the request is recorded, so that further messages have no effect.
-    async fn is_answered(&self, request: &RequestId) -> Result<bool, Failure> {
-        let response = self.records.response(request).await?;
-        if response.is_some() {
-            tracing::info!(%request, "ignored a message of an answered request");
-        }
-        Ok(response.is_some())
+        }))
     }
 }
 

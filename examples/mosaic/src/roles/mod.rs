@@ -21,6 +21,7 @@ mod errors;
 mod handling;
 mod join;
 mod processor;
+mod results;
 mod role;
 
 pub use broker::broker;

@@ -34,7 +34,10 @@ pub fn processor(
         settings: *settings,
     };
     let listener = service.listener_with(processor, Processor::handle);
-    let listener = settings.apply(listener).on_poison(slice_failed);
+    let mut listener = settings.apply(listener).on_poison(slice_failed);
+    if let Some(target) = settings.instances {
+        listener = listener.advise_instances(target);
+    }
     Ok(Role::new("processor", vec![listener.start()?]))
 }
 

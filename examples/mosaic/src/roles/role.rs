@@ -3,9 +3,11 @@ use std::ops::AddAssign;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use queue_runtime::policy::InstanceTarget;
 use queue_runtime::{
     ListenerBuilder, ListenerHandle, Message, RetryPolicy, ServiceShutdown, ShutdownReport,
 };
+use tokio::task::JoinSet;
 
 use super::errors::classify;
 
@@ -21,6 +23,8 @@ pub struct Settings {
     pub poison_threshold: Option<u32>,
     /// The minimum time that a processor takes for a slice. Tests prolong small jobs with it.
     pub pace: Duration,
+    /// Has a processor advise how many of its instances should run.
+    pub instances: Option<InstanceTarget>,
 }
 
 /// A running role. Dropping it stops it at once.
@@ -29,6 +33,8 @@ pub struct Settings {
 pub struct Role {
     name: &'static str,
     listeners: Vec<ListenerHandle>,
+    /// Aborted with the role.
+    upkeep: JoinSet<()>,
 }
 
 /// The counts of messages that listeners handled.
@@ -54,6 +60,7 @@ impl Default for Settings {
             visibility_timeout: None,
             poison_threshold: None,
             pace: Duration::ZERO,
+            instances: None,
         }
     }
 }
@@ -81,7 +88,24 @@ impl Settings {
 impl Role {
     pub(super) fn new(name: &'static str, listeners: Vec<ListenerHandle>) -> Self {
         tracing::info!(role = name, "started");
-        Self { name, listeners }
+        Self {
+            name,
+            listeners,
+            upkeep: JoinSet::new(),
+        }
+    }
+
+    /// Runs a task until the role has stopped.
+    pub(super) fn with_upkeep(mut self, upkeep: impl Future<Output = ()> + Send + 'static) -> Self {
+        self.upkeep.spawn(upkeep);
+        self
+    }
+
+    /// How many instances of the role should run, if the [settings](Settings::instances) ask for advice.
+    #[must_use]
+    pub fn wanted_instances(&self) -> Option<usize> {
+        let mut listeners = self.listeners.iter();
+        listeners.find_map(|listener| listener.info().wanted_instances)
     }
 
     /// Stops receiving, waits up to `grace` for handlers to finish, then hands back their messages.
@@ -91,9 +115,9 @@ impl Role {
         Totals::of(self.name, &reports)
     }
 
-    /// Waits until its service, which has no other roles, is shut down. Returns the totals of the role.
-    pub async fn until_shutdown(self, shutdown: impl Future<Output = ServiceShutdown>) -> Totals {
-        Totals::of(self.name, &shutdown.await.listeners)
+    /// Ends the role after its service, which has no other roles, was shut down. Returns the totals of the role.
+    pub fn end(self, shutdown: ServiceShutdown) -> Totals {
+        Totals::of(self.name, &shutdown.listeners)
     }
 }
 

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
 
 use mosaic::azure::Account;
-use mosaic::messages::ImageOutcome;
-use mosaic::records::{Records, ResponseRecord};
-use mosaic::store::{Created, Store};
+use mosaic::messages::SliceOutcome;
+use mosaic::records::{Records, SliceRecord};
+use mosaic::store::Store;
 use queue_runtime::RequestId;
 
 use crate::server::SERVER;
@@ -77,25 +77,18 @@ async fn a_record_holds_though_the_response_to_its_creation_was_lost() {
     let store = Store::azure(Account::parse(&url)).await;
     let records = Records::new(store.expect("it is there"));
     let request = RequestId::new("a").expect("an id");
-    let record = |key: &str| ResponseRecord {
-        key: key.to_owned(),
-        outcome: ImageOutcome::Failed {
-            reason: "none".to_owned(),
+    let record = |reason: &str| SliceRecord {
+        outcome: SliceOutcome::Failed {
+            reason: reason.to_owned(),
         },
+        attempts: 1,
     };
 
     lossy.left.store(1, SeqCst);
-    let (held, created) = (records.record_response(&request, record("mine")).await)
-        .expect("the creation is repeated");
+    let mine = records.record_slice(&request, 0, record("mine")).await;
     assert_eq!(lossy.left.load(SeqCst), 0, "no response was lost");
-    assert_eq!(
-        created,
-        Created::Existed,
-        "what the service responds to the repetition"
-    );
-    assert_eq!(held, record("mine"));
+    assert_eq!(mine.expect("the creation is repeated"), record("mine"));
 
-    let (held, created) =
-        (records.record_response(&request, record("another")).await).expect("it is found");
-    assert_eq!((held, created), (record("mine"), Created::Existed));
+    let another = records.record_slice(&request, 0, record("another")).await;
+    assert_eq!(another.expect("it is found"), record("mine"));
 }

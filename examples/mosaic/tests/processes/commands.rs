@@ -1,3 +1,5 @@
+#[cfg(unix)]
+use std::process::Child;
 use std::process::Command;
 #[cfg(unix)]
 use std::time::{Duration, Instant};
@@ -110,7 +112,7 @@ fn roles_in_processes_make_the_mosaic_and_stop_on_a_signal() {
 /// Sends SIGTERM to a process. Returns whether it exited successfully, and its log.
 #[cfg(unix)]
 fn terminate(mut worker: Worker) -> (bool, Log) {
-    signal(&worker, "-TERM");
+    signal(&worker.child, "-TERM");
     let ended = worker.child.wait().expect("it is a child of ours");
     let log = worker.log();
     (ended.success(), log)
@@ -147,7 +149,7 @@ fn a_second_signal_hands_messages_back_at_once_and_nothing_is_lost() {
     until("it holds a message", || slow.holds().then_some(()));
     // More than two, because signals that come at the same time may count as one.
     let status = until("it ends", || {
-        signal(&slow, "-TERM");
+        signal(&slow.child, "-TERM");
         slow.child.try_wait().expect("it is a child of ours")
     });
     let log = slow.log();
@@ -162,8 +164,8 @@ fn a_second_signal_hands_messages_back_at_once_and_nothing_is_lost() {
 }
 
 #[cfg(unix)]
-fn signal(worker: &Worker, signal: &str) {
-    let id = worker.child.id().to_string();
+pub(crate) fn signal(child: &Child, signal: &str) {
+    let id = child.id().to_string();
     let sent = Command::new("kill").args([signal, &id]).status();
     assert!(sent.expect("kill runs").success());
 }

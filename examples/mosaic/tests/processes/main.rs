@@ -1,6 +1,8 @@
 //! The program with one role in each process, on one SQLite file.
 
 mod commands;
+#[cfg(unix)]
+mod instances;
 mod kill;
 mod manners;
 mod support;

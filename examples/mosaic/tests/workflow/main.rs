@@ -6,4 +6,5 @@ mod failures;
 #[cfg(unix)]
 mod links;
 mod mosaics;
+mod once;
 mod support;

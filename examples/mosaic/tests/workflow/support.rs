@@ -32,9 +32,11 @@ pub(crate) struct Fixture {
 
 impl Fixture {
     pub(crate) async fn new() -> Self {
-        let service = QueueService::connect("memory:")
-            .await
-            .expect("the memory engine opens");
+        let service = QueueService::connect("memory:").await;
+        Self::over(service.expect("the memory engine opens"))
+    }
+
+    pub(crate) fn over(service: QueueService) -> Self {
         let store = Store::memory();
         Self {
             client: Client::new(service.clone(), store.clone()),
@@ -93,7 +95,7 @@ impl Fixture {
 
     /// Waits until this many slice requests are on their queue.
     pub(crate) async fn requested(&self, slices: u64) {
-        let waiting = async || count(&self.service, "slicerequest").await == slices;
+        let waiting = async || self.count("slicerequest").await == slices;
         until("the slices are requested", async || {
             waiting().await.then_some(())
         })
@@ -103,26 +105,24 @@ impl Fixture {
     /// Waits until the queues are empty.
     pub(crate) async fn drained(&self) {
         for queue in QUEUES {
-            until(queue, async || {
-                (count(&self.service, queue).await == 0).then_some(())
-            })
-            .await;
+            until(queue, async || (self.count(queue).await == 0).then_some(())).await;
         }
     }
 
     pub(crate) async fn poison(&self) -> u64 {
         let mut found = 0;
         for queue in QUEUES {
-            found += count(&self.service, &format!("{queue}-poison")).await;
+            found += self.count(&format!("{queue}-poison")).await;
         }
         found
     }
-}
 
-/// The number of messages on a queue, which may not exist.
-async fn count(service: &QueueService, queue: &str) -> u64 {
-    let properties = service.queue_at(queue).expect("a name").properties().await;
-    properties.map_or(0, |properties| properties.approximate_count)
+    /// The number of messages on a queue, which may not exist.
+    pub(crate) async fn count(&self, queue: &str) -> u64 {
+        let queue = self.service.queue_at(queue).expect("a name");
+        let properties = queue.properties().await;
+        properties.map_or(0, |properties| properties.approximate_count)
+    }
 }
 
 /// Polls until there is a value: neither a queue nor a folder of records announces a change.

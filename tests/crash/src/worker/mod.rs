@@ -10,6 +10,8 @@
 //! | `redrive` | moves poison messages back |
 //! | `ask`, `answer` | send requests and wait for the replies; reply to them |
 //! | `transfer` | orders transfers of the example `ledger`, and handles them |
+//! | `once` | does work that it is asked for many times at once |
+//! | `portions` | works on a job of a hundred portions, and kills itself after each |
 //! | `hold` | holds one message, and settles it when told to |
 //! | `fill`, `consume` | submit large orders and complete them, each a fixed number |
 //! | `drain` | completes a number of orders, and says what that has used (Linux only) |
@@ -29,6 +31,8 @@ mod fill;
 mod full_disk;
 mod hold;
 mod listen;
+mod once;
+mod portions;
 mod produce;
 mod redrive;
 mod serve;
@@ -60,6 +64,8 @@ pub use ask::{ASKED, AT_ONCE, End};
 pub use errand::FAILED;
 pub use hold::{GO, HELD, Settle};
 pub use serve::Stopped;
+pub use once::{Kept, Step};
+pub use portions::{Job, PORTIONS, value};
 
 /// What a process does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,6 +88,10 @@ pub enum Role {
     Order,
     /// Handles transfers and their receipts.
     Transfer,
+    /// Does the work of keys once, with results kept here.
+    Once(Kept),
+    /// Works on a job, and kills itself after each portion.
+    Portions,
     /// Holds an order, and settles it when told to.
     Hold(Settle),
     /// Submits a fixed number of large orders, and ends.
@@ -172,6 +182,9 @@ impl Arguments {
 /// # Panics
 /// If a promise is broken that the role relies on.
 pub async fn run(arguments: Arguments) {
+    if arguments.role == Role::Portions {
+        return portions::run(&arguments).await;
+    }
     let input = input();
     let ledger = Ledger::create(&arguments.ledger);
     let backend = open(&arguments.file, arguments.bug).await;
@@ -199,6 +212,11 @@ pub async fn run(arguments: Arguments) {
         Role::Answer => answer::run(desk).await,
         Role::Order => transfer::order(&desk).await,
         Role::Transfer => transfer::handle(&desk, &arguments.file, arguments.bug).await,
+        Role::Once(kept) => {
+            let log = arguments.ledger.with_extension("claims");
+            once::run(&desk, kept, &arguments.file, &log, arguments.bug).await;
+        }
+        Role::Portions => unreachable!("it opens the file itself"),
         Role::Hold(settle) => hold::run(&desk, settle).await,
         Role::Fill => fill::run(&desk).await,
         Role::Consume => consume::run(&desk).await,
@@ -282,6 +300,8 @@ impl fmt::Display for Role {
             Self::Consume => f.write_str("consume"),
             Self::Errand => f.write_str("errand"),
             Self::FullDisk => f.write_str("full-disk"),
+            Self::Once(kept) => write!(f, "once-{kept}"),
+            Self::Portions => f.write_str("portions"),
             Self::Hold(settle) => write!(f, "hold-{settle}"),
             #[cfg(target_os = "linux")]
             Self::Drain(orders) => write!(f, "drain-{orders}"),
@@ -321,10 +341,12 @@ impl FromStr for Role {
             Self::Consume,
             Self::Errand,
             Self::FullDisk,
+            Self::Portions,
         ];
         let found = roles
             .into_iter()
             .chain(holds)
+            .chain(Kept::ALL.map(Self::Once))
             .find(|role| role.to_string() == name);
         found.ok_or_else(|| format!("unknown role `{name}`"))
     }

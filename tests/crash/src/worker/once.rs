@@ -1,0 +1,231 @@
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use object_store::local::LocalFileSystem;
+use queue_core::clock::Clock;
+use queue_core::idempotency::{Begun, Claim, IdempotencyStore, Owner, Standing, Swept, WorkKey};
+use queue_runtime::idempotency::ObjectResults;
+use queue_runtime::once;
+use rustix::process::{Signal, getpid, kill_process};
+use tokio::task::JoinSet;
+
+use super::Desk;
+use crate::duplicates::{CALLS, DONE, Entry, Event};
+use crate::ledger::{PROGRESS, moment};
+use crate::messages::LEASE;
+use crate::sabotage::Bug;
+
+/// Where results are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kept {
+    /// In the queues' file.
+    File,
+    /// In the folder [`Kept::FOLDER`] beside the file, as objects.
+    Folder,
+}
+
+impl Kept {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::File, Self::Folder];
+
+    /// The name of the folder.
+    pub const FOLDER: &str = "results";
+}
+
+impl fmt::Display for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::File => "file",
+            Self::Folder => "folder",
+        })
+    }
+}
+
+/// A step of the protocol, at which a process can kill itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// The claim is about to be begun.
+    Beginning,
+    /// The claim is held.
+    Begun,
+    /// The effect was made.
+    Effected,
+    /// The result is about to be recorded.
+    Finishing,
+    /// The result is recorded, and its caller does not know.
+    Finished,
+}
+
+impl Step {
+    /// All steps.
+    pub const ALL: [Self; 5] = [
+        Self::Beginning,
+        Self::Begun,
+        Self::Effected,
+        Self::Finishing,
+        Self::Finished,
+    ];
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// Does the work of each key that it is told, asked for many times at once. A line on the standard input has a key and
+/// the step at which the process that gets there first kills itself.
+pub(super) async fn run(desk: &Desk, kept: Kept, file: &Path, log: &Path, bug: Option<Bug>) {
+    let store: Arc<dyn IdempotencyStore> = match kept {
+        Kept::File => desk.service.results().expect("SQLite has one"),
+        Kept::Folder => {
+            let folder = LocalFileSystem::new_with_prefix(file.with_file_name(Kept::FOLDER));
+            Arc::new(ObjectResults::new(Arc::new(folder.expect("it opens")), ""))
+        }
+    };
+    let log = OpenOptions::new().append(true).create_new(true).open(log);
+    let log = Arc::new(Mutex::new(log.expect("a new log")));
+    let mut input = desk.input.clone();
+    let mut next_call = desk.number * 1_000_000;
+    while input.changed().await.is_ok() {
+        let line = input.borrow_and_update().clone();
+        let (key, step) = line.split_once(' ').expect("a key and a step");
+        let mut calls = JoinSet::new();
+        for _ in 0..CALLS {
+            next_call += 1;
+            let steps = Steps {
+                store: Arc::clone(&store),
+                log: Arc::clone(&log),
+                key: key.to_owned(),
+                call: next_call,
+                step: Step::ALL
+                    .into_iter()
+                    .find(|named| named.to_string() == step),
+                killed: file.with_file_name(format!("{key}.killed")),
+                bug,
+            };
+            calls.spawn(call(steps));
+        }
+        calls.join_all().await;
+        println!("{DONE} {key}");
+    }
+}
+
+/// One call, which returns once the work is done, here or elsewhere.
+async fn call(steps: Steps) {
+    let steps = Arc::new(steps);
+    loop {
+        let work = async {
+            steps.write(Event::Effect);
+            steps.reach(Step::Effected);
+            Ok::<_, std::convert::Infallible>(steps.call)
+        };
+        let done = once(&steps, steps.key.as_str(), work).lease(LEASE);
+        match done.wait(Duration::from_secs(3600)).await {
+            Ok(call) => return steps.write(Event::Returned { call }),
+            // The lease ended on a slow machine, or the file was locked for too long.
+            Err(_) => tokio::time::sleep(LEASE / 20).await,
+        }
+    }
+}
+
+/// The store as one call sees it: logs the claim, and kills the process at a step.
+#[derive(Debug)]
+struct Steps {
+    store: Arc<dyn IdempotencyStore>,
+    log: Arc<Mutex<File>>,
+    key: String,
+    call: u64,
+    step: Option<Step>,
+    /// Exists once a process has killed itself.
+    killed: PathBuf,
+    bug: Option<Bug>,
+}
+
+impl Steps {
+    fn write(&self, event: Event) {
+        let entry = Entry {
+            at: moment(),
+            call: self.call,
+            key: self.key.clone(),
+            event,
+        };
+        let mut line = serde_json::to_vec(&entry).expect("it is plain");
+        line.push(b'\n');
+        // Not synced: what is written survives a kill.
+        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        log.write_all(&line).expect("written");
+        println!("{PROGRESS}");
+    }
+
+    fn reach(&self, step: Step) {
+        if self.step == Some(step) && File::create_new(&self.killed).is_ok() {
+            kill_process(getpid(), Signal::KILL).expect("it is this process");
+        }
+    }
+}
+
+#[async_trait]
+impl IdempotencyStore for Steps {
+    fn clock(&self) -> Arc<dyn Clock> {
+        self.store.clock()
+    }
+
+    async fn begin(
+        &self,
+        key: &WorkKey,
+        owner: Owner,
+        lease: Duration,
+    ) -> queue_core::Result<Begun> {
+        self.reach(Step::Beginning);
+        let asked = moment();
+        let begun = match self.bug {
+            Some(Bug::BeginsAlways) => Begun::Fresh(Claim::new(owner, 0)),
+            _ => self.store.begin(key, owner, lease).await?,
+        };
+        if let Begun::Fresh(_) = begun {
+            self.write(Event::Claimed { asked });
+            self.reach(Step::Begun);
+        }
+        Ok(begun)
+    }
+
+    async fn renew(
+        &self,
+        key: &WorkKey,
+        claim: Claim,
+        lease: Duration,
+    ) -> queue_core::Result<Standing> {
+        self.store.renew(key, claim, lease).await
+    }
+
+    async fn finish(
+        &self,
+        key: &WorkKey,
+        claim: Claim,
+        result: Bytes,
+        retention: Duration,
+    ) -> queue_core::Result<Standing> {
+        self.reach(Step::Finishing);
+        let finished = match self.bug {
+            Some(Bug::BeginsAlways) => Ok(Standing::Held),
+            _ => self.store.finish(key, claim, result, retention).await,
+        };
+        self.reach(Step::Finished);
+        finished
+    }
+
+    async fn release(&self, key: &WorkKey, claim: Claim) -> queue_core::Result<()> {
+        self.store.release(key, claim).await
+    }
+
+    async fn sweep(&self) -> queue_core::Result<Swept> {
+        self.store.sweep().await
+    }
+}
