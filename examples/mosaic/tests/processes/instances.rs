@@ -85,6 +85,17 @@ impl Drop for Supervisor {
     }
 }
 
+/// The process of a job's client. Killed when this is dropped.
+struct Client(Child);
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        // Both fail only if it has already ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 fn is_running(pid: &str) -> bool {
     let asked = Command::new("kill")
         .args(["-0", pid])
@@ -114,7 +125,7 @@ fn instances_follow_the_load_and_are_replaced_when_they_die() {
     let out = scratch.path().join("out.png");
     let mut client = job("submit", pictures.path(), &location, &out);
     client.args(["--timeout", "600s"]);
-    let mut client = client.spawn().expect("it runs");
+    let mut client = Client(client.spawn().expect("it runs"));
 
     supervisor.until("there are three", |s| s.running.len() == 2);
     let victim = supervisor
@@ -129,7 +140,7 @@ fn instances_follow_the_load_and_are_replaced_when_they_die() {
     assert!(!supervisor.running.contains(&victim));
     supervisor.until("it is replaced", |s| s.started == 3);
 
-    assert!(client.wait().expect("a child of ours").success());
+    assert!(client.0.wait().expect("a child of ours").success());
     supervisor.until("the others stop", |s| s.stopped == 2);
     assert!(supervisor.running.is_empty());
 
@@ -137,7 +148,7 @@ fn instances_follow_the_load_and_are_replaced_when_they_die() {
     let clients = ["two", "three"].map(|request| {
         let mut submit = job("submit", pictures.path(), &location, &out);
         submit.args(["--timeout", "600s", "--request", request]);
-        submit.spawn().expect("it runs")
+        Client(submit.spawn().expect("it runs"))
     });
     supervisor.until("there are three again", |s| s.running.len() == 2);
     let running = supervisor.running.clone();
@@ -156,6 +167,6 @@ fn instances_follow_the_load_and_are_replaced_when_they_die() {
     ended(&supervisor.running);
     let _processor = Worker::start("processor", &location, &[]);
     for mut client in clients {
-        assert!(client.wait().expect("a child of ours").success());
+        assert!(client.0.wait().expect("a child of ours").success());
     }
 }

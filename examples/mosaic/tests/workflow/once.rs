@@ -162,7 +162,10 @@ async fn a_join_whose_process_dies_before_it_is_recorded_is_not_made_again() {
     marked.expect("the store answers");
 
     let _controller = controller(&fixture.service, &fixture.store, &settings).expect("it starts");
-    assert!(fixture.mosaic().await == b"made before", "it was joined again");
+    assert!(
+        fixture.mosaic().await == b"made before",
+        "it was joined again"
+    );
     fixture.drained().await;
     assert_eq!(shared.joins.load(SeqCst), 2, "the one that died, and one");
     assert_eq!(fixture.poison().await, 0);
