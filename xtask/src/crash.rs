@@ -9,7 +9,14 @@ pub(crate) fn run(only: Option<&str>, seed: Option<u64>, times: u32) -> ExitCode
     command.args(["test", "--package", "queue-crash", "--all-features"]);
     command.args(["--test", "kills", "--test", "stops", "--test", "growth"]);
     command.args(["--test", "redrive", "--test", "requests"]);
-    command.args(["--test", "accounts", "--test", "shutdowns", "--test", "stores"]);
+    command.args([
+        "--test",
+        "accounts",
+        "--test",
+        "shutdowns",
+        "--test",
+        "stores",
+    ]);
     match preload::obstacle() {
         None => drop(command.args(["--test", "power"])),
         Some(why) => eprintln!("power loss is left out: {why}"),

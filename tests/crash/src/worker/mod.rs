@@ -63,9 +63,9 @@ use crate::sabotage::{Bug, Sabotaged};
 pub use ask::{ASKED, AT_ONCE, End};
 pub use errand::FAILED;
 pub use hold::{GO, HELD, Settle};
-pub use serve::Stopped;
 pub use once::{Kept, Step};
 pub use portions::{Job, PORTIONS, value};
+pub use serve::Stopped;
 
 /// What a process does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
