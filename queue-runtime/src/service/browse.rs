@@ -104,14 +104,15 @@ impl AnyQueue {
         })
     }
 
-    /// Deletes a message that was browsed, in any state, unless it was received or put back since.
+    /// Deletes a message that was browsed, in any state, unless it has changed since: it was received, put back, or its
+    /// consumer has renewed its lease. If so, browse again.
     ///
     /// A consumer that holds it is told to stop when it renews its lease. Until then it can complete the message, but
     /// neither put it back nor complete it with follow-ups.
     ///
     /// # Errors
-    /// The backend's error: [`ErrorKind::ReceiptMismatch`](crate::ErrorKind::ReceiptMismatch) if it was received or put
-    /// back since, [`ErrorKind::MessageNotFound`](crate::ErrorKind::MessageNotFound) if it is gone.
+    /// The backend's error: [`ErrorKind::ReceiptMismatch`](crate::ErrorKind::ReceiptMismatch) if it has changed
+    /// since, [`ErrorKind::MessageNotFound`](crate::ErrorKind::MessageNotFound) if it is gone.
     ///
     /// # Cancel safety
     /// If the future is dropped, the message may or may not have been deleted.

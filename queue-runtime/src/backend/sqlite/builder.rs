@@ -31,6 +31,8 @@ impl SqliteBackend {
     pub fn builder(path: impl Into<PathBuf>, clock: Arc<dyn Clock>) -> SqliteBuilder {
         let mut capabilities = Capabilities::local();
         capabilities.browsing = Browsing::Supported;
+        // Processes of one machine wake each other, so polling is for those that cannot.
+        capabilities.idle_cap = Duration::from_secs(1);
         capabilities.conditional_puts = ConditionalPuts::Supported;
         SqliteBuilder {
             settings: Settings::new(path),

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use queue_core::clock::Clock as _;
 use queue_core::notify::Notifier as _;
 use tokio::sync::oneshot;
 
@@ -15,10 +16,15 @@ use super::consumers::RENEWAL;
 use super::datagram::{self, Datagram};
 use crate::backend::sqlite::command::{Answer, Command, Port, Request};
 use crate::backend::sqlite::failure::Result;
+use crate::clock::SystemClock;
 use crate::notify::LocalNotifier;
 
 /// The pause before a registration that failed is tried again.
 const AGAIN: Duration = Duration::from_secs(30);
+
+/// The longest wait for a datagram. The socket's timeout stands still while the machine is suspended, and the age of a
+/// registration does not.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// The pause after an error of the socket, so that an error that persists does not occupy a processor.
 const ERROR_PAUSE: Duration = Duration::from_millis(100);
@@ -83,16 +89,17 @@ impl Inbox {
 impl Loop {
     fn run(&mut self) {
         let mut warned = false;
-        let mut renew_at = Instant::now();
+        let clock = SystemClock::new();
+        let mut renew_at = clock.monotonic();
         let mut buffer = [0; datagram::MAX];
         while !self.stopped.load(Ordering::Acquire) {
-            let now = Instant::now();
+            let now = clock.monotonic();
             if now >= renew_at {
                 let done = self.register(&mut warned);
                 renew_at = now + if done { RENEWAL } else { AGAIN };
                 continue;
             }
-            match self.receive(&mut buffer, renew_at - now) {
+            match self.receive(&mut buffer, LONGEST_WAIT.min(renew_at - now)) {
                 Ok(Some(datagram)) => self.local.publish(&datagram.notification(&self.account)),
                 Ok(None) => {}
                 Err(error) => {
