@@ -251,9 +251,9 @@ impl Machine {
         end.min(self.expiry.certain)
     }
 
-    /// Returns when to check the lease after a renewal that failed, or `None` if it is lost. `jitter` is from 0 to 1.
-    pub(super) fn after_failure(
-        &self,
+    /// Records that a renewal failed. Returns when to check the lease, or `None` if it is lost. `jitter` is from 0 to 1.
+    pub(super) fn renewal_failed(
+        &mut self,
         error: &Error,
         now: Duration,
         jitter: f64,
@@ -261,7 +261,12 @@ impl Machine {
         if !error.is_lease_gone() {
             return Some(self.retry_at(error.retry(), now, jitter));
         }
-        self.is_doubtful().then_some(self.certain_end)
+        if !self.is_doubtful() {
+            return None;
+        }
+        // If the network delivered it twice, the first copy may have changed the receipt, and not an earlier request.
+        self.unanswered.renewal = true;
+        Some(self.certain_end)
     }
 
     /// Returns when to try a renewal again.
@@ -340,3 +345,6 @@ impl Loss {
         }
     }
 }
+
+#[cfg(test)]
+mod model;

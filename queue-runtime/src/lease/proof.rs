@@ -35,7 +35,7 @@ pub(crate) enum Request {
 }
 
 /// The answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Gone {
     NotFound,
     Mismatch,

@@ -84,7 +84,9 @@ impl Renewals {
                     self.schedule(&lease, due);
                 }
                 Err(error) => {
-                    let due = lease.machine().after_failure(&error, lease.now(), jitter());
+                    let due = lease
+                        .machine()
+                        .renewal_failed(&error, lease.now(), jitter());
                     let Some(due) = due else {
                         return self.lost(&lease, &mut turn, Loss::Gone).await;
                     };
