@@ -251,7 +251,8 @@ impl Machine {
         end.min(self.expiry.certain)
     }
 
-    /// Records that a renewal failed. Returns when to check the lease, or `None` if it is lost. `jitter` is from 0 to 1.
+    /// Records that a renewal failed. Returns when to check the lease, or `None` if it is lost. `jitter` is from 0 to
+    /// 1.
     pub(super) fn renewal_failed(
         &mut self,
         error: &Error,
