@@ -8,7 +8,7 @@ use queue_core::backend::{
 use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, Retry};
 
 use super::promise::Promise;
-use super::state::{Hold, Leased, State};
+use super::state::{Leased, Turn};
 use super::storage_time::StorageTime;
 
 /// How long the absence of a record proves that a transaction was not committed. Half of its retention, which is in the
@@ -43,14 +43,14 @@ impl Completer {
         finish: Option<Finish>,
     ) -> Result<Vec<PutReceipt>, Error> {
         let leased = &self.0;
-        if leased.ticket.is_closed() {
+        if leased.machine().is_abandoned() {
             return Err(leased.ended());
         }
         let transactions = transactions(leased)?;
         let token = Token::random();
         let (queue, id, receipt) = (&leased.queue, &leased.id, leased.receipt());
         let mut completion = Completion::new(queue, id, receipt, dequeue_count, token);
-        completion.visibility = leased.visibility.max(leased.term().visibility);
+        completion.visibility = leased.machine().longest_visibility();
         completion.finish = finish;
         let receipts = transactions.write(connection, puts, Some(&completion))?;
         // The message was there, so no earlier transaction that completed it was committed.
@@ -63,13 +63,13 @@ impl Completer {
 }
 
 impl Leased {
-    /// Finds out whether the transaction that completed the message was committed, once it has ended. The lock makes
+    /// Finds out whether the transaction that completed the message was committed, once it has ended. The turn makes
     /// sure that it is asked for once only, because the storage then forgets the answer.
     ///
     /// # Errors
     /// Those of [`Transactions::was_committed`]. [`ErrorKind::Timeout`] with [`Outcome::Unknown`] if there is no record, but it
     /// could have been removed already.
-    pub(super) async fn conclude(&self, state: &mut State) -> Result<Promise, Error> {
+    pub(super) async fn conclude(&self, _turn: &mut Turn) -> Result<Promise, Error> {
         let promise = *self.promise();
         let Promise::Open { token, written_at } = promise else {
             return Ok(promise);
@@ -77,7 +77,7 @@ impl Leased {
         let transactions = transactions(self)?;
         let concluded = match transactions.was_committed(Some(token)).await? {
             true => {
-                state.hold = Hold::Settled;
+                self.machine().settled();
                 Promise::Committed
             }
             false if self.now().saturating_sub(written_at) > ABSENCE_PROVES_FOR => {

@@ -9,8 +9,9 @@ use tokio::sync::MutexGuard;
 use super::cancellation::Cancellation;
 use super::completion::Completer;
 use super::promise::Promise;
+use super::proof::{Gone, Proof, Request};
 use super::renewal::Renewals;
-use super::state::{Hold, Leased, State};
+use super::state::{Leased, Turn};
 use super::storage_time::{Receive, StorageTime};
 use super::unanswered::{Earlier, Intent};
 
@@ -29,7 +30,7 @@ pub(crate) struct Rewriter(Arc<Leased>);
 /// A locked lease, which is not renewed until this is dropped.
 pub(crate) struct Locked<'a> {
     lease: &'a Lease,
-    state: MutexGuard<'a, State>,
+    turn: MutexGuard<'a, Turn>,
 }
 
 impl Lease {
@@ -63,7 +64,7 @@ impl Lease {
 
     /// Has the lease renewed until this moment on the monotonic clock.
     pub(crate) fn renew_until(&self, at: Duration) {
-        self.leased.renew_until(at);
+        self.leased.machine().renew_until(at);
     }
 
     /// Whether the lease that we know of has ended.
@@ -84,11 +85,15 @@ impl Lease {
     ) -> impl Future<Output = Result<(), Error>> + Send + 'static {
         let leased = Arc::clone(&self.leased);
         async move {
-            let mut state = leased.state.lock().await;
-            match leased.is_overdue() {
-                true if leased.next_visibility().is_zero() => Err(leased.ended()),
-                true => leased.extend(&mut state, None).await,
-                false => Ok(()),
+            let mut turn = leased.turn.lock().await;
+            let next = {
+                let (machine, now) = (leased.machine(), leased.now());
+                machine.is_overdue(now).then(|| machine.renewal(now))
+            };
+            match next {
+                Some(Ok(renewal)) => leased.renew(&mut turn, renewal, None).await,
+                Some(Err(_)) => Err(leased.ended()),
+                None => Ok(()),
             }
         }
     }
@@ -127,7 +132,7 @@ impl Lease {
     pub(crate) async fn lock(&self) -> Locked<'_> {
         Locked {
             lease: self,
-            state: self.leased.state.lock().await,
+            turn: self.leased.turn.lock().await,
         }
     }
 }
@@ -141,8 +146,8 @@ impl Rewriter {
     ) -> impl Future<Output = Result<(), Error>> + Send + 'static {
         let leased = Arc::clone(&self.0);
         async move {
-            let mut state = leased.state.lock().await;
-            leased.extend(&mut state, Some(body)).await
+            let mut turn = leased.turn.lock().await;
+            leased.extend(&mut turn, Some(body)).await
         }
     }
 }
@@ -159,29 +164,49 @@ impl Locked<'_> {
     /// # Errors
     /// If the message is settled or the lease is known to be lost.
     pub(crate) fn receipt(&self) -> Result<PopReceipt, Error> {
-        match self.state.is_held() {
-            true => Ok(self.lease.leased.receipt()),
-            false => Err(self.lease.ended()),
+        let leased = &self.lease.leased;
+        match leased.machine().is_held() {
+            true => Ok(leased.receipt()),
+            false => Err(leased.ended()),
         }
-    }
-
-    /// Records that a settlement got no answer.
-    pub(crate) fn settlement_unanswered(&mut self, intent: &Intent) {
-        self.state.unanswered.add_settlement(intent);
-    }
-
-    /// Returns the unanswered settlements before one with this intent, in this call or an earlier one.
-    pub(crate) fn before(&self, intent: &Intent) -> Earlier {
-        self.state.unanswered.before(intent)
-    }
-
-    pub(crate) fn renewal_unanswered(&self) -> bool {
-        self.state.unanswered.renewal
     }
 
     /// Returns how long the lease can last at most.
     pub(crate) fn remaining(&self) -> Duration {
-        self.lease.leased.remaining()
+        let leased = &self.lease.leased;
+        leased.machine().remaining(leased.now())
+    }
+
+    /// Returns the unanswered settlements before one with this intent, in this call or an earlier one.
+    pub(crate) fn before(&self, intent: &Intent) -> Earlier {
+        self.lease.leased.machine().before(intent)
+    }
+
+    /// Records that a settlement got no answer.
+    pub(crate) fn settlement_unanswered(&mut self, intent: &Intent) {
+        self.lease.leased.machine().settlement_unanswered(intent);
+    }
+
+    /// Records and returns what it proves that a settlement answers *gone*.
+    pub(crate) fn settlement_gone(
+        &mut self,
+        request: Request,
+        answer: Gone,
+        intent: &Intent,
+    ) -> Proof {
+        let leased = &self.lease.leased;
+        let stale_receipts = leased.backend.capabilities().stale_receipts;
+        let now = leased.now();
+        let asked = (request, answer);
+        let proof = leased
+            .machine()
+            .settlement_gone(asked, stale_receipts, intent, now);
+        match proof {
+            Proof::CarriedOut => self.lease.abandon(),
+            Proof::LeaseLost | Proof::Expired => self.lose(),
+            Proof::NotCarriedOut | Proof::Nothing => {}
+        }
+        proof
     }
 
     /// Finds out whether the transaction that completed the message was committed. Waits for its end.
@@ -189,7 +214,7 @@ impl Locked<'_> {
     /// # Errors
     /// If it stays open for too long, or the storage fails.
     pub(crate) async fn conclude(&mut self) -> Result<Promise, Error> {
-        let concluded = self.lease.leased.conclude(&mut self.state).await?;
+        let concluded = self.lease.leased.conclude(&mut self.turn).await?;
         if concluded == Promise::Committed {
             self.lease.abandon();
         }
@@ -198,13 +223,13 @@ impl Locked<'_> {
 
     /// Records that the message was settled.
     pub(crate) fn settled(&mut self) {
-        self.state.hold = Hold::Settled;
+        self.lease.leased.machine().settled();
         self.lease.abandon();
     }
 
     /// Records that the lease is lost: another consumer has received the message, or it no longer exists.
     pub(crate) fn lose(&mut self) {
-        self.lease.leased.lose(&mut self.state);
+        self.lease.leased.lose();
         self.lease.abandon();
     }
 }

@@ -8,11 +8,12 @@ use queue_core::clock::Clock;
 use queue_core::{QueueName, Retry};
 use tokio::task::JoinSet;
 
+use super::machine::{Loss, Next};
 use super::promise::Promise;
-use super::state::{Leased, State};
+use super::state::{Leased, Turn};
 use super::storage_time::Receive;
 use crate::panic::{CaughtPanic, catch_async, log_caught};
-use crate::policy::{SHORTEST, jitter};
+use crate::policy::jitter;
 use crate::schedule::Schedule;
 
 /// Renews every lease of a service after half its visibility timeout. Clones share the leases.
@@ -61,77 +62,59 @@ impl Renewals {
         let (backend, clock) = (Arc::clone(&self.backend), Arc::clone(&self.clock));
         let lease = Leased::new(backend, clock, queue, message, receive, renew_for);
         let lease = Arc::new(lease);
-        self.schedule(&lease, lease.renew_at());
+        let due = lease.machine().renew_at();
+        self.schedule(&lease, due);
         lease
     }
 
     /// Stops renewing the lease.
     pub(super) fn forget(&self, lease: &Leased) {
+        lease.machine().abandon();
         self.leases.close(&lease.ticket);
     }
 
-    /// Renews the lease or detects that it has ended, and schedules the next check.
+    /// Does what is to be done about the lease now, and schedules the next check.
     async fn check(&self, lease: Arc<Leased>) {
-        let mut state = lease.state.lock().await;
-        if !state.is_held() || lease.ticket.is_closed() {
-            return;
-        }
-        let (now, term) = (self.clock.monotonic(), lease.term());
-        if now >= term.certain_end {
-            if lease.was_completed(&mut state).await == Some(true) {
-                return;
-            }
-            let cause = match lease.has_expired() {
-                true => "the message has expired",
-                false => "it has expired",
-            };
-            warn_lost(&lease, cause);
-            return lease.lose(&mut state);
-        }
-        if now < lease.renew_at() {
-            // Renewed meanwhile: by the mark of the last chance, or before the handler was started.
-            return self.schedule(&lease, lease.renew_at());
-        }
-        // At most one of several unanswered renewals was carried out, because it made the receipt of the
-        // others stale. More of them would only postpone the certain end.
-        let in_vain = state.is_doubtful() && now >= term.known_end;
-        // Not if the message expires before the lease that a renewal would bring ends.
-        let prolongs = now.saturating_add(lease.next_visibility()) > term.known_end;
-        if now >= term.renew_until || in_vain || !prolongs {
-            return self.schedule(&lease, term.certain_end);
-        }
-        match lease.extend(&mut state, None).await {
-            Ok(()) => self.schedule(&lease, lease.renew_at()),
-            Err(error) if error.is_lease_gone() && !state.is_doubtful() => {
-                match lease.was_completed(&mut state).await {
-                    Some(true) => return,
-                    Some(false) => {}
-                    None => return self.schedule(&lease, term.certain_end),
+        let mut turn = lease.turn.lock().await;
+        let next = lease.machine().check(lease.now());
+        match next {
+            Next::Renew(renewal) => match lease.renew(&mut turn, renewal, None).await {
+                Ok(()) => {
+                    let due = lease.machine().renew_at();
+                    self.schedule(&lease, due);
                 }
-                warn_lost(
-                    &lease,
-                    "the message was received by another consumer or deleted",
-                );
-                lease.lose(&mut state);
+                Err(error) => {
+                    let due = lease
+                        .machine()
+                        .renewal_failed(&error, lease.now(), jitter());
+                    let Some(due) = due else {
+                        return self.lost(&lease, &mut turn, Loss::Gone).await;
+                    };
+                    if !error.is_lease_gone() {
+                        let (queue, id) = (&lease.queue, &lease.id);
+                        tracing::warn!(%queue, %id, %error, "failed to renew a lease; will retry");
+                    }
+                    self.schedule(&lease, due);
+                }
+            },
+            Next::CheckAt(due) => self.schedule(&lease, due),
+            Next::Lost(loss) => self.lost(&lease, &mut turn, loss).await,
+            Next::Nothing => {}
+        }
+    }
+
+    /// Cancels the work on the message, unless a transaction has completed it.
+    async fn lost(&self, lease: &Arc<Leased>, turn: &mut Turn, loss: Loss) {
+        match lease.was_completed(turn).await {
+            Some(true) => {}
+            None if loss == Loss::Gone => {
+                let due = lease.machine().certain_end();
+                self.schedule(lease, due);
             }
-            Err(error) if error.is_lease_gone() => self.schedule(&lease, term.certain_end),
-            Err(error) => {
-                let (queue, id) = (&lease.queue, &lease.id);
-                tracing::warn!(%queue, %id, %error, "failed to renew a lease; will retry");
-                let remaining = lease.remaining();
-                let pause = match error.retry() {
-                    Retry::Permanent => remaining,
-                    Retry::Temporary => (lease.visibility / 16).mul_f64(0.5 + jitter()),
-                    // Even if the service asks for a delay beyond the end of the lease, try once more
-                    // before it.
-                    Retry::Throttled(after) => after
-                        .unwrap_or(lease.visibility / 8)
-                        .min(remaining / 2)
-                        .max(lease.visibility / 64),
-                };
-                let pause = pause.max(SHORTEST).min(remaining);
-                let next = self.clock.monotonic().saturating_add(pause);
-                self.schedule(&lease, next);
+            Some(false) | None => {
+                let (queue, id, cause) = (&lease.queue, &lease.id, loss.cause());
+                tracing::warn!(%queue, %id, cause, "lost a lease");
+                lease.lose();
             }
         }
     }
@@ -142,8 +125,8 @@ impl Renewals {
         log_caught(
             || tracing::error!(%queue, %id, %panic, "the renewal of a lease panicked; will retry"),
         );
-        let next = self.clock.monotonic().saturating_add(lease.visibility / 16);
-        self.schedule(lease, next);
+        let due = lease.machine().retry_at(Retry::Temporary, lease.now(), 0.5);
+        self.schedule(lease, due);
     }
 
     fn schedule(&self, lease: &Arc<Leased>, due: Duration) {
@@ -154,8 +137,8 @@ impl Renewals {
 impl Leased {
     /// Whether the message is gone because a transaction of the application's has completed it. `None` if that cannot
     /// be found out now.
-    async fn was_completed(&self, state: &mut State) -> Option<bool> {
-        match self.conclude(state).await {
+    async fn was_completed(&self, turn: &mut Turn) -> Option<bool> {
+        match self.conclude(turn).await {
             Ok(promise) => Some(promise == Promise::Committed),
             Err(error) => {
                 let (queue, id) = (&self.queue, &self.id);
@@ -164,10 +147,6 @@ impl Leased {
             }
         }
     }
-}
-
-fn warn_lost(lease: &Leased, cause: &str) {
-    tracing::warn!(queue = %lease.queue, id = %lease.id, cause, "lost a lease");
 }
 
 #[cfg(test)]

@@ -4,13 +4,13 @@ use queue_core::envelope::PoisonReason;
 
 /// The requests of this consumer that got no answer since its receipt was last known to be valid. Each may
 /// have been carried out, and may have made the receipt stale.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct Unanswered {
     pub(super) renewal: bool,
     settlements: Settlements,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 enum Settlements {
     #[default]
     None,
@@ -20,7 +20,7 @@ enum Settlements {
 }
 
 /// What a settlement is to do. Two settlements of one message with the same intent are tries of one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Intent {
     pub(crate) purpose: Purpose,
     /// The number of messages that it puts.
@@ -28,7 +28,7 @@ pub(crate) struct Intent {
 }
 
 /// Why a message is settled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Purpose {
     Complete {
         /// A hash of the follow-ups, as far as they do not depend on the time.

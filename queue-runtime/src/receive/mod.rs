@@ -9,8 +9,7 @@
 //! | `received`, `progress`, `delivery`, `handler`, `handler_with` | the application's view of the message, its checkpoints | `disposition` |
 //! | `disposition` | completes the message, or calls `put_back` or `poison`, for an error as `classify` decides | `recorded`, `settle` |
 //! | `recorded` | records the work of the message as done, if its consumer has a store | |
-//! | `settle` | deletes the message or puts it back, with retries | `proof` |
-//! | `proof` | decides what a stale receipt proves about a settlement | |
+//! | `settle` | deletes the message or puts it back, with retries | |
 //! | `transaction`, `completing` | completes the message within a transaction of the application's, and learns its outcome |  |
 //! | `settled` | the results of settling | |
 //!
@@ -33,7 +32,6 @@ mod incoming;
 mod on_poison;
 mod poison;
 mod progress;
-mod proof;
 pub(crate) mod put_back;
 mod received;
 mod recorded;

@@ -9,11 +9,10 @@ use queue_core::backend::{Atomicity, NewMessage, Op, PopReceipt, StorageId};
 use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, Retry};
 
 use super::incoming::Incoming;
-use super::proof::{Evidence, Gone, Proof, Request};
 use super::settled::SettleProblem;
 use crate::clock::ready_by;
 use crate::context::Context;
-use crate::lease::{Earlier, Intent, Lease, Locked, Purpose};
+use crate::lease::{Earlier, Gone, Intent, Lease, Locked, Proof, Purpose, Request};
 use crate::notify::Announced;
 use crate::repeat::Repeats;
 
@@ -144,21 +143,21 @@ async fn carry_out(
             continue;
         }
         if let Some(answer) = Gone::of(&error) {
-            let evidence = Evidence {
-                request: request(context, settlement, puts),
-                answer,
-                stale_receipts: context.backend.capabilities().stale_receipts,
-                earlier: locked.before(&intent),
-                renewal_unanswered: locked.renewal_unanswered(),
-                lease_may_have_ended: lease.is_overdue(),
-                may_have_expired: incoming.expires_within(context, Duration::ZERO),
+            let request = request(context, settlement, puts);
+            return match locked.settlement_gone(request, answer, &intent) {
+                Proof::CarriedOut => Ok(()),
+                Proof::LeaseLost => Err(SettleProblem::LeaseLost(error)),
+                // It is known to within the margin only.
+                Proof::Expired => Err(lost(context, incoming, error)),
+                Proof::NotCarriedOut => Err(SettleProblem::NotDone(error)),
+                Proof::Nothing => Err(SettleProblem::Unknown(error)),
             };
-            return conclude(context, incoming, &mut locked, evidence.proof(), error);
         }
         if is_own_queue_missing(lease, &error) {
             return match locked.before(&intent) {
                 Earlier::Nothing => {
-                    conclude(context, incoming, &mut locked, Proof::LeaseLost, error)
+                    locked.lose();
+                    Err(SettleProblem::LeaseLost(error))
                 }
                 Earlier::Same | Earlier::Other => Err(SettleProblem::Unknown(error)),
             };
@@ -323,33 +322,6 @@ fn request(
 
 fn is_atomic(context: &Context) -> bool {
     context.backend.capabilities().atomicity == Atomicity::Atomic
-}
-
-/// Records and returns what is proved.
-fn conclude(
-    context: &Context,
-    incoming: &Incoming,
-    locked: &mut Locked<'_>,
-    proof: Proof,
-    error: Error,
-) -> Result<(), SettleProblem> {
-    match proof {
-        Proof::CarriedOut => {
-            locked.settled();
-            Ok(())
-        }
-        Proof::LeaseLost => {
-            locked.lose();
-            Err(SettleProblem::LeaseLost(error))
-        }
-        // It is known to within the margin only.
-        Proof::Expired => {
-            locked.lose();
-            Err(lost(context, incoming, error))
-        }
-        Proof::NotCarriedOut => Err(SettleProblem::NotDone(error)),
-        Proof::Nothing => Err(SettleProblem::Unknown(error)),
-    }
 }
 
 /// Returns whether the message is gone because its queue is. A missing queue of a put can be created.

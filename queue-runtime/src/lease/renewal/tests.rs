@@ -5,7 +5,6 @@ use tokio::time::timeout;
 use super::*;
 use crate::backend::MemoryBackend;
 use crate::lease::Lease;
-use crate::lease::state::Hold;
 use crate::testing::{Fault, FaultInjector, TokioClock};
 
 const VISIBILITY: u64 = 64;
@@ -205,7 +204,7 @@ async fn a_lease_is_renewed_no_longer_than_it_is_to_be() {
         assert_eq!((stage.due().await, stage.sent()), (seconds(96), sent));
     }
     let stage = Stage::new().await;
-    stage.lease.renew_until(seconds(0));
+    stage.lease.machine().renew_until(seconds(0));
     stage.assert_lost_at(64).await;
     assert_eq!(stage.sent(), 0);
 }
@@ -223,7 +222,7 @@ async fn a_renewal_that_prolongs_nothing_is_not_sent() {
 async fn neither_a_settled_lease_nor_one_that_is_forgotten_is_renewed() {
     let stage = Stage::new().await;
     stage.due().await;
-    stage.lease.state.lock().await.hold = Hold::Settled;
+    stage.lease.machine().settled();
     stage.renewals.check(Arc::clone(&stage.lease)).await;
     assert_eq!((stage.sent(), stage.is_lost()), (0, false));
 
@@ -272,8 +271,8 @@ async fn a_renewal_without_an_answer_is_given_up() {
         let stage = Stage::new().await;
         stage.fail(Fault::Stalled);
         stage.clock.sleep(seconds(sent_at)).await;
-        let mut state = stage.lease.state.lock().await;
-        let answer = stage.lease.extend(&mut state, None).await;
+        let mut turn = stage.lease.turn.lock().await;
+        let answer = stage.lease.extend(&mut turn, None).await;
         assert_eq!(answer.expect_err("none").kind(), ErrorKind::Timeout);
         let at = stage.clock.monotonic() - stage.begun;
         assert_eq!(at, seconds(given_up_at));

@@ -3,6 +3,7 @@ use queue_core::backend::{Metadata, NewMessage, TimeToLive};
 
 use super::*;
 use crate::backend::MemoryBackend;
+use crate::lease::machine::{Loss, Next};
 use crate::testing::{Fault, FaultInjector};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -36,12 +37,14 @@ async fn leased(life: Duration) -> (Leased, FaultInjector, ManualClock) {
 }
 
 fn ends(leased: &Leased) -> (u64, u64) {
-    let Term {
-        known_end,
-        certain_end,
-        ..
-    } = leased.term();
-    (known_end.as_secs(), certain_end.as_secs())
+    let (machine, now) = (leased.machine(), leased.now());
+    let certain_end = now + machine.remaining(now);
+    (machine.known_end().as_secs(), certain_end.as_secs())
+}
+
+fn next_visibility(leased: &Leased) -> Result<Duration, Impossible> {
+    let renewal = leased.machine().renewal(leased.now());
+    renewal.map(|renewal| renewal.visibility)
 }
 
 #[tokio::test]
@@ -54,38 +57,36 @@ async fn a_lease_ends_with_the_message() {
     clock.advance(SECOND * 16);
     assert!(!leased.is_overdue());
     clock.advance(SECOND);
-    assert!(leased.is_overdue() && !leased.has_expired());
+    let check = || leased.machine().check(clock.monotonic());
+    assert!(leased.is_overdue() && check() == Next::CheckAt(SECOND * 23));
     clock.advance(SECOND * 4);
-    assert!(leased.has_expired());
+    assert_eq!(check(), Next::Lost(Loss::Expired));
 }
 
 #[tokio::test]
 async fn a_renewal_ends_before_the_message_does() {
     let (leased, _, clock) = leased(SECOND * 60).await;
-    assert_eq!(leased.next_visibility(), VISIBILITY);
+    assert_eq!(next_visibility(&leased), Ok(VISIBILITY));
     clock.advance(SECOND * 38);
-    assert_eq!(leased.next_visibility(), SECOND * 17);
-    let mut state = leased.state.lock().await;
-    leased.extend(&mut state, None).await.expect("renewed");
+    assert_eq!(next_visibility(&leased), Ok(SECOND * 17));
+    let mut turn = leased.turn.lock().await;
+    leased.extend(&mut turn, None).await.expect("renewed");
     assert_eq!(ends(&leased), (57, 57));
     clock.advance(SECOND * 17);
-    assert_eq!(leased.next_visibility(), Duration::ZERO);
-    let error = leased.extend(&mut state, None).await.expect_err("too late");
+    assert_eq!(next_visibility(&leased), Err(Impossible::Expiring));
+    let error = leased.extend(&mut turn, None).await.expect_err("too late");
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
-    assert!(state.is_held(), "it can still be settled");
+    assert!(leased.machine().is_held(), "it can still be settled");
 }
 
 #[tokio::test]
 async fn a_rewrite_without_an_answer_may_have_made_the_lease_shorter() {
     let (leased, faults, _) = leased(SECOND * 20).await;
     faults.fail_next(1, Operation::Update, Fault::AnswerLost);
-    let mut state = leased.state.lock().await;
+    let mut turn = leased.turn.lock().await;
     let body = Some(Bytes::from_static(b"two"));
-    leased
-        .extend(&mut state, body)
-        .await
-        .expect_err("no answer");
-    assert!(state.is_doubtful());
+    leased.extend(&mut turn, body).await.expect_err("no answer");
+    assert!(leased.machine().is_doubtful());
     // Carried out, it ends at 17 s; otherwise the lease lasts until the message expires.
     assert_eq!(ends(&leased), (17, 23));
 }
@@ -94,25 +95,25 @@ async fn a_rewrite_without_an_answer_may_have_made_the_lease_shorter() {
 async fn an_answer_makes_a_doubtful_lease_certain() {
     let (leased, faults, clock) = leased(SECOND * 300).await;
     faults.fail_next(1, Operation::Update, Fault::RequestLost);
-    let mut state = leased.state.lock().await;
+    let mut turn = leased.turn.lock().await;
     clock.advance(SECOND * 10);
-    let lost = leased.extend(&mut state, None).await;
+    let lost = leased.extend(&mut turn, None).await;
     lost.expect_err("no answer");
     assert_eq!(ends(&leased), (30, 42), "it may have been renewed");
     clock.advance(SECOND);
-    leased.extend(&mut state, None).await.expect("renewed");
+    leased.extend(&mut turn, None).await.expect("renewed");
     assert_eq!(ends(&leased), (43, 43));
-    assert!(!state.is_doubtful() && leased.remaining() == VISIBILITY);
+    assert!(!leased.machine().is_doubtful() && ends(&leased).1 == 43);
 }
 
 #[tokio::test]
 async fn a_refused_renewal_changes_nothing() {
     let (leased, faults, clock) = leased(SECOND * 300).await;
     faults.fail_next(1, Operation::Update, Fault::Refused(ErrorKind::Denied));
-    let mut state = leased.state.lock().await;
+    let mut turn = leased.turn.lock().await;
     clock.advance(SECOND * 10);
-    leased.extend(&mut state, None).await.expect_err("refused");
-    assert!(state.is_held() && !state.is_doubtful());
+    leased.extend(&mut turn, None).await.expect_err("refused");
+    assert!(leased.machine().is_held() && !leased.machine().is_doubtful());
     assert_eq!(ends(&leased), (30, 32));
 }
 

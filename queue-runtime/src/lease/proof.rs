@@ -6,7 +6,7 @@
 use queue_core::backend::StaleReceipts;
 use queue_core::{Error, ErrorKind};
 
-use crate::lease::Earlier;
+use super::unanswered::Earlier;
 
 /// What is known when a settlement is answered with a stale receipt or a missing message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub(super) struct Evidence {
 
 /// What the backend was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Request {
+pub(crate) enum Request {
     /// To delete the message, with nothing else that is not known to be stored.
     Delete,
     /// To put messages and delete this one, in one step.
@@ -35,15 +35,15 @@ pub(super) enum Request {
 }
 
 /// The answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Gone {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Gone {
     NotFound,
     Mismatch,
 }
 
 /// What the evidence proves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Proof {
+pub(crate) enum Proof {
     /// The settlement was carried out.
     CarriedOut,
     /// Nothing was carried out, and the lease is lost.
@@ -58,7 +58,7 @@ pub(super) enum Proof {
 
 impl Gone {
     /// Returns `None` if the error is another one.
-    pub(super) fn of(error: &Error) -> Option<Self> {
+    pub(crate) fn of(error: &Error) -> Option<Self> {
         match error.kind() {
             ErrorKind::MessageNotFound => Some(Self::NotFound),
             ErrorKind::ReceiptMismatch => Some(Self::Mismatch),
