@@ -74,14 +74,15 @@ async fn keep_alive(context: &Context, queue: &ReplyQueue) -> End {
         let pause = queue.lease / HEARTBEATS;
         clock.sleep(pause).await;
         let deadline = clock.monotonic().saturating_add(pause);
-        // After a failure, the next one is soon enough: a lease has several.
-        match ready_by(clock, deadline, queue.write_heartbeat(context)).await {
-            Some(Err(error)) if error.kind() == ErrorKind::QueueNotFound => return End::Gone,
-            Some(Err(error)) => {
+        let heartbeat = queue.write_heartbeat(context);
+        match in_time(clock, deadline, queue, Operation::SetMetadata, heartbeat).await {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::QueueNotFound => return End::Gone,
+            // The next one is soon enough: a lease has several.
+            Err(error) => {
                 let queue = &queue.name;
                 tracing::warn!(%queue, %error, "failed to renew a reply queue");
             }
-            Some(Ok(())) | None => {}
         }
     }
 }
@@ -156,9 +157,8 @@ async fn receive_batch(
     let clock = &*context.clock;
     let receive = context.backend.receive(&queue.name, batch, VISIBILITY);
     let deadline = clock.monotonic().saturating_add(VISIBILITY);
-    let received = ready_by(clock, deadline, receive).await;
     // What a late answer holds is received again.
-    received.unwrap_or_else(|| Ok(Vec::new()))
+    in_time(clock, deadline, queue, Operation::Receive, receive).await
 }
 
 /// Awaits an operation on a reply queue until `deadline`, on the monotonic clock.
