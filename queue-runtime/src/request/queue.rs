@@ -65,7 +65,25 @@ impl ReplyQueue {
         Ok(queue)
     }
 
-    /// Writes a new heartbeat.
+    /// Writes a new heartbeat, unless the last one is [fresh](Self::is_fresh).
+    ///
+    /// # Errors
+    /// The backend's, after repeats by the service's policy, until `deadline` at most. [`ErrorKind::QueueNotFound`], which
+    /// is not repeated, means that others have considered the owner dead.
+    pub(super) async fn renew(&self, context: &Context, deadline: Duration) -> Result<()> {
+        let (clock, policy) = (&*context.clock, &context.storage_retry);
+        let mut repeats = Repeats::until(deadline, policy, clock);
+        // During a pause, the task of the queue may write one too.
+        while !self.is_fresh(clock.monotonic()) {
+            match self.write_heartbeat(context).await {
+                Ok(()) => break,
+                Err(error) => repeats.pause(error).await?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a new heartbeat, once.
     ///
     /// # Errors
     /// The backend's. [`ErrorKind::QueueNotFound`] means that others have considered the owner dead.
@@ -83,7 +101,7 @@ impl ReplyQueue {
 
     /// Returns whether the last heartbeat is less than half a lease old, so that no other instance can have deleted the
     /// queue.
-    pub(super) fn is_fresh(&self, now: Duration) -> bool {
+    fn is_fresh(&self, now: Duration) -> bool {
         let heartbeat_at = *self
             .heartbeat_at
             .lock()

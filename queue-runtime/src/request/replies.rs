@@ -56,7 +56,7 @@ impl Replies {
     ) -> Result<(QueueName, Place), NotReady> {
         let current = Arc::clone(&self.current).lock_owned().await;
         if let Some(queue) = &*current {
-            match place(&self.context, queue, id).await {
+            match place(&self.context, queue, id, deadline).await {
                 Err(NotReady::Storage(error)) if error.kind() == ErrorKind::QueueNotFound => {
                     queue.waiting.close();
                 }
@@ -71,7 +71,7 @@ impl Replies {
             Err(closed)
         });
         let queue = opened.map_err(NotReady::Storage)?;
-        place(context, &queue, id).await
+        place(context, &queue, id, deadline).await
     }
 
     /// Deletes the reply queue of this instance, if it has one. Requests that wait get no reply.
@@ -104,16 +104,15 @@ async fn place(
     context: &Context,
     queue: &ReplyQueue,
     id: &MessageId,
+    deadline: Duration,
 ) -> Result<(QueueName, Place), NotReady> {
     let gone = || Error::new(ErrorKind::QueueNotFound, Operation::SetMetadata);
     let place = queue.waiting.add(id).map_err(|refused| match refused {
         Refused::Full => NotReady::Full,
         Refused::Closed => NotReady::Storage(gone().with_queue(&queue.name)),
     })?;
-    if !queue.is_fresh(context.clock.monotonic()) {
-        let written = queue.write_heartbeat(context).await;
-        written.map_err(NotReady::Storage)?;
-    }
+    let renewed = queue.renew(context, deadline).await;
+    renewed.map_err(NotReady::Storage)?;
     Ok((queue.name.clone(), place))
 }
 

@@ -16,7 +16,7 @@ use std::time::Duration;
 use queue_core::backend::{Op, ReceivedMessage};
 use queue_core::internal::error_chain;
 use queue_core::wire::Body;
-use queue_core::{Error, ErrorKind};
+use queue_core::{Clock, Error, ErrorKind, Operation, Outcome};
 
 use super::cleaning::keep_clean;
 use super::queue::ReplyQueue;
@@ -74,14 +74,15 @@ async fn keep_alive(context: &Context, queue: &ReplyQueue) -> End {
         let pause = queue.lease / HEARTBEATS;
         clock.sleep(pause).await;
         let deadline = clock.monotonic().saturating_add(pause);
-        // After a failure, the next one is soon enough: a lease has several.
-        match ready_by(clock, deadline, queue.write_heartbeat(context)).await {
-            Some(Err(error)) if error.kind() == ErrorKind::QueueNotFound => return End::Gone,
-            Some(Err(error)) => {
+        let heartbeat = queue.write_heartbeat(context);
+        match in_time(clock, deadline, queue, Operation::SetMetadata, heartbeat).await {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::QueueNotFound => return End::Gone,
+            // The next one is soon enough: a lease has several.
+            Err(error) => {
                 let queue = &queue.name;
                 tracing::warn!(%queue, %error, "failed to renew a reply queue");
             }
-            Some(Ok(())) | None => {}
         }
     }
 }
@@ -156,9 +157,25 @@ async fn receive_batch(
     let clock = &*context.clock;
     let receive = context.backend.receive(&queue.name, batch, VISIBILITY);
     let deadline = clock.monotonic().saturating_add(VISIBILITY);
-    let received = ready_by(clock, deadline, receive).await;
     // What a late answer holds is received again.
-    received.unwrap_or_else(|| Ok(Vec::new()))
+    in_time(clock, deadline, queue, Operation::Receive, receive).await
+}
+
+/// Awaits an operation on a reply queue until `deadline`, on the monotonic clock.
+///
+/// # Errors
+/// The operation's. [`ErrorKind::Timeout`] if it has not been answered by then.
+async fn in_time<T>(
+    clock: &dyn Clock,
+    deadline: Duration,
+    queue: &ReplyQueue,
+    operation: Operation,
+    answer: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    ready_by(clock, deadline, answer).await.unwrap_or_else(|| {
+        let timeout = Error::new(ErrorKind::Timeout, operation).with_queue(&queue.name);
+        Err(timeout.with_outcome(Outcome::Unknown))
+    })
 }
 
 /// Hands replies to the requests that wait for them, and deletes all of them.
@@ -174,8 +191,14 @@ async fn deliver(context: &Context, queue: &ReplyQueue, replies: Vec<ReceivedMes
         }
     });
     let deletes = deletes.collect();
-    if let Err(failed) = context.backend.apply(deletes).await {
-        let (queue, error) = (&queue.name, failed.error);
+    let clock = &*context.clock;
+    let deadline = clock.monotonic().saturating_add(VISIBILITY);
+    let apply = async {
+        let applied = context.backend.apply(deletes).await;
+        applied.map_err(|failed| failed.error)
+    };
+    if let Err(error) = in_time(clock, deadline, queue, Operation::Apply, apply).await {
+        let queue = &queue.name;
         tracing::debug!(%queue, %error, "failed to delete replies; they will come again, and be dropped");
     }
 }

@@ -40,9 +40,16 @@ async fn nothing_is_submitted_if_the_reply_queue_cannot_be_created() {
 #[tokio::test(start_paused = true)]
 async fn an_outage_that_outlasts_a_request_is_its_error() {
     let outage = Fault::Refused(ErrorKind::Unreachable);
-    for operation in [Operation::CreateQueue, Operation::Put] {
+    for operation in [
+        Operation::CreateQueue,
+        Operation::SetMetadata,
+        Operation::Put,
+    ] {
         for within in [Duration::from_secs(1), Duration::from_secs(30)] {
             let (service, faults) = testing::service_with_faults().await;
+            if operation == Operation::SetMetadata {
+                stale_reply_queue(&service).await;
+            }
             let began = Instant::now();
             faults.fail_every(operation, outage.clone());
             let ask = || {
@@ -52,24 +59,51 @@ async fn an_outage_that_outlasts_a_request_is_its_error() {
             // The second waits until the first has given up.
             let (first, second) = tokio::join!(ask(), ask());
             assert!(began.elapsed() <= within);
-            assert!(faults.injected(operation) > 2, "it was tried again");
+            // Without repeats, each request tries once, and the task of the reply queue as well.
+            assert!(faults.injected(operation) > 3, "it was tried again");
             for error in [first, second].map(|asked| asked.expect_err("an outage")) {
                 let found = match &error.problem {
-                    RequestProblem::ReplyQueue(found) => Some((found, Operation::CreateQueue)),
-                    RequestProblem::Submit(SubmitProblem::Storage(found)) => {
-                        Some((found, Operation::Put))
-                    }
-                    RequestProblem::NotSubmitted { .. } if operation == Operation::CreateQueue => {
-                        None
-                    }
+                    RequestProblem::ReplyQueue(found) => Some(found),
+                    RequestProblem::Submit(SubmitProblem::Storage(found)) => Some(found),
+                    RequestProblem::NotSubmitted { .. } if operation != Operation::Put => None,
                     problem => panic!("{operation:?} within {within:?}: {problem}"),
                 };
-                if let Some((found, of)) = found {
-                    assert_eq!((found.kind(), of), (ErrorKind::Unreachable, operation));
+                if let Some(found) = found {
+                    let found = (found.kind(), found.operation());
+                    assert_eq!(found, (ErrorKind::Unreachable, operation));
                 }
                 assert_eq!(error.message, Some(Question { number: 1 }));
             }
         }
+    }
+}
+
+/// Opens the reply queue and lets it go a lease without a heartbeat. No task runs meanwhile, as while a process is
+/// stopped.
+async fn stale_reply_queue(service: &QueueService) -> QueueName {
+    let listener = answering(service);
+    ask(service, 1).await.expect("a reply");
+    stop(listener).await;
+    let queue = reply_queues(service).await.remove(0);
+    advance(LEASE).await;
+    queue
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_heartbeat_that_fails_for_a_moment_does_not_fail_the_request() {
+    for fault in [
+        Fault::Throttled(None),
+        Fault::Refused(ErrorKind::Unreachable),
+        Fault::AnswerLost,
+    ] {
+        let (service, faults) = testing::service_with_faults().await;
+        let queue = stale_reply_queue(&service).await;
+        faults.fail_next(3, Operation::SetMetadata, fault);
+        let listener = answering(&service);
+        assert_eq!(ask(&service, 2).await.expect("a reply").number, 4);
+        assert_eq!(reply_queues(&service).await, [queue]);
+        assert_eq!(faults.injected(Operation::SetMetadata), 3);
+        stop(listener).await;
     }
 }
 

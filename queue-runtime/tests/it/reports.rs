@@ -271,3 +271,24 @@ async fn a_renewal_that_is_given_up_is_not_reported_as_retried() {
     let retried = log.count("failed to renew a lease; will retry");
     assert_eq!(retried, 1, "the one without an answer");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_reply_queue_without_an_answer_in_time_is_logged_as_a_timeout() {
+    for (operation, text) in [
+        (Operation::Receive, "failed to receive replies"),
+        (Operation::SetMetadata, "failed to renew a reply queue"),
+    ] {
+        let (log, _guard) = Log::start();
+        let (service, faults) = testing::service_with_faults().await;
+        faults.fail_every(operation, Fault::Stalled);
+        let request = service.request(Job { mood: Mood::Good }).reply::<Job>();
+        let error = request.within(Duration::from_secs(120)).await;
+        error.expect_err("nobody answers");
+        assert!(log.count(text) > 1, "{text}");
+        let line = log.line(text);
+        assert!(line.starts_with("WARN"), "{line}");
+        let expected = "the operation timed out; it may have been carried out";
+        assert!(line.contains(expected), "{line}");
+        assert!(line.contains("queue=queue-replies-"), "{line}");
+    }
+}

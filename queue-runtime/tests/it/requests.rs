@@ -394,6 +394,28 @@ async fn a_storage_that_fails_for_a_while_delays_replies() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_deletion_that_is_never_answered_does_not_stop_later_replies() {
+    for fault in [Fault::Stalled, Fault::AnswerStalled] {
+        let (service, faults) = testing::service_with_faults().await;
+        let listener = answering(&service);
+        // The first `apply` is that of the handler, which stores the reply. The second deletes the reply.
+        let none = Fault::Delayed(Duration::ZERO);
+        faults.fail_next(1, Operation::Apply, none);
+        faults.fail_next(1, Operation::Apply, fault.clone());
+        for number in 1..=3 {
+            let reply = ask(&service, number).await.expect("a reply");
+            assert_eq!(reply.number, 2 * number, "{fault:?}");
+        }
+        assert!(faults.history().contains(&(Operation::Apply, fault)));
+        // If it was not carried out, the reply came again.
+        sleep(Duration::from_secs(1)).await;
+        let queue = reply_queues(&service).await.remove(0);
+        assert_eq!(count(&service, queue.as_str()).await, 0, "all are deleted");
+        stop(listener).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_request_that_is_dropped_leaves_others_alone() {
     let service = testing::service().await;
     let dropped = tokio::time::timeout(Duration::from_secs(1), ask(&service, 1)).await;
