@@ -32,19 +32,31 @@ pub(super) async fn run(pass: &mut Pass<'_>) -> Result<(), RedriveError> {
     let present = present.approximate_count;
     let mut looked_at = HashSet::new();
     let mut held = Held::new(redrive);
-    let mut came_round = false;
-    while !came_round && (looked_at.len() as u64) < present {
+    // Held messages whose leases have ended since the last new message.
+    let mut returned = HashSet::new();
+    while (looked_at.len() as u64) < present {
         let batch = backend.receive(queue, most, lease).await;
         let batch = batch.map_err(|error| pass.stopped(error, 0))?;
-        came_round = batch.is_empty();
-        let mut new = Vec::new();
+        if batch.is_empty() {
+            break;
+        }
+        let (mut new, mut came_round) = (Vec::new(), false);
         for message in batch {
             // A message that was handed back may be received again. It is then held, so that it does not hide those
-            // behind it. If even a held one comes back, its lease has ended: stop after this batch.
-            came_round |= held.take_over(&message);
+            // behind it.
+            let was_held = held.take_over(&message);
             if looked_at.insert(message.id.clone()) {
                 new.push(message);
+            } else if was_held {
+                came_round |= !returned.insert(message.id);
             }
+        }
+        if !new.is_empty() {
+            returned.clear();
+        } else if came_round {
+            // The leases end faster than the storage returns what is behind these messages.
+            pass.counts.unseen = present - looked_at.len() as u64;
+            break;
         }
         for message in new {
             let now = message.received_at;

@@ -43,8 +43,9 @@ pub struct Redriven {
     /// Messages left on the poison queue because their own queue refuses them for good, for example because of its
     /// limits.
     pub refused: u64,
-    /// Messages that a dry run has not looked at, by the storage's approximate count. Always 0 on a storage that can be
-    /// browsed. Elsewhere, as on Azure, a dry run sees only the first visible messages.
+    /// Messages that were not looked at, by the storage's approximate count. Always 0 on a storage that can be browsed.
+    /// Elsewhere, as on Azure, a dry run sees only the first visible messages. A run ends early, with this count, if the
+    /// storage keeps returning messages that it has already looked at, because their leases end before the others come.
     pub unseen: u64,
 }
 
