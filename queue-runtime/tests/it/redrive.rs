@@ -10,7 +10,7 @@ use queue_runtime::testing::{Fault, FaultInjector, TokioClock};
 use queue_runtime::wire::Body;
 use queue_runtime::{ErrorKind, Operation, QueueName, QueueService, Received};
 use tokio::sync::Notify;
-use tokio::time::advance;
+use tokio::time::{advance, sleep};
 
 use crate::accept::{Order, order};
 use crate::remote::Remote;
@@ -137,6 +137,18 @@ async fn an_interrupted_one_hides_at_most_one_receive() {
     backend.heal();
     let visible = visible(&backend, &queue).await;
     assert!(visible >= 600 - 256, "only {visible} are visible");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_is_interrupted_between_two_moves_hides_nothing() {
+    let (service, backend) = Storage::new().connect().await;
+    let queue = poisoned(&service, &backend).await;
+    let redrive = service.queue_at(queue.as_str()).expect("a name").redrive();
+    let redrive = redrive.interval(Duration::from_secs(10));
+    let dropped = tokio::time::timeout(Duration::from_secs(5), redrive.run()).await;
+    assert!(dropped.is_err(), "the second is moved after 10 seconds");
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(visible(&backend, &queue).await, 599);
 }
 
 #[tokio::test(start_paused = true)]

@@ -13,6 +13,7 @@ use queue_runtime::{
 use tokio::time::{Instant, advance, sleep};
 
 use crate::accept::{Order, order};
+use crate::redrive::poison_event;
 use crate::remote::Remote;
 use crate::storage::Storage;
 use crate::support::count;
@@ -123,22 +124,43 @@ async fn a_dry_run_looks_at_everything_that_can_be_browsed_and_changes_nothing()
 
 #[tokio::test(start_paused = true)]
 async fn what_is_left_has_all_its_attempts() {
-    for (service, _) in storages().await {
+    for (service, backend) in storages().await {
         poisoned(&service, 3).await;
         for _ in 0..4 {
             let redrive = poison(&service).redrive().filter(|_, _| false);
             assert_eq!(redrive.run().await.expect("looked at").filtered, 3);
         }
+        backend.fail_every(Operation::Apply, Fault::Refused(ErrorKind::TooLarge));
+        for _ in 0..4 {
+            let redriven = poison(&service).redrive().run().await;
+            assert_eq!(redriven.expect("refused").refused, 3);
+        }
+        backend.fail_every(Operation::Apply, Fault::Refused(ErrorKind::Denied));
+        for _ in 0..4 {
+            let stopped = poison(&service).redrive().run().await;
+            let stopped = stopped.expect_err("the first move stops it");
+            assert_eq!(
+                (stopped.error.kind(), stopped.unknown),
+                (ErrorKind::Denied, 0)
+            );
+            // What an error leaves is handed back in the background.
+            sleep(SECOND).await;
+            assert_eq!(poison(&service).peek(3).await.expect("peeked").len(), 3);
+        }
+        backend.heal();
         let repair = service
             .queue_named::<Order>("orders-poison")
             .expect("a name");
-        let accept = repair.accept().poison_threshold(2).poison_queue("hopeless");
-        let delivery = accept.await.expect("no error").expect("an order");
-        assert_eq!(delivery.attempt(), 1);
-        delivery
-            .retry("not yet")
-            .await
-            .expect("the first attempt of two");
+        let mut deliveries = Vec::new();
+        for _ in 0..3 {
+            let accept = repair.accept().poison_threshold(2).poison_queue("hopeless");
+            deliveries.push(accept.await.expect("no error").expect("an order"));
+        }
+        for delivery in deliveries {
+            assert_eq!(delivery.attempt(), 1);
+            let retried = delivery.retry("not yet").await;
+            retried.expect("the first attempt of two");
+        }
     }
 }
 
@@ -199,10 +221,7 @@ async fn what_its_own_queue_refuses_stays_and_stops_nothing() {
         let queue = poison(&service);
         queue.create().await.expect("created");
         for (number, to) in ["orders", "others", "orders", "others"].iter().enumerate() {
-            let record = format!(r#""poisonreason":"failed","poisonqueue":"{to}""#);
-            let body = format!(
-                r#"{{"specversion":"1.0","id":"{number}","source":"/s","type":"order",{record},"data":1}}"#
-            );
+            let body = poison_event(&number.to_string(), to);
             let put = backend.put(queue.name(), NewMessage::new(body)).await;
             put.expect("put");
         }

@@ -47,6 +47,15 @@ pub(super) struct Move {
     put: Option<(QueueName, Bytes)>,
 }
 
+/// What has become of a message that was to be moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum MoveEnd {
+    /// It was moved or deleted, or another has it.
+    Gone,
+    /// It stays on the poison queue, with the same receipt.
+    Left,
+}
+
 impl<'r> Pass<'r> {
     pub(super) fn new(redrive: &'r Redrive, dry: bool) -> Self {
         Self {
@@ -146,13 +155,18 @@ impl<'r> Pass<'r> {
             }
         }
         for one in &moves {
+            self.wait().await;
             self.move_one(one).await?;
         }
         Ok(())
     }
 
-    async fn move_one(&mut self, one: &Move) -> Result<(), RedriveError> {
-        self.wait().await;
+    /// Moves one message. After an error without [unknown](RedriveError::unknown) messages it is left as after
+    /// [`MoveEnd::Left`].
+    ///
+    /// # Errors
+    /// If the pass must stop.
+    pub(super) async fn move_one(&mut self, one: &Move) -> Result<MoveEnd, RedriveError> {
         let ops = self.ops(one);
         let failed = match self.apply(ops.clone()).await {
             // The poison queue may be missing too. Created again, it would be empty.
@@ -172,7 +186,7 @@ impl<'r> Pass<'r> {
         };
         let Some(ApplyError { index, error, .. }) = failed else {
             self.done(one);
-            return Ok(());
+            return Ok(MoveEnd::Gone);
         };
         let was_put = one.put.is_some() && index > 0 && !self.is_atomic();
         match error.kind() {
@@ -183,6 +197,7 @@ impl<'r> Pass<'r> {
                 if !was_put && error.outcome() == Outcome::NotDone =>
             {
                 self.report(&one.item, &RedriveOutcome::Refused(error));
+                return Ok(MoveEnd::Left);
             }
             _ => {
                 let mut stopped = self.stopped(error, 1);
@@ -191,7 +206,7 @@ impl<'r> Pass<'r> {
                 return Err(stopped);
             }
         }
-        Ok(())
+        Ok(MoveEnd::Gone)
     }
 
     fn is_atomic(&self) -> bool {
@@ -208,7 +223,7 @@ impl<'r> Pass<'r> {
     }
 
     /// Waits until the next message may be moved.
-    async fn wait(&mut self) {
+    pub(super) async fn wait(&mut self) {
         let Some(interval) = self.redrive.interval else {
             return;
         };

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use queue_core::backend::{PopReceipt, ReceivedMessage, StorageId};
 use queue_core::{Error, QueueName};
 
-use super::pass::{Item, Pass, Plan};
+use super::pass::{Item, MoveEnd, Pass, Plan};
 use super::redrive::Redrive;
 use super::report::RedriveError;
 use crate::context::Context;
@@ -62,16 +62,24 @@ pub(super) async fn run(pass: &mut Pass<'_>) -> Result<(), RedriveError> {
             let now = message.received_at;
             match pass.plan(Item::received(&message, limit), now) {
                 Plan::Move(planned) => {
-                    held.let_go(&message.id);
-                    pass.move_all(vec![planned]).await?;
+                    pass.wait().await;
+                    // Until the move is answered, nobody knows which queue the message is on.
+                    let lease = held.let_go(&message.id);
+                    let end = pass.move_one(&planned).await;
+                    let is_left = match &end {
+                        Ok(end) => *end == MoveEnd::Left,
+                        Err(stopped) => stopped.unknown == 0,
+                    };
+                    if is_left {
+                        held.messages.extend(lease);
+                    }
+                    end?;
                 }
-                Plan::Leave(item, outcome) => {
-                    pass.report(&item, &outcome);
-                    held.hand_back(&message.id)
-                        .await
-                        .map_err(|error| pass.stopped(error, 0))?;
-                }
+                Plan::Leave(item, outcome) => pass.report(&item, &outcome),
             }
+            held.hand_back(&message.id)
+                .await
+                .map_err(|error| pass.stopped(error, 0))?;
         }
     }
     held.hand_back_all()
@@ -120,7 +128,7 @@ fn receives(redrive: &Redrive) -> (u32, Duration) {
     )
 }
 
-/// Messages that the redrive holds and does not move. Dropped, it hands them back in the background.
+/// Messages that the redrive holds and is not moving. Dropped, it hands them back in the background.
 struct Held {
     context: Arc<Context>,
     queue: QueueName,
@@ -151,10 +159,11 @@ impl Held {
         self.messages.insert(message.id.clone(), held).is_some()
     }
 
-    fn let_go(&mut self, id: &StorageId) {
-        self.messages.remove(id);
+    fn let_go(&mut self, id: &StorageId) -> Option<(StorageId, HeldMessage)> {
+        self.messages.remove_entry(id)
     }
 
+    /// Does nothing unless it is held.
     async fn hand_back(&mut self, id: &StorageId) -> Result<(), Error> {
         match self.messages.remove(id) {
             Some(held) => hand_back(&self.context, &self.queue, id, held).await,
