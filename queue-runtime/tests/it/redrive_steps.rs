@@ -3,11 +3,11 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use queue_runtime::backend::{Backend, MessageState, NewMessage};
+use queue_runtime::backend::{Backend, BackendExt as _, MessageState, NewMessage};
 use queue_runtime::envelope::PoisonReason;
 use queue_runtime::testing::{self, Fault, FaultInjector, TokioClock};
 use queue_runtime::{
-    AnyQueue, DrainEnd, ErrorKind, Operation, QueueService, RAW_KIND, Received, Redrive,
+    AnyQueue, DrainEnd, ErrorKind, Operation, QueueName, QueueService, RAW_KIND, Received, Redrive,
     RedriveOutcome, SettleProblem,
 };
 use tokio::time::{Instant, advance, sleep};
@@ -251,6 +251,34 @@ async fn what_its_own_queue_refuses_stays_and_stops_nothing() {
         refused(2);
         let moved = |at: usize| matches!(&steps[at].1, RedriveOutcome::Redriven(to) if to.as_str() == "others");
         assert!(moved(1) && moved(3) && steps.len() == 4, "{steps:?}");
+    }
+}
+
+/// One that is missing would be created, and never deleted; the owner of another deletes what it does not expect.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_put_on_a_reply_queue() {
+    for exists in [false, true] {
+        for (service, backend) in storages().await {
+            let (queue, replies) = (poison(&service), QueueName::random_reply_queue());
+            queue.create().await.expect("created");
+            if exists {
+                backend.ensure_queue(&replies).await.expect("created");
+            }
+            let forged = poison_event("1", replies.as_str());
+            for body in [forged, poison_event("2", "orders"), "foreign".to_owned()] {
+                let put = backend.put(queue.name(), NewMessage::new(body)).await;
+                put.expect("put");
+            }
+            let redrive = queue.redrive().unrecorded_to(replies.clone());
+            let planned = redrive.dry_run().await.expect("planned");
+            assert_eq!((planned.redriven, planned.refused), (1, 2));
+            assert_eq!(redrive.run().await.expect("redriven"), planned);
+            assert_eq!(count(&service, "orders-poison").await, 2);
+            match backend.properties(&replies).await {
+                Ok(properties) => assert_eq!((exists, properties.approximate_count), (true, 0)),
+                Err(error) => assert_eq!((exists, error.kind()), (false, ErrorKind::QueueNotFound)),
+            }
+        }
     }
 }
 

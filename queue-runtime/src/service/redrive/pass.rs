@@ -8,7 +8,7 @@ use queue_core::backend::{
 };
 use queue_core::envelope::{Envelope, PoisonRecord};
 use queue_core::wire::{Body, Event};
-use queue_core::{ClientId, Error, ErrorKind, MessageId, Outcome, QueueName, Timestamp};
+use queue_core::{ClientId, Error, ErrorKind, MessageId, Operation, Outcome, QueueName, Timestamp};
 
 use super::redrive::Redrive;
 use super::report::{RedriveError, RedriveOutcome, RedriveStep, Redriven};
@@ -86,12 +86,14 @@ impl<'r> Pass<'r> {
             Body::Bare(_) | Body::Malformed(_) => None,
         };
         let Some((event, record, queue, body)) = restored else {
-            let put = self.unrecorded(item);
-            return put.map(Some).ok_or(RedriveOutcome::WithoutRecord);
+            let (queue, body) = self.unrecorded(item).ok_or(RedriveOutcome::WithoutRecord)?;
+            check_destination(&queue)?;
+            return Ok(Some((queue, body)));
         };
         if !self.redrive.filters.admit(event, &record, now) {
             return Err(RedriveOutcome::Filtered);
         }
+        check_destination(&queue)?;
         let is_first = self.seen.insert(Identity::of(&event.envelope, record));
         Ok(is_first.then_some((queue, body)))
     }
@@ -301,6 +303,17 @@ impl Item {
             receipt: PopReceipt::new(""),
         }
     }
+}
+
+/// Refuses reply queues: their owner deletes what it has not asked for, and without an owner nobody cleans them up.
+fn check_destination(queue: &QueueName) -> Result<(), RedriveOutcome> {
+    if !queue.is_reply_queue() {
+        return Ok(());
+    }
+    let error = Error::new(ErrorKind::InvalidInput, Operation::Put)
+        .with_queue(queue)
+        .with_detail("a redrive puts nothing on a reply queue");
+    Err(RedriveOutcome::Refused(error))
 }
 
 /// What identifies a poisoned message: equal for its copies, different for all others.
