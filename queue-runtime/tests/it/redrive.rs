@@ -10,7 +10,7 @@ use queue_runtime::testing::{Fault, FaultInjector, TokioClock};
 use queue_runtime::wire::Body;
 use queue_runtime::{ErrorKind, Operation, QueueName, QueueService, Received};
 use tokio::sync::Notify;
-use tokio::time::advance;
+use tokio::time::{advance, sleep};
 
 use crate::accept::{Order, order};
 use crate::remote::Remote;
@@ -20,15 +20,20 @@ use crate::support::{count, guarded, stop};
 /// As many messages as need three receives.
 const MESSAGES: u32 = 600;
 
+/// An event on a poison queue that comes from this queue. Its id is also that of its request.
+pub(crate) fn poison_event(id: &str, queue: &str) -> String {
+    let record = format!(r#""poisonreason":"rejected","poisonqueue":"{queue}""#);
+    format!(
+        r#"{{"specversion":"1.0","id":"{id}","source":"/s","type":"order","requestid":"{id}",{record},"data":{{"number":1,"note":""}}}}"#
+    )
+}
+
 /// Puts messages on a poison queue. Their request ids count from zero.
 async fn poisoned(service: &QueueService, backend: &FaultInjector) -> QueueName {
     let queue = service.queue_at("orders-poison").expect("a name");
     queue.create().await.expect("created");
     for number in 0..MESSAGES {
-        let record = r#""poisonreason":"rejected","poisonqueue":"orders""#;
-        let body = format!(
-            r#"{{"specversion":"1.0","id":"{number}","source":"/s","type":"order","requestid":"{number}",{record},"data":{{"number":1,"note":""}}}}"#
-        );
+        let body = poison_event(&number.to_string(), "orders");
         let put = backend.put(queue.name(), NewMessage::new(body)).await;
         put.expect("put");
     }
@@ -80,6 +85,35 @@ async fn all_are_looked_at_once_and_the_others_stay() {
     }
 }
 
+/// The leases of those that are held end before all are looked at.
+#[tokio::test(start_paused = true)]
+async fn all_are_looked_at_although_held_ones_come_back() {
+    let (service, backend) = Storage::new().oldest_first().connect().await;
+    let queue = poisoned(&service, &backend).await;
+    backend.fail_every(Operation::Receive, Fault::Delayed(Duration::from_secs(25)));
+    let redrive = service.queue_at(queue.as_str()).expect("a name").redrive();
+    let redrive = redrive.filter(|envelope, _| envelope.request.as_str().ends_with("99"));
+    let redriven = guarded(redrive.run()).await.expect("it ends");
+    let redriven = redriven.expect("redriven");
+    assert_eq!((redriven.redriven, redriven.filtered), (6, 594));
+    assert_eq!(redriven.unseen, 0);
+}
+
+/// Each lease ends before the next receive, which returns the oldest messages again.
+#[tokio::test(start_paused = true)]
+async fn one_that_sees_the_same_messages_again_and_again_ends_and_counts_the_others() {
+    let (service, backend) = Storage::new().oldest_first().connect().await;
+    let queue = poisoned(&service, &backend).await;
+    backend.fail_every(Operation::Receive, Fault::Delayed(Duration::from_secs(61)));
+    let redrive = service.queue_at(queue.as_str()).expect("a name").redrive();
+    let redrive = redrive.filter(|_, _| false);
+    let redriven = guarded(redrive.run()).await.expect("it ends");
+    let redriven = redriven.expect("redriven");
+    assert_eq!((redriven.filtered, redriven.unseen), (256, 344));
+    backend.heal();
+    assert_eq!(visible(&backend, &queue).await, 600);
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_interrupted_one_hides_at_most_one_receive() {
     let (service, backend) = Storage::new().connect().await;
@@ -103,6 +137,18 @@ async fn an_interrupted_one_hides_at_most_one_receive() {
     backend.heal();
     let visible = visible(&backend, &queue).await;
     assert!(visible >= 600 - 256, "only {visible} are visible");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_is_interrupted_between_two_moves_hides_nothing() {
+    let (service, backend) = Storage::new().connect().await;
+    let queue = poisoned(&service, &backend).await;
+    let redrive = service.queue_at(queue.as_str()).expect("a name").redrive();
+    let redrive = redrive.interval(Duration::from_secs(10));
+    let dropped = tokio::time::timeout(Duration::from_secs(5), redrive.run()).await;
+    assert!(dropped.is_err(), "the second is moved after 10 seconds");
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(visible(&backend, &queue).await, 599);
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,16 +3,17 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use queue_runtime::backend::{Backend, MessageState, NewMessage};
+use queue_runtime::backend::{Backend, BackendExt as _, MessageState, NewMessage};
 use queue_runtime::envelope::PoisonReason;
 use queue_runtime::testing::{self, Fault, FaultInjector, TokioClock};
 use queue_runtime::{
-    AnyQueue, DrainEnd, ErrorKind, Operation, QueueService, RAW_KIND, Received, Redrive,
+    AnyQueue, DrainEnd, ErrorKind, Operation, QueueName, QueueService, RAW_KIND, Received, Redrive,
     RedriveOutcome, SettleProblem,
 };
 use tokio::time::{Instant, advance, sleep};
 
 use crate::accept::{Order, order};
+use crate::redrive::poison_event;
 use crate::remote::Remote;
 use crate::storage::Storage;
 use crate::support::count;
@@ -123,22 +124,43 @@ async fn a_dry_run_looks_at_everything_that_can_be_browsed_and_changes_nothing()
 
 #[tokio::test(start_paused = true)]
 async fn what_is_left_has_all_its_attempts() {
-    for (service, _) in storages().await {
+    for (service, backend) in storages().await {
         poisoned(&service, 3).await;
         for _ in 0..4 {
             let redrive = poison(&service).redrive().filter(|_, _| false);
             assert_eq!(redrive.run().await.expect("looked at").filtered, 3);
         }
+        backend.fail_every(Operation::Apply, Fault::Refused(ErrorKind::TooLarge));
+        for _ in 0..4 {
+            let redriven = poison(&service).redrive().run().await;
+            assert_eq!(redriven.expect("refused").refused, 3);
+        }
+        backend.fail_every(Operation::Apply, Fault::Refused(ErrorKind::Denied));
+        for _ in 0..4 {
+            let stopped = poison(&service).redrive().run().await;
+            let stopped = stopped.expect_err("the first move stops it");
+            assert_eq!(
+                (stopped.error.kind(), stopped.unknown),
+                (ErrorKind::Denied, 0)
+            );
+            // What an error leaves is handed back in the background.
+            sleep(SECOND).await;
+            assert_eq!(poison(&service).peek(3).await.expect("peeked").len(), 3);
+        }
+        backend.heal();
         let repair = service
             .queue_named::<Order>("orders-poison")
             .expect("a name");
-        let accept = repair.accept().poison_threshold(2).poison_queue("hopeless");
-        let delivery = accept.await.expect("no error").expect("an order");
-        assert_eq!(delivery.attempt(), 1);
-        delivery
-            .retry("not yet")
-            .await
-            .expect("the first attempt of two");
+        let mut deliveries = Vec::new();
+        for _ in 0..3 {
+            let accept = repair.accept().poison_threshold(2).poison_queue("hopeless");
+            deliveries.push(accept.await.expect("no error").expect("an order"));
+        }
+        for delivery in deliveries {
+            assert_eq!(delivery.attempt(), 1);
+            let retried = delivery.retry("not yet").await;
+            retried.expect("the first attempt of two");
+        }
     }
 }
 
@@ -199,10 +221,7 @@ async fn what_its_own_queue_refuses_stays_and_stops_nothing() {
         let queue = poison(&service);
         queue.create().await.expect("created");
         for (number, to) in ["orders", "others", "orders", "others"].iter().enumerate() {
-            let record = format!(r#""poisonreason":"failed","poisonqueue":"{to}""#);
-            let body = format!(
-                r#"{{"specversion":"1.0","id":"{number}","source":"/s","type":"order",{record},"data":1}}"#
-            );
+            let body = poison_event(&number.to_string(), to);
             let put = backend.put(queue.name(), NewMessage::new(body)).await;
             put.expect("put");
         }
@@ -232,6 +251,34 @@ async fn what_its_own_queue_refuses_stays_and_stops_nothing() {
         refused(2);
         let moved = |at: usize| matches!(&steps[at].1, RedriveOutcome::Redriven(to) if to.as_str() == "others");
         assert!(moved(1) && moved(3) && steps.len() == 4, "{steps:?}");
+    }
+}
+
+/// One that is missing would be created, and never deleted; the owner of another deletes what it does not expect.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_put_on_a_reply_queue() {
+    for exists in [false, true] {
+        for (service, backend) in storages().await {
+            let (queue, replies) = (poison(&service), QueueName::random_reply_queue());
+            queue.create().await.expect("created");
+            if exists {
+                backend.ensure_queue(&replies).await.expect("created");
+            }
+            let forged = poison_event("1", replies.as_str());
+            for body in [forged, poison_event("2", "orders"), "foreign".to_owned()] {
+                let put = backend.put(queue.name(), NewMessage::new(body)).await;
+                put.expect("put");
+            }
+            let redrive = queue.redrive().unrecorded_to(replies.clone());
+            let planned = redrive.dry_run().await.expect("planned");
+            assert_eq!((planned.redriven, planned.refused), (1, 2));
+            assert_eq!(redrive.run().await.expect("redriven"), planned);
+            assert_eq!(count(&service, "orders-poison").await, 2);
+            match backend.properties(&replies).await {
+                Ok(properties) => assert_eq!((exists, properties.approximate_count), (true, 0)),
+                Err(error) => assert_eq!((exists, error.kind()), (false, ErrorKind::QueueNotFound)),
+            }
+        }
     }
 }
 

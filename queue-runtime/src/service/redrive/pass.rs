@@ -8,7 +8,7 @@ use queue_core::backend::{
 };
 use queue_core::envelope::{Envelope, PoisonRecord};
 use queue_core::wire::{Body, Event};
-use queue_core::{ClientId, Error, ErrorKind, MessageId, Outcome, QueueName, Timestamp};
+use queue_core::{ClientId, Error, ErrorKind, MessageId, Operation, Outcome, QueueName, Timestamp};
 
 use super::redrive::Redrive;
 use super::report::{RedriveError, RedriveOutcome, RedriveStep, Redriven};
@@ -47,6 +47,15 @@ pub(super) struct Move {
     put: Option<(QueueName, Bytes)>,
 }
 
+/// What has become of a message that was to be moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum MoveEnd {
+    /// It was moved or deleted, or another has it.
+    Gone,
+    /// It stays on the poison queue, with the same receipt.
+    Left,
+}
+
 impl<'r> Pass<'r> {
     pub(super) fn new(redrive: &'r Redrive, dry: bool) -> Self {
         Self {
@@ -77,12 +86,14 @@ impl<'r> Pass<'r> {
             Body::Bare(_) | Body::Malformed(_) => None,
         };
         let Some((event, record, queue, body)) = restored else {
-            let put = self.unrecorded(item);
-            return put.map(Some).ok_or(RedriveOutcome::WithoutRecord);
+            let (queue, body) = self.unrecorded(item).ok_or(RedriveOutcome::WithoutRecord)?;
+            check_destination(&queue)?;
+            return Ok(Some((queue, body)));
         };
         if !self.redrive.filters.admit(event, &record, now) {
             return Err(RedriveOutcome::Filtered);
         }
+        check_destination(&queue)?;
         let is_first = self.seen.insert(Identity::of(&event.envelope, record));
         Ok(is_first.then_some((queue, body)))
     }
@@ -146,13 +157,18 @@ impl<'r> Pass<'r> {
             }
         }
         for one in &moves {
+            self.wait().await;
             self.move_one(one).await?;
         }
         Ok(())
     }
 
-    async fn move_one(&mut self, one: &Move) -> Result<(), RedriveError> {
-        self.wait().await;
+    /// Moves one message. After an error without [unknown](RedriveError::unknown) messages it is left as after
+    /// [`MoveEnd::Left`].
+    ///
+    /// # Errors
+    /// If the pass must stop.
+    pub(super) async fn move_one(&mut self, one: &Move) -> Result<MoveEnd, RedriveError> {
         let ops = self.ops(one);
         let failed = match self.apply(ops.clone()).await {
             // The poison queue may be missing too. Created again, it would be empty.
@@ -172,7 +188,7 @@ impl<'r> Pass<'r> {
         };
         let Some(ApplyError { index, error, .. }) = failed else {
             self.done(one);
-            return Ok(());
+            return Ok(MoveEnd::Gone);
         };
         let was_put = one.put.is_some() && index > 0 && !self.is_atomic();
         match error.kind() {
@@ -183,6 +199,7 @@ impl<'r> Pass<'r> {
                 if !was_put && error.outcome() == Outcome::NotDone =>
             {
                 self.report(&one.item, &RedriveOutcome::Refused(error));
+                return Ok(MoveEnd::Left);
             }
             _ => {
                 let mut stopped = self.stopped(error, 1);
@@ -191,7 +208,7 @@ impl<'r> Pass<'r> {
                 return Err(stopped);
             }
         }
-        Ok(())
+        Ok(MoveEnd::Gone)
     }
 
     fn is_atomic(&self) -> bool {
@@ -208,7 +225,7 @@ impl<'r> Pass<'r> {
     }
 
     /// Waits until the next message may be moved.
-    async fn wait(&mut self) {
+    pub(super) async fn wait(&mut self) {
         let Some(interval) = self.redrive.interval else {
             return;
         };
@@ -286,6 +303,17 @@ impl Item {
             receipt: PopReceipt::new(""),
         }
     }
+}
+
+/// Refuses reply queues: their owner deletes what it has not asked for, and without an owner nobody cleans them up.
+fn check_destination(queue: &QueueName) -> Result<(), RedriveOutcome> {
+    if !queue.is_reply_queue() {
+        return Ok(());
+    }
+    let error = Error::new(ErrorKind::InvalidInput, Operation::Put)
+        .with_queue(queue)
+        .with_detail("a redrive puts nothing on a reply queue");
+    Err(RedriveOutcome::Refused(error))
 }
 
 /// What identifies a poisoned message: equal for its copies, different for all others.

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use queue_core::backend::{PopReceipt, ReceivedMessage, StorageId};
 use queue_core::{Error, QueueName};
 
-use super::pass::{Item, Pass, Plan};
+use super::pass::{Item, MoveEnd, Pass, Plan};
 use super::redrive::Redrive;
 use super::report::RedriveError;
 use crate::context::Context;
@@ -32,34 +32,54 @@ pub(super) async fn run(pass: &mut Pass<'_>) -> Result<(), RedriveError> {
     let present = present.approximate_count;
     let mut looked_at = HashSet::new();
     let mut held = Held::new(redrive);
-    let mut came_round = false;
-    while !came_round && (looked_at.len() as u64) < present {
+    // Held messages whose leases have ended since the last new message.
+    let mut returned = HashSet::new();
+    while (looked_at.len() as u64) < present {
         let batch = backend.receive(queue, most, lease).await;
         let batch = batch.map_err(|error| pass.stopped(error, 0))?;
-        came_round = batch.is_empty();
-        let mut new = Vec::new();
+        if batch.is_empty() {
+            break;
+        }
+        let (mut new, mut came_round) = (Vec::new(), false);
         for message in batch {
             // A message that was handed back may be received again. It is then held, so that it does not hide those
-            // behind it. If even a held one comes back, its lease has ended: stop after this batch.
-            came_round |= held.take_over(&message);
+            // behind it.
+            let was_held = held.take_over(&message);
             if looked_at.insert(message.id.clone()) {
                 new.push(message);
+            } else if was_held {
+                came_round |= !returned.insert(message.id);
             }
+        }
+        if !new.is_empty() {
+            returned.clear();
+        } else if came_round {
+            // The leases end faster than the storage returns what is behind these messages.
+            pass.counts.unseen = present - looked_at.len() as u64;
+            break;
         }
         for message in new {
             let now = message.received_at;
             match pass.plan(Item::received(&message, limit), now) {
                 Plan::Move(planned) => {
-                    held.let_go(&message.id);
-                    pass.move_all(vec![planned]).await?;
+                    pass.wait().await;
+                    // Until the move is answered, nobody knows which queue the message is on.
+                    let lease = held.let_go(&message.id);
+                    let end = pass.move_one(&planned).await;
+                    let is_left = match &end {
+                        Ok(end) => *end == MoveEnd::Left,
+                        Err(stopped) => stopped.unknown == 0,
+                    };
+                    if is_left {
+                        held.messages.extend(lease);
+                    }
+                    end?;
                 }
-                Plan::Leave(item, outcome) => {
-                    pass.report(&item, &outcome);
-                    held.hand_back(&message.id)
-                        .await
-                        .map_err(|error| pass.stopped(error, 0))?;
-                }
+                Plan::Leave(item, outcome) => pass.report(&item, &outcome),
             }
+            held.hand_back(&message.id)
+                .await
+                .map_err(|error| pass.stopped(error, 0))?;
         }
     }
     held.hand_back_all()
@@ -108,7 +128,7 @@ fn receives(redrive: &Redrive) -> (u32, Duration) {
     )
 }
 
-/// Messages that the redrive holds and does not move. Dropped, it hands them back in the background.
+/// Messages that the redrive holds and is not moving. Dropped, it hands them back in the background.
 struct Held {
     context: Arc<Context>,
     queue: QueueName,
@@ -139,10 +159,11 @@ impl Held {
         self.messages.insert(message.id.clone(), held).is_some()
     }
 
-    fn let_go(&mut self, id: &StorageId) {
-        self.messages.remove(id);
+    fn let_go(&mut self, id: &StorageId) -> Option<(StorageId, HeldMessage)> {
+        self.messages.remove_entry(id)
     }
 
+    /// Does nothing unless it is held.
     async fn hand_back(&mut self, id: &StorageId) -> Result<(), Error> {
         match self.messages.remove(id) {
             Some(held) => hand_back(&self.context, &self.queue, id, held).await,

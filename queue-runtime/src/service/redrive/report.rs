@@ -41,10 +41,11 @@ pub struct Redriven {
     /// Messages that another consumer of the poison queue, or another redrive, took first.
     pub taken: u64,
     /// Messages left on the poison queue because their own queue refuses them for good, for example because of its
-    /// limits.
+    /// limits, or because it is a [reply queue](QueueName::is_reply_queue).
     pub refused: u64,
-    /// Messages that a dry run has not looked at, by the storage's approximate count. Always 0 on a storage that can be
-    /// browsed. Elsewhere, as on Azure, a dry run sees only the first visible messages.
+    /// Messages that were not looked at, by the storage's approximate count. Always 0 on a storage that can be browsed.
+    /// Elsewhere, as on Azure, a dry run sees only the first visible messages. A run ends early, with this count, if the
+    /// storage keeps returning messages that it has already looked at, because their leases end before the others come.
     pub unseen: u64,
 }
 
@@ -77,7 +78,7 @@ pub enum RedriveOutcome {
     Hidden,
     /// Another took it first.
     Taken,
-    /// It was left because its own queue refuses it for good, with this error.
+    /// It was left because its own queue refuses it for good, with this error. A reply queue refuses all messages.
     Refused(Error),
 }
 

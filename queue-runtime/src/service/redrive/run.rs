@@ -36,6 +36,9 @@ impl Redrive {
 
     /// Redrives all messages that are visible now.
     ///
+    /// On a storage that cannot be [browsed](crate::backend::Backend::browse) and is too slow to return them all before
+    /// it returns the first ones again and again, [`Redriven::unseen`] is the approximate number of the others.
+    ///
     /// Each message is put on its queue and deleted from the poison queue, in one step if the backend is
     /// atomic. Otherwise a crash between the two leaves a copy with the same message id, and loses nothing.
     ///
