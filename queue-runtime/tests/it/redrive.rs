@@ -209,6 +209,33 @@ async fn one_of_several_copies_is_put_back() {
     }
 }
 
+/// The storage refuses to move the first of three copies, or another has taken it.
+#[tokio::test(start_paused = true)]
+async fn a_copy_is_deleted_only_after_another_was_moved() {
+    for kind in [ErrorKind::TooLarge, ErrorKind::MessageNotFound] {
+        // Where several are moved in one step, that fails first.
+        for (storage, failures) in [
+            (Storage::new().browsable(), 2),
+            (Storage::new(), 1),
+            (Storage::new().in_order(), 1),
+        ] {
+            let (service, backend) = storage.connect().await;
+            let poison = service.queue_at("orders-poison").expect("a name");
+            poison.create().await.expect("created");
+            for _ in 0..3 {
+                let copy = NewMessage::new(poison_event("1", "orders"));
+                backend.put(poison.name(), copy).await.expect("put");
+            }
+            backend.fail_next(failures, Operation::Apply, Fault::Refused(kind));
+            let redriven = poison.redrive().run().await.expect("redriven");
+            assert_eq!((redriven.redriven, redriven.duplicates), (1, 1));
+            assert_eq!(redriven.refused + redriven.taken, 1, "{redriven:?}");
+            assert_eq!(count(&service, "orders").await, 1);
+            assert_eq!(count(&service, "orders-poison").await, 1);
+        }
+    }
+}
+
 /// Two consumers move a message, each as if its process had crashed between the copy and the delete; then
 /// one moves it for good. What is not an event is put inside one of the consumer's.
 #[tokio::test(start_paused = true)]

@@ -19,7 +19,7 @@ pub(super) struct Pass<'r> {
     pub(super) redrive: &'r Redrive,
     pub(super) counts: Redriven,
     dry: bool,
-    seen: HashSet<Identity>,
+    moved: HashSet<Identity>,
     /// When the next message may be moved, on the monotonic clock.
     next_at: Duration,
 }
@@ -40,11 +40,18 @@ pub(super) enum Plan {
     Leave(Item, RedriveOutcome),
 }
 
-/// A message to be moved, or a copy to be deleted.
+/// A message to be moved, or to be deleted if a copy of it is moved before.
 pub(super) struct Move {
     item: Item,
-    /// `None` for a copy.
-    put: Option<(QueueName, Bytes)>,
+    put: Put,
+}
+
+/// What to put, and where.
+struct Put {
+    queue: QueueName,
+    body: Bytes,
+    /// `None` if copies are not recognised.
+    identity: Option<Identity>,
 }
 
 /// What has become of a message that was to be moved.
@@ -62,25 +69,20 @@ impl<'r> Pass<'r> {
             redrive,
             counts: Redriven::default(),
             dry,
-            seen: HashSet::new(),
+            moved: HashSet::new(),
             next_at: Duration::ZERO,
         }
     }
 
     /// Decides what to do with a message.
-    pub(super) fn plan(&mut self, item: Item, now: Timestamp) -> Plan {
+    pub(super) fn plan(&self, item: Item, now: Timestamp) -> Plan {
         match self.put(&item, now) {
             Ok(put) => Plan::Move(Move { item, put }),
             Err(outcome) => Plan::Leave(item, outcome),
         }
     }
 
-    /// Returns what to put, and where; nothing for a copy of a message that is moved already.
-    fn put(
-        &mut self,
-        item: &Item,
-        now: Timestamp,
-    ) -> Result<Option<(QueueName, Bytes)>, RedriveOutcome> {
+    fn put(&self, item: &Item, now: Timestamp) -> Result<Put, RedriveOutcome> {
         let restored = match &item.body {
             Body::Event(event) => self.restored(event),
             Body::Bare(_) | Body::Malformed(_) => None,
@@ -88,14 +90,21 @@ impl<'r> Pass<'r> {
         let Some((event, record, queue, body)) = restored else {
             let (queue, body) = self.unrecorded(item).ok_or(RedriveOutcome::WithoutRecord)?;
             check_destination(&queue)?;
-            return Ok(Some((queue, body)));
+            return Ok(Put {
+                queue,
+                body,
+                identity: None,
+            });
         };
         if !self.redrive.filters.admit(event, &record, now) {
             return Err(RedriveOutcome::Filtered);
         }
         check_destination(&queue)?;
-        let is_first = self.seen.insert(Identity::of(&event.envelope, record));
-        Ok(is_first.then_some((queue, body)))
+        Ok(Put {
+            queue,
+            body,
+            identity: Some(Identity::of(&event.envelope, record)),
+        })
     }
 
     /// Returns where to put a message without a record, if it is to be moved.
@@ -145,7 +154,14 @@ impl<'r> Pass<'r> {
             return Ok(());
         }
         if moves.len() > 1 && self.is_atomic() {
-            let ops = moves.iter().flat_map(|one| self.ops(one)).collect();
+            let mut in_step = HashSet::new();
+            let mut ops = Vec::new();
+            for one in &moves {
+                let identity = one.put.identity.as_ref();
+                let is_copy =
+                    self.is_copy(one) || identity.is_some_and(|identity| !in_step.insert(identity));
+                ops.extend(self.ops(one, is_copy));
+            }
             match self.apply(ops).await {
                 Ok(()) => {
                     moves.iter().for_each(|one| self.done(one));
@@ -169,7 +185,8 @@ impl<'r> Pass<'r> {
     /// # Errors
     /// If the pass must stop.
     pub(super) async fn move_one(&mut self, one: &Move) -> Result<MoveEnd, RedriveError> {
-        let ops = self.ops(one);
+        let is_copy = self.is_copy(one);
+        let ops = self.ops(one, is_copy);
         let failed = match self.apply(ops.clone()).await {
             // The poison queue may be missing too. Created again, it would be empty.
             Err(failed) if self.is_destination_missing(one, &failed.error) => {
@@ -190,7 +207,7 @@ impl<'r> Pass<'r> {
             self.done(one);
             return Ok(MoveEnd::Gone);
         };
-        let was_put = one.put.is_some() && index > 0 && !self.is_atomic();
+        let was_put = !is_copy && index > 0 && !self.is_atomic();
         match error.kind() {
             // Without the lease nobody can tell whether the poison queue still has it; its own queue does.
             _ if error.is_lease_gone() && was_put => self.done(one),
@@ -211,6 +228,12 @@ impl<'r> Pass<'r> {
         Ok(MoveEnd::Gone)
     }
 
+    /// Returns whether a copy of the message was moved before.
+    fn is_copy(&self, one: &Move) -> bool {
+        let identity = one.put.identity.as_ref();
+        identity.is_some_and(|identity| self.moved.contains(identity))
+    }
+
     fn is_atomic(&self) -> bool {
         self.redrive.context.backend.capabilities().atomicity == Atomicity::Atomic
     }
@@ -220,8 +243,7 @@ impl<'r> Pass<'r> {
         let missing = error
             .queue()
             .filter(|_| error.kind() == ErrorKind::QueueNotFound);
-        let destination = one.put.as_ref().map(|(queue, _)| queue);
-        missing.is_some() && missing == destination && missing != Some(&self.redrive.queue)
+        missing == Some(&one.put.queue) && missing != Some(&self.redrive.queue)
     }
 
     /// Waits until the next message may be moved.
@@ -236,17 +258,19 @@ impl<'r> Pass<'r> {
     }
 
     fn done(&mut self, one: &Move) {
-        let outcome = match &one.put {
-            Some((queue, _)) => RedriveOutcome::Redriven(queue.clone()),
-            None => RedriveOutcome::Duplicate,
+        let identity = one.put.identity.clone();
+        let is_first = identity.is_none_or(|identity| self.moved.insert(identity));
+        let outcome = match is_first {
+            true => RedriveOutcome::Redriven(one.put.queue.clone()),
+            false => RedriveOutcome::Duplicate,
         };
         self.report(&one.item, &outcome);
     }
 
-    fn ops(&self, one: &Move) -> Vec<Op> {
-        let put = one.put.clone().map(|(queue, body)| Op::Put {
-            queue,
-            message: NewMessage::moved(body),
+    fn ops(&self, one: &Move, is_copy: bool) -> Vec<Op> {
+        let put = (!is_copy).then(|| Op::Put {
+            queue: one.put.queue.clone(),
+            message: NewMessage::moved(one.put.body.clone()),
         });
         let delete = Op::Delete {
             queue: self.redrive.queue.clone(),
@@ -317,7 +341,7 @@ fn check_destination(queue: &QueueName) -> Result<(), RedriveOutcome> {
 }
 
 /// What identifies a poisoned message: equal for its copies, different for all others.
-#[derive(PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 struct Identity {
     queue: String,
     storage_id: String,

@@ -44,8 +44,9 @@ use crate::context::Context;
 /// # Messages that stay
 /// On a storage that can be browsed, in memory and on SQLite, a redrive receives no messages: what it leaves is not
 /// touched, and invisible messages are left. Elsewhere, as on Azure, it receives the messages, each for a minute, and
-/// hands back what it leaves at once, or at its end if the storage returns it a second time. That receive does not count
-/// as an attempt of a consumer of the poison queue, except for bodies without an envelope, which cannot record that.
+/// hands back what it leaves at once, or at its end if the storage returns it a second time. That receive does not
+/// count as an attempt of a consumer of the poison queue, except for bodies without an envelope, which cannot record
+/// that.
 #[must_use = "nothing is redriven until `run`"]
 pub struct Redrive {
     pub(super) context: Arc<Context>,

@@ -44,8 +44,9 @@ pub struct Redriven {
     /// limits, or because it is a [reply queue](QueueName::is_reply_queue).
     pub refused: u64,
     /// Messages that were not looked at, by the storage's approximate count. Always 0 on a storage that can be browsed.
-    /// Elsewhere, as on Azure, a dry run sees only the first visible messages. A run ends early, with this count, if the
-    /// storage keeps returning messages that it has already looked at, because their leases end before the others come.
+    /// Elsewhere, as on Azure, a dry run sees only the first visible messages. A run ends early, with this count, if
+    /// the storage keeps returning messages that it has already looked at, because their leases end before the others
+    /// come.
     pub unseen: u64,
 }
 
