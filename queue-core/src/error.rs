@@ -278,6 +278,16 @@ impl Error {
         )
     }
 
+    /// Whether the [queue](Self::queue) does not exist or is being deleted, so that it has no messages. A queue that is
+    /// being deleted cannot be created again yet.
+    #[must_use]
+    pub fn is_queue_gone(&self) -> bool {
+        matches!(
+            self.kind(),
+            ErrorKind::QueueNotFound | ErrorKind::QueueBeingDeleted
+        )
+    }
+
     fn inner_mut(&mut self) -> &mut Inner {
         Arc::make_mut(&mut self.inner)
     }

@@ -178,10 +178,8 @@ pub(super) fn leave_out_replies(
     puts: &mut Vec<(QueueName, NewMessage)>,
     error: &Error,
 ) -> bool {
-    let Some(missing) = error.queue().filter(|queue| {
-        let kinds = [ErrorKind::QueueNotFound, ErrorKind::QueueBeingDeleted];
-        kinds.contains(&error.kind()) && queue.is_reply_queue()
-    }) else {
+    let gone = error.queue().filter(|_| error.is_queue_gone());
+    let Some(missing) = gone.filter(|queue| queue.is_reply_queue()) else {
         return false;
     };
     let before = puts.len();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use queue_core::backend::Metadata;
 use queue_core::name::REPLY_PREFIX;
-use queue_core::{Error, ErrorKind, QueueName, Result};
+use queue_core::{Error, QueueName, Result};
 
 use super::queue::{DEFAULT_LEASE, HEARTBEAT, LEASE, LONGEST_LEASE, ReplyQueue};
 use crate::context::Context;
@@ -78,7 +78,7 @@ pub(crate) async fn clean(context: &Context, own: Option<&QueueName>) -> Result<
                 deleted += 1;
                 tracing::info!(%queue, "deleted the reply queue of an instance that is gone");
             }
-            Err(error) if error.kind() == ErrorKind::QueueNotFound => {}
+            Err(error) if error.is_queue_gone() => {}
             Err(error) => failed(&queue, error),
         }
     }
@@ -137,7 +137,7 @@ impl Heartbeat {
 async fn read_heartbeat(context: &Context, queue: &QueueName) -> Result<Option<Heartbeat>> {
     match context.backend.metadata(queue).await {
         Ok(metadata) => Ok(Heartbeat::read(&metadata)),
-        Err(error) if error.kind() == ErrorKind::QueueNotFound => Ok(None),
+        Err(error) if error.is_queue_gone() => Ok(None),
         Err(error) => Err(error),
     }
 }

@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use queue_core::backend::Metadata;
-use queue_core::{ErrorKind, QueueName, Result};
+use queue_core::{QueueName, Result};
 
 use tokio_util::sync::CancellationToken;
 
@@ -68,8 +68,8 @@ impl ReplyQueue {
     /// Writes a new heartbeat, unless the last one is [fresh](Self::is_fresh).
     ///
     /// # Errors
-    /// The backend's, after repeats by the service's policy, until `deadline` at most. [`ErrorKind::QueueNotFound`], which
-    /// is not repeated, means that others have considered the owner dead.
+    /// The backend's, after repeats by the service's policy, until `deadline` at most. If the
+    /// [queue is gone](queue_core::Error::is_queue_gone), which is not repeated, others have considered the owner dead.
     pub(super) async fn renew(&self, context: &Context, deadline: Duration) -> Result<()> {
         let (clock, policy) = (&*context.clock, &context.storage_retry);
         let mut repeats = Repeats::until(deadline, policy, clock);
@@ -77,6 +77,7 @@ impl ReplyQueue {
         while !self.is_fresh(clock.monotonic()) {
             match self.write_heartbeat(context).await {
                 Ok(()) => break,
+                Err(error) if error.is_queue_gone() => return Err(error),
                 Err(error) => repeats.pause(error).await?,
             }
         }
@@ -86,7 +87,8 @@ impl ReplyQueue {
     /// Writes a new heartbeat, once.
     ///
     /// # Errors
-    /// The backend's. [`ErrorKind::QueueNotFound`] means that others have considered the owner dead.
+    /// The backend's. If the [queue is gone](queue_core::Error::is_queue_gone), others have considered the owner
+    /// dead.
     pub(super) async fn write_heartbeat(&self, context: &Context) -> Result<()> {
         let sent_at = context.clock.monotonic();
         let metadata = self.metadata(self.heartbeats.fetch_add(1, Ordering::Relaxed));
@@ -114,7 +116,7 @@ impl ReplyQueue {
         let (clock, policy) = (&*context.clock, &context.storage_retry);
         let mut repeats = Repeats::by(policy, clock);
         while let Err(error) = context.backend.delete_queue(&self.name).await {
-            if error.kind() == ErrorKind::QueueNotFound {
+            if error.is_queue_gone() {
                 return;
             }
             if let Err(error) = repeats.pause(error).await {

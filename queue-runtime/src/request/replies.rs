@@ -57,7 +57,7 @@ impl Replies {
         let current = Arc::clone(&self.current).lock_owned().await;
         if let Some(queue) = &*current {
             match place(&self.context, queue, id, deadline).await {
-                Err(NotReady::Storage(error)) if error.kind() == ErrorKind::QueueNotFound => {
+                Err(NotReady::Storage(error)) if error.is_queue_gone() => {
                     queue.waiting.close();
                 }
                 place => return place,

@@ -77,7 +77,7 @@ async fn keep_alive(context: &Context, queue: &ReplyQueue) -> End {
         let heartbeat = queue.write_heartbeat(context);
         match in_time(clock, deadline, queue, Operation::SetMetadata, heartbeat).await {
             Ok(()) => {}
-            Err(error) if error.kind() == ErrorKind::QueueNotFound => return End::Gone,
+            Err(error) if error.is_queue_gone() => return End::Gone,
             // The next one is soon enough: a lease has several.
             Err(error) => {
                 let queue = &queue.name;
@@ -119,7 +119,7 @@ async fn receive(context: &Context, queue: &ReplyQueue) -> End {
                 deliver(context, queue, replies).await;
                 continue;
             }
-            Err(error) if error.kind() == ErrorKind::QueueNotFound => return End::Gone,
+            Err(error) if error.is_queue_gone() => return End::Gone,
             Err(error) => {
                 failures = failures.saturating_add(1);
                 let pause = outage_pause(error.retry(), failures, jitter());

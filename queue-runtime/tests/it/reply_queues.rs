@@ -396,6 +396,55 @@ async fn the_task_of_a_queue_that_was_deleted_ends() {
     assert_eq!(faults.calls(Operation::SetMetadata), heartbeats);
 }
 
+const BEING_DELETED: Fault = Fault::Refused(ErrorKind::QueueBeingDeleted);
+
+/// Azure Queue Storage answers so for a while after a deletion.
+#[tokio::test(start_paused = true)]
+async fn a_reply_queue_that_is_being_deleted_is_gone_for_its_owner() {
+    for operation in [Operation::Receive, Operation::SetMetadata] {
+        let (service, faults) = testing::service_with_faults().await;
+        faults.fail_every(operation, BEING_DELETED);
+        let error = ask(&service, 1).await.expect_err("no reply can come");
+        assert!(
+            matches!(error.problem, RequestProblem::ReplyQueueDeleted),
+            "{operation:?}: {error}"
+        );
+    }
+
+    let (service, faults) = testing::service_with_faults().await;
+    let queue = stale_reply_queue(&service).await;
+    faults.fail_next(1, Operation::SetMetadata, BEING_DELETED);
+    let listener = answering(&service);
+    ask(&service, 2).await.expect("a reply on another queue");
+    let mut queues = reply_queues(&service).await;
+    queues.retain(|other| *other != queue);
+    assert_eq!(queues.len(), 1, "another queue");
+    stop(listener).await;
+
+    faults.fail_every(Operation::DeleteQueue, BEING_DELETED);
+    service.delete_reply_queue().await;
+    assert_eq!(faults.calls(Operation::DeleteQueue), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reply_queue_that_is_being_deleted_needs_no_cleaning() {
+    // The calls for one queue: three checks, and the deletion.
+    for (operation, calls) in [(Operation::Properties, 3), (Operation::DeleteQueue, 1)] {
+        for deleted in 1..=calls {
+            let (service, faults) = testing::service_with_faults().await;
+            let storage: Arc<dyn Backend> = Arc::new(faults.clone());
+            abandoned(&storage, LEASE).await;
+            let none = Fault::Delayed(Duration::ZERO);
+            faults.fail_next(deleted - 1, operation, none);
+            faults.fail_next(1, operation, BEING_DELETED);
+            let cleaned = service.clean_reply_queues().await;
+            let cleaned = cleaned.expect("no error: it is gone");
+            assert_eq!(cleaned, 0, "{operation:?}, call {deleted}");
+            assert_eq!(faults.calls(operation), deleted as usize);
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_lease_outside_its_range_is_refused() {
     for lease in [Duration::ZERO, Duration::from_secs(3601)] {
