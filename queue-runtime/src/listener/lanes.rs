@@ -17,8 +17,9 @@ use crate::settings::InvalidSetting;
 /// share a maximum of messages in flight, by weight.
 ///
 /// Room goes to the lanes whose queues have messages. While several have, each gets a share of the room that becomes
-/// free in proportion to its weight, so that no backlog keeps another lane waiting: a message on an idle lane is
-/// received as soon as one in flight ends, and the lane with the lowest weight goes on. A handler that runs is not
+/// free in proportion to its weight, so that no backlog keeps another lane waiting. The first message on an idle lane is
+/// received as soon as one in flight ends and the lane has seen it. If messages come one after the other, each waits
+/// until the other lanes have received as many as their weights allow for one of this lane. A handler that runs is not
 /// interrupted; to keep room free for urgent messages, limit [`max_in_flight`](ListenerBuilder::max_in_flight) of the
 /// bulk lane's listener to less than the shared maximum.
 ///

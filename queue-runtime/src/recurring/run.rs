@@ -20,8 +20,9 @@ use crate::panic::{catch_async, log_caught};
 use crate::policy::{jitter, outage_pause};
 use crate::send::{Submit, SubmitError, SubmitProblem, SubmittedIf};
 
-/// The longest sleep, after which the wall clock is looked at again: it may have been stepped.
-const LONGEST_SLEEP: Duration = Duration::from_secs(60);
+/// The longest sleep, after which the wall clock is looked at again: it may have been stepped. Shorter than a tick may be
+/// late.
+const LONGEST_SLEEP: Duration = Duration::from_secs(30);
 
 /// How long the last tick of a schedule is kept after it: longer than any pause between two ticks.
 const RETENTION: Duration = Duration::from_secs(30 * 366 * 24 * 60 * 60);
@@ -89,11 +90,7 @@ impl<M: Message> Runner<M> {
             let failed = match step {
                 Ok(Ok(next)) => {
                     failures = 0;
-                    let left = next.map(|next| next.duration_since(clock.now()));
-                    let left = left.and_then(|left| Duration::try_from(left).ok());
-                    // The wall clock may be a little behind the one that times the sleep.
-                    let sleep = left.unwrap_or(LONGEST_SLEEP).max(Duration::from_millis(1));
-                    if self.sleep(&*clock, sleep).await {
+                    if self.sleep(&*clock, until(next, clock.now())).await {
                         continue;
                     }
                     return;
@@ -278,5 +275,32 @@ impl From<Error> for Failed {
             retry: error.retry(),
             error: error_chain(&error),
         }
+    }
+}
+
+/// Returns how long to sleep before the next tick, if there is one. One that has passed is due at once.
+fn until(next: Option<Timestamp>, now: Timestamp) -> Duration {
+    let Some(next) = next else {
+        return LONGEST_SLEEP;
+    };
+    let left = Duration::try_from(next.duration_since(now)).unwrap_or_default();
+    // The wall clock may be a little behind the one that times the sleep.
+    left.max(Duration::from_millis(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tick_that_passes_while_it_is_computed_is_due() {
+        let now = Timestamp::UNIX_EPOCH;
+        let hour = Duration::from_secs(60 * 60);
+        assert_eq!(until(Some(now + hour), now), hour);
+        for passed in [Duration::ZERO, Duration::from_micros(1), hour] {
+            let sleep = until(Some(now), now + passed);
+            assert_eq!(sleep, Duration::from_millis(1), "{passed:?} ago");
+        }
+        assert_eq!(until(None, now), LONGEST_SLEEP);
     }
 }

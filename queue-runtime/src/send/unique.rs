@@ -136,7 +136,9 @@ impl<M> Submit<M> {
     ///
     /// # Errors
     /// Those of [`unique_for`](Self::unique_for), except for [`ErrorKind::Unsupported`]; also that of the store if it
-    /// is not available, and [`ErrorKind::Timeout`] if another process took too long. Nothing was put then.
+    /// is not available, in which case nothing was put, and [`ErrorKind::Timeout`] if another process took too long, or if
+    /// this one did and lost the key. Only the error's [`outcome`](Error::outcome) tells whether a message may have been
+    /// put.
     pub fn unique_in<S>(mut self, store: &S, duration: Duration) -> Self
     where
         M: KeyedMessage,
@@ -320,7 +322,9 @@ async fn send_and_record(
             tracing::warn!(%queue, %id, %key, error, "failed to record a unique submission; it may be repeated");
             result
         }
-        Err(OnceError::Work(error) | OnceError::Store { source: error, .. }) => return Err(error),
+        Err(OnceError::Work(error)) => return Err(error),
+        // The outcome of the store's operation says nothing about the message.
+        Err(OnceError::Store { source, .. }) => return Err(source.with_outcome(Outcome::NotDone)),
         Err(OnceError::InFlight { .. }) => {
             let late = Error::new(ErrorKind::Timeout, Operation::Idempotency);
             let late = late.with_detail("another process has begun to submit the same key");

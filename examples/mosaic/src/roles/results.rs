@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_runtime::idempotency::{IdempotencyStore, WorkKey};
-use queue_runtime::{Failure, OnceError, QueueService, RequestId, once};
+use queue_runtime::{ErrorKind, Failure, OnceError, QueueService, RequestId, Retry, once};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -40,8 +40,8 @@ impl Results {
     /// Does the work of a request, or returns its recorded result.
     ///
     /// # Errors
-    /// The failure of the work. If the work is in flight elsewhere for longer than a lease, or the store fails, the
-    /// message is postponed.
+    /// The failure of the work. If the work is in flight elsewhere for longer than a lease, or the store is down, the
+    /// message is postponed. What is recorded of this work and cannot be read is a failed attempt.
     pub(super) async fn once<T>(
         &self,
         work: &str,
@@ -61,7 +61,8 @@ impl Results {
         match done.await {
             Ok(result) => Ok(result),
             Err(OnceError::Work(failure)) => Err(failure),
-            Err(error) => Err(Failure::postpone(self.lease, error)),
+            Err(error) if may_pass(&error) => Err(Failure::postpone(self.lease, error)),
+            Err(error) => Err(Failure::retry(error)),
         }
     }
 
@@ -79,4 +80,17 @@ impl Results {
             tokio::time::sleep(pause).await;
         }
     }
+}
+
+/// Whether waiting may help.
+fn may_pass<T, E>(error: &OnceError<T, E>) -> bool {
+    let source = match error {
+        OnceError::InFlight { .. } | OnceError::Lost { .. } => return true,
+        OnceError::Store { source, .. } => Some(source),
+        OnceError::NotRecorded { source, .. } => source.as_ref(),
+        _ => return false,
+    };
+    source.is_none_or(|source| {
+        source.kind() != ErrorKind::Corrupt && source.retry() != Retry::Permanent
+    })
 }

@@ -49,6 +49,9 @@ impl Change {
         let steps = match request {
             Request::Step(step) => std::slice::from_ref(step),
             Request::Apply(steps) => steps,
+            Request::PutIf {
+                step: Some(step), ..
+            } => std::slice::from_ref(step),
             _ => &[],
         };
         let count = |counted: fn(&Step) -> bool| steps.iter().filter(|step| counted(step)).count();
@@ -120,7 +123,38 @@ pub(super) fn allocate(_: &File) {}
 
 #[cfg(test)]
 mod tests {
+    use queue_core::QueueName;
+    use queue_core::backend::{NewMessage, Swap};
+    use queue_core::idempotency::WorkKey;
+
     use super::*;
+    use crate::backend::sqlite::command::Parcel;
+
+    #[test]
+    fn a_conditional_put_needs_as_much_as_another() {
+        let put = || Step::Put {
+            queue: QueueName::from_static("orders"),
+            parcel: Parcel {
+                message: NewMessage::new("an order"),
+                salt: 0,
+                checksum: 0,
+            },
+        };
+        let swap = Swap::new(WorkKey::new("order", "7"), "", std::time::Duration::ZERO);
+        let conditional = |step| Request::PutIf {
+            step,
+            swap: swap.clone(),
+        };
+        let puts = [
+            Request::Step(put()),
+            Request::Apply(vec![put()]),
+            conditional(Some(put())),
+        ];
+        for request in puts {
+            assert_eq!(Change::of(&request).puts, 1, "{request:?}");
+        }
+        assert_eq!(Change::of(&conditional(None)).puts, 0);
+    }
 
     #[test]
     fn only_what_adds_messages_needs_free_space() {
