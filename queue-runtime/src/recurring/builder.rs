@@ -8,9 +8,10 @@ use queue_core::{Message, QueueName};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-use super::due::{MAX_MISSED, Missed};
+use super::due::Missed;
 use super::error::{InvalidRecurrence, ScheduleError};
 use super::handle::ScheduleHandle;
+use super::limits::MAX_MISSED;
 use super::recurrence::{Recurrence, Ticks};
 use super::run::{Plan, Runner};
 use crate::clock::has_timer;

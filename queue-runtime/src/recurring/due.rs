@@ -4,9 +4,6 @@ use queue_core::clock::Timestamp;
 
 use super::recurrence::Ticks;
 
-/// The most missed ticks that [`Missed::All`] makes up for.
-pub const MAX_MISSED: u32 = 1000;
-
 /// How late a tick may be submitted without being missed.
 const TOLERANCE: Duration = Duration::from_secs(60);
 
@@ -49,7 +46,7 @@ pub enum Missed {
     Once,
     /// Each is submitted, oldest first. Of more than `limit` missed ticks, the oldest are skipped.
     All {
-        /// The most ticks to submit, from 1 to [`MAX_MISSED`].
+        /// The most ticks to submit, from 1 to [`MAX_MISSED`](super::MAX_MISSED).
         limit: u32,
     },
 }
@@ -89,6 +86,7 @@ pub(super) fn due(
 #[cfg(test)]
 mod tests {
     use super::super::every::every;
+    use super::super::limits::MAX_MISSED;
     use super::*;
 
     fn at(time: &str) -> Timestamp {

@@ -1,7 +1,6 @@
 use std::time::Duration;
 
-use super::due::MAX_MISSED;
-use super::every::{LONGEST, SHORTEST};
+use super::limits::{LONGEST, MAX_MISSED, SHORTEST};
 
 /// Why a [`Recurrence`](super::Recurrence) is invalid.
 ///

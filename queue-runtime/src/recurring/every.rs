@@ -3,12 +3,8 @@ use std::time::Duration;
 use queue_core::clock::Timestamp;
 
 use super::error::InvalidRecurrence;
+use super::limits::{LONGEST, SHORTEST};
 use super::recurrence::{Recurrence, Ticks};
-
-/// The shortest interval.
-pub(super) const SHORTEST: Duration = Duration::from_secs(1);
-/// The longest interval.
-pub(super) const LONGEST: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
 /// Ticks at the multiples of an interval since 1970-01-01T00:00:00Z, so that all processes tick at the same moments:
 /// every 15 minutes is on the quarters of an hour in UTC, every day at midnight in UTC.

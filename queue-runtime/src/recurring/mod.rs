@@ -36,14 +36,16 @@ mod due;
 mod error;
 mod every;
 mod handle;
+mod limits;
 mod recurrence;
 mod run;
 
 pub use builder::Schedule;
 #[cfg(feature = "cron")]
 pub use cron::{cron, cron_in};
-pub use due::{MAX_MISSED, Missed};
+pub use due::Missed;
 pub use error::{InvalidRecurrence, ScheduleError};
 pub use every::every;
 pub use handle::ScheduleHandle;
+pub use limits::MAX_MISSED;
 pub use recurrence::Recurrence;
