@@ -57,20 +57,40 @@ impl Azurite {
         Self::launch(accounts, Storage::Files, [lasting_port()?, lasting_port()?])
     }
 
-    /// Restarts Azurite on the same ports. If it is [`durable`](Self::durable), it keeps its data.
-    /// Requests in flight are answered before it stops. Blocks until it listens again.
+    /// Restarts Azurite: [`stop`](Self::stop), and then [`start_again`](Self::start_again).
     ///
     /// # Errors
-    /// If Azurite does not exit cleanly, and those of [`start`](Self::start).
+    /// Those of the two.
     pub fn restart(&mut self) -> Result<(), Error> {
+        self.stop()?;
+        self.start_again()
+    }
+
+    /// Stops Azurite. Requests in flight are answered before, and connections are refused after that. Blocks until
+    /// the process has ended.
+    ///
+    /// # Errors
+    /// If Azurite does not exit cleanly.
+    pub fn stop(&mut self) -> Result<(), Error> {
         drop(self.process.stdin.take());
         let mut said = String::new();
         self.output.read_to_string(&mut said)?;
         let ended = self.process.wait()?;
-        if !ended.success() {
-            let told = format!("Azurite did not exit cleanly ({ended}): {said}");
-            return Err(Error::other(told));
+        match ended.success() {
+            true => Ok(()),
+            false => {
+                let told = format!("Azurite did not exit cleanly ({ended}): {said}");
+                Err(Error::other(told))
+            }
         }
+    }
+
+    /// Starts Azurite on the same ports, after it was [stopped](Self::stop). If it is [`durable`](Self::durable), it
+    /// has kept its data. Blocks until it listens again.
+    ///
+    /// # Errors
+    /// Those of [`start`](Self::start).
+    pub fn start_again(&mut self) -> Result<(), Error> {
         let ports = [self.blobs, self.queues];
         let mut process = spawn(&self.accounts, self.storage, ports, self.directory.path())?;
         (self.output, _) = until_it_listens(&mut process)?;

@@ -18,3 +18,4 @@ mod server;
 mod service;
 mod settlements;
 mod stage;
+mod stopped_server;

@@ -1,6 +1,7 @@
 //! A service that restarts repeatedly while it is in use.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -93,7 +94,7 @@ impl Run {
 #[test]
 fn acknowledged_messages_are_handled_despite_restarts() {
     run(async {
-        let mut server = Azurite::durable(&[ACCOUNT]).unwrap_or_else(|error| panic!("{error}"));
+        let mut server = durable();
         let connected = QueueService::connect(&server.connection_string(ACCOUNT)).await;
         let service = connected.expect("connect");
         let named = |name| service.queue_named::<Order>(name).expect("a name");
@@ -120,9 +121,7 @@ fn acknowledged_messages_are_handled_despite_restarts() {
             run.goes_on().await;
             let held = hold(&kept, number as u32).await;
             power.send_replace(false);
-            let restarted = tokio::task::spawn_blocking(move || server.restart().map(|()| server));
-            let restarted = restarted.await.expect("no panic");
-            server = restarted.unwrap_or_else(|error| panic!("{error}"));
+            server = changed(server, Azurite::restart).await;
             power.send_replace(true);
             held.settle(&kept).await;
         }
@@ -164,6 +163,21 @@ fn acknowledged_messages_are_handled_despite_restarts() {
     });
 }
 
+/// Starts a service that keeps its messages when it stops.
+pub(crate) fn durable() -> Azurite {
+    Azurite::durable(&[ACCOUNT]).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Stops, starts or restarts the service, which blocks a thread.
+pub(crate) async fn changed(
+    mut server: Azurite,
+    change: fn(&mut Azurite) -> Result<(), io::Error>,
+) -> Azurite {
+    let changed = tokio::task::spawn_blocking(move || change(&mut server).map(|()| server));
+    let changed = changed.await.expect("no panic");
+    changed.unwrap_or_else(|error| panic!("{error}"))
+}
+
 /// A message that is leased while the service restarts.
 struct Held {
     delivery: Delivery<Order>,
@@ -197,7 +211,7 @@ impl Held {
 }
 
 /// Polls until the queue is empty; the service has no notification for it.
-async fn until_empty(queue: &Queue<Order>) {
+pub(crate) async fn until_empty(queue: &Queue<Order>) {
     let queue = queue.any();
     let empty = async {
         while queue

@@ -1,0 +1,175 @@
+//! A service that is stopped under the load of a listener, and started again.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use queue_runtime::policy::{DepthRules, ExponentialIdle};
+use queue_runtime::testing::FaultInjector;
+use queue_runtime::{ListenerEvent, ListenerHandle, Operation, Queue, QueueService, Received};
+use queue_tests::azurite::Azurite;
+use tokio::sync::Semaphore;
+use tokio::sync::broadcast::Receiver;
+
+use crate::case::{PATIENCE, connect, run};
+use crate::proxy::GUARD;
+use crate::restarts::{changed, durable, until_empty};
+use crate::server::ACCOUNT;
+use crate::stage::{LEASE, Order, next};
+
+const ROUNDS: usize = 3;
+const TASKS: usize = 4;
+const IN_FLIGHT: usize = 4 * TASKS;
+/// The number of messages that are completed before each stop, that may be completed while it stops, and that are
+/// completed after each start.
+const BETWEEN: usize = 40;
+/// The number of failed receives in each outage. At least one task has three in a row then: if they were empty ones, it
+/// would end.
+const FAILURES: usize = 2 * TASKS + 1;
+/// More than are handled in all rounds, so that no receive finds the queue empty.
+const MESSAGES: u32 = (ROUNDS * (3 * BETWEEN + IN_FLIGHT) + 4 * IN_FLIGHT) as u32;
+
+#[test]
+fn an_outage_under_load_ends_no_task_and_loses_no_message() {
+    run(async {
+        let mut server = durable();
+        // It injects nothing, and counts the calls.
+        let url = server.connection_string(ACCOUNT);
+        let backend = FaultInjector::new(Arc::new(connect(&url, PATIENCE).await));
+        let service = QueueService::over(Arc::new(backend.clone())).connect();
+        let service = service.await.expect("connect");
+        let queue = service.queue_named::<Order>("stopped-orders");
+        let queue = queue.expect("a name");
+        let orders = (0..MESSAGES).map(|number| Order { number });
+        queue.submit_all(orders).await.expect("submitted");
+
+        let mut load = Load::start(&queue).await;
+        for _ in 0..ROUNDS {
+            // It stops in the middle of receives, handlers and deletions.
+            load.allow(2 * BETWEEN);
+            load.until(BETWEEN, is_completed).await;
+            server = changed(server, Azurite::stop).await;
+            let asked = backend.calls(Operation::Properties);
+            // If messages that cannot be deleted take all room, tasks receive when the leases have ended.
+            load.allow(IN_FLIGHT);
+            load.until(FAILURES, is_failed_receive).await;
+            // The number of tasks is not chosen without the depth.
+            let asking = backend.until_called(asked + 1, Operation::Properties);
+            tokio::time::timeout(GUARD, asking).await.expect("in time");
+            load.check();
+            server = changed(server, Azurite::start_again).await;
+            load.check();
+            load.allow(BETWEEN);
+            let failed = load.until(BETWEEN, is_completed).await;
+            assert!(failed <= TASKS, "{failed} receives failed after the outage");
+        }
+        load.finish(&queue).await;
+        let queues = service.queues().await.expect("queues");
+        let queues: Vec<_> = queues.iter().map(|queue| queue.as_str()).collect();
+        assert_eq!(queues, ["stopped-orders"], "there is no poison queue");
+    });
+}
+
+/// A listener whose handlers wait until they are allowed to end.
+struct Load {
+    listener: ListenerHandle,
+    events: Receiver<ListenerEvent>,
+    allowed: Arc<Semaphore>,
+    handled: Arc<Mutex<BTreeSet<u32>>>,
+}
+
+impl Load {
+    /// Starts the listener, and waits until it has all its tasks.
+    async fn start(queue: &Queue<Order>) -> Self {
+        let allowed = Arc::new(Semaphore::new(0));
+        let handled = Arc::new(Mutex::new(BTreeSet::new()));
+        let (may_end, noted) = (Arc::clone(&allowed), Arc::clone(&handled));
+        let handler = move |received: Received<Order>| {
+            let (may_end, noted) = (Arc::clone(&may_end), Arc::clone(&noted));
+            async move {
+                may_end.acquire().await.expect("never closed").forget();
+                let mut handled = noted.lock().unwrap_or_else(PoisonError::into_inner);
+                handled.insert(received.number);
+            }
+        };
+        let listener = queue.listener(handler).visibility_timeout(LEASE);
+        let listener = listener.tasks(1..=TASKS).max_in_flight(IN_FLIGHT);
+        // A queue that is taken for empty would do with one task.
+        let listener = listener.scale(DepthRules::new([(1, 1)], TASKS));
+        let listener = listener.idle(ExponentialIdle::up_to(Duration::from_millis(250)));
+        let listener = listener.handler_timeout(100 * GUARD);
+        let mut events = listener.events();
+        let listener = listener.start().expect("start");
+        let scaled = |event: &ListenerEvent| matches!(event, ListenerEvent::Scaled { .. });
+        next(&mut events, scaled).await;
+        let load = Self {
+            listener,
+            events,
+            allowed,
+            handled,
+        };
+        load.check_tasks();
+        load
+    }
+
+    /// Allows so many more handlers to end.
+    fn allow(&self, handlers: usize) {
+        self.allowed.add_permits(handlers);
+    }
+
+    /// Waits for a number of events. Returns how many receives failed meanwhile.
+    async fn until(&mut self, count: usize, wanted: fn(&ListenerEvent) -> bool) -> usize {
+        let (mut found, mut failed) = (0, 0);
+        while found < count {
+            let event = next(&mut self.events, |_| true).await;
+            check_event(&event);
+            found += usize::from(wanted(&event));
+            failed += usize::from(is_failed_receive(&event));
+        }
+        self.check_tasks();
+        failed
+    }
+
+    /// Checks the events until now, and the number of tasks.
+    fn check(&mut self) {
+        while let Ok(event) = self.events.try_recv() {
+            check_event(&event);
+        }
+        self.check_tasks();
+    }
+
+    fn check_tasks(&self) {
+        let info = self.listener.info();
+        let tasks = (info.tasks, info.started_tasks, info.empty_receives);
+        assert_eq!(tasks, (TASKS, TASKS as u64, 0), "{info:?}");
+    }
+
+    /// Has all messages handled.
+    async fn finish(self, queue: &Queue<Order>) {
+        self.allow(MESSAGES as usize);
+        until_empty(queue).await;
+        self.listener.shutdown(GUARD).await;
+        let handled = self.handled.lock().unwrap_or_else(PoisonError::into_inner);
+        assert!(handled.iter().copied().eq(0..MESSAGES), "{handled:?}");
+    }
+}
+
+/// No task has ended, and no message is poison or has failed.
+fn check_event(event: &ListenerEvent) {
+    let expected = matches!(
+        event,
+        ListenerEvent::Completed { .. }
+            | ListenerEvent::NotSettled { .. }
+            | ListenerEvent::ReceiveFailed { .. }
+            | ListenerEvent::Released { .. }
+    );
+    assert!(expected, "{event:?}");
+}
+
+fn is_completed(event: &ListenerEvent) -> bool {
+    matches!(event, ListenerEvent::Completed { .. })
+}
+
+fn is_failed_receive(event: &ListenerEvent) -> bool {
+    matches!(event, ListenerEvent::ReceiveFailed { .. })
+}
