@@ -2,3 +2,4 @@
 
 pub mod azurite;
 pub mod http;
+pub mod nats;

@@ -1,7 +1,5 @@
 //! Wake-ups by a real NATS server, which is restarted and stopped.
 
-use std::net::TcpListener;
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,6 +7,7 @@ use queue_runtime::backend::{Backend, MemoryBackend, NewMessage};
 use queue_runtime::notify::{NatsNotifier, Notification, Notifier, Subscriber};
 use queue_runtime::policy::{Idle, IdlePolicy};
 use queue_runtime::{Message, QueueName, QueueService, SystemClock};
+use queue_tests::nats::NatsServer;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
@@ -20,65 +19,19 @@ const GUARD: Duration = Duration::from_secs(60);
 
 const SECOND: Duration = Duration::from_secs(1);
 
-struct Server {
-    port: u16,
-    process: Option<Child>,
+fn start() -> NatsServer {
+    NatsServer::start().unwrap_or_else(|error| panic!("{error}"))
 }
 
-impl Server {
-    async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let port = listener.local_addr().expect("an address").port();
-        drop(listener);
-        let mut server = Self {
-            port,
-            process: None,
-        };
-        server.run().await;
-        server
-    }
-
-    /// Runs the server until it accepts connections.
-    async fn run(&mut self) {
-        let program = std::env::var_os("NATS_SERVER").unwrap_or_else(|| "nats-server".into());
-        let process = Command::new(program)
-            .args(["-a", "127.0.0.1", "-p", &self.port.to_string()])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("nats-server runs");
-        self.process = Some(process);
-        let started = Instant::now();
-        while std::net::TcpStream::connect(("127.0.0.1", self.port)).is_err() {
-            assert!(started.elapsed() < GUARD, "the server does not start");
-            tokio::task::yield_now().await;
-        }
-    }
-
-    fn kill(&mut self) {
-        if let Some(mut process) = self.process.take() {
-            process.kill().expect("it runs");
-            process.wait().expect("it ends");
-        }
-    }
-
-    #[cfg(unix)]
-    fn signal(&self, signal: rustix::process::Signal) {
-        let process = self.process.as_ref().expect("it runs");
-        let id = rustix::process::Pid::from_child(process);
-        rustix::process::kill_process(id, signal).expect("it runs");
-    }
-
-    async fn connect(&self) -> NatsNotifier {
-        let url = format!("nats://127.0.0.1:{}", self.port);
-        NatsNotifier::connect(&url).await.expect("connects")
-    }
+async fn connect(server: &NatsServer) -> NatsNotifier {
+    let connected = NatsNotifier::connect(&server.url()).await;
+    connected.expect("connects")
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.kill();
-    }
+#[cfg(unix)]
+fn signal(server: &NatsServer, signal: rustix::process::Signal) {
+    let id = rustix::process::Pid::from_child(server.process());
+    rustix::process::kill_process(id, signal).expect("it runs");
 }
 
 /// Number of messages, bytes, and when they are visible.
@@ -119,8 +72,8 @@ async fn until(what: &str, condition: impl Fn() -> bool) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn notifications_reach_the_subscribers_of_their_queue_and_account_elsewhere() {
-    let server = Server::start().await;
-    let (here, there) = (server.connect().await, server.connect().await);
+    let server = start();
+    let (here, there) = (connect(&server).await, connect(&server).await);
     let (subscriber, mut received) = recorder();
     let subscription = there.subscribe("azure://shop", &ORDERS, subscriber);
     until("armed", || subscription.is_armed()).await;
@@ -141,15 +94,17 @@ async fn notifications_reach_the_subscribers_of_their_queue_and_account_elsewher
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_of_the_server_wakes_all_and_what_follows_is_announced() {
-    let mut server = Server::start().await;
-    let (here, there) = (server.connect().await, server.connect().await);
+    let mut server = start();
+    let (here, there) = (connect(&server).await, connect(&server).await);
     let (subscriber, mut received) = recorder();
     let subscription = there.subscribe("azure://shop", &ORDERS, subscriber);
     until("armed", || subscription.is_armed()).await;
-    server.kill();
+    server.kill().expect("it ends");
     until("disarmed", || !subscription.is_armed()).await;
     while received.try_recv().is_ok() {}
-    server.run().await;
+    server
+        .start_again()
+        .unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(next(&mut received).await, (1, 0, Duration::ZERO));
     until("armed again", || subscription.is_armed()).await;
     let notification = Notification::new("azure://shop", &ORDERS);
@@ -162,18 +117,18 @@ async fn a_restart_of_the_server_wakes_all_and_what_follows_is_announced() {
 async fn a_server_that_does_not_answer_holds_up_nobody() {
     use rustix::process::Signal;
 
-    let server = Server::start().await;
-    let (here, there) = (server.connect().await, server.connect().await);
+    let server = start();
+    let (here, there) = (connect(&server).await, connect(&server).await);
     let (subscriber, mut received) = recorder();
     let subscription = there.subscribe("azure://shop", &ORDERS, subscriber);
     until("armed", || subscription.is_armed()).await;
-    server.signal(Signal::STOP);
+    signal(&server, Signal::STOP);
     let notification = Notification::new("azure://shop", &ORDERS);
     for _ in 0..100_000 {
         // It returns, although nothing can be sent.
         here.publish(&notification.with_messages(2, 10));
     }
-    server.signal(Signal::CONT);
+    signal(&server, Signal::CONT);
     while next(&mut received).await.0 < 2 {}
 }
 
@@ -194,10 +149,10 @@ impl IdlePolicy for Hourly {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_idle_listener_is_woken_from_another_machine() {
-    let server = Server::start().await;
+    let server = start();
     let clock = Arc::new(SystemClock::new());
     let storage = Arc::new(MemoryBackend::named("nats", clock.clone()));
-    let notifier = Arc::new(server.connect().await);
+    let notifier = Arc::new(connect(&server).await);
     let watched = notifier.subscribe("memory:nats", &ORDERS, recorder().0);
     until("armed", || watched.is_armed()).await;
     let service = QueueService::over(storage.clone()).clock(clock);
@@ -217,7 +172,7 @@ async fn an_idle_listener_is_woken_from_another_machine() {
     let body = serde_json::to_vec(&Order { number: 7 }).expect("JSON");
     let put = storage.put(&ORDERS, NewMessage::new(body)).await;
     put.expect("put");
-    let elsewhere = server.connect().await;
+    let elsewhere = connect(&server).await;
     elsewhere.publish(&Notification::new("memory:nats", &ORDERS));
     let number = tokio::time::timeout(GUARD, handled.recv()).await;
     assert_eq!(number.expect("woken"), Some(7));
