@@ -89,6 +89,9 @@ struct Options {
     /// Waits for messages at this URL and says when each is handled, as the other process of the benchmark of pick-ups.
     #[arg(long, hide = true)]
     wait_on: Option<String>,
+    /// The NATS server that wakes the process that waits.
+    #[arg(long, hide = true, requires = "wait_on")]
+    woken_by: Option<String>,
     /// Does this work instead, as the child process of a benchmark.
     #[arg(long, hide = true)]
     child: Option<child::Job>,
@@ -115,7 +118,8 @@ enum Engine {
     Backlog,
     /// A listener and a loop over `accept` and `complete`, on memory and SQLite.
     Listener,
-    /// From `submit` to the handler of an idle listener, on memory and SQLite, in one process and in two.
+    /// From `submit` to the handler of an idle listener: on memory and SQLite, in one process and in two, and on Azurite
+    /// with wake-ups by NATS.
     Pickup,
     /// A burst on an idle queue, on SQLite: the listener's tasks and the queue's depth over time.
     Burst,
@@ -140,7 +144,7 @@ fn main() -> Outcome<()> {
         return child::perform(job);
     }
     if let Some(url) = &options.wait_on {
-        return pickup::wait(url);
+        return pickup::wait(url, options.woken_by.as_deref());
     }
     // Before hours of measuring.
     let earlier = options.compare.as_deref().map(Report::read).transpose()?;

@@ -1,30 +1,50 @@
-//! How soon an idle listener starts to handle a message: in this process and in another one, beside two bare commits.
+//! How soon an idle listener starts to handle a message: in this process and in another one, beside the time of the bare
+//! storage.
 
 use std::io::{BufRead as _, BufReader, Lines};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
+use queue_runtime::notify::NatsNotifier;
 use queue_runtime::{ListenerHandle, Message, QueueService, Received};
+use queue_tests::azurite::Azurite;
+use queue_tests::nats::NatsServer;
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::report::Table;
-use crate::{Options, Outcome, runtime};
+use crate::{Options, Outcome, runtime, sdk};
 
 /// The pause between two messages, in which the listener becomes idle.
 const GAP: Duration = Duration::from_millis(100);
 
 const MESSAGES: u32 = 200;
 
+/// Messages before those that are measured, while connections are opened and the other process is subscribed.
+const FIRST: u32 = 5;
+
 const CALL: &str = "from the call";
 const RETURN: &str = "from the return of `submit`";
 const COMMITS: &str = "two bare commits";
+const REQUESTS: &str = "a bare put and receive";
+
+const WITH_NATS: &str = "Azurite with NATS, two processes";
 
 #[derive(Debug, Serialize, Deserialize, Message)]
 #[message(kind = "bench.probe", queue = "probe")]
 struct Probe;
+
+/// Where messages are submitted and handled.
+struct Place {
+    name: &'static str,
+    url: String,
+    nats: Option<String>,
+    two_processes: bool,
+}
 
 /// Where the listener runs.
 enum Waiting {
@@ -38,10 +58,16 @@ enum Waiting {
     },
 }
 
+/// Azurite, with an account for each round, and a NATS server.
+struct Servers {
+    azurite: Azurite,
+    nats: NatsServer,
+}
+
 /// Waits for messages on the queues at `url` and prints when each was handled: the other process.
-pub(crate) fn wait(url: &str) -> Outcome<()> {
+pub(crate) fn wait(url: &str, nats: Option<&str>) -> Outcome<()> {
     runtime()?.block_on(async {
-        let service = QueueService::connect(url).await?;
+        let service = connect(url, nats).await?;
         let listener = service.listener(async |_: Received<Probe>| println!("handled {}", now()));
         let _listener = listener.start()?;
         println!("ready");
@@ -49,6 +75,14 @@ pub(crate) fn wait(url: &str) -> Outcome<()> {
         tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new())).await??;
         Ok(())
     })
+}
+
+async fn connect(url: &str, nats: Option<&str>) -> Outcome<QueueService> {
+    let mut service = QueueService::builder(url);
+    if let Some(nats) = nats {
+        service = service.notifier(Arc::new(NatsNotifier::connect(nats).await?));
+    }
+    Ok(service.connect().await?)
 }
 
 pub(crate) fn measure(options: &Options) -> Outcome<Vec<Table>> {
@@ -60,23 +94,32 @@ pub(crate) fn measure(options: &Options) -> Outcome<Vec<Table>> {
         .by("percentile");
     table.add_side(RETURN, None);
     table.add_side(COMMITS, Some(CALL));
+    table.add_side(REQUESTS, Some(CALL));
+    let servers = Servers::start(options);
+    if let Err(why) = &servers {
+        table.note(format!("{WITH_NATS}: {why}"));
+    }
     for round in options.rounds() {
         // The files of a round are new ones.
         let dir = options.scratch()?;
-        let file = |name: &str| format!("sqlite:{}", dir.path().join(name).display());
-        let mut bare = Bare::open(&dir.path().join("bare.db"))?;
-        for (place, url, elsewhere) in [
-            ("memory, one process", "memory:".to_owned(), false),
-            ("SQLite, one process", file("here.db"), false),
-            ("SQLite, two processes", file("elsewhere.db"), true),
-        ] {
-            eprintln!("pick-up, round {round}: {place}");
-            let measured = runtime.block_on(run(&url, elsewhere, messages, &mut bare))?;
+        let commits = Bare::commits(&dir.path().join("bare.db"))?;
+        let mut runs: Vec<_> = Place::on_files(dir.path())
+            .into_iter()
+            .map(|place| (place, commits.clone()))
+            .collect();
+        if let Ok(servers) = &servers {
+            let place = servers.place(round);
+            let requests = runtime.block_on(sdk::Queue::open(&place.url))?;
+            runs.push((place, Bare::Requests(requests)));
+        }
+        for (place, bare) in runs {
+            eprintln!("pick-up, round {round}: {}", place.name);
+            let measured = runtime.block_on(run(&place, messages, &bare))?;
             for (side, mut latencies) in measured {
                 latencies.sort_by(f64::total_cmp);
                 for percentile in [50, 99] {
                     let at = (latencies.len() - 1) * percentile as usize / 100;
-                    table.add(place, percentile, side, latencies[at]);
+                    table.add(place.name, percentile, side, latencies[at]);
                 }
             }
         }
@@ -85,31 +128,75 @@ pub(crate) fn measure(options: &Options) -> Outcome<Vec<Table>> {
 }
 
 /// Returns the milliseconds of each message, by side.
-async fn run(
-    url: &str,
-    elsewhere: bool,
-    messages: u32,
-    bare: &mut Bare,
-) -> Outcome<[(&'static str, Vec<f64>); 3]> {
-    let service = QueueService::connect(url).await?;
+async fn run(place: &Place, messages: u32, bare: &Bare) -> Outcome<[(&'static str, Vec<f64>); 3]> {
+    let service = connect(&place.url, place.nats.as_deref()).await?;
     service.queue::<Probe>().any().create().await?;
-    let mut waiting = match elsewhere {
-        true => Waiting::elsewhere(url)?,
+    let mut waiting = match place.two_processes {
+        true => Waiting::elsewhere(place)?,
         false => Waiting::here(&service)?,
     };
-    let (mut from_call, mut from_return, mut commits) = (Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..messages {
+    let (mut from_call, mut from_return, mut alone) = (Vec::new(), Vec::new(), Vec::new());
+    for number in 0..FIRST + messages {
         tokio::time::sleep(GAP).await;
-        commits.push(bare.two_commits()?);
+        let bare = bare.measure(number).await?;
         tokio::time::sleep(GAP).await;
         let called = now();
         service.submit(Probe).await?;
         let returned = now();
         let handled = waiting.handled().await?;
-        from_call.push(millis(called, handled));
-        from_return.push(millis(returned, handled));
+        if number >= FIRST {
+            alone.push(bare.as_secs_f64() * 1e3);
+            from_call.push(millis(called, handled));
+            from_return.push(millis(returned, handled));
+        }
     }
-    Ok([(CALL, from_call), (RETURN, from_return), (COMMITS, commits)])
+    Ok([
+        (CALL, from_call),
+        (RETURN, from_return),
+        (bare.side(), alone),
+    ])
+}
+
+impl Place {
+    fn on_files(dir: &Path) -> [Self; 3] {
+        let file = |name: &str| format!("sqlite:{}", dir.join(name).display());
+        [
+            ("memory, one process", "memory:".to_owned(), false),
+            ("SQLite, one process", file("here.db"), false),
+            ("SQLite, two processes", file("elsewhere.db"), true),
+        ]
+        .map(|(name, url, two_processes)| Self {
+            name,
+            url,
+            nats: None,
+            two_processes,
+        })
+    }
+}
+
+impl Servers {
+    fn start(options: &Options) -> std::io::Result<Self> {
+        let accounts: Vec<_> = options.rounds().map(account).collect();
+        let accounts: Vec<_> = accounts.iter().map(String::as_str).collect();
+        Ok(Self {
+            azurite: Azurite::start(&accounts)?,
+            nats: NatsServer::start()?,
+        })
+    }
+
+    fn place(&self, round: u32) -> Place {
+        Place {
+            name: WITH_NATS,
+            url: self.azurite.signed_url(&account(round)),
+            nats: Some(self.nats.url()),
+            two_processes: true,
+        }
+    }
+}
+
+/// The account of a round, whose queues are new ones.
+fn account(round: u32) -> String {
+    format!("round{round}")
 }
 
 impl Waiting {
@@ -126,9 +213,11 @@ impl Waiting {
         })
     }
 
-    fn elsewhere(url: &str) -> Outcome<Self> {
+    fn elsewhere(place: &Place) -> Outcome<Self> {
+        let nats = place.nats.iter().flat_map(|url| ["--woken-by", url]);
         let mut process = Command::new(std::env::current_exe()?)
-            .args(["--wait-on", url])
+            .args(["--wait-on", &place.url])
+            .args(nats)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
@@ -163,27 +252,45 @@ impl Drop for Waiting {
     }
 }
 
-/// A bare connection to a file on the same disk.
-struct Bare(Connection);
+/// A storage without the framework.
+#[derive(Clone)]
+enum Bare {
+    /// A connection to a file on the same disk.
+    Commits(Rc<Connection>),
+    /// Another queue of the same server.
+    Requests(sdk::Queue),
+}
 
 impl Bare {
-    fn open(path: &Path) -> Outcome<Self> {
+    fn commits(path: &Path) -> Outcome<Self> {
         let connection = Connection::open(path)?;
         connection.pragma_update(None, "journal_mode", "wal")?;
         connection.pragma_update(None, "synchronous", "full")?;
         connection
             .execute_batch("CREATE TABLE message (seq INTEGER PRIMARY KEY, claimed INTEGER)")?;
-        Ok(Self(connection))
+        Ok(Self::Commits(Rc::new(connection)))
     }
 
-    /// Puts a message and claims it, in two commits. Returns milliseconds.
-    fn two_commits(&mut self) -> Outcome<f64> {
-        let started = Instant::now();
-        self.0
-            .execute("INSERT INTO message (claimed) VALUES (0)", [])?;
-        let claim = "UPDATE message SET claimed = 1 WHERE seq = ?1";
-        self.0.execute(claim, [self.0.last_insert_rowid()])?;
-        Ok(started.elapsed().as_secs_f64() * 1e3)
+    /// The name of its figures.
+    fn side(&self) -> &'static str {
+        match self {
+            Self::Commits(_) => COMMITS,
+            Self::Requests(_) => REQUESTS,
+        }
+    }
+
+    /// Puts a message and claims it.
+    async fn measure(&self, number: u32) -> Outcome<Duration> {
+        match self {
+            Self::Commits(connection) => {
+                let started = Instant::now();
+                connection.execute("INSERT INTO message (claimed) VALUES (0)", [])?;
+                let claim = "UPDATE message SET claimed = 1 WHERE seq = ?1";
+                connection.execute(claim, [connection.last_insert_rowid()])?;
+                Ok(started.elapsed())
+            }
+            Self::Requests(queue) => queue.put_and_receive(number).await,
+        }
     }
 }
 

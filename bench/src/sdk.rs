@@ -1,7 +1,7 @@
 //! Hand-written code on the bare SDK: JSON in Base64, without envelope, renewal or retry.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use azure_core::http::{StatusCode, Url};
 use azure_storage_queue::models::{
@@ -33,6 +33,18 @@ impl Queue {
         let queue = service.queue_client("bare-parcel")?;
         queue.create(None).await?;
         Ok(Self(Arc::new(queue)))
+    }
+
+    /// Puts a message and receives it, and then handles it. Returns the time of the first two.
+    pub(crate) async fn put_and_receive(&self, number: u32) -> Outcome<Duration> {
+        let started = Instant::now();
+        self.send(&Parcel::new(number)).await?;
+        let received = self.receive(1).await?;
+        let took = started.elapsed();
+        let message = received.into_iter().next();
+        self.handle(message.ok_or("the message is missing")?)
+            .await?;
+        Ok(took)
     }
 
     async fn send(&self, parcel: &Parcel) -> Outcome<()> {
