@@ -2,14 +2,15 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::sync::Arc;
 use std::time::Duration;
 
 use queue_core::ErrorKind;
 use queue_core::backend::{Backend, NewMessage, TimeToLive};
 use queue_core::envelope::PoisonReason;
 use queue_core::wire::Body;
-use queue_runtime::backend::sqlite;
-use queue_runtime::{Message, QueueService};
+use queue_runtime::backend::{SqliteBackend, sqlite};
+use queue_runtime::{Message, QueueService, SystemClock};
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
@@ -251,13 +252,14 @@ struct Transfer {
 async fn an_altered_message_is_poison_and_not_decoded() {
     let place = Place::new();
     let path = place.path("queue.db");
-    let url = format!("sqlite:{}", path.display());
-    let service = QueueService::connect(&url).await.expect("connect");
+    let backend = SqliteBackend::builder(&path, Arc::new(SystemClock::new()));
+    let backend = Arc::new(backend.open().await.expect("open"));
+    let service = QueueService::over(backend.clone()).connect();
+    let service = service.await.expect("connect");
     let transfers = [100, 200, 300].map(|amount| Transfer { amount });
     service.submit_all(transfers).await.expect("submit");
-    drop(service);
-    // The service closes the file in the background.
-    place.open_unsynced(&path).await.close().await;
+    // A service that is dropped closes the file in the background; then the messages may still be in the log.
+    backend.close().await;
     let mut bytes = fs::read(&path).expect("read");
     let payload = br#""amount":200"#;
     let found = bytes
@@ -266,6 +268,7 @@ async fn an_altered_message_is_poison_and_not_decoded() {
     bytes[found.expect("the file holds it") + 9] = b'9';
     fs::write(&path, bytes).expect("write");
 
+    let url = format!("sqlite:{}", path.display());
     let service = QueueService::connect(&url).await.expect("connect");
     let mut amounts = Vec::new();
     while let Some(transfer) = service.accept::<Transfer>().await.expect("accept") {
