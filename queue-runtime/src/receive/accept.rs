@@ -286,7 +286,8 @@ impl<M> Accept<M> {
                 }
                 Err(error) => {
                     woken = None;
-                    repeats.pause(error).await.map_err(AcceptError::Storage)?;
+                    let paused = Box::pin(repeats.pause(error)).await;
+                    paused.map_err(AcceptError::Storage)?;
                     continue;
                 }
             }

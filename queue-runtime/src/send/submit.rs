@@ -334,7 +334,8 @@ impl<M> Submit<M> {
 
     async fn send(mut self) -> Result<Submitted, SubmitError<M>> {
         if let Some(unique) = self.unique.take() {
-            return self.send_once(unique).await;
+            // Boxed, so that the usual way needs no room for its state.
+            return Box::pin(self.send_once(unique)).await;
         }
         let sending = self.sending();
         let (outgoing, message) = self.encode()?;
@@ -391,7 +392,8 @@ impl Sending {
                 Ok(put) => return Ok(put),
                 Err(error) => error,
             };
-            if let Err(error) = repeats.put_again(backend, error).await {
+            // Boxed, because it is rare and its state is large.
+            if let Err(error) = Box::pin(repeats.put_again(backend, error)).await {
                 if error.outcome() == Outcome::Unknown {
                     self.announce(outgoing);
                 }
