@@ -80,7 +80,7 @@ impl Event {
         let (trace, invalid_trace) = attributes.trace();
         let envelope = Envelope {
             version: attributes.version.number()?.unwrap_or(1),
-            time: attributes.time.parsed()?,
+            time: attributes.time.time()?,
             subject: attributes.subject.owned()?,
             queue_uri: attributes.queue_uri.owned()?,
             content_type: attributes.content_type.owned()?,
