@@ -157,17 +157,17 @@ impl<'a> Attribute<'a> {
         self.value = value;
     }
 
+    /// The text of a string. Most attributes are absent, and cost no call.
+    #[inline]
     pub(super) fn text(&self) -> Result<Option<Cow<'a, str>>, String> {
+        self.value.map_or(Ok(None), |value| self.text_of(value))
+    }
+
+    fn text_of(&self, value: Value<'a>) -> Result<Option<Cow<'a, str>>, String> {
         #[derive(Deserialize)]
         struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
-        let Some(Value {
-            json: value,
-            is_plain_string,
-        }) = self.value
-        else {
-            return Ok(None);
-        };
+        let (value, is_plain_string) = (value.json, value.is_plain_string);
         if is_plain_string {
             return Ok(Some(Cow::Borrowed(&value[1..value.len() - 1])));
         }
