@@ -237,7 +237,9 @@ impl SettingsCache {
         let generation = self.lock().generation;
         let metadata = match self.look_up(queue, now) {
             (Some(metadata), false) => metadata,
-            (known, _) => match read_in_time(clock, queue, backend.metadata(queue)).await {
+            // Boxed, because it is rare and its state is large.
+            (known, _) => match Box::pin(read_in_time(clock, queue, backend.metadata(queue))).await
+            {
                 Ok(metadata) => {
                     let longest = backend.capabilities().max_visibility;
                     let metadata = FromMetadata::read(queue, &metadata, longest);
