@@ -104,6 +104,11 @@ impl QueueName {
     #[track_caller]
     pub const fn from_static(name: &'static str) -> Self {
         Self::require(name);
+        Self::of_checked(name)
+    }
+
+    /// Creates a name from one that [`check`](Self::check) has accepted.
+    pub(crate) const fn of_checked(name: &'static str) -> Self {
         Self(Text::Static(name))
     }
 
