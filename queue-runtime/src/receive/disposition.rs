@@ -152,7 +152,7 @@ async fn complete(
     incoming: &Incoming,
     follow_ups: &[FollowUp],
 ) -> Result<Settled, SettleProblem> {
-    let first = incoming.ordinals.of_settlement(follow_ups.len());
+    let first = incoming.shared.ordinals.of_settlement(follow_ups.len());
     let envelope = &incoming.envelope;
     let puts = match encode_follow_ups(context, envelope, follow_ups, Role::Handler, first) {
         Ok(puts) => puts,

@@ -147,7 +147,7 @@ fn body_with_record(context: &Context, incoming: &Incoming, record: &PoisonRecor
     } = incoming;
     let body = match event_to_mark(incoming) {
         Some(event) => {
-            let progress = incoming.progress.text();
+            let progress = incoming.shared.progress.text();
             let encoder = context.encoder;
             encoder.poison_event(event, record, progress.as_deref())
         }
