@@ -161,6 +161,20 @@ mod tests {
     }
 
     #[test]
+    fn a_byte_that_differs_is_found_wherever_it_is() {
+        let is_x = |byte| byte == b'x';
+        for length in 0..=25 {
+            let alike = "x".repeat(length);
+            assert!(all_bytes(&alike, is_x));
+            for at in 0..length {
+                let mut other = alike.clone();
+                other.replace_range(at..=at, "y");
+                assert!(!all_bytes(&other, is_x), "{other}");
+            }
+        }
+    }
+
+    #[test]
     fn forbidden_characters_are_escaped_as_json_escapes_them() {
         let value = json!(["\u{1}\u{85}\u{ffff}\u{1fffe}"]);
         let text = canonical(&value);
