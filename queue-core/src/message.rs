@@ -288,7 +288,7 @@ impl MessageType {
     /// The queue that carries this type.
     #[must_use]
     pub const fn queue(&self) -> QueueName {
-        QueueName::from_static(self.queue)
+        QueueName::of_checked(self.queue)
     }
 
     /// The form of the body.
@@ -319,7 +319,7 @@ impl MessageType {
     #[must_use]
     pub const fn poison_queue(&self) -> Option<QueueName> {
         match self.poison_queue {
-            Some(queue) => Some(QueueName::from_static(queue)),
+            Some(queue) => Some(QueueName::of_checked(queue)),
             None => None,
         }
     }

@@ -104,6 +104,11 @@ impl QueueName {
     #[track_caller]
     pub const fn from_static(name: &'static str) -> Self {
         Self::require(name);
+        Self::of_checked(name)
+    }
+
+    /// Creates a name from one that [`check`](Self::check) has accepted.
+    pub(crate) const fn of_checked(name: &'static str) -> Self {
         Self(Text::Static(name))
     }
 
@@ -171,12 +176,21 @@ impl QueueName {
     /// # Errors
     /// [`InvalidName`] if the name is longer than 56 characters, which leaves no room for the suffix.
     pub fn poison(&self) -> Result<Self, InvalidName> {
+        self.check_poison()?;
         let name = [self.as_str(), POISON_SUFFIX].concat();
+        Ok(Self(Text::Shared(name.into())))
+    }
+
+    /// Checks that the queue can have a [poison queue](Self::poison), without naming it.
+    ///
+    /// # Errors
+    /// The same as of [`poison`](Self::poison).
+    pub fn check_poison(&self) -> Result<(), InvalidName> {
         // The suffix breaks no other rule.
-        match name.len() {
-            ..=MAX_LENGTH => Ok(Self(Text::Shared(name.into()))),
+        match self.as_str().len() + POISON_SUFFIX.len() {
+            ..=MAX_LENGTH => Ok(()),
             length => Err(InvalidName {
-                name,
+                name: [self.as_str(), POISON_SUFFIX].concat(),
                 problem: NameProblem::Length(length),
             }),
         }
@@ -380,17 +394,10 @@ mod tests {
 
     #[test]
     fn a_poison_name_must_fit() {
-        assert!(
-            QueueName::new(&"a".repeat(56))
-                .expect("valid")
-                .poison()
-                .is_ok()
-        );
-        assert!(
-            QueueName::new(&"a".repeat(57))
-                .expect("valid")
-                .poison()
-                .is_err()
-        );
+        for (length, fits) in [(56, true), (57, false)] {
+            let name = QueueName::new(&"a".repeat(length)).expect("valid");
+            assert_eq!(name.poison().is_ok(), fits);
+            assert_eq!(name.check_poison(), name.poison().map(drop));
+        }
     }
 }

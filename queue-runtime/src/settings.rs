@@ -2,7 +2,7 @@
 //! builder, the queue's metadata, the message type, the default. (The handler timeout has only the first and the
 //! last. The poison queue is chosen in `receive::consumer`.)
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -202,7 +202,8 @@ pub(crate) struct SettingsCache {
 
 #[derive(Debug, Default)]
 struct Cached {
-    entries: HashMap<QueueName, (Duration, FromMetadata)>,
+    /// Ordered, because comparing a few short names is cheaper than hashing one.
+    entries: BTreeMap<QueueName, (Duration, FromMetadata)>,
     /// Changes when the entries are cleared, so that metadata read before that is not cached after it.
     generation: u64,
 }
@@ -237,7 +238,9 @@ impl SettingsCache {
         let generation = self.lock().generation;
         let metadata = match self.look_up(queue, now) {
             (Some(metadata), false) => metadata,
-            (known, _) => match read_in_time(clock, queue, backend.metadata(queue)).await {
+            // Boxed, because it is rare and its state is large.
+            (known, _) => match Box::pin(read_in_time(clock, queue, backend.metadata(queue))).await
+            {
                 Ok(metadata) => {
                     let longest = backend.capabilities().max_visibility;
                     let metadata = FromMetadata::read(queue, &metadata, longest);

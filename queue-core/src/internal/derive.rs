@@ -40,7 +40,11 @@ impl<T: Serialize + DeserializeOwned> Payload for T {
     }
 
     fn from_json(json: &[u8]) -> serde_json::Result<Self> {
-        serde_json::from_slice(json)
+        // Checked as a whole, which is much cheaper than string by string.
+        match std::str::from_utf8(json) {
+            Ok(text) => serde_json::from_str(text),
+            Err(_) => serde_json::from_slice(json),
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::members::{Name, repeated};
+use super::time;
 use crate::clock::Timestamp;
 use crate::envelope::{AttemptRecord, InvalidTrace, PoisonReason, PoisonRecord, TraceContext};
 use crate::text::all_bytes;
@@ -118,7 +119,7 @@ impl<'a> Attributes<'a> {
             forgiven: self.forgiven.number()?.unwrap_or(0),
             last_error: self.last_error.owned()?,
             last_chance: self.last_chance.flag()?,
-            newer_since: self.newer_since.parsed()?,
+            newer_since: self.newer_since.time()?,
             progress: self.progress.owned()?,
             earlier: self.earlier_attempts.number()?.unwrap_or(0),
         })
@@ -128,13 +129,13 @@ impl<'a> Attributes<'a> {
         let Some(reason) = self.poison_reason.text()? else {
             return Ok(None);
         };
-        let first = self.poison_first.parsed()?.unwrap_or(Timestamp::UNIX_EPOCH);
+        let first = self.poison_first.time()?.unwrap_or(Timestamp::UNIX_EPOCH);
         Ok(Some(PoisonRecord {
             reason: PoisonReason::parse(&reason),
             error: self.poison_error.owned()?,
             attempts: self.poison_attempts.number()?.unwrap_or(0),
             first,
-            last: self.poison_last.parsed()?.unwrap_or(first),
+            last: self.poison_last.time()?.unwrap_or(first),
             queue: self.poison_queue.owned()?.unwrap_or_default(),
             storage_id: self.poison_id.owned()?.unwrap_or_default(),
             raw: self.poison_raw.flag()?,
@@ -156,17 +157,17 @@ impl<'a> Attribute<'a> {
         self.value = value;
     }
 
+    /// The text of a string. Most attributes are absent, and cost no call.
+    #[inline]
     pub(super) fn text(&self) -> Result<Option<Cow<'a, str>>, String> {
+        self.value.map_or(Ok(None), |value| self.text_of(value))
+    }
+
+    fn text_of(&self, value: Value<'a>) -> Result<Option<Cow<'a, str>>, String> {
         #[derive(Deserialize)]
         struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
-        let Some(Value {
-            json: value,
-            is_plain_string,
-        }) = self.value
-        else {
-            return Ok(None);
-        };
+        let (value, is_plain_string) = (value.json, value.is_plain_string);
         if is_plain_string {
             return Ok(Some(Cow::Borrowed(&value[1..value.len() - 1])));
         }
@@ -212,6 +213,13 @@ impl<'a> Attribute<'a> {
             let (name, text) = (self.name, clip(&text));
             format!("attribute `{name}` is {text:?}: {error}")
         })
+    }
+
+    pub(super) fn time(&self) -> Result<Option<Timestamp>, String> {
+        match self.text()?.as_deref().and_then(time::parse) {
+            Some(time) => Ok(Some(time)),
+            None => self.parsed(),
+        }
     }
 
     pub(super) fn number(&self) -> Result<Option<u32>, String> {

@@ -56,11 +56,14 @@ impl Event {
             return None;
         }
         let text = std::str::from_utf8(body).ok()?;
-        let attributes = layout::read(text).map_or_else(|| Attributes::read(text), Ok);
-        match attributes {
+        // Borrowed, because attributes are large to copy.
+        if let Some(attributes) = &layout::read(text) {
+            return Some(Self::interpret(body, attributes));
+        }
+        match &Attributes::read(text) {
             Ok(attributes) => {
                 let version = attributes.spec_version.raw()?;
-                Some(check_version(version).and_then(|()| Self::interpret(body, &attributes)))
+                Some(check_version(version).and_then(|()| Self::interpret(body, attributes)))
             }
             Err(error) if error.is_data() && has_specversion(text) => Some(Err(error.to_string())),
             Err(_) => None,
@@ -80,7 +83,7 @@ impl Event {
         let (trace, invalid_trace) = attributes.trace();
         let envelope = Envelope {
             version: attributes.version.number()?.unwrap_or(1),
-            time: attributes.time.parsed()?,
+            time: attributes.time.time()?,
             subject: attributes.subject.owned()?,
             queue_uri: attributes.queue_uri.owned()?,
             content_type: attributes.content_type.owned()?,

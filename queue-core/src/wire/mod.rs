@@ -14,6 +14,7 @@ mod body;
 mod event;
 mod layout;
 mod members;
+mod time;
 pub(crate) mod writer;
 pub(crate) mod xml;
 

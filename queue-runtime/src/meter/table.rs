@@ -3,7 +3,6 @@
 //! A queue's counters stand in one of a few slots that the hash of its name determines. A slot is filled once and never
 //! emptied, so finding it is a few loads, and counting an addition.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 
 use queue_core::QueueName;
@@ -101,11 +100,19 @@ impl Meter {
     }
 
     fn probes(&self, queue: &QueueName) -> impl Iterator<Item = &OnceLock<Box<Slot>>> {
-        let mut hasher = DefaultHasher::new();
-        queue.as_str().hash(&mut hasher);
-        let first = hasher.finish() as usize;
+        let first = hash(queue.as_str()) as usize;
         (0..PROBES).map(move |probe| &self.slots[first.wrapping_add(probe) % SLOTS])
     }
+}
+
+/// FNV-1a, which is the cheapest for short texts. Who chooses the names can only have them counted as others, as with
+/// any hash that is the same in each process.
+fn hash(name: &str) -> u64 {
+    const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x0000_0100_0000_01b3;
+    name.bytes().fold(OFFSET, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(PRIME)
+    })
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use super::delivery::Delivery;
 use super::fetch::fetch;
 use super::idempotency::Idempotency;
 use super::idempotent::{Claimed, claim};
-use super::incoming::{Fetched, Incoming};
+use super::incoming::Incoming;
 use super::on_poison::{OnPoison, Poisoned};
 use super::put_back;
 use super::received::Received;
@@ -242,22 +242,29 @@ impl<M> Accept<M> {
         self.options.on_poison = Some(OnPoison::new(callback));
         self
     }
+}
 
+/// What the future of an [`Accept`] holds.
+struct Accepting<M> {
+    context: Arc<Context>,
+    consumer: Result<Arc<Consumer>, InvalidConsumer>,
+    wait: Duration,
+    storage_retry: StorageRetry,
+    decode: Decode<M>,
+}
+
+impl<M> Accepting<M> {
     async fn receive(self) -> Result<Option<Delivery<M>>, AcceptError> {
         let context = &self.context;
         if !context.timer.has_timer(&*context.clock) {
             return Err(AcceptError::NoTimer);
         }
-        let capabilities = context.backend.capabilities();
-        let consumer =
-            self.options
-                .build(self.queue, self.message_type, Caller::Accept, capabilities)?;
+        let consumer = self.consumer?;
         let kind = consumer.message_type.kind();
         let other = context.served.check(&consumer.queue, kind);
         other.map_err(AcceptError::OtherKind)?;
-        let consumer = Arc::new(consumer);
         let until = context.clock.monotonic().saturating_add(self.wait);
-        let idle = ExponentialIdle::up_to(capabilities.idle_cap);
+        let idle = ExponentialIdle::up_to(context.backend.capabilities().idle_cap);
         let mut empty = 0;
         let mut repeats = Repeats::until(until, &self.storage_retry, &*context.clock);
         // Before the first receive, so that no message is missed between the two.
@@ -268,14 +275,16 @@ impl<M> Accept<M> {
                 wakeups.receive_begins();
             }
             match fetch(context, &consumer, 1, |settings| settings.visibility).await {
-                Ok(fetched) => {
+                Ok(mut fetched) => {
                     repeats.succeeded();
-                    if let Some(fetched) = fetched.into_iter().next() {
+                    if let Some(fetched) = fetched.pop() {
+                        // It is large, and moved often.
+                        let incoming = Box::new(Incoming::read(context, &consumer, fetched));
                         (woken, empty) = (None, 0);
                         if let Some(wakeups) = &wakeups {
                             wakeups.found(false);
                         }
-                        match deliver(context, &consumer, fetched, self.decode).await? {
+                        match deliver(context, &consumer, incoming, self.decode).await? {
                             Some(delivery) => return Ok(Some(delivery)),
                             None => continue,
                         }
@@ -286,7 +295,8 @@ impl<M> Accept<M> {
                 }
                 Err(error) => {
                     woken = None;
-                    repeats.pause(error).await.map_err(AcceptError::Storage)?;
+                    let paused = Box::pin(repeats.pause(error)).await;
+                    paused.map_err(AcceptError::Storage)?;
                     continue;
                 }
             }
@@ -308,11 +318,9 @@ impl<M> Accept<M> {
 async fn deliver<M>(
     context: &Arc<Context>,
     consumer: &Arc<Consumer>,
-    fetched: Fetched,
+    incoming: Box<Incoming>,
     decode: Decode<M>,
 ) -> Result<Option<Delivery<M>>, AcceptError> {
-    // It is large, and moved often.
-    let incoming = Box::new(Incoming::read(context, consumer, fetched));
     let mut undecided = Undecided::new(context, incoming);
     let decode = |incoming: &Incoming| decode(context, incoming);
     let admission = admit(context, consumer, undecided.incoming(), decode).await;
@@ -402,6 +410,18 @@ impl<M: Send + 'static> IntoFuture for Accept<M> {
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.receive())
+        let (queue, message_type) = (self.queue, self.message_type);
+        let capabilities = self.context.backend.capabilities();
+        let consumer = self
+            .options
+            .build(queue, message_type, Caller::Accept, capabilities);
+        let accepting = Accepting {
+            context: self.context,
+            consumer: consumer.map(Arc::new),
+            wait: self.wait,
+            storage_retry: self.storage_retry,
+            decode: self.decode,
+        };
+        Box::pin(accepting.receive())
     }
 }

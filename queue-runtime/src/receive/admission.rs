@@ -27,6 +27,8 @@ pub(crate) enum Admission<T> {
 }
 
 /// Decides on a message, and decodes it with `decode` if it is to be handled.
+///
+/// Whatever else may happen is boxed: it is rare, and its state would be a part of every message's.
 pub(crate) async fn admit<T>(
     context: &Context,
     consumer: &Consumer,
@@ -38,8 +40,8 @@ pub(crate) async fn admit<T>(
         .contains(&consumer.queue, incoming.lease.id())
     {
         let (purpose, puts) = (Purpose::Complete { follow_ups: 0 }, Vec::new());
-        let deleted = settle(context, incoming, purpose, puts, Settlement::Delete).await;
-        let deleted = deleted.map_err(SettleProblem::from);
+        let deleted = settle(context, incoming, purpose, puts, Settlement::Delete);
+        let deleted = Box::pin(deleted).await.map_err(SettleProblem::from);
         return Admission::Refused(deleted.map(|()| Settled::Completed));
     }
     if let Err(problem) = renew_if_overdue(context, incoming).await {
@@ -47,7 +49,8 @@ pub(crate) async fn admit<T>(
     }
     if let Some(damage) = &incoming.damage {
         let (reason, error) = (PoisonReason::Damaged, Some(damage.to_string()));
-        return Admission::Refused(poison(context, consumer, incoming, reason, error).await);
+        let poisoned = poison(context, consumer, incoming, reason, error);
+        return Admission::Refused(Box::pin(poisoned).await);
     }
     let mut unmarked = None;
     match incoming.verdict {
@@ -55,14 +58,14 @@ pub(crate) async fn admit<T>(
         Verdict::Run {
             mark: true,
             attempt,
-        } => match mark_last_chance(context, incoming).await {
+        } => match Box::pin(mark_last_chance(context, incoming)).await {
             Ok(Mark::Tried) => {}
             Ok(Mark::NoRoom) => unmarked = Some(judge_bare(attempt, incoming.settings.threshold)),
             Err(problem) => return Admission::Refused(Err(problem)),
         },
         Verdict::Poison { reason, attempts } => {
             let refused = out_of_attempts(context, consumer, incoming, reason, attempts);
-            return Admission::Refused(refused.await);
+            return Admission::Refused(Box::pin(refused).await);
         }
     }
     // Before decoding, which may be what ends the process each time. Not if the version is newer: receives that
@@ -73,7 +76,7 @@ pub(crate) async fn admit<T>(
     {
         incoming.verdict = verdict;
         let refused = out_of_attempts(context, consumer, incoming, reason, attempts);
-        return Admission::Refused(refused.await);
+        return Admission::Refused(Box::pin(refused).await);
     }
     match panic::catch(|| decode(incoming)) {
         Ok(Ok(decoded)) => {
@@ -84,11 +87,13 @@ pub(crate) async fn admit<T>(
             }
         }
         Ok(Err(error)) => {
-            Admission::Refused(undecodable(context, consumer, incoming, &error).await)
+            let refused = undecodable(context, consumer, incoming, &error);
+            Admission::Refused(Box::pin(refused).await)
         }
         Err(panic) => {
             let error = format!("decoding panicked: {panic}");
-            Admission::Refused(put_back::fail(context, consumer, incoming, None, &error).await)
+            let failed = put_back::fail(context, consumer, incoming, None, &error);
+            Admission::Refused(Box::pin(failed).await)
         }
     }
 }
@@ -135,8 +140,9 @@ pub(super) async fn renew_if_overdue(
     if !incoming.lease.is_overdue() {
         return Ok(());
     }
-    let renewed = finish(context, incoming, incoming.lease.renew_if_overdue()).await;
-    renewed.map_err(|error| match error {
+    let renewed = finish(context, incoming, incoming.lease.renew_if_overdue());
+    // Boxed, because it is rare.
+    Box::pin(renewed).await.map_err(|error| match error {
         error if error.is_lease_gone() => lost(context, incoming, error),
         error => SettleProblem::NotDone(error),
     })

@@ -13,7 +13,8 @@ use crate::settings::{InvalidSetting, Overrides};
 #[derive(Debug, Clone)]
 pub(crate) struct Consumer {
     pub(crate) queue: QueueName,
-    pub(crate) poison_queue: QueueName,
+    /// `None` if it is `QUEUE-poison`.
+    poison_queue: Option<QueueName>,
     pub(crate) message_type: MessageType,
     pub(crate) caller: Caller,
     pub(crate) options: Options,
@@ -55,6 +56,16 @@ pub(crate) enum InvalidConsumer {
     Setting(InvalidSetting),
 }
 
+impl Consumer {
+    /// Returns the poison queue. Its name is made here, because few messages are moved there.
+    pub(crate) fn poison_queue(&self) -> QueueName {
+        match &self.poison_queue {
+            Some(poison_queue) => poison_queue.clone(),
+            None => self.queue.poison().expect("`build` has checked it"),
+        }
+    }
+}
+
 impl Options {
     /// Checks the options against the backend's limits.
     pub(crate) fn build(
@@ -67,12 +78,15 @@ impl Options {
         let checked = self.overrides.check(capabilities);
         checked.map_err(InvalidConsumer::Setting)?;
         let poison_queue = match (&self.poison_queue, message_type.poison_queue()) {
-            (Some(name), _) => name.parse(),
-            (None, Some(name)) => Ok(name),
-            (None, None) => queue.poison(),
+            (Some(name), _) => name.parse().map(Some),
+            (None, Some(name)) => Ok(Some(name)),
+            (None, None) => queue.check_poison().map(|()| None),
         };
         let poison_queue = poison_queue.map_err(InvalidConsumer::PoisonQueue)?;
-        InvalidSetting::poison_queue_of(&queue, &poison_queue).map_err(InvalidConsumer::Setting)?;
+        if let Some(poison_queue) = &poison_queue {
+            let checked = InvalidSetting::poison_queue_of(&queue, poison_queue);
+            checked.map_err(InvalidConsumer::Setting)?;
+        }
         Ok(Consumer {
             queue,
             poison_queue,

@@ -152,7 +152,12 @@ impl<M> Delivery<M> {
     /// If the future is dropped before it completes, the message may or may not have been settled, and may be
     /// delivered again. This applies to all methods that settle.
     pub async fn complete(self) -> Result<(), SettleError<M>> {
-        self.settle(Disposition::complete()).await.map(drop)
+        let disposition = Disposition::complete();
+        let completed = self.apply(&disposition).await;
+        self.record(&completed);
+        completed
+            .map(drop)
+            .map_err(|problem| self.unsettled(problem))
     }
 
     /// Completes the message and replies to it, as [`Disposition::reply`] does.
@@ -208,11 +213,19 @@ impl<M> Delivery<M> {
         disposition: impl IntoDisposition,
     ) -> Result<Settled, SettleError<M>> {
         let disposition = disposition.into_disposition();
-        let (context, consumer) = (&self.context, &self.consumer);
-        let settled = disposition::apply(context, consumer, &self.incoming, &disposition);
-        let settled = settled.instrument(self.span.clone()).await;
+        let settled = self.apply(&disposition).await;
         self.record(&settled);
         settled.map_err(|problem| self.unsettled(problem))
+    }
+
+    /// Carries out a disposition. The future does not hold the message, which need not be `Sync`.
+    fn apply<'a>(
+        &'a self,
+        disposition: &'a Disposition,
+    ) -> impl Future<Output = Result<Settled, SettleProblem>> {
+        let (context, consumer) = (&self.context, &self.consumer);
+        let applied = disposition::apply(context, consumer, &self.incoming, disposition);
+        applied.instrument(self.span.clone())
     }
 
     /// Makes the message visible to other consumers at once, without counting the attempt.

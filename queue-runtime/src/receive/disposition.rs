@@ -23,7 +23,7 @@ use crate::lease::{Promise, Purpose};
 use crate::panic;
 use crate::send::{Role, encode_follow_ups};
 
-/// Carries out a disposition.
+/// Carries out a disposition. What completing a message seldom needs is boxed: its state is large.
 pub(crate) async fn apply(
     context: &Context,
     consumer: &Consumer,
@@ -35,14 +35,24 @@ pub(crate) async fn apply(
         report_ignored(consumer, incoming, disposition);
         return Ok(Settled::Completed);
     }
-    if !matches!(disposition, Disposition::Complete(_)) {
-        // Before the message can be received again.
-        incoming.release_claim().await;
-    }
     match disposition {
         Disposition::Complete(follow_ups) => {
             complete(context, consumer, incoming, follow_ups).await
         }
+        other => Box::pin(not_completed(context, consumer, incoming, other)).await,
+    }
+}
+
+/// Carries out a disposition that does not complete the message.
+async fn not_completed(
+    context: &Context,
+    consumer: &Consumer,
+    incoming: &Incoming,
+    disposition: &Disposition,
+) -> Result<Settled, SettleProblem> {
+    // Before the message can be received again.
+    incoming.release_claim().await;
+    match disposition {
         Disposition::Retry { after: None, error } => {
             classified(context, consumer, incoming, error).await
         }
@@ -142,17 +152,22 @@ async fn complete(
     incoming: &Incoming,
     follow_ups: &[FollowUp],
 ) -> Result<Settled, SettleProblem> {
-    let first = incoming.ordinals.of_settlement(follow_ups.len());
+    let first = incoming.shared.ordinals.of_settlement(follow_ups.len());
     let envelope = &incoming.envelope;
     let puts = match encode_follow_ups(context, envelope, follow_ups, Role::Handler, first) {
         Ok(puts) => puts,
         Err(error) => {
-            incoming.release_claim().await;
             let (reason, error) = (PoisonReason::Rejected, Failure::from(error).chain());
-            return poison(context, consumer, incoming, reason, Some(error)).await;
+            let poisoned = async {
+                incoming.release_claim().await;
+                poison(context, consumer, incoming, reason, Some(error)).await
+            };
+            return Box::pin(poisoned).await;
         }
     };
-    if let Some(settled) = recorded::record(context, consumer, incoming, &puts).await {
+    if incoming.claim.is_some()
+        && let Some(settled) = Box::pin(recorded::record(context, consumer, incoming, &puts)).await
+    {
         return settled;
     }
     finish_with(
@@ -179,7 +194,7 @@ pub(super) async fn finish_with(
     if let Some(error) = refused
         && consumer.caller == Caller::Listener
     {
-        return follow_ups_refused(context, consumer, incoming, error).await;
+        return Box::pin(follow_ups_refused(context, consumer, incoming, error)).await;
     }
     if let Err(unsettled) = &settled {
         remember(context, consumer, incoming, unsettled);

@@ -50,7 +50,7 @@ pub(crate) async fn fetch(
     let messages = match (received, consumer.options.missing_queue) {
         (Ok(messages), _) => messages,
         (Err(error), MissingQueue::Create) => {
-            context.backend.create_missing(error).await?;
+            Box::pin(context.backend.create_missing(error)).await?;
             Vec::new()
         }
         (Err(error), MissingQueue::Report) => return Err(error),

@@ -80,7 +80,7 @@ pub(crate) async fn claim(
         Ok(claim) => {
             // A transaction replaces the result by its replies.
             let finish = claim.finish_in_transaction(recorded::encode(&[]), idempotency.retention);
-            incoming.finish.get_or_init(|| finish);
+            incoming.shared.finish.get_or_init(|| finish);
             incoming.claim = Some(claim);
             Claimed::Ours
         }

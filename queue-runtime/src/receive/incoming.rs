@@ -38,17 +38,23 @@ pub(crate) struct Incoming {
     pub(crate) verdict: Verdict,
     /// Why the body must not be decoded, if the storage found it damaged.
     pub(crate) damage: Option<Box<str>>,
-    /// Counts the follow-ups that have no key of their own.
-    pub(super) ordinals: Arc<Ordinals>,
-    pub(super) progress: Progress,
+    pub(super) shared: Arc<Shared>,
     /// Whether the consumer has an idempotency store.
     pub(super) wants_key: bool,
     /// The idempotency key, once the message is decoded, if it is wanted.
     pub(super) key: OnceLock<IdempotencyKey>,
     /// The claim of the key, while the message is handled.
     pub(super) claim: Option<HeldClaim>,
+}
+
+/// What the handler of a message shares with the settlement.
+#[derive(Debug)]
+pub(super) struct Shared {
+    /// Counts the follow-ups that have no key of their own.
+    pub(super) ordinals: Ordinals,
+    pub(super) progress: Progress,
     /// What a transaction that completes the message records for its key, once the key is claimed.
-    pub(super) finish: Arc<OnceLock<Finish>>,
+    pub(super) finish: OnceLock<Finish>,
 }
 
 /// The numbers of the follow-ups of a message that have no key of their own.
@@ -96,7 +102,7 @@ impl Incoming {
         Self {
             lease,
             body,
-            progress: Progress::of(&envelope),
+            shared: Arc::new(Shared::of(&envelope)),
             envelope,
             meta: Meta {
                 dequeue_count: message.dequeue_count,
@@ -107,11 +113,9 @@ impl Incoming {
             settings,
             verdict,
             damage: message.damage,
-            ordinals: Arc::default(),
             wants_key: consumer.options.idempotency.is_some(),
             key: OnceLock::new(),
             claim: None,
-            finish: Arc::default(),
         }
     }
 
@@ -186,8 +190,18 @@ impl Incoming {
             return None;
         };
         let mut record = record.clone();
-        record.progress = self.progress.text();
+        record.progress = self.shared.progress.text();
         context.encoder.put_back(event, &record)
+    }
+}
+
+impl Shared {
+    pub(super) fn of(envelope: &Envelope) -> Self {
+        Self {
+            ordinals: Ordinals::default(),
+            progress: Progress::of(envelope),
+            finish: OnceLock::new(),
+        }
     }
 }
 

@@ -45,7 +45,7 @@ async fn move_to_poison(
     reason: PoisonReason,
     error: Option<String>,
 ) -> Result<Settled, SettleProblem> {
-    let (queue, poison_queue) = (&consumer.queue, &consumer.poison_queue);
+    let (queue, poison_queue) = (&consumer.queue, consumer.poison_queue());
     let (id, inserted_at) = (incoming.lease.id().as_str(), incoming.meta.inserted_at);
     let mut record = PoisonRecord::new(reason, queue.as_str(), id, inserted_at);
     record.last = incoming.storage_now(context);
@@ -147,7 +147,7 @@ fn body_with_record(context: &Context, incoming: &Incoming, record: &PoisonRecor
     } = incoming;
     let body = match event_to_mark(incoming) {
         Some(event) => {
-            let progress = incoming.progress.text();
+            let progress = incoming.shared.progress.text();
             let encoder = context.encoder;
             encoder.poison_event(event, record, progress.as_deref())
         }

@@ -1,6 +1,6 @@
 //! How far a handler has got with a message: its checkpoints.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
 use queue_core::envelope::Envelope;
@@ -17,13 +17,13 @@ use crate::lease::{Lease, Rewriter};
 /// into the space that `submit` reserves.
 pub const MAX_CHECKPOINT: usize = 1024;
 
-/// The last checkpoint of a message, shared by its handler and its settlement.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Progress(Arc<Mutex<Option<String>>>);
+/// The last checkpoint of a message.
+#[derive(Debug)]
+pub(super) struct Progress(Mutex<Option<String>>);
 
 impl Progress {
     pub(super) fn of(envelope: &Envelope) -> Self {
-        Self(Arc::new(Mutex::new(envelope.attempts.progress.clone())))
+        Self(Mutex::new(envelope.attempts.progress.clone()))
     }
 
     pub(super) fn text(&self) -> Option<String> {
@@ -51,29 +51,24 @@ pub(super) struct Checkpoints {
     rewriter: Option<Rewriter>,
     /// The event's bytes. `None` for a body that is not an event.
     event: Option<Bytes>,
-    pub(super) progress: Progress,
 }
 
 impl Checkpoints {
-    pub(super) fn new(lease: &Lease, body: &Body, progress: &Progress) -> Self {
-        Self::over(Some(lease.rewriter()), body, progress)
+    pub(super) fn new(lease: &Lease, body: &Body) -> Self {
+        Self::over(Some(lease.rewriter()), body)
     }
 
     /// Checkpoints of a message that is stored nowhere: they can be read by its handler only.
-    pub(super) fn unstored(body: &Body, progress: &Progress) -> Self {
-        Self::over(None, body, progress)
+    pub(super) fn unstored(body: &Body) -> Self {
+        Self::over(None, body)
     }
 
-    fn over(rewriter: Option<Rewriter>, body: &Body, progress: &Progress) -> Self {
+    fn over(rewriter: Option<Rewriter>, body: &Body) -> Self {
         let event = match body {
             Body::Event(event) => Some(event.body.clone()),
             _ => None,
         };
-        Self {
-            rewriter,
-            event,
-            progress: progress.clone(),
-        }
+        Self { rewriter, event }
     }
 
     /// Writes a checkpoint with the update that renews the lease.
@@ -81,6 +76,7 @@ impl Checkpoints {
         &self,
         context: &Context,
         envelope: &Envelope,
+        progress: &Progress,
         state: &impl Serialize,
     ) -> Result<(), CheckpointError> {
         let Some(event) = &self.event else {
@@ -98,7 +94,7 @@ impl Checkpoints {
         };
         // Before the answer: whether or not the update is carried out, this is how far the work has got, and
         // a put-back writes it again.
-        self.progress.set(text);
+        progress.set(text);
         let Some(rewriter) = &self.rewriter else {
             return Ok(());
         };

@@ -1,8 +1,7 @@
 use std::fmt;
 use std::ops::Deref;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use queue_core::backend::Finish;
 use queue_core::clock::Timestamp;
 use queue_core::wire::Body;
 use queue_core::{
@@ -11,8 +10,8 @@ use queue_core::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::incoming::{Incoming, Meta, Ordinals};
-use super::progress::{CheckpointError, Checkpoints, Progress};
+use super::incoming::{Incoming, Meta, Shared};
+use super::progress::{CheckpointError, Checkpoints};
 use super::settled::SettleProblem;
 use super::transaction::complete_in;
 use crate::backend::OpenTransaction;
@@ -60,11 +59,10 @@ pub struct Received<M> {
     attempt: u32,
     meta: Meta,
     cancellation: Arc<Cancellation>,
-    ordinals: Arc<Ordinals>,
+    shared: Arc<Shared>,
     checkpoints: Checkpoints,
     /// `None` for a message that no storage has delivered.
     completer: Option<Completer>,
-    finish: Arc<OnceLock<Finish>>,
 }
 
 impl<M: Message> Received<M> {
@@ -77,10 +75,9 @@ impl<M: Message> Received<M> {
             attempt: incoming.attempt(),
             meta: incoming.meta,
             cancellation: Arc::clone(incoming.lease.cancellation()),
-            ordinals: Arc::clone(&incoming.ordinals),
-            checkpoints: Checkpoints::new(&incoming.lease, &incoming.body, &incoming.progress),
+            shared: Arc::clone(&incoming.shared),
+            checkpoints: Checkpoints::new(&incoming.lease, &incoming.body),
             completer: Some(incoming.lease.completer()),
-            finish: Arc::clone(&incoming.finish),
         };
         incoming.keep_key(|| received.idempotency_key());
         Ok(received)
@@ -94,18 +91,16 @@ impl<M: Message> Received<M> {
         attempt: u32,
         meta: Meta,
     ) -> Result<Self, DecodeError> {
-        let progress = Progress::of(&envelope);
         Ok(Self {
             message: body.decode()?,
             context: Arc::clone(context),
+            shared: Arc::new(Shared::of(&envelope)),
             envelope: Arc::new(envelope),
             attempt,
             meta,
             cancellation: Arc::default(),
-            ordinals: Arc::default(),
-            checkpoints: Checkpoints::unstored(body, &progress),
+            checkpoints: Checkpoints::unstored(body),
             completer: None,
-            finish: Arc::default(),
         })
     }
 
@@ -186,7 +181,7 @@ impl<M> Received<M> {
     /// ([`Submit::to`]), also from the queue's name. To submit a follow-up together with the
     /// completion, return [`Disposition::then`](queue_core::Disposition::then).
     pub fn submit<N: Message>(&self, message: N) -> Submit<N> {
-        let ordinal = self.ordinals.next();
+        let ordinal = self.shared.ordinals.next();
         let (context, queue) = (Arc::clone(&self.context), N::TYPE.queue());
         Submit::new(context, queue, message).following(&self.envelope, ordinal)
     }
@@ -247,8 +242,9 @@ impl<M> Received<M> {
     /// # Cancel safety
     /// If the future is dropped before it completes, the checkpoint may or may not be written.
     pub async fn checkpoint(&self, state: &impl Serialize) -> Result<(), CheckpointError> {
-        let (context, envelope) = (&self.context, &self.envelope);
-        self.checkpoints.write(context, envelope, state).await
+        let (context, envelope, progress) = (&self.context, &self.envelope, &self.shared.progress);
+        let written = self.checkpoints.write(context, envelope, progress, state);
+        written.await
     }
 
     /// Returns the state that the last [`checkpoint`](Self::checkpoint) wrote, in this attempt or an earlier one.
@@ -257,7 +253,7 @@ impl<M> Received<M> {
     /// # Errors
     /// If the checkpoint is not an `S`, for example because another version of the program wrote it.
     pub fn progress<S: DeserializeOwned>(&self) -> Result<Option<S>, serde_json::Error> {
-        self.checkpoints.progress.read()
+        self.shared.progress.read()
     }
 
     /// Completes the message and submits follow-ups as part of a transaction of the application's own connection to
@@ -349,7 +345,7 @@ impl<M> Received<M> {
             SettleProblem::NotDone(error.with_detail(detail))
         })?;
         let follow_ups: Vec<_> = follow_ups.into_iter().collect();
-        let first = self.ordinals.of_settlement(follow_ups.len());
+        let first = self.shared.ordinals.of_settlement(follow_ups.len());
         complete_in(
             &self.context,
             completer,
@@ -357,7 +353,7 @@ impl<M> Received<M> {
             self.meta,
             transaction.connection(),
             (&follow_ups, first),
-            self.finish.get(),
+            self.shared.finish.get(),
         )
     }
 

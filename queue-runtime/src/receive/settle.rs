@@ -162,7 +162,8 @@ async fn carry_out(
                 Earlier::Same | Earlier::Other => Err(SettleProblem::Unknown(error)),
             };
         }
-        let again = repeats.pause_or_create(&*context.backend, error);
+        // Boxed, because it is rare and its state is large.
+        let again = Box::pin(repeats.pause_or_create(&*context.backend, error));
         let again = ready_by(clock, give_up_at, again).await;
         let again = again.unwrap_or_else(|| Err(no_answer(lease)));
         again.map_err(|error| match locked.before(&intent) {

@@ -70,7 +70,7 @@ impl<M> Submit<M> {
         let context = Arc::clone(self.context());
         let (outgoing, message) = self.check_unconditional()?.encode()?;
         match put(&context, transaction, &outgoing) {
-            Ok(visible_at) => Ok(outgoing.submitted(visible_at)),
+            Ok(visible_at) => Ok(outgoing.into_submitted(visible_at)),
             Err(error) => Err(SubmitError {
                 id: Some(outgoing.id),
                 message,

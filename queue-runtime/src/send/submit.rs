@@ -332,19 +332,6 @@ impl<M> Submit<M> {
         }
     }
 
-    async fn send(mut self) -> Result<Submitted, SubmitError<M>> {
-        if let Some(unique) = self.unique.take() {
-            return self.send_once(unique).await;
-        }
-        let sending = self.sending();
-        let (outgoing, message) = self.encode()?;
-        record_id(&outgoing.id);
-        match sending.put(&outgoing).await {
-            Ok(submitted) => Ok(submitted),
-            Err(error) => Err(outgoing.failed(message, error)),
-        }
-    }
-
     pub(super) fn sending(&self) -> Sending {
         Sending {
             context: Arc::clone(&self.context),
@@ -363,12 +350,13 @@ pub(super) struct Sending {
 }
 
 impl Sending {
-    pub(super) async fn put(&self, outgoing: &Outgoing) -> Result<Submitted, Error> {
+    /// Puts the message. Returns when it becomes visible.
+    pub(super) async fn put(&self, outgoing: &Outgoing) -> Result<Timestamp, Error> {
         let Outgoing { queue, new, .. } = outgoing;
         let put = || self.context.backend.put(queue, new.clone());
         let receipt = self.repeat(outgoing, &self.policy, put).await?;
         self.announce(outgoing);
-        Ok(outgoing.submitted(receipt.visible_at))
+        Ok(receipt.visible_at)
     }
 
     /// Tries `put` until it succeeds or the policy ends the tries. Creates a missing queue.
@@ -391,7 +379,8 @@ impl Sending {
                 Ok(put) => return Ok(put),
                 Err(error) => error,
             };
-            if let Err(error) = repeats.put_again(backend, error).await {
+            // Boxed, because it is rare and its state is large.
+            if let Err(error) = Box::pin(repeats.put_again(backend, error)).await {
                 if error.outcome() == Outcome::Unknown {
                     self.announce(outgoing);
                 }
@@ -406,6 +395,7 @@ impl Sending {
     }
 }
 
+#[derive(Clone)]
 pub(crate) struct Outgoing {
     pub(crate) queue: QueueName,
     pub(crate) id: MessageId,
@@ -417,18 +407,39 @@ impl<M: Send + 'static> IntoFuture for Submit<M> {
     type Output = Result<Submitted, SubmitError<M>>;
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
-    fn into_future(self) -> Self::IntoFuture {
+    fn into_future(mut self) -> Self::IntoFuture {
         let span = observe::send(&self.queue, 1);
-        Box::pin(self.send().instrument(span))
+        if let Some(unique) = self.unique.take() {
+            return Box::pin(self.send_once(unique).instrument(span));
+        }
+        let sending = self.sending();
+        // Here, so that the future holds only what the put needs.
+        let encode = || {
+            self.encode()
+                .inspect(|(outgoing, _)| record_id(&outgoing.id))
+        };
+        let encoded = span.in_scope(encode);
+        let send = async move {
+            let (outgoing, message) = encoded?;
+            match sending.put(&outgoing).await {
+                Ok(visible_at) => Ok(outgoing.into_submitted(visible_at)),
+                Err(error) => Err(outgoing.failed(message, error)),
+            }
+        };
+        Box::pin(send.instrument(span))
     }
 }
 
 impl Outgoing {
     pub(crate) fn submitted(&self, visible_at: Timestamp) -> Submitted {
+        self.clone().into_submitted(visible_at)
+    }
+
+    pub(super) fn into_submitted(self, visible_at: Timestamp) -> Submitted {
         Submitted {
-            id: self.id.clone(),
-            request: self.request.clone(),
-            queue: self.queue.clone(),
+            id: self.id,
+            request: self.request,
+            queue: self.queue,
             visible_at,
             duplicate: false,
         }

@@ -303,9 +303,8 @@ async fn send_and_record(
     let queue = &outgoing.queue;
     let own = Record::of(sending, outgoing);
     let work = async {
-        let submitted = sending.put(outgoing).await?;
         Ok(Record {
-            visible_at: submitted.visible_at,
+            visible_at: sending.put(outgoing).await?,
             ..Record::of_token(outgoing, own.token)
         })
     };

@@ -142,7 +142,7 @@ impl Backend for MemoryBackend {
     }
 
     fn queue_uri(&self, queue: &QueueName) -> String {
-        format!("memory:{}#{queue}", self.name)
+        ["memory:", &self.name, "#", queue.as_str()].concat()
     }
 
     fn notifier(&self) -> Option<Arc<dyn Notifier>> {
@@ -314,7 +314,7 @@ fn step<'a>(
     match op {
         Op::Put { queue, message } => state
             .put(queue, message, now)
-            .map(|(put, undo)| (OpOutcome::Put(put), undo))
+            .map(|(put, number)| (OpOutcome::Put(put), Undo::Remove(queue.clone(), number)))
             .map_err(|kind| (kind, queue)),
         Op::Update {
             queue,
@@ -324,11 +324,11 @@ fn step<'a>(
             body,
         } => state
             .update(queue, id, receipt, (*visibility, body.as_ref()), now)
-            .map(|(lease, undo)| (OpOutcome::Updated(lease), undo))
+            .map(|(lease, before)| (OpOutcome::Updated(lease), Undo::restore(queue, before)))
             .map_err(|kind| (kind, queue)),
         Op::Delete { queue, id, receipt } => state
             .delete(queue, id, receipt, now)
-            .map(|undo| (OpOutcome::Deleted, undo))
+            .map(|before| (OpOutcome::Deleted, Undo::restore(queue, before)))
             .map_err(|kind| (kind, queue)),
         _ => unreachable!("`apply` checks the operations before it takes the lock"),
     }

@@ -128,12 +128,13 @@ impl State {
         Ok(())
     }
 
+    /// Stores a message. Returns its number, too.
     pub(super) fn put(
         &mut self,
         name: &QueueName,
         new: &NewMessage,
         now: i64,
-    ) -> Result<(PutReceipt, Undo)> {
+    ) -> Result<(PutReceipt, u64)> {
         let (number, receipt) = (self.next_number(), self.next_number());
         let queue = self.queue(name)?;
         let message = Message {
@@ -159,7 +160,7 @@ impl State {
         if let Some(history) = &mut self.history {
             history.push(number, name, new);
         }
-        Ok((put, Undo::Remove(name.clone(), number)))
+        Ok((put, number))
     }
 
     pub(super) fn receive(
@@ -173,13 +174,11 @@ impl State {
         let mut received = Vec::with_capacity(visible.len());
         for number in visible {
             let receipt = self.next_number();
-            let queue = self.queue(name)?;
-            let mut message = queue.take(number).ok_or(ErrorKind::Corrupt)?;
+            let hidden = self.queue(name)?.hide(number, after(now, visibility));
+            let message = hidden.ok_or(ErrorKind::Corrupt)?;
             message.receipt = receipt;
             message.dequeue_count = message.dequeue_count.saturating_add(1);
-            message.visible_at = after(now, visibility);
             received.push(message.received(now));
-            queue.insert(message);
         }
         Ok(received)
     }
@@ -199,6 +198,7 @@ impl State {
             .collect())
     }
 
+    /// Updates a message. Returns what it was before, too.
     pub(super) fn update(
         &mut self,
         name: &QueueName,
@@ -206,7 +206,7 @@ impl State {
         receipt: &PopReceipt,
         (visibility, body): (Duration, Option<&Bytes>),
         now: i64,
-    ) -> Result<(Lease, Undo)> {
+    ) -> Result<(Lease, Message)> {
         let next = self.next_number();
         let queue = self.queue(name)?;
         let before = queue.take_with(id, receipt, now)?;
@@ -218,18 +218,18 @@ impl State {
         }
         let lease = Lease::new(message.pop_receipt(), timestamp(message.visible_at));
         queue.insert(message);
-        Ok((lease, Undo::restore(name, before)))
+        Ok((lease, before))
     }
 
+    /// Deletes a message, and returns it.
     pub(super) fn delete(
         &mut self,
         name: &QueueName,
         id: &StorageId,
         receipt: &PopReceipt,
         now: i64,
-    ) -> Result<Undo> {
-        let before = self.queue(name)?.take_with(id, receipt, now)?;
-        Ok(Undo::restore(name, before))
+    ) -> Result<Message> {
+        self.queue(name)?.take_with(id, receipt, now)
     }
 
     /// Undoes several operations, the last one first.
@@ -290,6 +290,15 @@ impl Queue {
         self.messages.insert(message.number, message);
     }
 
+    /// Hides a message until `visible_at`, and returns it.
+    fn hide(&mut self, number: u64, visible_at: i64) -> Option<&mut Message> {
+        let message = self.messages.get_mut(&number)?;
+        self.schedule.remove(&(message.visible_at, number));
+        message.visible_at = visible_at;
+        self.schedule.insert((visible_at, number));
+        Some(message)
+    }
+
     fn take(&mut self, number: u64) -> Option<Message> {
         let message = self.messages.remove(&number)?;
         self.schedule.remove(&(message.visible_at, number));
@@ -304,7 +313,7 @@ impl Queue {
             .map_err(|_| ErrorKind::MessageNotFound)?;
         match self.messages.get(&number) {
             Some(message) if message.is_alive(now) => {
-                if message.pop_receipt() != *receipt {
+                if receipt.reveal().parse() != Ok(message.receipt) {
                     return Err(ErrorKind::ReceiptMismatch);
                 }
                 self.take(number).ok_or(ErrorKind::MessageNotFound)
@@ -354,7 +363,7 @@ impl Message {
 }
 
 impl Undo {
-    fn restore(name: &QueueName, before: Message) -> Self {
+    pub(super) fn restore(name: &QueueName, before: Message) -> Self {
         Self::Restore(name.clone(), Box::new(MessageBefore(before)))
     }
 }
