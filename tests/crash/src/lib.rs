@@ -8,6 +8,7 @@
 //! | [`accounts`] | kills processes of the example `ledger`, and checks every balance |
 //! | [`campaign`] | kills and stops processes at random, drains the queues, checks the history |
 //! | [`duplicates`] | kills processes that do the same work by `once`, and checks its effects |
+//! | [`crew`] | the processes of a run, which share one file |
 //! | [`process`] | a process of a suite, which never outlives its test |
 //! | [`worker`] | what these processes do: produce, listen, accept, redrive, hold |
 //! | [`ledger`] | an append-only file, synced after each entry, of what a process is about to do and has done |
@@ -23,6 +24,7 @@
 pub mod accounts;
 pub mod campaign;
 pub mod cancel;
+pub mod crew;
 pub mod duplicates;
 pub mod harm;
 pub mod history;
