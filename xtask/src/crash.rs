@@ -3,7 +3,7 @@ use std::process::ExitCode;
 use crate::{azurite, cargo, mount, preload};
 
 /// The suites that need nothing but the toolchain.
-const SUITES: [&str; 8] = [
+const SUITES: [&str; 9] = [
     "accounts",
     "growth",
     "kills",
@@ -12,6 +12,7 @@ const SUITES: [&str; 8] = [
     "shutdowns",
     "stops",
     "stores",
+    "submissions",
 ];
 
 /// A suite that may be left out, and the check that returns why.
