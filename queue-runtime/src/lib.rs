@@ -108,7 +108,7 @@ struct Recipes;
 struct ListenerGuide;
 
 /// The programs in the guide to Azure compile.
-#[cfg(all(doctest, feature = "azure"))]
+#[cfg(all(doctest, feature = "azure", feature = "object-store"))]
 #[doc = include_str!("../../docs/azure.md")]
 struct AzureGuide;
 

@@ -1,32 +1,68 @@
 use std::process::ExitCode;
 
-use crate::{azurite, cargo, preload};
+use crate::{azurite, cargo, mount, preload};
+
+/// The suites that need nothing but the toolchain.
+const SUITES: [&str; 9] = [
+    "accounts",
+    "growth",
+    "kills",
+    "redrive",
+    "requests",
+    "shutdowns",
+    "stops",
+    "stores",
+    "submissions",
+];
+
+/// A suite that may be left out, and the check that returns why.
+type Obstacle = fn() -> Option<String>;
+
+/// The suites that need more.
+const WITH_NEEDS: [(&str, Obstacle); 3] = [
+    ("full_disk", mount::obstacle),
+    ("power", preload::obstacle),
+    ("harm", || azurite::ensure_installed().err()),
+];
 
 /// Runs the crash suites for longer than `cargo xtask test` does: `times` as many kills, power losses and
 /// harmed requests, and messages. With `only`, runs the tests whose names contain it.
 pub(crate) fn run(only: Option<&str>, seed: Option<u64>, times: u32) -> ExitCode {
     let mut command = cargo::command();
     command.args(["test", "--package", "queue-crash", "--all-features"]);
-    command.args(["--test", "kills", "--test", "stops", "--test", "growth"]);
-    command.args(["--test", "redrive", "--test", "requests"]);
-    command.args([
-        "--test",
-        "accounts",
-        "--test",
-        "shutdowns",
-        "--test",
-        "stores",
-    ]);
-    match preload::obstacle() {
-        None => drop(command.args(["--test", "power"])),
-        Some(why) => eprintln!("power loss is left out: {why}"),
-    }
-    match azurite::ensure_installed() {
-        Ok(()) => drop(command.args(["--test", "harm"])),
-        Err(why) => eprintln!("harmed requests are left out: {why}"),
+    command.args(SUITES.iter().flat_map(|suite| ["--test", suite]));
+    for (suite, obstacle) in WITH_NEEDS {
+        match obstacle() {
+            None => drop(command.args(["--test", suite])),
+            Some(why) => eprintln!("the suite `{suite}` is left out: {why}"),
+        }
     }
     command.args(["--", "--nocapture"]).args(only);
     command.env("CRASH_TIMES", times.to_string());
     command.envs(seed.map(|seed| ("CRASH_SEED", seed.to_string())));
     cargo::exit_code(&mut command, "the crash suites")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    use super::*;
+
+    /// These drop a future at each of its awaits. There is no more to do in a longer run.
+    const COMPLETE: &str = "cancellation";
+
+    #[test]
+    fn every_suite_that_can_run_for_longer_is_run() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/crash/tests");
+        let files = std::fs::read_dir(folder).expect("a folder");
+        let suite = |path: &Path| path.file_stem().expect("a name").display().to_string();
+        let suites: BTreeSet<_> = files
+            .map(|file| suite(&file.expect("an entry").path()))
+            .collect();
+        let run = SUITES.into_iter().chain(WITH_NEEDS.map(|(suite, _)| suite));
+        let listed = run.chain([COMPLETE]).map(str::to_owned).collect();
+        assert_eq!(suites, listed);
+    }
 }

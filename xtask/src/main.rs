@@ -10,6 +10,7 @@
 //! | `bench` | `cargo xtask bench` |
 //! | `crash` | `cargo xtask crash` |
 //! | `preload` | whether tests can record a program's writes |
+//! | `mount` | whether tests can mount a file system of their own |
 //! | `cargo` | the cargo that runs all steps, and its target directory |
 //! | `program` | runs other programs, and checks whether they are installed |
 
@@ -47,8 +48,8 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Kills processes, loses power and harms requests for longer than `test` does, and looks for growth over more
-    /// messages.
+    /// Kills processes, loses power, fills a disk and harms requests for longer than `test` does, and looks for growth
+    /// over more messages.
     Crash {
         /// Only the tests whose names contain this, such as `soak`, or `backlog` with `--times 100` for ten million
         /// messages.

@@ -3,19 +3,16 @@
 
 use std::fmt;
 use std::path::Path;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Instant;
 
 use queue_runtime::QueueService;
 use queue_runtime::rusqlite::Connection;
-use rand::rngs::SmallRng;
-use rand::{RngExt as _, SeedableRng as _};
-use tempfile::TempDir;
+use rand::RngExt as _;
 
-use crate::campaign::integrity;
-use crate::process::{GUARD, Process};
+use crate::crew::Crew;
+use crate::process::GUARD;
 use crate::sabotage::Bug;
-use crate::worker::{Arguments, Role};
+use crate::worker::Role;
 
 /// The accounts.
 pub const ACCOUNTS: [&str; 5] = ["ada", "bob", "eve", "ida", "joe"];
@@ -58,14 +55,8 @@ pub struct Figures {
 }
 
 struct Run<'a> {
-    accounts: &'a Accounts<'a>,
-    folder: TempDir,
-    random: SmallRng,
-    processes: Vec<Process>,
-    lines: Receiver<(u64, String)>,
-    sender: Sender<(u64, String)>,
-    started: u64,
-    wrong: Vec<String>,
+    crew: Crew<'a>,
+    bug: Option<Bug>,
 }
 
 impl Accounts<'_> {
@@ -77,115 +68,48 @@ impl Accounts<'_> {
     /// # Panics
     /// If nothing happens for a long time.
     pub async fn run(&self) -> Result<Figures, Vec<String>> {
-        let (sender, lines) = channel();
         let mut run = Run {
-            accounts: self,
-            folder: TempDir::new().expect("a folder"),
-            random: SmallRng::seed_from_u64(self.seed),
-            processes: Vec::new(),
-            lines,
-            sender,
-            started: 0,
-            wrong: Vec::new(),
+            crew: Crew::new(self.program, self.seed),
+            bug: self.bug,
         };
-        let url = format!("sqlite:{}", run.folder.path().join("ledger.db").display());
-        let service = QueueService::connect(&url).await.expect("a new file");
+        let service = run.crew.connect().await;
         let connection = service.connection().expect("the file opens");
         ledger::create(&connection, &ACCOUNTS, BALANCE).expect("the tables are new");
         for role in ROLES {
-            run.start(role);
+            run.crew.start(role, run.bug);
         }
         for _ in 0..self.kills {
-            let lines = run.random.random_range(1..=BETWEEN);
+            let lines = run.crew.random.random_range(1..=BETWEEN);
             run.wait(lines);
-            run.kill_one();
+            let role = run.crew.kill_any();
+            run.crew.start(role, run.bug);
             run.replace_aborted();
         }
-        run.end(Role::Order);
+        run.crew.end(Role::Order);
         drain(&service).await;
-        run.end(Role::Transfer);
+        run.crew.end(Role::Transfer);
         drop(service);
         run.judge(&connection)
     }
 }
 
 impl Run<'_> {
-    fn start(&mut self, role: Role) {
-        self.started += 1;
-        let number = self.started;
-        let arguments = Arguments {
-            role,
-            file: self.folder.path().join("ledger.db"),
-            ledger: self.folder.path().join(format!("{number}.ledger")),
-            number,
-            seed: self.accounts.seed,
-            bug: self.accounts.bug,
-            environment: Vec::new(),
-        };
-        let sender = self.sender.clone();
-        let process = Process::start(self.accounts.program, &arguments, sender);
-        self.processes.push(process);
-    }
-
     /// Starts others in place of processes that a planted bug has ended.
     fn replace_aborted(&mut self) {
-        while self.accounts.bug.is_some()
-            && let Some(at) = self.processes.iter_mut().position(Process::has_ended)
+        while self.bug.is_some()
+            && let Some(role) = self.crew.ended()
         {
-            let role = self.processes.swap_remove(at).role;
-            self.start(role);
+            self.crew.start(role, self.bug);
         }
     }
 
     /// Waits until the processes have printed so many lines.
     fn wait(&mut self, mut lines: usize) {
-        let mut last = Instant::now();
         while lines > 0 {
-            match self.lines.recv_timeout(GUARD / 100) {
-                Ok(_) => (lines, last) = (lines - 1, Instant::now()),
-                Err(RecvTimeoutError::Timeout) => {
-                    assert!(
-                        last.elapsed() < GUARD,
-                        "nothing happens: {:?}",
-                        self.processes
-                    );
-                    self.replace_aborted();
-                }
-                Err(RecvTimeoutError::Disconnected) => unreachable!("this run has a sender"),
+            match self.crew.line() {
+                Some(_) => lines -= 1,
+                None => self.replace_aborted(),
             }
-        }
-    }
-
-    /// Kills a process and starts another one in its role.
-    fn kill_one(&mut self) {
-        let victim = self.random.random_range(0..self.processes.len());
-        let process = self.processes.swap_remove(victim);
-        let role = process.role;
-        let complaints = process.kill();
-        self.note(role, &complaints);
-        self.start(role);
-    }
-
-    /// Ends the processes of a role.
-    fn end(&mut self, role: Role) {
-        let processes = std::mem::take(&mut self.processes);
-        let (ending, others): (Vec<_>, _) = processes.into_iter().partition(|p| p.role == role);
-        self.processes = others;
-        for process in ending {
-            let (status, complaints) = process.finish();
-            self.note(role, &complaints);
-            if !status.success() && self.accounts.bug.is_none() {
-                self.wrong
-                    .push(format!("a process {role} ended with {status}"));
-            }
-        }
-    }
-
-    /// Processes print to the standard error only when they panic.
-    fn note(&mut self, role: Role, complaints: &str) {
-        if !complaints.is_empty() {
-            self.wrong
-                .push(format!("a process {role} said: {complaints}"));
         }
     }
 
@@ -196,7 +120,8 @@ impl Run<'_> {
                 .query_row(&count, [], |row| Ok((row.get(0)?, row.get(1)?)))
                 .expect(rows);
             if let (count @ 1.., number) = found {
-                self.wrong
+                self.crew
+                    .wrong
                     .push(format!("{count} orders {what}, such as {number:?}"));
             }
         };
@@ -224,7 +149,8 @@ impl Run<'_> {
                 .query_row(entered, (&name, BALANCE), |row| row.get(0))
                 .expect(entered);
             if balance != expected {
-                self.wrong
+                self.crew
+                    .wrong
                     .push(format!("{name} has {balance} instead of {expected}"));
             }
         }
@@ -235,21 +161,16 @@ impl Run<'_> {
         };
         for rows in ["messages", "schedule", "counts WHERE messages != 0"] {
             if count(rows) != 0 {
-                self.wrong
+                self.crew
+                    .wrong
                     .push(format!("{} rows are left in {rows}", count(rows)));
             }
         }
-        let integrity = integrity(&self.folder.path().join("ledger.db"));
-        if integrity != "ok" {
-            self.wrong.push(integrity);
-        }
-        match self.wrong.is_empty() {
-            true => Ok(Figures {
-                orders: count("orders"),
-                refused: count("entries WHERE amount IS NULL"),
-            }),
-            false => Err(self.wrong),
-        }
+        let figures = Figures {
+            orders: count("orders"),
+            refused: count("entries WHERE amount IS NULL"),
+        };
+        self.crew.judge(figures)
     }
 }
 

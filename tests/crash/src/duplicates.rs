@@ -7,18 +7,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Instant;
 
-use rand::rngs::SmallRng;
-use rand::{RngExt as _, SeedableRng as _};
+use rand::RngExt as _;
 use serde::{Deserialize, Serialize};
-use tempfile::TempDir;
 
+use crate::crew::Crew;
 use crate::messages::LEASE;
-use crate::process::{GUARD, Process};
 use crate::sabotage::Bug;
-use crate::worker::{Arguments, Kept, Role, Step};
+use crate::worker::{Kept, Role, Step};
 
 /// Calls for one key in each process.
 pub const CALLS: usize = 25;
@@ -91,15 +87,10 @@ pub struct Figures {
 }
 
 struct Run<'a> {
-    duplicates: &'a Duplicates<'a>,
-    folder: TempDir,
-    random: SmallRng,
-    processes: Vec<Process>,
-    lines: Receiver<(u64, String)>,
-    sender: Sender<(u64, String)>,
-    started: u64,
+    crew: Crew<'a>,
+    role: Role,
+    bug: Option<Bug>,
     kills: usize,
-    wrong: Vec<String>,
 }
 
 impl Duplicates<'_> {
@@ -111,22 +102,15 @@ impl Duplicates<'_> {
     /// # Panics
     /// If nothing happens for a long time.
     pub fn run(&self) -> Result<Figures, Vec<String>> {
-        let (sender, lines) = channel();
-        let folder = TempDir::new().expect("a folder");
-        std::fs::create_dir(folder.path().join(Kept::FOLDER)).expect("made");
         let mut run = Run {
-            duplicates: self,
-            folder,
-            random: SmallRng::seed_from_u64(self.seed),
-            processes: Vec::new(),
-            lines,
-            sender,
-            started: 0,
+            crew: Crew::new(self.program, self.seed),
+            role: Role::Once(self.kept),
+            bug: self.bug,
             kills: 0,
-            wrong: Vec::new(),
         };
+        std::fs::create_dir(run.crew.folder().join(Kept::FOLDER)).expect("made");
         for _ in 0..PROCESSES {
-            run.start();
+            run.crew.start(run.role, run.bug);
         }
         for key in 0..self.keys {
             run.work_on(&format!("key{key}"));
@@ -136,83 +120,45 @@ impl Duplicates<'_> {
 }
 
 impl Run<'_> {
-    fn start(&mut self) -> &mut Process {
-        self.started += 1;
-        let number = self.started;
-        let arguments = Arguments {
-            role: Role::Once(self.duplicates.kept),
-            file: self.folder.path().join("queues.db"),
-            ledger: self.folder.path().join(format!("{number}.ledger")),
-            number,
-            seed: self.duplicates.seed,
-            bug: self.duplicates.bug,
-            environment: Vec::new(),
-        };
-        let process = Process::start(self.duplicates.program, &arguments, self.sender.clone());
-        self.processes.push(process);
-        self.processes.last_mut().expect("it was added")
-    }
-
     /// Has all processes do the work of a key, and kills some: one at a step, and perhaps one at any moment.
     fn work_on(&mut self, key: &str) {
-        let step = Step::ALL[self.random.random_range(0..Step::ALL.len())];
-        let mut until_kill = self
-            .random
-            .random_bool(0.5)
-            .then(|| self.random.random_range(1..=BEFORE_KILL));
-        for process in &mut self.processes {
-            process.tell(&format!("{key} {step}"));
-        }
-        let mut done = BTreeSet::new();
-        let mut last = Instant::now();
-        while !self.processes.iter().all(|one| done.contains(&one.number)) {
-            if let Ok((number, line)) = self.lines.recv_timeout(LEASE / 20) {
-                last = Instant::now();
+        let random = &mut self.crew.random;
+        let step = Step::ALL[random.random_range(0..Step::ALL.len())];
+        let kill_one = random.random_bool(0.5);
+        let mut until_kill = kill_one.then(|| random.random_range(1..=BEFORE_KILL));
+        self.crew.tell(&format!("{key} {step}"));
+        let (line, mut done) = (format!("{DONE} {key}"), BTreeSet::new());
+        while !self.crew.all_are_in(&done) {
+            if let Some((number, printed)) = self.crew.line() {
                 until_kill = until_kill.map(|left: usize| left.saturating_sub(1));
-                if line == format!("{DONE} {key}") {
+                if printed == line {
                     done.insert(number);
                 }
             }
-            assert!(last.elapsed() < GUARD, "{key}: nothing happens");
             if until_kill == Some(0) {
                 until_kill = None;
-                let victim = self.random.random_range(0..self.processes.len());
-                let process = self.processes.swap_remove(victim);
-                let complaints = process.kill();
-                self.replace(key, &complaints);
+                self.crew.kill_any();
+                self.replace(key);
             }
-            while let Some(ended) = self.processes.iter_mut().position(Process::has_ended) {
-                let (_, complaints) = self.processes.swap_remove(ended).wait();
-                self.replace(key, &complaints);
+            while self.crew.ended().is_some() {
+                self.replace(key);
             }
         }
     }
 
-    /// Replaces a process that was killed.
-    fn replace(&mut self, key: &str, complaints: &str) {
+    /// Starts a process in place of one that was killed.
+    fn replace(&mut self, key: &str) {
         self.kills += 1;
-        self.note(complaints);
-        self.start().tell(&format!("{key} -"));
-    }
-
-    /// Processes print to the standard error only when they panic.
-    fn note(&mut self, complaints: &str) {
-        if !complaints.is_empty() {
-            self.wrong.push(complaints.to_owned());
-        }
+        self.crew
+            .start(self.role, self.bug)
+            .tell(&format!("{key} -"));
     }
 
     fn judge(mut self) -> Result<Figures, Vec<String>> {
-        for process in std::mem::take(&mut self.processes) {
-            let (status, complaints) = process.finish();
-            self.note(&complaints);
-            if !status.success() {
-                self.wrong.push(format!("a process ended with {status}"));
-            }
-        }
+        self.crew.end(self.role);
         let mut keys: BTreeMap<String, Vec<Entry>> = BTreeMap::new();
-        for number in 1..=self.started {
-            let path = self.folder.path().join(format!("{number}.claims"));
+        for number in 1..=self.crew.started {
+            let path = self.crew.folder().join(format!("{number}.claims"));
             // A process may have been killed before it created its log.
             let text = std::fs::read_to_string(path).unwrap_or_default();
             for line in text
@@ -229,15 +175,12 @@ impl Run<'_> {
             ..Figures::default()
         };
         for entries in keys.values() {
-            self.wrong.extend(judge(entries));
+            self.crew.wrong.extend(judge(entries));
             let count = |is: fn(&Event) -> bool| entries.iter().filter(|e| is(&e.event)).count();
             figures.claims += count(|event| matches!(event, Event::Claimed { .. }));
             figures.effects += count(|event| *event == Event::Effect);
         }
-        if self.wrong.is_empty() {
-            return Ok(figures);
-        }
-        Err(self.wrong)
+        self.crew.judge(figures)
     }
 }
 

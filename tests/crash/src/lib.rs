@@ -8,6 +8,9 @@
 //! | [`accounts`] | kills processes of the example `ledger`, and checks every balance |
 //! | [`campaign`] | kills and stops processes at random, drains the queues, checks the history |
 //! | [`duplicates`] | kills processes that do the same work by `once`, and checks its effects |
+//! | [`submissions`] | kills processes that submit the same keys once, and counts the messages of each |
+//! | [`ticks`] | kills processes that run the same schedules, and counts the messages of each tick |
+//! | [`crew`] | the processes of a run, which share one file |
 //! | [`process`] | a process of a suite, which never outlives its test |
 //! | [`worker`] | what these processes do: produce, listen, accept, redrive, hold |
 //! | [`ledger`] | an append-only file, synced after each entry, of what a process is about to do and has done |
@@ -23,6 +26,7 @@
 pub mod accounts;
 pub mod campaign;
 pub mod cancel;
+pub mod crew;
 pub mod duplicates;
 pub mod harm;
 pub mod history;
@@ -33,6 +37,8 @@ pub mod plan;
 pub mod power;
 pub mod process;
 pub mod sabotage;
+pub mod submissions;
+pub mod ticks;
 #[cfg(target_os = "linux")]
 pub mod usage;
 pub mod worker;

@@ -69,6 +69,25 @@ pub struct Answer {
     pub question: u64,
 }
 
+/// A message that is submitted once by key.
+#[derive(Debug, Clone, Serialize, Deserialize, Message)]
+#[message(kind = "crash.reminder", queue = "reminders")]
+pub struct Reminder {
+    /// The key.
+    #[message(key)]
+    pub number: u64,
+}
+
+/// A message of a schedule.
+#[derive(Debug, Clone, Serialize, Deserialize, Message)]
+#[message(kind = "crash.tick", queue = "ticks")]
+pub struct Tick {
+    /// The name of the schedule.
+    pub schedule: String,
+    /// The number of the tick.
+    pub number: u64,
+}
+
 /// How orders differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use queue_core::backend::{
     ApplyError, Atomicity, Backend, Capabilities, Lease, NewMessage, Op, OpOutcome, PopReceipt,
-    PutReceipt, ReceivedMessage, StorageId,
+    PutIf, PutReceipt, ReceivedMessage, StorageId, Swap,
 };
 use queue_core::internal::forward_backend;
 use queue_core::{ErrorKind, Outcome, QueueName, Result, Timestamp};
@@ -37,6 +37,10 @@ pub enum Bug {
     BeginsAlways,
     /// Portions of a job are not recorded. Not part of [`Sabotaged`]: the handler does not record them.
     SkipsCheckpoints,
+    /// A conditional put records its value before it puts the message, and the process aborts in between.
+    RecordsFirst,
+    /// A conditional put puts the message before it records its value, and the process aborts in between.
+    PutsFirst,
     /// No bug: the process aborts when it first gets to a point.
     Aborts(Point),
 }
@@ -89,7 +93,7 @@ impl Point {
     }
 }
 
-const NAMES: [(Bug, &str); 18] = [
+const NAMES: [(Bug, &str); 20] = [
     (Bug::AcknowledgesEarly, "acknowledges-early"),
     (Bug::DeletesEarly, "deletes-early"),
     (Bug::AcceptsStaleReceipts, "accepts-stale-receipts"),
@@ -99,6 +103,8 @@ const NAMES: [(Bug, &str); 18] = [
     (Bug::CompletesApart, "completes-apart"),
     (Bug::BeginsAlways, "begins-always"),
     (Bug::SkipsCheckpoints, "skips-checkpoints"),
+    (Bug::RecordsFirst, "records-first"),
+    (Bug::PutsFirst, "puts-first"),
     (Bug::Aborts(Point::BeforePut), "aborts-before-put"),
     (Bug::Aborts(Point::AfterPut), "aborts-after-put"),
     (Bug::Aborts(Point::AfterReceive), "aborts-after-receive"),
@@ -223,7 +229,7 @@ fn is_gone(kind: ErrorKind) -> bool {
 impl Backend for Sabotaged {
     forward_backend!(self => self.inner;
         queue_uri notifier results transactions create_queue delete_queue list_queues properties metadata
-        set_metadata put_if peek browse clear);
+        set_metadata peek browse clear);
 
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
@@ -233,7 +239,9 @@ impl Backend for Sabotaged {
         if self.bug != Bug::AcknowledgesEarly {
             self.pass(Point::BeforePut);
             let put = self.inner.put(queue, message).await;
-            self.pass(Point::AfterPut);
+            if put.is_ok() {
+                self.pass(Point::AfterPut);
+            }
             return put;
         }
         let (inner, queue) = (Arc::clone(&self.inner), queue.clone());
@@ -244,6 +252,38 @@ impl Backend for Sabotaged {
         let (id, receipt) = (StorageId::new("early"), PopReceipt::new("early"));
         let now = Timestamp::UNIX_EPOCH;
         Ok(PutReceipt::new(id, receipt, now, now))
+    }
+
+    async fn put_if(
+        &self,
+        queue: &QueueName,
+        message: Option<NewMessage>,
+        swap: &Swap,
+    ) -> Result<PutIf> {
+        let Some(message) = message else {
+            return self.inner.put_if(queue, None, swap).await;
+        };
+        match self.bug {
+            Bug::RecordsFirst => {
+                let recorded = self.inner.put_if(queue, None, swap).await?;
+                match recorded {
+                    PutIf::Swapped(_) => std::process::abort(),
+                    PutIf::Differs(_) => Ok(recorded),
+                }
+            }
+            Bug::PutsFirst => {
+                self.inner.put(queue, message).await?;
+                std::process::abort()
+            }
+            _ => {
+                self.pass(Point::BeforePut);
+                let put = self.inner.put_if(queue, Some(message), swap).await;
+                if let Ok(PutIf::Swapped(_)) = put {
+                    self.pass(Point::AfterPut);
+                }
+                put
+            }
+        }
     }
 
     async fn receive(

@@ -11,6 +11,7 @@ use queue_runtime::{
 };
 
 use crate::messages::{Named as _, Order};
+use crate::plan;
 
 /// What puts leave free, less than the disk has: a part of it becomes too little for one message.
 const MIN_FREE: u64 = 4 * 1024 * 1024;
@@ -24,8 +25,8 @@ const LEASE: Duration = Duration::from_secs(120);
 /// The orders that one operation submits.
 const ORDERS: usize = 100;
 
-/// Completes orders on a file system that another file has filled. Then fills it with orders and with the other file,
-/// completes the orders, and submits again.
+/// Completes orders on a file system that another file has filled. Then, again and again, fills it with orders and with
+/// the other file, and completes the orders. Submits again in the end.
 pub(super) async fn run(file: &Path) {
     let (producer, consumer) = (connect(file).await, connect(file).await);
     let others = file.with_file_name("others");
@@ -43,8 +44,19 @@ pub(super) async fn run(file: &Path) {
     println!("the log is empty");
     complete(&consumer, &mut waiting, &others).await;
 
+    for _ in 0..plan::times(1) {
+        fill(&producer, &mut waiting).await;
+        complete(&consumer, &mut waiting, &others).await;
+    }
+    submit(&producer, &mut waiting)
+        .await
+        .expect("there is space");
+}
+
+/// Submits orders until the storage refuses more.
+async fn fill(producer: &QueueService, waiting: &mut BTreeSet<String>) {
     let refused = loop {
-        if let Err(problem) = submit(&producer, &mut waiting).await {
+        if let Err(problem) = submit(producer, waiting).await {
             break problem;
         }
     };
@@ -56,10 +68,6 @@ pub(super) async fn run(file: &Path) {
     assert_eq!(error.outcome(), Outcome::NotDone, "{error}");
     assert_eq!(error.retry(), Retry::Temporary, "{error}");
     assert!(waiting.len() > 10 * ORDERS, "too few to tell");
-    complete(&consumer, &mut waiting, &others).await;
-    submit(&producer, &mut waiting)
-        .await
-        .expect("there is space");
 }
 
 /// Completes all orders while the other file takes whatever becomes free.

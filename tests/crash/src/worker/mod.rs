@@ -10,6 +10,8 @@
 //! | `redrive` | moves poison messages back |
 //! | `ask`, `answer` | send requests and wait for the replies; reply to them |
 //! | `transfer` | orders transfers of the example `ledger`, and handles them |
+//! | `submit` | submits messages once by key |
+//! | `schedule` | runs schedules by a clock that is told the time |
 //! | `once` | does work that it is asked for many times at once |
 //! | `portions` | works on a job of a hundred portions, and kills itself after each |
 //! | `hold` | holds one message, and settles it when told to |
@@ -35,9 +37,11 @@ mod once;
 mod portions;
 mod produce;
 mod redrive;
+mod schedule;
 mod serve;
 #[cfg(target_os = "linux")]
 mod soak;
+mod submit;
 mod transfer;
 mod work;
 
@@ -66,6 +70,7 @@ pub use hold::{GO, HELD, Settle};
 pub use once::{Kept, Step};
 pub use portions::{Job, PORTIONS, value};
 pub use serve::Stopped;
+pub use submit::{ANSWERED, AT_ONCE as SUBMITTED_AT_ONCE};
 
 /// What a process does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,6 +95,10 @@ pub enum Role {
     Transfer,
     /// Does the work of keys once, with results kept here.
     Once(Kept),
+    /// Submits messages once by key, which is recorded here.
+    Submit(Kept),
+    /// Runs schedules.
+    Schedule,
     /// Works on a job, and kills itself after each portion.
     Portions,
     /// Holds an order, and settles it when told to.
@@ -216,6 +225,8 @@ pub async fn run(arguments: Arguments) {
             let log = arguments.ledger.with_extension("claims");
             once::run(&desk, kept, &arguments.file, &log, arguments.bug).await;
         }
+        Role::Submit(kept) => submit::run(desk, kept, &arguments.file).await,
+        Role::Schedule => schedule::run(&desk, backend, arguments.bug).await,
         Role::Portions => unreachable!("it opens the file itself"),
         Role::Hold(settle) => hold::run(&desk, settle).await,
         Role::Fill => fill::run(&desk).await,
@@ -301,6 +312,8 @@ impl fmt::Display for Role {
             Self::Errand => f.write_str("errand"),
             Self::FullDisk => f.write_str("full-disk"),
             Self::Once(kept) => write!(f, "once-{kept}"),
+            Self::Submit(kept) => write!(f, "submit-{kept}"),
+            Self::Schedule => f.write_str("schedule"),
             Self::Portions => f.write_str("portions"),
             Self::Hold(settle) => write!(f, "hold-{settle}"),
             #[cfg(target_os = "linux")]
@@ -341,12 +354,14 @@ impl FromStr for Role {
             Self::Consume,
             Self::Errand,
             Self::FullDisk,
+            Self::Schedule,
             Self::Portions,
         ];
         let found = roles
             .into_iter()
             .chain(holds)
             .chain(Kept::ALL.map(Self::Once))
+            .chain(Kept::ALL.map(Self::Submit))
             .find(|role| role.to_string() == name);
         found.ok_or_else(|| format!("unknown role `{name}`"))
     }

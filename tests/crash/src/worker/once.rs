@@ -36,6 +36,17 @@ impl Kept {
 
     /// The name of the folder.
     pub const FOLDER: &str = "results";
+
+    /// Opens the store.
+    pub(super) fn open(self, desk: &Desk, file: &Path) -> Arc<dyn IdempotencyStore> {
+        match self {
+            Self::File => desk.service.results().expect("SQLite has one"),
+            Self::Folder => {
+                let folder = LocalFileSystem::new_with_prefix(file.with_file_name(Self::FOLDER));
+                Arc::new(ObjectResults::new(Arc::new(folder.expect("it opens")), ""))
+            }
+        }
+    }
 }
 
 impl fmt::Display for Kept {
@@ -82,13 +93,7 @@ impl fmt::Display for Step {
 /// Does the work of each key that it is told, asked for many times at once. A line on the standard input has a key and
 /// the step at which the process that gets there first kills itself.
 pub(super) async fn run(desk: &Desk, kept: Kept, file: &Path, log: &Path, bug: Option<Bug>) {
-    let store: Arc<dyn IdempotencyStore> = match kept {
-        Kept::File => desk.service.results().expect("SQLite has one"),
-        Kept::Folder => {
-            let folder = LocalFileSystem::new_with_prefix(file.with_file_name(Kept::FOLDER));
-            Arc::new(ObjectResults::new(Arc::new(folder.expect("it opens")), ""))
-        }
-    };
+    let store = kept.open(desk, file);
     let log = OpenOptions::new().append(true).create_new(true).open(log);
     let log = Arc::new(Mutex::new(log.expect("a new log")));
     let mut input = desk.input.clone();
