@@ -15,7 +15,7 @@ use queue_core::{Clock, Error, ErrorKind, Operation, QueueName, Result};
 use super::browse;
 use super::history::History;
 use super::registry;
-use super::store::{self, State, Store, Undo};
+use super::store::{self, Message, State, Store, Undo};
 use crate::backend::limits::{Limits, check_ops};
 use crate::notify::Notifier;
 
@@ -187,9 +187,8 @@ impl Backend for MemoryBackend {
 
     async fn put(&self, queue: &QueueName, message: NewMessage) -> Result<PutReceipt> {
         self.limits(Operation::Put, queue).check_put(&message)?;
-        self.call(Operation::Put, queue, |state, now| {
-            Ok(state.put(queue, &message, now)?.0)
-        })
+        let put = |state: &mut State, now| state.put(queue, &message, now);
+        Ok(self.call(Operation::Put, queue, put)?.placed())
     }
 
     async fn put_if(
@@ -211,9 +210,9 @@ impl Backend for MemoryBackend {
                 return Ok(PutIf::Differs(current));
             }
             let put = message.map(|message| state.put(queue, &message, now));
-            let put = put.transpose()?.map(|(receipt, _)| receipt);
+            let put = put.transpose()?;
             results.record(swap);
-            Ok(PutIf::Swapped(put))
+            Ok(PutIf::Swapped(put.as_ref().map(Message::placed)))
         })
     }
 
@@ -225,9 +224,11 @@ impl Backend for MemoryBackend {
     ) -> Result<Vec<ReceivedMessage>> {
         self.limits(Operation::Receive, queue)
             .check_receive(max, visibility)?;
-        self.call(Operation::Receive, queue, |state, now| {
-            state.receive(queue, max, visibility, now)
-        })
+        let (received, now) = self.call(Operation::Receive, queue, |state, now| {
+            Ok((state.receive(queue, max, visibility, now)?, now))
+        })?;
+        let answer = |message: Message| message.received(now);
+        Ok(received.into_iter().map(answer).collect())
     }
 
     async fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>> {
@@ -264,9 +265,8 @@ impl Backend for MemoryBackend {
     }
 
     async fn delete(&self, queue: &QueueName, id: &StorageId, receipt: &PopReceipt) -> Result<()> {
-        self.call(Operation::Delete, queue, |state, now| {
-            state.delete(queue, id, receipt, now).map(drop)
-        })
+        let delete = |state: &mut State, now| state.delete(queue, id, receipt, now);
+        self.call(Operation::Delete, queue, delete).map(drop)
     }
 
     async fn clear(&self, queue: &QueueName) -> Result<()> {
@@ -314,7 +314,7 @@ fn step<'a>(
     match op {
         Op::Put { queue, message } => state
             .put(queue, message, now)
-            .map(|(put, number)| (OpOutcome::Put(put), Undo::Remove(queue.clone(), number)))
+            .map(|put| (OpOutcome::Put(put.placed()), Undo::remove(queue, &put)))
             .map_err(|kind| (kind, queue)),
         Op::Update {
             queue,

@@ -76,7 +76,8 @@ impl Store {
         }
     }
 
-    /// Runs one call under the lock, with the store time of that moment.
+    /// Runs one call under the lock, with the store time of that moment. What does not need the lock, such as the text
+    /// of an answer, is better done after it: all tasks that use the backend wait for it.
     pub(super) fn with<T>(&self, call: impl FnOnce(&mut State, i64) -> T) -> T {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.store_clock.now();
@@ -128,13 +129,13 @@ impl State {
         Ok(())
     }
 
-    /// Stores a message. Returns its number, too.
+    /// Stores a message, and returns it as it is stored.
     pub(super) fn put(
         &mut self,
         name: &QueueName,
         new: &NewMessage,
         now: i64,
-    ) -> Result<(PutReceipt, u64)> {
+    ) -> Result<Message> {
         let (number, receipt) = (self.next_number(), self.next_number());
         let queue = self.queue(name)?;
         let message = Message {
@@ -149,27 +150,21 @@ impl State {
             },
             dequeue_count: 0,
         };
-        let mut put = PutReceipt::new(
-            message.storage_id(),
-            message.pop_receipt(),
-            timestamp(now),
-            timestamp(message.visible_at),
-        );
-        put.expires_at = message.expires_at.map(timestamp);
-        queue.insert(message);
+        queue.insert(message.clone());
         if let Some(history) = &mut self.history {
             history.push(number, name, new);
         }
-        Ok((put, number))
+        Ok(message)
     }
 
+    /// Hides the first visible messages, and returns them with their new receipts.
     pub(super) fn receive(
         &mut self,
         name: &QueueName,
         max: u32,
         visibility: Duration,
         now: i64,
-    ) -> Result<Vec<ReceivedMessage>> {
+    ) -> Result<Vec<Message>> {
         let visible = self.queue(name)?.visible(now, max);
         let mut received = Vec::with_capacity(visible.len());
         for number in visible {
@@ -178,7 +173,7 @@ impl State {
             let message = hidden.ok_or(ErrorKind::Corrupt)?;
             message.receipt = receipt;
             message.dequeue_count = message.dequeue_count.saturating_add(1);
-            received.push(message.received(now));
+            received.push(message.clone());
         }
         Ok(received)
     }
@@ -336,11 +331,24 @@ impl Message {
         PopReceipt::new(self.receipt.to_string())
     }
 
-    fn received(&self, now: i64) -> ReceivedMessage {
+    /// Returns the answer to the put of this message.
+    pub(super) fn placed(&self) -> PutReceipt {
+        let mut put = PutReceipt::new(
+            self.storage_id(),
+            self.pop_receipt(),
+            timestamp(self.inserted_at),
+            timestamp(self.visible_at),
+        );
+        put.expires_at = self.expires_at.map(timestamp);
+        put
+    }
+
+    /// Returns the answer to the receive of this message at `now`.
+    pub(super) fn received(self, now: i64) -> ReceivedMessage {
         let mut received = ReceivedMessage::new(
             self.storage_id(),
             self.pop_receipt(),
-            self.body.clone(),
+            self.body,
             timestamp(self.inserted_at),
             timestamp(now),
         );
@@ -363,6 +371,10 @@ impl Message {
 }
 
 impl Undo {
+    pub(super) fn remove(name: &QueueName, put: &Message) -> Self {
+        Self::Remove(name.clone(), put.number)
+    }
+
     pub(super) fn restore(name: &QueueName, before: Message) -> Self {
         Self::Restore(name.clone(), Box::new(MessageBefore(before)))
     }
