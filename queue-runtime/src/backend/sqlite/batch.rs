@@ -207,26 +207,47 @@ impl Step {
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     commit: Duration,
-    expected: [usize; 2],
-    /// The messages that the current batch has received, less one for each receive.
-    further: usize,
+    receives: Expected,
+    others: Expected,
 }
 
-impl Pace {
-    /// Records the answers of a batch. Each message that was received may soon be settled by a command of its own.
-    pub(super) fn answered(&mut self, answers: &[Option<Result<Answer>>]) {
-        for answer in answers {
-            if let Some(Ok(Answer::Received(messages))) = answer {
-                self.further += messages.len().saturating_sub(1);
-            }
+/// How many commands of a kind were pending the last two times that there were any.
+#[derive(Debug, Default)]
+struct Expected([usize; 2]);
+
+impl Expected {
+    fn record(&mut self, commands: usize) {
+        if commands > 0 {
+            self.0 = [commands, self.0[0]];
         }
     }
 
-    /// Records how many commands were answered now or are waiting: the callers of the former may soon send
-    /// others.
-    pub(super) fn expect(&mut self, commands: usize) {
-        let further = std::mem::take(&mut self.further);
-        self.expected = [commands + further, self.expected[0]];
+    /// Whether so many commands are all that were expected.
+    fn are_all(&self, pending: usize) -> bool {
+        pending > 0 && self.0.iter().all(|&expected| expected <= pending)
+    }
+}
+
+impl Pace {
+    /// Records the commands that are pending for a transaction: their callers may soon send others.
+    pub(super) fn begin(&mut self, pending: &Pending) {
+        self.receives.record(pending.receives.len());
+        self.others.record(pending.others());
+    }
+
+    /// Records the messages that were received. Each may soon be settled by a command of its own.
+    pub(super) fn answered(&mut self, answers: &[Option<Result<Answer>>]) {
+        let received = |answer: &Option<Result<Answer>>| match answer {
+            Some(Ok(Answer::Received(messages))) => messages.len(),
+            _ => 0,
+        };
+        self.others.record(answers.iter().map(received).sum());
+    }
+
+    /// Whether more commands are expected. A transaction executes one of the kinds, so the other one may be
+    /// incomplete.
+    fn expects_more(&self, pending: &Pending) -> bool {
+        !self.receives.are_all(pending.receives.len()) && !self.others.are_all(pending.others())
     }
 
     /// Records the duration of a commit that waited for the disk.
@@ -238,7 +259,6 @@ impl Pace {
     /// than the duration of a commit and only while commands keep arriving. Returns `false` once every
     /// sender is gone.
     pub(super) fn gather(&self, commands: &Receiver<Command>, pending: &mut Pending) -> bool {
-        let expected = self.expected[0].max(self.expected[1]);
         let longest = self.commit.min(Duration::from_millis(2));
         let gap = (longest / 4).min(Duration::from_micros(200));
         let mut start = None;
@@ -251,7 +271,7 @@ impl Pace {
                 Err(TryRecvError::Disconnected) => return false,
                 Err(TryRecvError::Empty) => {}
             }
-            let few = pending.len() < expected && !pending.is_empty() && !pending.is_closing();
+            let few = !pending.is_empty() && !pending.is_closing() && self.expects_more(pending);
             if !few || start.get_or_insert_with(Instant::now).elapsed() >= longest {
                 return true;
             }

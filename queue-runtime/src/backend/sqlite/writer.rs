@@ -154,13 +154,12 @@ impl<'c> Writer<'c> {
             }
             let open = self.pace.gather(commands, &mut pending);
             if !pending.is_empty() {
-                let waiting = pending.len();
+                self.pace.begin(&pending);
                 let batch = self.admit(pending.take_batch());
                 let unfinished = self.run(batch);
                 if self.space_is_low {
                     self.lengthen();
                 }
-                self.pace.expect(waiting);
                 pending.put_back(unfinished);
             } else if !open {
                 return pending.into_closing();

@@ -181,11 +181,36 @@ fn each_received_message_may_soon_be_settled() {
         Some(Ok(Answer::Received(messages)))
     };
     let mut pace = Pace::default();
+    let mut pending = Pending::default();
+    push(&mut pending, receive(32));
+    pace.begin(&pending);
+    pending.take_batch();
     pace.answered(&[received(32), received(1), received(0), None]);
-    pace.expect(4);
-    assert_eq!(pace.expected, [35, 0]);
-    pace.expect(7);
-    assert_eq!(pace.expected, [7, 35]);
+    for settled in 1..=33 {
+        push(&mut pending, Request::Step(delete()));
+        assert_eq!(pace.expects_more(&pending), settled < 33, "{settled}");
+    }
+}
+
+#[test]
+fn a_transaction_waits_only_for_commands_of_the_kind_that_it_executes() {
+    let mut pace = Pace::default();
+    let mut pending = Pending::default();
+    // A listener's receive, and then its settlements, which are more.
+    for _ in 0..2 {
+        push(&mut pending, receive(32));
+        pace.begin(&pending);
+        pending.take_batch();
+        for _ in 0..32 {
+            push(&mut pending, Request::Step(delete()));
+        }
+        pace.begin(&pending);
+        pending.take_batch();
+    }
+    push(&mut pending, Request::Step(delete()));
+    assert!(pace.expects_more(&pending));
+    push(&mut pending, receive(32));
+    assert!(!pace.expects_more(&pending), "no other receive is expected");
 }
 
 #[test]
