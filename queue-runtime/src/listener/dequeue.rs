@@ -51,6 +51,10 @@ impl Streak {
 /// The shortest pause of an idle dequeue task, whatever its policy says.
 const SHORTEST_IDLE: Duration = Duration::from_millis(1);
 
+/// The interval of the times at which long pauses of idle dequeue tasks end. Many idle listeners of a process then share
+/// the wake-ups of its threads, which cost more than the receives.
+const ALIGNMENT: Duration = Duration::from_millis(250);
+
 /// Runs one dequeue task. If it panics, it starts again after a pause.
 pub(super) async fn run(mut presence: Presence, watchlist: Arc<Watchlist>) {
     let core = Arc::clone(&presence.core);
@@ -178,8 +182,18 @@ async fn idle(core: &Core, presence: &mut Presence, streak: &mut Streak) -> Next
 }
 
 fn idle_pause(core: &Core, idle: Idle) -> Duration {
-    core.ask_idle(|policy| policy.delay(idle))
-        .max(SHORTEST_IDLE)
+    let pause = core.ask_idle(|policy| policy.delay(idle));
+    aligned(pause.max(SHORTEST_IDLE), core.context.clock.monotonic())
+}
+
+/// Lengthens a long pause so that it ends at a multiple of [`ALIGNMENT`].
+fn aligned(pause: Duration, now: Duration) -> Duration {
+    let past = now.saturating_add(pause).as_nanos() % ALIGNMENT.as_nanos();
+    if past == 0 || pause < 2 * ALIGNMENT {
+        return pause;
+    }
+    let left = ALIGNMENT - Duration::from_nanos(past as u64);
+    pause.saturating_add(left)
 }
 
 /// Reports a missing queue, once until it exists.

@@ -54,8 +54,9 @@ impl Idle {
 /// assert_eq!(FastThenSlow.delay(Idle::new(1, 0.5)), Duration::from_millis(20));
 /// ```
 pub trait IdlePolicy: fmt::Debug + Send + Sync + 'static {
-    /// Returns how long to sleep before the next receive. The listener sleeps for at least one millisecond. If
-    /// this panics, it publishes [`PolicyPanicked`](crate::ListenerEvent::PolicyPanicked) and sleeps as by
+    /// Returns how long to sleep before the next receive. The listener sleeps for at least one millisecond. From half a
+    /// second, it sleeps up to a quarter of a second longer, so that idle listeners of a process wake together. If this
+    /// panics, it publishes [`PolicyPanicked`](crate::ListenerEvent::PolicyPanicked) and sleeps as by
     /// default.
     fn delay(&self, idle: Idle) -> Duration;
 

@@ -1,4 +1,4 @@
-//! Dequeue tasks without threads for their handlers.
+//! Pauses of idle dequeue tasks, and dequeue tasks without threads for their handlers.
 
 use std::io;
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use queue_core::Operation;
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast::Receiver;
 
+use super::{ALIGNMENT, aligned};
 use crate::listener::threads::{StartThread, start_thread};
 use crate::{ListenerEvent, Received, blocking, testing};
 
@@ -34,6 +35,22 @@ fn limited(allowed: impl Fn(usize) -> bool + Send + Sync + 'static) -> StartThre
 
 async fn next(events: &mut Receiver<ListenerEvent>) -> ListenerEvent {
     events.recv().await.expect("the listener runs")
+}
+
+#[test]
+fn long_pauses_end_at_common_times_and_short_ones_are_as_asked() {
+    let ms = Duration::from_millis;
+    for (now, pause, lengthened) in [
+        (0, 499, 499),
+        (1, 499, 499),
+        (0, 500, 500),
+        (1, 500, 749),
+        (249, 1000, 1001),
+        (250, 30_001, 30_250),
+    ] {
+        assert_eq!(aligned(ms(pause), ms(now)), ms(lengthened), "{now} {pause}");
+    }
+    assert!(aligned(Duration::MAX, ms(1)) >= Duration::MAX - ALIGNMENT);
 }
 
 #[tokio::test(start_paused = true)]
