@@ -14,14 +14,14 @@ use super::state::{Leased, Turn};
 use super::storage_time::Receive;
 use crate::panic::{CaughtPanic, catch_async, log_caught};
 use crate::policy::jitter;
-use crate::schedule::Schedule;
+use crate::delay_queue::DelayQueue;
 
 /// Renews every lease of a service after half its visibility timeout. Clones share the leases.
 #[derive(Debug, Clone)]
 pub(crate) struct Renewals {
     backend: Arc<dyn Backend>,
     clock: Arc<dyn Clock>,
-    leases: Arc<Schedule<Arc<Leased>>>,
+    leases: Arc<DelayQueue<Arc<Leased>>>,
 }
 
 impl Renewals {

@@ -12,7 +12,7 @@ use super::cancellation::{Cancellation, Cause};
 use super::machine::{Begun, Expiry, Impossible, Machine, Renewal};
 use super::promise::Promise;
 use super::storage_time::{MARGIN, Receive, StorageTime};
-use crate::schedule::Ticket;
+use crate::delay_queue::Ticket;
 
 /// The state of a lease, shared by its owner and the renewals.
 pub(super) struct Leased {

@@ -14,7 +14,7 @@ use crate::lease::{Cancellation, Cause};
 use crate::observe;
 use crate::panic::CaughtPanic;
 use crate::receive::Incoming;
-use crate::schedule::{Schedule, Ticket};
+use crate::delay_queue::{DelayQueue, Ticket};
 
 /// A message in flight and the progress of its handler.
 ///
@@ -237,7 +237,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The running handlers, by the time of the watchdog's next check.
-pub(super) type Watchlist = Schedule<Watched>;
+pub(super) type Watchlist = DelayQueue<Watched>;
 
 /// A run under the watchdog.
 #[derive(Clone)]

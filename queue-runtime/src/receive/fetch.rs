@@ -20,8 +20,9 @@ use crate::context::Context;
 use crate::lease::{Lease, Receive};
 use crate::settings::Settings;
 
-/// Receives up to `max` messages, and leases them for the visibility timeout that `visibility` chooses. If the backend returns more, hands those back in the background. Returns
-/// none if none are visible, or if a missing queue has just been created.
+/// Receives up to `max` messages, and leases them for the visibility timeout that `visibility` chooses. If the backend
+/// returns more, hands those back in the background. Returns none if none are visible, or if a missing queue has just
+/// been created.
 ///
 /// # Errors
 /// The backend's error, or a timeout if it does not answer within the visibility timeout. The messages of a

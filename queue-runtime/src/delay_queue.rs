@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 ///
 /// Any thread may schedule items; one task awaits [`due`](Self::due). Lock order: a ticket before the
 /// entries.
-pub(crate) struct Schedule<T> {
+pub(crate) struct DelayQueue<T> {
     entries: Mutex<Entries<T>>,
     earlier: Notify,
 }
@@ -27,7 +27,7 @@ struct Entries<T> {
 /// The due time, and a number that distinguishes items with the same due time.
 type Key = (Duration, u64);
 
-/// The entry of one item in a [`Schedule`]. The item is scheduled at most once at a time, and not at all after
+/// The entry of one item in a [`DelayQueue`]. The item is scheduled at most once at a time, and not at all after
 /// the ticket is closed.
 #[derive(Debug, Default)]
 pub(crate) struct Ticket(Mutex<Slot>);
@@ -41,7 +41,7 @@ enum Slot {
     Closed,
 }
 
-impl<T> Schedule<T> {
+impl<T> DelayQueue<T> {
     /// Schedules an item for `due`, in place of an earlier item of `ticket`. Does nothing if the ticket is
     /// closed.
     pub(crate) fn schedule(&self, ticket: &Ticket, due: Duration, item: T) {
@@ -121,7 +121,7 @@ impl Ticket {
     }
 }
 
-impl<T> Default for Schedule<T> {
+impl<T> Default for DelayQueue<T> {
     fn default() -> Self {
         Self {
             entries: Mutex::new(Entries {
@@ -134,9 +134,9 @@ impl<T> Default for Schedule<T> {
     }
 }
 
-impl<T> fmt::Debug for Schedule<T> {
+impl<T> fmt::Debug for DelayQueue<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Schedule")
+        f.debug_struct("DelayQueue")
             .field("scheduled", &self.lock().by_due_time.len())
             .finish_non_exhaustive()
     }
@@ -154,39 +154,39 @@ mod tests {
 
     #[tokio::test]
     async fn items_are_due_in_order_and_once() {
-        let (clock, schedule) = (ManualClock::new(), Schedule::default());
+        let (clock, queue) = (ManualClock::new(), DelayQueue::default());
         for (item, due) in [("second", 2), ("first", 1), ("third", 3), ("same", 2)] {
-            schedule.schedule(&Ticket::default(), due * SECOND, item);
+            queue.schedule(&Ticket::default(), due * SECOND, item);
         }
         clock.advance(2 * SECOND);
-        assert_eq!(schedule.due(&clock).await, ["first", "second", "same"]);
-        assert_eq!(schedule.take_all(), ["third"]);
-        assert!(schedule.take_all().is_empty());
+        assert_eq!(queue.due(&clock).await, ["first", "second", "same"]);
+        assert_eq!(queue.take_all(), ["third"]);
+        assert!(queue.take_all().is_empty());
     }
 
     #[test]
     fn a_ticket_has_one_place_and_none_once_it_is_closed() {
-        let (schedule, ticket) = (Schedule::default(), Ticket::default());
-        schedule.schedule(&ticket, SECOND, "replaced");
-        schedule.schedule(&ticket, 2 * SECOND, "scheduled");
-        assert_eq!(schedule.take_all(), ["scheduled"]);
-        schedule.schedule(&ticket, SECOND, "removed");
-        schedule.close(&ticket);
-        schedule.schedule(&ticket, SECOND, "refused");
-        assert!(schedule.take_all().is_empty());
+        let (queue, ticket) = (DelayQueue::default(), Ticket::default());
+        queue.schedule(&ticket, SECOND, "replaced");
+        queue.schedule(&ticket, 2 * SECOND, "scheduled");
+        assert_eq!(queue.take_all(), ["scheduled"]);
+        queue.schedule(&ticket, SECOND, "removed");
+        queue.close(&ticket);
+        queue.schedule(&ticket, SECOND, "refused");
+        assert!(queue.take_all().is_empty());
     }
 
     #[tokio::test]
     async fn what_is_scheduled_earlier_wakes_the_task_that_waits() {
         let clock = ManualClock::new();
-        let schedule = Arc::new(Schedule::default());
-        schedule.schedule(&Ticket::default(), 60 * SECOND, "late");
+        let queue = Arc::new(DelayQueue::default());
+        queue.schedule(&Ticket::default(), 60 * SECOND, "late");
         let waiting = tokio::spawn({
-            let (schedule, clock) = (Arc::clone(&schedule), clock.clone());
-            async move { schedule.due(&clock).await }
+            let (queue, clock) = (Arc::clone(&queue), clock.clone());
+            async move { queue.due(&clock).await }
         });
         tokio::task::yield_now().await;
-        schedule.schedule(&Ticket::default(), SECOND, "early");
+        queue.schedule(&Ticket::default(), SECOND, "early");
         tokio::task::yield_now().await;
         clock.advance(SECOND);
         assert_eq!(waiting.await.expect("no panic"), ["early"]);
