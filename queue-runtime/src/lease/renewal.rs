@@ -12,9 +12,9 @@ use super::machine::{Loss, Next};
 use super::promise::Promise;
 use super::state::{Leased, Turn};
 use super::storage_time::Receive;
+use crate::delay_queue::DelayQueue;
 use crate::panic::{CaughtPanic, catch_async, log_caught};
 use crate::policy::jitter;
-use crate::delay_queue::DelayQueue;
 
 /// Renews every lease of a service after half its visibility timeout. Clones share the leases.
 #[derive(Debug, Clone)]

@@ -51,8 +51,8 @@ impl Streak {
 /// The shortest pause of an idle dequeue task, whatever its policy says.
 const SHORTEST_IDLE: Duration = Duration::from_millis(1);
 
-/// The interval of the times at which long pauses of idle dequeue tasks end. Many idle listeners of a process then share
-/// the wake-ups of its threads, which cost more than the receives.
+/// The interval of the times at which long pauses of idle dequeue tasks end. Many idle listeners of a service then share
+/// the wake-ups of threads, which cost more than the receives.
 const ALIGNMENT: Duration = Duration::from_millis(250);
 
 /// Runs one dequeue task. If it panics, it starts again after a pause.

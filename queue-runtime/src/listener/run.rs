@@ -10,11 +10,11 @@ use tracing::Span;
 
 use super::core::Core;
 use super::room::Room;
+use crate::delay_queue::{DelayQueue, Ticket};
 use crate::lease::{Cancellation, Cause};
 use crate::observe;
 use crate::panic::CaughtPanic;
 use crate::receive::Incoming;
-use crate::delay_queue::{DelayQueue, Ticket};
 
 /// A message in flight and the progress of its handler.
 ///

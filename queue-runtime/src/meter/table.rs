@@ -105,8 +105,8 @@ impl Meter {
     }
 }
 
-/// FNV-1a, which is the cheapest for short texts. Who chooses the names can only have them counted as others, as with
-/// any hash that is the same in each process.
+/// FNV-1a, which is the cheapest for short texts. Names that were chosen so that they collide only cause queues to be
+/// counted together, as others.
 fn hash(name: &str) -> u64 {
     const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0000_0100_0000_01b3;

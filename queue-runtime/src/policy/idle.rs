@@ -55,7 +55,7 @@ impl Idle {
 /// ```
 pub trait IdlePolicy: fmt::Debug + Send + Sync + 'static {
     /// Returns how long to sleep before the next receive. The listener sleeps for at least one millisecond. From half a
-    /// second, it sleeps up to a quarter of a second longer, so that idle listeners of a process wake together. If this
+    /// second, it sleeps up to a quarter of a second longer, so that idle listeners of a service wake together. If this
     /// panics, it publishes [`PolicyPanicked`](crate::ListenerEvent::PolicyPanicked) and sleeps as by
     /// default.
     fn delay(&self, idle: Idle) -> Duration;
@@ -85,7 +85,7 @@ const EMPTY_BEFORE_END: u32 = 3;
 /// Exponential backoff with jitter: the default [`IdlePolicy`].
 ///
 /// The delay doubles with each empty receive up to a cap, and is then multiplied by a random factor from 0.8
-/// to 1.2, so that many consumers do not poll in step.
+/// to 1.2, so that many processes do not poll in step.
 ///
 /// ```
 /// use std::time::Duration;

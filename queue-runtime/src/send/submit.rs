@@ -395,7 +395,6 @@ impl Sending {
     }
 }
 
-#[derive(Clone)]
 pub(crate) struct Outgoing {
     pub(crate) queue: QueueName,
     pub(crate) id: MessageId,
@@ -432,7 +431,13 @@ impl<M: Send + 'static> IntoFuture for Submit<M> {
 
 impl Outgoing {
     pub(crate) fn submitted(&self, visible_at: Timestamp) -> Submitted {
-        self.clone().into_submitted(visible_at)
+        Submitted {
+            id: self.id.clone(),
+            request: self.request.clone(),
+            queue: self.queue.clone(),
+            visible_at,
+            duplicate: false,
+        }
     }
 
     pub(super) fn into_submitted(self, visible_at: Timestamp) -> Submitted {

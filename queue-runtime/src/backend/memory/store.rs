@@ -130,12 +130,7 @@ impl State {
     }
 
     /// Stores a message, and returns it as it is stored.
-    pub(super) fn put(
-        &mut self,
-        name: &QueueName,
-        new: &NewMessage,
-        now: i64,
-    ) -> Result<Message> {
+    pub(super) fn put(&mut self, name: &QueueName, new: &NewMessage, now: i64) -> Result<Message> {
         let (number, receipt) = (self.next_number(), self.next_number());
         let queue = self.queue(name)?;
         let message = Message {
@@ -302,13 +297,10 @@ impl Queue {
 
     /// Removes the message if it has not expired and the receipt is the current one.
     fn take_with(&mut self, id: &StorageId, receipt: &PopReceipt, now: i64) -> Result<Message> {
-        let number: u64 = id
-            .as_str()
-            .parse()
-            .map_err(|_| ErrorKind::MessageNotFound)?;
+        let number = number(id.as_str()).ok_or(ErrorKind::MessageNotFound)?;
         match self.messages.get(&number) {
             Some(message) if message.is_alive(now) => {
-                if receipt.reveal().parse() != Ok(message.receipt) {
+                if self::number(receipt.reveal()) != Some(message.receipt) {
                     return Err(ErrorKind::ReceiptMismatch);
                 }
                 self.take(number).ok_or(ErrorKind::MessageNotFound)
@@ -316,6 +308,11 @@ impl Queue {
             _ => Err(ErrorKind::MessageNotFound),
         }
     }
+}
+
+/// Returns the number that the text of an id or a receipt consists of, if this store may have written it.
+fn number(text: &str) -> Option<u64> {
+    text.parse().ok().filter(|_| !text.starts_with(['+', '0']))
 }
 
 impl Message {
@@ -377,5 +374,18 @@ impl Undo {
 
     pub(super) fn restore(name: &QueueName, before: Message) -> Self {
         Self::Restore(name.clone(), Box::new(MessageBefore(before)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_has_one_text() {
+        assert_eq!(number("7"), Some(7));
+        for other in ["+7", "07", "", " 7", "7 ", "-7", "0", "99999999999999999999"] {
+            assert_eq!(number(other), None, "{other:?}");
+        }
     }
 }

@@ -79,10 +79,6 @@ impl Pending {
         }
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.receives.len() + self.others()
-    }
-
     fn others(&self) -> usize {
         self.leases.len() + self.settlements.len() + self.singles.len() + self.bulk.len()
     }
@@ -95,7 +91,7 @@ impl Pending {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.receives.is_empty() && self.others() == 0
     }
 
     pub(super) fn is_closing(&self) -> bool {
@@ -107,19 +103,23 @@ impl Pending {
         self.closing
     }
 
-    /// Takes the commands of the next transaction: receives, or at least one of each other kind that is
-    /// pending.
-    pub(super) fn take_batch(&mut self) -> Vec<Command> {
-        let others = self.others() > 0;
+    /// Whether the next transaction is one of receives.
+    fn is_turn_of_receives(&self) -> bool {
         let in_a_row = match self.only_deletes() {
             true => 2,
             false => 1,
         };
-        let turn_of_others = others && self.received >= in_a_row;
-        if !self.receives.is_empty() && !turn_of_others {
+        let turn_of_others = self.others() > 0 && self.received >= in_a_row;
+        !self.receives.is_empty() && !turn_of_others
+    }
+
+    /// Takes the commands of the next transaction: receives, or at least one of each other kind that is
+    /// pending.
+    pub(super) fn take_batch(&mut self) -> Vec<Command> {
+        if self.is_turn_of_receives() {
             self.received = self.received.saturating_add(1);
             let mut batch = Vec::new();
-            let room = if others { SHARE } else { MAX };
+            let room = if self.others() > 0 { SHARE } else { MAX };
             take(&mut self.receives, room, &mut batch);
             return batch;
         }
@@ -209,17 +209,17 @@ pub(super) struct Pace {
     commit: Duration,
     receives: Expected,
     others: Expected,
+    /// The other commands that wait while receives are executed.
+    waiting: usize,
 }
 
-/// How many commands of a kind were pending the last two times that there were any.
+/// How many commands of a kind were expected, or pending, for the last two transactions of that kind.
 #[derive(Debug, Default)]
 struct Expected([usize; 2]);
 
 impl Expected {
     fn record(&mut self, commands: usize) {
-        if commands > 0 {
-            self.0 = [commands, self.0[0]];
-        }
+        self.0 = [commands, self.0[0]];
     }
 
     /// Whether so many commands are all that were expected.
@@ -229,10 +229,13 @@ impl Expected {
 }
 
 impl Pace {
-    /// Records the commands that are pending for a transaction: their callers may soon send others.
+    /// Records the commands that are pending for the next transaction: their callers may soon send others.
     pub(super) fn begin(&mut self, pending: &Pending) {
-        self.receives.record(pending.receives.len());
-        self.others.record(pending.others());
+        self.waiting = pending.others();
+        match pending.is_turn_of_receives() {
+            true => self.receives.record(pending.receives.len()),
+            false => self.others.record(self.waiting),
+        }
     }
 
     /// Records the messages that were received. Each may soon be settled by a command of its own.
@@ -241,11 +244,14 @@ impl Pace {
             Some(Ok(Answer::Received(messages))) => messages.len(),
             _ => 0,
         };
-        self.others.record(answers.iter().map(received).sum());
+        match answers.iter().map(received).sum::<usize>() {
+            0 => {}
+            received => self.others.record(self.waiting + received),
+        }
     }
 
-    /// Whether more commands are expected. A transaction executes one of the kinds, so the other one may be
-    /// incomplete.
+    /// Whether neither all expected receives nor all other expected commands are pending. Either are enough for a
+    /// transaction.
     fn expects_more(&self, pending: &Pending) -> bool {
         !self.receives.are_all(pending.receives.len()) && !self.others.are_all(pending.others())
     }
@@ -255,7 +261,7 @@ impl Pace {
         self.commit = commit;
     }
 
-    /// Takes the queued commands. If they are fewer than were expected recently, waits for more, for less
+    /// Takes the queued commands. If [more are expected](Self::expects_more), waits for them, for less
     /// than the duration of a commit and only while commands keep arriving. Returns `false` once every
     /// sender is gone.
     pub(super) fn gather(&self, commands: &Receiver<Command>, pending: &mut Pending) -> bool {

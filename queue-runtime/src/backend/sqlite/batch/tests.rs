@@ -160,8 +160,8 @@ fn deletes_alone_wait_for_two_batches_of_receives() {
     assert_eq!(waited, [true, true, false], "no more than that");
 }
 
-#[test]
-fn each_received_message_may_soon_be_settled() {
+/// The answer to a receive of so many messages.
+fn received(count: usize) -> Option<Result<Answer>> {
     let claimed = || Claimed {
         placed: Placed {
             seq: 1,
@@ -176,10 +176,13 @@ fn each_received_message_may_soon_be_settled() {
         body: Ok(Bytes::new()),
         checksum: None,
     };
-    let received = |count: usize| {
-        let messages = (0..count).map(|_| claimed()).collect();
-        Some(Ok(Answer::Received(messages)))
-    };
+    Some(Ok(Answer::Received(
+        (0..count).map(|_| claimed()).collect(),
+    )))
+}
+
+#[test]
+fn each_received_message_may_soon_be_settled() {
     let mut pace = Pace::default();
     let mut pending = Pending::default();
     push(&mut pending, receive(32));
@@ -211,6 +214,26 @@ fn a_transaction_waits_only_for_commands_of_the_kind_that_it_executes() {
     assert!(pace.expects_more(&pending));
     push(&mut pending, receive(32));
     assert!(!pace.expects_more(&pending), "no other receive is expected");
+}
+
+#[test]
+fn settlements_that_wait_for_a_receive_are_expected_beside_those_of_its_messages() {
+    let mut pace = Pace::default();
+    let mut pending = Pending::default();
+    for _ in 0..3 {
+        push(&mut pending, Request::Step(delete()));
+    }
+    for count in [20, 7] {
+        push(&mut pending, receive(32));
+        pace.begin(&pending);
+        assert!(pending.take_batch().iter().all(is_receive));
+        pace.answered(&[received(count)]);
+        for _ in 0..count {
+            assert!(pace.expects_more(&pending));
+            push(&mut pending, Request::Step(delete()));
+        }
+        assert!(!pace.expects_more(&pending));
+    }
 }
 
 #[test]
