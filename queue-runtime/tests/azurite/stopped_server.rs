@@ -53,8 +53,8 @@ fn an_outage_under_load_ends_no_task_and_loses_no_message() {
             // If messages that cannot be deleted take all room, tasks receive when the leases have ended.
             load.allow(IN_FLIGHT);
             load.until(FAILURES, is_failed_receive).await;
-            // The number of tasks is not chosen without the depth.
-            let asking = backend.until_called(asked + 1, Operation::Properties);
+            // The number of tasks is not chosen without the depth. The second question follows what the first decides.
+            let asking = backend.until_called(asked + 2, Operation::Properties);
             tokio::time::timeout(GUARD, asking).await.expect("in time");
             load.check();
             server = changed(server, Azurite::start_again).await;

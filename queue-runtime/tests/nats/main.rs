@@ -94,7 +94,8 @@ async fn notifications_reach_the_subscribers_of_their_queue_and_account_elsewher
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_of_the_server_wakes_all_and_what_follows_is_announced() {
-    let mut server = start();
+    let server = NatsServer::restartable();
+    let mut server = server.unwrap_or_else(|error| panic!("{error}"));
     let (here, there) = (connect(&server).await, connect(&server).await);
     let (subscriber, mut received) = recorder();
     let subscription = there.subscribe("azure://shop", &ORDERS, subscriber);

@@ -33,7 +33,7 @@ pub enum Bug {
     /// of [`Sabotaged`]: the handler does so.
     CompletesApart,
     /// Work is begun though another holds its claim or has done it. Not part of [`Sabotaged`]: the processes that work
-    /// `once` do so.
+    /// `once` do so, and those that submit keep the keys in a folder of their own each.
     BeginsAlways,
     /// Portions of a job are not recorded. Not part of [`Sabotaged`]: the handler does not record them.
     SkipsCheckpoints,

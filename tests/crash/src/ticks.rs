@@ -247,6 +247,7 @@ impl Run<'_> {
     }
 
     /// Waits until the last tick of these schedules was submitted. That it is lost is certain only after a long time.
+    /// Polls: a process prints before it submits, and one that is killed after that neither prints nor notifies.
     async fn wait_for(&mut self, schedules: &[&'static str]) {
         let started = Instant::now();
         loop {

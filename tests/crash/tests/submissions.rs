@@ -74,6 +74,14 @@ async fn a_put_apart_from_the_record_of_its_key_is_detected() {
 }
 
 #[tokio::test]
+async fn keys_that_processes_record_apart_are_detected() {
+    let wrong = submissions(Kept::Folder, 1, Some(Bug::BeginsAlways));
+    let wrong = wrong.run().await.expect_err("the bug is missed");
+    let of_key = |wrong: &String| wrong.starts_with("key ");
+    assert!(wrong.iter().all(of_key), "{wrong:#?}");
+}
+
+#[tokio::test]
 async fn a_put_apart_from_the_record_of_its_tick_is_detected() {
     for (bug, times) in [(Bug::RecordsFirst, 0), (Bug::PutsFirst, 2)] {
         let wrong = ticks(1, Some(bug)).run().await;

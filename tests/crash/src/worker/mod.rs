@@ -70,7 +70,7 @@ pub use hold::{GO, HELD, Settle};
 pub use once::{Kept, Step};
 pub use portions::{Job, PORTIONS, value};
 pub use serve::Stopped;
-pub use submit::{ANSWERED, AT_ONCE as SUBMITTED_AT_ONCE};
+pub use submit::{ANSWERED, BEGUN, UNKNOWN};
 
 /// What a process does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -225,7 +225,7 @@ pub async fn run(arguments: Arguments) {
             let log = arguments.ledger.with_extension("claims");
             once::run(&desk, kept, &arguments.file, &log, arguments.bug).await;
         }
-        Role::Submit(kept) => submit::run(desk, kept, &arguments.file).await,
+        Role::Submit(kept) => submit::run(desk, kept, &arguments.file, arguments.bug).await,
         Role::Schedule => schedule::run(&desk, backend, arguments.bug).await,
         Role::Portions => unreachable!("it opens the file itself"),
         Role::Hold(settle) => hold::run(&desk, settle).await,

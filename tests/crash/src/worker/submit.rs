@@ -1,8 +1,11 @@
+use std::fs::create_dir_all;
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use queue_core::idempotency::IdempotencyStore;
+use queue_core::internal::error_chain;
+use queue_core::{Outcome, Retry};
 use queue_runtime::SubmitProblem;
 use rand::seq::SliceRandom as _;
 use tokio::task::JoinSet;
@@ -10,9 +13,16 @@ use tokio::task::JoinSet;
 use super::{Desk, Kept};
 use crate::duplicates::DONE;
 use crate::messages::{LEASE, Reminder};
+use crate::sabotage::Bug;
 
 /// The submissions that one process has in flight.
-pub const AT_ONCE: usize = 8;
+const AT_ONCE: usize = 8;
+
+/// What a process prints before it submits, before the key.
+pub const BEGUN: &str = "begun";
+
+/// What a process prints, before the key, if it does not know whether it has put a message, and submits it again.
+pub const UNKNOWN: &str = "unknown";
 
 /// What a process prints for each answer, before the key, the id of its message and whether it is a duplicate.
 pub const ANSWERED: &str = "answered";
@@ -22,10 +32,15 @@ const PERIOD: Duration = Duration::from_secs(24 * 3600);
 
 /// Submits one message for each key that it is told, several at a time and in a random order. A line on the standard
 /// input has the first key and their number.
-pub(super) async fn run(desk: Arc<Desk>, kept: Kept, file: &Path) {
-    let store = match kept {
-        Kept::File => None,
-        Kept::Folder => Some(kept.open(&desk, file)),
+pub(super) async fn run(desk: Arc<Desk>, kept: Kept, file: &Path, bug: Option<Bug>) {
+    let store = match (kept, bug) {
+        (Kept::File, _) => None,
+        (Kept::Folder, Some(Bug::BeginsAlways)) => {
+            let own = file.with_file_name(desk.number.to_string());
+            create_dir_all(own.join(Kept::FOLDER)).expect("made");
+            Some(kept.open(&desk, &own.join("unused")))
+        }
+        (Kept::Folder, _) => Some(kept.open(&desk, file)),
     };
     let mut input = desk.input.clone();
     while input.changed().await.is_ok() {
@@ -55,6 +70,7 @@ fn shuffled(desk: &Desk, line: &str) -> Vec<u64> {
 
 /// Submits the message until there is an answer.
 async fn submit(desk: Arc<Desk>, store: Option<Arc<dyn IdempotencyStore>>, number: u64) {
+    println!("{BEGUN} {number}");
     loop {
         let submit = desk.service.submit(Reminder { number });
         let submit = match &store {
@@ -64,15 +80,21 @@ async fn submit(desk: Arc<Desk>, store: Option<Arc<dyn IdempotencyStore>>, numbe
                 .id(format!("reminder-{number}"))
                 .unique_in(store, PERIOD),
         };
-        match submit.await {
+        let problem = match submit.await {
             Ok(answer) => {
                 return println!("{ANSWERED} {number} {} {}", answer.id, answer.duplicate);
             }
-            // Others have locked the file or held the key for too long. The message may have been put.
-            Err(error) => match error.problem {
-                SubmitProblem::Storage(_) => tokio::time::sleep(LEASE / 20).await,
-                problem => panic!("failed to {problem}"),
-            },
+            Err(error) => error.problem,
+        };
+        match &problem {
+            // Others have locked the file or held the key for too long.
+            SubmitProblem::Storage(error) if error.retry() != Retry::Permanent => {
+                if error.outcome() == Outcome::Unknown {
+                    println!("{UNKNOWN} {number}");
+                }
+            }
+            _ => panic!("failed to {}", error_chain(&problem)),
         }
+        tokio::time::sleep(LEASE / 20).await;
     }
 }
