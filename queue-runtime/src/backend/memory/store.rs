@@ -384,7 +384,16 @@ mod tests {
     #[test]
     fn a_number_has_one_text() {
         assert_eq!(number("7"), Some(7));
-        for other in ["+7", "07", "", " 7", "7 ", "-7", "0", "99999999999999999999"] {
+        for other in [
+            "+7",
+            "07",
+            "",
+            " 7",
+            "7 ",
+            "-7",
+            "0",
+            "99999999999999999999",
+        ] {
             assert_eq!(number(other), None, "{other:?}");
         }
     }
