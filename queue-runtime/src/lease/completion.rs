@@ -112,7 +112,7 @@ impl Leased {
 }
 
 fn transactions(leased: &Leased) -> Result<Arc<dyn Transactions>, Error> {
-    let transactions = leased.backend.transactions();
+    let transactions = leased.shared.backend.transactions();
     transactions.ok_or_else(|| unsupported(Operation::Delete).with_queue(&leased.queue))
 }
 

@@ -18,10 +18,7 @@ use super::unanswered::{Earlier, Intent};
 /// The lease of one received message, with the right to settle it. Dropping it stops the renewals and settles
 /// nothing.
 #[derive(Debug)]
-pub(crate) struct Lease {
-    leased: Arc<Leased>,
-    renewals: Renewals,
-}
+pub(crate) struct Lease(Arc<Leased>);
 
 /// Writes new bodies of a leased message, without the right to settle it.
 #[derive(Debug, Clone)]
@@ -43,33 +40,30 @@ impl Lease {
         receive: Receive,
         renew_for: Duration,
     ) -> Self {
-        Self {
-            leased: renewals.hold(queue, message, receive, renew_for),
-            renewals: renewals.clone(),
-        }
+        Self(renewals.hold(queue, message, receive, renew_for))
     }
 
     /// Returns the signal that work on the message should stop. A lost lease sends it.
     pub(crate) fn cancellation(&self) -> &Arc<Cancellation> {
-        &self.leased.cancellation
+        &self.0.cancellation
     }
 
     pub(crate) fn queue(&self) -> &QueueName {
-        &self.leased.queue
+        &self.0.queue
     }
 
     pub(crate) fn id(&self) -> &StorageId {
-        &self.leased.id
+        &self.0.id
     }
 
     /// Has the lease renewed until this moment on the monotonic clock.
     pub(crate) fn renew_until(&self, at: Duration) {
-        self.leased.machine().renew_until(at);
+        self.0.machine().renew_until(at);
     }
 
     /// Whether the lease that we know of has ended.
     pub(crate) fn is_overdue(&self) -> bool {
-        self.leased.is_overdue()
+        self.0.is_overdue()
     }
 
     /// Renews the lease if it has ended, as far as we know.
@@ -83,7 +77,7 @@ impl Lease {
     pub(crate) fn renew_if_overdue(
         &self,
     ) -> impl Future<Output = Result<(), Error>> + Send + 'static {
-        let leased = Arc::clone(&self.leased);
+        let leased = Arc::clone(&self.0);
         async move {
             let mut turn = leased.turn.lock().await;
             let next = {
@@ -100,39 +94,39 @@ impl Lease {
 
     /// Returns a writer of new bodies, which may outlive the lease.
     pub(crate) fn rewriter(&self) -> Rewriter {
-        Rewriter(Arc::clone(&self.leased))
+        Rewriter(Arc::clone(&self.0))
     }
 
     /// Returns the right to complete the message within a transaction, which may outlive the lease.
     pub(crate) fn completer(&self) -> Completer {
-        Completer(Arc::clone(&self.leased))
+        Completer(Arc::clone(&self.0))
     }
 
     /// Whether the message was completed within a transaction, whatever has become of it.
     pub(crate) fn is_promised(&self) -> bool {
-        *self.leased.promise() != Promise::None
+        *self.0.promise() != Promise::None
     }
 
     /// Returns the storage's time.
     pub(crate) fn storage_time(&self) -> StorageTime {
-        self.leased.storage_time
+        self.0.storage_time
     }
 
     /// Stops the renewals, as dropping the lease does.
     pub(crate) fn abandon(&self) {
-        self.renewals.forget(&self.leased);
+        self.0.abandon();
     }
 
     /// Returns the error of an operation that needs the lease after it has ended.
     pub(crate) fn ended(&self) -> Error {
-        self.leased.ended()
+        self.0.ended()
     }
 
     /// Waits for a renewal in progress and prevents further ones while the lock is held.
     pub(crate) async fn lock(&self) -> Locked<'_> {
         Locked {
             lease: self,
-            turn: self.leased.turn.lock().await,
+            turn: self.0.turn.lock().await,
         }
     }
 }
@@ -164,7 +158,7 @@ impl Locked<'_> {
     /// # Errors
     /// If the message is settled or the lease is known to be lost.
     pub(crate) fn receipt(&self) -> Result<PopReceipt, Error> {
-        let leased = &self.lease.leased;
+        let leased = &self.lease.0;
         match leased.machine().is_held() {
             true => Ok(leased.receipt()),
             false => Err(leased.ended()),
@@ -173,18 +167,18 @@ impl Locked<'_> {
 
     /// Returns how long the lease can last at most.
     pub(crate) fn remaining(&self) -> Duration {
-        let leased = &self.lease.leased;
+        let leased = &self.lease.0;
         leased.machine().remaining(leased.now())
     }
 
     /// Returns the unanswered settlements before one with this intent, in this call or an earlier one.
     pub(crate) fn before(&self, intent: &Intent) -> Earlier {
-        self.lease.leased.machine().before(intent)
+        self.lease.0.machine().before(intent)
     }
 
     /// Records that a settlement got no answer.
     pub(crate) fn settlement_unanswered(&mut self, intent: &Intent) {
-        self.lease.leased.machine().settlement_unanswered(intent);
+        self.lease.0.machine().settlement_unanswered(intent);
     }
 
     /// Records and returns what it proves that a settlement answers *gone*.
@@ -194,8 +188,8 @@ impl Locked<'_> {
         answer: Gone,
         intent: &Intent,
     ) -> Proof {
-        let leased = &self.lease.leased;
-        let stale_receipts = leased.backend.capabilities().stale_receipts;
+        let leased = &self.lease.0;
+        let stale_receipts = leased.shared.backend.capabilities().stale_receipts;
         let now = leased.now();
         let asked = (request, answer);
         let proof = leased
@@ -214,7 +208,7 @@ impl Locked<'_> {
     /// # Errors
     /// If it stays open for too long, or the storage fails.
     pub(crate) async fn conclude(&mut self) -> Result<Promise, Error> {
-        let concluded = self.lease.leased.conclude(&mut self.turn).await?;
+        let concluded = self.lease.0.conclude(&mut self.turn).await?;
         if concluded == Promise::Committed {
             self.lease.abandon();
         }
@@ -223,13 +217,13 @@ impl Locked<'_> {
 
     /// Records that the message was settled.
     pub(crate) fn settled(&mut self) {
-        self.lease.leased.machine().settled();
+        self.lease.0.machine().settled();
         self.lease.abandon();
     }
 
     /// Records that the lease is lost: another consumer has received the message, or it no longer exists.
     pub(crate) fn lose(&mut self) {
-        self.lease.leased.lose();
+        self.lease.0.lose();
         self.lease.abandon();
     }
 }

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use super::machine::{Loss, Next};
 use super::promise::Promise;
-use super::state::{Leased, Turn};
+use super::state::{Leased, Shared, Turn};
 use super::storage_time::Receive;
 use crate::delay_queue::DelayQueue;
 use crate::panic::{CaughtPanic, catch_async, log_caught};
@@ -18,26 +18,22 @@ use crate::policy::jitter;
 
 /// Renews every lease of a service after half its visibility timeout. Clones share the leases.
 #[derive(Debug, Clone)]
-pub(crate) struct Renewals {
-    backend: Arc<dyn Backend>,
-    clock: Arc<dyn Clock>,
-    leases: Arc<DelayQueue<Arc<Leased>>>,
-}
+pub(crate) struct Renewals(Arc<Shared>);
 
 impl Renewals {
     pub(crate) fn new(backend: Arc<dyn Backend>, clock: Arc<dyn Clock>) -> Self {
-        Self {
+        Self(Arc::new(Shared {
             backend,
             clock,
-            leases: Arc::default(),
-        }
+            schedule: DelayQueue::default(),
+        }))
     }
 
     /// Renews leases forever. Renewals run concurrently, so a stalled one does not delay others.
     pub(crate) async fn run(self) {
         let mut renewing = JoinSet::new();
         loop {
-            for lease in self.leases.due(&*self.clock).await {
+            for lease in self.0.schedule.due(&*self.0.clock).await {
                 let renewals = self.clone();
                 renewing.spawn(async move {
                     let checked = catch_async(renewals.check(Arc::clone(&lease))).await;
@@ -59,18 +55,12 @@ impl Renewals {
         receive: Receive,
         renew_for: Duration,
     ) -> Arc<Leased> {
-        let (backend, clock) = (Arc::clone(&self.backend), Arc::clone(&self.clock));
-        let lease = Leased::new(backend, clock, queue, message, receive, renew_for);
+        let shared = Arc::clone(&self.0);
+        let lease = Leased::new(shared, queue, message, receive, renew_for);
         let lease = Arc::new(lease);
         let due = lease.machine().renew_at();
         self.schedule(&lease, due);
         lease
-    }
-
-    /// Stops renewing the lease.
-    pub(super) fn forget(&self, lease: &Leased) {
-        lease.machine().abandon();
-        self.leases.close(&lease.ticket);
     }
 
     /// Does what is to be done about the lease now, and schedules the next check.
@@ -130,7 +120,9 @@ impl Renewals {
     }
 
     fn schedule(&self, lease: &Arc<Leased>, due: Duration) {
-        self.leases.schedule(&lease.ticket, due, Arc::clone(lease));
+        self.0
+            .schedule
+            .schedule(&lease.ticket, due, Arc::clone(lease));
     }
 }
 

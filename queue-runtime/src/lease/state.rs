@@ -12,12 +12,20 @@ use super::cancellation::{Cancellation, Cause};
 use super::machine::{Begun, Expiry, Impossible, Machine, Renewal};
 use super::promise::Promise;
 use super::storage_time::{MARGIN, Receive, StorageTime};
-use crate::delay_queue::Ticket;
+use crate::delay_queue::{DelayQueue, Ticket};
+
+/// What the leases of a service share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) backend: Arc<dyn Backend>,
+    pub(super) clock: Arc<dyn Clock>,
+    /// The leases, by the time of their next renewal.
+    pub(super) schedule: DelayQueue<Arc<Leased>>,
+}
 
 /// The state of a lease, shared by its owner and the renewals.
 pub(super) struct Leased {
-    pub(super) backend: Arc<dyn Backend>,
-    clock: Arc<dyn Clock>,
+    pub(super) shared: Arc<Shared>,
     pub(super) queue: QueueName,
     pub(super) id: StorageId,
     pub(super) storage_time: StorageTime,
@@ -38,8 +46,7 @@ pub(super) struct Turn(());
 
 impl Leased {
     pub(super) fn new(
-        backend: Arc<dyn Backend>,
-        clock: Arc<dyn Clock>,
+        shared: Arc<Shared>,
         queue: &QueueName,
         message: &ReceivedMessage,
         receive: Receive,
@@ -53,8 +60,7 @@ impl Leased {
         } = receive;
         let storage_time = StorageTime::of(message, receive);
         Self {
-            backend,
-            clock,
+            shared,
             queue: queue.clone(),
             id: message.id.clone(),
             storage_time,
@@ -76,7 +82,7 @@ impl Leased {
 
     /// Returns the time of the monotonic clock.
     pub(super) fn now(&self) -> Duration {
-        self.clock.monotonic()
+        self.shared.clock.monotonic()
     }
 
     pub(super) fn machine(&self) -> MutexGuard<'_, Machine> {
@@ -118,8 +124,8 @@ impl Leased {
             answered: false,
         };
         let answer = tokio::select! {
-            answer = self.backend.update(queue, id, &receipt, visibility, body) => answer,
-            () = self.clock.sleep(renewal.patience) => Err(
+            answer = self.shared.backend.update(queue, id, &receipt, visibility, body) => answer,
+            () = self.shared.clock.sleep(renewal.patience) => Err(
                 Error::new(ErrorKind::Timeout, Operation::Update)
                     .with_queue(queue)
                     .with_outcome(Outcome::Unknown),
@@ -133,6 +139,12 @@ impl Leased {
         machine.renewed(renewal, now);
         *self.lock_receipt() = lease.receipt;
         Ok(())
+    }
+
+    /// Stops renewing the lease.
+    pub(super) fn abandon(&self) {
+        self.machine().abandon();
+        self.shared.schedule.close(&self.ticket);
     }
 
     /// Records that the lease is lost, and cancels the work on the message.

@@ -48,7 +48,7 @@ impl Stage {
 
     /// Waits until the lease is to be checked. Returns how long after the receive that is.
     async fn due(&self) -> Duration {
-        let due = self.renewals.leases.due(&self.clock);
+        let due = self.renewals.0.schedule.due(&self.clock);
         let due = timeout(seconds(1000), due).await.expect("it is scheduled");
         assert_eq!(due.len(), 1);
         self.clock.monotonic() - self.begun
@@ -228,7 +228,7 @@ async fn neither_a_settled_lease_nor_one_that_is_forgotten_is_renewed() {
 
     let stage = Stage::new().await;
     stage.due().await;
-    stage.renewals.forget(&stage.lease);
+    stage.lease.abandon();
     stage.renewals.check(Arc::clone(&stage.lease)).await;
     assert_eq!((stage.sent(), stage.is_lost()), (0, false));
 }

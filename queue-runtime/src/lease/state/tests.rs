@@ -13,8 +13,8 @@ const VISIBILITY: Duration = Duration::from_secs(30);
 /// the storage carries it out in between.
 async fn leased(life: Duration) -> (Leased, FaultInjector, ManualClock) {
     let clock = ManualClock::new();
-    let shared = || Arc::new(clock.clone());
-    let faults = FaultInjector::new(Arc::new(MemoryBackend::new(shared())));
+    let backend = MemoryBackend::new(Arc::new(clock.clone()));
+    let faults = FaultInjector::new(Arc::new(backend));
     let queue: QueueName = "orders".parse().expect("a name");
     let created = faults.create_queue(&queue, &Metadata::new()).await;
     created.expect("created");
@@ -31,8 +31,13 @@ async fn leased(life: Duration) -> (Leased, FaultInjector, ManualClock) {
         visibility: VISIBILITY,
         renewal: VISIBILITY,
     };
-    let backend = Arc::new(faults.clone());
-    let leased = Leased::new(backend, shared(), &queue, &message, receive, SECOND * 300);
+    let shared = Shared {
+        backend: Arc::new(faults.clone()),
+        clock: Arc::new(clock.clone()),
+        schedule: DelayQueue::default(),
+    };
+    let shared = Arc::new(shared);
+    let leased = Leased::new(shared, &queue, &message, receive, SECOND * 300);
     (leased, faults, clock)
 }
 
