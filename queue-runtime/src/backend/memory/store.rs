@@ -1,6 +1,7 @@
 //! The queues of a memory backend, and the transitions of a message.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::collections::btree_map::{BTreeMap, Entry};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -160,17 +161,9 @@ impl State {
         visibility: Duration,
         now: i64,
     ) -> Result<Vec<Message>> {
-        let visible = self.queue(name)?.visible(now, max);
-        let mut received = Vec::with_capacity(visible.len());
-        for number in visible {
-            let receipt = self.next_number();
-            let hidden = self.queue(name)?.hide(number, after(now, visibility));
-            let message = hidden.ok_or(ErrorKind::Corrupt)?;
-            message.receipt = receipt;
-            message.dequeue_count = message.dequeue_count.saturating_add(1);
-            received.push(message.clone());
-        }
-        Ok(received)
+        let queue = self.queues.get_mut(name);
+        let queue = queue.ok_or(ErrorKind::QueueNotFound)?;
+        Ok(queue.receive(max, after(now, visibility), now, &mut self.last_number))
     }
 
     pub(super) fn peek(
@@ -280,13 +273,37 @@ impl Queue {
         self.messages.insert(message.number, message);
     }
 
-    /// Hides a message until `visible_at`, and returns it.
-    fn hide(&mut self, number: u64, visible_at: i64) -> Option<&mut Message> {
-        let message = self.messages.get_mut(&number)?;
-        self.schedule.remove(&(message.visible_at, number));
-        message.visible_at = visible_at;
-        self.schedule.insert((visible_at, number));
-        Some(message)
+    /// Hides the first visible messages until `hidden_until`, and drops those found expired. Each gets a new receipt,
+    /// the next number.
+    fn receive(
+        &mut self,
+        max: u32,
+        hidden_until: i64,
+        now: i64,
+        last_number: &mut u64,
+    ) -> Vec<Message> {
+        let mut received = Vec::new();
+        while received.len() < max as usize
+            && let Some(&(visible_at, number)) = self.schedule.first()
+            && visible_at <= now
+        {
+            self.schedule.pop_first();
+            match self.messages.get_mut(&number) {
+                Some(message) if message.is_alive(now) => {
+                    *last_number += 1;
+                    message.receipt = *last_number;
+                    message.visible_at = hidden_until;
+                    message.dequeue_count = message.dequeue_count.saturating_add(1);
+                    received.push(message.clone());
+                }
+                _ => drop(self.messages.remove(&number)),
+            }
+        }
+        let hidden = received
+            .iter()
+            .map(|message| (hidden_until, message.number));
+        self.schedule.extend(hidden);
+        received
     }
 
     fn take(&mut self, number: u64) -> Option<Message> {
@@ -298,15 +315,18 @@ impl Queue {
     /// Removes the message if it has not expired and the receipt is the current one.
     fn take_with(&mut self, id: &StorageId, receipt: &PopReceipt, now: i64) -> Result<Message> {
         let number = number(id.as_str()).ok_or(ErrorKind::MessageNotFound)?;
-        match self.messages.get(&number) {
-            Some(message) if message.is_alive(now) => {
-                if self::number(receipt.reveal()) != Some(message.receipt) {
-                    return Err(ErrorKind::ReceiptMismatch);
-                }
-                self.take(number).ok_or(ErrorKind::MessageNotFound)
-            }
-            _ => Err(ErrorKind::MessageNotFound),
+        let Entry::Occupied(stored) = self.messages.entry(number) else {
+            return Err(ErrorKind::MessageNotFound);
+        };
+        if !stored.get().is_alive(now) {
+            return Err(ErrorKind::MessageNotFound);
         }
+        if self::number(receipt.reveal()) != Some(stored.get().receipt) {
+            return Err(ErrorKind::ReceiptMismatch);
+        }
+        let message = stored.remove();
+        self.schedule.remove(&(message.visible_at, number));
+        Ok(message)
     }
 }
 
