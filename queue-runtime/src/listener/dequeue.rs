@@ -11,11 +11,10 @@ use queue_core::{Error, ErrorKind, Retry};
 use super::core::Core;
 use super::drain::DrainEnd;
 use super::event::ListenerEvent;
-use super::executor::{self, Arrival};
+use super::executor::MessageTasks;
 use super::phase::ListenerPhase;
 use super::presence::Presence;
 use super::room::Capacity;
-use super::run::Watchlist;
 use super::standby;
 use crate::notify::Wakeup;
 use crate::panic::catch_async;
@@ -56,11 +55,15 @@ const SHORTEST_IDLE: Duration = Duration::from_millis(1);
 const ALIGNMENT: Duration = Duration::from_millis(250);
 
 /// Runs one dequeue task. If it panics, it starts again after a pause.
-pub(super) async fn run(mut presence: Presence, watchlist: Arc<Watchlist>) {
+pub(super) async fn run(mut presence: Presence, message_tasks: Arc<MessageTasks>) {
     let core = Arc::clone(&presence.core);
     let mut streak = Streak::default();
-    while let Err(panic) =
-        catch_async(receive_until_end(&mut presence, &watchlist, &mut streak)).await
+    while let Err(panic) = catch_async(receive_until_end(
+        &mut presence,
+        &message_tasks,
+        &mut streak,
+    ))
+    .await
     {
         let failures = streak.failure();
         let after = outage_pause(Retry::Temporary, failures, jitter());
@@ -74,7 +77,7 @@ pub(super) async fn run(mut presence: Presence, watchlist: Arc<Watchlist>) {
 /// Receives until the listener stops, or the task leaves because there are too many.
 async fn receive_until_end(
     presence: &mut Presence,
-    watchlist: &Arc<Watchlist>,
+    message_tasks: &MessageTasks,
     streak: &mut Streak,
 ) {
     let core = &Arc::clone(&presence.core);
@@ -93,7 +96,7 @@ async fn receive_until_end(
             capacity = room(core) => capacity,
         };
         core.wakeups.receive_begins();
-        let pause = match receive(core, watchlist, capacity).await {
+        let pause = match receive(core, message_tasks, capacity).await {
             Ok(Found::Nothing) => {
                 core.counters.empty_receives.fetch_add(1, Ordering::Relaxed);
                 core.stop_if_empty().await;
@@ -241,10 +244,10 @@ enum Found {
     AllThereWasRoomFor,
 }
 
-/// Receives as many messages as there is capacity for, and starts a task for each.
+/// Receives as many messages as there is capacity for, and has a task handle each.
 async fn receive(
     core: &Arc<Core>,
-    watchlist: &Arc<Watchlist>,
+    message_tasks: &MessageTasks,
     mut capacity: Capacity,
 ) -> Result<Found, Failure> {
     if core.handler.is_blocking() {
@@ -260,11 +263,7 @@ async fn receive(
     core.missing.store(false, Ordering::Relaxed);
     let count = fetched.len();
     core.workload.received(&fetched);
-    for (message, room) in capacity.split(fetched) {
-        let arrival = Arrival::new(message, room, Arc::clone(watchlist));
-        // In a box, because a task moves its future several times.
-        drop(core.runtime.spawn(Box::pin(executor::run(arrival))));
-    }
+    message_tasks.handle(capacity.split(fetched));
     Ok(match count {
         0 => Found::Nothing,
         count if count < max as usize => Found::Messages,

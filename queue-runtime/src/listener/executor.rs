@@ -17,14 +17,35 @@ use super::finish::{abandon, finish, finish_in_background, report};
 use super::phase::ListenerPhase;
 use super::room::Room;
 use super::run::{Ended, Handler, Run, Taken, Watchlist};
+use super::task_pool::TaskPool;
 use super::watchdog;
 use crate::lease::Cause;
 use crate::panic::{catch, catch_async};
 use crate::receive::idempotent::{self, Claimed};
 use crate::receive::{Admission, Call, Fetched, Incoming, SettleProblem, Settled, admit, put_back};
 
+/// The tasks that handle messages.
+pub(super) struct MessageTasks {
+    pool: TaskPool<Arrival>,
+    watchlist: Arc<Watchlist>,
+}
+
+impl MessageTasks {
+    /// Keeps as many idle tasks as one receive may find messages.
+    pub(super) fn new(core: &Core, watchlist: Arc<Watchlist>) -> Self {
+        let pool = TaskPool::new(core.runtime.clone(), core.batch as usize, run);
+        Self { pool, watchlist }
+    }
+
+    /// Has a task handle each message.
+    pub(super) fn handle(&self, messages: impl Iterator<Item = (Fetched, Room)>) {
+        let arrival = |(message, room)| Arrival(Some((message, room, Arc::clone(&self.watchlist))));
+        self.pool.take(messages.map(arrival).collect());
+    }
+}
+
 /// Handles one message, from its receive to its settlement.
-pub(super) async fn run(arrival: Arrival) {
+async fn run(arrival: Arrival) {
     let mut task = arrival.read();
     // Pinned here, so that catching does not store the future twice.
     let span = task.run.span.clone();
@@ -38,13 +59,9 @@ pub(super) async fn run(arrival: Arrival) {
 
 /// A message that was received. Its own task reads it, so that the messages of a batch are read side by
 /// side.
-pub(super) struct Arrival(Option<(Fetched, Room, Arc<Watchlist>)>);
+struct Arrival(Option<(Fetched, Room, Arc<Watchlist>)>);
 
 impl Arrival {
-    pub(super) fn new(message: Fetched, room: Room, watchlist: Arc<Watchlist>) -> Self {
-        Self(Some((message, room, watchlist)))
-    }
-
     fn read(mut self) -> Task {
         let message = self.0.take();
         let (message, room, watchlist) = message.expect("it is taken here and in `drop` only");

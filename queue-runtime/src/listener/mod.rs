@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!        application's runtime                               background
-//! dequeue (n tasks) ── receive ──► executor (a task for each message)
+//! dequeue (n tasks) ── receive ──► executor (n messages, each in a task)
 //!      ▲                               │ ▲                      ▲
 //!      │                               ▼ │ disposition          │ tells to stop,
 //!      └── room in flight ◄──── finish   handler                │ takes over
@@ -23,6 +23,7 @@
 //! | `standby` | whether no task polls at all, and until when |
 //! | `scaler` | when to ask the scale policy how many that should be |
 //! | `advice` | how many instances of the program are wanted |
+//! | `task_pool` | when the task of a message starts and ends: an idle one takes another message |
 //! | `executor` | the message: its handler and its settlement |
 //! | `watchdog` | the handler timeout: it takes over the messages of cancelled handlers that do not react |
 //! | `sweeping` | when old results of an idempotency store are removed |
@@ -65,6 +66,7 @@ mod shutdown;
 mod standby;
 mod start;
 mod sweeping;
+mod task_pool;
 mod tasks;
 mod threads;
 mod throttle;

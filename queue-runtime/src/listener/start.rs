@@ -11,6 +11,7 @@ use super::builder::ListenerBuilder;
 use super::core::Core;
 use super::drain::Drain;
 use super::error::StartError;
+use super::executor::MessageTasks;
 use super::handle::ListenerHandle;
 use super::info::Counters;
 use super::limit::Limit;
@@ -108,7 +109,11 @@ impl<M: Message> ListenerBuilder<M> {
         let watchlist = Arc::new(Watchlist::default());
         watchdog::start(&core, &watchlist);
         sweeping::start(&core);
-        let workers = Workers { core, watchlist };
+        let message_tasks = MessageTasks::new(&core, watchlist);
+        let workers = Workers {
+            core,
+            message_tasks: Arc::new(message_tasks),
+        };
         workers.scale(|state| state.wanted);
         scaler::start(&workers);
         Ok(ListenerHandle::new(workers))

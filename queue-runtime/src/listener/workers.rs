@@ -2,15 +2,15 @@ use std::sync::Arc;
 
 use super::core::Core;
 use super::dequeue;
+use super::executor::MessageTasks;
 use super::presence::Presence;
-use super::run::Watchlist;
 use super::tasks::State;
 
 /// Starts the dequeue tasks of a listener.
 #[derive(Clone)]
 pub(super) struct Workers {
     pub(super) core: Arc<Core>,
-    pub(super) watchlist: Arc<Watchlist>,
+    pub(super) message_tasks: Arc<MessageTasks>,
 }
 
 impl Workers {
@@ -21,7 +21,7 @@ impl Workers {
         let (from, to, missing) = core.tasks.want(wanted);
         core.fit_limit();
         for _ in 0..missing {
-            let task = dequeue::run(Presence::of(core), Arc::clone(&self.watchlist));
+            let task = dequeue::run(Presence::of(core), Arc::clone(&self.message_tasks));
             drop(core.runtime.spawn(core.tracker.track_future(task)));
         }
         core.scaled(from, to);
