@@ -8,6 +8,7 @@ use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 use std::pin::pin;
 use std::sync::{Arc, Once};
 use std::task::Poll;
+use std::thread::panicking;
 
 /// A caught panic of a handler or a callback.
 ///
@@ -143,6 +144,10 @@ pub(crate) fn catch_quietly<T>(code: impl FnOnce() -> T) -> Result<T, CaughtPani
 /// does not return, and then calls the previous hook.
 fn chain_hook() {
     static CHAINED: Once = Once::new();
+    // A thread that panics cannot install one.
+    if panicking() {
+        return;
+    }
     CHAINED.call_once(|| {
         let next = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
@@ -169,6 +174,7 @@ impl Site {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
@@ -209,5 +215,34 @@ mod tests {
         assert!(caught.location().is_some());
         catch_unwind(|| panic!("counted")).expect_err("it panics");
         assert_eq!(CALLS.load(Ordering::SeqCst), 2);
+    }
+
+    #[test]
+    fn the_first_panic_to_catch_may_come_while_a_thread_panics() {
+        const NAME: &str = "panic::tests::the_first_panic_to_catch_may_come_while_a_thread_panics";
+        const CHILD: &str = "QUEUE_RUNTIME_TEST_CHILD";
+
+        struct CatchesInDrop;
+
+        impl Drop for CatchesInDrop {
+            fn drop(&mut self) {
+                catch(|| ()).expect("no panic");
+            }
+        }
+
+        // In a process of its own, in which nothing was caught before.
+        if std::env::var_os(CHILD).is_none() {
+            let mut child = Command::new(std::env::current_exe().expect("the test's program"));
+            let child = child.args(["--exact", NAME]).env(CHILD, "1").output();
+            let output = String::from_utf8(child.expect("it starts").stdout).expect("UTF-8");
+            return assert!(output.contains("1 passed"), "{output}");
+        }
+        catch_unwind(|| {
+            let _guard = CatchesInDrop;
+            panic!("planted");
+        })
+        .expect_err("planted");
+        let caught = catch(|| panic!("caught")).expect_err("it panics");
+        assert!(caught.location().is_some());
     }
 }
