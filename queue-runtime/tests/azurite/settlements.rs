@@ -254,10 +254,9 @@ fn a_mismatch_by_our_own_renewal_proves_no_delete() {
         let executed: Vec<_> = deletes.iter().map(|seen| seen.executed).collect();
         assert_eq!(executed, [false, true]);
         let again = stage.accept(&stage.direct).await;
-        assert_eq!(
-            (again.envelope().id.clone(), again.dequeue_count()),
-            (id, 2)
-        );
+        // A receive whose answer comes after the lease has ended is another one.
+        assert_eq!(again.envelope().id, id);
+        assert!(again.dequeue_count() >= 2, "{}", again.dequeue_count());
         again.complete().await.expect("complete");
         assert_eq!(stage.count().await, 0);
     });
