@@ -25,7 +25,7 @@ impl Renewals {
         Self(Arc::new(Shared {
             backend,
             clock,
-            schedule: DelayQueue::default(),
+            renewals: DelayQueue::default(),
         }))
     }
 
@@ -33,7 +33,7 @@ impl Renewals {
     pub(crate) async fn run(self) {
         let mut renewing = JoinSet::new();
         loop {
-            for lease in self.0.schedule.due(&*self.0.clock).await {
+            for lease in self.0.renewals.due(&*self.0.clock).await {
                 let renewals = self.clone();
                 renewing.spawn(async move {
                     let checked = catch_async(renewals.check(Arc::clone(&lease))).await;
@@ -121,7 +121,7 @@ impl Renewals {
 
     fn schedule(&self, lease: &Arc<Leased>, due: Duration) {
         self.0
-            .schedule
+            .renewals
             .schedule(&lease.ticket, due, Arc::clone(lease));
     }
 }

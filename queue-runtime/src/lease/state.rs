@@ -20,7 +20,7 @@ pub(super) struct Shared {
     pub(super) backend: Arc<dyn Backend>,
     pub(super) clock: Arc<dyn Clock>,
     /// The leases, by the time of their next renewal.
-    pub(super) schedule: DelayQueue<Arc<Leased>>,
+    pub(super) renewals: DelayQueue<Arc<Leased>>,
 }
 
 /// The state of a lease, shared by its owner and the renewals.
@@ -144,7 +144,7 @@ impl Leased {
     /// Stops renewing the lease.
     pub(super) fn abandon(&self) {
         self.machine().abandon();
-        self.shared.schedule.close(&self.ticket);
+        self.shared.renewals.close(&self.ticket);
     }
 
     /// Records that the lease is lost, and cancels the work on the message.

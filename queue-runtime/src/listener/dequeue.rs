@@ -99,6 +99,7 @@ async fn receive_until_end(
         let pause = match receive(core, message_tasks, capacity).await {
             Ok(Found::Nothing) => {
                 core.counters.empty_receives.fetch_add(1, Ordering::Relaxed);
+                message_tasks.end_idle();
                 core.stop_if_empty().await;
                 streak.empty(core, woken);
                 match idle(core, presence, streak).await {

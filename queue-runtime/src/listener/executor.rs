@@ -1,4 +1,4 @@
-//! The task of one message on the application's runtime: admits it, runs its handler, and settles it.
+//! The tasks of messages on the application's runtime: each admits a message, runs its handler, and settles it.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -24,7 +24,7 @@ use crate::panic::{catch, catch_async};
 use crate::receive::idempotent::{self, Claimed};
 use crate::receive::{Admission, Call, Fetched, Incoming, SettleProblem, Settled, admit, put_back};
 
-/// The tasks that handle messages.
+/// The tasks that handle messages. A task that has finished with one is kept for others until the queue is found empty.
 pub(super) struct MessageTasks {
     pool: TaskPool<Arrival>,
     watchlist: Arc<Watchlist>,
@@ -40,7 +40,17 @@ impl MessageTasks {
     /// Has a task handle each message.
     pub(super) fn handle(&self, messages: impl Iterator<Item = (Fetched, Room)>) {
         let arrival = |(message, room)| Arrival(Some((message, room, Arc::clone(&self.watchlist))));
-        self.pool.take(messages.map(arrival).collect());
+        self.pool.work_on(messages.map(arrival).collect());
+    }
+
+    /// Ends the tasks that have nothing to do.
+    pub(super) fn end_idle(&self) {
+        self.pool.end_idle();
+    }
+
+    /// Ends each task once it has nothing to do.
+    pub(super) fn close(&self) {
+        self.pool.close();
     }
 }
 
@@ -57,7 +67,7 @@ async fn run(arrival: Arrival) {
     }
 }
 
-/// A message that was received. Its own task reads it, so that the messages of a batch are read side by
+/// A message that was received. The task that handles it reads it, so that the messages of a batch are read side by
 /// side.
 struct Arrival(Option<(Fetched, Room, Arc<Watchlist>)>);
 

@@ -107,12 +107,13 @@ impl<M: Message> ListenerBuilder<M> {
             core.runs.enable();
         }
         let watchlist = Arc::new(Watchlist::default());
-        watchdog::start(&core, &watchlist);
+        let message_tasks = Arc::new(MessageTasks::new(&core, Arc::clone(&watchlist)));
+        let tasks = Arc::clone(&message_tasks);
+        watchdog::start(&core, &watchlist, move || tasks.close());
         sweeping::start(&core);
-        let message_tasks = MessageTasks::new(&core, watchlist);
         let workers = Workers {
             core,
-            message_tasks: Arc::new(message_tasks),
+            message_tasks,
         };
         workers.scale(|state| state.wanted);
         scaler::start(&workers);

@@ -7,19 +7,22 @@ use std::thread::panicking;
 
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
+use tokio::task::yield_now;
+
+use crate::panic::{catch, log_caught};
 
 /// Tasks that work on items, each item in a task of its own. A task that has finished takes another item, because waking
-/// a task costs less than starting one. Once this is dropped, the tasks end as soon as no item waits.
+/// a task costs less than starting one.
 pub(super) struct TaskPool<T> {
     shared: Arc<Shared<T>>,
-    start: Box<dyn Fn(Worker<T>) + Send + Sync>,
+    start: Box<dyn Fn(PoolTask<T>) + Send + Sync>,
 }
 
 struct Shared<T> {
     state: Mutex<State<T>>,
-    /// A permit for each item that waits.
+    /// A permit for each item that waits, and for each idle task that is to end.
     permits: Semaphore,
-    /// The number of tasks without an item that are kept.
+    /// The number of idle tasks that are kept.
     max_idle: usize,
 }
 
@@ -32,7 +35,7 @@ struct State<T> {
 }
 
 impl<T: Send + 'static> TaskPool<T> {
-    /// Keeps up to `max_idle` tasks that have nothing to do.
+    /// Keeps up to `max_idle` idle tasks.
     pub(super) fn new<W, F>(runtime: Handle, max_idle: usize, work: W) -> Self
     where
         W: Fn(T) -> F + Copy + Send + Sync + 'static,
@@ -49,17 +52,17 @@ impl<T: Send + 'static> TaskPool<T> {
                 max_idle,
             }),
             // In a box, because a task moves its future several times.
-            start: Box::new(move |worker| drop(runtime.spawn(Box::pin(worker.run(work))))),
+            start: Box::new(move |task| drop(runtime.spawn(Box::pin(task.run(work))))),
         }
     }
 
     /// Has a task work on each item. Items are dropped if the runtime has shut down.
-    pub(super) fn take(&self, items: Vec<T>) {
+    pub(super) fn work_on(&self, items: Vec<T>) {
         let count = items.len();
         let mut state = self.shared.lock();
         if state.is_runtime_gone {
             drop(state);
-            return;
+            return drop_each(items);
         }
         state.waiting.extend(items);
         let missing = state.waiting.len().saturating_sub(state.idle);
@@ -67,17 +70,32 @@ impl<T: Send + 'static> TaskPool<T> {
         drop(state);
         self.shared.permits.add_permits(count);
         for _ in 0..missing {
-            (self.start)(Worker {
+            (self.start)(PoolTask {
                 shared: Arc::clone(&self.shared),
-                has_ended: false,
+                activity: Activity::Idle,
             });
         }
     }
 }
 
+impl<T> TaskPool<T> {
+    /// Ends the tasks that are idle now.
+    pub(super) fn end_idle(&self) {
+        let state = self.shared.lock();
+        let surplus = state.idle.saturating_sub(state.waiting.len());
+        drop(state);
+        self.shared.permits.add_permits(surplus);
+    }
+
+    /// Ends each task as soon as it is idle and no item waits.
+    pub(super) fn close(&self) {
+        self.shared.permits.close();
+    }
+}
+
 impl<T> Drop for TaskPool<T> {
     fn drop(&mut self) {
-        self.shared.permits.close();
+        self.close();
     }
 }
 
@@ -87,184 +105,83 @@ impl<T> Shared<T> {
     }
 }
 
-/// One task.
-struct Worker<T> {
-    shared: Arc<Shared<T>>,
-    has_ended: bool,
+/// Drops items, each of which may panic.
+fn drop_each<T>(items: impl IntoIterator<Item = T>) {
+    for item in items {
+        if let Err(panic) = catch(|| drop(item)) {
+            log_caught(|| tracing::error!(%panic, "dropping a message panicked"));
+        }
+    }
 }
 
-impl<T> Worker<T> {
+/// One task.
+struct PoolTask<T> {
+    shared: Arc<Shared<T>>,
+    activity: Activity,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Activity {
+    Idle,
+    Working,
+    Ended,
+}
+
+impl<T> PoolTask<T> {
     async fn run<F: Future<Output = ()>>(mut self, work: impl Fn(T) -> F) {
         while let Some(item) = self.next().await {
+            self.activity = Activity::Working;
             work(item).await;
-            if !self.stays() {
+            if !self.becomes_idle() {
                 break;
             }
+            // What the work has woken may wait for this thread.
+            if self.shared.permits.available_permits() > 0 {
+                yield_now().await;
+            }
         }
-        self.has_ended = true;
+        self.activity = Activity::Ended;
     }
 
-    /// Waits for an item. Returns `None` once the pool is dropped and no item waits.
+    /// Waits for an item. Returns `None` if the task is to end.
     async fn next(&self) -> Option<T> {
+        // An error says that the pool is closed. What waits is still worked on.
         if let Ok(permit) = self.shared.permits.acquire().await {
             permit.forget();
         }
         let mut state = self.shared.lock();
-        let item = state.waiting.pop_front()?;
         state.idle -= 1;
-        Some(item)
+        state.waiting.pop_front()
     }
 
-    /// Returns whether the task, which has finished with its item, is kept.
-    fn stays(&self) -> bool {
+    /// Returns false if enough others are idle.
+    fn becomes_idle(&mut self) -> bool {
         let mut state = self.shared.lock();
         let stays = state.idle < state.waiting.len() + self.shared.max_idle;
-        state.idle += usize::from(stays);
+        if stays {
+            state.idle += 1;
+            self.activity = Activity::Idle;
+        }
         stays
     }
 }
 
-impl<T> Drop for Worker<T> {
+impl<T> Drop for PoolTask<T> {
     fn drop(&mut self) {
-        if self.has_ended || panicking() {
-            return;
+        match self.activity {
+            Activity::Ended => return,
+            // A panic of the work ends only its own task.
+            Activity::Working if panicking() => return,
+            Activity::Working | Activity::Idle => {}
         }
         // The runtime drops a task only when it shuts down, and then no task takes another item.
         let mut state = self.shared.lock();
         state.is_runtime_gone = true;
         let waiting = take(&mut state.waiting);
         drop(state);
-        drop(waiting);
+        drop_each(waiting);
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use tokio::runtime::Runtime;
-    use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
-    use tokio::sync::oneshot;
-    use tokio::task::{self, yield_now};
-
-    use super::*;
-
-    /// Tells its task, and waits until it may end.
-    struct Item {
-        started: UnboundedSender<task::Id>,
-        end: oneshot::Receiver<()>,
-    }
-
-    impl Item {
-        async fn work(self) {
-            self.started.send(task::id()).expect("the test listens");
-            // An error says that the test dropped the sender.
-            let _ = self.end.await;
-        }
-    }
-
-    fn pool(max_idle: usize) -> TaskPool<Item> {
-        TaskPool::new(Handle::current(), max_idle, Item::work)
-    }
-
-    fn idle<T>(pool: &TaskPool<T>) -> usize {
-        pool.shared.lock().idle
-    }
-
-    /// Has the pool work on so many items at once. Returns their tasks once all have ended.
-    async fn work(pool: &TaskPool<Item>, items: usize) -> BTreeSet<task::Id> {
-        let (started, mut tasks) = unbounded_channel();
-        let before = idle(pool);
-        let (ends, items): (Vec<_>, Vec<_>) = (0..items)
-            .map(|_| {
-                let (sender, end) = oneshot::channel::<()>();
-                let started = started.clone();
-                (sender, Item { started, end })
-            })
-            .unzip();
-        let count = items.len();
-        let kept = before.max(count.min(pool.shared.max_idle));
-        pool.take(items);
-        let mut all = BTreeSet::new();
-        for _ in 0..count {
-            all.insert(tasks.recv().await.expect("each item is worked on"));
-        }
-        drop(ends);
-        while idle(pool) < kept {
-            yield_now().await;
-        }
-        all
-    }
-
-    #[tokio::test]
-    async fn items_are_worked_on_side_by_side() {
-        assert_eq!(work(&pool(0), 100).await.len(), 100);
-    }
-
-    #[tokio::test]
-    async fn a_task_that_has_finished_takes_another_item() {
-        let pool = pool(2);
-        let first = work(&pool, 2).await;
-        assert_eq!(work(&pool, 2).await, first);
-        let more = work(&pool, 5).await;
-        assert!(more.is_superset(&first) && more.len() == 5);
-    }
-
-    #[tokio::test]
-    async fn no_more_tasks_are_kept_than_wanted() {
-        let pool = pool(2);
-        work(&pool, 50).await;
-        for _ in 0..100 {
-            yield_now().await;
-        }
-        assert_eq!(idle(&pool), 2);
-        let metrics = Handle::current().metrics();
-        assert_eq!(metrics.num_alive_tasks(), 2);
-        drop(pool);
-        while metrics.num_alive_tasks() > 0 {
-            yield_now().await;
-        }
-    }
-
-    #[tokio::test]
-    async fn what_waits_is_worked_on_after_the_pool_is_dropped() {
-        let pool = pool(1);
-        let (started, mut tasks) = unbounded_channel();
-        let items = (0..3).map(|_| Item {
-            started: started.clone(),
-            end: oneshot::channel().1,
-        });
-        pool.take(items.collect());
-        drop((pool, started));
-        for _ in 0..3 {
-            assert!(tasks.recv().await.is_some());
-        }
-        assert_eq!(tasks.recv().await, None);
-    }
-
-    #[tokio::test]
-    async fn a_panic_ends_one_task_only() {
-        let pool = pool(1);
-        let (started, tasks) = unbounded_channel();
-        drop(tasks);
-        let (_, end) = oneshot::channel();
-        // It panics because nobody listens.
-        pool.take(vec![Item { started, end }]);
-        assert_eq!(work(&pool, 1).await.len(), 1);
-    }
-
-    #[test]
-    fn items_are_dropped_if_the_runtime_has_shut_down() {
-        let runtime = Runtime::new().expect("a runtime");
-        let item = Arc::new(());
-        let pool = TaskPool::new(runtime.handle().clone(), 1, |_: Arc<()>| async {});
-        pool.take(vec![Arc::clone(&item)]);
-        runtime.shutdown_background();
-        for _ in 0..3 {
-            pool.take(vec![Arc::clone(&item), Arc::clone(&item)]);
-        }
-        while Arc::strong_count(&item) > 1 {
-            std::thread::yield_now();
-        }
-    }
-}
+mod tests;

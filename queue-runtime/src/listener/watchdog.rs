@@ -25,17 +25,26 @@ use crate::panic::log_caught;
 /// How long a handler that was told to stop has to reach an `await`.
 const CANCEL_GRACE: Duration = Duration::from_secs(1);
 
-/// Starts the watchdog in the background.
-pub(super) fn start(core: &Arc<Core>, watchlist: &Arc<Watchlist>) {
+/// Starts the watchdog in the background. It calls `stopped` once all messages are settled.
+pub(super) fn start(
+    core: &Arc<Core>,
+    watchlist: &Arc<Watchlist>,
+    stopped: impl Fn() + Send + Sync + 'static,
+) {
     let (clock, background) = (&core.context.clock, &core.context.background);
     let (core, watchlist) = (Arc::clone(core), Arc::clone(watchlist));
+    let stopped = Arc::new(stopped);
     background.keep_running("watchdog", Arc::clone(clock), move || {
-        run(Arc::clone(&core), Arc::clone(&watchlist))
+        run(
+            Arc::clone(&core),
+            Arc::clone(&watchlist),
+            Arc::clone(&stopped),
+        )
     });
 }
 
 /// Watches the running handlers until the listener has stopped, and then gives up its queue.
-async fn run(core: Arc<Core>, watchlist: Arc<Watchlist>) {
+async fn run(core: Arc<Core>, watchlist: Arc<Watchlist>, stopped: Arc<impl Fn()>) {
     let clock = Arc::clone(&core.context.clock);
     let stopping = async {
         core.phase.reached(ListenerPhase::Aborting).await;
@@ -52,6 +61,7 @@ async fn run(core: Arc<Core>, watchlist: Arc<Watchlist>) {
     };
     tokio::select! {
         () = core.tracker.wait() => {
+            stopped();
             core.serving.end();
             core.phase.stopped();
             core.publish(|| ListenerEvent::Stopped);

@@ -48,7 +48,7 @@ impl Stage {
 
     /// Waits until the lease is to be checked. Returns how long after the receive that is.
     async fn due(&self) -> Duration {
-        let due = self.renewals.0.schedule.due(&self.clock);
+        let due = self.renewals.0.renewals.due(&self.clock);
         let due = timeout(seconds(1000), due).await.expect("it is scheduled");
         assert_eq!(due.len(), 1);
         self.clock.monotonic() - self.begun

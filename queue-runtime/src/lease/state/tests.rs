@@ -34,7 +34,7 @@ async fn leased(life: Duration) -> (Leased, FaultInjector, ManualClock) {
     let shared = Shared {
         backend: Arc::new(faults.clone()),
         clock: Arc::new(clock.clone()),
-        schedule: DelayQueue::default(),
+        renewals: DelayQueue::default(),
     };
     let shared = Arc::new(shared);
     let leased = Leased::new(shared, &queue, &message, receive, SECOND * 300);
