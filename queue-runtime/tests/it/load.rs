@@ -243,6 +243,40 @@ async fn a_listener_that_starts_and_stops_under_faults_leaves_nothing_behind() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_tasks_of_a_burst_end_once_the_queue_is_found_empty() {
+    const JOBS: usize = 20;
+
+    let service = testing::service().await;
+    let listener = service.listener(|_: Received<Job>| sleep(SECOND));
+    let listener = listener.max_in_flight(JOBS).start().expect("starts");
+    sleep(SECOND).await;
+    let idle = alive_tasks();
+    submit_jobs(&service, JOBS).await;
+    sleep(SECOND / 2).await;
+    assert_eq!(alive_tasks(), idle + JOBS);
+    sleep(10 * SECOND).await;
+    assert_eq!(alive_tasks(), idle);
+    listener.shutdown(GUARD).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stopped_listener_has_no_tasks_although_its_handle_is_kept() {
+    const JOBS: usize = 20;
+
+    let service = testing::service().await;
+    let before = alive_tasks();
+    submit_jobs(&service, JOBS).await;
+    let listener = service.listener(|_: Received<Job>| sleep(SECOND));
+    let listener = listener.max_in_flight(JOBS).start().expect("starts");
+    sleep(SECOND / 2).await;
+    assert!(alive_tasks() >= before + JOBS);
+    service.shutdown(GUARD).await;
+    sleep(SECOND).await;
+    assert_eq!(listener.info().completed, JOBS as u64);
+    assert_eq!(alive_tasks(), before);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_shutdown_under_load_hands_back_all_that_is_not_done_at_once() {
     const ROUNDS: usize = 100;
     const JOBS: usize = 100;

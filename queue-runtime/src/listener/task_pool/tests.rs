@@ -36,16 +36,19 @@ fn idle<T>(pool: &TaskPool<T>) -> usize {
     pool.shared.lock().idle
 }
 
-/// Waits until so many tasks of the runtime are left.
-async fn tasks_are(count: usize) {
-    let metrics = Handle::current().metrics();
-    let settled = async {
-        while metrics.num_alive_tasks() != count {
+async fn until(holds: impl Fn() -> bool) {
+    let waiting = async {
+        while !holds() {
             yield_now().await;
         }
     };
-    let settled = timeout(GUARD, settled).await;
-    settled.expect("the other tasks end");
+    timeout(GUARD, waiting).await.expect("in time");
+}
+
+/// Waits until so many tasks of the runtime are left.
+async fn tasks_are(count: usize) {
+    let metrics = Handle::current().metrics();
+    until(|| metrics.num_alive_tasks() == count).await;
 }
 
 /// Has the pool work on so many items at once. Returns their tasks once all have started and may end.
@@ -79,13 +82,9 @@ async fn a_task_that_has_finished_takes_another_item() {
     let pool = pool(2);
     let first = work(&pool, 2).await;
     tasks_are(2).await;
-    while idle(&pool) < 2 {
-        yield_now().await;
-    }
+    until(|| idle(&pool) == 2).await;
     assert_eq!(work(&pool, 2).await, first);
-    while idle(&pool) < 2 {
-        yield_now().await;
-    }
+    until(|| idle(&pool) == 2).await;
     let more = work(&pool, 5).await;
     assert!(more.is_superset(&first) && more.len() == 5);
 }
@@ -107,9 +106,7 @@ async fn no_more_idle_tasks_are_kept_than_wanted() {
 async fn idle_tasks_end_when_they_are_told_so() {
     let pool = pool(5);
     work(&pool, 5).await;
-    while idle(&pool) < 5 {
-        yield_now().await;
-    }
+    until(|| idle(&pool) == 5).await;
     // Items that come while the tasks have not ended yet are worked on, and so are those after that.
     pool.end_idle();
     pool.end_idle();
@@ -129,11 +126,11 @@ async fn what_waits_is_worked_on_after_the_pool_is_closed() {
     pool.work_on(items.collect());
     pool.close();
     drop(started);
+    tasks_are(0).await;
     for _ in 0..3 {
         assert!(tasks.recv().await.is_some());
     }
     assert_eq!(tasks.recv().await, None);
-    tasks_are(0).await;
 }
 
 #[tokio::test]
