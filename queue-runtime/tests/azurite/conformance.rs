@@ -93,7 +93,7 @@ impl Store for AzuriteStore {
 
     /// Half of it must exceed the pauses of a slow machine.
     fn lease(&self) -> Duration {
-        Duration::from_secs(20)
+        Duration::from_secs(30)
     }
 
     fn ordering(&self) -> Ordering {

@@ -61,7 +61,7 @@ pub(crate) struct Log {
 }
 
 /// A timeout that only a hang reaches, on the slowest machine too.
-pub(crate) const GUARD: Duration = Duration::from_secs(120);
+pub(crate) const GUARD: Duration = Duration::from_secs(300);
 
 impl Proxy {
     /// Creates a proxy that refuses connections.

@@ -130,7 +130,8 @@ fn nothing_is_cancelled_before_the_lease_has_certainly_ended() {
         );
         let again = stage.accept(&stage.direct).await;
         assert_eq!(again.envelope().id, id);
-        assert_eq!(again.dequeue_count(), 2);
+        // A receive whose answer comes after the lease has ended is another one.
+        assert!(again.dequeue_count() >= 2, "{}", again.dequeue_count());
         again.complete().await.expect("complete");
         assert_eq!(stage.count().await, 0);
     });

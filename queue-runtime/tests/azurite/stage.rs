@@ -18,7 +18,7 @@ pub(crate) struct Order {
 }
 
 /// A visibility timeout that is short enough to wait for. Half of it exceeds the pauses of a busy machine.
-pub(crate) const LEASE: Duration = Duration::from_secs(12);
+pub(crate) const LEASE: Duration = Duration::from_secs(20);
 
 /// A service that uses a proxy, and one that does not.
 pub(crate) struct Stage {
