@@ -10,13 +10,14 @@ use queue_core::QueueName;
 use queue_core::backend::{Backend, ReceivedMessage};
 use queue_runtime::backend::AzureBackend;
 use queue_runtime::{Error, ErrorKind, Outcome, Retry, SystemClock};
+use queue_tests::azurite::Azurite;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
 use crate::fault::{Call, Fault};
 use crate::operation::{LEASE, check_state};
 use crate::proxy::{GUARD, Proxy};
-use crate::server::connection_string;
+use crate::server::{self, ACCOUNT};
 
 /// The deadline of operations that are expected to be answered.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -29,6 +30,10 @@ pub(crate) static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
     let runtime = builder.worker_threads(4).enable_all().build();
     runtime.expect("threads start")
 });
+
+/// For tests of single calls, which come as fast as they are answered. Tests of services have a server of their own: their
+/// leases end unless renewals are answered within seconds.
+pub(crate) static BUSY: LazyLock<Azurite> = LazyLock::new(server::start);
 
 /// A client without a proxy, shared by all cases.
 static DIRECT: OnceCell<AzureBackend> = OnceCell::const_new();
@@ -69,8 +74,8 @@ impl Case {
         // With a suffix, so that no name is a prefix of another.
         let name = format!("fault-{}-queue", NEXT.fetch_add(1, Relaxed));
         let queue: QueueName = name.parse().expect("a name");
-        let proxy = Proxy::closed();
-        let opened = async || connect(&connection_string(), GUARD).await;
+        let proxy = Proxy::closed(&BUSY);
+        let opened = async || connect(&BUSY.connection_string(ACCOUNT), GUARD).await;
         let direct = DIRECT.get_or_init(opened).await;
         let held = call.expectations().setup.arrange(direct, &queue).await;
         Self {

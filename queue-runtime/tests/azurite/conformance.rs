@@ -11,8 +11,8 @@ use queue_core::conformance::{Harness, Load, Ordering, ReceiptScope, Stepped, St
 use queue_runtime::SystemClock;
 use queue_runtime::backend::AzureBackend;
 
-use crate::case::RUNTIME;
-use crate::server::connection_string;
+use crate::case::{BUSY, RUNTIME};
+use crate::server::ACCOUNT;
 
 struct AzuriteHarness;
 
@@ -56,8 +56,11 @@ impl Harness for AzuriteHarness {
 
 async fn connect() -> Arc<dyn Backend> {
     // Azurite and its clients may share few cores with other programs.
-    let builder = AzureBackend::builder(&connection_string(), Arc::new(SystemClock::new()))
-        .deadline(Duration::from_secs(60));
+    let builder = AzureBackend::builder(
+        &BUSY.connection_string(ACCOUNT),
+        Arc::new(SystemClock::new()),
+    )
+    .deadline(Duration::from_secs(60));
     Arc::new(builder.open().await.expect("open"))
 }
 

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use queue_tests::azurite::KEY;
+use queue_tests::azurite::{Azurite, KEY};
 use queue_tests::http::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::fault::{Call, Fault, inject};
-use crate::server::{ACCOUNT, SERVER};
+use crate::server::ACCOUNT;
 
 /// A request that the proxy received.
 #[derive(Debug, Clone, Copy)]
@@ -40,6 +40,7 @@ enum Port {
 }
 
 struct Shared {
+    server: &'static Azurite,
     script: Mutex<Script>,
     /// Changes with every request, and when its exchange ends.
     log: watch::Sender<Log>,
@@ -65,11 +66,12 @@ pub(crate) const GUARD: Duration = Duration::from_secs(300);
 
 impl Proxy {
     /// Creates a proxy that refuses connections.
-    pub(crate) fn closed() -> Self {
+    pub(crate) fn closed(server: &'static Azurite) -> Self {
         let socket = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).expect("a port");
         let address = socket.local_addr().expect("bound");
         Self {
             shared: Arc::new(Shared {
+                server,
                 script: Mutex::default(),
                 log: watch::Sender::default(),
                 cut: watch::Sender::default(),
@@ -79,8 +81,8 @@ impl Proxy {
         }
     }
 
-    pub(crate) async fn open() -> Self {
-        let proxy = Self::closed();
+    pub(crate) async fn open(server: &'static Azurite) -> Self {
+        let proxy = Self::closed(server);
         proxy.accept_connections().await;
         proxy
     }
@@ -186,7 +188,7 @@ impl Shared {
             .send_modify(|log| log.seen.push(Seen { call, at, executed }));
         let _ended = Ended(&self.log);
         let answer = match executed {
-            true => Some(request.forward(SERVER.queue_port()).await?),
+            true => Some(request.forward(self.server.queue_port()).await?),
             false => None,
         };
         let fault = match (fault, &answer) {

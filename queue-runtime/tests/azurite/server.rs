@@ -1,4 +1,4 @@
-//! An Azurite that all tests of this process share.
+//! An Azurite that the tests of services in this process share.
 
 use std::sync::LazyLock;
 
@@ -6,10 +6,12 @@ use queue_tests::azurite::Azurite;
 
 pub(crate) const ACCOUNT: &str = "conformance";
 
-pub(crate) static SERVER: LazyLock<Azurite> = LazyLock::new(|| {
+pub(crate) static SERVER: LazyLock<Azurite> = LazyLock::new(start);
+
+pub(crate) fn start() -> Azurite {
     let started = Azurite::start(&[ACCOUNT]);
     started.unwrap_or_else(|error| panic!("{error}"))
-});
+}
 
 pub(crate) fn connection_string() -> String {
     SERVER.connection_string(ACCOUNT)

@@ -9,7 +9,7 @@ use tokio::sync::broadcast;
 
 use crate::case::{PATIENCE, connect};
 use crate::proxy::{GUARD, Proxy};
-use crate::server::connection_string;
+use crate::server::{SERVER, connection_string};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
 pub(crate) struct Order {
@@ -30,7 +30,7 @@ pub(crate) struct Stage {
 
 impl Stage {
     pub(crate) async fn on(queue: &'static str) -> Self {
-        let proxy = Proxy::open().await;
+        let proxy = Proxy::open(&SERVER).await;
         let service = async |url: &str| {
             let backend = Arc::new(connect(url, PATIENCE).await);
             QueueService::over(backend)
