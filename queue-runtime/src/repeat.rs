@@ -7,6 +7,7 @@ use queue_core::backend::{Backend, BackendExt as _};
 use queue_core::clock::Clock;
 use queue_core::{Error, ErrorKind, Outcome, QueueName, Retry};
 
+use crate::clock::has_timer;
 use crate::policy::{Backoff, SHORTEST, StorageRetry, jitter};
 
 /// The repeats of one storage operation.
@@ -167,6 +168,13 @@ impl<'a> Repeats<'a> {
             }
         };
         match pause {
+            Some(pause) if now.saturating_add(pause) < until && !has_timer(self.clock) => {
+                tracing::warn!(
+                    %error,
+                    "a storage operation failed; not trying again, because the runtime has no timer"
+                );
+                Err(error)
+            }
             Some(pause) if now.saturating_add(pause) < until => {
                 tracing::warn!(%error, after = ?pause, "a storage operation failed; trying again");
                 self.clock.sleep(pause).await;

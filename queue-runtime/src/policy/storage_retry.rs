@@ -23,7 +23,8 @@ use super::Backoff;
 /// Set it for a service with [`ServiceBuilder::storage_retry`](crate::ServiceBuilder::storage_retry), and for
 /// one operation with methods of the same name. It does not apply to leases, whose renewals and settlements
 /// are tried again while the lease may last, nor to listeners, which never give up. The delay between two
-/// attempts to handle a message is a [`RetryPolicy`](crate::RetryPolicy).
+/// attempts to handle a message is a [`RetryPolicy`](crate::RetryPolicy). On a Tokio runtime without a timer, nothing is
+/// tried again, because each repeat follows a pause.
 ///
 /// ```
 /// use std::time::Duration;

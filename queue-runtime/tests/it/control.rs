@@ -4,8 +4,11 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use queue_runtime::backend::MemoryBackend;
+use queue_runtime::testing::{Fault, FaultInjector};
 use queue_runtime::{
-    AcceptError, ListenerEvent, Operation, QueueService, Received, StartError, testing,
+    AcceptError, ErrorKind, ListenerEvent, Operation, QueueService, Received, StartError,
+    SystemClock, testing,
 };
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
@@ -232,6 +235,24 @@ fn a_runtime_without_a_timer_is_refused() {
         let accepted = service.accept::<Job>().await;
         let error = accepted.expect_err("refused");
         assert!(matches!(error, AcceptError::NoTimer), "{error}");
+    });
+}
+
+/// Each repeat would follow a pause.
+#[test]
+fn without_a_timer_nothing_is_tried_again() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    runtime.expect("up").block_on(async {
+        let memory = MemoryBackend::new(Arc::new(SystemClock::new()));
+        let faults = FaultInjector::new(Arc::new(memory));
+        let service = QueueService::over(Arc::new(faults.clone())).connect().await;
+        let jobs = service.expect("connects").queue_at("jobs").expect("a name");
+        jobs.create().await.expect("created");
+        faults.fail_next(1, Operation::Clear, Fault::Throttled(None));
+        let error = jobs.clear().await.expect_err("not tried again");
+        assert_eq!(error.kind(), ErrorKind::Throttled);
+        assert_eq!(faults.calls(Operation::Clear), 1);
+        jobs.clear().await.expect("cleared");
     });
 }
 

@@ -11,6 +11,7 @@ use queue_core::{Clock, Operation};
 
 use super::call_state::CallState;
 use super::failure::Failure;
+use crate::clock::KnownTimer;
 
 /// Runs operations within their deadlines.
 ///
@@ -23,6 +24,7 @@ pub(super) struct Caller {
     deadline: Duration,
     /// How often the deadline of an operation has been doubled.
     doubled: Mutex<HashMap<Operation, u32>>,
+    timer: KnownTimer,
 }
 
 /// How often a deadline is doubled at most.
@@ -34,6 +36,7 @@ impl Caller {
             clock,
             deadline,
             doubled: Mutex::default(),
+            timer: KnownTimer::default(),
         }
     }
 
@@ -47,6 +50,9 @@ impl Caller {
     where
         F: Future<Output = azure_core::Result<T>> + Send,
     {
+        if !self.timer.has_timer(&*self.clock) {
+            return Err(Failure::NoTimer);
+        }
         let state = Arc::new(CallState::new(receipt));
         let mut context = Context::new();
         context.insert(Arc::clone(&state));
@@ -108,6 +114,17 @@ mod tests {
         let took = (caller.clock.monotonic() - started).as_secs();
         assert_eq!(answered, took == answer_after, "{took}");
         took
+    }
+
+    #[test]
+    fn without_a_timer_nothing_is_sent() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        let error = runtime.expect("up").block_on(async {
+            let caller = caller();
+            let called = caller.call(Operation::Put, None, async |_| Ok(()));
+            called.await.expect_err("no timer")
+        });
+        assert!(matches!(error, Failure::NoTimer), "{error:?}");
     }
 
     #[tokio::test(start_paused = true)]

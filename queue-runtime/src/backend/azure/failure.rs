@@ -23,6 +23,8 @@ pub(super) enum Failure {
     Malformed(&'static str),
     /// The SDK refused the call.
     Refused,
+    /// The current runtime has no timer, so the call would have no deadline.
+    NoTimer,
 }
 
 impl Failure {
@@ -90,6 +92,9 @@ impl Failure {
                 .with_detail(format!("the reply of the service is invalid: {what}")),
             Self::Refused => error(ErrorKind::InvalidInput)
                 .with_detail("the client library rejected the call")
+                .unsent(),
+            Self::NoTimer => error(ErrorKind::Unsupported)
+                .with_detail("the Tokio runtime has no timer; build it with `enable_all()`")
                 .unsent(),
         }
     }
