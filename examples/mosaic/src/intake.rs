@@ -14,9 +14,6 @@ use crate::picture::Fingerprint;
 use crate::records::{Records, RequestRecord};
 use crate::store::{Store, StoreError};
 
-/// The maximum number of submissions of one request while their outcome is unknown.
-const MAX_SUBMISSIONS: u32 = 5;
-
 /// Takes requests in.
 #[derive(Debug, Clone)]
 pub struct Intake {
@@ -86,21 +83,10 @@ impl Intake {
             library.await.map_err(ClientError::Library)?;
             self.store.create(&asked.image, job.image).await?;
             progress(Progress::Uploaded { done: total, total });
-            self.send(asked, request).await?;
+            let (id, submission) = (request.as_str(), self.service.submit(asked));
+            submission.request(id).id(id).retry_unknown().await?;
         }
         progress(Progress::Submitted);
         Ok(())
-    }
-
-    async fn send(&self, mut asked: ImageRequest, request: &RequestId) -> Result<(), ClientError> {
-        for _ in 1..MAX_SUBMISSIONS {
-            let submission = self.service.submit(asked).request(request.as_str());
-            match submission.id(request.as_str()).await {
-                Err(error) if error.is_unknown() => asked = error.message,
-                ended => return Ok(ended.map(drop)?),
-            }
-        }
-        let submission = self.service.submit(asked).request(request.as_str());
-        Ok(submission.id(request.as_str()).await.map(drop)?)
     }
 }
