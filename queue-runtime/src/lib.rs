@@ -15,12 +15,13 @@
 //! | `context` | the state that all parts of one service share |
 //! | `repeat` | repeats of failed storage operations: their pauses and their end |
 //! | `settings`, `served`, [`idempotency`], `lease` | timeouts and thresholds; the kind of message that each queue is for; work that is done once; leases and their renewal |
-//! | `background`, `delay_queue`, `panic`, `clock` | the background thread; items by due time; caught panics; the system's clock |
+//! | `background`, `delay_queue` | the background thread; items by due time |
 //! | [`policy`] | when to poll again, when to handle a message again, when to repeat a storage operation |
 //! | [`backend`] | the storage engines |
 //! | [`meter`] | counts storage transactions, and prices them |
 //! | `observe` | metrics and spans for the application's monitoring |
 //! | [`notify`] | wake-ups: consumers that wait learn of new messages without polling |
+//! | `clock`, `panic` | the system's clock; caught panics |
 
 pub mod backend;
 mod background;

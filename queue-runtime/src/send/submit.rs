@@ -9,6 +9,7 @@ use queue_core::backend::{NewMessage, TimeToLive};
 use queue_core::clock::{BoxFuture, Timestamp};
 use queue_core::encoder::{Encoded, Origin};
 use queue_core::envelope::TraceContext;
+use queue_core::idempotency::IdempotencyStore;
 use queue_core::{
     ClientId, EncodeError, Error, InvalidId, Message, MessageId, Outcome, QueueName, RequestId,
 };
@@ -16,7 +17,6 @@ use tracing::Instrument as _;
 
 use super::follow_ups::{Position, Role, derived_id, time_to_live};
 use super::submit_error::{SubmitError, SubmitProblem};
-use super::unique::Unique;
 use crate::context::Context;
 use crate::notify::Announced;
 use crate::observe::{self, current_trace, record_id};
@@ -78,6 +78,13 @@ pub struct Submit<M> {
     latest: Duration,
     retry_unknown: bool,
     pub(super) unique: Option<Unique>,
+}
+
+/// For how long a submission is to be the only one of its key, and where it is recorded.
+pub(super) struct Unique {
+    pub(super) retention: Duration,
+    /// `None` for the queue's own storage.
+    pub(super) store: Option<Arc<dyn IdempotencyStore>>,
 }
 
 /// A message that was submitted and is stored.

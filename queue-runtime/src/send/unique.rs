@@ -16,20 +16,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tracing::Instrument as _;
 
-use super::submit::{Outgoing, Sending, Submit, Submitted};
+use super::submit::{Outgoing, Sending, Submit, Submitted, Unique};
 use super::submit_error::{SubmitError, SubmitProblem};
 use crate::idempotency::{OnceError, once};
 use crate::observe::{self, record_id};
 
 /// The lease of a submission that is recorded in a store: how long others wait if its process dies.
 const LEASE: Duration = Duration::from_secs(30);
-
-/// For how long a submission is to be the only one of its key, and where it is recorded.
-pub(super) struct Unique {
-    retention: Duration,
-    /// `None` for the queue's own storage.
-    store: Option<Arc<dyn IdempotencyStore>>,
-}
 
 /// What is recorded of a submission.
 #[derive(Serialize, Deserialize)]
