@@ -190,8 +190,21 @@ impl MessageType {
     }
 
     /// Sets other kinds that decode as this type.
+    ///
+    /// # Panics
+    /// If one is empty, or the type's own kind.
     #[must_use]
+    #[track_caller]
     pub const fn with_aliases(mut self, aliases: &'static [&'static str]) -> Self {
+        let mut at = 0;
+        while at < aliases.len() {
+            assert!(!aliases[at].is_empty(), "an alias must not be empty");
+            assert!(
+                !str_eq(aliases[at], self.kind),
+                "an alias must differ from the type's own kind"
+            );
+            at += 1;
+        }
         self.aliases = aliases;
         self
     }
@@ -334,5 +347,31 @@ impl MessageType {
     #[must_use]
     pub fn accepts(&self, kind: &str) -> bool {
         self.kind == kind || self.aliases.contains(&kind)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ORDER: MessageType = MessageType::new("order", "orders");
+
+    #[test]
+    fn aliases_are_accepted() {
+        let order = ORDER.with_aliases(&["orders", "Order"]);
+        assert!(order.accepts("order") && order.accepts("orders") && order.accepts("Order"));
+        assert!(!ORDER.accepts("orders"));
+    }
+
+    #[test]
+    #[should_panic(expected = "an alias must not be empty")]
+    fn no_alias_is_empty() {
+        let _ = ORDER.with_aliases(&["purchase", ""]);
+    }
+
+    #[test]
+    #[should_panic(expected = "an alias must differ from the type's own kind")]
+    fn no_alias_is_the_kind() {
+        let _ = ORDER.with_aliases(&["purchase", "order"]);
     }
 }

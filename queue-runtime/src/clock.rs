@@ -75,7 +75,8 @@ pub(crate) fn has_timer(clock: &dyn Clock) -> bool {
 pub(crate) struct KnownTimer(Mutex<Option<runtime::Id>>);
 
 impl KnownTimer {
-    /// Does what [`has_timer`] does. For one clock only.
+    /// Returns whether the clock can sleep on the current thread, as [`has_timer`] does, and remembers the runtime if it
+    /// can. All calls must pass the same clock.
     pub(crate) fn has_timer(&self, clock: &dyn Clock) -> bool {
         let current = Handle::try_current().ok().map(|runtime| runtime.id());
         if current.is_some() && current == *self.lock() {

@@ -70,14 +70,14 @@ pub use service::{
 };
 pub use settings::{DEFAULT_TIMEOUT, InvalidSetting, POISON_THRESHOLD};
 
-pub use queue_core::encoder::{MessageEncoding, RAW_KIND, TooLarge};
+pub use queue_core::encoder::{Encoded, MessageEncoding, RAW_KIND, TooLarge};
 #[doc(hidden)]
 pub use queue_core::internal;
 pub use queue_core::{
     BootTime, ClientId, Clock, DecodeError, Disposition, EncodeError, Envelope, Error, ErrorKind,
     Failure, FollowUp, IdempotencyKey, IntoDisposition, InvalidId, InvalidName, KeyScope,
-    KeyedMessage, ManualClock, Message, MessageId, MessageType, Operation, Outcome, QueueName,
-    RequestId, Result, Retry, Timestamp, Wire, envelope, golden, wire,
+    KeyedMessage, ManualClock, Message, MessageId, MessageType, NameProblem, Operation, Outcome,
+    QueueName, RequestId, Result, Retry, Timestamp, Wire, envelope, golden, wire,
 };
 pub use queue_derive::Message;
 #[cfg(feature = "sqlite")]

@@ -7,7 +7,7 @@ use super::harness::Harness;
 use crate::backend::{BrowsedMessage, Browsing, MessageState, NewMessage, PageMark};
 use crate::error::ErrorKind;
 
-/// Opens a store, unless its backend says that it cannot browse, and refuses to.
+/// Opens a store. Returns `None` if its backend says that it cannot browse, after checking that a browse is refused.
 async fn browsable(harness: &dyn Harness) -> Option<Fixture> {
     let f = Fixture::open(harness).await;
     if f.backend.capabilities().browsing == Browsing::Supported {

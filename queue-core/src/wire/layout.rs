@@ -57,7 +57,7 @@ pub(super) fn read(event: &str) -> Option<Attributes<'_>> {
     Some(attributes)
 }
 
-/// What has not been read yet. Unless what is asked for is there, it stays as it is.
+/// The text that has not been read yet. A method that does not find its member there returns `None` and takes nothing.
 struct Rest<'a>(&'a str);
 
 impl<'a> Rest<'a> {

@@ -64,6 +64,23 @@ where
 /// While the work runs, a task of the runtime renews its claim. If that fails for a whole lease, another may have
 /// taken the work over, and the work is dropped at its next `await`.
 ///
+/// ```
+/// use std::sync::Arc;
+/// use std::time::Duration;
+/// use queue_runtime::idempotency::MemoryResults;
+/// use queue_runtime::{SystemClock, once};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let store = MemoryResults::new(Arc::new(SystemClock::new()));
+/// let charge = async { Ok::<_, std::io::Error>("receipt 7".to_owned()) };
+/// let day = Duration::from_secs(24 * 60 * 60);
+/// let receipt = once(&store, "order-1234", charge).retention(day).wait(Duration::ZERO).await?;
+/// assert_eq!(receipt, "receipt 7");
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Errors
 /// [`OnceError`] tells whether the work was done.
 ///

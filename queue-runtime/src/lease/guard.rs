@@ -181,7 +181,8 @@ impl Locked<'_> {
         self.lease.0.machine().settlement_unanswered(intent);
     }
 
-    /// Records and returns what it proves that a settlement answers *gone*.
+    /// Records that the answer to a settlement was a missing message or a stale receipt. Returns what that proves
+    /// about the settlement.
     pub(crate) fn settlement_gone(
         &mut self,
         request: Request,

@@ -32,7 +32,7 @@ pub(super) struct Leased {
     /// Taken for every request to the backend, so that one never overtakes another.
     pub(super) turn: Mutex<Turn>,
     machine: StdMutex<Machine>,
-    /// The receipt, as far as its changes were answered. Written by whoever has the turn.
+    /// The last receipt that the backend has answered with. Only the holder of the turn writes it.
     receipt: StdMutex<PopReceipt>,
     pub(super) promised: StdMutex<Promise>,
     /// Its entry in the schedule of renewals, closed once the owner no longer needs the lease.

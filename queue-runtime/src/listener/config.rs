@@ -114,6 +114,18 @@ pub struct ListenerConfig {
 }
 
 /// The delays of an exponential [`RetryPolicy`] in a [`ListenerConfig`].
+///
+/// ```
+/// use std::time::Duration;
+/// use queue_runtime::{ListenerConfig, RetryConfig};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let config: ListenerConfig = toml::from_str(r#"retry = { base = "1s", cap = "10m" }"#)?;
+/// let (base, cap) = (Duration::from_secs(1), Duration::from_secs(600));
+/// assert_eq!(config.retry, Some(RetryConfig { base, cap }));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RetryConfig {

@@ -25,7 +25,7 @@ pub enum TransactionKind {
     SetMetadata,
     /// Puts a message.
     Put,
-    /// Receives messages, or fails to.
+    /// Receives messages. A receive that fails counts here, too.
     Receive,
     /// Receives messages and finds none.
     EmptyReceive,

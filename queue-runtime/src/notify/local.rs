@@ -40,6 +40,29 @@ pub struct LocalNotifier {
 }
 
 /// Which programs may put messages on the queues that a [`LocalNotifier`] announces.
+///
+/// ```
+/// # use std::sync::Arc;
+/// use queue_runtime::QueueName;
+/// # use queue_runtime::notify::{Notification, Subscriber};
+/// use queue_runtime::notify::{LocalNotifier, Notifier, Writers};
+/// #
+/// # struct Consumer;
+/// #
+/// # impl Subscriber for Consumer {
+/// #     fn notified(&self, _: &Notification<'_>) -> u64 {
+/// #         0
+/// #     }
+/// # }
+///
+/// const ORDERS: QueueName = QueueName::from_static("orders");
+/// let is_armed = |writers| {
+///     let notifier = LocalNotifier::new(writers);
+///     notifier.subscribe("memory:shop", &ORDERS, Arc::new(Consumer)).is_armed()
+/// };
+/// assert!(is_armed(Writers::ThisProcess));
+/// assert!(!is_armed(Writers::OtherProcesses)); // so consumers poll, too
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Writers {

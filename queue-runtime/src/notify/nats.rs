@@ -45,6 +45,19 @@ pub struct NatsNotifier {
 }
 
 /// An error of connecting to a NATS server. Its text does not contain the URL, which may have a password.
+///
+/// ```
+/// use std::error::Error;
+/// use queue_runtime::notify::NatsNotifier;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let connected = NatsNotifier::connect("http://user:s3cret@127.0.0.1").await;
+/// let error = connected.expect_err("not a URL of a NATS server");
+/// assert_eq!(error.to_string(), "connect to the NATS server");
+/// assert!(error.source().is_some_and(|cause| !cause.to_string().contains("s3cret")));
+/// # }
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[error("connect to the NATS server")]
 pub struct NatsError(#[source] async_nats::ConnectError);
@@ -230,7 +243,7 @@ async fn receive(
                     .with_visible_in(Duration::from_millis(payload.visible_in_ms));
                 shared.local.publish(&notification);
             }
-            Err(error) => tracing::debug!(%queue, %error, "a wake-up that is none"),
+            Err(error) => tracing::debug!(%queue, %error, "ignored an invalid wake-up"),
         }
     }
     subscribed.store(false, Ordering::Release);

@@ -58,6 +58,26 @@ impl From<RangeInclusive<usize>> for TaskRange {
 }
 
 /// Why a [`ScalePolicy`] is asked.
+///
+/// ```
+/// use queue_runtime::policy::{Load, ScalePolicy, ScaleReason};
+///
+/// /// Starts all tasks as soon as there is work.
+/// #[derive(Debug)]
+/// struct AllAtOnce;
+///
+/// impl ScalePolicy for AllAtOnce {
+///     fn tasks(&self, load: &Load) -> usize {
+///         match load.reason {
+///             ScaleReason::WorkDetected => load.range.max,
+///             _ => load.tasks,
+///         }
+///     }
+/// }
+///
+/// assert_eq!(AllAtOnce.tasks(&Load::new(ScaleReason::WorkDetected, 1..=16, 1)), 16);
+/// assert_eq!(AllAtOnce.tasks(&Load::new(ScaleReason::UnderLoad, 1..=16, 2)), 2);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ScaleReason {

@@ -197,7 +197,7 @@ pub(super) async fn finish_with(
         return Box::pin(follow_ups_refused(context, consumer, incoming, error)).await;
     }
     if let Err(unsettled) = &settled {
-        remember(context, consumer, incoming, unsettled);
+        insert_completed(context, consumer, incoming, unsettled);
     }
     settled?;
     Ok(Settled::Completed)
@@ -216,10 +216,15 @@ fn fingerprint_of(follow_ups: &[FollowUp]) -> u64 {
     fingerprint(parts.collect::<Vec<_>>())
 }
 
-/// Remembers a message whose handler has succeeded, so that it is deleted without running the handler if it
-/// is delivered again. Not if follow-ups may be missing, which only the handler can submit again, and not if
-/// the caller learns of the failure and can undo its work.
-fn remember(context: &Context, consumer: &Consumer, incoming: &Incoming, unsettled: &Unsettled) {
+/// Inserts a message whose handler has succeeded into the completed ids, so that it is deleted without running the
+/// handler if it is delivered again. Not if follow-ups may be missing, which only the handler can submit again, and
+/// not if the caller learns of the failure and can undo its work.
+fn insert_completed(
+    context: &Context,
+    consumer: &Consumer,
+    incoming: &Incoming,
+    unsettled: &Unsettled,
+) {
     if unsettled.puts.is_empty() && consumer.caller == Caller::Listener {
         let id = incoming.lease.id();
         context.completed.insert(&consumer.queue, id);

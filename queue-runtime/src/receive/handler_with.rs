@@ -11,6 +11,32 @@ use super::received::Received;
 /// [`QueueService::listener_with`](crate::QueueService::listener_with).
 ///
 /// For a type of your own that has the state, implement [`Handler`](crate::Handler) instead.
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicU32, Ordering};
+/// use queue_runtime::{Message, Received, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+///
+/// async fn count(total: Arc<AtomicU32>, _: Received<Order>) {
+///     total.fetch_add(1, Ordering::Relaxed);
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let (service, total) = (testing::service().await, Arc::new(AtomicU32::new(0)));
+/// service.submit(Order { number: 7 }).await?;
+/// let listener = service.listener_with(Arc::clone(&total), count).until_empty().start()?;
+/// listener.drained().await;
+/// assert_eq!(total.load(Ordering::Relaxed), 1);
+/// # Ok(())
+/// # }
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a handler of `{M}` messages with the state `{S}`",
     label = "not a handler of `{M}` with the state `{S}`",

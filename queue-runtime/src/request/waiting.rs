@@ -26,7 +26,7 @@ pub(super) struct Place {
 pub(super) enum Refused {
     /// The queue is given up.
     Closed,
-    /// As many wait as are allowed.
+    /// [`MAX_WAITING`] requests wait already.
     Full,
 }
 

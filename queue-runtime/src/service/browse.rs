@@ -5,6 +5,29 @@ use queue_core::{Result, Timestamp};
 use super::queue::AnyQueue;
 
 /// A part of a queue's messages, from [`AnyQueue::browse`].
+///
+/// ```
+/// use queue_runtime::{Message, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let service = testing::service().await;
+/// service.submit_all((1..=3).map(|number| Order { number })).await?;
+///
+/// let orders = service.queue::<Order>().any();
+/// let first = orders.browse(None, 2).await?;
+/// let second = orders.browse(first.next.as_ref(), 2).await?;
+/// assert_eq!((first.messages.len(), second.messages.len()), (2, 1));
+/// assert!(second.next.is_none());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct BrowsedPage {
@@ -17,6 +40,29 @@ pub struct BrowsedPage {
 }
 
 /// A message of a queue, visible or not.
+///
+/// ```
+/// use std::time::Duration;
+/// use queue_runtime::{Message, backend::MessageState, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let service = testing::service().await;
+/// service.submit(Order { number: 7 }).delay(Duration::from_secs(60)).await?;
+///
+/// let page = service.queue::<Order>().any().browse(None, 100).await?;
+/// let order = &page.messages[0];
+/// assert_eq!((order.state, order.dequeue_count), (MessageState::Delayed, 0));
+/// assert!(order.visible_at > page.now);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Browsed {

@@ -67,6 +67,30 @@ pub fn drain<'l>(listeners: impl IntoIterator<Item = &'l ListenerHandle>) -> Dra
 }
 
 /// A wait until queues are empty, from [`drain`].
+///
+/// ```
+/// use std::time::Duration;
+/// use queue_runtime::{Message, Received, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # async fn ship(_: Received<Order>) {}
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let service = testing::service().await;
+/// let orders = service.listener(ship).create_queue().start()?;
+/// service.submit(Order { number: 7 }).delay(Duration::from_secs(2 * 3600)).await?;
+///
+/// let drain = testing::drain([&orders]).within(Duration::from_secs(3 * 3600));
+/// assert_eq!(drain.await?.completed(), 1);
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "nothing is waited for until this is awaited"]
 pub struct Drain<'l> {
     listeners: Vec<&'l ListenerHandle>,
@@ -74,6 +98,34 @@ pub struct Drain<'l> {
 }
 
 /// The end of a [`drain`]: the queues were empty.
+///
+/// ```
+/// use queue_runtime::{Disposition, Message, Received, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+///
+/// async fn ship(order: Received<Order>) -> Disposition {
+///     match order.number {
+///         13 => Disposition::reject("out of stock"),
+///         _ => Disposition::complete(),
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let service = testing::service().await;
+/// let orders = service.listener(ship).create_queue().start()?;
+/// service.submit_all((12..=14).map(|number| Order { number })).await?;
+///
+/// let drained = testing::drain([&orders]).await?;
+/// assert_eq!((drained.completed(), drained.poisoned()), (2, 1));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Drained {
@@ -120,6 +172,34 @@ pub struct NotDrained {
 }
 
 /// A queue that was not empty in time.
+///
+/// ```
+/// use std::time::Duration;
+/// use queue_runtime::{ListenerPhase, Message, Received, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # async fn ship(_: Received<Order>) {}
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let service = testing::service().await;
+/// service.submit(Order { number: 7 }).await?;
+/// let orders = service.listener(ship).start()?;
+/// orders.pause();
+///
+/// let drain = testing::drain([&orders]).within(Duration::from_secs(60));
+/// let error = drain.await.expect_err("its listener is paused");
+/// let left = &error.left[0];
+/// assert_eq!((left.queue.as_str(), left.phase), ("order", ListenerPhase::Paused));
+/// assert!(matches!(left.depth, Ok(1)));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct NotEmpty {

@@ -9,12 +9,12 @@ use queue_runtime::envelope::PoisonReason;
 use queue_runtime::testing::{self, Fault, TokioClock};
 use queue_runtime::{
     AcceptError, Clock, Disposition, ErrorKind, ManualClock, Message, Operation, QueueService,
-    SettleProblem, Settled,
+    RetryPolicy, SettleProblem, Settled,
 };
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, advance};
 
-use crate::support::{accepted, count, guarded, memory};
+use crate::support::{accepted, count, guarded, memory, poison};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
 #[message(queue = "orders", kind = "order")]
@@ -255,6 +255,42 @@ async fn metadata_sets_threshold_and_timeout() {
         .await
         .expect("settled");
     assert_eq!(settled, Settled::Poisoned(PoisonReason::Failed));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_retry_policy_of_an_accept_decides_the_delay_after_a_failure() {
+    const DELAY: Duration = Duration::from_secs(300);
+    let moment = Duration::from_millis(1);
+    let service = testing::service().await;
+    service.submit(order(1)).await.expect("submitted");
+    for attempt in 1..=3 {
+        let accept = service.accept::<Order>().retry(RetryPolicy::fixed(DELAY));
+        let delivery = accept.await.expect("no error").expect("it is visible");
+        assert_eq!(delivery.attempt(), attempt);
+        let settled = delivery.retry("no luck").await.expect("settled");
+        let Settled::Retried { after, .. } = settled else {
+            panic!("{settled:?}")
+        };
+        assert_eq!(after, DELAY);
+        advance(DELAY - moment).await;
+        assert!(service.accept::<Order>().await.expect("no error").is_none());
+        advance(moment).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_poison_queue_of_an_accept_gets_its_rejected_messages() {
+    let service = testing::service().await;
+    service.submit(order(1)).await.expect("submitted");
+    let accept = service.accept::<Order>().poison_queue("broken-orders");
+    let delivery = accept.await.expect("no error").expect("a message");
+    delivery.reject("out of stock").await.expect("settled");
+    let poisoned = poison(&service, "broken-orders").await;
+    let [(record, _)] = &poisoned[..] else {
+        panic!("{poisoned:?}")
+    };
+    assert_eq!(record.reason, PoisonReason::Rejected);
+    assert_eq!(record.error.as_deref(), Some("out of stock"));
 }
 
 #[tokio::test(start_paused = true)]

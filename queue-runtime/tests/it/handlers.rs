@@ -15,7 +15,10 @@ use tokio::sync::broadcast::Receiver;
 use tokio::time::sleep;
 
 use crate::listener::{Job, Mood, completed};
-use crate::support::{GUARD, NEVER, count, events, gate, guarded, poison, stop};
+use crate::support::{
+    GUARD, NEVER, assert_few_threads, count, events, gate, guarded, is_alone, poison, stop,
+    submit_jobs,
+};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -101,11 +104,14 @@ impl Apart {
 
 #[tokio::test(start_paused = true)]
 async fn ten_thousand_handlers_wait_at_once_and_share_few_threads() {
+    const NAME: &str = "handlers::ten_thousand_handlers_wait_at_once_and_share_few_threads";
     const HANDLERS: usize = 10_000;
 
+    if !is_alone(NAME) {
+        return;
+    }
     let service = testing::service().await;
-    let jobs = (0..HANDLERS).map(|_| Job { mood: Mood::Good });
-    service.submit_all(jobs).await.expect("submitted");
+    submit_jobs(&service, HANDLERS).await;
     let listener = service
         .listener(async |_: Received<Job>| sleep(SECOND).await)
         .max_in_flight(HANDLERS)
@@ -113,12 +119,7 @@ async fn ten_thousand_handlers_wait_at_once_and_share_few_threads() {
         .expect("starts");
     sleep(SECOND / 2).await;
     assert_eq!(listener.info().in_flight, HANDLERS);
-    #[cfg(target_os = "linux")]
-    {
-        let threads = std::fs::read_dir("/proc/self/task").expect("readable");
-        // Other tests have their own in this process.
-        assert!(threads.count() < HANDLERS / 10);
-    }
+    assert_few_threads();
     sleep(SECOND).await;
     let info = listener.info();
     assert_eq!((info.in_flight, info.completed), (0, HANDLERS as u64));
@@ -431,10 +432,7 @@ fn stuck_handlers_hold_up_no_other_until_all_room_is_theirs() {
 #[tokio::test(start_paused = true)]
 async fn a_handler_that_is_told_to_stop_may_still_answer() {
     let service = testing::service().await;
-    service
-        .submit(Job { mood: Mood::Good })
-        .await
-        .expect("submitted");
+    submit_jobs(&service, 1).await;
     let listener = service
         .listener(async |job: Received<Job>| job.cancelled().await)
         .handler_timeout(5 * SECOND);

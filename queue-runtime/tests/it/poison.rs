@@ -13,7 +13,7 @@ use queue_runtime::{
     Received, Settled,
 };
 use serde::{Deserialize, Serialize};
-use tokio::time::advance;
+use tokio::time::{Instant, advance};
 
 use crate::accept::{Order, order};
 use crate::support::{accepted, count, poison, stop};
@@ -361,4 +361,49 @@ async fn a_newer_version_waits_for_a_newer_program_and_then_is_poison() {
         .expect("no error")
         .expect("it survived");
     assert_eq!((upgraded.number, upgraded.attempt()), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_version_patience_of_an_accept_replaces_the_default() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    // The default is 24 hours.
+    for patience in [HOUR, 48 * HOUR] {
+        let service = testing::service().await;
+        let submitted = service.submit(newer::Order { number: 1 }).await;
+        submitted.expect("submitted");
+        let start = Instant::now();
+        while count(&service, "orders").await > 0 {
+            let waited = start.elapsed();
+            // It may be postponed for up to an hour at a time.
+            assert!(waited < patience + 2 * HOUR, "it is no poison yet");
+            let accept = service.accept::<Order>().version_patience(patience);
+            assert!(accept.await.expect("no error").is_none());
+            advance(Duration::from_secs(600)).await;
+        }
+        let waited = start.elapsed();
+        assert!(waited >= patience, "it was poison after {waited:?}");
+        let poisoned = poison(&service, "orders-poison").await;
+        assert_eq!(poisoned[0].0.reason, PoisonReason::NewerVersion);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_version_patience_of_a_listener_replaces_the_default() {
+    const PATIENCE: Duration = Duration::from_secs(600);
+    let service = testing::service().await;
+    let start = Instant::now();
+    let submitted = service.submit(newer::Order { number: 1 }).await;
+    submitted.expect("submitted");
+    let listener = service
+        .listener(async |_: Received<Order>| ())
+        .version_patience(PATIENCE)
+        .start()
+        .expect("starts");
+    let drained = testing::drain([&listener]).await.expect("within an hour");
+    assert_eq!((drained.completed(), drained.poisoned()), (0, 1));
+    let waited = start.elapsed();
+    assert!(waited >= PATIENCE, "it was poison after {waited:?}");
+    let poisoned = poison(&service, "orders-poison").await;
+    assert_eq!(poisoned[0].0.reason, PoisonReason::NewerVersion);
+    stop(listener).await;
 }

@@ -21,6 +21,23 @@ use crate::notify::{LocalNotifier, Notifier};
 ///
 /// Bodies must be text that XML can carry; [`QueueService`](crate::QueueService) encodes its own as
 /// Base64. Durations are rounded up to whole seconds. A time to live is capped at 68 years.
+///
+/// ```
+/// use std::sync::Arc;
+/// use queue_runtime::SystemClock;
+/// use queue_runtime::backend::{AzureBackend, Backend};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let clock = Arc::new(SystemClock::new());
+/// let backend = AzureBackend::builder("UseDevelopmentStorage=true", clock).open().await?;
+///
+/// // Opening has sent no request, so this works without a server.
+/// let orders = "orders".parse()?;
+/// assert_eq!(backend.queue_uri(&orders), "http://127.0.0.1:10001/devstoreaccount1/orders");
+/// # Ok(())
+/// # }
+/// ```
 pub struct AzureBackend {
     pub(super) requests: Requests,
     pub(super) endpoint: Url,

@@ -17,6 +17,22 @@ use super::transport::Transport;
 use crate::notify::LocalNotifier;
 
 /// Configures and opens an [`AzureBackend`].
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::time::Duration;
+/// use queue_runtime::backend::AzureBackend;
+/// use queue_runtime::{ErrorKind, SystemClock};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let clock = Arc::new(SystemClock::new());
+/// let builder = AzureBackend::builder("AccountName=shop;AccountKey=s3cret!", clock);
+/// let error = builder.deadline(Duration::from_secs(5)).open().await.unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::InvalidInput);
+/// assert!(error.to_string().contains("AccountKey is not Base64"));
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct AzureBuilder {

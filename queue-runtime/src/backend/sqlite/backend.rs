@@ -35,6 +35,29 @@ const NOT_IN_URI: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'#').add(b'?');
 
 /// Queues in one SQLite file, shared by the processes of one machine.
 ///
+/// ```
+/// # use std::sync::Arc;
+/// use queue_runtime::SystemClock;
+/// use queue_runtime::backend::{Backend, Metadata, NewMessage, SqliteBackend};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # let path = directory.path().join("queue.db");
+/// let clock = Arc::new(SystemClock::new());
+/// let backend = SqliteBackend::open(&path, clock.clone()).await?;
+/// let orders = "orders".parse()?;
+/// backend.create_queue(&orders, &Metadata::new()).await?;
+/// backend.put(&orders, NewMessage::new("order 7")).await?;
+/// backend.close().await;
+///
+/// let backend = SqliteBackend::open(&path, clock).await?;
+/// assert_eq!(backend.properties(&orders).await?.approximate_count, 1);
+/// # drop(backend);
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Durability
 /// An operation completes after its commit. With [`Synchronous::Full`](super::Synchronous), the default,
 /// it then survives a power failure; a receive does after about 10 ms. Concurrent operations share a commit, so throughput grows with the

@@ -10,6 +10,25 @@ use super::connection::{Settings, Synchronous};
 use super::threads;
 
 /// Configures and opens a [`SqliteBackend`].
+///
+/// ```
+/// # use std::sync::Arc;
+/// use std::time::Duration;
+/// use queue_runtime::SystemClock;
+/// use queue_runtime::backend::{Backend, SqliteBackend};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # let path = directory.path().join("queue.db");
+/// let builder = SqliteBackend::builder(&path, Arc::new(SystemClock::new()));
+/// let builder = builder.busy_timeout(Duration::from_secs(2)).max_body(8 * 1024);
+/// let backend = builder.open().await?;
+/// assert_eq!(backend.capabilities().max_body, 8 * 1024);
+/// # drop(backend);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct SqliteBuilder {

@@ -16,6 +16,25 @@ use crate::backend::store_clock::StoreClock;
 const OLDEST_LIBRARY: i32 = 3_051_003;
 
 /// When a commit counts as durable.
+///
+/// ```
+/// # use std::sync::Arc;
+/// use queue_runtime::SystemClock;
+/// use queue_runtime::backend::{SqliteBackend, Synchronous};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # let path = directory.path().join("queue.db");
+/// assert_eq!(Synchronous::default(), Synchronous::Full);
+///
+/// // Faster, for messages that a power failure may lose.
+/// let builder = SqliteBackend::builder(&path, Arc::new(SystemClock::new()));
+/// let backend = builder.synchronous(Synchronous::Normal).open().await?;
+/// # drop(backend);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Synchronous {
@@ -142,7 +161,8 @@ fn open(settings: &Settings) -> Result<Connection> {
     Ok(connection)
 }
 
-/// Has a new file record where its pages are referred to, so that they can be moved. Later it is too late.
+/// Turns on incremental vacuum if the file is new, so that it can be shortened later. SQLite allows this only before
+/// the first table is created.
 pub(super) fn allow_to_shrink(connection: &Connection) -> Result<()> {
     let pages: i64 = connection.pragma_query_value(None, "page_count", |row| row.get(0))?;
     if pages == 0 {

@@ -13,6 +13,27 @@ use super::failure::{Failure, Result};
 use super::{connection, files, repair, schema};
 
 /// What [`salvage`] has copied.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use queue_runtime::SystemClock;
+/// use queue_runtime::backend::{Backend, Metadata, NewMessage, SqliteBackend, sqlite};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # let (from, to) = (directory.path().join("queue.db"), directory.path().join("new.db"));
+/// # let backend = SqliteBackend::open(&from, Arc::new(SystemClock::new())).await?;
+/// let orders = "orders".parse()?;
+/// backend.create_queue(&orders, &Metadata::new()).await?;
+/// backend.put(&orders, NewMessage::new("order 7")).await?;
+/// backend.close().await;
+///
+/// let salvaged = sqlite::salvage(&from, &to)?;
+/// assert_eq!((salvaged.queues, salvaged.messages, salvaged.lost), (1, 1, 0));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Salvaged {

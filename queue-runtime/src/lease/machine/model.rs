@@ -103,7 +103,7 @@ enum Message {
     Gone,
 }
 
-/// The receipt of a lease of ours.
+/// What this consumer knows of the receipt of the lease that it holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Receipt {
     Known,

@@ -52,6 +52,31 @@ pub struct Redriven {
 
 /// What happened, or in a dry run would happen, to one message of a poison queue. See
 /// [`Redrive::each`](super::Redrive::each).
+///
+/// ```
+/// use queue_runtime::{Message, RedriveOutcome, envelope::PoisonReason, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let service = testing::service().await;
+/// # service.submit(Order { number: 7 }).await?;
+/// # let order = service.accept::<Order>().await?.expect("just submitted");
+/// # order.reject("the warehouse is closed").await?;
+/// let redrive = service.queue_at("order-poison")?.redrive().each(|step| {
+///     let record = step.envelope.and_then(|envelope| envelope.poison.as_ref());
+///     assert_eq!(record.map(|record| record.reason), Some(PoisonReason::Rejected));
+///     assert!(matches!(step.outcome, RedriveOutcome::Redriven(queue) if queue.as_str() == "order"));
+/// });
+/// assert_eq!(redrive.run().await?.redriven, 1);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct RedriveStep<'m> {
@@ -64,6 +89,32 @@ pub struct RedriveStep<'m> {
 }
 
 /// What happened to one message of a poison queue. [`Redriven`] counts these.
+///
+/// ```
+/// use std::sync::mpsc;
+/// use queue_runtime::{Message, RedriveOutcome, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let service = testing::service().await;
+/// let poison = service.queue_named::<Order>("order-poison")?;
+/// poison.submit(Order { number: 7 }).await?; // not moved here by a consumer
+///
+/// let (sender, outcomes) = mpsc::channel();
+/// let redrive = poison.any().redrive().each(move |step| {
+///     sender.send(step.outcome.clone()).expect("the receiver exists");
+/// });
+/// redrive.run().await?;
+/// assert!(matches!(outcomes.try_recv()?, RedriveOutcome::WithoutRecord));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum RedriveOutcome {
@@ -84,11 +135,38 @@ pub enum RedriveOutcome {
 }
 
 /// The error of a redrive that stopped early. Messages moved before it stay moved.
+///
+/// ```
+/// use queue_runtime::testing::{self, Fault};
+/// use queue_runtime::{ErrorKind, Message, Operation};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let (service, faults) = testing::service_with_faults().await;
+/// # service.submit(Order { number: 7 }).await?;
+/// # let order = service.accept::<Order>().await?.expect("just submitted");
+/// # order.reject("the warehouse is closed").await?;
+/// faults.fail_next(1, Operation::Apply, Fault::Refused(ErrorKind::Denied));
+/// let redrive = service.queue_at("order-poison")?.redrive();
+/// let stopped = redrive.run().await.expect_err("the storage refuses the first move");
+/// assert_eq!(stopped.error.kind(), ErrorKind::Denied);
+/// assert_eq!((stopped.so_far.redriven, stopped.unknown), (0, 0));
+///
+/// assert_eq!(redrive.run().await?.redriven, 1);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("finish a redrive that had moved {} messages: failed to {error}", so_far.redriven)]
 #[non_exhaustive]
 pub struct RedriveError {
-    /// What happened before.
+    /// The counts of what happened before the error.
     pub so_far: Redriven,
     /// The number of messages that may or may not have been moved: those of an operation whose outcome is unknown.
     /// Another redrive moves those that were not. On a storage that is not [atomic](crate::backend::Atomicity::Atomic), such
