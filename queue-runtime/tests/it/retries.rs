@@ -1,18 +1,19 @@
-//! Storage operations that are tried again: submissions, receives of an accept that waits, and clearing a queue.
+//! Storage operations that are tried again: submissions, receives, and clearing a queue.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_runtime::backend::Metadata;
+use queue_runtime::backend::{Backend, Metadata};
+use queue_runtime::policy::{ExponentialIdle, Idle, IdlePolicy};
 use queue_runtime::testing::{self, Fault, FaultInjector};
 use queue_runtime::{
     AcceptError, Error, ErrorKind, Message, Operation, Outcome, POISON_THRESHOLD, QueueService,
-    Settled, StorageRetry, SubmitProblem,
+    Received, Settled, StorageRetry, SubmitProblem,
 };
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use crate::support::{count, guarded};
+use crate::support::{count, guarded, stop};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
 struct Letter {
@@ -245,6 +246,61 @@ async fn clearing_goes_on_while_the_service_runs_out_of_time() {
     assert!(started.elapsed() <= Duration::from_secs(600));
     let calls = faults.calls(Operation::Clear);
     assert!((31 + 31..31 + 700).contains(&calls), "{calls}");
+}
+
+/// More often than a failure that is not progress is tried again.
+#[tokio::test(start_paused = true)]
+async fn clearing_goes_on_while_its_requests_time_out() {
+    const TIMEOUTS: u32 = 20;
+
+    let (service, faults) = with_queue().await;
+    service.submit(Letter { number: 1 }).await.expect("stored");
+    let timeout = Fault::Refused(ErrorKind::Timeout);
+    faults.fail_next(TIMEOUTS, Operation::Clear, timeout);
+    let cleared = service.queue::<Letter>().any().clear().await;
+    cleared.expect("cleared in the end");
+    assert_eq!(faults.calls(Operation::Clear), TIMEOUTS as usize + 1);
+    assert_eq!(count(&service, "letter").await, 0);
+}
+
+/// The most receives of one idle task within a time: one at once, one after each of the shortest pauses that fit, and
+/// one at the end.
+fn most_receives(idle: ExponentialIdle, within: Duration) -> usize {
+    let mut left = within;
+    let pauses = (1..).map(|count| idle.delay(Idle::new(count, 0.0)));
+    let fitting = pauses.take_while(|pause| {
+        let rest = left.checked_sub(*pause);
+        left = rest.unwrap_or_default();
+        rest.is_some()
+    });
+    fitting.count() + 2
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_that_is_missing_after_each_creation_counts_as_empty() {
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    for listens in [false, true] {
+        let (service, faults) = testing::service_with_faults().await;
+        let idle = ExponentialIdle::up_to(faults.capabilities().idle_cap);
+        let most = most_receives(idle, MINUTE);
+        let missing = Fault::Refused(ErrorKind::QueueNotFound);
+        // Not every receive, so that a loop without pauses ends.
+        faults.fail_next(10 * most as u32, Operation::Receive, missing);
+        if listens {
+            let listener = service.listener(async |_: Received<Letter>| ());
+            let listener = listener.create_queue().tasks(1).start().expect("starts");
+            tokio::time::sleep(MINUTE).await;
+            stop(listener).await;
+        } else {
+            let accept = service.accept::<Letter>().create_queue();
+            let accepted = accept.wait(MINUTE).await.expect("no error");
+            assert!(accepted.is_none());
+        }
+        let receives = faults.calls(Operation::Receive);
+        assert!((2..=most).contains(&receives), "{listens}: {receives}");
+        assert_eq!(faults.calls(Operation::CreateQueue), receives);
+    }
 }
 
 /// Deleting a message: a service that asks for no delay does not get a request without a pause.

@@ -177,6 +177,25 @@ async fn a_body_without_room_for_a_record_is_moved_as_it_is() {
     assert_eq!(redrive.run().await.expect("redriven").without_record, 2);
 }
 
+/// As documented in `docs/design.md`, "Limits".
+#[tokio::test]
+async fn the_default_limits_are_the_documented_ones() {
+    const KIB: usize = 1024;
+    const WEEK: Duration = Duration::from_secs(7 * 24 * 3600);
+
+    let directory = tempfile::TempDir::new().expect("a directory");
+    for pair in [memory(), sqlite(directory.path()).await] {
+        let limits = pair.reader.capabilities();
+        assert_eq!(limits.max_body, 48 * KIB, "{limits:?}");
+        assert_eq!(limits.max_moved_body, usize::MAX, "{limits:?}");
+        assert_eq!(limits.max_metadata, 8 * KIB, "{limits:?}");
+        assert_eq!(limits.min_visibility, Duration::from_secs(1), "{limits:?}");
+        assert_eq!(limits.max_visibility, WEEK, "{limits:?}");
+        assert_eq!(limits.max_apply, 1024, "{limits:?}");
+        assert_eq!(limits.max_apply_bytes, 8 * KIB * KIB, "{limits:?}");
+    }
+}
+
 #[tokio::test]
 async fn limits_are_raised_by_choice() {
     let directory = tempfile::TempDir::new().expect("a directory");

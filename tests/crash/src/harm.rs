@@ -52,7 +52,7 @@ pub const HARMS: [Harm; 10] = [
     Harm::Page(404),
 ];
 
-/// Longer than any deadline of the suite's requests.
+/// Longer than the deadline of the suite's requests, unless that was doubled just before.
 const DELAY: Duration = Duration::from_secs(4);
 
 /// What the server has done.

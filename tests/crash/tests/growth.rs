@@ -102,8 +102,8 @@ fn read_without_a_gap(file: &Path, stop: &AtomicBool) {
 fn the_log_stays_short_while_many_large_messages_are_put() {
     /// Almost as large as the default limits allow.
     const SIZE: usize = 45 * 1024;
-    /// Several times what the writer allows before it insists.
-    const BOUND: u64 = 48 * MIB;
+    /// More than the writer allows before it starts the log anew.
+    const SAVED: u64 = 24 * MIB;
 
     let messages = plan::times(2400);
     let folder = TempDir::new().expect("a folder");
@@ -146,10 +146,11 @@ fn the_log_stays_short_while_many_large_messages_are_put() {
         total / MIB,
         longest / MIB
     );
-    assert!(total > 2 * BOUND, "too little to tell");
-    // It grows further if a reader is not scheduled at the moment in which it would be emptied.
+    assert!(total > 4 * SAVED, "too little to tell");
+    // That it was started anew. No fixed length holds on every machine: the log grows on if the reader is not scheduled
+    // at that moment.
     assert!(
-        longest < total - BOUND / 2,
+        longest < total - SAVED,
         "the log has {longest} bytes after {total}"
     );
 }

@@ -26,6 +26,9 @@ const ACCOUNT: &str = "harmed";
 /// Longer than an undisturbed request on the slowest machine, and short enough to end often.
 const VISIBILITY: Duration = Duration::from_secs(3);
 
+/// Of one request. Shorter than the delay of [`Harm::Delayed`].
+const DEADLINE: Duration = Duration::from_secs(3);
+
 /// More submits of an order than harms can fail in a row.
 const ATTEMPTS: usize = 40;
 
@@ -198,9 +201,9 @@ async fn run(
         &format!(":{}/", proxy.port()),
     );
     assert_ne!(harmed, url, "the proxy is not used");
-    let backend = AzureBackend::builder(&harmed, Arc::new(SystemClock::new())).open();
-    let mut backend: Arc<dyn queue_core::backend::Backend> =
-        Arc::new(backend.await.expect("nothing is asked yet"));
+    let backend = AzureBackend::builder(&harmed, Arc::new(SystemClock::new())).deadline(DEADLINE);
+    let backend = backend.open().await.expect("nothing is asked yet");
+    let mut backend: Arc<dyn queue_core::backend::Backend> = Arc::new(backend);
     if let Some(bug) = bug {
         backend = Arc::new(Sabotaged::new(backend, bug));
     }

@@ -1,3 +1,6 @@
+// An `async fn` in an `impl Handler` must not raise it.
+#![deny(refining_impl_trait)]
+
 use std::error::Error;
 
 use queue_runtime::{Disposition, Failure, Handler, Message, QueueService, Received};
