@@ -349,3 +349,5 @@ impl Loss {
 
 #[cfg(test)]
 mod model;
+#[cfg(test)]
+mod tests;
