@@ -3,21 +3,23 @@
 //! ```text
 //!  imagerequest:  cut ─► record the plan ─► write the slices ─► [acknowledge + all slice requests]
 //!  sliceresponse: record the slice ─► count ─┬─ incomplete ─► [acknowledge]
-//!                                            └─ complete ─► join, once ─► [acknowledge + response]
+//!                                            └─ complete or failed ─► answer, once ─► [acknowledge + response]
 //! ```
 //!
 //! Each bracket is one storage transaction if the backend has them. Everything before it may be
 //! repeated, also concurrently in another process: every step writes the same bytes under the same
 //! name, or creates a record that only one handler can create. A slice is recorded before the records
-//! are counted, so the handler that records last counts all of them. Two handlers may both count all:
-//! one joins, by a claim in the store of results, and the other gets its result. If the process that joins is
-//! killed, another claims the join when the lease ends. Both respond, and the broker records one response.
+//! are counted, so the handler that records last counts all of them. Several handlers may count all: one
+//! of them makes the answer, by a claim in the store of results, and the answer names its message. Only the
+//! handler of that message responds, also if its process is killed after the answer was recorded and the message
+//! comes again. If it is killed before, another handler claims the answer when the lease ends.
 
 use bytes::Bytes;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use queue_runtime::{
     Disposition, Failure, FollowUp, Poisoned, QueueService, Received, RequestId, StartError,
 };
+use serde::{Deserialize, Serialize};
 use tokio::task::spawn_blocking;
 
 use super::handling::{Handling, reason};
@@ -67,6 +69,14 @@ struct Controller {
     records: Records,
     libraries: LibraryStore,
     results: Results,
+}
+
+/// The answer to a request.
+#[derive(Debug, Serialize, Deserialize)]
+struct Answer {
+    /// The id of the message whose handler responds.
+    by: String,
+    response: ImageResponse,
 }
 
 impl Controller {
@@ -155,7 +165,7 @@ impl Controller {
         Ok(held.asked)
     }
 
-    /// Records the outcome of a slice, and makes the mosaic if it was the last.
+    /// Records the outcome of a slice, and answers the request if it was the last one or failed.
     async fn response(&self, received: Received<SliceResponse>) -> Result<Disposition, Failure> {
         let _handling = Handling::of(&received);
         let request = &received.envelope().request;
@@ -178,36 +188,49 @@ impl Controller {
         let (outcome, attempts) = (received.outcome.clone(), received.attempts);
         let slice = SliceRecord { outcome, attempts };
         let held = self.records.record_slice(request, sequence, slice).await;
-        if let SliceOutcome::Failed { reason } = held?.outcome {
-            let reason = format!("slice {} of {}: {reason}", sequence + 1, record.slices);
-            return Ok(Disposition::complete().then(&ImageResponse::failed(request, reason)));
+        let failure = match held?.outcome {
+            SliceOutcome::Failed { reason } => Some(failure(sequence, record.slices, &reason)),
+            SliceOutcome::Rendered { .. } => None,
+        };
+        if failure.is_none() {
+            let recorded = self.records.slices_recorded(request).await;
+            if recorded? < record.slices as usize {
+                return Ok(Disposition::complete());
+            }
         }
-        let recorded = self.records.slices_recorded(request).await;
-        if recorded? < record.slices as usize {
-            return Ok(Disposition::complete());
-        }
-        let join = self.join(request, plan);
-        let joined: Option<Figures> = self.results.once("join", request, join).await?;
-        Ok(match joined {
-            Some(figures) => Disposition::complete().then(&ImageResponse::done(request, figures)),
-            // The handler that recorded the failure responds.
-            None => Disposition::complete(),
+        let by = received.envelope().id.as_str();
+        let answer = async {
+            let response = match failure {
+                Some(reason) => ImageResponse::failed(request, reason),
+                None => self.join(request, plan).await?,
+            };
+            let by = by.to_owned();
+            Ok(Answer { by, response })
+        };
+        let answer = self.results.once("answer", request, answer).await?;
+        Ok(if answer.by == by {
+            Disposition::complete().then(&answer.response)
+        } else {
+            Disposition::complete()
         })
     }
 
-    /// Joins a request's slices, all of which have a record. Returns `None` if one of them failed.
-    async fn join(&self, request: &RequestId, plan: Plan) -> Result<Option<Figures>, Failure> {
+    /// Joins a request's slices, all of which have a record, unless one of them failed. Returns the response.
+    async fn join(&self, request: &RequestId, plan: Plan) -> Result<ImageResponse, Failure> {
         let records = (0..plan.slices()).map(|sequence| self.records.slice(request, sequence));
         let records = stream::iter(records)
             .buffered(CONCURRENCY)
             .try_collect::<Vec<_>>();
         let records = records.await?;
         let (mut blobs, mut retries) = (Vec::with_capacity(records.len()), 0);
-        for record in records {
+        for (record, sequence) in records.into_iter().zip(0..) {
             let record = record.ok_or("the record of a slice was counted but is missing")?;
             match record.outcome {
                 SliceOutcome::Rendered { blob } => blobs.push(blob),
-                SliceOutcome::Failed { .. } => return Ok(None),
+                SliceOutcome::Failed { reason } => {
+                    let reason = failure(sequence, plan.slices(), &reason);
+                    return Ok(ImageResponse::failed(request, reason));
+                }
             }
             retries += record.attempts.saturating_sub(1);
         }
@@ -217,14 +240,19 @@ impl Controller {
             tracing::info!(%request, slices = plan.slices(), "joined the mosaic");
         }
         let (width, height) = plan.output_size();
-        Ok(Some(Figures {
+        let figures = Figures {
             width,
             height,
             tiles: plan.columns() * plan.rows(),
             slices: plan.slices(),
             retries,
-        }))
+        };
+        Ok(ImageResponse::done(request, figures))
     }
+}
+
+fn failure(sequence: u32, slices: u32, reason: &str) -> String {
+    format!("slice {} of {slices}: {reason}", sequence + 1)
 }
 
 fn layout(asked: &ImageRequest) -> Result<Layout, Failure> {

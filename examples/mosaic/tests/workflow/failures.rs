@@ -121,6 +121,29 @@ async fn an_unreadable_slice() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn several_slices_that_fail_are_answered_once() {
+    let (fixture, settings) = (Fixture::new().await, Settings::default());
+    let _controller = controller(&fixture.service, &fixture.store, &settings).expect("it starts");
+    fixture.submit(job()).await;
+    fixture.requested(4).await;
+    for sequence in 0..4 {
+        let slice = BlobName::slice(&fixture.request, sequence);
+        fixture.store.write(&slice, "junk").await.expect("written");
+    }
+    let _processor = processor(&fixture.service, &fixture.store, &settings).expect("it starts");
+    until("the slices are handled", async || {
+        let waiting =
+            fixture.count("slicerequest").await + fixture.count("sliceresponse").await;
+        (waiting == 0).then_some(())
+    })
+    .await;
+    assert_eq!(fixture.count("imageresponse").await, 1);
+    let _broker = broker(&fixture.service, &fixture.store, &settings).expect("it starts");
+    let found = fixture.reason().await;
+    assert!(found.contains("of 4: the slice is damaged: "), "{found}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_rendered_slice_that_cannot_be_joined() {
     let (fixture, settings) = (Fixture::new().await, Settings::default());
     let _broker = broker(&fixture.service, &fixture.store, &settings).expect("it starts");

@@ -1,4 +1,4 @@
-//! The last slice assembles, once: the claim of the join in the store of results.
+//! The last slice assembles and answers, once: the claim of the answer in the store of results.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -18,14 +18,21 @@ use queue_runtime::testing::TokioClock;
 
 use crate::support::{Fixture, GUARD, job, until};
 
-/// Counts the claims of the join, and can act as if its process was killed before it recorded a result.
+/// Counts the claims of answers, and can act as if its process was killed around the recording of one.
 #[derive(Debug)]
 struct Watched {
     results: Arc<dyn IdempotencyStore>,
-    joins: Arc<AtomicUsize>,
-    /// Whether the next `finish` of a join, and all calls after it, never end.
-    is_killed_at_finish: bool,
+    answers: Arc<AtomicUsize>,
+    kill: Kill,
     killed: AtomicBool,
+}
+
+/// When the process is killed: from then on, no call ends.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Kill {
+    Never,
+    BeforeTheAnswerIsRecorded,
+    AfterTheAnswerWasRecorded,
 }
 
 impl Watched {
@@ -50,8 +57,8 @@ impl IdempotencyStore for Watched {
     ) -> queue_runtime::Result<Begun> {
         self.alive().await;
         let begun = self.results.begin(key, owner, lease).await?;
-        if key.scope() == "join" && matches!(begun, Begun::Fresh(_)) {
-            self.joins.fetch_add(1, SeqCst);
+        if key.scope() == "answer" && matches!(begun, Begun::Fresh(_)) {
+            self.answers.fetch_add(1, SeqCst);
         }
         Ok(begun)
     }
@@ -73,11 +80,17 @@ impl IdempotencyStore for Watched {
         result: Bytes,
         retention: Duration,
     ) -> queue_runtime::Result<Standing> {
-        if self.is_killed_at_finish && key.scope() == "join" {
+        let is_answer = key.scope() == "answer";
+        if is_answer && self.kill == Kill::BeforeTheAnswerIsRecorded {
             self.killed.store(true, SeqCst);
         }
         self.alive().await;
-        self.results.finish(key, claim, result, retention).await
+        let standing = self.results.finish(key, claim, result, retention).await;
+        if is_answer && self.kill == Kill::AfterTheAnswerWasRecorded {
+            self.killed.store(true, SeqCst);
+        }
+        self.alive().await;
+        standing
     }
 
     async fn release(&self, key: &WorkKey, claim: Claim) -> queue_runtime::Result<()> {
@@ -115,22 +128,22 @@ impl Backend for Seen {
 /// Queues and results that several services share.
 struct Shared {
     queues: Arc<MemoryBackend>,
-    joins: Arc<AtomicUsize>,
+    answers: Arc<AtomicUsize>,
 }
 
 impl Shared {
     fn new() -> Self {
         Self {
             queues: Arc::new(MemoryBackend::new(Arc::new(TokioClock::new()))),
-            joins: Arc::default(),
+            answers: Arc::default(),
         }
     }
 
-    async fn service(&self, is_killed_at_finish: bool) -> (QueueService, Arc<Watched>) {
+    async fn service(&self, kill: Kill) -> (QueueService, Arc<Watched>) {
         let results = Arc::new(Watched {
             results: self.queues.results().expect("memory has one"),
-            joins: Arc::clone(&self.joins),
-            is_killed_at_finish,
+            answers: Arc::clone(&self.answers),
+            kill,
             killed: AtomicBool::new(false),
         });
         let seen = Seen {
@@ -144,42 +157,59 @@ impl Shared {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_join_whose_process_dies_before_it_is_recorded_is_not_made_again() {
+/// Has a controller die at its answer, and another one finish the request. The mosaic is replaced in between, which a
+/// second join would undo. Returns the number of claims.
+async fn die_at_the_answer(kill: Kill) -> usize {
     let shared = Shared::new();
-    let (service, _) = shared.service(false).await;
+    let (service, _) = shared.service(Kill::Never).await;
     let fixture = Fixture::over(service);
     let settings = Settings::default();
-    let (dying, results) = shared.service(true).await;
+    let (dying, results) = shared.service(kill).await;
     let victim = controller(&dying, &fixture.store, &settings).expect("it starts");
     let _processor = processor(&fixture.service, &fixture.store, &settings).expect("it starts");
-    let _broker = broker(&fixture.service, &fixture.store, &settings).expect("it starts");
     fixture.submit(job()).await;
-    until("the join is made", async || {
+    until("the answer is made", async || {
         results.killed.load(SeqCst).then_some(())
     })
     .await;
     drop((victim, dying));
-    // A second join would replace it.
     let mosaic = BlobName::mosaic(&fixture.request);
     let marked = fixture.store.write(&mosaic, "made before").await;
     marked.expect("the store answers");
 
     let _controller = controller(&fixture.service, &fixture.store, &settings).expect("it starts");
+    until("the slices are handled", async || {
+        (fixture.count("sliceresponse").await == 0).then_some(())
+    })
+    .await;
+    assert_eq!(fixture.count("imageresponse").await, 1);
+    let _broker = broker(&fixture.service, &fixture.store, &settings).expect("it starts");
     assert!(
         fixture.mosaic().await == b"made before",
         "it was joined again"
     );
     fixture.drained().await;
-    assert_eq!(shared.joins.load(SeqCst), 2, "the one that died, and one");
     assert_eq!(fixture.poison().await, 0);
+    shared.answers.load(SeqCst)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_join_whose_process_dies_before_it_is_recorded_is_not_made_again() {
+    let claims = die_at_the_answer(Kill::BeforeTheAnswerIsRecorded).await;
+    assert_eq!(claims, 2, "the one that died, and one");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_whose_process_dies_before_it_responds_is_given_by_its_message() {
+    let claims = die_at_the_answer(Kill::AfterTheAnswerWasRecorded).await;
+    assert_eq!(claims, 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn of_many_duplicates_of_all_slices_one_joins() {
     let shared = Shared::new();
-    let (service, _) = shared.service(false).await;
-    let (other, _) = shared.service(false).await;
+    let (service, _) = shared.service(Kill::Never).await;
+    let (other, _) = shared.service(Kill::Never).await;
     let fixture = Fixture::over(service);
     let settings = Settings {
         tasks: 16,
@@ -214,8 +244,8 @@ async fn of_many_duplicates_of_all_slices_one_joins() {
         (fixture.count("sliceresponse").await == 0).then_some(())
     })
     .await;
-    assert_eq!(shared.joins.load(SeqCst), 1);
-    assert!(fixture.count("imageresponse").await > 1, "nobody raced");
+    assert_eq!(shared.answers.load(SeqCst), 1);
+    assert_eq!(fixture.count("imageresponse").await, 1, "of 44 handlers");
     let _broker = broker(&fixture.service, &fixture.store, &settings).expect("it starts");
     fixture.mosaic().await;
     fixture.drained().await;
