@@ -16,6 +16,7 @@ use tokio::task::{JoinError, spawn_blocking};
 use crate::blob::BlobName;
 use crate::object_error::describe;
 use crate::picture::{Fingerprint, Library, LibraryError, Renderer, Skipped};
+use crate::size::Size;
 use crate::store::{Store, StoreError};
 
 /// The maximum number of files in a library.
@@ -61,15 +62,17 @@ pub enum LibraryStoreError {
     /// Its files do not make a library.
     #[error(transparent)]
     Library(#[from] LibraryError),
+    /// It has too many files.
+    #[error("the tile library has {found} files; at most {MAX_FILES} are allowed")]
+    TooMany {
+        /// The number of files.
+        found: usize,
+    },
     /// It is too large.
-    #[error("the tile library has {found} {what}; at most {max} are allowed")]
+    #[error("the tile library has {}; at most {} are allowed", Size(*found), Size(MAX_LIBRARY))]
     TooLarge {
-        /// The limited quantity.
-        what: &'static str,
-        /// The amount found.
+        /// Its size in bytes.
         found: u64,
-        /// The maximum allowed.
-        max: u64,
     },
     /// Its files do not match its fingerprint.
     #[error("the files of tile library {0} do not match its fingerprint")]
@@ -98,19 +101,14 @@ impl LibraryStore {
     /// Uploads a library unless it exists, and calls `progress` with the number of files uploaded.
     ///
     /// # Errors
-    /// [`LibraryStoreError::TooLarge`] and [`LibraryStoreError::Store`].
+    /// [`LibraryStoreError::TooMany`], [`LibraryStoreError::TooLarge`] and [`LibraryStoreError::Store`].
     pub async fn upload(
         &self,
         files: Vec<(String, Vec<u8>)>,
         mut progress: impl FnMut(usize),
     ) -> Result<Fingerprint, LibraryStoreError> {
         let total = files.len();
-        at_most("files", total as u64, MAX_FILES as u64)?;
-        at_most(
-            "bytes",
-            files.iter().map(|(_, bytes)| bytes.len() as u64).sum(),
-            MAX_LIBRARY,
-        )?;
+        check_size(files.iter().map(|(_, bytes)| bytes.len() as u64))?;
         let fingerprint = Fingerprint::of_files(&files);
         let list = BlobName::library(fingerprint, "files.json");
         if self.store.exists(&list).await? {
@@ -271,11 +269,7 @@ impl LibraryStore {
         let text = self.store.read(&list, MAX_LIST).await?;
         let listed: Vec<Listed> = serde_json::from_slice(&text)
             .map_err(|source| StoreError::Record { name: list, source })?;
-        at_most("files", listed.len() as u64, MAX_FILES as u64)?;
-        let total = listed
-            .iter()
-            .fold(0_u64, |sum, file| sum.saturating_add(file.size));
-        at_most("bytes", total, MAX_LIBRARY)?;
+        check_size(listed.iter().map(|file| file.size))?;
         let reads = listed.into_iter().enumerate().map(|(at, file)| async move {
             let bytes = self
                 .store
@@ -290,9 +284,14 @@ impl LibraryStore {
     }
 }
 
-fn at_most(what: &'static str, found: u64, max: u64) -> Result<(), LibraryStoreError> {
-    if found > max {
-        Err(LibraryStoreError::TooLarge { what, found, max })
+/// Refuses a library whose files, of these sizes in bytes, are too many or too large together.
+fn check_size(files: impl ExactSizeIterator<Item = u64>) -> Result<(), LibraryStoreError> {
+    let count = files.len();
+    let size = files.fold(0_u64, u64::saturating_add);
+    if count > MAX_FILES {
+        Err(LibraryStoreError::TooMany { found: count })
+    } else if size > MAX_LIBRARY {
+        Err(LibraryStoreError::TooLarge { found: size })
     } else {
         Ok(())
     }

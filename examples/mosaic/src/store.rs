@@ -18,6 +18,7 @@ use queue_runtime::idempotency::ObjectResults;
 use crate::blob::{BlobName, Container};
 use crate::links::Links;
 use crate::object_error::{describe, is_about_container};
+use crate::size::Size;
 
 /// The containers and their blobs. Clones share them.
 #[derive(Clone)]
@@ -35,7 +36,7 @@ pub enum StoreError {
     #[error("the blob `{0}` does not exist")]
     Missing(BlobName),
     /// The blob is too large.
-    #[error("the blob `{name}` is {size} bytes; at most {max} are allowed")]
+    #[error("the blob `{name}` has {}; at most {} are allowed", Size(*size), Size(*max))]
     TooLarge {
         /// Its name.
         name: BlobName,

@@ -14,6 +14,7 @@ use super::entra;
 use crate::blob::Container;
 use crate::library_store::{MAX_FILES, MAX_LIBRARY, is_picture};
 use crate::object_error::describe;
+use crate::size::Size;
 use crate::store::Store;
 
 /// The error for an account whose blobs cannot be used.
@@ -141,7 +142,9 @@ pub async fn container_pictures(
     if pictures.len() > MAX_FILES || bytes > MAX_LIBRARY {
         let count = pictures.len();
         return Err(failed(format!(
-            "it has {count} pictures of {bytes} bytes; at most {MAX_FILES} of {MAX_LIBRARY} bytes are allowed"
+            "it has {count} pictures of {} together; at most {MAX_FILES} of {} are allowed",
+            Size(bytes),
+            Size(MAX_LIBRARY)
         )));
     }
     let store = &store;

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use mosaic::client::Job;
 use mosaic::library_store::{MAX_LIBRARY, MAX_PICTURE, is_picture};
-use mosaic::picture::{SCENE_SIZE, draw_scene, draw_tiles, encode_png};
+use mosaic::picture::{SCENE_SIZE, check_source, draw_scene, draw_tiles, encode_png};
+use mosaic::size::Size;
 use queue_runtime::Failure;
 
 use super::arguments::Picture;
@@ -15,7 +16,11 @@ pub(super) fn job(
     tiles: Option<Vec<(String, Vec<u8>)>>,
 ) -> Result<Job, Failure> {
     let (image_name, image) = match &picture.image {
-        Some(path) => (name(path), read(path, MAX_PICTURE)?),
+        Some(path) => {
+            let (name, bytes) = (name(path), read(path, MAX_PICTURE)?);
+            check_source(&name, &bytes)?;
+            (name, bytes)
+        }
         None => {
             let scene = draw_scene(SCENE_SIZE.0, SCENE_SIZE.1);
             ("the built-in scene".to_owned(), encode_png(&scene))
@@ -54,9 +59,14 @@ fn library(folder: &Path) -> Result<Vec<(String, Vec<u8>)>, Failure> {
     paths.sort_unstable();
     let (mut files, mut left) = (Vec::with_capacity(paths.len()), MAX_LIBRARY);
     for path in paths {
-        let bytes = read(&path, MAX_PICTURE.min(left))?;
+        let bytes = read(&path, MAX_PICTURE)?;
         let rest = left.checked_sub(bytes.len() as u64);
-        left = rest.expect("no more than is left is read");
+        left = rest.ok_or_else(|| {
+            let (folder, max) = (folder.display(), Size(MAX_LIBRARY));
+            format!(
+                "read the tile library `{folder}`: its pictures have more than the {max} allowed"
+            )
+        })?;
         let within = path.strip_prefix(folder).unwrap_or(&path);
         files.push((within.to_string_lossy().replace('\\', "/"), bytes));
     }
@@ -105,7 +115,8 @@ fn read(path: &Path, max: u64) -> Result<Vec<u8>, Failure> {
         .map_err(failed)?;
     if bytes.len() as u64 > max {
         let path = path.display();
-        return Err(format!("read `{path}`: it has more than the {max} bytes allowed").into());
+        let max = Size(max);
+        return Err(format!("read `{path}`: it has more than the {max} allowed").into());
     }
     Ok(bytes)
 }

@@ -7,6 +7,8 @@ use image::metadata::Orientation;
 use image::{DynamicImage, ImageDecoder, ImageError, ImageFormat, ImageReader, Limits, RgbImage};
 use thiserror::Error;
 
+use crate::size::Size;
+
 /// The longest side of a picture that is decoded, in pixels.
 pub const MAX_SIDE: u32 = 20_000;
 
@@ -34,8 +36,9 @@ pub enum DecodeError {
     /// The limits, [`MAX_SIDE`] and [`MAX_DECODED`] for sources and tiles, are exceeded; nothing was
     /// decoded.
     #[error(
-        "the picture is {width}×{height} pixels, {bytes} bytes decoded; at most {max_side} a side \
-         and {max_bytes} bytes are allowed"
+        "the picture is {width}×{height} pixels, {} decoded; at most {max_side} a side and {} are allowed",
+        Size(*bytes),
+        Size(*max_bytes)
     )]
     TooLarge {
         /// Pixels across.
@@ -80,6 +83,20 @@ pub fn load_source(name: &str, bytes: &[u8]) -> Result<RgbImage, SourceError> {
     })
 }
 
+/// Checks what the first bytes of a source picture tell without decoding it: its format and its size. `name` is for
+/// the error.
+///
+/// # Errors
+///
+/// Those of [`load_source`], but a damaged picture may pass.
+pub fn check_source(name: &str, bytes: &[u8]) -> Result<(), SourceError> {
+    let checked = format_within(bytes, MAX_SIDE, MAX_DECODED);
+    checked.map(drop).map_err(|cause| SourceError {
+        name: name.to_owned(),
+        cause,
+    })
+}
+
 /// Decodes a PNG or a JPEG, rotated as its metadata says, with transparency blended onto white.
 ///
 /// # Errors
@@ -95,22 +112,11 @@ pub(super) fn decode_within(
     max_side: u32,
     max_bytes: u64,
 ) -> Result<RgbImage, DecodeError> {
-    if bytes.is_empty() {
-        return Err(DecodeError::Empty);
-    }
-    let format = match image::guess_format(bytes) {
-        Ok(format @ (ImageFormat::Png | ImageFormat::Jpeg)) => format,
-        _ => return Err(DecodeError::UnknownFormat),
-    };
+    let (format, (width, height)) = format_within(bytes, max_side, max_bytes)?;
     let mut limits = Limits::default();
     limits.max_image_width = Some(max_side);
     limits.max_image_height = Some(max_side);
     limits.max_alloc = Some(max_bytes);
-
-    let (width, height) = ImageReader::with_format(Cursor::new(bytes), format)
-        .into_dimensions()
-        .map_err(damaged)?;
-    let needed = u64::from(width) * u64::from(height) * 3;
     let too_large = |bytes| DecodeError::TooLarge {
         width,
         height,
@@ -118,12 +124,6 @@ pub(super) fn decode_within(
         max_side,
         max_bytes,
     };
-    if width == 0 || height == 0 {
-        return Err(DecodeError::NoPixels { width, height });
-    }
-    if width > max_side || height > max_side || needed > max_bytes {
-        return Err(too_large(needed));
-    }
     // The JPEG decoder fills missing pixels with grey and reports no error.
     if format == ImageFormat::Jpeg && !jpeg_has_an_end(bytes) {
         return Err(DecodeError::Truncated);
@@ -137,11 +137,47 @@ pub(super) fn decode_within(
     }
     let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
     let mut picture = DynamicImage::from_decoder(decoder).map_err(|error| match error {
-        ImageError::Limits(_) => too_large(needed),
+        ImageError::Limits(_) => too_large(rgb_bytes(width, height)),
         other => damaged(other),
     })?;
     picture.apply_orientation(orientation);
     Ok(on_white(picture))
+}
+
+/// Returns the format and the size in pixels, unless the picture is beyond the limits.
+fn format_within(
+    bytes: &[u8],
+    max_side: u32,
+    max_bytes: u64,
+) -> Result<(ImageFormat, (u32, u32)), DecodeError> {
+    if bytes.is_empty() {
+        return Err(DecodeError::Empty);
+    }
+    let format = match image::guess_format(bytes) {
+        Ok(format @ (ImageFormat::Png | ImageFormat::Jpeg)) => format,
+        _ => return Err(DecodeError::UnknownFormat),
+    };
+    let (width, height) = ImageReader::with_format(Cursor::new(bytes), format)
+        .into_dimensions()
+        .map_err(damaged)?;
+    if width == 0 || height == 0 {
+        return Err(DecodeError::NoPixels { width, height });
+    }
+    let bytes = rgb_bytes(width, height);
+    if width > max_side || height > max_side || bytes > max_bytes {
+        return Err(DecodeError::TooLarge {
+            width,
+            height,
+            bytes,
+            max_side,
+            max_bytes,
+        });
+    }
+    Ok((format, (width, height)))
+}
+
+fn rgb_bytes(width: u32, height: u32) -> u64 {
+    u64::from(width) * u64::from(height) * 3
 }
 
 fn damaged(error: ImageError) -> DecodeError {

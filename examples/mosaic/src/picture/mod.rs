@@ -30,7 +30,9 @@ mod tiles;
 mod tint;
 
 pub use cache::CacheError;
-pub use decode::{DecodeError, MAX_DECODED, MAX_SIDE, SourceError, decode, load_source};
+pub use decode::{
+    DecodeError, MAX_DECODED, MAX_SIDE, SourceError, check_source, decode, load_source,
+};
 pub use features::{DIMENSIONS, Features};
 pub use join::{JoinError, Joiner, encode_png};
 pub use jpeg::{JpegError, png_to_jpeg};

@@ -14,6 +14,7 @@ pub(super) fn classify<M: Message>(listener: ListenerBuilder<M>) -> ListenerBuil
             LibraryStoreError::Store(error) => on_store_error(error),
             LibraryStoreError::Stopped(_) => OnError::Retry,
             LibraryStoreError::Library(_)
+            | LibraryStoreError::TooMany { .. }
             | LibraryStoreError::TooLarge { .. }
             | LibraryStoreError::Altered(_) => OnError::Reject,
         })

@@ -175,9 +175,21 @@ fn an_output_that_cannot_be_written_is_refused_before_the_work() {
 fn a_picture_without_end_is_refused() {
     let desk = Desk::new();
     let error = fails(&mut desk.small("out.png", &["--image", "/dev/zero"]));
-    let expected = "error: failed to make the mosaic: read `/dev/zero`: it has more than the 67108864 bytes \
+    let expected = "error: failed to make the mosaic: read `/dev/zero`: it has more than the 64 MiB \
                     allowed\n";
     assert_eq!(error, expected);
+}
+
+#[test]
+fn a_file_that_is_not_a_picture_is_refused_before_any_work() {
+    let desk = Desk::new();
+    let notes = desk.path("notes.txt");
+    fs::write(&notes, "milk, bread").expect("written");
+    let error = fails(&mut desk.run("out.png", &["--image", text(&notes)]));
+    let expected = "error: failed to make the mosaic: the source picture \"notes.txt\" cannot be used: the file is \
+                    neither PNG nor JPEG\n";
+    assert_eq!(error, expected);
+    assert!(!desk.path("data").exists(), "the work was begun");
 }
 
 #[test]
@@ -302,7 +314,9 @@ fn requests_are_listed_with_their_progress_and_client() {
     let desk = Desk::new();
     succeeds(&mut desk.run("out.png", &["--request", "fine", "--client", "ann"]));
     let junk = desk.path("junk.png");
-    fs::write(&junk, "junk").expect("written");
+    let mut half = encode_png(&RgbImage::new(64, 64));
+    half.truncate(half.len() / 2);
+    fs::write(&junk, half).expect("written");
     let more = ["--request", "bad", "--image", text(&junk)];
     fails(&mut desk.run("bad.png", &more));
 

@@ -132,8 +132,7 @@ async fn several_slices_that_fail_are_answered_once() {
     }
     let _processor = processor(&fixture.service, &fixture.store, &settings).expect("it starts");
     until("the slices are handled", async || {
-        let waiting =
-            fixture.count("slicerequest").await + fixture.count("sliceresponse").await;
+        let waiting = fixture.count("slicerequest").await + fixture.count("sliceresponse").await;
         (waiting == 0).then_some(())
     })
     .await;
