@@ -42,5 +42,7 @@ pub use disposition::{Disposition, Failure, FollowUp, IntoDisposition};
 pub use envelope::{ClientId, Envelope, InvalidId, MessageId, RequestId};
 pub use error::{Error, ErrorKind, Operation, Outcome, Result, Retry};
 pub use idempotency::IdempotencyKey;
-pub use message::{DecodeError, EncodeError, KeyScope, KeyedMessage, Message, MessageType, Wire};
+pub use message::{
+    DecodeError, EncodeError, JsonError, KeyScope, KeyedMessage, Message, MessageType, Wire,
+};
 pub use name::{InvalidName, NameProblem, QueueName};

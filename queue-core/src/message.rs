@@ -1,6 +1,7 @@
 //! The contract of a message type.
 
 mod error;
+mod json_error;
 
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use crate::name::QueueName;
 use crate::text::str_eq;
 
 pub use error::{DecodeError, EncodeError};
+pub use json_error::JsonError;
 
 /// A typed queue message. Implemented by `#[derive(Message)]`.
 ///

@@ -75,9 +75,9 @@ pub use queue_core::encoder::{Encoded, MessageEncoding, RAW_KIND, TooLarge};
 pub use queue_core::internal;
 pub use queue_core::{
     BootTime, ClientId, Clock, DecodeError, Disposition, EncodeError, Envelope, Error, ErrorKind,
-    Failure, FollowUp, IdempotencyKey, IntoDisposition, InvalidId, InvalidName, KeyScope,
-    KeyedMessage, ManualClock, Message, MessageId, MessageType, NameProblem, Operation, Outcome,
-    QueueName, RequestId, Result, Retry, Timestamp, Wire, envelope, golden, wire,
+    Failure, FollowUp, IdempotencyKey, IntoDisposition, InvalidId, InvalidName, JsonError,
+    KeyScope, KeyedMessage, ManualClock, Message, MessageId, MessageType, NameProblem, Operation,
+    Outcome, QueueName, RequestId, Result, Retry, Timestamp, Wire, envelope, golden, wire,
 };
 pub use queue_derive::Message;
 #[cfg(feature = "sqlite")]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use uuid::Uuid;
 
 use super::IdempotencyKey;
 use crate::clock::Clock;
@@ -134,8 +135,10 @@ impl<S: IdempotencyStore + ?Sized> IdempotencyStore for Arc<S> {
 /// assert_ne!(charge, WorkKey::new("ship", "order-1234"));
 /// // A key without a scope has that of the function `once`.
 /// assert_eq!(WorkKey::from("order-1234"), WorkKey::new("once", "order-1234"));
+/// // It is shown with a hash, so that it can be logged.
+/// assert_eq!(charge.to_string(), "charge #9a17964255e852ce");
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct WorkKey {
     scope: String,
     key: String,
@@ -218,9 +221,17 @@ impl WorkKey {
     }
 }
 
+/// The scope, and a hash of the key: keys are the application's data, which logs must not hold.
 impl fmt::Display for WorkKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.scope, self.key)
+        let (hash, _) = Uuid::new_v5(&Uuid::NAMESPACE_OID, self.key.as_bytes()).as_u64_pair();
+        write!(f, "{} #{hash:016x}", self.scope)
+    }
+}
+
+impl fmt::Debug for WorkKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "WorkKey({self})")
     }
 }
 

@@ -9,6 +9,12 @@ pub use derive::{
 
 pub use bytes::Bytes;
 
+/// Returns the error without what it quotes.
+#[must_use]
+pub fn json_error(error: &serde_json::Error) -> crate::JsonError {
+    crate::JsonError::new(error)
+}
+
 pub use crate::forward_backend;
 pub use crate::text::{canonical, clip, error_chain, escape_text, is_forbidden, str_eq};
 pub use crate::timestamp::{between, later};

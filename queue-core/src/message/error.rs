@@ -2,6 +2,8 @@ use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::sync::Arc;
 
+use super::JsonError;
+
 /// An error of encoding a message.
 ///
 /// ```
@@ -98,7 +100,7 @@ pub enum DecodeError {
         kind: &'static str,
         /// The payload's version.
         version: u32,
-        /// The deserializer's error.
+        /// The deserializer's error; a [`JsonError`] if the payload is JSON.
         source: Arc<dyn StdError + Send + Sync>,
     },
 }
@@ -115,17 +117,25 @@ impl EncodeError {
 }
 
 impl DecodeError {
-    /// Returns the error for a payload of `version` that could not be deserialized because of `source`.
+    /// Returns the error for a payload of `version` that could not be deserialized because of `source`. An error of
+    /// `serde_json` becomes a [`JsonError`], which quotes nothing of the payload: errors of decoding are logged. So
+    /// `source` should not quote it either.
     #[must_use]
     pub fn payload(
         kind: &'static str,
         version: u32,
         source: impl Into<Box<dyn StdError + Send + Sync>>,
     ) -> Self {
+        let source: Box<dyn StdError + Send + Sync> = source.into();
+        let source: Arc<dyn StdError + Send + Sync> =
+            match source.downcast_ref::<serde_json::Error>() {
+                Some(json) => Arc::new(JsonError::new(json)),
+                None => source.into(),
+            };
         Self::Payload {
             kind,
             version,
-            source: source.into().into(),
+            source,
         }
     }
 }

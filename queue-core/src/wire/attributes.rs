@@ -249,8 +249,17 @@ impl<'a> Attribute<'a> {
     }
 
     fn wrong(&self, value: &str, allowed: &str) -> String {
-        let (name, value) = (self.name, clip(value));
+        let name = self.name;
+        if self.is_private() {
+            return format!("attribute `{name}` is not {allowed}");
+        }
+        let value = clip(value);
         format!("attribute `{name}` is {value}, not {allowed}")
+    }
+
+    /// Whether the value is a key or a payload, which is not quoted.
+    fn is_private(&self) -> bool {
+        matches!(self.name, "subject" | "data" | "data_base64")
     }
 }
 

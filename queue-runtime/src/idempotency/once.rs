@@ -7,7 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use queue_core::clock::BoxFuture;
 use queue_core::idempotency::{Begun, Claim, IdempotencyStore, Owner, Standing, WorkKey};
-use queue_core::{Error, ErrorKind, Operation};
+use queue_core::internal::json_error;
+use queue_core::{Error, ErrorKind, JsonError, Operation};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -168,7 +169,7 @@ pub enum OnceError<T, E> {
         key: WorkKey,
         /// The cause.
         #[source]
-        source: serde_json::Error,
+        source: JsonError,
     },
 }
 
@@ -269,7 +270,10 @@ impl Task {
 
     fn read<T: DeserializeOwned, E>(self, result: &[u8]) -> Result<T, OnceError<T, E>> {
         let key = self.key;
-        serde_json::from_slice(result).map_err(|source| OnceError::Result { key, source })
+        serde_json::from_slice(result).map_err(|error| {
+            let source = json_error(&error);
+            OnceError::Result { key, source }
+        })
     }
 
     /// Records a result, and tries again for up to a lease while the store fails.

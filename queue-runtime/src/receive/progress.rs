@@ -4,9 +4,9 @@ use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
 use queue_core::envelope::Envelope;
-use queue_core::internal::is_forbidden;
+use queue_core::internal::{is_forbidden, json_error};
 use queue_core::wire::Body;
-use queue_core::{Error, ErrorKind, Operation};
+use queue_core::{Error, ErrorKind, JsonError, Operation};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -38,9 +38,10 @@ impl Progress {
     }
 
     /// Reads the last checkpoint.
-    pub(super) fn read<S: DeserializeOwned>(&self) -> Result<Option<S>, serde_json::Error> {
+    pub(super) fn read<S: DeserializeOwned>(&self) -> Result<Option<S>, JsonError> {
         let text = self.text();
-        text.map(|text| serde_json::from_str(&text)).transpose()
+        let state = text.map(|text| serde_json::from_str(&text)).transpose();
+        state.map_err(|error| json_error(&error))
     }
 }
 

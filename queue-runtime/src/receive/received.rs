@@ -5,7 +5,8 @@ use std::sync::Arc;
 use queue_core::clock::Timestamp;
 use queue_core::wire::Body;
 use queue_core::{
-    DecodeError, Envelope, Error, ErrorKind, FollowUp, IdempotencyKey, Message, Operation,
+    DecodeError, Envelope, Error, ErrorKind, FollowUp, IdempotencyKey, JsonError, Message,
+    Operation,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -252,7 +253,7 @@ impl<M> Received<M> {
     ///
     /// # Errors
     /// If the checkpoint is not an `S`, for example because another version of the program wrote it.
-    pub fn progress<S: DeserializeOwned>(&self) -> Result<Option<S>, serde_json::Error> {
+    pub fn progress<S: DeserializeOwned>(&self) -> Result<Option<S>, JsonError> {
         self.shared.progress.read()
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use queue_core::backend::{NewMessage, TimeToLive};
 use queue_core::idempotency::Standing;
-use queue_core::internal::{error_chain, to_base64, unwrap_base64};
+use queue_core::internal::{error_chain, json_error, to_base64, unwrap_base64};
 use queue_core::{Error, ErrorKind, Operation, QueueName};
 use serde::{Deserialize, Serialize};
 
@@ -109,7 +109,8 @@ pub(super) fn encode(puts: &[(QueueName, NewMessage)]) -> Bytes {
 /// # Errors
 /// A description, if this program cannot read it.
 pub(super) fn decode(result: &[u8]) -> Result<Vec<(QueueName, NewMessage)>, String> {
-    let recorded: Recorded = serde_json::from_slice(result).map_err(|error| error.to_string())?;
+    let recorded: Recorded =
+        serde_json::from_slice(result).map_err(|error| json_error(&error).to_string())?;
     if recorded.version != VERSION {
         let found = recorded.version;
         return Err(format!(

@@ -1,8 +1,7 @@
 //! What errors, events and the log say about a failure.
 
 use std::error::Error;
-use std::fmt::Debug;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use queue_runtime::backend::{Backend, MemoryBackend, NewMessage};
@@ -11,78 +10,11 @@ use queue_runtime::testing::{self, Fault, TokioClock};
 use queue_runtime::{
     ErrorKind, ListenerEvent, Operation, QueueService, Received, RetryPolicy, Settled,
 };
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::subscriber::DefaultGuard;
-use tracing::{Event, Level, Metadata, Subscriber};
+use tracing::Level;
 
 use crate::listener::{Job, Mood};
+use crate::log::Log;
 use crate::support::{accepted, count, events, stop, submit_jobs};
-
-/// Keeps the log lines of this thread up to a level, as `field=value` lines.
-#[derive(Debug, Clone)]
-struct Log(Arc<Mutex<Vec<String>>>, Level);
-
-impl Log {
-    /// Keeps warnings and errors.
-    fn start() -> (Self, DefaultGuard) {
-        Self::up_to(Level::WARN)
-    }
-
-    fn up_to(level: Level) -> (Self, DefaultGuard) {
-        let log = Self(Arc::default(), level);
-        let guard = tracing::subscriber::set_default(log.clone());
-        (log, guard)
-    }
-
-    fn count(&self, text: &str) -> usize {
-        let lines = self.0.lock().expect("no panic");
-        lines.iter().filter(|line| line.contains(text)).count()
-    }
-
-    /// The line with this text.
-    fn line(&self, text: &str) -> String {
-        let lines = self.0.lock().expect("no panic");
-        let found = lines.iter().find(|line| line.contains(text));
-        found.unwrap_or_else(|| panic!("{lines:?}")).clone()
-    }
-}
-
-struct Line(String);
-
-impl Visit for Line {
-    fn record_str(&mut self, field: &Field, value: &str) {
-        self.0.push_str(&format!(" {}={value}", field.name()));
-    }
-
-    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        self.0.push_str(&format!(" {}={value:?}", field.name()));
-    }
-}
-
-impl Subscriber for Log {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() <= self.1
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        let mut line = Line(event.metadata().level().to_string());
-        event.record(&mut line);
-        self.0.lock().expect("no panic").push(line.0);
-    }
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
-}
 
 #[derive(Debug, thiserror::Error)]
 #[error("read the order")]

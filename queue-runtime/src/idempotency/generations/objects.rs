@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use object_store::path::Path;
 use queue_core::idempotency::{Owner, WorkKey};
+use queue_core::internal::json_error;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -211,7 +212,7 @@ fn read(bytes: &Bytes) -> Result<(Header, Bytes), String> {
     let line = bytes.iter().position(|byte| *byte == b'\n');
     let line = line.ok_or("its first line does not end")?;
     let header: Header =
-        serde_json::from_slice(&bytes[..line]).map_err(|error| error.to_string())?;
+        serde_json::from_slice(&bytes[..line]).map_err(|error| json_error(&error).to_string())?;
     if header.version != VERSION {
         let found = header.version;
         return Err(format!(
@@ -225,8 +226,8 @@ fn of_key(key: &WorkKey, header: &Header) -> Result<(), String> {
     if header.scope == key.scope() && header.key == key.key() {
         return Ok(());
     }
-    let (scope, other) = (&header.scope, &header.key);
-    Err(format!("it is that of another key, `{scope}: {other}`"))
+    let other = WorkKey::new(&header.scope, &header.key);
+    Err(format!("it is that of another key, `{other}`"))
 }
 
 fn millis(duration: Duration) -> u64 {
