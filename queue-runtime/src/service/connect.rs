@@ -21,7 +21,6 @@ pub(super) async fn open(
     match scheme {
         "memory" if rest.is_empty() => Ok(Arc::new(MemoryBackend::new(clock))),
         "memory" => Ok(Arc::new(MemoryBackend::named(rest, clock))),
-        #[cfg(feature = "sqlite")]
         "sqlite" => sqlite::open(&url, rest, clock).await,
         "azure" | "https" | "http" => azure::open(&url, clock).await,
         _ => Err(refused(&url, "its scheme is unknown")),
@@ -59,6 +58,22 @@ mod sqlite {
     }
 }
 
+#[cfg(not(feature = "sqlite"))]
+mod sqlite {
+    use super::*;
+
+    pub(super) async fn open(
+        url: &str,
+        _rest: &str,
+        _clock: Arc<dyn Clock>,
+    ) -> Result<Arc<dyn Backend>, ConnectError> {
+        Err(ConnectError::MissingFeature {
+            url: shown(url),
+            feature: "sqlite",
+        })
+    }
+}
+
 /// Whether the path is a name of SQLite's for a database in memory. It would be a file of that name here.
 #[cfg(feature = "sqlite")]
 fn is_in_memory(path: &str) -> bool {
@@ -88,7 +103,10 @@ mod azure {
         url: &str,
         _clock: Arc<dyn Clock>,
     ) -> Result<Arc<dyn Backend>, ConnectError> {
-        Err(refused(url, "this build is without the feature `azure`"))
+        Err(ConnectError::MissingFeature {
+            url: shown(url),
+            feature: "azure",
+        })
     }
 }
 
@@ -99,19 +117,22 @@ fn is_connection_string(text: &str) -> bool {
     end.is_some_and(|end| end > 0 && name[end..].starts_with('='))
 }
 
-/// Returns an error that shows only the URL's scheme, because the rest may contain a secret. Text before
-/// a colon that is not a plausible scheme is hidden too.
 fn refused(url: &str, problem: &str) -> ConnectError {
+    ConnectError::Url {
+        url: shown(url),
+        problem: problem.to_owned(),
+    }
+}
+
+/// Returns the URL's scheme for an error, because the rest may contain a secret. Text before a colon that is not a
+/// plausible scheme is hidden too.
+fn shown(url: &str) -> String {
     let scheme = url.split_once(':').map(|(scheme, _)| scheme);
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "+-.".contains(c);
     let plain = |scheme: &&str| scheme.len() <= 16 && scheme.chars().all(plain);
-    let shown = match scheme.filter(plain) {
+    match scheme.filter(plain) {
         Some(scheme) => format!("{scheme}:…"),
         None => "…".to_owned(),
-    };
-    ConnectError::Url {
-        url: shown,
-        problem: problem.to_owned(),
     }
 }
 
