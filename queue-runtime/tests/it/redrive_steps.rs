@@ -7,9 +7,10 @@ use queue_runtime::backend::{Backend, BackendExt as _, MessageState, NewMessage}
 use queue_runtime::envelope::PoisonReason;
 use queue_runtime::testing::{self, Fault, FaultInjector, TokioClock};
 use queue_runtime::{
-    AnyQueue, DrainEnd, ErrorKind, Operation, QueueName, QueueService, RAW_KIND, Received, Redrive,
-    RedriveOutcome, SettleProblem,
+    AnyQueue, DrainEnd, ErrorKind, Message, Operation, QueueName, QueueService, RAW_KIND, Received,
+    Redrive, RedriveOutcome, SettleProblem,
 };
+use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, advance, sleep};
 
 use crate::accept::{Order, order};
@@ -44,8 +45,11 @@ async fn poisoned(service: &QueueService, orders: u32) {
 #[tokio::test(start_paused = true)]
 async fn each_filter_admits_what_it_says() {
     type Narrow = fn(Redrive) -> Redrive;
-    let filters: [(Narrow, u64); 12] = [
+    let filters: [(Narrow, u64); 15] = [
         (|all| all, 4),
+        (|all| all.id("1"), 1),
+        (|all| all.id("1").id("2"), 1),
+        (|all| all.id("1").kind("order"), 0),
         (|all| all.kind("order"), 2),
         (|all| all.kind(RAW_KIND), 1),
         (|all| all.kind("order").kind(RAW_KIND), 3),
@@ -227,7 +231,8 @@ async fn what_its_own_queue_refuses_stays_and_stops_nothing() {
         }
         let steps = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&steps);
-        let redrive = queue.redrive().each(move |step| {
+        let others = QueueName::from_static("others");
+        let redrive = queue.redrive().allow([others]).each(move |step| {
             let id = step.envelope.map(|envelope| envelope.id.to_string());
             seen.lock()
                 .expect("no panic")
@@ -251,6 +256,106 @@ async fn what_its_own_queue_refuses_stays_and_stops_nothing() {
         refused(2);
         let moved = |at: usize| matches!(&steps[at].1, RedriveOutcome::Redriven(to) if to.as_str() == "others");
         assert!(moved(1) && moved(3) && steps.len() == 4, "{steps:?}");
+    }
+}
+
+#[derive(Debug, Serialize, Deserialize, Message)]
+#[message(queue = "slices", poison_queue = "broken")]
+struct Slice;
+
+/// Whatever a record says, only the queue that a poison queue belongs to gets messages back, unless others are allowed.
+#[tokio::test(start_paused = true)]
+async fn a_redrive_sends_only_to_its_own_queue_and_those_that_are_allowed() {
+    type Told = fn(AnyQueue) -> Redrive;
+    let cases: [(&str, Told, &[&str]); 5] = [
+        ("slices-poison", |queue| queue.redrive(), &["slices"]),
+        (
+            "slices-poison",
+            |queue| queue.redrive().allow([QueueName::from_static("payments")]),
+            &["payments", "slices"],
+        ),
+        ("slices", |queue| queue.redrive(), &[]),
+        ("broken", |queue| queue.redrive(), &[]),
+        (
+            "broken",
+            |queue| {
+                queue
+                    .redrive()
+                    .allow(["slices", "payments"].map(QueueName::from_static))
+            },
+            &["payments", "slices"],
+        ),
+    ];
+    for (name, told, expected) in cases {
+        for (service, backend) in storages().await {
+            let queue = service.queue_at(name).expect("a name");
+            queue.create().await.expect("created");
+            for (id, to) in [("1", "slices"), ("2", "payments"), ("3", "broken-poison")] {
+                let message = NewMessage::new(poison_event(id, to));
+                backend.put(queue.name(), message).await.expect("put");
+            }
+            let left = Arc::new(Mutex::new(Vec::new()));
+            let seen = Arc::clone(&left);
+            let redrive = told(queue).each(move |step| {
+                if let RedriveOutcome::NotAllowed(queue) = step.outcome {
+                    seen.lock().expect("no panic").push(queue.to_string());
+                }
+            });
+            let planned = redrive.dry_run().await.expect("planned");
+            let counts = (planned.redriven, planned.not_allowed);
+            let sent = expected.len() as u64;
+            assert_eq!(counts, (sent, 3 - sent), "{name}, {expected:?}");
+            let mut not_allowed = std::mem::take(&mut *left.lock().expect("no panic"));
+            not_allowed.extend(expected.iter().map(ToString::to_string));
+            not_allowed.sort();
+            assert_eq!(not_allowed, ["broken-poison", "payments", "slices"]);
+
+            let run = tokio::spawn(async move { redrive.run().await });
+            let redriven = run.await.expect("no panic").expect("redriven");
+            assert_eq!(redriven, planned);
+            let mut queues = Vec::new();
+            for queue in service.queues().await.expect("listed") {
+                if queue.as_str() != name {
+                    assert_eq!(count(&service, queue.as_str()).await, 1);
+                    queues.push(queue.to_string());
+                }
+            }
+            assert_eq!(queues, expected);
+            assert_eq!(count(&service, name).await, 3 - sent);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_poison_queue_of_a_queue_is_redriven_to_that_queue() {
+    for (service, backend) in storages().await {
+        let slices = service.queue::<Slice>();
+        let elsewhere = service.queue_named::<Slice>("slices-europe");
+        let elsewhere = elsewhere.expect("a name");
+        for queue in [&slices, &elsewhere] {
+            queue.submit(Slice).await.expect("submitted");
+            let slice = queue.accept().await.expect("no error").expect("a slice");
+            slice.reject("no").await.expect("moved");
+        }
+        let broken = slices.poison().expect("a name");
+        assert_eq!(broken.name().as_str(), "broken");
+        let redriven = broken.redrive().run().await.expect("redriven");
+        assert_eq!((redriven.redriven, redriven.not_allowed), (1, 1));
+        assert_eq!(count(&service, "slices").await, 1);
+        let redriven = elsewhere.poison().expect("a name").redrive().run().await;
+        assert_eq!(redriven.expect("redriven").redriven, 1);
+        assert_eq!(count(&service, "slices-europe").await, 1);
+
+        let of_itself = service.queue_named::<Slice>("broken").expect("a name");
+        let message = NewMessage::new(poison_event("1", "broken"));
+        backend.put(broken.name(), message).await.expect("put");
+        let redriven = of_itself.poison().expect("a name").redrive().run().await;
+        assert_eq!(redriven.expect("redriven").not_allowed, 1);
+
+        let orders = service.queue::<Order>().poison().expect("a name");
+        assert_eq!(orders.name(), poison(&service).name());
+        let long = service.queue_named::<Order>(&"x".repeat(60));
+        long.expect("a name").poison().expect_err("no room");
     }
 }
 
