@@ -30,6 +30,7 @@ mod parcels;
 mod poison;
 mod queue_rules;
 mod redrive;
+mod redrive_destinations;
 mod redrive_faults;
 mod redrive_steps;
 mod remote;

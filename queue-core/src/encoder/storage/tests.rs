@@ -187,8 +187,8 @@ fn a_record_without_room_for_another_is_left_out() {
     let claim = r#","poisonreason":"failed","poisonqueue":"payments""#;
     let plain = |body: String| Bytes::from(body);
     let in_base64 = |body: String| Bytes::from(to_base64(body.as_bytes()));
-    let forms: [(BodyForm, usize, fn(String) -> Bytes); 3] = [
-        (BodyForm::Bytes, LIMIT, plain),
+    let forms = [
+        (BodyForm::Bytes, LIMIT, plain as fn(String) -> Bytes),
         (BodyForm::Text, LIMIT / 4 * 3, in_base64),
         (BodyForm::Text, LIMIT, plain),
     ];
