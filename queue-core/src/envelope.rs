@@ -61,7 +61,7 @@ pub struct Envelope {
     pub trace: Option<TraceContext>,
     /// The attempts so far.
     pub attempts: AttemptRecord,
-    /// Why the message was moved to the poison queue, if it was.
+    /// Why the message was moved to the poison queue, if it was. On a queue that is no poison queue, its sender wrote it.
     pub poison: Option<PoisonRecord>,
 }
 

@@ -181,6 +181,21 @@ impl QueueName {
         Ok(Self(Text::Shared(name.into())))
     }
 
+    /// Returns the queue whose [poison queue](Self::poison) has this name, if there can be one.
+    ///
+    /// ```
+    /// use queue_core::QueueName;
+    ///
+    /// let origin = QueueName::from_static("orders-poison").poison_origin();
+    /// assert_eq!(origin, Some(QueueName::from_static("orders")));
+    /// assert_eq!(QueueName::from_static("broken-orders").poison_origin(), None);
+    /// ```
+    #[must_use]
+    pub fn poison_origin(&self) -> Option<Self> {
+        let origin = self.as_str().strip_suffix(POISON_SUFFIX)?;
+        Self::new(origin).ok()
+    }
+
     /// Checks that the queue can have a [poison queue](Self::poison), without naming it.
     ///
     /// # Errors
@@ -398,6 +413,8 @@ mod tests {
             let name = QueueName::new(&"a".repeat(length)).expect("valid");
             assert_eq!(name.poison().is_ok(), fits);
             assert_eq!(name.check_poison(), name.poison().map(drop));
+            let origin = name.poison().ok().and_then(|poison| poison.poison_origin());
+            assert_eq!(origin, fits.then_some(name));
         }
     }
 }

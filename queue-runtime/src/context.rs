@@ -11,6 +11,7 @@ use queue_core::{ClientId, MessageType, QueueName};
 
 use crate::background::Background;
 use crate::clock::KnownTimer;
+use crate::creations::Creations;
 use crate::idempotency::CompletedIds;
 use crate::lease::Renewals;
 use crate::meter::{Meter, Metered};
@@ -24,6 +25,7 @@ use crate::settings::{Overrides, Settings, SettingsCache};
 pub(crate) struct Context {
     /// Counts in `meter`.
     pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) creations: Creations,
     pub(crate) meter: Arc<Meter>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) timer: KnownTimer,
@@ -60,6 +62,7 @@ impl Context {
             notifiers: Notifiers::new(&*backend, notifiers),
             unannounced: Unannounced::default(),
             encoder: Encoder::new(backend.capabilities(), encoding),
+            creations: Creations::new(Arc::clone(&backend)),
             backend,
             meter,
             clock,

@@ -27,6 +27,7 @@ pub mod backend;
 mod background;
 mod clock;
 mod context;
+mod creations;
 mod delay_queue;
 pub mod idempotency;
 mod lease;

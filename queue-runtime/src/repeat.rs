@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use queue_core::backend::{Backend, BackendExt as _};
 use queue_core::clock::Clock;
 use queue_core::{Error, ErrorKind, Outcome, QueueName, Retry};
 
 use crate::clock::has_timer;
+use crate::creations::{Creations, Moment};
 use crate::policy::{Backoff, SHORTEST, StorageRetry, jitter};
 
 /// The repeats of one storage operation.
@@ -19,6 +19,8 @@ pub(crate) struct Repeats<'a> {
     failures: u32,
     /// Whether a try since the last success may have been carried out.
     unanswered: bool,
+    /// How missing queues are created, if they are, and when the present try began.
+    creations: Option<(&'a Creations, Moment)>,
     /// The missing queues that were created, so that creating one again is known to be of no use.
     created: Vec<QueueName>,
 }
@@ -74,55 +76,63 @@ impl<'a> Repeats<'a> {
             limit,
             failures: 0,
             unanswered: false,
+            creations: None,
             created: Vec::new(),
         }
     }
 
-    /// Waits until the operation may be repeated.
+    /// Creates the queues that are missing. Call it before the first try.
     ///
-    /// # Errors
-    /// `error` itself if the operation must not be repeated.
-    pub(crate) async fn pause(&mut self, error: Error) -> Result<(), Error> {
-        let advice = error.retry();
-        self.pause_as_advised(error, advice).await
+    /// A reply queue is not created: only the instance that waits for replies there may do that, and it is gone.
+    pub(crate) fn creating(mut self, creations: &'a Creations) -> Self {
+        self.creations = Some((creations, creations.now()));
+        self
     }
 
-    /// As [`pause`](Self::pause), but if the operation failed because a queue does not exist, creates the queue.
-    /// Pauses after that only if it is still missing. A reply queue is not created: only the instance that waits for
-    /// replies there may do that, and it is gone.
+    /// Waits until the operation may be repeated. If it failed because a queue does not exist that may be
+    /// [created](Self::creating), creates it, and waits only if it is still missing after that.
     ///
     /// # Errors
     /// `error` itself, or that of the creation, if the operation must not be repeated.
-    pub(crate) async fn pause_or_create(
-        &mut self,
-        backend: &dyn Backend,
-        error: Error,
-    ) -> Result<(), Error> {
-        let (ErrorKind::QueueNotFound, Some(queue)) = (error.kind(), error.queue()) else {
-            return self.pause(error).await;
-        };
-        if queue.is_reply_queue() {
-            return self.pause(error).await;
-        }
-        match backend.ensure_queue(queue).await {
-            Ok(_) if !self.created.contains(queue) => {
-                self.created.push(queue.clone());
-                Ok(())
+    pub(crate) async fn pause(&mut self, error: Error) -> Result<(), Error> {
+        let paused = match self.missing(&error) {
+            Some((creations, began, queue)) => {
+                match creations.create_missing(error.clone(), began).await {
+                    Ok(()) if !self.created.contains(&queue) => {
+                        self.created.push(queue);
+                        Ok(())
+                    }
+                    Ok(()) => self.pause_as_advised(error, Retry::Temporary).await,
+                    Err(failed) => {
+                        let advice = failed.retry();
+                        self.pause_as_advised(failed, advice).await
+                    }
+                }
             }
-            Ok(_) => self.pause_as_advised(error, Retry::Temporary).await,
-            Err(failed) => self.pause(failed).await,
-        }
+            None => {
+                let advice = error.retry();
+                self.pause_as_advised(error, advice).await
+            }
+        };
+        self.begins();
+        paused
     }
 
-    /// Prepares for another try to put messages: waits, and creates a missing queue.
+    /// Returns the queue to create, if that is missing.
+    fn missing(&self, error: &Error) -> Option<(&'a Creations, Moment, QueueName)> {
+        let (creations, began) = self.creations?;
+        let missing = error
+            .queue()
+            .filter(|_| error.kind() == ErrorKind::QueueNotFound);
+        let queue = missing.filter(|queue| !queue.is_reply_queue())?;
+        Some((creations, began, queue.clone()))
+    }
+
+    /// Prepares for another try to put messages.
     ///
     /// # Errors
     /// If the puts must not be repeated. Its outcome is that of all tries.
-    pub(crate) async fn put_again(
-        &mut self,
-        backend: &dyn Backend,
-        error: Error,
-    ) -> Result<(), Error> {
+    pub(crate) async fn put_again(&mut self, error: Error) -> Result<(), Error> {
         self.unanswered |= error.outcome() == Outcome::Unknown;
         let covered = match &self.limit {
             Limit::Policy { policy, .. } => policy.covers_unknown(),
@@ -130,7 +140,7 @@ impl<'a> Repeats<'a> {
         };
         let again = match error.outcome() {
             Outcome::Unknown if !covered => Err(error),
-            _ => self.pause_or_create(backend, error).await,
+            _ => self.pause(error).await,
         };
         // The error may be that of a later try, or of a creation.
         let outcome = match self.unanswered {
@@ -146,6 +156,14 @@ impl<'a> Repeats<'a> {
         self.unanswered = false;
         if let Limit::Policy { until, .. } = &mut self.limit {
             *until = None;
+        }
+        self.begins();
+    }
+
+    /// Notes that the next try begins.
+    fn begins(&mut self) {
+        if let Some((creations, began)) = &mut self.creations {
+            *began = creations.now();
         }
     }
 

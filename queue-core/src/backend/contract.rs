@@ -248,36 +248,6 @@ impl ApplyError {
 /// Convenience methods for every [`Backend`].
 #[async_trait]
 pub trait BackendExt: Backend {
-    /// Puts a message, creating the queue without metadata if it does not exist.
-    ///
-    /// # Errors
-    /// Those of [`put`](Backend::put) and [`create_queue`](Backend::create_queue).
-    async fn put_or_create(&self, queue: &QueueName, message: NewMessage) -> Result<PutReceipt> {
-        match self.put(queue, message.clone()).await {
-            Ok(receipt) => Ok(receipt),
-            Err(error) => {
-                self.create_missing(error).await?;
-                self.put(queue, message).await
-            }
-        }
-    }
-
-    /// Creates the queue that an operation failed on because it does not exist, so that the operation
-    /// can be repeated. The queue has no metadata.
-    ///
-    /// # Errors
-    /// `error` itself unless it is [`ErrorKind::QueueNotFound`] and names its queue; otherwise those of
-    /// [`ensure_queue`](Self::ensure_queue).
-    async fn create_missing(&self, error: Error) -> Result<()> {
-        match (error.kind(), error.queue()) {
-            (ErrorKind::QueueNotFound, Some(queue)) => {
-                self.ensure_queue(queue).await?;
-                Ok(())
-            }
-            _ => Err(error),
-        }
-    }
-
     /// Creates a queue unless it exists, with any metadata.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use crate::text::clip;
 use crate::wire::base64::to_base64;
 use crate::wire::writer::rewrite;
 use crate::wire::xml::xml_text;
-use crate::wire::{self, ACCOUNTING_RESERVE, Event};
+use crate::wire::{self, ACCOUNTING_RESERVE, Body, Event};
 
 /// The kind of the event that wraps a body on a poison queue that was not an event itself.
 pub const RAW_KIND: &str = "queue.raw";
@@ -129,8 +129,8 @@ impl Encoder {
 
     /// Returns the event as it goes to the poison queue: with `record`, its error text shortened as far
     /// as needed, and without the attempt record, so that a consumer of the poison queue has all its attempts.
-    /// `progress` is kept: work that a redrive resumes continues there. Returns `None` if there is no room for a
-    /// record at all.
+    /// `progress` is kept: work that a redrive resumes continues there. A record that the event already has is replaced,
+    /// except for whether the payload is the original body. Returns `None` if there is no room for a record at all.
     #[must_use]
     pub fn poison_event(
         self,
@@ -139,7 +139,10 @@ impl Encoder {
         progress: Option<&str>,
     ) -> Option<Bytes> {
         let attempts = only_progress(progress);
-        self.with_record(record, |record| {
+        let earlier = event.envelope.poison.as_ref();
+        let raw = earlier.is_some_and(|earlier| earlier.raw);
+        self.with_record(record, |mut record| {
+            record.raw = raw;
             rewrite(&event.body, &attempts, Some(&record))
         })
     }
@@ -156,6 +159,31 @@ impl Encoder {
             envelope.poison = Some(record);
             Some(wire::encode_binary(&envelope, body))
         })
+    }
+
+    /// Returns a stored body as it goes to the poison queue if there is no room for a record: as it is. A record that an
+    /// event already has is left out, because whoever reads that queue would believe it. `progress` is kept if there is
+    /// room for it.
+    #[must_use]
+    pub fn without_record(self, stored: &Bytes, progress: Option<&str>) -> Bytes {
+        let event = match Body::read(stored, usize::MAX) {
+            Body::Event(event) if event.envelope.poison.is_some() => event,
+            _ => return stored.clone(),
+        };
+        let limit = stored.len().max(self.max_moved_body);
+        let [with, without] = [progress, None].map(|progress| {
+            let body = rewrite(&event.body, &only_progress(progress), None);
+            body.expect("it is an event")
+        });
+        // One that is stored as plain text may have no room for Base64.
+        [
+            (self.stored(with.clone()), limit),
+            (self.stored(without.clone()), limit),
+            (with.into(), stored.len()),
+        ]
+        .into_iter()
+        .find_map(|(body, limit)| (body.len() <= limit).then_some(body))
+        .unwrap_or_else(|| without.into())
     }
 
     /// Returns the body of a message on a poison queue as it was before: the event without the record, with its

@@ -2,6 +2,7 @@ use bytes::Bytes;
 
 use super::base64::unwrap_base64;
 use super::event::Event;
+use crate::envelope::PoisonRecord;
 use crate::message::{DecodeError, Message, Wire};
 
 /// How many events of poison queues may be around a body. Each move to such a queue may add one; without a
@@ -45,6 +46,15 @@ impl Body {
         match damage {
             None => Self::read(body, limit),
             Some(damage) => Self::Malformed(damage.to_owned()),
+        }
+    }
+
+    /// The poison record, if it is an event that has one. On a queue that is no poison queue, its sender wrote it.
+    #[must_use]
+    pub fn poison(&self) -> Option<&PoisonRecord> {
+        match self {
+            Self::Event(event) => event.envelope.poison.as_ref(),
+            Self::Bare(_) | Self::Malformed(_) => None,
         }
     }
 

@@ -18,6 +18,7 @@ use super::Backoff;
 /// |---|---|---|
 /// | [`submit`](crate::QueueService::submit), [`submit_all`](crate::QueueService::submit_all) | if the error is not [permanent](Retry::Permanent) | only [if asked](Self::with_unknown), under the same message ids |
 /// | a receive of [`accept`](crate::QueueService::accept) with [`wait`](crate::Accept::wait) | if the error is not permanent | as on the left: messages that it leased become visible again |
+/// | a [redrive](crate::AnyQueue::redrive) | if the error is not permanent | only what changes nothing |
 /// | [`clear`](crate::AnyQueue::clear) | if the error is not permanent | as on the left |
 ///
 /// Set it for a service with [`ServiceBuilder::storage_retry`](crate::ServiceBuilder::storage_retry), and for

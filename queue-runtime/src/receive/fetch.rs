@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context as Polling, Poll};
 use std::time::Duration;
 
-use queue_core::backend::{BackendExt as _, ReceivedMessage};
+use queue_core::backend::ReceivedMessage;
 use queue_core::clock::BoxFuture;
 use queue_core::internal::between;
 use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, Result};
@@ -43,6 +43,7 @@ pub(crate) async fn fetch(
         .settings(queue, &consumer.message_type, overrides)
         .await?;
     let visibility = visibility(&settings);
+    let began = context.creations.now();
     let receiving = Receiving::start(context, consumer, settings, visibility, max);
     let asked_at = receiving.asked_at;
     let deadline = asked_at.saturating_add(visibility);
@@ -51,7 +52,7 @@ pub(crate) async fn fetch(
     let messages = match (received, consumer.options.missing_queue) {
         (Ok(messages), _) => messages,
         (Err(error), MissingQueue::Create) => {
-            Box::pin(context.backend.create_missing(error)).await?;
+            Box::pin(context.creations.create_missing(error, began)).await?;
             Vec::new()
         }
         (Err(error), MissingQueue::Report) => return Err(error),

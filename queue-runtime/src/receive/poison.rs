@@ -50,9 +50,8 @@ async fn move_to_poison(
     let mut record = PoisonRecord::new(reason, queue.as_str(), id, inserted_at);
     record.last = incoming.storage_now(context);
     record.attempts = incoming.attempt();
-    record.raw = event_to_mark(incoming).is_none();
     record.error = error.map(|error| clip(&escape_text(&error), MAX_POISON_ERROR).to_owned());
-    let body = body_with_record(context, incoming, &record);
+    let body = body_with_record(context, incoming, &mut record);
     let copy = (poison_queue.clone(), NewMessage::moved(body));
     let on_poison = consumer.options.on_poison.as_ref();
     let follow_up =
@@ -140,39 +139,43 @@ fn follow_up(
     Ok(puts.pop())
 }
 
-/// Returns the body for the poison queue, or the original body if there is no room for the record.
-fn body_with_record(context: &Context, incoming: &Incoming, record: &PoisonRecord) -> Bytes {
+/// Returns the body for the poison queue, and notes in the record whether the original body is inside it. Without room
+/// for the record it is the original body, without any record that its sender wrote: a redrive would believe that.
+fn body_with_record(context: &Context, incoming: &Incoming, record: &mut PoisonRecord) -> Bytes {
+    let (encoder, stored) = (context.encoder, &incoming.stored);
+    let progress = incoming.shared.progress.text();
+    let progress = progress.as_deref();
+    let marked =
+        |event: &Event, record: &PoisonRecord| encoder.poison_event(event, record, progress);
+    let earlier = incoming.body.poison();
+    record.raw = earlier.is_some() || !matches!(incoming.body, Body::Event(_));
+    let body = match &incoming.body {
+        Body::Event(event) if earlier.is_none() => marked(event, record),
+        // A message of a poison queue needs its earlier record when it is redriven, which is replaced only without room
+        // for both.
+        Body::Event(event) => wrapped(context, incoming, record).or_else(|| {
+            record.raw = earlier.is_some_and(|earlier| earlier.raw);
+            marked(event, record)
+        }),
+        Body::Bare(_) | Body::Malformed(_) => wrapped(context, incoming, record),
+    };
+    body.unwrap_or_else(|| encoder.without_record(stored, progress))
+}
+
+/// Returns the original body inside an event with the record.
+fn wrapped(context: &Context, incoming: &Incoming, record: &PoisonRecord) -> Option<Bytes> {
     let Incoming {
         envelope, stored, ..
     } = incoming;
-    let body = match event_to_mark(incoming) {
-        Some(event) => {
-            let progress = incoming.shared.progress.text();
-            let encoder = context.encoder;
-            encoder.poison_event(event, record, progress.as_deref())
-        }
-        None => {
-            let origin = Origin {
-                id: envelope.id.clone(),
-                client: context.client.clone(),
-                request: envelope.request.clone(),
-                time: record.first,
-                queue_uri: envelope.queue_uri.clone(),
-                reply_to: None,
-                correlation: None,
-                trace: None,
-            };
-            context.encoder.poison_raw(stored, &origin, record)
-        }
+    let origin = Origin {
+        id: envelope.id.clone(),
+        client: context.client.clone(),
+        request: envelope.request.clone(),
+        time: record.first,
+        queue_uri: envelope.queue_uri.clone(),
+        reply_to: None,
+        correlation: None,
+        trace: None,
     };
-    body.unwrap_or_else(|| stored.clone())
-}
-
-/// Returns the event that the record is added to. Returns `None` for a body that is put inside another event
-/// instead: one that is no event, or that has a record already, which a redrive will need.
-fn event_to_mark(incoming: &Incoming) -> Option<&Event> {
-    match &incoming.body {
-        Body::Event(event) if event.envelope.poison.is_none() => Some(event),
-        _ => None,
-    }
+    context.encoder.poison_raw(stored, &origin, record)
 }

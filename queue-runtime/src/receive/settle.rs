@@ -106,7 +106,7 @@ async fn carry_out(
     let give_up_at = clock
         .monotonic()
         .saturating_add(locked.remaining().max(MIN_PATIENCE));
-    let mut repeats = Repeats::within_lease(give_up_at, clock);
+    let mut repeats = Repeats::within_lease(give_up_at, clock).creating(&context.creations);
     loop {
         let receipt = match locked.receipt() {
             Ok(receipt) => receipt,
@@ -163,7 +163,7 @@ async fn carry_out(
             };
         }
         // Boxed, because it is rare and its state is large.
-        let again = Box::pin(repeats.pause_or_create(&*context.backend, error));
+        let again = Box::pin(repeats.pause(error));
         let again = ready_by(clock, give_up_at, again).await;
         let again = again.unwrap_or_else(|| Err(no_answer(lease)));
         again.map_err(|error| match locked.before(&intent) {

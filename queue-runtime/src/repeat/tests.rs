@@ -17,8 +17,10 @@ fn throttled(after: Duration) -> Error {
     error.with_retry(Retry::Throttled(Some(after)))
 }
 
-fn backend(clock: &TokioClock) -> FaultInjector {
-    FaultInjector::new(Arc::new(MemoryBackend::new(Arc::new(clock.clone()))))
+fn backend(clock: &TokioClock) -> (FaultInjector, Creations) {
+    let backend = FaultInjector::new(Arc::new(MemoryBackend::new(Arc::new(clock.clone()))));
+    let creations = Creations::new(Arc::new(backend.clone()));
+    (backend, creations)
 }
 
 /// Returns the number of repeats and the time that they took.
@@ -95,23 +97,20 @@ async fn a_permanent_error_is_not_repeated() {
 #[tokio::test(start_paused = true)]
 async fn a_queue_that_stays_missing_ends_the_repeats() {
     let clock = TokioClock::new();
-    let backend = backend(&clock);
+    let (backend, creations) = backend(&clock);
     let policy = StorageRetry::default();
     let until = clock.monotonic() + Duration::from_secs(30);
     let missing = error(ErrorKind::QueueNotFound, Outcome::NotDone);
-    for (mut repeats, most) in [
+    for (repeats, most) in [
         (Repeats::by(&policy, &clock), 9),
         (Repeats::within_lease(until, &clock), 60),
     ] {
+        let mut repeats = repeats.creating(&creations);
         let (before, started) = (backend.calls(Operation::CreateQueue), clock.monotonic());
-        repeats
-            .pause_or_create(&backend, missing.clone())
-            .await
-            .expect("created");
+        repeats.pause(missing.clone()).await.expect("created");
         assert_eq!(clock.monotonic(), started, "a created queue needs no pause");
         for _ in 0..1_000 {
-            let again = repeats.pause_or_create(&backend, missing.clone());
-            if again.await.is_err() {
+            if repeats.pause(missing.clone()).await.is_err() {
                 break;
             }
         }
@@ -125,16 +124,16 @@ async fn a_queue_that_stays_missing_ends_the_repeats() {
 #[tokio::test(start_paused = true)]
 async fn a_creation_is_repeated_even_if_its_outcome_is_unknown() {
     let clock = TokioClock::new();
-    let backend = backend(&clock);
+    let (backend, creations) = backend(&clock);
     let policy = StorageRetry::default();
     backend.fail_every(Operation::CreateQueue, Fault::RequestLost);
     let missing = error(ErrorKind::QueueNotFound, Outcome::NotDone);
-    let mut repeats = Repeats::by(&policy, &clock);
+    let mut repeats = Repeats::by(&policy, &clock).creating(&creations);
     for _ in 0..7 {
-        let again = repeats.put_again(&backend, missing.clone()).await;
+        let again = repeats.put_again(missing.clone()).await;
         again.expect("repeated");
     }
-    let error = repeats.put_again(&backend, missing).await;
+    let error = repeats.put_again(missing).await;
     let error = error.expect_err("the eighth failure");
     assert_eq!(error.operation(), Operation::CreateQueue);
     assert_eq!(error.outcome(), Outcome::NotDone, "nothing was put");
@@ -143,11 +142,10 @@ async fn a_creation_is_repeated_even_if_its_outcome_is_unknown() {
 #[tokio::test(start_paused = true)]
 async fn puts_of_unknown_outcome_are_repeated_only_if_asked() {
     let clock = TokioClock::new();
-    let backend = backend(&clock);
     let lost = error(ErrorKind::Unreachable, Outcome::Unknown);
     let policy = StorageRetry::default();
     let refused = Repeats::by(&policy, &clock)
-        .put_again(&backend, lost.clone())
+        .put_again(lost.clone())
         .await
         .expect_err("not asked");
     assert_eq!(refused.outcome(), Outcome::Unknown);
@@ -156,10 +154,10 @@ async fn puts_of_unknown_outcome_are_repeated_only_if_asked() {
     let mut repeats = Repeats::by(&policy, &clock);
     let busy = throttled(Duration::ZERO);
     for error in [lost.clone(), busy.clone()] {
-        let again = repeats.put_again(&backend, error).await;
+        let again = repeats.put_again(error).await;
         again.expect("repeated");
     }
-    let told = repeats.put_again(&backend, busy.clone()).await;
+    let told = repeats.put_again(busy.clone()).await;
     let told = told.expect_err("the third failure");
     assert_eq!(told.kind(), ErrorKind::Throttled);
     assert_eq!(
@@ -170,9 +168,9 @@ async fn puts_of_unknown_outcome_are_repeated_only_if_asked() {
 
     repeats.succeeded();
     for error in [busy.clone(), busy.clone()] {
-        let again = repeats.put_again(&backend, error).await;
+        let again = repeats.put_again(error).await;
         again.expect("repeated");
     }
-    let told = repeats.put_again(&backend, busy).await;
+    let told = repeats.put_again(busy).await;
     assert_eq!(told.expect_err("the third").outcome(), Outcome::NotDone);
 }

@@ -379,15 +379,15 @@ impl Sending {
     where
         F: Future<Output = Result<T, Error>>,
     {
-        let (backend, clock) = (&*self.context.backend, &*self.context.clock);
-        let mut repeats = Repeats::until(self.latest, policy, clock);
+        let repeats = Repeats::until(self.latest, policy, &*self.context.clock);
+        let mut repeats = repeats.creating(&self.context.creations);
         loop {
             let error = match put().await {
                 Ok(put) => return Ok(put),
                 Err(error) => error,
             };
             // Boxed, because it is rare and its state is large.
-            if let Err(error) = Box::pin(repeats.put_again(backend, error)).await {
+            if let Err(error) = Box::pin(repeats.put_again(error)).await {
                 if error.outcome() == Outcome::Unknown {
                     self.announce(outgoing);
                 }

@@ -205,7 +205,7 @@ impl<M> SubmitAll<M> {
         });
         let ops: Vec<Op> = puts.collect();
         let backend = &*context.backend;
-        let mut repeats = Repeats::by(&policy, &*context.clock);
+        let mut repeats = Repeats::by(&policy, &*context.clock).creating(&context.creations);
         let mut submitted: Vec<Submitted> = Vec::with_capacity(ops.len());
         while submitted.len() < ops.len() {
             let rest = &ops[submitted.len()..];
@@ -228,7 +228,7 @@ impl<M> SubmitAll<M> {
             let again = match error {
                 None if submitted.len() == expected => continue,
                 None => Err(outcomes_missing(expected - submitted.len())),
-                Some(error) => repeats.put_again(backend, error).await,
+                Some(error) => repeats.put_again(error).await,
             };
             if let Err(error) = again {
                 if error.outcome() == Outcome::Unknown {

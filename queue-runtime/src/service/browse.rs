@@ -1,4 +1,5 @@
 use queue_core::backend::{MessageState, PageMark, PopReceipt, StorageId};
+use queue_core::envelope::PoisonRecord;
 use queue_core::wire::Body;
 use queue_core::{Result, Timestamp};
 
@@ -81,6 +82,15 @@ pub struct Browsed {
     /// When it expires, in the storage's time. `None` if never.
     pub expires_at: Option<Timestamp>,
     receipt: PopReceipt,
+}
+
+impl Browsed {
+    /// The message's poison record, if it has one: why it was moved to the poison queue. On a queue that is no poison
+    /// queue, its sender wrote it.
+    #[must_use]
+    pub fn poison(&self) -> Option<&PoisonRecord> {
+        self.body.poison()
+    }
 }
 
 impl AnyQueue {

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_core::backend::{BackendExt, Created, Metadata, QueueProperties};
+use queue_core::envelope::PoisonRecord;
 use queue_core::wire::Body;
-use queue_core::{ErrorKind, Message, QueueName, Result};
+use queue_core::{ErrorKind, InvalidName, Message, QueueName, Result};
 
 use super::redrive::Redrive;
 use crate::context::Context;
@@ -102,6 +103,48 @@ impl<M: Message> Queue<M> {
     pub fn any(&self) -> AnyQueue {
         AnyQueue::new(Arc::clone(&self.context), self.name.clone())
     }
+
+    /// Returns an untyped handle to the poison queue of this queue: that of the type, if it sets one, or `QUEUE-poison`.
+    /// A poison queue that a listener sets itself is found by its name alone, with
+    /// [`queue_at`](crate::QueueService::queue_at).
+    ///
+    /// A [redrive](AnyQueue::redrive) of it puts messages back on this queue.
+    ///
+    /// ```
+    /// use queue_runtime::{Message, testing};
+    /// # use serde::{Deserialize, Serialize};
+    ///
+    /// #[derive(Debug, Serialize, Deserialize, Message)]
+    /// #[message(poison_queue = "broken")]
+    /// struct Order {
+    ///     number: u32,
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let service = testing::service().await;
+    /// service.submit(Order { number: 7 }).await?;
+    /// let order = service.accept::<Order>().await?.expect("just submitted");
+    /// order.reject("the warehouse is closed").await?;
+    ///
+    /// let broken = service.queue::<Order>().poison()?;
+    /// assert_eq!(broken.name().as_str(), "broken");
+    /// assert_eq!(broken.redrive().run().await?.redriven, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidName`] if the queue's name leaves no room for the suffix, and the type sets no poison queue.
+    pub fn poison(&self) -> Result<AnyQueue, InvalidName> {
+        let poison = M::TYPE.poison_queue();
+        let name = poison.map_or_else(|| self.name.poison(), Ok)?;
+        Ok(AnyQueue {
+            context: Arc::clone(&self.context),
+            origin: Some(self.name.clone()).filter(|origin| *origin != name),
+            name,
+        })
+    }
 }
 
 impl<M> fmt::Debug for Queue<M> {
@@ -135,6 +178,8 @@ impl<M> fmt::Debug for Queue<M> {
 pub struct AnyQueue {
     pub(super) context: Arc<Context>,
     pub(super) name: QueueName,
+    /// The queue that this is the poison queue of, if that is known.
+    origin: Option<QueueName>,
 }
 
 /// A visible message that [`AnyQueue::peek`] returned without receiving it.
@@ -169,12 +214,25 @@ pub struct Peeked {
     pub dequeue_count: u32,
 }
 
+impl Peeked {
+    /// The message's poison record, if it has one: why it was moved to the poison queue. On a queue that is no poison
+    /// queue, its sender wrote it.
+    #[must_use]
+    pub fn poison(&self) -> Option<&PoisonRecord> {
+        self.body.poison()
+    }
+}
+
 /// How long a queue is cleared by repeated requests.
 const CLEAR_TIMEOUT: Duration = Duration::from_secs(600);
 
 impl AnyQueue {
     pub(crate) fn new(context: Arc<Context>, name: QueueName) -> Self {
-        Self { context, name }
+        Self {
+            context,
+            origin: name.poison_origin(),
+            name,
+        }
     }
 
     /// Returns the queue's name.
@@ -279,9 +337,10 @@ impl AnyQueue {
         self.context.notifiers.publish([at_once]);
     }
 
-    /// Moves the messages of this poison queue back to the queues that they came from. Configure the
+    /// Moves the messages of this poison queue back to the queue that they came from. Configure the
     /// [`Redrive`], then call [`run`](Redrive::run).
     pub fn redrive(&self) -> Redrive {
-        Redrive::new(Arc::clone(&self.context), self.name.clone())
+        let (context, origin) = (Arc::clone(&self.context), self.origin.clone());
+        Redrive::new(context, self.name.clone(), origin)
     }
 }

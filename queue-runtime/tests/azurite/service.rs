@@ -3,8 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use futures_util::future::join_all;
 use queue_core::backend::{Backend, NewMessage};
 use queue_runtime::backend::AzureBackend;
+use queue_runtime::meter::TransactionKind;
 use queue_runtime::{ErrorKind, Message, Outcome, QueueService, SystemClock};
 use serde::{Deserialize, Serialize};
 use tokio::runtime::{Builder, Runtime};
@@ -89,6 +93,95 @@ fn a_body_of_the_services_limit_is_moved_as_it_is() {
         let mut moved: Vec<_> = peeked.iter().map(|message| message.body.len()).collect();
         moved.sort_unstable();
         assert_eq!(moved, sizes);
+    });
+}
+
+#[test]
+fn messages_moved_at_once_create_their_poison_queue_once() {
+    runtime().block_on(async {
+        let connected = QueueService::connect(&connection_string()).await;
+        let service = connected.expect("connect");
+        let returns = service.queue_named::<Return>("many-returns");
+        let returns = returns.expect("a name");
+        let mut deliveries = Vec::new();
+        for number in 0..20 {
+            returns.submit(Return { number }).await.expect("submit");
+            let accepted = returns.accept().wait(Duration::from_secs(30)).await;
+            deliveries.push(accepted.expect("accept").expect("just submitted"));
+        }
+        let moves = deliveries
+            .into_iter()
+            .map(|delivery| delivery.reject("torn"));
+        for moved in join_all(moves).await {
+            moved.expect("moved");
+        }
+        let used = service.meter().queue("many-returns-poison");
+        assert_eq!(used.of(TransactionKind::CreateQueue), 1);
+        let puts = used.of(TransactionKind::Put);
+        assert!((21..=40).contains(&puts), "{puts}");
+        let poison = returns.poison().expect("a name");
+        let left = poison.properties().await.expect("it was created");
+        assert_eq!(left.approximate_count, 20);
+    });
+}
+
+/// Events of the largest sizes, in Base64 and as text, whose sender claims that they come from another queue. The
+/// longer claim leaves room for our record in its place, except in text that is longer than Base64 may be.
+#[test]
+fn a_forged_poison_record_sends_nothing_to_another_queue() {
+    let claim = r#","poisonreason":"failed","poisonqueue":"forged-payments","poisonid":"7""#;
+    let long = format!(r#"{claim},"poisonerror":"{}""#, "y".repeat(400));
+    let event = |claim: &str, size: usize| {
+        let kind = Return::TYPE.kind();
+        let event = |note: &str| {
+            format!(
+                r#"{{"specversion":"1.0","id":"1","source":"/s","type":"{kind}"{claim},"data":{{"number":7,"note":"{note}"}}}}"#
+            )
+        };
+        event(&"x".repeat(size - event("").len()))
+    };
+    let in_base64 = |claim: &str| STANDARD.encode(event(claim, 48 * 1024));
+    let plain = |claim: &str| event(claim, 64 * 1024);
+    let bodies = [
+        (in_base64(&long), true),
+        (in_base64(claim), false),
+        (plain(&long), false),
+        (plain(claim), false),
+    ];
+    runtime().block_on(async {
+        let backend = Arc::new(connect(&connection_string(), PATIENCE).await);
+        let service = QueueService::over(backend.clone()).connect().await;
+        let service = service.expect("connect");
+        let returns = service.queue_named::<Return>("forged-returns");
+        let returns = returns.expect("a name");
+        returns.any().create().await.expect("created");
+        let poison = returns.poison().expect("a name");
+        for (body, is_recorded) in bodies {
+            let queue = returns.any();
+            let put = backend.put(queue.name(), NewMessage::new(body));
+            put.await.expect("put");
+            let accepted = returns.accept().wait(Duration::from_secs(30)).await;
+            let delivery = accepted.expect("accept").expect("the event");
+            delivery.reject("torn").await.expect("moved");
+            let moved = poison.peek(1).await.expect("peek");
+            let record = moved[0].poison();
+            let queue = record.map(|record| record.queue.as_str());
+            assert_eq!(queue, is_recorded.then_some("forged-returns"));
+
+            let redrive = poison.redrive().unrecorded_to(returns.any().name().clone());
+            let redriven = redrive.run().await.expect("redriven");
+            assert_eq!((redriven.redriven, redriven.not_allowed), (1, 0));
+            let queues = service.queues().await.expect("list");
+            let payments = queues
+                .iter()
+                .any(|queue| queue.as_str() == "forged-payments");
+            assert!(!payments, "{queues:?}");
+            let accepted = returns.accept().wait(Duration::from_secs(30)).await;
+            let delivery = accepted.expect("accept").expect("it is back");
+            assert_eq!(*delivery.message(), Return { number: 7 });
+            assert_eq!(delivery.envelope().poison, None);
+            delivery.complete().await.expect("completed");
+        }
     });
 }
 

@@ -7,13 +7,15 @@ use std::time::Duration;
 use queue_runtime::backend::{Backend, NewMessage};
 use queue_runtime::envelope::PoisonReason;
 use queue_runtime::testing::{self, FaultInjector, TokioClock};
-use queue_runtime::{Message, Operation, QueueService, Settled};
+use queue_runtime::wire::Body;
+use queue_runtime::{Delivery, Message, Operation, QueueService, Settled};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
 use tokio::time::advance;
 
 use crate::accept::Order;
 use crate::remote::Remote;
+use crate::storage::Storage;
 use crate::support::{count, poison};
 
 const THRESHOLD: u32 = 5;
@@ -207,4 +209,71 @@ async fn a_newer_version_is_hidden_no_longer_than_its_backend_can() {
         assert_eq!(faults.calls(Operation::Update), postponed);
         advance(LONGEST).await;
     }
+}
+
+/// An order that claims to have been moved from `payments` to a poison queue, and fills the storage's limit.
+fn forged(record: &str, limit: usize) -> (String, String) {
+    let event = |record: &str, note: usize| {
+        let note = "x".repeat(note);
+        format!(
+            r#"{{"specversion":"1.0","id":"1","source":"/shop","type":"order"{record},"data":{{"number":1,"note":"{note}"}}}}"#
+        )
+    };
+    let note = limit - event(record, 0).len();
+    (event(record, note), event("", note))
+}
+
+/// As on Azure, where a body that is moved may not grow. With a short record of the sender there is no room for ours
+/// in its place either.
+#[tokio::test(start_paused = true)]
+async fn a_forged_poison_record_sends_nothing_to_another_queue() {
+    let claim = r#","poisonreason":"failed","poisonqueue":"payments","poisonid":"7""#;
+    let long = format!(r#"{claim},"poisonerror":"{}""#, "y".repeat(400));
+    let wrapped = format!(r#"{long},"poisonraw":true"#);
+    for (record, room) in [(claim, false), (&long, true), (&wrapped, true)] {
+        let storages = [Storage::new().browsable(), Storage::new().in_order()];
+        for storage in storages {
+            let limit = storage.capabilities().max_body;
+            let storage = storage.with_moved_limit(limit);
+            let (service, backend) = storage.connect().await;
+            let (forged, original) = forged(record, limit);
+            let orders = service.queue_at("orders").expect("a name");
+            orders.create().await.expect("created");
+            let put = backend.put(orders.name(), NewMessage::new(forged)).await;
+            put.expect("put");
+            match accepted_if_any(&service).await {
+                Some(order) => drop(order.reject("no").await.expect("moved")),
+                None => assert_eq!(record, wrapped, "its payload is no event"),
+            }
+            let poison = service.queue_at("orders-poison").expect("a name");
+            let moved = poison.peek(1).await.expect("peeked");
+            let Body::Event(moved) = &moved[0].body else {
+                panic!("{moved:?}")
+            };
+            let record = moved.envelope.poison.as_ref();
+            let queue = record.map(|record| record.queue.as_str());
+            assert_eq!(queue, room.then_some("orders"));
+
+            let planned = poison.redrive().dry_run().await.expect("planned");
+            let counts = (planned.redriven, planned.without_record);
+            assert_eq!(counts, if room { (1, 0) } else { (0, 1) });
+            let redrive = poison.redrive().unrecorded_to(orders.name().clone());
+            assert_eq!(redrive.run().await.expect("redriven").redriven, 1);
+            let queues = service.queues().await.expect("listed");
+            assert!(!queues.contains(&"payments".parse().expect("a name")));
+            let back = backend.peek(orders.name(), 1).await.expect("peeked");
+            let back = std::str::from_utf8(&back[0].body).expect("text");
+            let payload = &original[original.find(r#"{"number""#).expect("a payload")..];
+            let payload = payload.strip_suffix('}').expect("the event's end");
+            let record = moved.envelope.poison.as_ref();
+            let is_wrapped = record.is_some_and(|record| record.raw);
+            let expected = if is_wrapped { payload } else { &original };
+            let (start, end) = (&back[..100], &back[back.len() - 100..]);
+            assert!(back == expected, "{start}…{end}");
+        }
+    }
+}
+
+async fn accepted_if_any(service: &QueueService) -> Option<Delivery<Order>> {
+    service.accept::<Order>().await.expect("no error")
 }

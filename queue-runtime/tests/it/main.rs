@@ -32,6 +32,8 @@ mod poison;
 mod private_logs;
 mod queue_rules;
 mod redrive;
+mod redrive_destinations;
+mod redrive_faults;
 mod redrive_steps;
 mod remote;
 mod reply_queues;

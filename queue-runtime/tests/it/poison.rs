@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use queue_runtime::backend::{Backend, NewMessage};
 use queue_runtime::envelope::PoisonReason;
-use queue_runtime::testing::{self, Fault};
+use queue_runtime::testing::{self, Fault, TokioClock};
 use queue_runtime::wire::Body;
 use queue_runtime::{
     Delivery, Disposition, ErrorKind, Failure, Message, Operation, Poisoned, QueueService,
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, advance};
 
 use crate::accept::{Order, order};
+use crate::remote::Remote;
 use crate::support::{accepted, count, poison, stop};
 
 #[tokio::test(start_paused = true)]
@@ -257,6 +259,49 @@ async fn a_put_back_past_the_expiry_is_poison() {
         .expect("settled");
     assert_eq!(settled, Settled::Poisoned(PoisonReason::Expiring));
     assert_eq!(poison(&service, "orders-poison").await.len(), 1);
+}
+
+/// On Azure, each request costs. The first moves find the queue missing; the others begin while it is created, or after
+/// that.
+#[tokio::test(start_paused = true)]
+async fn messages_moved_at_once_create_their_poison_queue_once() {
+    const SECOND: Duration = Duration::from_secs(1);
+
+    let (_, faults) = testing::service_with_faults().await;
+    let service = QueueService::over(Arc::new(Remote::over(faults.clone())))
+        .clock(Arc::new(TokioClock::new()))
+        .on_current_runtime();
+    let service = service.connect().await.expect("connects");
+    let mut orders = Vec::new();
+    for number in 0..20 {
+        service.submit(order(number)).await.expect("submitted");
+        orders.push(accepted::<Order>(&service).await);
+    }
+    let calls = || {
+        (
+            faults.calls(Operation::CreateQueue),
+            faults.calls(Operation::Put),
+        )
+    };
+    let before = calls();
+    for operation in [Operation::CreateQueue, Operation::Put] {
+        faults.fail_every(operation, Fault::Delayed(SECOND));
+    }
+    let reject = async |number: u32, order: Delivery<Order>| {
+        tokio::time::sleep(number * Duration::from_millis(110)).await;
+        order.reject("no").await.expect("moved");
+    };
+    let rejects = orders
+        .into_iter()
+        .zip(0..)
+        .map(|(order, number)| reject(number, order));
+    join_all(rejects).await;
+    let (creations, puts) = (calls().0 - before.0, calls().1 - before.1);
+    assert_eq!(creations, 1);
+    // A put is carried out after a second, so those of the second before the creation fail.
+    assert_eq!(puts, 20 + 10);
+    assert_eq!(count(&service, "orders-poison").await, 20);
+    assert_eq!(count(&service, "orders").await, 0);
 }
 
 /// Two events of one id from two sources, as nobody here writes them.

@@ -2,7 +2,7 @@ use super::*;
 use crate::clock::Timestamp;
 use crate::envelope::{ClientId, MessageId, PoisonReason, RequestId};
 use crate::wire::Body;
-use crate::wire::base64::unwrap_base64;
+use crate::wire::base64::{to_base64, unwrap_base64};
 
 fn encoder(form: BodyForm, encoding: MessageEncoding) -> Encoder {
     let mut capabilities = Capabilities::local();
@@ -170,4 +170,50 @@ fn a_moved_body_has_a_limit_of_its_own() {
     assert!(encode(&capabilities).is_some());
     capabilities.max_moved_body = 1024;
     assert_eq!(encode(&capabilities), None);
+}
+
+/// The record is that of a sender. What is left takes no more room than the whole, in either form.
+#[test]
+fn a_record_without_room_for_another_is_left_out() {
+    const LIMIT: usize = 600;
+    let event_of = |attributes: &str, size: usize| {
+        let event = |data: &str| {
+            format!(
+                r#"{{"specversion":"1.0","id":"1","source":"/s","type":"order"{attributes},"data":"{data}"}}"#
+            )
+        };
+        event(&"x".repeat(size - event("").len()))
+    };
+    let claim = r#","poisonreason":"failed","poisonqueue":"payments""#;
+    let plain = |body: String| Bytes::from(body);
+    let in_base64 = |body: String| Bytes::from(to_base64(body.as_bytes()));
+    let forms = [
+        (BodyForm::Bytes, LIMIT, plain as fn(String) -> Bytes),
+        (BodyForm::Text, LIMIT / 4 * 3, in_base64),
+        (BodyForm::Text, LIMIT, plain),
+    ];
+    for (form, size, stored_as) in forms {
+        let mut capabilities = Capabilities::local();
+        (capabilities.body, capabilities.max_moved_body) = (form, LIMIT);
+        let encoder = Encoder::new(&capabilities, MessageEncoding::default());
+        let sent = event_of(claim, size);
+        let kept = sent.replace(claim, "");
+        let stored = stored_as(sent);
+        let Body::Event(forged) = Body::read(&stored, LIMIT) else {
+            panic!("no event")
+        };
+        let marked = encoder.poison_event(&forged, &record(String::new()), None);
+        assert_eq!(marked, None, "there is room for a record");
+        let moved = |progress| encoder.without_record(&stored, progress);
+        assert_eq!(moved(None), stored_as(kept.clone()));
+        let Body::Event(with_progress) = Body::read(&moved(Some("[7]")), LIMIT) else {
+            panic!("no event")
+        };
+        let progress = with_progress.envelope.attempts.progress.as_deref();
+        assert_eq!(progress, Some("[7]"));
+        assert_eq!(moved(Some(&"7".repeat(200))), stored_as(kept.clone()));
+
+        let stored = stored_as(kept);
+        assert_eq!(encoder.without_record(&stored, Some("[7]")), stored);
+    }
 }

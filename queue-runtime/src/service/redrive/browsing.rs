@@ -23,13 +23,12 @@ pub(super) async fn run(pass: &mut Pass<'_>) -> Result<(), RedriveError> {
         backend.capabilities().max_receive,
         backend.capabilities().max_moved_body,
     );
-    let properties = backend.properties(&redrive.queue).await;
-    let properties = properties.map_err(|error| pass.stopped(error, 0))?;
+    let properties = pass.ask(|| backend.properties(&redrive.queue)).await?;
     // Redriven messages may fail and come back: their number, and the time, bound the pass.
     let (mut unseen, mut start, mut from) = (properties.approximate_count, None, None);
     while unseen > 0 {
-        let page = backend.browse(&redrive.queue, from.as_ref(), most).await;
-        let page = page.map_err(|error| pass.stopped(error, 0))?;
+        let page = pass.ask(|| backend.browse(&redrive.queue, from.as_ref(), most));
+        let page = page.await?;
         let start = *start.get_or_insert(page.now);
         let mut moves = Vec::new();
         for message in page.messages {

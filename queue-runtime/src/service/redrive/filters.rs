@@ -9,6 +9,7 @@ use queue_core::wire::{Body, Event};
 /// Which messages are redriven. All conditions must hold.
 #[derive(Default)]
 pub(super) struct Filters {
+    pub(super) ids: Vec<String>,
     pub(super) kinds: Vec<String>,
     pub(super) reasons: Vec<PoisonReason>,
     pub(super) errors: Vec<String>,
@@ -23,13 +24,14 @@ impl Filters {
     /// Whether all messages are redriven.
     pub(super) fn admit_all(&self) -> bool {
         let Self {
+            ids,
             kinds,
             reasons,
             errors,
             custom,
             ..
         } = self;
-        let texts = kinds.is_empty() && errors.is_empty();
+        let texts = ids.is_empty() && kinds.is_empty() && errors.is_empty();
         texts && reasons.is_empty() && custom.is_empty() && !self.need_time()
     }
 
@@ -40,10 +42,12 @@ impl Filters {
 
     /// Returns whether a message is redriven. `now` is the storage's time, in which it was moved too.
     pub(super) fn admit(&self, event: &Event, record: &PoisonRecord, now: Timestamp) -> bool {
+        let id = event.envelope.id.as_str();
         let is_kind = |kinds: &[String]| kinds.iter().any(|kind| *kind == kind_of(event, record));
         let error = record.error.as_deref().unwrap_or_default();
         let age = between(record.last, now);
-        (self.kinds.is_empty() || is_kind(&self.kinds))
+        (self.ids.is_empty() || self.ids.iter().any(|wanted| wanted == id))
+            && (self.kinds.is_empty() || is_kind(&self.kinds))
             && (self.reasons.is_empty() || self.reasons.contains(&record.reason))
             && self.errors.iter().all(|text| error.contains(text))
             && self.older_than.is_none_or(|least| age >= least)

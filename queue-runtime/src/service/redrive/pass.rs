@@ -3,16 +3,19 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use queue_core::backend::{
-    ApplyError, Atomicity, BackendExt as _, BrowsedMessage, NewMessage, Op, PeekedMessage,
-    PopReceipt, ReceivedMessage, StorageId,
+    ApplyError, Atomicity, BrowsedMessage, NewMessage, Op, PeekedMessage, PopReceipt,
+    ReceivedMessage, StorageId,
 };
 use queue_core::envelope::{Envelope, PoisonRecord};
 use queue_core::wire::{Body, Event};
-use queue_core::{ClientId, Error, ErrorKind, MessageId, Operation, Outcome, QueueName, Timestamp};
+use queue_core::{
+    ClientId, Error, ErrorKind, MessageId, Operation, Outcome, QueueName, Retry, Timestamp,
+};
 
 use super::redrive::Redrive;
 use super::report::{RedriveError, RedriveOutcome, RedriveStep, Redriven};
 use crate::notify::Announced;
+use crate::repeat::Repeats;
 
 /// One pass over a poison queue.
 pub(super) struct Pass<'r> {
@@ -31,6 +34,8 @@ pub(super) struct Item {
     pub(super) body: Body,
     /// The body as it is stored, unless it is damaged.
     pub(super) stored: Option<Bytes>,
+    /// When its lease ends, on the monotonic clock, if it was received.
+    leased_until: Duration,
 }
 
 /// What is to be done with a message.
@@ -100,6 +105,9 @@ impl<'r> Pass<'r> {
             return Err(RedriveOutcome::Filtered);
         }
         check_destination(&queue)?;
+        if !self.redrive.destinations.contains(&queue) {
+            return Err(RedriveOutcome::NotAllowed(queue));
+        }
         Ok(Put {
             queue,
             body,
@@ -162,14 +170,24 @@ impl<'r> Pass<'r> {
                     self.is_copy(one) || identity.is_some_and(|identity| !in_step.insert(identity));
                 ops.extend(self.ops(one, is_copy));
             }
-            match self.apply(ops).await {
-                Ok(()) => {
-                    moves.iter().for_each(|one| self.done(one));
-                    return Ok(());
+            let mut repeats = self.repeats(Duration::MAX);
+            loop {
+                let error = match self.apply(ops.clone()).await {
+                    Ok(()) => {
+                        moves.iter().for_each(|one| self.done(one));
+                        return Ok(());
+                    }
+                    Err(failed) => failed.error,
+                };
+                if error.outcome() == Outcome::Unknown {
+                    return Err(self.stopped(error, moves.len()));
                 }
-                // One message failed the whole step: move them one by one.
-                Err(failed) if failed.error.outcome() == Outcome::NotDone => {}
-                Err(failed) => return Err(self.stopped(failed.error, moves.len())),
+                if error.retry() == Retry::Permanent {
+                    // One message failed the whole step: move them one by one.
+                    break;
+                }
+                let again = repeats.pause(error).await;
+                again.map_err(|error| self.stopped(error, 0))?;
             }
         }
         for one in &moves {
@@ -185,29 +203,32 @@ impl<'r> Pass<'r> {
     /// # Errors
     /// If the pass must stop.
     pub(super) async fn move_one(&mut self, one: &Move) -> Result<MoveEnd, RedriveError> {
-        let is_copy = self.is_copy(one);
-        let ops = self.ops(one, is_copy);
-        let failed = match self.apply(ops.clone()).await {
-            // The poison queue may be missing too. Created again, it would be empty.
-            Err(failed) if self.is_destination_missing(one, &failed.error) => {
-                match self
-                    .redrive
-                    .context
-                    .backend
-                    .create_missing(failed.error)
-                    .await
-                {
-                    Ok(()) => self.apply(ops).await.err(),
-                    Err(error) => return Err(self.stopped(error, 0)),
-                }
+        let (is_copy, is_atomic) = (self.is_copy(one), self.is_atomic());
+        if !is_atomic && self.redrive.context.clock.monotonic() >= one.item.leased_until {
+            // Another redrive may be moving it.
+            self.counts.unseen += 1;
+            return Ok(MoveEnd::Left);
+        }
+        let (mut ops, mut was_put) = (self.ops(one, is_copy), false);
+        let repeats = self.repeats(one.item.leased_until);
+        let mut repeats = repeats.creating(&self.redrive.context.creations);
+        let error = loop {
+            let Err(failed) = self.apply(ops.clone()).await else {
+                self.done(one);
+                return Ok(MoveEnd::Gone);
+            };
+            if !is_atomic && failed.index > 0 {
+                was_put |= !is_copy;
+                ops.drain(..failed.index);
             }
-            applied => applied.err(),
+            let error = failed.error;
+            if error.outcome() == Outcome::Unknown || self.is_own_queue_gone(&error) {
+                break error;
+            }
+            if let Err(error) = repeats.put_again(error).await {
+                break error;
+            }
         };
-        let Some(ApplyError { index, error, .. }) = failed else {
-            self.done(one);
-            return Ok(MoveEnd::Gone);
-        };
-        let was_put = !is_copy && index > 0 && !self.is_atomic();
         match error.kind() {
             // Without the lease nobody can tell whether the poison queue still has it; its own queue does.
             _ if error.is_lease_gone() && was_put => self.done(one),
@@ -238,12 +259,45 @@ impl<'r> Pass<'r> {
         self.redrive.context.backend.capabilities().atomicity == Atomicity::Atomic
     }
 
-    /// Returns whether the error is that the queue to put the message on does not exist.
-    fn is_destination_missing(&self, one: &Move, error: &Error) -> bool {
-        let missing = error
-            .queue()
-            .filter(|_| error.kind() == ErrorKind::QueueNotFound);
-        missing == Some(&one.put.queue) && missing != Some(&self.redrive.queue)
+    /// Returns whether the error is that the poison queue does not exist. Created again, it would be empty.
+    fn is_own_queue_gone(&self, error: &Error) -> bool {
+        error.is_queue_gone()
+            && error
+                .queue()
+                .is_none_or(|queue| *queue == self.redrive.queue)
+    }
+
+    /// Carries out an operation on the poison queue, and repeats it if it changes nothing or was certainly not carried
+    /// out.
+    ///
+    /// # Errors
+    /// If the pass must stop.
+    pub(super) async fn ask<T, F>(&self, operation: impl Fn() -> F) -> Result<T, RedriveError>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let mut repeats = self.repeats(Duration::MAX);
+        loop {
+            let error = match operation().await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            let is_read = matches!(
+                error.operation(),
+                Operation::Properties | Operation::Browse | Operation::Peek
+            );
+            let is_safe = is_read || error.outcome() == Outcome::NotDone;
+            let again = match is_safe && !self.is_own_queue_gone(&error) {
+                true => repeats.pause(error).await,
+                false => Err(error),
+            };
+            again.map_err(|error| self.stopped(error, 0))?;
+        }
+    }
+
+    fn repeats(&self, until: Duration) -> Repeats<'r> {
+        let context = &self.redrive.context;
+        Repeats::until(until, &context.storage_retry, &*context.clock)
     }
 
     /// Waits until the next message may be moved.
@@ -306,11 +360,13 @@ impl Item {
             stored: message.damage.is_none().then_some(message.body),
             id: message.id,
             receipt: message.receipt,
+            leased_until: Duration::MAX,
         }
     }
 
-    pub(super) fn received(message: &ReceivedMessage, limit: usize) -> Self {
+    pub(super) fn received(message: &ReceivedMessage, limit: usize, until: Duration) -> Self {
         Self {
+            leased_until: until,
             body: Body::of_stored(&message.body, message.damage.as_deref(), limit),
             stored: message.damage.is_none().then(|| message.body.clone()),
             id: message.id.clone(),
@@ -325,6 +381,7 @@ impl Item {
             stored: message.damage.is_none().then_some(message.body),
             id: message.id,
             receipt: PopReceipt::new(""),
+            leased_until: Duration::MAX,
         }
     }
 }

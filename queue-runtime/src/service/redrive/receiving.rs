@@ -26,17 +26,19 @@ pub(super) async fn run(pass: &mut Pass<'_>) -> Result<(), RedriveError> {
     let (queue, backend) = (&redrive.queue, &redrive.context.backend);
     let limit = backend.capabilities().max_moved_body;
     let (most, lease) = receives(redrive);
-    let properties = backend.properties(queue).await;
     // Redriven messages may fail and come back: their number bounds the pass.
-    let present = properties.map_err(|error| pass.stopped(error, 0))?;
+    let present = pass.ask(|| backend.properties(queue)).await?;
     let present = present.approximate_count;
     let mut looked_at = HashSet::new();
     let mut held = Held::new(redrive);
     // Held messages whose leases have ended since the last new message.
     let mut returned = HashSet::new();
     while (looked_at.len() as u64) < present {
-        let batch = backend.receive(queue, most, lease).await;
-        let batch = batch.map_err(|error| pass.stopped(error, 0))?;
+        let receive = || async {
+            let leased_until = redrive.context.clock.monotonic().saturating_add(lease);
+            Ok((backend.receive(queue, most, lease).await?, leased_until))
+        };
+        let (batch, leased_until) = pass.ask(receive).await?;
         if batch.is_empty() {
             break;
         }
@@ -60,7 +62,7 @@ pub(super) async fn run(pass: &mut Pass<'_>) -> Result<(), RedriveError> {
         }
         for message in new {
             let now = message.received_at;
-            match pass.plan(Item::received(&message, limit), now) {
+            match pass.plan(Item::received(&message, limit, leased_until), now) {
                 Plan::Move(planned) => {
                     pass.wait().await;
                     // Until the move is answered, nobody knows which queue the message is on.
@@ -77,14 +79,10 @@ pub(super) async fn run(pass: &mut Pass<'_>) -> Result<(), RedriveError> {
                 }
                 Plan::Leave(item, outcome) => pass.report(&item, &outcome),
             }
-            held.hand_back(&message.id)
-                .await
-                .map_err(|error| pass.stopped(error, 0))?;
+            held.hand_back(pass, &message.id).await?;
         }
     }
-    held.hand_back_all()
-        .await
-        .map_err(|error| pass.stopped(error, 0))
+    held.hand_back_all(pass).await
 }
 
 /// Looks at the first visible messages without receiving them.
@@ -95,10 +93,8 @@ pub(super) async fn peek(pass: &mut Pass<'_>) -> Result<(), RedriveError> {
         backend.capabilities().max_receive,
         backend.capabilities().max_moved_body,
     );
-    let properties = backend.properties(queue).await;
-    let properties = properties.map_err(|error| pass.stopped(error, 0))?;
-    let peeked = backend.peek(queue, most).await;
-    let peeked = peeked.map_err(|error| pass.stopped(error, 0))?;
+    let properties = pass.ask(|| backend.properties(queue)).await?;
+    let peeked = pass.ask(|| backend.peek(queue, most)).await?;
     pass.counts.unseen = properties
         .approximate_count
         .saturating_sub(peeked.len() as u64);
@@ -164,16 +160,19 @@ impl Held {
     }
 
     /// Does nothing unless it is held.
-    async fn hand_back(&mut self, id: &StorageId) -> Result<(), Error> {
+    async fn hand_back(&mut self, pass: &Pass<'_>, id: &StorageId) -> Result<(), RedriveError> {
         match self.messages.remove(id) {
-            Some(held) => hand_back(&self.context, &self.queue, id, held).await,
+            Some(held) => {
+                let hand_back = || hand_back(&self.context, &self.queue, id, &held);
+                pass.ask(hand_back).await
+            }
             None => Ok(()),
         }
     }
 
-    async fn hand_back_all(mut self) -> Result<(), Error> {
+    async fn hand_back_all(mut self, pass: &Pass<'_>) -> Result<(), RedriveError> {
         while let Some(id) = self.messages.keys().next().cloned() {
-            self.hand_back(&id).await?;
+            self.hand_back(pass, &id).await?;
         }
         Ok(())
     }
@@ -188,7 +187,7 @@ impl Drop for Held {
         let (context, queue) = (Arc::clone(&self.context), self.queue.clone());
         self.context.background.spawn(async move {
             for (id, held) in messages {
-                if let Err(error) = hand_back(&context, &queue, &id, held).await {
+                if let Err(error) = hand_back(&context, &queue, &id, &held).await {
                     tracing::warn!(%queue, %id, %error, "failed to hand back a message of an interrupted redrive");
                 }
             }
@@ -201,12 +200,12 @@ async fn hand_back(
     context: &Context,
     queue: &QueueName,
     id: &StorageId,
-    held: HeldMessage,
+    held: &HeldMessage,
 ) -> Result<(), Error> {
     let HeldMessage { receipt, body } = held;
     let update = context
         .backend
-        .update(queue, id, &receipt, Duration::ZERO, body);
+        .update(queue, id, receipt, Duration::ZERO, body.clone());
     match update.await {
         Ok(_) => {
             let visible = Announced::put_back(queue, Duration::ZERO);

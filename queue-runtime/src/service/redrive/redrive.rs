@@ -9,8 +9,13 @@ use super::filters::Filters;
 use super::report::RedriveStep;
 use crate::context::Context;
 
-/// Moves the messages of a poison queue back to the queues that they came from. Configure it, then call
+/// Moves the messages of a poison queue back to the queue that they came from. Configure it, then call
 /// [`run`](Self::run).
+///
+/// A message is put on the queue that its poison record names, if that is the queue to which the poison queue belongs:
+/// `order` for `order-poison`, or the queue of the handle that [`Queue::poison`](crate::Queue::poison) was called on.
+/// Others are left, and counted as [`not_allowed`](super::Redriven::not_allowed), unless [`allow`](Self::allow) names
+/// their queue.
 ///
 /// An event keeps its id and its last checkpoint, and starts without failed attempts, unless the redrive
 /// [keeps](Self::keep_attempts) them; a body that was not an event is
@@ -51,6 +56,9 @@ use crate::context::Context;
 pub struct Redrive {
     pub(super) context: Arc<Context>,
     pub(super) queue: QueueName,
+    /// The queues that messages may be put on by their records: the one that the poison queue belongs to, if that is
+    /// known, and those that are allowed.
+    pub(super) destinations: Vec<QueueName>,
     pub(super) filters: Filters,
     pub(super) unrecorded_to: Option<QueueName>,
     pub(super) interval: Option<Duration>,
@@ -61,16 +69,59 @@ pub struct Redrive {
 type Observer = Box<dyn Fn(&RedriveStep<'_>) + Send + Sync>;
 
 impl Redrive {
-    pub(crate) fn new(context: Arc<Context>, queue: QueueName) -> Self {
+    /// Creates the redrive of the poison queue of `origin`, if that is known.
+    pub(crate) fn new(context: Arc<Context>, queue: QueueName, origin: Option<QueueName>) -> Self {
         Self {
             context,
             queue,
+            destinations: origin.into_iter().collect(),
             filters: Filters::default(),
             unrecorded_to: None,
             interval: None,
             keeps_attempts: false,
             observer: None,
         }
+    }
+
+    /// Also redrives messages whose records name one of these queues: those of several queues that share a poison queue,
+    /// or of a listener whose [`poison_queue`](crate::ListenerBuilder::poison_queue) is not named after its queue.
+    ///
+    /// Whoever can put messages on the poison queue can write any record. Do not allow a queue that they must not put
+    /// messages on.
+    ///
+    /// ```
+    /// use queue_runtime::{Message, QueueName, testing};
+    /// # use serde::{Deserialize, Serialize};
+    /// #
+    /// # #[derive(Debug, Serialize, Deserialize, Message)]
+    /// # struct Order {
+    /// #     number: u32,
+    /// # }
+    /// #
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let service = testing::service().await;
+    /// service.submit(Order { number: 7 }).await?;
+    /// let order = service.accept::<Order>().poison_queue("broken").await?.expect("just submitted");
+    /// order.reject("the warehouse is closed").await?;
+    ///
+    /// let broken = service.queue_at("broken")?; // does not say whose poison queue it is
+    /// let left = broken.redrive().run().await?;
+    /// assert_eq!((left.redriven, left.not_allowed), (0, 1));
+    /// let allowed = [QueueName::new("order")?];
+    /// assert_eq!(broken.redrive().allow(allowed).run().await?.redriven, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn allow(mut self, queues: impl IntoIterator<Item = QueueName>) -> Self {
+        self.destinations.extend(queues);
+        self
+    }
+
+    /// Redrives only the message with this [message id](queue_core::MessageId), and its copies. Repeat it for several.
+    pub fn id(mut self, id: impl Into<String>) -> Self {
+        self.filters.ids.push(id.into());
+        self
     }
 
     /// Redrives only messages of this kind. Repeat it for several kinds.

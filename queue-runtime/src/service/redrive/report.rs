@@ -43,10 +43,14 @@ pub struct Redriven {
     /// Messages left on the poison queue because their own queue refuses them for good, for example because of its
     /// limits, or because it is a [reply queue](QueueName::is_reply_queue).
     pub refused: u64,
+    /// Messages left on the poison queue because their records name a queue that this redrive may not send to. See
+    /// [`Redrive::allow`](super::Redrive::allow).
+    pub not_allowed: u64,
     /// Messages that were not looked at, by the storage's approximate count. Always 0 on a storage that can be browsed.
     /// Elsewhere, as on Azure, a dry run sees only the first visible messages. A run ends early, with this count, if
     /// the storage keeps returning messages that it has already looked at, because their leases end before the others
-    /// come.
+    /// come. A message whose lease ended before it could be moved counts too, unless the storage is
+    /// [atomic](crate::backend::Atomicity::Atomic).
     pub unseen: u64,
 }
 
@@ -132,6 +136,9 @@ pub enum RedriveOutcome {
     Taken,
     /// It was left because its own queue refuses it for good, with this error. A reply queue refuses all messages.
     Refused(Error),
+    /// It was left because its record names this queue, which the redrive may not send to. See
+    /// [`Redrive::allow`](super::Redrive::allow).
+    NotAllowed(QueueName),
 }
 
 /// The error of a redrive that stopped early. Messages moved before it stay moved.
@@ -187,6 +194,7 @@ impl Redriven {
             RedriveOutcome::Hidden => &mut self.hidden,
             RedriveOutcome::Taken => &mut self.taken,
             RedriveOutcome::Refused(_) => &mut self.refused,
+            RedriveOutcome::NotAllowed(_) => &mut self.not_allowed,
         };
         *count += 1;
     }

@@ -42,6 +42,9 @@ impl Redrive {
     /// Each message is put on its queue and deleted from the poison queue, in one step if the backend is
     /// atomic. Otherwise a crash between the two leaves a copy with the same message id, and loses nothing.
     ///
+    /// What the storage certainly did not do is tried again, as the [`StorageRetry`](crate::StorageRetry) of the service
+    /// allows; the others are not, as they might be carried out twice.
+    ///
     /// # Errors
     /// [`RedriveError`] has the backend's error and what was done before. Messages redriven before it are not moved
     /// back. Messages that only their own queue refuses do not stop the redrive; they are counted as
