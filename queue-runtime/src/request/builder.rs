@@ -13,7 +13,7 @@ use queue_core::{Envelope, InvalidId, Message, MessageId, QueueName, RequestId, 
 use super::error::{RequestError, RequestProblem};
 use super::replies::{NotReady, Replies};
 use crate::clock::ready_by;
-use crate::send::{Submit, SubmitProblem};
+use crate::send::{Submit, SubmitProblem, Unreplied};
 
 /// A pending request: a message whose sender waits for a reply. Name the type of the reply, configure it, then `.await` it.
 ///
@@ -291,6 +291,9 @@ impl<R> Reply<R> {
     where
         R: Message,
     {
+        if let Some(unreplied) = Unreplied::read(&body).map_err(RequestProblem::Undecodable)? {
+            return Err(unreplied.into());
+        }
         let message = body.decode().map_err(RequestProblem::Undecodable)?;
         let Body::Event(event) = body else {
             unreachable!("only an event says which request it answers");
