@@ -18,8 +18,8 @@ use crate::send::{Submit, SubmitProblem, Unreplied};
 /// A pending request: a message whose sender waits for a reply. Name the type of the reply, configure it, then `.await` it.
 ///
 /// The message is submitted as by [`submit`](crate::QueueService::submit). A consumer answers it by
-/// [`Disposition::reply`](crate::Disposition::reply), in one step with the acknowledgement if the backend is atomic. The
-/// reply goes to a queue of this service, which is created with the first request and deleted after the last one; see
+/// [`Disposition::reply`](crate::Disposition::reply), in one step with the acknowledgement if the backend is atomic. If
+/// the message ends without a reply, the request ends with an error at once. The reply goes to a queue of this service, which is created with the first request and deleted after the last one; see
 /// [`QueueService::delete_reply_queue`](crate::QueueService::delete_reply_queue).
 ///
 /// While requests wait, their replies are announced by the [notifiers](crate::notify) and polled for, with pauses of up to
@@ -27,7 +27,7 @@ use crate::send::{Submit, SubmitProblem, Unreplied};
 ///
 /// ```
 /// use std::time::Duration;
-/// use queue_runtime::{Disposition, Message, Received, testing};
+/// use queue_runtime::{Disposition, Message, Received, RequestProblem, testing};
 /// use serde::{Deserialize, Serialize};
 ///
 /// #[derive(Debug, Serialize, Deserialize, Message)]
@@ -55,13 +55,18 @@ use crate::send::{Submit, SubmitProblem, Unreplied};
 /// let request = service.request(PriceRequest { item: "tea".to_owned() });
 /// let price = request.reply::<Price>().within(Duration::from_secs(10)).await?;
 /// assert_eq!(price.pence, 400);
+///
+/// let request = service.request(PriceRequest { item: "coffee".to_owned() });
+/// let error = request.reply::<Price>().await.unwrap_err();
+/// assert!(matches!(error.problem, RequestProblem::Rejected { .. }));
 /// # drop(listener);
 /// # Ok(())
 /// # }
 /// ```
 ///
 /// # Errors
-/// [`RequestError`]: also if no reply comes in time. The message may be handled all the same.
+/// [`RequestError`]: also if the message is rejected, fails for good, or is completed without a reply, and if no reply comes
+/// in time. In the last case the message may be handled all the same.
 ///
 /// # Cancel safety
 /// If the future is dropped before it completes, the message may or may not have been submitted, and may be handled; its

@@ -72,6 +72,7 @@ pub struct RequestError<M> {
 ///         Ok(price) => Some(price.pence),
 ///         Err(error) => {
 ///             match &error.problem {
+///                 RequestProblem::Rejected { .. } => eprintln!("there is no such item"),
 ///                 RequestProblem::NoReply { waited } => eprintln!("nobody answered within {waited:?}"),
 ///                 RequestProblem::Undecodable(other) => eprintln!("not a price: {other}"),
 ///                 _ => eprintln!("failed to {error}"),

@@ -344,7 +344,9 @@ async fn what_a_sender_is_told_is_an_event_like_a_reply() {
         panic!("{events:?}")
     };
     let envelope = &event.envelope;
-    assert_eq!(envelope.kind, "queue.no-reply");
+    let kind = "queue.no-reply";
+    let derived = MessageId::derived(&id, kind, "on-poison reply");
+    assert_eq!((&*envelope.kind, &envelope.id), (kind, &derived));
     assert_eq!(envelope.correlation.as_deref(), Some(id.as_str()));
     assert_eq!(envelope.request.as_str(), "r-1");
     let expected = br#"{"outcome":"poisoned","reason":"rejected","attempts":1,"error":"no tea"}"#;
