@@ -345,7 +345,12 @@ impl From<NotReady> for RequestProblem {
     }
 }
 
-impl<M: Send + 'static, R: Message> IntoFuture for Request<M, R> {
+// The compiler shows these lines with a request that is awaited without a type of its reply.
+impl<M, R> IntoFuture for Request<M, R>
+where
+    M: Send + 'static,
+    R: Message, // name it before `.await`: `service.request(message).reply::<R>().await`
+{
     type Output = Result<Reply<R>, RequestError<M>>;
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
