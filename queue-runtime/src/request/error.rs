@@ -195,7 +195,11 @@ impl<M> fmt::Display for RequestError<M> {
         if let Some(request) = &self.request {
             write!(f, " of request {request}")?;
         }
-        write!(f, " on queue `{queue}`: {problem}")
+        write!(f, " on queue `{queue}`: ")?;
+        if let RequestProblem::Undecodable(_) = problem {
+            f.write_str("the reply cannot be read: ")?;
+        }
+        problem.fmt(f)
     }
 }
 
