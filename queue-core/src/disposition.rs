@@ -114,6 +114,8 @@ impl Disposition {
     /// reply, or the instance that waited is gone, no reply is sent. Only the handler of the message itself can reply to
     /// it, not those of its follow-ups.
     ///
+    /// An instance that waits also learns if the message is completed without a reply, or moved to the poison queue.
+    ///
     /// With an idempotency store, a request for work that was done before has the recorded reply.
     ///
     /// ```

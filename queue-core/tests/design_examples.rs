@@ -179,6 +179,12 @@ fn a_request_and_its_reply_are_encoded_and_decoded_as_shown() {
     let read = event("reply").envelope;
     assert_eq!(read.correlation.as_deref(), Some(request.id.as_str()));
     assert_eq!(read.reply_to, None);
+
+    let unreplied = event("no-reply").envelope;
+    assert_eq!(unreplied.kind, "queue.no-reply");
+    assert_eq!(unreplied.correlation, read.correlation);
+    let id = MessageId::derived(&request.id, &unreplied.kind, "on-poison reply");
+    assert_eq!(unreplied.id, id);
 }
 
 #[test]

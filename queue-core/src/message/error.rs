@@ -64,7 +64,7 @@ pub enum DecodeError {
         problem: String,
     },
     /// The event is of another kind.
-    #[error("the event is of kind {found:?}, but this queue carries {expected:?}")]
+    #[error("the event is of kind {found:?}, and {expected:?} was expected")]
     UnexpectedKind {
         /// The event's kind.
         found: String,

@@ -424,6 +424,15 @@ impl<M: Message> ListenerBuilder<M> {
         self
     }
 
+    /// Sends the text of the error with which a request fails for good to the instance that waits for the reply, in
+    /// [`RequestProblem::Rejected`](crate::RequestProblem::Rejected) or
+    /// [`Failed`](crate::RequestProblem::Failed). Whoever may put messages on the queue can read it then: up to 8 KiB of the
+    /// error and its causes. By default, the instance learns only that the message was rejected or has failed.
+    pub fn reply_errors(mut self, on: bool) -> Self {
+        self.options.reply_errors = on;
+        self
+    }
+
     /// Creates the queue if it does not exist, instead of waiting until it does.
     pub fn create_queue(mut self) -> Self {
         self.options.missing_queue = MissingQueue::Create;

@@ -242,6 +242,13 @@ impl<M> Accept<M> {
         self.options.on_poison = Some(OnPoison::new(callback));
         self
     }
+
+    /// Sends the text of the error with which a request fails for good to the instance that waits for the reply. See
+    /// [`ListenerBuilder::reply_errors`](crate::ListenerBuilder::reply_errors).
+    pub fn reply_errors(mut self, on: bool) -> Self {
+        self.options.reply_errors = on;
+        self
+    }
 }
 
 /// What the future of an [`Accept`] holds.

@@ -30,6 +30,8 @@ pub(crate) struct Options {
     pub(crate) idempotency: Option<Idempotency>,
     pub(crate) version_patience: Duration,
     pub(crate) on_poison: Option<OnPoison>,
+    /// Whether the sender of a request gets the text of the error that moves its message to the poison queue.
+    pub(crate) reply_errors: bool,
     pub(crate) missing_queue: MissingQueue,
 }
 
@@ -107,6 +109,7 @@ impl Default for Options {
             idempotency: None,
             version_patience: Duration::from_secs(24 * 60 * 60),
             on_poison: None,
+            reply_errors: false,
             missing_queue: MissingQueue::Report,
         }
     }

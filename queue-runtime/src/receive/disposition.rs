@@ -15,13 +15,14 @@ use super::incoming::Incoming;
 use super::poison::poison;
 use super::put_back::{self, Delay};
 use super::recorded;
-use super::settle::{Settlement, Unsettled, fingerprint, settle};
+use super::settle::{Unsettled, fingerprint};
 use super::settled::{SettleProblem, Settled};
 use super::transaction;
+use super::unreplied::delete_and_tell;
 use crate::context::Context;
 use crate::lease::{Promise, Purpose};
 use crate::panic;
-use crate::send::{Role, encode_follow_ups};
+use crate::send::{Role, Unreplied, encode_follow_ups};
 
 /// Carries out a disposition. What completing a message seldom needs is boxed: its state is large.
 pub(crate) async fn apply(
@@ -180,7 +181,8 @@ async fn complete(
     .await
 }
 
-/// Submits encoded follow-ups and deletes the message. `hash` tells different follow-ups apart.
+/// Submits encoded follow-ups and deletes the message. If there is no reply among them, the sender of a request is told.
+/// `hash` tells different follow-ups apart.
 pub(super) async fn finish_with(
     context: &Context,
     consumer: &Consumer,
@@ -189,7 +191,7 @@ pub(super) async fn finish_with(
     hash: u64,
 ) -> Result<Settled, SettleProblem> {
     let purpose = Purpose::Complete { follow_ups: hash };
-    let settled = settle(context, incoming, purpose, puts, Settlement::Delete).await;
+    let settled = delete_and_tell(context, incoming, purpose, puts, &Unreplied::Completed).await;
     let refused = settled.as_ref().err().and_then(Unsettled::refused_put);
     if let Some(error) = refused
         && consumer.caller == Caller::Listener

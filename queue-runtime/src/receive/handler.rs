@@ -87,10 +87,21 @@ pub trait Handler<M>: Send + Sync + 'static {
     }
 }
 
+/// What an async function returns. It is any future; the compiler tells of this trait what it cannot tell of `Future`.
+#[diagnostic::on_unimplemented(
+    message = "a handler is an `async fn`, or a closure that returns a future; this one returns `{Self}`",
+    label = "not async",
+    note = "make the handler `async`; one that blocks its thread, or computes for long, is passed as `blocking(handler)`"
+)]
+pub trait HandlerFuture: Future {}
+
+#[diagnostic::do_not_recommend]
+impl<Fut: Future> HandlerFuture for Fut {}
+
 impl<M, F, Fut> Handler<M> for F
 where
     F: Fn(Received<M>) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output: IntoDisposition> + Send + 'static,
+    Fut: HandlerFuture<Output: IntoDisposition> + Send + 'static,
 {
     type Output = Fut::Output;
 

@@ -1,8 +1,6 @@
-use std::future::Future;
-
 use queue_core::{IntoDisposition, Message};
 
-use super::handler::{Blocking, ErasedHandler, Handler as _, blocking};
+use super::handler::{Blocking, ErasedHandler, Handler as _, HandlerFuture, blocking};
 use super::received::Received;
 
 /// A handler that gets a clone of the application's state with each message: any
@@ -53,7 +51,7 @@ where
     S: Clone + Send + Sync + 'static,
     M: Message,
     F: Fn(S, Received<M>) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output: IntoDisposition> + Send + 'static,
+    Fut: HandlerFuture<Output: IntoDisposition> + Send + 'static,
 {
     fn with(self, state: S) -> ErasedHandler {
         let handler = move |received: Received<M>| self(state.clone(), received);

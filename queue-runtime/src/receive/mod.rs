@@ -38,6 +38,7 @@ mod recorded;
 mod settle;
 mod settled;
 pub(crate) mod transaction;
+mod unreplied;
 
 pub use accept::{Accept, AcceptError};
 pub(crate) use admission::{Admission, admit};

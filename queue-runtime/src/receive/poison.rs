@@ -14,12 +14,13 @@ use queue_core::wire::{Body, Event};
 use super::consumer::Consumer;
 use super::incoming::Incoming;
 use super::on_poison::{Caution, OnPoison};
-use super::settle::{Settlement, fingerprint, settle};
+use super::settle::fingerprint;
 use super::settled::{SettleProblem, Settled};
+use super::unreplied::delete_and_tell;
 use crate::context::Context;
 use crate::lease::Purpose;
 use crate::panic;
-use crate::send::{Role, encode_follow_ups};
+use crate::send::{Role, Unreplied, encode_follow_ups};
 
 /// The longest `poisonerror`, in bytes.
 const MAX_POISON_ERROR: usize = 8 * 1024;
@@ -67,7 +68,12 @@ async fn move_to_poison(
         reason,
         error: fingerprint(&record.error),
     };
-    copy_and_delete(context, incoming, purpose, copy, follow_up).await?;
+    let shown = record
+        .error
+        .clone()
+        .filter(|_| consumer.options.reply_errors);
+    let unreplied = Unreplied::poisoned(reason, record.attempts, shown);
+    copy_and_delete(context, incoming, purpose, copy, follow_up, &unreplied).await?;
     tracing::warn!(
         %queue,
         %poison_queue,
@@ -81,7 +87,8 @@ async fn move_to_poison(
     Ok(Settled::Poisoned(reason))
 }
 
-/// Puts the copy and the follow-up of `on_poison`, then deletes the message. If the backend refuses the follow-up
+/// Puts the copy and the follow-up of `on_poison`, then deletes the message. Unless the follow-up is a reply, the sender of
+/// a request is told. If the backend refuses the follow-up
 /// for good, the message is moved without it: left on its queue, it would be received again and again.
 async fn copy_and_delete(
     context: &Context,
@@ -89,10 +96,12 @@ async fn copy_and_delete(
     purpose: Purpose,
     copy: (QueueName, NewMessage),
     follow_up: Option<(QueueName, NewMessage)>,
+    unreplied: &Unreplied,
 ) -> Result<(), SettleProblem> {
     let has_follow_up = follow_up.is_some();
     let puts = [copy].into_iter().chain(follow_up).collect();
-    let Err(unsettled) = settle(context, incoming, purpose, puts, Settlement::Delete).await else {
+    let moved = delete_and_tell(context, incoming, purpose, puts, unreplied).await;
+    let Err(unsettled) = moved else {
         return Ok(());
     };
     let refused = unsettled.refused_put().filter(|_| has_follow_up).cloned();
@@ -102,7 +111,7 @@ async fn copy_and_delete(
     let mut puts = unsettled.puts;
     // It is the last put, so it is among those that are left.
     puts.pop();
-    settle(context, incoming, purpose, puts, Settlement::Delete).await?;
+    delete_and_tell(context, incoming, purpose, puts, unreplied).await?;
     not_submitted(incoming, &error);
     Ok(())
 }

@@ -13,13 +13,13 @@ use queue_core::{Envelope, InvalidId, Message, MessageId, QueueName, RequestId, 
 use super::error::{RequestError, RequestProblem};
 use super::replies::{NotReady, Replies};
 use crate::clock::ready_by;
-use crate::send::{Submit, SubmitProblem};
+use crate::send::{Submit, SubmitProblem, Unreplied};
 
 /// A pending request: a message whose sender waits for a reply. Name the type of the reply, configure it, then `.await` it.
 ///
 /// The message is submitted as by [`submit`](crate::QueueService::submit). A consumer answers it by
-/// [`Disposition::reply`](crate::Disposition::reply), in one step with the acknowledgement if the backend is atomic. The
-/// reply goes to a queue of this service, which is created with the first request and deleted after the last one; see
+/// [`Disposition::reply`](crate::Disposition::reply), in one step with the acknowledgement if the backend is atomic. If
+/// the message ends without a reply, the request ends with an error at once. The reply goes to a queue of this service, which is created with the first request and deleted after the last one; see
 /// [`QueueService::delete_reply_queue`](crate::QueueService::delete_reply_queue).
 ///
 /// While requests wait, their replies are announced by the [notifiers](crate::notify) and polled for, with pauses of up to
@@ -27,7 +27,7 @@ use crate::send::{Submit, SubmitProblem};
 ///
 /// ```
 /// use std::time::Duration;
-/// use queue_runtime::{Disposition, Message, Received, testing};
+/// use queue_runtime::{Disposition, Message, Received, RequestProblem, testing};
 /// use serde::{Deserialize, Serialize};
 ///
 /// #[derive(Debug, Serialize, Deserialize, Message)]
@@ -55,13 +55,18 @@ use crate::send::{Submit, SubmitProblem};
 /// let request = service.request(PriceRequest { item: "tea".to_owned() });
 /// let price = request.reply::<Price>().within(Duration::from_secs(10)).await?;
 /// assert_eq!(price.pence, 400);
+///
+/// let request = service.request(PriceRequest { item: "coffee".to_owned() });
+/// let error = request.reply::<Price>().await.unwrap_err();
+/// assert!(matches!(error.problem, RequestProblem::Rejected { .. }));
 /// # drop(listener);
 /// # Ok(())
 /// # }
 /// ```
 ///
 /// # Errors
-/// [`RequestError`]: also if no reply comes in time. The message may be handled all the same.
+/// [`RequestError`]: also if the message is rejected, fails for good, or is completed without a reply, and if no reply comes
+/// in time. In the last case the message may be handled all the same.
 ///
 /// # Cancel safety
 /// If the future is dropped before it completes, the message may or may not have been submitted, and may be handled; its
@@ -291,6 +296,9 @@ impl<R> Reply<R> {
     where
         R: Message,
     {
+        if let Some(unreplied) = Unreplied::read(&body).map_err(RequestProblem::Undecodable)? {
+            return Err(unreplied.into());
+        }
         let message = body.decode().map_err(RequestProblem::Undecodable)?;
         let Body::Event(event) = body else {
             unreachable!("only an event says which request it answers");
@@ -337,7 +345,12 @@ impl From<NotReady> for RequestProblem {
     }
 }
 
-impl<M: Send + 'static, R: Message> IntoFuture for Request<M, R> {
+// The compiler shows these lines with a request that is awaited without a type of its reply.
+impl<M, R> IntoFuture for Request<M, R>
+where
+    M: Send + 'static,
+    R: Message, // name it before `.await`: `service.request(message).reply::<R>().await`
+{
     type Output = Result<Reply<R>, RequestError<M>>;
     type IntoFuture = BoxFuture<'static, Self::Output>;
 

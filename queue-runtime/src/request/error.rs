@@ -1,10 +1,11 @@
 use std::fmt;
 use std::time::Duration;
 
+use queue_core::envelope::PoisonReason;
 use queue_core::{DecodeError, MessageId, QueueName, RequestId};
 
 use super::waiting::MAX_WAITING;
-use crate::send::SubmitProblem;
+use crate::send::{SubmitProblem, Unreplied};
 
 /// Returned by a request that ends without a usable reply. Contains the message unless it was, or may have been,
 /// submitted.
@@ -71,6 +72,7 @@ pub struct RequestError<M> {
 ///         Ok(price) => Some(price.pence),
 ///         Err(error) => {
 ///             match &error.problem {
+///                 RequestProblem::Rejected { .. } => eprintln!("there is no such item"),
 ///                 RequestProblem::NoReply { waited } => eprintln!("nobody answered within {waited:?}"),
 ///                 RequestProblem::Undecodable(other) => eprintln!("not a price: {other}"),
 ///                 _ => eprintln!("failed to {error}"),
@@ -120,6 +122,30 @@ pub enum RequestProblem {
         /// How long the request has waited, including the submission.
         waited: Duration,
     },
+    /// The handler rejected the message, which was moved to the poison queue.
+    #[error("the handler rejected the message{}", after_colon(error))]
+    Rejected {
+        /// The error and its causes, outermost first, if the handler's side
+        /// [sends it](crate::ListenerBuilder::reply_errors).
+        error: Option<String>,
+    },
+    /// The message failed for good, and was moved to the poison queue.
+    #[error(
+        "the message was moved to the poison queue ({reason}, attempt {attempts}){}",
+        after_colon(error)
+    )]
+    Failed {
+        /// Why: it is not [`Rejected`](PoisonReason::Rejected).
+        reason: PoisonReason,
+        /// The number of attempts.
+        attempts: u32,
+        /// The error and its causes, outermost first, if the handler's side
+        /// [sends it](crate::ListenerBuilder::reply_errors).
+        error: Option<String>,
+    },
+    /// The message was completed without a reply.
+    #[error("the message was completed without a reply")]
+    NotReplied,
     /// The reply queue was deleted while the request waited: by another instance, because this one had not renewed its
     /// lease, or by [`delete_reply_queue`](crate::QueueService::delete_reply_queue).
     #[error("the reply queue of this instance was deleted")]
@@ -127,6 +153,26 @@ pub enum RequestProblem {
     /// The reply is of another kind, or does not decode. The message was handled.
     #[error(transparent)]
     Undecodable(DecodeError),
+}
+
+impl From<Unreplied> for RequestProblem {
+    fn from(unreplied: Unreplied) -> Self {
+        match unreplied {
+            Unreplied::Completed => Self::NotReplied,
+            Unreplied::Poisoned {
+                reason,
+                attempts,
+                error,
+            } => match PoisonReason::parse(&reason) {
+                PoisonReason::Rejected => Self::Rejected { error },
+                reason => Self::Failed {
+                    reason,
+                    attempts,
+                    error,
+                },
+            },
+        }
+    }
 }
 
 impl<M> fmt::Debug for RequestError<M> {
@@ -149,7 +195,11 @@ impl<M> fmt::Display for RequestError<M> {
         if let Some(request) = &self.request {
             write!(f, " of request {request}")?;
         }
-        write!(f, " on queue `{queue}`: {problem}")
+        write!(f, " on queue `{queue}`: ")?;
+        if let RequestProblem::Undecodable(_) = problem {
+            f.write_str("the reply cannot be read: ")?;
+        }
+        problem.fmt(f)
     }
 }
 
@@ -158,4 +208,9 @@ impl<M> std::error::Error for RequestError<M> {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.problem.source()
     }
+}
+
+fn after_colon(error: &Option<String>) -> String {
+    let text = error.as_ref().map(|error| format!(": {error}"));
+    text.unwrap_or_default()
 }

@@ -3,11 +3,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use queue_core::backend::Metadata;
-use queue_core::{QueueName, Result};
-
+use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, Result};
 use tokio_util::sync::CancellationToken;
 
 use super::waiting::Waiting;
+use crate::clock::ready_by;
 use crate::context::Context;
 use crate::repeat::Repeats;
 
@@ -30,6 +30,12 @@ pub(super) struct ReplyQueue {
 pub(crate) const DEFAULT_LEASE: Duration = Duration::from_secs(60);
 pub(crate) const SHORTEST_LEASE: Duration = Duration::from_secs(1);
 pub(crate) const LONGEST_LEASE: Duration = Duration::from_secs(60 * 60);
+
+/// The number of heartbeats in a lease.
+pub(super) const HEARTBEATS: u32 = 4;
+/// How long to wait for the storage to answer an operation on the queue. A request waits 30 seconds by default, which is
+/// long enough for a few more.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The names of a reply queue's metadata: a number that its owner changes in each lease, and the lease in milliseconds.
 pub(super) const HEARTBEAT: &str = "replybeat";
@@ -87,18 +93,41 @@ impl ReplyQueue {
     /// Writes a new heartbeat, once.
     ///
     /// # Errors
-    /// The backend's. If the [queue is gone](queue_core::Error::is_queue_gone), others have considered the owner
+    /// The backend's, or as of [`in_time`](Self::in_time). If the [queue is gone](queue_core::Error::is_queue_gone), others have considered the owner
     /// dead.
     pub(super) async fn write_heartbeat(&self, context: &Context) -> Result<()> {
         let sent_at = context.clock.monotonic();
         let metadata = self.metadata(self.heartbeats.fetch_add(1, Ordering::Relaxed));
-        context.backend.set_metadata(&self.name, &metadata).await?;
+        let set = context.backend.set_metadata(&self.name, &metadata);
+        let patience = PATIENCE.min(self.lease / HEARTBEATS);
+        self.in_time(context, patience, Operation::SetMetadata, set)
+            .await?;
         let mut heartbeat_at = self
             .heartbeat_at
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         *heartbeat_at = sent_at.max(*heartbeat_at);
         Ok(())
+    }
+
+    /// Awaits an operation on the queue for so long.
+    ///
+    /// # Errors
+    /// The operation's. [`ErrorKind::Timeout`] if it has not been answered by then.
+    pub(super) async fn in_time<T>(
+        &self,
+        context: &Context,
+        patience: Duration,
+        operation: Operation,
+        answer: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let clock = &*context.clock;
+        let deadline = clock.monotonic().saturating_add(patience);
+        let answered = ready_by(clock, deadline, answer).await;
+        answered.unwrap_or_else(|| {
+            let timeout = Error::new(ErrorKind::Timeout, operation).with_queue(&self.name);
+            Err(timeout.with_outcome(Outcome::Unknown))
+        })
     }
 
     /// Returns whether the last heartbeat is less than half a lease old, so that no other instance can have deleted the

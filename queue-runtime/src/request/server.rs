@@ -16,22 +16,21 @@ use std::time::Duration;
 use queue_core::backend::{Op, ReceivedMessage};
 use queue_core::internal::error_chain;
 use queue_core::wire::Body;
-use queue_core::{Clock, Error, ErrorKind, Operation, Outcome};
+use queue_core::{Error, Operation};
 
 use super::cleaning::keep_clean;
-use super::queue::ReplyQueue;
-use crate::clock::ready_by;
+use super::queue::{HEARTBEATS, PATIENCE, ReplyQueue};
 use crate::context::Context;
 use crate::notify::{Wakeup, Wakeups};
 use crate::policy::{ExponentialIdle, Idle, IdlePolicy as _, jitter, outage_pause};
 
-/// How long a reply stays invisible until it is deleted. If that fails, it comes again and is dropped as late.
-const VISIBILITY: Duration = Duration::from_secs(30);
+/// How long a reply stays invisible until it is deleted. Short, because one whose receive is not answered comes again
+/// after it, and the request waits for that. Nobody else receives here; what comes again after it was handed over is
+/// dropped as late.
+const VISIBILITY: Duration = Duration::from_secs(2);
 const BATCH: u32 = 32;
 /// The longest pause between two polls while a request waits.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// The number of heartbeats in a lease.
-const HEARTBEATS: u32 = 4;
 
 /// Serves a reply queue until it is closed, and deletes it unless it is gone.
 pub(super) async fn serve(context: Arc<Context>, queue: Arc<ReplyQueue>) {
@@ -71,11 +70,8 @@ impl Drop for Closed<'_> {
 async fn keep_alive(context: &Context, queue: &ReplyQueue) -> End {
     let clock = &*context.clock;
     loop {
-        let pause = queue.lease / HEARTBEATS;
-        clock.sleep(pause).await;
-        let deadline = clock.monotonic().saturating_add(pause);
-        let heartbeat = queue.write_heartbeat(context);
-        match in_time(clock, deadline, queue, Operation::SetMetadata, heartbeat).await {
+        clock.sleep(queue.lease / HEARTBEATS).await;
+        match queue.write_heartbeat(context).await {
             Ok(()) => {}
             Err(error) if error.is_queue_gone() => return End::Gone,
             // The next one is soon enough: a lease has several.
@@ -154,28 +150,11 @@ async fn receive_batch(
     queue: &ReplyQueue,
     batch: u32,
 ) -> Result<Vec<ReceivedMessage>, Error> {
-    let clock = &*context.clock;
-    let receive = context.backend.receive(&queue.name, batch, VISIBILITY);
-    let deadline = clock.monotonic().saturating_add(VISIBILITY);
+    let visibility = VISIBILITY.max(context.backend.capabilities().min_visibility);
+    let receive = context.backend.receive(&queue.name, batch, visibility);
     // What a late answer holds is received again.
-    in_time(clock, deadline, queue, Operation::Receive, receive).await
-}
-
-/// Awaits an operation on a reply queue until `deadline`, on the monotonic clock.
-///
-/// # Errors
-/// The operation's. [`ErrorKind::Timeout`] if it has not been answered by then.
-async fn in_time<T>(
-    clock: &dyn Clock,
-    deadline: Duration,
-    queue: &ReplyQueue,
-    operation: Operation,
-    answer: impl Future<Output = Result<T, Error>>,
-) -> Result<T, Error> {
-    ready_by(clock, deadline, answer).await.unwrap_or_else(|| {
-        let timeout = Error::new(ErrorKind::Timeout, operation).with_queue(&queue.name);
-        Err(timeout.with_outcome(Outcome::Unknown))
-    })
+    let received = queue.in_time(context, PATIENCE, Operation::Receive, receive);
+    received.await
 }
 
 /// Hands replies to the requests that wait for them, and deletes all of them.
@@ -191,13 +170,12 @@ async fn deliver(context: &Context, queue: &ReplyQueue, replies: Vec<ReceivedMes
         }
     });
     let deletes = deletes.collect();
-    let clock = &*context.clock;
-    let deadline = clock.monotonic().saturating_add(VISIBILITY);
     let apply = async {
         let applied = context.backend.apply(deletes).await;
         applied.map_err(|failed| failed.error)
     };
-    if let Err(error) = in_time(clock, deadline, queue, Operation::Apply, apply).await {
+    let deleted = queue.in_time(context, PATIENCE, Operation::Apply, apply);
+    if let Err(error) = deleted.await {
         let queue = &queue.name;
         tracing::debug!(%queue, %error, "failed to delete replies; they will come again, and be dropped");
     }

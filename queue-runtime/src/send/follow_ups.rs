@@ -170,6 +170,18 @@ pub(crate) fn encode_follow_ups(
     Ok(puts)
 }
 
+/// Checks that these puts and the operation on their parent fit into one step.
+///
+/// # Errors
+/// How many there are, or how large they are, and what is allowed.
+pub(crate) fn check_one_step(
+    capabilities: &Capabilities,
+    puts: &[(QueueName, NewMessage)],
+) -> Result<(), Refusal> {
+    check_count(capabilities, puts.len())?;
+    check_bytes(capabilities, puts)
+}
+
 /// Checks that a reply of this type says which request it answers.
 fn check_reply(message_type: &MessageType) -> Result<(), Refusal> {
     if message_type.wire() != Wire::Bare {

@@ -80,7 +80,10 @@ impl<M: Message> Queue<M> {
     }
 
     /// Returns a builder of a listener, as [`QueueService::listener`](crate::QueueService::listener) does.
-    pub fn listener<H: Handler<M>>(&self, handler: H) -> ListenerBuilder<M> {
+    pub fn listener<H>(&self, handler: H) -> ListenerBuilder<M>
+    where
+        H: Handler<M>, // with the application's state as first argument: `listener_with(state, handler)`
+    {
         self.listener_of(handler.erase())
     }
 

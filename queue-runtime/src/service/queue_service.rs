@@ -145,7 +145,12 @@ impl QueueService {
     }
 
     /// Returns a builder of a listener that handles the messages of the type's queue.
-    pub fn listener<M: Message, H: Handler<M>>(&self, handler: H) -> ListenerBuilder<M> {
+    // The compiler shows the line of the bound, and the comment on it, with each handler that does not fit.
+    pub fn listener<M, H>(&self, handler: H) -> ListenerBuilder<M>
+    where
+        M: Message,
+        H: Handler<M>, // with the application's state as first argument: `listener_with(state, handler)`
+    {
         self.queue::<M>().listener(handler)
     }
 

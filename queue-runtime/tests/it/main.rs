@@ -55,4 +55,5 @@ mod submit;
 mod support;
 mod unanswered;
 mod unique;
+mod unreplied;
 mod wakeups;

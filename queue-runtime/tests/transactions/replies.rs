@@ -2,9 +2,9 @@
 
 use std::future::IntoFuture as _;
 
-use queue_runtime::{ErrorKind, FollowUp, QueueName, SubmitProblem};
+use queue_runtime::{ErrorKind, FollowUp, QueueName, RequestProblem, SubmitProblem};
 
-use crate::bank::{Bank, Deposit, Notice, begin, notice};
+use crate::bank::{Bank, Deposit, GUARD, Notice, begin, notice};
 
 async fn reply_queues(bank: &Bank) -> u32 {
     let query = "SELECT count(*) FROM queues WHERE name LIKE 'queue-replies-%'";
@@ -42,6 +42,41 @@ async fn a_reply_to_an_asker_that_is_gone_is_left_out_of_the_transaction() {
     completing.confirm().await.expect("it was committed");
     bank.assert(0, 0, 1).await;
     assert_eq!(reply_queues(&bank).await, 0);
+}
+
+#[tokio::test]
+async fn an_asker_is_told_by_the_transaction_that_it_gets_no_reply() {
+    let mut bank = Bank::in_real_time().await;
+    let deposit = Deposit {
+        number: 1,
+        amount: 1,
+    };
+    let request = bank.service.request(deposit).reply::<Notice>();
+    let asked = tokio::spawn(request.within(GUARD).into_future());
+    let accept = bank.service.accept::<Deposit>().wait(GUARD);
+    let deposit = accept.await.expect("no error").expect("asked");
+
+    let tx = begin(&mut bank.connection);
+    let completing = deposit.complete_in(&tx, []).expect("written");
+    tx.rollback().expect("rolled back");
+    let error = completing.confirm().await.expect_err("rolled back");
+    let queues = bank.service.queues().await.expect("lists");
+    let replies = queues.iter().find(|queue| queue.is_reply_queue());
+    let replies = replies.expect("it waits").as_str();
+    assert_eq!(bank.count(replies).await, 0);
+    assert!(!asked.is_finished(), "it waits on");
+
+    let tx = begin(&mut bank.connection);
+    let more = [FollowUp::new(&notice("more"))];
+    let completing = error.delivery.complete_in(&tx, more).expect("written");
+    tx.commit().expect("committed");
+    completing.confirm().await.expect("it was committed");
+    let error = asked.await.expect("no panic").expect_err("no reply");
+    assert!(
+        matches!(error.problem, RequestProblem::NotReplied),
+        "{error}"
+    );
+    bank.assert(0, 0, 1).await;
 }
 
 #[tokio::test]
