@@ -83,9 +83,10 @@ pub enum Browsing {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConditionalPuts {
-    /// A message can be put in one step with the compare-and-swap of a recorded value.
+    /// A message can be put in one step with the compare-and-swap of a recorded value, which can also be part of an
+    /// [`apply`](super::Backend::apply).
     Supported,
-    /// Messages are put without a condition.
+    /// Messages are put, and operations applied, without a condition.
     Unsupported,
 }
 
