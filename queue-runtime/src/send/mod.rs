@@ -6,6 +6,7 @@ mod submit;
 mod submit_all;
 mod submit_error;
 mod unique;
+mod unique_key;
 
 pub(crate) use follow_ups::{Role, encode_follow_ups, submitted_again};
 pub(crate) use in_transaction::announce_later;
@@ -13,3 +14,4 @@ pub use submit::{Submit, Submitted};
 pub use submit_all::{SubmitAll, SubmitAllError};
 pub use submit_error::{SubmitError, SubmitProblem};
 pub(crate) use unique::SubmittedIf;
+pub(crate) use unique_key::{release, take_again};

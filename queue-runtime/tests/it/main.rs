@@ -51,4 +51,5 @@ mod submit;
 mod support;
 mod unanswered;
 mod unique;
+mod unique_until_settled;
 mod wakeups;
