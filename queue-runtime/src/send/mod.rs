@@ -1,5 +1,6 @@
 //! Sending: `message → envelope → wire → backend`.
 
+mod conditional;
 mod follow_ups;
 mod in_transaction;
 mod submit;
@@ -8,10 +9,10 @@ mod submit_error;
 mod unique;
 mod unique_key;
 
+pub(crate) use conditional::SubmittedIf;
 pub(crate) use follow_ups::{Role, encode_follow_ups, submitted_again};
 pub(crate) use in_transaction::announce_later;
 pub use submit::{Submit, Submitted};
 pub use submit_all::{SubmitAll, SubmitAllError};
 pub use submit_error::{SubmitError, SubmitProblem};
-pub(crate) use unique::SubmittedIf;
 pub(crate) use unique_key::{release, take_again};

@@ -496,17 +496,13 @@ impl Backend for Buggy {
                 ops.retain(|op| !matches!(op, Op::Put { .. }));
                 self.inner.apply(ops).await
             }
-            Bug::AppliesWithoutSwap => {
-                ops.retain(|op| !matches!(op, Op::Swap { .. }));
-                self.inner.apply(ops).await
-            }
-            Bug::SwapsBeforeApplying => {
+            Bug::AppliesWithoutSwap | Bug::SwapsBeforeApplying => {
                 let is_swap = |op: &Op| matches!(op, Op::Swap { .. });
-                self.inner
-                    .apply(ops.iter().filter(|op| is_swap(op)).cloned().collect())
-                    .await?;
-                ops.retain(|op| !is_swap(op));
-                self.inner.apply(ops).await
+                let (swaps, others) = ops.into_iter().partition(is_swap);
+                if self.bug == Bug::SwapsBeforeApplying {
+                    self.inner.apply(swaps).await?;
+                }
+                self.inner.apply(others).await
             }
             _ => self.inner.apply(ops).await,
         }
