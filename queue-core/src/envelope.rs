@@ -59,6 +59,9 @@ pub struct Envelope {
     pub correlation: Option<String>,
     /// The W3C trace context.
     pub trace: Option<TraceContext>,
+    /// The unique key that the message holds until it is settled, as JSON. As the sender wrote it: only a record of
+    /// this very message in the storage makes it true.
+    pub unique_key: Option<String>,
     /// The attempts so far.
     pub attempts: AttemptRecord,
     /// Why the message was moved to the poison queue, if it was. On a queue that is no poison queue, its sender wrote it.
@@ -281,6 +284,7 @@ impl Envelope {
             reply_to: None,
             correlation: None,
             trace: None,
+            unique_key: None,
             attempts: AttemptRecord::default(),
             poison: None,
         }

@@ -88,6 +88,8 @@ pub enum ErrorKind {
     Closed,
     /// The application did not commit the transaction in which the operation was.
     NotCommitted,
+    /// Another value is recorded than a [swap](crate::backend::Op::Swap) expects, or none.
+    Conflict,
 }
 
 /// Whether a retry of the same operation can succeed.
@@ -371,6 +373,7 @@ impl ErrorKind {
             Self::Unsupported => "the backend does not support this",
             Self::Closed => "the backend is closed",
             Self::NotCommitted => "the transaction was not committed",
+            Self::Conflict => "another value is recorded than the expected one",
         }
     }
 }

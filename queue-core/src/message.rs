@@ -145,7 +145,11 @@ pub enum Wire {
     Bare,
 }
 
-/// The scope in which an idempotency key is unique.
+/// Whether an idempotency key means the same work in every request.
+///
+/// It does not concern queues: an idempotent listener has keys of its own for each queue, because the same message on
+/// another queue may ask for other work. The lanes of a group share them. To do work once wherever its key comes from,
+/// do it by `once` with the key.
 ///
 /// ```
 /// use queue_core::{KeyScope, MessageType};
@@ -160,7 +164,7 @@ pub enum KeyScope {
     /// The request: its id is part of the key.
     #[default]
     Request,
-    /// All requests: the same key in another request is the same work.
+    /// All requests: the same key in another request is the same work, if it is on the same queue.
     Global,
 }
 

@@ -32,7 +32,8 @@ pub struct Capabilities {
     pub browsing: Browsing,
     /// Whether messages can be put on a condition.
     pub conditional_puts: ConditionalPuts,
-    /// The most operations of one [`apply`](super::Backend::apply).
+    /// The most operations on messages of one [`apply`](super::Backend::apply), and the most [swaps](Op::Swap) beside
+    /// them.
     pub max_apply: usize,
     /// The most bytes of the bodies of one [`apply`](super::Backend::apply), besides the largest body.
     pub max_apply_bytes: usize,
@@ -83,9 +84,10 @@ pub enum Browsing {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConditionalPuts {
-    /// A message can be put in one step with the compare-and-swap of a recorded value.
+    /// A message can be put in one step with the compare-and-swap of a recorded value, which can also be part of an
+    /// [`apply`](super::Backend::apply).
     Supported,
-    /// Messages are put without a condition.
+    /// Messages are put, and operations applied, without a condition.
     Unsupported,
 }
 
@@ -94,12 +96,18 @@ impl Capabilities {
     #[must_use]
     pub fn fitting(&self, ops: &[Op]) -> usize {
         let (mut bytes, mut largest) = (0_usize, 0);
-        let fits = |(index, op): &(usize, &Op)| {
+        let (mut on_messages, mut swaps) = (0, 0);
+        let fits = |op: &&Op| {
             bytes = bytes.saturating_add(op.body_len());
             largest = largest.max(op.body_len());
-            *index < self.max_apply && bytes - largest <= self.max_apply_bytes
+            let count = match op {
+                Op::Swap { .. } => &mut swaps,
+                _ => &mut on_messages,
+            };
+            *count += 1;
+            *count <= self.max_apply && bytes - largest <= self.max_apply_bytes
         };
-        ops.iter().enumerate().take_while(fits).count()
+        ops.iter().take_while(fits).count()
     }
 
     /// The capabilities of a local backend: bodies of any bytes, atomic operations, distinct errors for

@@ -5,7 +5,8 @@ use bytes::Bytes;
 use super::model::PutReceipt;
 use crate::idempotency::WorkKey;
 
-/// The compare-and-swap of a recorded value, on which a [conditional put](super::Backend::put_if) depends.
+/// The compare-and-swap of a recorded value, on which a [conditional put](super::Backend::put_if) or an
+/// [`apply`](super::Op::Swap) depends.
 ///
 /// ```
 /// use std::time::Duration;
@@ -27,7 +28,7 @@ pub struct Swap {
     pub expected: Option<Bytes>,
     /// The value that takes its place.
     pub value: Bytes,
-    /// How long the new value is kept, in the storage's time.
+    /// How long the new value is kept, in the storage's time. With zero, nothing is recorded afterwards.
     pub retention: Duration,
 }
 
@@ -50,6 +51,12 @@ impl Swap {
             value: value.into(),
             retention,
         }
+    }
+
+    /// Forgets whatever is recorded: add the value that must be recorded by [`in_place_of`](Self::in_place_of).
+    #[must_use]
+    pub fn forget(key: WorkKey) -> Self {
+        Self::new(key, Bytes::new(), Duration::ZERO)
     }
 
     /// Sets the value that must be recorded.

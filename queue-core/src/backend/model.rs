@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::conditional::Swap;
 use super::metadata::Metadata;
 use crate::clock::Timestamp;
 use crate::name::QueueName;
@@ -164,6 +165,16 @@ pub enum Op {
         /// Its pop receipt.
         receipt: PopReceipt,
     },
+    /// Record a value in place of another, as [`put_if`](super::Backend::put_if) does. It fails with
+    /// [`ErrorKind::Conflict`](crate::ErrorKind::Conflict) if that is not the recorded one, and with
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) where
+    /// [`conditional_puts`](super::Capabilities::conditional_puts) are.
+    Swap {
+        /// The queue that errors name. It need not exist.
+        queue: QueueName,
+        /// The values.
+        swap: Swap,
+    },
 }
 
 /// The outcome of an operation of [`apply`](super::Backend::apply).
@@ -176,6 +187,8 @@ pub enum OpOutcome {
     Updated(Lease),
     /// The message was deleted.
     Deleted,
+    /// The value was recorded.
+    Swapped,
 }
 
 impl Op {
@@ -185,6 +198,7 @@ impl Op {
             Self::Put { message, .. } => message.body.len(),
             Self::Update { body, .. } => body.as_ref().map_or(0, Bytes::len),
             Self::Delete { .. } => 0,
+            Self::Swap { swap, .. } => swap.value.len(),
         }
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
+use super::conditional::Swap;
 use super::model::{NewMessage, PopReceipt, PutReceipt, StorageId};
 use crate::error::Result;
 use crate::idempotency::{Claim, WorkKey};
@@ -93,6 +94,8 @@ pub struct Completion<'a> {
     pub token: Token,
     /// What is recorded for the message's idempotency key.
     pub finish: Option<Finish>,
+    /// The swap that forgets the unique key of the message. It is left out if another value is recorded.
+    pub release: Option<Swap>,
 }
 
 /// The result of work, to be recorded in the storage's own store of results.
@@ -131,6 +134,7 @@ impl<'a> Completion<'a> {
             visibility: Duration::ZERO,
             token,
             finish: None,
+            release: None,
         }
     }
 }

@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 
 use super::fixture::{Fixture, LONG, assert_refused};
 use super::harness::{Harness, Survival};
-use crate::backend::{ConditionalPuts, NewMessage, PutIf, Swap, TimeToLive};
+use crate::backend::{ConditionalPuts, NewMessage, Op, OpOutcome, PutIf, Swap, TimeToLive};
 use crate::error::{ErrorKind, Result};
 use crate::idempotency::WorkKey;
 use crate::name::QueueName;
@@ -21,6 +21,10 @@ async fn conditional(harness: &dyn Harness) -> Option<Fixture> {
     }
     let refused = put_if(&f, "one", &swap("key", "first")).await;
     assert_refused(refused, ErrorKind::Unsupported);
+    let (queue, swap) = (f.queue.clone(), swap("key", "first"));
+    let refused = f.backend.apply(vec![Op::Swap { queue, swap }]).await;
+    let refused = refused.expect_err("it puts without a condition").error;
+    assert_eq!(refused.kind(), ErrorKind::Unsupported);
     f.assert_nothing_visible().await;
     None
 }
@@ -197,4 +201,73 @@ pub(super) async fn recorded_values_survive_like_messages(harness: &dyn Harness)
         Survival::Gone => PutIf::Swapped(None),
     };
     assert_eq!(put.expect("answered"), expected);
+}
+
+pub(super) async fn a_swap_is_one_step_with_the_operations_beside_it(harness: &dyn Harness) {
+    let Some(f) = conditional(harness).await else {
+        return;
+    };
+    let put = |body| Op::Put {
+        queue: f.queue.clone(),
+        message: NewMessage::new(body),
+    };
+    let op = |swap: Swap| Op::Swap {
+        queue: f.queue.clone(),
+        swap,
+    };
+    let next = || swap("key", "2").in_place_of("1");
+    let early = f.backend.apply(vec![put("early"), op(next())]).await;
+    let early = early.expect_err("nothing is recorded");
+    assert_eq!((early.index, early.error.kind()), (1, ErrorKind::Conflict));
+
+    let ops = vec![op(swap("key", "1")), put("first"), op(next())];
+    let done = f.backend.apply(ops).await.expect("applied");
+    assert_eq!(
+        (&done[0], &done[2]),
+        (&OpOutcome::Swapped, &OpOutcome::Swapped)
+    );
+
+    let late = vec![put("late"), op(swap("another", "1")), op(next())];
+    let late = f.backend.apply(late).await.expect_err("another value");
+    assert_eq!((late.index, late.error.kind()), (2, ErrorKind::Conflict));
+    let (queue, message) = (f.store.queue("missing"), NewMessage::new("lost"));
+    let failed = vec![
+        op(swap("key", "3").in_place_of("2")),
+        op(Swap::forget(WorkKey::new("conformance", "key")).in_place_of("3")),
+        Op::Put { queue, message },
+    ];
+    let failed = f.backend.apply(failed).await.expect_err("no queue");
+    assert_eq!(failed.error.kind(), ErrorKind::QueueNotFound);
+    // None of these has left a trace.
+    assert_swapped(&f, "another", &swap("another", "1")).await;
+    assert_swapped(&f, "last", &swap("key", "3").in_place_of("2")).await;
+    assert_eq!(f.drain().await, ["first", "another", "last"]);
+}
+
+pub(super) async fn a_forgotten_value_is_not_recorded_any_more(harness: &dyn Harness) {
+    let Some(f) = conditional(harness).await else {
+        return;
+    };
+    let forget = || Swap::forget(WorkKey::new("conformance", "key"));
+    for value in ["1", "2"] {
+        assert_swapped(&f, value, &swap("key", value)).await;
+        let other = f.backend.put_if(&f.queue, None, &forget()).await;
+        assert_eq!(other.expect("answered"), differs(value));
+        let swap = forget().in_place_of(value);
+        match value {
+            "1" => {
+                let forgotten = f.backend.put_if(&f.queue, None, &swap).await;
+                assert_eq!(forgotten.expect("answered"), PutIf::Swapped(None));
+            }
+            _ => {
+                let queue = f.queue.clone();
+                let forgotten = f.backend.apply(vec![Op::Swap { queue, swap }]).await;
+                assert_eq!(forgotten.expect("applied"), [OpOutcome::Swapped]);
+            }
+        }
+        let nothing = f.backend.put_if(&f.queue, None, &forget()).await;
+        assert_eq!(nothing.expect("answered"), PutIf::Swapped(None));
+    }
+    assert_swapped(&f, "3", &swap("key", "3")).await;
+    assert_eq!(f.drain().await, ["1", "2", "3"]);
 }

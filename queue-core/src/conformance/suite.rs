@@ -119,6 +119,8 @@ suite! { $
         a_value_is_kept_until_its_retention_is_over
         a_value_is_recorded_without_a_message
         a_refused_put_records_nothing
+        a_swap_is_one_step_with_the_operations_beside_it
+        a_forgotten_value_is_not_recorded_any_more
         one_of_many_conditional_puts_wins
         recorded_values_survive_like_messages
     }

@@ -8,7 +8,7 @@ use crate::message::{EncodeError, Message, MessageType, Wire};
 use crate::name::QueueName;
 use crate::wire::writer::NewEvent;
 
-/// A message's type, key fields and payload, no longer generic over the type.
+/// A message's type, key fields and payload, no longer generic over the type. And the unique key that it holds.
 #[derive(Debug, Clone)]
 pub struct Encoded {
     message_type: MessageType,
@@ -16,6 +16,7 @@ pub struct Encoded {
     payload: Vec<u8>,
     /// Whether the payload need not be parsed to know that it is JSON.
     known_json: bool,
+    unique_key: Option<String>,
 }
 
 /// The part of an envelope that does not depend on the message's type: who sends it, when and where.
@@ -50,7 +51,15 @@ impl Encoded {
             key: message.key()?,
             payload: message.encode()?,
             known_json: M::ENCODES_JSON,
+            unique_key: None,
         })
+    }
+
+    /// Sets the [unique key](crate::Envelope::unique_key) of the event.
+    #[must_use]
+    pub fn with_unique_key(mut self, unique_key: String) -> Self {
+        self.unique_key = Some(unique_key);
+        self
     }
 
     /// The message's type.
@@ -94,6 +103,7 @@ impl Encoded {
             reply_to: origin.reply_to.as_ref().map(QueueName::as_str),
             correlation: origin.correlation.as_ref().map(MessageId::as_str),
             trace: origin.trace.as_ref(),
+            unique_key: self.unique_key.as_deref(),
         };
         if self.known_json || is_json(&self.payload) {
             event("application/json").encode(&self.payload)

@@ -12,6 +12,10 @@ use crate::clock::Clock;
 use crate::error::Result;
 use crate::name::QueueName;
 
+/// The largest result that is recorded, in bytes: 8 MiB, as much as the messages of one operation of a local storage.
+/// While a store writes one, others may have to wait.
+pub const MAX_RESULT: usize = 8 * 1024 * 1024;
+
 /// A store of the results of work, so that work that was asked for several times is done once.
 ///
 /// A worker [begins](Self::begin) the work of a key, renews its claim while it works, and
@@ -65,7 +69,7 @@ pub trait IdempotencyStore: fmt::Debug + Send + Sync + 'static {
     async fn renew(&self, key: &WorkKey, claim: Claim, lease: Duration) -> Result<Standing>;
 
     /// Records the result of a claim, and keeps it for `retention`. The result is durable when this returns
-    /// [`Standing::Held`].
+    /// [`Standing::Held`]. The framework records no more than [`MAX_RESULT`] bytes, in any store.
     ///
     /// # Errors
     /// If the store is not available. The result may have been recorded if the outcome is unknown.

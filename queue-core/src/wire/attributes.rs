@@ -67,6 +67,7 @@ attributes! {
     correlation = "correlationid",
     trace_parent = "traceparent",
     trace_state = "tracestate",
+    unique_key = "uniquekey",
     failures = "failures",
     forgiven = "forgiven",
     last_error = "lasterror",

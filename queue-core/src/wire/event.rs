@@ -90,6 +90,7 @@ impl Event {
             reply_to: attributes.reply_to.owned_if_text(),
             correlation: attributes.correlation.owned_if_text(),
             trace,
+            unique_key: attributes.unique_key.owned_if_text(),
             attempts: attributes.attempts()?,
             poison: attributes.poison()?,
             ..Envelope::new(id, client, request, &kind)

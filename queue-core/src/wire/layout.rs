@@ -30,6 +30,7 @@ pub(super) const REPLY_TO: &str = member!("replyto");
 pub(super) const CORRELATION: &str = member!("correlationid");
 pub(super) const TRACE_PARENT: &str = member!("traceparent");
 pub(super) const TRACE_STATE: &str = member!("tracestate");
+pub(super) const UNIQUE_KEY: &str = member!("uniquekey");
 pub(super) const DATA: &str = member!("data");
 pub(super) const END: &str = "}";
 
@@ -53,6 +54,7 @@ pub(super) fn read(event: &str) -> Option<Attributes<'_>> {
     attributes.correlation.set_any(rest.string(CORRELATION));
     attributes.trace_parent.set_any(rest.string(TRACE_PARENT));
     attributes.trace_state.set_any(rest.string(TRACE_STATE));
+    attributes.unique_key.set_any(rest.string(UNIQUE_KEY));
     attributes.data.set(rest.data()?);
     Some(attributes)
 }

@@ -58,6 +58,7 @@ pub(crate) struct NewEvent<'a> {
     pub(crate) reply_to: Option<&'a str>,
     pub(crate) correlation: Option<&'a str>,
     pub(crate) trace: Option<&'a TraceContext>,
+    pub(crate) unique_key: Option<&'a str>,
 }
 
 /// Encodes an event with a JSON payload.
@@ -110,6 +111,7 @@ impl NewEvent<'_> {
             object.text(layout::TRACE_PARENT, Some(trace.parent()));
             object.text(layout::TRACE_STATE, trace.state());
         }
+        object.text(layout::UNIQUE_KEY, self.unique_key);
     }
 }
 
@@ -152,6 +154,7 @@ fn write_envelope(object: &mut ObjectWriter, envelope: &Envelope) {
         reply_to: envelope.reply_to.as_deref(),
         correlation: envelope.correlation.as_deref(),
         trace: envelope.trace.as_ref(),
+        unique_key: envelope.unique_key.as_deref(),
     };
     new.write(object);
     write_attempts(object, &envelope.attempts);

@@ -106,7 +106,7 @@ pub(crate) fn envelope() -> impl Strategy<Value = Envelope> {
     let texts = (of(text()), of(text()), of(text()));
     let ids = (1..=u128::MAX, 1..=u64::MAX, any::<u8>());
     let trace = of((ids, of("[ -~]{1,512}")));
-    let exchange = (of(text()), of(text()));
+    let exchange = (of(text()), of(text()), of(text()));
     let version = 1..=2_147_483_647_u32;
     (
         (id(), id(), id(), id()),
@@ -129,7 +129,7 @@ pub(crate) fn envelope() -> impl Strategy<Value = Envelope> {
                 envelope.version = version;
                 envelope.time = time;
                 (envelope.subject, envelope.queue_uri, envelope.content_type) = texts;
-                (envelope.reply_to, envelope.correlation) = exchange;
+                (envelope.reply_to, envelope.correlation, envelope.unique_key) = exchange;
                 envelope.trace = trace.map(|((trace, span, flags), state)| {
                     let trace = TraceContext::of_span(trace, span, flags).expect("not zero");
                     match state {

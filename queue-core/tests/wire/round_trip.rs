@@ -200,6 +200,7 @@ fn as_read(envelope: &Envelope) -> Envelope {
     read.content_type = text(&envelope.content_type);
     read.reply_to = text(&envelope.reply_to);
     read.correlation = text(&envelope.correlation);
+    read.unique_key = text(&envelope.unique_key);
     read.attempts.last_error = text(&envelope.attempts.last_error);
     if let Some(poison) = &mut read.poison {
         poison.error = text(&poison.error);

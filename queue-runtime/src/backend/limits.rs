@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use queue_core::backend::{
-    ApplyError, Capabilities, Metadata, NewMessage, Op, PageMark, TimeToLive,
+    ApplyError, Capabilities, ConditionalPuts, Metadata, NewMessage, Op, PageMark, TimeToLive,
 };
 use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
 
@@ -154,6 +154,7 @@ fn check_op(capabilities: &Capabilities, op: &Op) -> Result<()> {
             ..
         } => limits(queue).check_update(*visibility, body.as_ref().map(bytes::Bytes::len)),
         Op::Delete { .. } => Ok(()),
+        Op::Swap { .. } if capabilities.conditional_puts == ConditionalPuts::Supported => Ok(()),
         _ => Err(Error::new(ErrorKind::Unsupported, Operation::Apply).unsent()),
     }
 }

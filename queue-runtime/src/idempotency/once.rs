@@ -19,7 +19,8 @@ use crate::policy::jitter;
 /// Does some work once: returns its recorded result if it was done before.
 ///
 /// Equal keys mean the same work, in all processes that use the store. If the work is in flight elsewhere, this waits
-/// for it. The result is recorded as JSON. An error of the work is not recorded: the next call does the work again.
+/// for it. The result is recorded as JSON, of at most [`MAX_RESULT`](super::idempotency::MAX_RESULT) bytes. An error of
+/// the work is not recorded: the next call does the work again.
 ///
 /// See [`Once`] for the settings, and [`IdempotencyStore`] for what a store guarantees. A process that is killed after
 /// the effect of the work and before its result is recorded leaves no trace of it: then the work is done once more.
@@ -151,7 +152,9 @@ pub enum OnceError<T, E> {
         /// The key.
         key: WorkKey,
     },
-    /// The work was done, and its result could not be recorded: it may be done again.
+    /// The work was done, and its result could not be recorded: it may be done again. With a `source` of
+    /// [`ErrorKind::TooLarge`], the result has more than [`MAX_RESULT`](super::MAX_RESULT) bytes, and each call does the
+    /// work again: record where it is instead, such as the name of a file.
     #[error("record the result of `{key}`: the work was done, and may be done again")]
     NotRecorded {
         /// The key.

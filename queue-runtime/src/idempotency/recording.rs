@@ -1,8 +1,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use queue_core::idempotency::Standing;
-use queue_core::{Error, Result, Retry};
+use queue_core::idempotency::{MAX_RESULT, Standing};
+use queue_core::{Error, ErrorKind, Operation, Result, Retry};
 
 use super::held::{HeldClaim, no_answer};
 use crate::policy::{jitter, outage_pause};
@@ -10,13 +10,20 @@ use crate::policy::{jitter, outage_pause};
 /// Records the result of a claim, and tries again for up to `patience` while the store fails.
 ///
 /// # Errors
-/// The last error of the store. The result may have been recorded.
+/// The last error of the store: the result may have been recorded. [`ErrorKind::TooLarge`] if the result has more
+/// than [`MAX_RESULT`] bytes, for whichever store.
 pub(crate) async fn finish_within(
     claim: &HeldClaim,
     result: Bytes,
     retention: Duration,
     patience: Duration,
 ) -> Result<Standing, Error> {
+    if result.len() > MAX_RESULT {
+        let length = result.len();
+        let detail = format!("the result has {length} bytes; the maximum is {MAX_RESULT}");
+        let error = Error::new(ErrorKind::TooLarge, Operation::Idempotency);
+        return Err(error.with_detail(detail).unsent());
+    }
     let clock = claim.clock();
     let give_up_at = clock.monotonic().saturating_add(patience);
     let mut failures = 0;

@@ -3,7 +3,8 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use queue_core::backend::{
-    Completion, Finish, NewMessage, PutReceipt, RECORD_RETENTION, StorageId, Token, Transactions,
+    Completion, Finish, NewMessage, PutReceipt, RECORD_RETENTION, StorageId, Swap, Token,
+    Transactions,
 };
 use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, Retry};
 
@@ -30,8 +31,8 @@ impl Completer {
         self.0.storage_time
     }
 
-    /// Puts messages and completes the leased one, within the transaction that is open on the connection. Does not wait
-    /// for a renewal, which may be waiting for the end of that very transaction.
+    /// Puts messages and completes the leased one, within the transaction that is open on the connection, with what is
+    /// recorded for its idempotency key, and the swap that releases its unique key. Does not wait for a renewal, which may be waiting for the end of that very transaction.
     ///
     /// # Errors
     /// Those of [`Transactions::write`]. [`ErrorKind::Unsupported`] if the backend has no transactions.
@@ -40,7 +41,7 @@ impl Completer {
         connection: &dyn Any,
         dequeue_count: u32,
         puts: &[(QueueName, NewMessage)],
-        finish: Option<Finish>,
+        (finish, release): (Option<Finish>, Option<Swap>),
     ) -> Result<Vec<PutReceipt>, Error> {
         let leased = &self.0;
         if leased.machine().is_abandoned() {
@@ -51,7 +52,7 @@ impl Completer {
         let (queue, id, receipt) = (&leased.queue, &leased.id, leased.receipt());
         let mut completion = Completion::new(queue, id, receipt, dequeue_count, token);
         completion.visibility = leased.machine().longest_visibility();
-        completion.finish = finish;
+        (completion.finish, completion.release) = (finish, release);
         let receipts = transactions.write(connection, puts, Some(&completion))?;
         // The message was there, so no earlier transaction that completed it was committed.
         *leased.promise() = Promise::Open {

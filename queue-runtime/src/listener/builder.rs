@@ -346,10 +346,13 @@ impl<M: Message> ListenerBuilder<M> {
     /// If another may have taken it over, the handler is cancelled and the message handed back.
     ///
     /// If the process is killed after the effect of the handler and before its record, the handler runs once more.
-    /// What the handler submits by [`Received::submit`](crate::Received::submit) is not recorded.
+    /// What the handler submits by [`Received::submit`](crate::Received::submit) is not recorded. Follow-ups whose record
+    /// has more than [`MAX_RESULT`](crate::idempotency::MAX_RESULT) bytes are not recorded either: the message is
+    /// completed with them, an error is logged, and a duplicate is handled again.
     ///
-    /// The keys of different queues are independent. Results are kept for
-    /// [`result_retention`](Self::result_retention); the listener sweeps the store.
+    /// The keys of different queues are independent, except for those of [lanes](crate::Lanes), whatever the type's
+    /// [`KeyScope`](crate::KeyScope). Results are kept for [`result_retention`](Self::result_retention); the listener
+    /// sweeps the store.
     ///
     /// ```
     /// use queue_runtime::{Message, Received, testing};

@@ -23,6 +23,11 @@ use crate::settings::InvalidSetting;
 /// interrupted; to keep room free for urgent messages, limit [`max_in_flight`](ListenerBuilder::max_in_flight) of the
 /// bulk lane's listener to less than the shared maximum.
 ///
+/// Lanes that are [idempotent](ListenerBuilder::idempotent) with the same store share their keys: of messages with the
+/// same key in two lanes, one is handled. The keys are those of the lane whose queue's name sorts first, so a group
+/// recognises what another instance of it has handled as long as that lane stays the same. For submissions that are
+/// unique in all lanes, see [`Submit::unique_scope`](crate::Submit::unique_scope).
+///
 /// ```
 /// use std::time::Duration;
 /// use queue_runtime::{Lanes, Message, QueueName, Received, testing};
@@ -86,7 +91,7 @@ impl<M: Message> Lanes<M> {
     /// [`StartError`] if the maximum is 0, a weight is not from 1 to 1,000, two lanes have the same queue, or for the
     /// reasons of [`ListenerBuilder::start`] for one of the lanes. No lane is running then: those that were already
     /// started are stopped, and what they have received is handed back.
-    pub fn start(self) -> Result<LanesHandle, StartError> {
+    pub fn start(mut self) -> Result<LanesHandle, StartError> {
         InvalidSetting::count(
             "number of messages in flight",
             self.max_in_flight,
@@ -100,6 +105,14 @@ impl<M: Message> Lanes<M> {
             };
             if self.lanes[..at].iter().any(same) {
                 return Err(StartError::SameQueue(listener.queue.clone()));
+            }
+        }
+        // The same one in all processes, in whichever order they add the lanes.
+        let first = self.lanes.iter().map(|(_, listener)| &listener.queue).min();
+        let first = first.cloned();
+        for (_, listener) in &mut self.lanes {
+            if let Some(idempotency) = &mut listener.options.idempotency {
+                idempotency.scope.clone_from(&first);
             }
         }
         let weights: Vec<_> = self.lanes.iter().map(|(weight, _)| *weight).collect();

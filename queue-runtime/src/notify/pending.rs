@@ -30,7 +30,7 @@ impl<K: Ord> Pending<K> {
         count.bytes = count.bytes.saturating_add(notification.bytes);
     }
 
-    #[cfg(any(test, feature = "nats", feature = "sqlite"))]
+    #[cfg(any(test, feature = "sqlite"))]
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

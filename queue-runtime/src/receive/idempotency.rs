@@ -1,8 +1,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use queue_core::Error;
 use queue_core::idempotency::IdempotencyStore;
+use queue_core::{Error, QueueName};
 
 use crate::idempotency::DEFAULT_RETENTION;
 use crate::policy::{jitter, outage_pause};
@@ -12,6 +12,8 @@ use crate::policy::{jitter, outage_pause};
 pub(crate) struct Idempotency {
     pub(crate) store: Arc<dyn IdempotencyStore>,
     pub(crate) retention: Duration,
+    /// The queue whose keys the consumer shares. `None` for its own.
+    pub(crate) scope: Option<QueueName>,
     outage: Arc<Mutex<Outage>>,
 }
 
@@ -29,6 +31,7 @@ impl Idempotency {
         Self {
             store,
             retention: DEFAULT_RETENTION,
+            scope: None,
             outage: Arc::default(),
         }
     }

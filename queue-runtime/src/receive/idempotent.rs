@@ -66,7 +66,8 @@ pub(crate) async fn claim(
     let Some(key) = incoming.key.get() else {
         return Claimed::Ours;
     };
-    let key = WorkKey::of_message(&consumer.queue, key);
+    let scope = idempotency.scope.as_ref().unwrap_or(&consumer.queue);
+    let key = WorkKey::of_message(scope, key);
     match Box::pin(wait_for(
         context,
         consumer,

@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::time::Duration;
 
 use bytes::Bytes;
-use queue_core::backend::{Atomicity, NewMessage, Op, PopReceipt, StorageId};
+use queue_core::backend::{Atomicity, NewMessage, Op, PopReceipt, StorageId, Swap};
 use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, Retry};
 
 use super::incoming::Incoming;
@@ -15,6 +15,7 @@ use crate::context::Context;
 use crate::lease::{Earlier, Gone, Intent, Lease, Locked, Proof, Purpose, Request};
 use crate::notify::Announced;
 use crate::repeat::Repeats;
+use crate::send;
 
 /// The operation on the received message itself.
 #[derive(Debug, Clone)]
@@ -102,6 +103,10 @@ async fn carry_out(
         purpose,
         puts: puts.len(),
     };
+    let mut release = match settlement {
+        Settlement::Delete => send::release(context, &incoming.envelope),
+        Settlement::PutBack { .. } => None,
+    };
     let mut locked = lease.lock().await;
     let give_up_at = clock
         .monotonic()
@@ -116,7 +121,7 @@ async fn carry_out(
             Err(error) => return Err(SettleProblem::Unknown(error)),
         };
         let asked = Asked::of(&mut locked, &intent);
-        let attempt = attempt(context, lease, receipt, puts, settlement);
+        let attempt = attempt(context, lease, receipt, puts, settlement, release.as_ref());
         let attempt = ready_by(clock, give_up_at, attempt).await;
         let attempt = attempt.unwrap_or_else(|| Err(Interrupted::at_settlement(no_answer(lease))));
         asked.answered();
@@ -140,6 +145,10 @@ async fn carry_out(
             }
         }
         if leave_out_replies((lease.queue(), lease.id()), puts, &error) {
+            continue;
+        }
+        // The key is another message's by now, or nobody's.
+        if error.kind() == ErrorKind::Conflict && release.take().is_some() {
             continue;
         }
         if let Some(answer) = Gone::of(&error) {
@@ -264,9 +273,10 @@ async fn attempt(
     receipt: PopReceipt,
     puts: &[(QueueName, NewMessage)],
     settlement: &Settlement,
+    release: Option<&Swap>,
 ) -> Result<(), Interrupted> {
     let (queue, id) = (lease.queue(), lease.id());
-    if puts.is_empty() {
+    if puts.is_empty() && release.is_none() {
         let alone = match settlement {
             Settlement::Delete => context.backend.delete(queue, id, &receipt).await,
             Settlement::PutBack { delay, body } => context
@@ -295,6 +305,11 @@ async fn attempt(
             body,
         },
     });
+    // Last, so that it is the message itself that is reported as gone.
+    ops.extend(release.map(|swap| Op::Swap {
+        queue: lease.queue().clone(),
+        swap: swap.clone(),
+    }));
     let operations = ops.len();
     match context.backend.apply(ops).await {
         Ok(_) => Ok(()),

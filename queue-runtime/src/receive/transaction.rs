@@ -15,7 +15,7 @@ use crate::clock::ready_by;
 use crate::context::Context;
 use crate::lease::{Completer, Promise};
 use crate::repeat::Repeats;
-use crate::send::{Role, Unreplied, announce_later, encode_follow_ups};
+use crate::send::{Role, Unreplied, announce_later, encode_follow_ups, release};
 
 /// Why an attempt has failed whose handler returned as if its transaction was committed.
 pub(crate) const NOT_COMMITTED: &str =
@@ -39,9 +39,10 @@ pub(super) fn complete_in(
     })?;
     let finish = finish.map(|finish| recording_replies(finish, &puts));
     Unreplied::Completed.tell(context, envelope, &mut puts);
+    let release = release(context, envelope);
     loop {
-        let finish = finish.clone();
-        let completed = completer.complete_in(connection, meta.dequeue_count, &puts, finish);
+        let recorded = (finish.clone(), release.clone());
+        let completed = completer.complete_in(connection, meta.dequeue_count, &puts, recorded);
         let Err(error) = completed else {
             announce_later(context, &puts);
             return Ok(());

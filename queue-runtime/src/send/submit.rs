@@ -62,14 +62,14 @@ pub struct Submit<M> {
     context: Arc<Context>,
     queue: QueueName,
     message: M,
-    encoded: Result<Encoded, EncodeError>,
+    pub(super) encoded: Result<Encoded, EncodeError>,
     id: Option<Result<MessageId, InvalidId>>,
     client: Option<Result<ClientId, InvalidId>>,
     request: Option<Result<RequestId, InvalidId>>,
     trace: Option<TraceContext>,
     /// The trace context of the message that this one follows.
     inherited_trace: Option<TraceContext>,
-    delay: Duration,
+    pub(super) delay: Duration,
     time_to_live: Option<Duration>,
     reply_to: Option<QueueName>,
     parent: Option<(MessageId, Position)>,
@@ -80,9 +80,13 @@ pub struct Submit<M> {
     pub(super) unique: Option<Unique>,
 }
 
-/// For how long a submission is to be the only one of its key, and where it is recorded.
+/// Among which messages, and until when, a submission is to be the only one of its key, and where it is recorded.
+#[derive(Debug, Default)]
 pub(super) struct Unique {
-    pub(super) retention: Duration,
+    /// `None` for that of the queue.
+    pub(super) scope: Option<String>,
+    pub(super) duration: Option<Duration>,
+    pub(super) until_settled: bool,
     /// `None` for the queue's own storage.
     pub(super) store: Option<Arc<dyn IdempotencyStore>>,
 }
@@ -116,7 +120,7 @@ pub struct Submitted {
     pub id: MessageId,
     /// The request that the message belongs to.
     pub request: RequestId,
-    /// The queue that the message is on.
+    /// The queue that the message is on, or that of the earlier one.
     pub queue: QueueName,
     /// When the message becomes visible.
     pub visible_at: Timestamp,
@@ -158,10 +162,6 @@ impl<M> Submit<M> {
 
     pub(super) fn context(&self) -> &Arc<Context> {
         &self.context
-    }
-
-    pub(super) fn encoded(&self) -> Result<&Encoded, &EncodeError> {
-        self.encoded.as_ref()
     }
 
     pub(crate) fn into_message(self) -> M {

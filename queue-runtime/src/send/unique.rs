@@ -1,46 +1,25 @@
 //! Submitting a message of one key once.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use queue_core::backend::{ConditionalPuts, PutIf, Swap};
-use queue_core::clock::Timestamp;
+use queue_core::backend::{Atomicity, ConditionalPuts, Swap};
+use queue_core::encoder::Encoded;
 use queue_core::idempotency::{IdempotencyStore, WorkKey};
-use queue_core::internal::{canonical, error_chain};
-use queue_core::{
-    Error, ErrorKind, InvalidId, KeyedMessage, MessageId, Operation, Outcome, QueueName, RequestId,
-};
-use serde::{Deserialize, Serialize};
+use queue_core::internal::canonical;
+use queue_core::{Error, ErrorKind, KeyedMessage, Operation, Wire};
 use serde_json::Value;
 use tracing::Instrument as _;
 
-use super::submit::{Outgoing, Sending, Submit, Submitted, Unique};
+use super::conditional::{SubmittedIf, put_if, release, send_and_record, send_if_first};
+use super::submit::{Submit, Submitted, Unique};
 use super::submit_error::{SubmitError, SubmitProblem};
-use crate::idempotency::{OnceError, once};
+use super::unique_key::{Put, UniqueKey};
+use crate::idempotency::DEFAULT_RETENTION;
 use crate::observe::{self, record_id};
 
-/// The lease of a submission that is recorded in a store: how long others wait if its process dies.
-const LEASE: Duration = Duration::from_secs(30);
-
-/// What is recorded of a submission.
-#[derive(Serialize, Deserialize)]
-struct Record {
-    id: String,
-    request: String,
-    /// By the clock of its process.
-    visible_at: Timestamp,
-    /// A random number of the submission.
-    token: u64,
-}
-
-/// The answer to a conditional submission.
-pub(crate) enum SubmittedIf {
-    Submitted(Submitted),
-    /// Nothing was put, because this is recorded.
-    Differs(Option<Bytes>),
-}
+/// The longest scope of unique submissions, in bytes.
+const MAX_SCOPE: usize = 256;
 
 impl<M> Submit<M> {
     /// Submits the message only if none with the same key was submitted to the queue within the last `duration`.
@@ -49,6 +28,14 @@ impl<M> Submit<M> {
     /// [`KeyScope`](crate::KeyScope). The duration counts from the first submission, in the storage's time, also if
     /// that message has a delay, has been completed, or has expired since. The second submission puts nothing, and
     /// returns the [receipt](Submitted) of the first, with [`duplicate`](Submitted::duplicate) set.
+    ///
+    /// | the key is unique | |
+    /// |---|---|
+    /// | among the messages of the queue | by default |
+    /// | among the messages of several queues, such as lanes | [`unique_scope`](Self::unique_scope) |
+    /// | for this duration | by default |
+    /// | until the message is completed or poison, and for this duration at most | [`unique_until_settled`](Self::unique_until_settled) |
+    /// | until it is released | [`release_unique`](Self::release_unique) |
     ///
     /// In memory and on SQLite the promise is exact: the key is recorded in one step with the put, for all processes,
     /// and a killed process leaves both or neither. A submission of unknown outcome is tried again by itself, and may
@@ -89,11 +76,148 @@ impl<M> Submit<M> {
     where
         M: KeyedMessage,
     {
-        self.unique = Some(Unique {
-            retention: duration,
-            store: None,
-        });
+        self.unique.get_or_insert_default().duration = Some(duration);
         self
+    }
+
+    /// Submits the message only if no other of the same key is waiting or being handled: until that one is completed or
+    /// moved to the poison queue, the second submission puts nothing, as with [`unique_for`](Self::unique_for).
+    ///
+    /// The key is released in one step with the settlement, also in a transaction of the
+    /// [application](crate::Received::complete_in). A message that is put back, such as for a retry, keeps it, and a
+    /// [redrive](crate::Redrive) of the poison message takes it again, unless another message has it by then: that one
+    /// stays on the poison queue, as [refused](crate::RedriveOutcome::Refused).
+    ///
+    /// Where the message ends otherwise, because it expires or its queue is cleared or deleted, the key is released at
+    /// the latest after the duration of [`unique_for`](Self::unique_for), which is 7 days unless it is set, and 7 days
+    /// after a redrive.
+    ///
+    /// ```
+    /// use queue_runtime::{Message, testing};
+    /// # use serde::{Deserialize, Serialize};
+    ///
+    /// #[derive(Debug, Serialize, Deserialize, Message)]
+    /// struct Reindex {
+    ///     #[message(key)]
+    ///     customer: u32,
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let service = testing::service().await;
+    /// let submit = || service.submit(Reindex { customer: 7 }).unique_until_settled();
+    /// submit().await?;
+    /// assert!(submit().await?.duplicate, "the first is still waiting");
+    ///
+    /// let reindex = service.accept::<Reindex>().await?.expect("just submitted");
+    /// reindex.complete().await?;
+    /// assert!(!submit().await?.duplicate);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`unique_for`](Self::unique_for). Also [`ErrorKind::InvalidInput`] for a bare message, which cannot carry
+    /// its key, and together with [`unique_in`](Self::unique_in).
+    pub fn unique_until_settled(mut self) -> Self
+    where
+        M: KeyedMessage,
+    {
+        self.unique.get_or_insert_default().until_settled = true;
+        self
+    }
+
+    /// Makes the key of a unique submission unique among all submissions with a scope of this name, on whichever queues
+    /// of the storage, in place of those to the same queue. A name has 1 to 256 bytes.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use queue_runtime::{Message, QueueName, testing};
+    /// # use serde::{Deserialize, Serialize};
+    /// #
+    /// # #[derive(Debug, Serialize, Deserialize, Message)]
+    /// # struct Reminder {
+    /// #     #[message(key)]
+    /// #     customer: u32,
+    /// # }
+    /// const BULK: QueueName = QueueName::from_static("reminder-bulk");
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let service = testing::service().await;
+    /// let day = Duration::from_secs(24 * 60 * 60);
+    /// let submit = || service.submit(Reminder { customer: 7 }).unique_for(day).unique_scope("reminders");
+    /// let first = submit().await?;
+    /// let second = submit().to(BULK).await?;
+    /// assert!(second.duplicate && second.queue == first.queue);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn unique_scope(mut self, name: impl Into<String>) -> Self
+    where
+        M: KeyedMessage,
+    {
+        self.unique.get_or_insert_default().scope = Some(name.into());
+        self
+    }
+
+    /// Releases the key of this message in place of submitting it, so that the next unique submission puts its message.
+    /// Returns whether the key was held.
+    ///
+    /// Queue and [scope](Self::unique_scope) are those of the unique submission. The message that has held the key stays
+    /// on its queue, and is handled.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use queue_runtime::{Message, testing};
+    /// # use serde::{Deserialize, Serialize};
+    /// #
+    /// # #[derive(Debug, Serialize, Deserialize, Message)]
+    /// # struct Reminder {
+    /// #     #[message(key)]
+    /// #     customer: u32,
+    /// # }
+    /// #
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let service = testing::service().await;
+    /// let day = Duration::from_secs(24 * 60 * 60);
+    /// service.submit(Reminder { customer: 7 }).unique_for(day).await?;
+    /// assert!(service.submit(Reminder { customer: 7 }).release_unique().await?);
+    /// assert!(!service.submit(Reminder { customer: 7 }).unique_for(day).await?.duplicate);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`SubmitError`] returns the message, with the problems of a unique submission. [`ErrorKind::Unsupported`] also
+    /// after [`unique_in`](Self::unique_in): a store keeps what it has recorded.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the key may or may not have been released.
+    pub async fn release_unique(mut self) -> Result<bool, SubmitError<M>>
+    where
+        M: KeyedMessage,
+    {
+        let mut unique = self.unique.take().unwrap_or_default();
+        unique.duration = Some(DEFAULT_RETENTION);
+        if unique.store.is_some() {
+            let detail = "a store of results keeps what it has recorded; leave `unique_in` out";
+            return Err(self.refused(ErrorKind::Unsupported, detail));
+        }
+        if let Err((kind, detail)) = self.check_unique(&unique) {
+            return Err(self.refused(kind, &detail));
+        }
+        let key = match self.unique_key(unique.scope.take()) {
+            Ok(key) => key.work_key(),
+            Err(problem) => return Err(self.failed(problem)),
+        };
+        let sending = self.sending();
+        let (outgoing, message) = self.encode()?;
+        match release(&sending, &outgoing, key).await {
+            Ok(held) => Ok(held),
+            Err(error) => Err(outgoing.failed(message, error)),
+        }
     }
 
     /// Submits the message as [`unique_for`](Self::unique_for) does, and records its key in a store of results, which
@@ -137,10 +261,9 @@ impl<M> Submit<M> {
         M: KeyedMessage,
         S: IdempotencyStore + Clone,
     {
-        self.unique = Some(Unique {
-            retention: duration,
-            store: Some(Arc::new(store.clone())),
-        });
+        let unique = self.unique.get_or_insert_default();
+        unique.duration = Some(duration);
+        unique.store = Some(Arc::new(store.clone()));
         self
     }
 
@@ -150,25 +273,33 @@ impl<M> Submit<M> {
             return Ok(self);
         }
         let detail = "a message in a transaction of the application is put unconditionally; leave `unique_for` out";
-        let error = self.invalid(detail);
-        Err(self.refused(SubmitProblem::Storage(error)))
+        Err(self.refused(ErrorKind::InvalidInput, detail))
     }
 
-    pub(super) async fn send_once(self, unique: Unique) -> Result<Submitted, SubmitError<M>> {
-        let Unique { retention, store } = unique;
-        if retention.is_zero() {
-            let error = self.invalid("a message cannot be unique for a duration of zero");
-            return Err(self.refused(SubmitProblem::Storage(error)));
-        }
-        let key = match self.unique_key() {
-            Ok(key) => key,
-            Err(problem) => return Err(self.refused(problem)),
+    pub(super) async fn send_once(
+        mut self,
+        mut unique: Unique,
+    ) -> Result<Submitted, SubmitError<M>> {
+        let duration = match self.check_unique(&unique) {
+            Ok(duration) => duration,
+            Err((kind, detail)) => return Err(self.refused(kind, &detail)),
         };
+        let key = match self.unique_key(unique.scope.take()) {
+            Ok(key) => key,
+            Err(problem) => return Err(self.failed(problem)),
+        };
+        if unique.until_settled {
+            let text = key.text();
+            self.encoded = self.encoded.map(|encoded| encoded.with_unique_key(text));
+        }
         let sending = self.sending();
         let (outgoing, message) = self.encode()?;
-        let sent = match store {
-            None => send_if_first(&sending, &outgoing, key, retention).await,
-            Some(store) => send_and_record(&sending, &outgoing, &store, key, retention).await,
+        let sent = match unique.store {
+            None => send_if_first(&sending, &outgoing, &key, duration).await,
+            Some(store) => {
+                let key = key.work_key();
+                send_and_record(&sending, &outgoing, &store, key, duration).await
+            }
         };
         match sent {
             Ok(submitted) => {
@@ -206,175 +337,74 @@ impl<M> Submit<M> {
         }
     }
 
-    fn unique_key(&self) -> Result<WorkKey, SubmitProblem> {
-        let encoded = self.encoded();
+    /// Returns for how long the key is held at most.
+    ///
+    /// # Errors
+    /// The kind and the detail.
+    fn check_unique(&self, unique: &Unique) -> Result<Duration, (ErrorKind, String)> {
+        let invalid = |detail: &str| Err((ErrorKind::InvalidInput, detail.to_owned()));
+        let capabilities = self.context().backend.capabilities();
+        let is_exact = capabilities.conditional_puts == ConditionalPuts::Supported
+            && capabilities.atomicity == Atomicity::Atomic;
+        match &unique.scope {
+            Some(scope) if scope.is_empty() || scope.len() > MAX_SCOPE => {
+                let length = scope.len();
+                return invalid(&format!(
+                    "the scope of a unique submission has {length} bytes; allowed are 1 to {MAX_SCOPE}"
+                ));
+            }
+            _ => {}
+        }
+        if unique.until_settled {
+            let is_bare = |encoded: &Encoded| encoded.message_type().wire() == Wire::Bare;
+            if unique.store.is_some() {
+                return invalid(
+                    "a store of results cannot release a key when its message is settled; leave `unique_until_settled` \
+                     or `unique_in` out",
+                );
+            }
+            if self.encoded.as_ref().is_ok_and(is_bare) {
+                return invalid(
+                    "a bare message cannot carry the key that it holds until it is settled",
+                );
+            }
+        }
+        if unique.store.is_none() && !is_exact {
+            let detail = "this storage cannot record a key with its message; give a store by `unique_in`, for a time";
+            return Err((ErrorKind::Unsupported, detail.to_owned()));
+        }
+        match unique.duration {
+            Some(Duration::ZERO) => invalid("a message cannot be unique for a duration of zero"),
+            Some(duration) => Ok(duration),
+            None if unique.until_settled => Ok(DEFAULT_RETENTION),
+            None => invalid(
+                "a unique submission needs `unique_for` or `unique_until_settled`, which tell until when",
+            ),
+        }
+    }
+
+    fn unique_key(&self, scope: Option<String>) -> Result<UniqueKey, SubmitProblem> {
+        let encoded = self.encoded.as_ref();
         let encoded = encoded.map_err(|error| SubmitProblem::Encode(error.clone()))?;
         let kind = encoded.message_type().kind();
         let fields = encoded.key().ok_or(SubmitProblem::NoKey { kind })?;
         let mut parts = vec![Value::from(kind)];
         parts.extend_from_slice(fields);
-        let scope = format!("unique on {}", self.queue());
-        Ok(WorkKey::new(scope, canonical(&Value::Array(parts))))
+        let key = canonical(&Value::Array(parts));
+        let put = Put::of(self.context(), self.queue(), self.delay);
+        Ok(UniqueKey { scope, key, put })
     }
 
-    fn invalid(&self, detail: &str) -> Error {
-        let error = Error::new(ErrorKind::InvalidInput, Operation::Put);
-        error.with_queue(self.queue()).with_detail(detail).unsent()
+    fn refused(self, kind: ErrorKind, detail: &str) -> SubmitError<M> {
+        let error = Error::new(kind, Operation::Put).with_queue(self.queue());
+        self.failed(SubmitProblem::Storage(error.with_detail(detail).unsent()))
     }
 
-    fn refused(self, problem: SubmitProblem) -> SubmitError<M> {
+    fn failed(self, problem: SubmitProblem) -> SubmitError<M> {
         SubmitError {
             id: None,
             message: self.into_message(),
             problem,
         }
-    }
-}
-
-/// Puts a message if the swap succeeds. Tries again after an unknown outcome, too, which has no second effect.
-async fn put_if(sending: &Sending, outgoing: &Outgoing, swap: &Swap) -> Result<SubmittedIf, Error> {
-    let backend = &sending.context.backend;
-    let policy = sending.policy.clone().or_unknown(true);
-    let put = || backend.put_if(&outgoing.queue, Some(outgoing.new.clone()), swap);
-    match sending.repeat(outgoing, &policy, put).await? {
-        PutIf::Swapped(Some(receipt)) => {
-            sending.announce(outgoing);
-            Ok(SubmittedIf::Submitted(
-                outgoing.submitted(receipt.visible_at),
-            ))
-        }
-        PutIf::Swapped(None) => Err(corrupt(
-            &outgoing.queue,
-            "the storage recorded a value without its message",
-        )),
-        PutIf::Differs(current) => {
-            if current.as_ref() == Some(&swap.value) {
-                // An earlier try, whose answer was lost, has put it.
-                sending.announce(outgoing);
-            }
-            Ok(SubmittedIf::Differs(current))
-        }
-    }
-}
-
-/// Puts a message and records it in one step, unless its key is recorded.
-async fn send_if_first(
-    sending: &Sending,
-    outgoing: &Outgoing,
-    key: WorkKey,
-    retention: Duration,
-) -> Result<Submitted, Error> {
-    let queue = &outgoing.queue;
-    if sending.context.backend.capabilities().conditional_puts == ConditionalPuts::Unsupported {
-        let unsupported = Error::new(ErrorKind::Unsupported, Operation::Put);
-        let detail =
-            "this storage cannot record a key with its message; give a store by `unique_in`";
-        return Err(unsupported.with_queue(queue).with_detail(detail).unsent());
-    }
-    let record = Record::of(sending, outgoing);
-    let value = serde_json::to_vec(&record).expect("text and numbers are JSON");
-    let swap = Swap::new(key, value, retention);
-    match put_if(sending, outgoing, &swap).await? {
-        SubmittedIf::Submitted(submitted) => Ok(submitted),
-        SubmittedIf::Differs(current) => {
-            let current = current.and_then(|value| serde_json::from_slice::<Record>(&value).ok());
-            let current =
-                current.ok_or_else(|| corrupt(queue, "what is recorded of a key is no record"))?;
-            current.submitted(queue, &record)
-        }
-    }
-}
-
-/// Puts a message and then records it in a store, unless its key is recorded there.
-async fn send_and_record(
-    sending: &Sending,
-    outgoing: &Outgoing,
-    store: &Arc<dyn IdempotencyStore>,
-    key: WorkKey,
-    retention: Duration,
-) -> Result<Submitted, Error> {
-    let queue = &outgoing.queue;
-    let own = Record::of(sending, outgoing);
-    let work = async {
-        Ok(Record {
-            visible_at: sending.put(outgoing).await?,
-            ..Record::of_token(outgoing, own.token)
-        })
-    };
-    let done = once(store, key, work).lease(LEASE).retention(retention);
-    let recorded = match done.wait(2 * LEASE).await {
-        Ok(recorded) => recorded,
-        Err(OnceError::NotRecorded {
-            result,
-            source,
-            key,
-        }) => {
-            let error = source.map(|error| error_chain(&error));
-            let id = &outgoing.id;
-            tracing::warn!(%queue, %id, %key, error, "failed to record a unique submission; it may be repeated");
-            result
-        }
-        Err(OnceError::Work(error)) => return Err(error),
-        // The outcome of the store's operation says nothing about the message.
-        Err(OnceError::Store { source, .. }) => return Err(source.with_outcome(Outcome::NotDone)),
-        Err(OnceError::InFlight { .. }) => {
-            let late = Error::new(ErrorKind::Timeout, Operation::Idempotency);
-            let late = late.with_detail("another process has begun to submit the same key");
-            return Err(late.with_queue(queue).with_outcome(Outcome::NotDone));
-        }
-        Err(OnceError::Lost { .. }) => {
-            let lost = Error::new(ErrorKind::Timeout, Operation::Idempotency).with_queue(queue);
-            let lost = lost.with_detail("the claim of the key was lost while the message was put");
-            return Err(lost.with_outcome(Outcome::Unknown));
-        }
-        Err(OnceError::Result { .. }) => {
-            return Err(corrupt(queue, "what is recorded of a key is no record"));
-        }
-    };
-    recorded.submitted(queue, &own)
-}
-
-fn corrupt(queue: &QueueName, detail: &str) -> Error {
-    let error = Error::new(ErrorKind::Corrupt, Operation::Idempotency);
-    error.with_queue(queue).with_detail(detail)
-}
-
-impl Record {
-    fn of(sending: &Sending, outgoing: &Outgoing) -> Self {
-        let now = sending.context.clock.now();
-        let visible_at = now.checked_add(outgoing.new.delay);
-        Self {
-            visible_at: visible_at.unwrap_or(Timestamp::MAX),
-            ..Self::of_token(outgoing, rand::random())
-        }
-    }
-
-    fn of_token(outgoing: &Outgoing, token: u64) -> Self {
-        Self {
-            id: outgoing.id.to_string(),
-            request: outgoing.request.to_string(),
-            visible_at: Timestamp::MIN,
-            token,
-        }
-    }
-
-    /// Returns the receipt of this submission, as that of `own`.
-    fn submitted(self, queue: &QueueName, own: &Self) -> Result<Submitted, Error> {
-        let invalid = |_: InvalidId| corrupt(queue, "what is recorded of a key is no record");
-        Ok(Submitted {
-            id: MessageId::new(self.id).map_err(invalid)?,
-            request: RequestId::new(self.request).map_err(invalid)?,
-            queue: queue.clone(),
-            visible_at: self.visible_at,
-            duplicate: self.token != own.token,
-        })
-    }
-}
-
-impl fmt::Debug for Unique {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Unique")
-            .field("retention", &self.retention)
-            .finish_non_exhaustive()
     }
 }

@@ -1,9 +1,10 @@
-use queue_core::backend::{MessageState, PageMark, PopReceipt, StorageId};
+use queue_core::backend::{MessageState, Op, PageMark, PopReceipt, StorageId};
 use queue_core::envelope::PoisonRecord;
 use queue_core::wire::Body;
-use queue_core::{Result, Timestamp};
+use queue_core::{ErrorKind, Result, Timestamp};
 
 use super::queue::AnyQueue;
+use crate::send::release;
 
 /// A part of a queue's messages, from [`AnyQueue::browse`].
 ///
@@ -161,7 +162,8 @@ impl AnyQueue {
     }
 
     /// Deletes a message that was browsed, in any state, unless it has changed since: it was received, put back, or its
-    /// consumer has renewed its lease. If so, browse again.
+    /// consumer has renewed its lease. If so, browse again. A key that it [holds](crate::Submit::unique_until_settled) is
+    /// released.
     ///
     /// A consumer that holds it is told to stop when it renews its lease. Until then it can complete the message, but
     /// neither put it back nor complete it with follow-ups.
@@ -174,6 +176,24 @@ impl AnyQueue {
     /// If the future is dropped, the message may or may not have been deleted.
     pub async fn remove(&self, message: &Browsed) -> Result<()> {
         let (backend, receipt) = (&self.context.backend, &message.receipt);
+        let release = match &message.body {
+            Body::Event(event) => release(&self.context, &event.envelope),
+            Body::Bare(_) | Body::Malformed(_) => None,
+        };
+        if let Some(swap) = release {
+            let (queue, id, receipt) = (self.name.clone(), message.id.clone(), receipt.clone());
+            let swap = Op::Swap {
+                queue: queue.clone(),
+                swap,
+            };
+            let delete = Op::Delete { queue, id, receipt };
+            match backend.apply(vec![delete, swap]).await {
+                Ok(_) => return Ok(()),
+                // The key is another message's by now, or nobody's.
+                Err(failed) if failed.error.kind() == ErrorKind::Conflict => {}
+                Err(failed) => return Err(failed.error),
+            }
+        }
         backend.delete(&self.name, &message.id, receipt).await
     }
 }

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use queue_core::backend::{
-    Backend, Metadata, NewMessage, Op, OpOutcome, PopReceipt, StorageId, TimeToLive,
+    Backend, Metadata, NewMessage, Op, OpOutcome, PopReceipt, PutIf, StorageId, Swap, TimeToLive,
 };
+use queue_core::idempotency::WorkKey;
 use queue_core::{ErrorKind, ManualClock, QueueName, Timestamp};
 use queue_runtime::backend::{MemoryBackend, SqliteBackend, Synchronous};
 use rand::rngs::StdRng;
@@ -36,6 +37,8 @@ enum Call {
     Peek(QueueName, u32),
     Update(QueueName, usize, Duration, Option<&'static str>),
     Delete(QueueName, usize),
+    /// Records the second value in place of the first.
+    Swap(QueueName, [Option<&'static str>; 2], Duration),
     Apply(Vec<Call>),
     List,
 }
@@ -50,6 +53,7 @@ enum Answer {
     Received(Vec<(Vec<u8>, u32, Timestamp, Option<Timestamp>)>),
     Listed(Vec<QueueName>),
     Applied(Vec<Answer>),
+    Differs(Option<Vec<u8>>),
 }
 
 #[test]
@@ -128,7 +132,12 @@ fn random_step(random: &mut StdRng, handles: usize) -> Call {
     let visibility = Duration::from_millis(random.random_range(0..4000));
     // Recent handles are more likely to be valid.
     let recent = handles.saturating_sub(random.random_range(1..12));
-    match random.random_range(0..3) {
+    match random.random_range(0..4) {
+        3 => {
+            let value = |random: &mut StdRng| [None, Some("1"), Some("2")].choose(random).copied();
+            let values = [value(random).flatten(), value(random).flatten()];
+            Call::Swap(queue, values, visibility)
+        }
         0 if handles > 0 => Call::Delete(queue, recent),
         1 if handles > 0 => {
             let body = [None, Some("changed"), Some("")].choose(random).copied();
@@ -231,7 +240,27 @@ async fn attempt(
             backend.delete(queue, id, receipt).await?;
             Answer::Done
         }
+        Call::Swap(queue, values, retention) => {
+            let swap = swap(values, *retention);
+            match backend.put_if(queue, None, &swap).await? {
+                PutIf::Swapped(_) => Answer::Done,
+                PutIf::Differs(current) => Answer::Differs(current.map(|value| value.to_vec())),
+            }
+        }
     })
+}
+
+/// Returns the swap of two values of one key. Without a second value, the first is forgotten.
+fn swap([expected, value]: &[Option<&'static str>; 2], retention: Duration) -> Swap {
+    let key = WorkKey::new("model", "key");
+    let swap = match value {
+        Some(value) => Swap::new(key, *value, retention),
+        None => Swap::forget(key),
+    };
+    match expected {
+        Some(expected) => swap.in_place_of(*expected),
+        None => swap,
+    }
 }
 
 fn op(call: &Call, handles: &[Handle]) -> Op {
@@ -248,6 +277,10 @@ fn op(call: &Call, handles: &[Handle]) -> Op {
             queue,
             id: handles[at].id.clone(),
             receipt: handles[at].receipt.clone(),
+        },
+        Call::Swap(queue, values, retention) => Op::Swap {
+            queue,
+            swap: swap(&values, retention),
         },
         other => unreachable!("{other:?} is no operation of apply"),
     }

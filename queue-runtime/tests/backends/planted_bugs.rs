@@ -71,6 +71,9 @@ enum Bug {
     SwapsOnlyOnce,
     NeedsQueueToSwap,
     ClaimsNotToSwap,
+    AppliesWithoutSwap,
+    SwapsBeforeApplying,
+    ForgetsNothing,
 }
 
 fn fails(bug: Wrap, test: Test) -> bool {
@@ -153,6 +156,9 @@ planted! {
     SwapsOnlyOnce => a_value_that_differs_changes_nothing a_value_is_recorded_without_a_message;
     NeedsQueueToSwap => a_value_is_recorded_without_a_message;
     ClaimsNotToSwap => a_value_is_recorded_with_its_message;
+    AppliesWithoutSwap => a_swap_is_one_step_with_the_operations_beside_it;
+    SwapsBeforeApplying => a_swap_is_one_step_with_the_operations_beside_it;
+    ForgetsNothing => a_forgotten_value_is_not_recorded_any_more;
 }
 
 #[test]
@@ -309,6 +315,9 @@ impl Backend for Buggy {
                 };
             }
             Bug::ForgetsRetention => swap.retention *= 2,
+            Bug::ForgetsNothing if swap.retention.is_zero() => {
+                swap.retention = Duration::from_secs(60);
+            }
             Bug::SwapsOnlyOnce => swap.expected = None,
             Bug::NeedsQueueToSwap => drop(self.inner.metadata(queue).await?),
             _ => {}
@@ -486,6 +495,14 @@ impl Backend for Buggy {
             Bug::LosesPutOfApply => {
                 ops.retain(|op| !matches!(op, Op::Put { .. }));
                 self.inner.apply(ops).await
+            }
+            Bug::AppliesWithoutSwap | Bug::SwapsBeforeApplying => {
+                let is_swap = |op: &Op| matches!(op, Op::Swap { .. });
+                let (swaps, others) = ops.into_iter().partition(is_swap);
+                if self.bug == Bug::SwapsBeforeApplying {
+                    self.inner.apply(swaps).await?;
+                }
+                self.inner.apply(others).await
             }
             _ => self.inner.apply(ops).await,
         }

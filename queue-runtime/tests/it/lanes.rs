@@ -253,3 +253,63 @@ async fn lanes_are_checked() {
         .lane(1, listener(&testing::service().await, &works, URGENT));
     assert_eq!(lanes.start().expect("starts").listeners().len(), 2);
 }
+
+#[tokio::test(start_paused = true)]
+async fn idempotent_lanes_share_their_keys() {
+    #[derive(Debug, Serialize, Deserialize, Message)]
+    #[message(queue = "charges", key_scope = "global")]
+    struct Charge {
+        #[message(key)]
+        order: u32,
+    }
+
+    const QUEUES: [&str; 3] = ["charges", "a-charges", "charges-bulk"];
+
+    let service = testing::service().await;
+    let store = service.results().expect("memory has one");
+    let (first, second) = (
+        Arc::new(Mutex::new(Vec::new())),
+        Arc::new(Mutex::new(Vec::new())),
+    );
+    let group = |log: &Arc<Mutex<Vec<u32>>>, queues: [&str; 3]| {
+        let mut lanes = Lanes::new(8);
+        for queue in queues {
+            let log = Arc::clone(log);
+            let handle = move |charge: Received<Charge>| {
+                let log = Arc::clone(&log);
+                async move { log.lock().expect("free").push(charge.order) }
+            };
+            let queue = service.queue_named::<Charge>(queue).expect("a name");
+            let listener = queue.listener(handle).idempotent(store.clone());
+            lanes = lanes.lane(1, listener.create_queue());
+        }
+        lanes.start().expect("starts")
+    };
+    let submit = async |orders: std::ops::Range<u32>| {
+        for queue in QUEUES {
+            let charges = orders.clone().map(|order| Charge { order });
+            let submitted = service
+                .submit_all(charges)
+                .to(queue.parse().expect("a name"));
+            submitted.await.expect("submitted");
+        }
+    };
+    let lanes = group(&first, QUEUES);
+    submit(0..5).await;
+    testing::drain(lanes.listeners()).await.expect("drained");
+    lanes.shutdown(Duration::ZERO).await;
+    // Another instance, which adds them in another order.
+    let [one, two, three] = QUEUES;
+    let lanes = group(&second, [three, one, two]);
+    submit(3..7).await;
+    testing::drain(lanes.listeners()).await.expect("drained");
+    let duplicates = lanes.listeners().iter().map(|lane| lane.info().duplicates);
+    assert_eq!(duplicates.sum::<u64>(), 10);
+    let sorted = |log: &Mutex<Vec<u32>>| {
+        let mut handled = log.lock().expect("free").clone();
+        handled.sort_unstable();
+        handled
+    };
+    assert_eq!(sorted(&first), [0, 1, 2, 3, 4]);
+    assert_eq!(sorted(&second), [5, 6]);
+}

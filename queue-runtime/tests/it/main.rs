@@ -55,5 +55,6 @@ mod submit;
 mod support;
 mod unanswered;
 mod unique;
+mod unique_until_settled;
 mod unreplied;
 mod wakeups;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use queue_runtime::{Failure, OnceError, Result, once};
+use queue_runtime::idempotency::MAX_RESULT;
+use queue_runtime::{ErrorKind, Failure, OnceError, Result, Retry, once};
 
 use crate::flaky_results::{Flaky, memory_results};
 
@@ -84,4 +85,37 @@ async fn once_fails_closed_and_tells_what_was_not_recorded() {
     });
     let lost = long.await;
     assert!(matches!(lost, Err(OnceError::Lost { .. })), "{lost:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_result_that_is_too_large_is_returned_and_not_recorded() {
+    let store = memory_results();
+    // With its quotes.
+    let most = MAX_RESULT - 2;
+    for (length, recorded) in [(most, true), (most + 1, false)] {
+        let key = length.to_string();
+        let work = || async { Ok::<_, String>("x".repeat(length)) };
+        let done = once(&store, key.as_str(), work()).await;
+        match done {
+            Ok(result) => assert!(recorded && result.len() == length),
+            Err(OnceError::NotRecorded {
+                result,
+                source: Some(error),
+                ..
+            }) => {
+                assert!(!recorded && result.len() == length);
+                assert_eq!(error.kind(), ErrorKind::TooLarge);
+                assert_eq!(error.retry(), Retry::Permanent);
+                let text = error.to_string();
+                let sizes = format!("has {} bytes; the maximum is {MAX_RESULT}", MAX_RESULT + 1);
+                assert!(text.contains(&sizes), "{text}");
+            }
+            Err(error) => panic!("{error}"),
+        }
+        let again = once(&store, key.as_str(), async {
+            Ok::<_, String>(String::new())
+        });
+        let again = again.wait(Duration::from_secs(1)).await.expect("done");
+        assert_eq!(again.is_empty(), !recorded, "it may be done again at once");
+    }
 }

@@ -33,15 +33,13 @@ async fn stores() -> Vec<(
     }
     #[cfg(feature = "object-store")]
     {
-        use object_store::local::LocalFileSystem;
         use object_store::memory::InMemory;
         use queue_runtime::idempotency::ObjectResults;
 
         let objects = ObjectResults::new(Arc::new(InMemory::new()), "results");
         stores.push(("objects", Arc::new(objects), None));
         let folder = tempfile::tempdir().expect("a folder");
-        let files = LocalFileSystem::new_with_prefix(folder.path()).expect("opened");
-        let objects = ObjectResults::new(Arc::new(files), "results");
+        let objects = ObjectResults::in_folder(folder.path().join("results")).expect("opened");
         stores.push(("folder", Arc::new(objects), Some(folder)));
     }
     stores
@@ -155,4 +153,35 @@ async fn a_lease_that_ended_is_taken_over_on_every_store() {
             "{name}"
         );
     }
+}
+
+#[cfg(all(unix, feature = "object-store"))]
+#[tokio::test]
+async fn a_folder_of_results_is_for_its_user_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use queue_runtime::idempotency::ObjectResults;
+
+    let mode = |path: &std::path::Path| {
+        let metadata = path.metadata().expect("it exists");
+        metadata.permissions().mode() & 0o777
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("var/results");
+    for _ in 0..2 {
+        let store = ObjectResults::in_folder(&path).expect("opened");
+        let done = once(&store, "order", async { Ok::<_, String>(7) });
+        assert_eq!(done.await.expect("done"), 7);
+        assert_eq!(
+            (mode(&path), mode(path.parent().expect("one"))),
+            (0o700, 0o700)
+        );
+    }
+    // One that was there is left as it is.
+    let shared = folder.path().join("shared");
+    std::fs::create_dir(&shared).expect("created");
+    let permissions = std::fs::Permissions::from_mode(0o750);
+    std::fs::set_permissions(&shared, permissions).expect("set");
+    ObjectResults::in_folder(&shared).expect("opened");
+    assert_eq!(mode(&shared), 0o750);
 }

@@ -276,3 +276,81 @@ async fn a_store_records_submissions_where_the_storage_cannot() {
     advance(HOUR + Duration::from_secs(1)).await;
     assert!(!submit(1).await.expect("submitted").duplicate);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_released_key_is_submitted_again() {
+    let (service, faults) = testing::service_with_faults().await;
+    let submit = || service.submit(order(1)).unique_for(HOUR);
+    let release = || service.submit(order(1)).release_unique();
+    assert!(!release().await.expect("answered"), "nothing is held");
+    let first = submit().await.expect("submitted");
+    faults.fail_next(2, Operation::Put, Fault::AnswerLost);
+    assert!(release().await.expect("tried again"));
+    assert_eq!(faults.injected(Operation::Put), 2);
+    assert!(!release().await.expect("answered"));
+    let second = submit().await.expect("submitted");
+    assert!(!second.duplicate && second.id != first.id);
+    assert_eq!(count(&service, "orders").await, 2, "the first stays");
+
+    let elsewhere = service.submit(order(1)).to(ELSEWHERE).release_unique();
+    assert!(!elsewhere.await.expect("answered"), "another queue");
+    let scope = service.submit(order(1)).unique_scope("orders");
+    assert!(
+        !scope.release_unique().await.expect("answered"),
+        "another scope"
+    );
+    assert!(submit().await.expect("answered").duplicate);
+
+    let store = service.results().expect("memory has one");
+    let stored = service.submit(order(1)).unique_in(&store, HOUR);
+    let stored = stored.release_unique().await.expect_err("refused");
+    assert_eq!(kind(&stored.problem), ErrorKind::Unsupported);
+    let tick = service.submit(Event::Tick).release_unique().await;
+    let tick = tick.expect_err("it has no key").problem;
+    assert!(matches!(tick, SubmitProblem::NoKey { .. }), "{tick}");
+    let (service, _) = Storage::new().connect().await;
+    let unsupported = service.submit(order(1)).release_unique().await;
+    let unsupported = unsupported.expect_err("refused").problem;
+    assert_eq!(kind(&unsupported), ErrorKind::Unsupported);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_scope_spans_queues_and_is_independent_of_them() {
+    let service = testing::service().await;
+    let store = service.results().expect("memory has one");
+    let exact = || service.submit(order(1)).unique_for(HOUR);
+    let recorded = || service.submit(order(2)).unique_in(&store, HOUR);
+    for submit in [&exact as &dyn Fn() -> _, &recorded] {
+        let first = submit().unique_scope("orders").await.expect("submitted");
+        let second = submit().unique_scope("orders").to(ELSEWHERE).await;
+        let second = second.expect("answered");
+        assert!(second.duplicate);
+        assert_eq!((second.id, second.queue), (first.id, first.queue));
+        for other in [
+            submit(),
+            submit().to(ELSEWHERE),
+            submit().unique_scope("others"),
+        ] {
+            assert!(!other.await.expect("submitted").duplicate);
+        }
+    }
+    let released = exact().unique_scope("orders").release_unique();
+    assert!(released.await.expect("answered"));
+    let submitted = exact().unique_scope("orders").to(ELSEWHERE).await;
+    assert!(!submitted.expect("submitted").duplicate);
+
+    let aimless = service.submit(order(3)).unique_scope("orders");
+    let aimless = aimless.await.expect_err("refused").problem;
+    assert_eq!(kind(&aimless), ErrorKind::InvalidInput);
+    assert!(
+        aimless
+            .to_string()
+            .contains("needs `unique_for` or `unique_until_settled`")
+    );
+    for (scope, length) in [("", 0), (&*"x".repeat(257), 257)] {
+        let refused = exact().unique_scope(scope).await.expect_err("refused");
+        let refused = refused.to_string();
+        let expected = format!("has {length} bytes; allowed are 1 to 256");
+        assert!(refused.contains(&expected), "{refused}");
+    }
+}

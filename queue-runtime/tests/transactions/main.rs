@@ -10,3 +10,4 @@ mod outbox;
 mod outcomes;
 mod refusals;
 mod replies;
+mod unique;

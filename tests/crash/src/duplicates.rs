@@ -108,7 +108,6 @@ impl Duplicates<'_> {
             bug: self.bug,
             kills: 0,
         };
-        std::fs::create_dir(run.crew.folder().join(Kept::FOLDER)).expect("made");
         for _ in 0..PROCESSES {
             run.crew.start(run.role, run.bug);
         }

@@ -105,7 +105,6 @@ impl Submissions<'_> {
             in_flight: BTreeSet::new(),
             keys: BTreeMap::new(),
         };
-        std::fs::create_dir(run.crew.folder().join(Kept::FOLDER)).expect("made");
         let service = run.crew.connect().await;
         let created = service.queue::<Reminder>().any().create().await;
         created.expect("created");

@@ -15,6 +15,7 @@ use queue_core::{Clock, Error, ErrorKind, Operation, QueueName, Result};
 use super::browse;
 use super::history::History;
 use super::registry;
+use super::results::MemoryResults;
 use super::store::{self, Message, State, Store, Undo};
 use crate::backend::limits::{Limits, check_ops};
 use crate::notify::Notifier;
@@ -211,7 +212,7 @@ impl Backend for MemoryBackend {
             }
             let put = message.map(|message| state.put(queue, &message, now));
             let put = put.transpose()?;
-            results.record(swap);
+            drop(results.record(swap));
             Ok(PutIf::Swapped(put.as_ref().map(Message::placed)))
         })
     }
@@ -275,7 +276,9 @@ impl Backend for MemoryBackend {
 
     async fn apply(&self, ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError> {
         check_ops(&self.capabilities, &ops, |_| Ok(()))?;
-        self.store.with(|state, now| apply(state, &ops, now))
+        let results = &self.store.results;
+        self.store
+            .with(|state, now| apply(state, results, &ops, now))
     }
 }
 
@@ -287,17 +290,35 @@ impl fmt::Debug for MemoryBackend {
     }
 }
 
-fn apply(state: &mut State, ops: &[Op], now: i64) -> Result<Vec<OpOutcome>, ApplyError> {
+fn apply(
+    state: &mut State,
+    results: &MemoryResults,
+    ops: &[Op],
+    now: i64,
+) -> Result<Vec<OpOutcome>, ApplyError> {
     let mut outcomes = Vec::with_capacity(ops.len());
     let mut done = Vec::with_capacity(ops.len());
+    let mut recorded = Vec::new();
     for (index, op) in ops.iter().enumerate() {
-        match step(state, op, now) {
+        let stepped = match op {
+            Op::Swap { swap, .. } if results.differs(swap).is_none() => {
+                recorded.push(results.record(swap));
+                outcomes.push(OpOutcome::Swapped);
+                continue;
+            }
+            Op::Swap { queue, .. } => Err((ErrorKind::Conflict, queue)),
+            op => step(state, op, now),
+        };
+        match stepped {
             Ok((outcome, undo)) => {
                 outcomes.push(outcome);
                 done.push(undo);
             }
             Err((kind, queue)) => {
                 state.undo(done);
+                for before in recorded.into_iter().rev() {
+                    results.restore(before);
+                }
                 let error = Error::new(kind, Operation::Apply).with_queue(queue);
                 return Err(ApplyError::new(index, Vec::new(), error));
             }

@@ -45,6 +45,9 @@ struct Entry {
     result: Option<Bytes>,
 }
 
+/// What was recorded under a key before a swap.
+pub(super) struct Before(WorkKey, Option<Entry>);
+
 /// The most entries that one sweep removes.
 const SWEEP: usize = 1000;
 
@@ -72,19 +75,32 @@ impl MemoryResults {
         (current != swap.expected).then_some(current)
     }
 
-    /// Records the value of a swap.
-    pub(super) fn record(&self, swap: &Swap) {
-        self.with(|entries, now| {
+    /// Records the value of a swap. Returns what was there before.
+    pub(super) fn record(&self, swap: &Swap) -> Before {
+        let before = self.with(|entries, now| {
+            if swap.retention.is_zero() {
+                return entries.remove(&swap.key);
+            }
             let entry = Entry {
                 owner: Owner::from_u64(0),
                 ends_at: now.saturating_add(swap.retention),
                 result: Some(swap.value.clone()),
             };
             // Nobody else may sweep. Each time that the number doubles is often enough.
-            if entries.insert(swap.key.clone(), entry).is_none() && entries.len().is_power_of_two()
-            {
+            let before = entries.insert(swap.key.clone(), entry);
+            if before.is_none() && entries.len().is_power_of_two() {
                 entries.retain(|_, entry| entry.result.is_none() || entry.ends_at > now);
             }
+            before
+        });
+        Before(swap.key.clone(), before)
+    }
+
+    /// Undoes the recording of a value.
+    pub(super) fn restore(&self, Before(key, before): Before) {
+        self.with(|entries, _| match before {
+            Some(entry) => entries.insert(key, entry),
+            None => entries.remove(&key),
         });
     }
 

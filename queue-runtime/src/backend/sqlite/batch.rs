@@ -196,6 +196,7 @@ impl Step {
             Self::Put { parcel, .. } => parcel.message.body.len(),
             Self::Update { body, .. } => body.as_ref().map_or(0, |(body, _)| body.len()),
             Self::Delete { .. } => 0,
+            Self::Swap { swap, .. } => swap.value.len(),
         }
     }
 }

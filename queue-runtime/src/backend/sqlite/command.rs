@@ -75,7 +75,7 @@ pub(super) struct Port {
     pub(super) number: u16,
 }
 
-/// A change to one message.
+/// A change to one message, or to a recorded value.
 #[derive(Debug)]
 pub(super) enum Step {
     Put {
@@ -92,6 +92,10 @@ pub(super) enum Step {
     Delete {
         queue: QueueName,
         handle: Handle,
+    },
+    Swap {
+        queue: QueueName,
+        swap: Swap,
     },
 }
 
@@ -141,6 +145,7 @@ pub(super) enum StepDone {
     Put(Placed),
     Updated { visible_at: i64, nonce: i64 },
     Deleted,
+    Swapped,
 }
 
 /// The last message of a page of a queue: when it becomes visible, and its row.
@@ -259,9 +264,10 @@ impl Step {
 
     pub(super) fn queue(&self) -> &QueueName {
         match self {
-            Self::Put { queue, .. } | Self::Update { queue, .. } | Self::Delete { queue, .. } => {
-                queue
-            }
+            Self::Put { queue, .. }
+            | Self::Update { queue, .. }
+            | Self::Delete { queue, .. }
+            | Self::Swap { queue, .. } => queue,
         }
     }
 }

@@ -58,6 +58,7 @@ impl Step {
                 queue,
                 handle: Handle::parse(&id, &receipt),
             },
+            Op::Swap { queue, swap } => Self::Swap { queue, swap },
             _ => unreachable!("`apply` checks the operations before it sends them"),
         }
     }
@@ -69,6 +70,7 @@ impl StepDone {
             Self::Put(placed) => OpOutcome::Put(placed.into_receipt()),
             Self::Updated { visible_at, nonce } => OpOutcome::Updated(lease(visible_at, nonce)),
             Self::Deleted => OpOutcome::Deleted,
+            Self::Swapped => OpOutcome::Swapped,
         }
     }
 }

@@ -17,6 +17,8 @@ pub(super) enum Failure {
     QueueExists,
     MessageNotFound,
     ReceiptMismatch,
+    /// A swap does not find the value that it expects.
+    Conflict,
     /// The operation at this index of an `apply` was refused.
     Step(usize, QueueName, Box<Failure>),
     /// A connection of the application's that must not be written to, and why.
@@ -116,7 +118,8 @@ impl Failure {
             Self::QueueNotFound
             | Self::QueueExists
             | Self::MessageNotFound
-            | Self::ReceiptMismatch => true,
+            | Self::ReceiptMismatch
+            | Self::Conflict => true,
             _ => false,
         }
     }
@@ -143,6 +146,7 @@ impl Failure {
             Self::QueueExists => error(ErrorKind::QueueExists),
             Self::MessageNotFound => error(ErrorKind::MessageNotFound),
             Self::ReceiptMismatch => error(ErrorKind::ReceiptMismatch),
+            Self::Conflict => error(ErrorKind::Conflict),
             Self::Unfit(why) => error(ErrorKind::InvalidInput).with_detail(why),
             Self::ClaimLost(key) => Error::new(ErrorKind::ReceiptMismatch, Operation::Idempotency)
                 .with_detail(format!(

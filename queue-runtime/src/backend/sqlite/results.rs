@@ -209,8 +209,20 @@ pub(super) fn differs(
     Ok((current != swap.expected).then_some(current))
 }
 
+/// Carries out a swap as part of a step. A value that is damaged is not the one that it expects.
+pub(super) fn swap_in_step(connection: &Connection, new: &Swap, now: i64) -> failure::Result<()> {
+    match differs(connection, new, now) {
+        Ok(None) => swap(connection, new, now),
+        Ok(Some(_)) | Err(Failure::Corrupt(_)) => Err(Failure::Conflict),
+        Err(failure) => Err(failure),
+    }
+}
+
 /// Records the value of a swap, and sweeps: nobody else may do so.
 pub(super) fn swap(connection: &Connection, swap: &Swap, now: i64) -> failure::Result<()> {
+    if swap.retention.is_zero() {
+        return remove(connection, &swap.key);
+    }
     let results = Results { connection, now };
     results.sweep()?;
     let mut upsert = connection.prepare_cached(
@@ -248,9 +260,12 @@ pub(super) fn is_recorded(connection: &Connection, token: Token) -> failure::Res
 
 /// Removes the record of a completion.
 pub(super) fn forget(connection: &Connection, token: Token) -> failure::Result<()> {
+    remove(connection, &key_of(token))
+}
+
+fn remove(connection: &Connection, key: &WorkKey) -> failure::Result<()> {
     let mut delete =
         connection.prepare_cached("DELETE FROM results WHERE scope = ?1 AND key = ?2")?;
-    let key = key_of(token);
     delete.execute(params![key.scope(), key.key().as_bytes()])?;
     Ok(())
 }

@@ -6,42 +6,49 @@ use super::command::{Step, StepDone};
 use super::failure::{Failure, Result};
 use super::messages::Messages;
 use super::queues::Queues;
+use super::results;
 
 /// Executes steps within a transaction.
 pub(super) struct Steps<'a, 'c> {
+    pub(super) connection: &'c Connection,
     pub(super) queues: &'a mut Queues<'c>,
     pub(super) messages: &'a mut Messages<'c>,
 }
 
 impl Steps<'_, '_> {
     pub(super) fn one(&mut self, step: &Step, now: i64) -> Result<StepDone> {
-        let queue = self.queues.id(step.queue())?;
         match step {
-            Step::Put { parcel, .. } => self.messages.put(queue, parcel, now).map(StepDone::Put),
+            Step::Put { queue, parcel } => {
+                let queue = self.queues.id(queue)?;
+                self.messages.put(queue, parcel, now).map(StepDone::Put)
+            }
             Step::Update {
+                queue,
                 handle,
                 visibility,
                 body,
-                ..
-            } => self
-                .messages
-                .update(queue, *handle, *visibility, body.as_ref(), now)
-                .map(|(visible_at, nonce)| StepDone::Updated { visible_at, nonce }),
-            Step::Delete { handle, .. } => self
-                .messages
-                .delete(queue, *handle, now)
-                .map(|()| StepDone::Deleted),
+            } => {
+                let queue = self.queues.id(queue)?;
+                self.messages
+                    .update(queue, *handle, *visibility, body.as_ref(), now)
+                    .map(|(visible_at, nonce)| StepDone::Updated { visible_at, nonce })
+            }
+            Step::Delete { queue, handle } => {
+                let queue = self.queues.id(queue)?;
+                let deleted = self.messages.delete(queue, *handle, now);
+                deleted.map(|()| StepDone::Deleted)
+            }
+            Step::Swap { swap, .. } => {
+                let swapped = results::swap_in_step(self.connection, swap, now);
+                swapped.map(|()| StepDone::Swapped)
+            }
         }
     }
 
     /// Executes all steps or none. A refused step changes nothing itself; the savepoint undoes those
     /// before it.
-    pub(super) fn all(
-        &mut self,
-        connection: &Connection,
-        steps: &[Step],
-        now: i64,
-    ) -> Result<Vec<StepDone>> {
+    pub(super) fn all(&mut self, steps: &[Step], now: i64) -> Result<Vec<StepDone>> {
+        let connection = self.connection;
         connection.execute_batch("SAVEPOINT apply")?;
         let saved = self.messages.counts.save();
         let mut done = Vec::with_capacity(steps.len());

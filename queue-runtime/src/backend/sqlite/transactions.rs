@@ -320,10 +320,11 @@ impl<'c> Guest<'c> {
             }
         }
         let mut all = Steps {
+            connection: self.connection,
             queues: &mut self.queues,
             messages: &mut self.messages,
         };
-        let done = all.all(self.connection, steps, self.now)?;
+        let done = all.all(steps, self.now)?;
         let receipts = done.into_iter().map(|done| match done {
             StepDone::Put(placed) => placed.into_receipt(),
             other => unreachable!("it was a put: {other:?}"),
@@ -340,6 +341,12 @@ impl<'c> Guest<'c> {
         };
         self.messages.complete(queue, handle, receive, self.now)?;
         results::record(self.connection, completion.token, self.now)?;
+        if let Some(release) = &completion.release {
+            match results::swap_in_step(self.connection, release, self.now) {
+                Ok(()) | Err(Failure::Conflict) => {}
+                Err(failure) => return Err(failure),
+            }
+        }
         let Some(finish) = &completion.finish else {
             return Ok(());
         };

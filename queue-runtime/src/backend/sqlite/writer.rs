@@ -362,8 +362,7 @@ impl<'c> Writer<'c> {
             }
             Request::Step(step) => self.steps().one(step, now).map(Answer::Step),
             Request::Apply(steps) => {
-                let connection = self.connection;
-                let done = self.steps().all(connection, steps, now);
+                let done = self.steps().all(steps, now);
                 done.map(Answer::Applied)
             }
             Request::PutIf { step, swap } => self.put_if(step.as_ref(), swap, now),
@@ -381,6 +380,7 @@ impl<'c> Writer<'c> {
 
     fn steps(&mut self) -> Steps<'_, 'c> {
         Steps {
+            connection: self.connection,
             queues: &mut self.queues,
             messages: &mut self.messages,
         }

@@ -1,11 +1,13 @@
 use std::collections::HashMap;
 use std::fmt;
+use std::fs::DirBuilder;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
+use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt as _, PutMode};
 use queue_core::clock::Clock;
@@ -34,8 +36,8 @@ use crate::clock::SystemClock;
 /// objects behind, which [`sweep`](IdempotencyStore::sweep) removes; a listener calls it.
 ///
 /// # Durability
-/// As that of the object store. [`LocalFileSystem`](object_store::local::LocalFileSystem) survives the end of the
-/// process, but a power loss may undo the last results.
+/// As that of the object store. A [folder](Self::in_folder) survives the end of the process, but a power loss may undo
+/// the last results.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -85,6 +87,29 @@ impl ObjectResults {
             clock: Arc::new(SystemClock::new()),
             watches: Arc::default(),
         }
+    }
+
+    /// Uses the files in this folder, which should be used for nothing else. Creates it if it does not exist, and on Unix
+    /// so that nobody but the current user can read it: results are as confidential as messages.
+    ///
+    /// ```
+    /// use queue_runtime::idempotency::ObjectResults;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let var = tempfile::tempdir()?;
+    /// let store = ObjectResults::in_folder(var.path().join("results"))?;
+    /// # drop(store);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// If the folder can neither be opened nor created.
+    pub fn in_folder(folder: impl AsRef<std::path::Path>) -> std::io::Result<Self> {
+        let folder = folder.as_ref();
+        create_private(folder)?;
+        let files = LocalFileSystem::new_with_prefix(folder)?;
+        Ok(Self::new(Arc::new(files), Path::default()))
     }
 
     /// Replaces the system's clock, for tests.
@@ -239,6 +264,21 @@ impl IdempotencyStore for ObjectResults {
     async fn sweep(&self) -> Result<Swept> {
         sweeping::sweep(&*self.objects, &self.prefix).await
     }
+}
+
+/// Creates a folder, and those above it, for the current user alone.
+#[cfg(unix)]
+fn create_private(folder: &std::path::Path) -> std::io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt as _;
+
+    let mut builder = DirBuilder::new();
+    builder.recursive(true).mode(0o700).create(folder)
+}
+
+/// Creates a folder, and those above it.
+#[cfg(not(unix))]
+fn create_private(folder: &std::path::Path) -> std::io::Result<()> {
+    DirBuilder::new().recursive(true).create(folder)
 }
 
 /// Omits the object store, which may hold keys.

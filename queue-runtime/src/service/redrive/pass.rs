@@ -16,6 +16,7 @@ use super::redrive::Redrive;
 use super::report::{RedriveError, RedriveOutcome, RedriveStep, Redriven};
 use crate::notify::Announced;
 use crate::repeat::Repeats;
+use crate::send::take_again;
 
 /// One pass over a poison queue.
 pub(super) struct Pass<'r> {
@@ -239,6 +240,11 @@ impl<'r> Pass<'r> {
                 self.report(&one.item, &RedriveOutcome::Refused(error));
                 return Ok(MoveEnd::Left);
             }
+            ErrorKind::Conflict => {
+                let error = error.with_detail("another message holds its unique key");
+                self.report(&one.item, &RedriveOutcome::Refused(error));
+                return Ok(MoveEnd::Left);
+            }
             _ => {
                 let mut stopped = self.stopped(error, 1);
                 // It is on its own queue, and may be on the poison queue still.
@@ -331,7 +337,11 @@ impl<'r> Pass<'r> {
             id: one.item.id.clone(),
             receipt: one.item.receipt.clone(),
         };
-        put.into_iter().chain([delete]).collect()
+        let context = &self.redrive.context;
+        let key = put
+            .as_ref()
+            .and_then(|_| take_again(context, &one.put.queue, &one.put.body));
+        put.into_iter().chain([delete]).chain(key).collect()
     }
 
     async fn apply(&self, ops: Vec<Op>) -> Result<(), ApplyError> {

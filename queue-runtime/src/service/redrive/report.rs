@@ -41,7 +41,8 @@ pub struct Redriven {
     /// Messages that another consumer of the poison queue, or another redrive, took first.
     pub taken: u64,
     /// Messages left on the poison queue because their own queue refuses them for good, for example because of its
-    /// limits, or because it is a [reply queue](QueueName::is_reply_queue).
+    /// limits, or because it is a [reply queue](QueueName::is_reply_queue). Also those whose
+    /// [unique key](crate::Submit::unique_until_settled) another message holds now.
     pub refused: u64,
     /// Messages left on the poison queue because their records name a queue that this redrive may not send to. See
     /// [`Redrive::allow`](super::Redrive::allow).
@@ -134,7 +135,9 @@ pub enum RedriveOutcome {
     Hidden,
     /// Another took it first.
     Taken,
-    /// It was left because its own queue refuses it for good, with this error. A reply queue refuses all messages.
+    /// It was left because its own queue refuses it for good, with this error. A reply queue refuses all messages. The
+    /// error is [`ErrorKind::Conflict`](crate::ErrorKind::Conflict) if another message holds its
+    /// [unique key](crate::Submit::unique_until_settled): another redrive can move it once that one is settled.
     Refused(Error),
     /// It was left because its record names this queue, which the redrive may not send to. See
     /// [`Redrive::allow`](super::Redrive::allow).

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use object_store::local::LocalFileSystem;
 use queue_core::clock::Clock;
 use queue_core::idempotency::{Begun, Claim, IdempotencyStore, Owner, Standing, Swept, WorkKey};
 use queue_runtime::idempotency::ObjectResults;
@@ -42,8 +41,8 @@ impl Kept {
         match self {
             Self::File => desk.service.results().expect("SQLite has one"),
             Self::Folder => {
-                let folder = LocalFileSystem::new_with_prefix(file.with_file_name(Self::FOLDER));
-                Arc::new(ObjectResults::new(Arc::new(folder.expect("it opens")), ""))
+                let results = ObjectResults::in_folder(file.with_file_name(Self::FOLDER));
+                Arc::new(results.expect("it opens"))
             }
         }
     }

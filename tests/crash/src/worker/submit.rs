@@ -1,4 +1,3 @@
-use std::fs::create_dir_all;
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -37,7 +36,6 @@ pub(super) async fn run(desk: Arc<Desk>, kept: Kept, file: &Path, bug: Option<Bu
         (Kept::File, _) => None,
         (Kept::Folder, Some(Bug::BeginsAlways)) => {
             let own = file.with_file_name(desk.number.to_string());
-            create_dir_all(own.join(Kept::FOLDER)).expect("made");
             Some(kept.open(&desk, &own.join("unused")))
         }
         (Kept::Folder, _) => Some(kept.open(&desk, file)),

@@ -1,0 +1,170 @@
+//! Puts that depend on what is recorded of a key.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use queue_core::backend::{PutIf, Swap};
+use queue_core::idempotency::{IdempotencyStore, WorkKey};
+use queue_core::internal::error_chain;
+use queue_core::{
+    Error, ErrorKind, InvalidId, MessageId, Operation, Outcome, QueueName, RequestId,
+};
+
+use super::submit::{Outgoing, Sending, Submitted};
+use super::unique_key::{Put, Record, UniqueKey};
+use crate::idempotency::{OnceError, once};
+
+/// The lease of a submission that is recorded in a store: how long others wait if its process dies.
+const LEASE: Duration = Duration::from_secs(30);
+
+/// The answer to a conditional submission.
+pub(crate) enum SubmittedIf {
+    Submitted(Submitted),
+    /// Nothing was put, because this is recorded.
+    Differs(Option<Bytes>),
+}
+
+/// Puts a message if the swap succeeds. Tries again after an unknown outcome, too, which has no second effect.
+pub(super) async fn put_if(
+    sending: &Sending,
+    outgoing: &Outgoing,
+    swap: &Swap,
+) -> Result<SubmittedIf, Error> {
+    let backend = &sending.context.backend;
+    let policy = sending.policy.clone().or_unknown(true);
+    let put = || backend.put_if(&outgoing.queue, Some(outgoing.new.clone()), swap);
+    match sending.repeat(outgoing, &policy, put).await? {
+        PutIf::Swapped(Some(receipt)) => {
+            sending.announce(outgoing);
+            Ok(SubmittedIf::Submitted(
+                outgoing.submitted(receipt.visible_at),
+            ))
+        }
+        PutIf::Swapped(None) => Err(corrupt(
+            &outgoing.queue,
+            "the storage recorded a value without its message",
+        )),
+        PutIf::Differs(current) => {
+            if current.as_ref() == Some(&swap.value) {
+                // An earlier try, whose answer was lost, has put it.
+                sending.announce(outgoing);
+            }
+            Ok(SubmittedIf::Differs(current))
+        }
+    }
+}
+
+/// Puts a message and records it in one step, unless its key is recorded.
+pub(super) async fn send_if_first(
+    sending: &Sending,
+    outgoing: &Outgoing,
+    key: &UniqueKey,
+    duration: Duration,
+) -> Result<Submitted, Error> {
+    let record = Record::new(&outgoing.id, &outgoing.request, key.put.clone());
+    let swap = Swap::new(key.work_key(), record.value(), duration);
+    match put_if(sending, outgoing, &swap).await? {
+        SubmittedIf::Submitted(submitted) => Ok(submitted),
+        SubmittedIf::Differs(current) => {
+            let current = current.and_then(|value| serde_json::from_slice::<Record>(&value).ok());
+            let current = current.ok_or_else(|| no_record(&outgoing.queue))?;
+            receipt(current, &outgoing.queue, key.put.token)
+        }
+    }
+}
+
+/// Forgets what is recorded under a key. Returns whether there was anything.
+pub(super) async fn release(
+    sending: &Sending,
+    outgoing: &Outgoing,
+    key: WorkKey,
+) -> Result<bool, Error> {
+    let (backend, queue) = (&sending.context.backend, &outgoing.queue);
+    let policy = sending.policy.clone().or_unknown(true);
+    let (mut forget, mut held) = (Swap::forget(key), false);
+    loop {
+        let swap = || backend.put_if(queue, None, &forget);
+        match sending.repeat(outgoing, &policy, swap).await? {
+            PutIf::Swapped(_) => return Ok(held),
+            // The first look, or another submission has begun meanwhile.
+            PutIf::Differs(current) => {
+                held |= current.is_some();
+                forget.expected = current;
+            }
+        }
+    }
+}
+
+/// Puts a message and then records it in a store, unless its key is recorded there.
+pub(super) async fn send_and_record(
+    sending: &Sending,
+    outgoing: &Outgoing,
+    store: &Arc<dyn IdempotencyStore>,
+    key: WorkKey,
+    retention: Duration,
+) -> Result<Submitted, Error> {
+    let queue = &outgoing.queue;
+    let own = Put::of(&sending.context, queue, outgoing.new.delay);
+    let work = async {
+        let visible_at = sending.put(outgoing).await?;
+        let put = Put {
+            visible_at,
+            ..own.clone()
+        };
+        Ok(Record::new(&outgoing.id, &outgoing.request, put))
+    };
+    let done = once(store, key, work).lease(LEASE).retention(retention);
+    let recorded = match done.wait(2 * LEASE).await {
+        Ok(recorded) => recorded,
+        Err(OnceError::NotRecorded {
+            result,
+            source,
+            key,
+        }) => {
+            let error = source.map(|error| error_chain(&error));
+            let id = &outgoing.id;
+            tracing::warn!(%queue, %id, %key, error, "failed to record a unique submission; it may be repeated");
+            result
+        }
+        Err(OnceError::Work(error)) => return Err(error),
+        // The outcome of the store's operation says nothing about the message.
+        Err(OnceError::Store { source, .. }) => return Err(source.with_outcome(Outcome::NotDone)),
+        Err(OnceError::InFlight { .. }) => {
+            let late = Error::new(ErrorKind::Timeout, Operation::Idempotency);
+            let late = late.with_detail("another process has begun to submit the same key");
+            return Err(late.with_queue(queue).with_outcome(Outcome::NotDone));
+        }
+        Err(OnceError::Lost { .. }) => {
+            let lost = Error::new(ErrorKind::Timeout, Operation::Idempotency).with_queue(queue);
+            let lost = lost.with_detail("the claim of the key was lost while the message was put");
+            return Err(lost.with_outcome(Outcome::Unknown));
+        }
+        Err(OnceError::Result { .. }) => {
+            return Err(no_record(queue));
+        }
+    };
+    receipt(recorded, queue, own.token)
+}
+
+fn corrupt(queue: &QueueName, detail: &str) -> Error {
+    let error = Error::new(ErrorKind::Corrupt, Operation::Idempotency);
+    error.with_queue(queue).with_detail(detail)
+}
+
+fn no_record(queue: &QueueName) -> Error {
+    corrupt(queue, "what is recorded of a key is no record")
+}
+
+/// Returns the receipt of the submission that is recorded, of which `own` may be the token.
+fn receipt(recorded: Record, queue: &QueueName, own: u64) -> Result<Submitted, Error> {
+    let invalid = |_: InvalidId| no_record(queue);
+    let put = recorded.put;
+    Ok(Submitted {
+        id: MessageId::new(recorded.id).map_err(invalid)?,
+        request: RequestId::new(recorded.request).map_err(invalid)?,
+        queue: put.queue.parse().map_err(|_| no_record(queue))?,
+        visible_at: put.visible_at,
+        duplicate: put.token != own,
+    })
+}
