@@ -19,7 +19,7 @@ use crate::policy::jitter;
 /// Does some work once: returns its recorded result if it was done before.
 ///
 /// Equal keys mean the same work, in all processes that use the store. If the work is in flight elsewhere, this waits
-/// for it. The result is recorded as JSON, of at most [`MAX_RESULT`](super::idempotency::MAX_RESULT) bytes. An error of
+/// for it. The result is recorded as JSON, of at most [`MAX_RESULT`](super::MAX_RESULT) bytes. An error of
 /// the work is not recorded: the next call does the work again.
 ///
 /// See [`Once`] for the settings, and [`IdempotencyStore`] for what a store guarantees. A process that is killed after
