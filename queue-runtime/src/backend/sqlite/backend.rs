@@ -135,7 +135,7 @@ impl SqliteBackend {
             peers,
             clock,
             store_clock,
-            file,
+            identity,
         } = threads;
         let encoded = percent_encode(settings.path.as_os_str().as_encoded_bytes(), NOT_IN_URI);
         let uri = format!("sqlite:{encoded}");
@@ -146,7 +146,7 @@ impl SqliteBackend {
             results: SqliteResults::new(commands.clone(), settings.path.clone(), clock),
             transactions: Arc::new(SqliteTransactions::new(
                 settings.clone(),
-                file,
+                identity,
                 capabilities.clone(),
                 store_clock,
                 commands.clone(),

@@ -38,6 +38,10 @@ pub(super) enum Failure {
     },
     ReadOnly,
     NoDirectory,
+    /// It is something else.
+    NoFile(&'static str),
+    /// Or it is a damaged one.
+    NoDatabase(&'static str),
     NoWal(String),
     /// The file is on a network file system of this name.
     Network(&'static str),
@@ -52,8 +56,12 @@ pub(super) enum Failure {
     Io(Arc<std::io::Error>),
     /// This file was deleted, moved or replaced.
     Replaced(PathBuf),
-    /// The same, found after a commit to the files that were opened.
-    CommittedElsewhere(PathBuf),
+    /// This database has several hard links.
+    Linked(PathBuf, u64),
+    /// This database is mounted without its folder.
+    Mounted(PathBuf),
+    /// One of these three, found after a commit to the files that were opened.
+    CommittedElsewhere(Box<Failure>),
     Closed,
     /// The thread ended without an answer.
     Lost,
@@ -103,7 +111,7 @@ impl Failure {
     /// Whether a page or row of the file is damaged.
     pub(super) fn is_damage(&self) -> bool {
         match self {
-            Self::Sqlite(error) => classify(error).0 == ErrorKind::Corrupt,
+            Self::Sqlite(error) => classify(error).0 == ErrorKind::Corrupt && !is_of_schema(error),
             Self::Corrupt(_) => true,
             _ => false,
         }
@@ -157,13 +165,20 @@ impl Failure {
                 )),
             Self::Sqlite(source) => {
                 let (kind, retry) = classify(&source);
-                let hint = match kind {
-                    ErrorKind::Corrupt => SALVAGE,
-                    _ => "",
+                let code = source.sqlite_error_code();
+                let detail = match kind {
+                    _ if code == Some(ErrorCode::NotADatabase) => {
+                        format!("`{file}` is not a database, or its first page is damaged")
+                    }
+                    _ if is_of_schema(&source) => {
+                        format!("the tables of the queues in `{file}` were altered")
+                    }
+                    ErrorKind::Corrupt => format!("on `{file}`{SALVAGE}"),
+                    _ => format!("on `{file}`"),
                 };
                 error(kind)
                     .with_retry(retry)
-                    .with_detail(format!("on `{file}`{hint}"))
+                    .with_detail(detail)
                     .with_source(source)
             }
             Self::Commit(source) => error(ErrorKind::Storage)
@@ -186,6 +201,12 @@ impl Failure {
             Self::NoDirectory => error(ErrorKind::Storage)
                 .with_retry(Retry::Permanent)
                 .with_detail(format!("the directory of `{file}` does not exist")),
+            Self::NoFile(what) => error(ErrorKind::Storage)
+                .with_retry(Retry::Permanent)
+                .with_detail(format!("`{file}` is {what}; the path of a file is needed")),
+            Self::NoDatabase(or) => {
+                error(ErrorKind::Corrupt).with_detail(format!("`{file}` is not a database, {or}"))
+            }
             Self::NoWal(mode) => error(ErrorKind::Unsupported).with_detail(format!(
                 "`{file}` remains in journal mode {mode}; its file system does not support WAL"
             )),
@@ -209,9 +230,29 @@ impl Failure {
                 .with_retry(Retry::Permanent)
                 .with_detail(format!("on `{file}`"))
                 .with_source(source),
-            Self::Replaced(file) => replaced(error(ErrorKind::Storage), &file),
-            Self::CommittedElsewhere(file) => {
-                replaced(error(ErrorKind::Storage), &file).with_outcome(Outcome::Unknown)
+            Self::Replaced(file) => error(ErrorKind::Storage)
+                .with_retry(Retry::Permanent)
+                .with_detail(format!(
+                    "`{}` was deleted, moved or replaced while it was open; restart the program to use the file \
+                     that is there now",
+                    file.display()
+                )),
+            Self::Linked(file, links) => error(ErrorKind::Storage)
+                .with_retry(Retry::Permanent)
+                .with_detail(format!(
+                    "`{}` has {links} hard links; SQLite keeps a log for each path, so what is committed by one would \
+                     be lost or damaged by another; remove the others, which `find -samefile` finds",
+                    file.display()
+                )),
+            Self::Mounted(file) => error(ErrorKind::Storage)
+                .with_retry(Retry::Permanent)
+                .with_detail(format!(
+                    "`{}` is mounted as a single file; SQLite keeps its log beside each path, so what is committed by \
+                     one would be lost or damaged by another; mount its folder instead",
+                    file.display()
+                )),
+            Self::CommittedElsewhere(found) => {
+                found.describe(operation, path).with_outcome(Outcome::Unknown)
             }
             Self::Closed => error(ErrorKind::Closed),
             Self::Lost => error(ErrorKind::Closed)
@@ -224,18 +265,13 @@ impl Failure {
 /// What to do about damage.
 const SALVAGE: &str = "; `cargo run -p queue-runtime --example salvage` copies what is readable";
 
-fn replaced(error: Error, file: &Path) -> Error {
-    let file = file.display();
-    error.with_retry(Retry::Permanent).with_detail(format!(
-        "`{file}` was deleted, moved or replaced while it was open; restart the program to use the file \
-         that is there now"
-    ))
-}
-
 fn classify(error: &rusqlite::Error) -> (ErrorKind, Retry) {
     let extended = error.sqlite_error().map(|error| error.extended_code);
     if extended == Some(ffi::SQLITE_IOERR_SHORT_READ) {
         // The file was truncated.
+        return (ErrorKind::Corrupt, Retry::Permanent);
+    }
+    if is_of_schema(error) {
         return (ErrorKind::Corrupt, Retry::Permanent);
     }
     match error.sqlite_error_code() {
@@ -252,4 +288,10 @@ fn classify(error: &rusqlite::Error) -> (ErrorKind, Retry) {
         Some(_) => (ErrorKind::Storage, Retry::Temporary),
         None => (ErrorKind::Corrupt, Retry::Permanent),
     }
+}
+
+/// Whether a statement does not fit what is in the file: a table of the queues was replaced, for example by a view.
+fn is_of_schema(error: &rusqlite::Error) -> bool {
+    let extended = error.sqlite_error().map(|error| error.extended_code);
+    extended == Some(ffi::SQLITE_ERROR)
 }
