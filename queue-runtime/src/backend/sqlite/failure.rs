@@ -8,6 +8,8 @@ use queue_core::idempotency::WorkKey;
 use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, Retry};
 use rusqlite::{ErrorCode, ffi};
 
+use super::lock_holder::Holder;
+
 pub(super) type Result<T, E = Failure> = std::result::Result<T, E>;
 
 /// An error. It is cloned for every operation of a failed transaction.
@@ -23,8 +25,12 @@ pub(super) enum Failure {
     Unfit(String),
     /// The claim of a message's key is not held in this file.
     ClaimLost(WorkKey),
-    /// Other processes held the write lock for this long.
-    Locked(Duration),
+    /// The write lock was waited for in vain, for this long.
+    Locked {
+        waited: Duration,
+        holder: Holder,
+        retry: Retry,
+    },
     /// SQLite failed before the commit; the transaction was rolled back.
     Sqlite(Arc<rusqlite::Error>),
     /// The commit failed; whether it took effect is unknown.
@@ -158,11 +164,22 @@ impl Failure {
                      idempotency store is another one"
                 )),
             Self::Step(_, queue, failure) => failure.into_error(operation, Some(&queue), path),
-            Self::Locked(waited) => error(ErrorKind::Timeout)
-                .with_retry(Retry::Temporary)
-                .with_detail(format!(
-                    "other processes have locked `{file}` for {waited:?}"
-                )),
+            Self::Locked {
+                waited,
+                holder,
+                retry,
+            } => error(ErrorKind::Timeout)
+                .with_retry(retry)
+                .with_detail(match holder {
+                    Holder::ThisProcess => format!(
+                        "`{file}` has been locked for {waited:?} by a transaction of another connection in this \
+                         process; end it first, or use `submit_in` and `complete_in`"
+                    ),
+                    Holder::Any => format!(
+                        "`{file}` has been locked for {waited:?} by another process, or by a transaction of another \
+                         connection in this one"
+                    ),
+                }),
             Self::Sqlite(source) => {
                 let (kind, retry) = classify(&source);
                 let code = source.sqlite_error_code();

@@ -8,6 +8,7 @@ use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::failure::{Failure, Result};
 use super::turn::Turn;
@@ -154,6 +155,12 @@ impl Files {
     /// Returns the path of the database.
     pub(super) fn path(&self) -> &Path {
         &self.identity.database.0
+    }
+
+    /// Whether nobody has committed anything for this long, by the wall clock.
+    pub(super) fn is_log_unchanged_for(&self, time: Duration) -> bool {
+        let changed = self.open_log.metadata().and_then(|log| log.modified());
+        changed.is_ok_and(|at| at.elapsed().is_ok_and(|elapsed| elapsed >= time))
     }
 
     /// Waits until the log has reached the disk.
