@@ -66,7 +66,7 @@ pub(super) enum Failure {
     Linked(PathBuf, u64),
     /// This database is mounted without its folder.
     Mounted(PathBuf),
-    /// One of these three, found after a commit to the files that were opened.
+    /// The path leads elsewhere, or not alone, as was found after a commit to the files that were opened.
     CommittedElsewhere(Box<Failure>),
     Closed,
     /// The thread ended without an answer.

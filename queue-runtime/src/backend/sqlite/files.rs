@@ -241,3 +241,23 @@ impl From<&Metadata> for FileId {
 fn io(error: std::io::Error) -> Failure {
     Failure::Io(Arc::new(error))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_that_was_just_written_has_changed() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("queue.db");
+        for file in [&path, &log_of(&path)] {
+            fs::write(file, "written").expect("written");
+        }
+        let id = FileId::from(&fs::metadata(&path).expect("metadata"));
+        let files = Files::open(&path, id).expect("open");
+        assert!(!files.is_log_unchanged_for(Duration::from_secs(3600)));
+        let earlier = std::time::SystemTime::now() - Duration::from_secs(7200);
+        files.open_log.set_modified(earlier).expect("set");
+        assert!(files.is_log_unchanged_for(Duration::from_secs(3600)));
+    }
+}
