@@ -44,6 +44,8 @@ const STEPS: &[Step] = &[
             "--test",
             "full_disk",
             "--test",
+            "mounts",
+            "--test",
             "harm",
             "--",
             "-D",
@@ -127,7 +129,7 @@ const STEPS: &[Step] = &[
         environment: &[],
     },
     Step {
-        name: "a full disk",
+        name: "a full disk and mounted files",
         part: Part::Suite(Need::Mount),
         arguments: &[
             "test",
@@ -135,6 +137,8 @@ const STEPS: &[Step] = &[
             "--all-features",
             "--test",
             "full_disk",
+            "--test",
+            "mounts",
         ],
         environment: &[],
     },

@@ -330,8 +330,10 @@ impl<M> Received<M> {
     /// [`SettleProblem::Expired`] if the message has expired. [`SettleProblem::NotDone`] with
     /// [`ErrorKind::Unsupported`](queue_core::ErrorKind::Unsupported) if the queues are not in a SQLite file, or
     /// the message was made by hand, with
-    /// [`ErrorKind::InvalidInput`](queue_core::ErrorKind::InvalidInput) if the connection is to another file or its
-    /// `PRAGMA synchronous` is below what the service promises, or a follow-up can never be stored, and with
+    /// [`ErrorKind::InvalidInput`](queue_core::ErrorKind::InvalidInput) if the connection is to another file, or to this one
+    /// with another log, its `PRAGMA synchronous` is below what the service promises, or a follow-up can never be stored, with
+    /// [`ErrorKind::Storage`](queue_core::ErrorKind::Storage), permanently, if the file has several hard links or the
+    /// connection is to a mount of the file without its folder, and with
     /// [`ErrorKind::Timeout`](queue_core::ErrorKind::Timeout) if another connection writes: at once if the transaction has
     /// not written yet and was not begun as `TransactionBehavior::Immediate`.
     pub fn complete_in(

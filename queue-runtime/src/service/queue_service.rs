@@ -277,7 +277,7 @@ impl QueueService {
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`](queue_core::ErrorKind::Unsupported) if the queues are not in a SQLite file;
-    /// otherwise if the file cannot be opened, or was replaced.
+    /// otherwise if the file cannot be opened, was replaced, or got a second hard link.
     #[cfg(feature = "sqlite")]
     pub fn connection(&self) -> queue_core::Result<rusqlite::Connection> {
         let unsupported = || unsupported(Operation::Open);

@@ -24,6 +24,8 @@ mod sqlite_damaged_upkeep;
 mod sqlite_file;
 #[cfg(feature = "sqlite")]
 mod sqlite_opening;
+#[cfg(all(feature = "sqlite", unix))]
+mod sqlite_paths;
 #[cfg(feature = "sqlite")]
 mod sqlite_salvage;
 #[cfg(feature = "sqlite")]

@@ -74,11 +74,16 @@ fn canonical(place: &Place) -> PathBuf {
 fn a_file_that_is_not_a_database_is_refused_and_not_changed() {
     threads::block_on(async {
         let place = Place::new();
-        let text = "this is a letter, and not a database. ".repeat(100);
-        fs::write(place.file(), &text).expect("write");
-        let refused = place.refusal(&canonical(&place)).await;
-        assert_eq!(refused.kind(), ErrorKind::Corrupt);
-        assert_eq!(fs::read_to_string(place.file()).expect("read"), text);
+        for times in [1, 100] {
+            let text = "this is a letter, and not a database. ".repeat(times);
+            fs::write(place.file(), &text).expect("write");
+            let refused = place.refusal(&canonical(&place)).await;
+            assert_eq!(refused.kind(), ErrorKind::Corrupt);
+            let said = refused.to_string();
+            assert!(said.contains("queue.db` is not a database"), "{said}");
+            assert!(!said.contains("salvage"), "there is nothing in it: {said}");
+            assert_eq!(fs::read_to_string(place.file()).expect("read"), text);
+        }
     });
 }
 
@@ -92,6 +97,28 @@ fn a_missing_directory_is_named() {
         assert_eq!(refused.retry(), Retry::Permanent);
         let refused = place.refusal(place.directory.path()).await;
         assert_eq!(refused.kind(), ErrorKind::Storage, "a directory is no file");
+        assert_eq!(refused.retry(), Retry::Permanent);
+        assert!(refused.to_string().contains("is a directory"), "{refused}");
+    });
+}
+
+#[test]
+fn a_view_in_place_of_a_table_is_refused_for_good() {
+    threads::block_on(async {
+        let place = Place::new();
+        let backend = place.orders().await;
+        let replace =
+            "ALTER TABLE messages RENAME TO archive; CREATE VIEW messages AS SELECT * FROM archive";
+        place.connection().execute_batch(replace).expect("replaced");
+        let put = backend.put(&place.queue, NewMessage::new("one")).await;
+        let refused = put.expect_err("it is no table");
+        assert_eq!(refused.kind(), ErrorKind::Corrupt, "{refused}");
+        assert_eq!(refused.retry(), Retry::Permanent, "{refused}");
+        assert_eq!(refused.outcome(), Outcome::NotDone);
+        assert!(refused.to_string().contains("were altered"), "{refused}");
+        let moved = "SELECT count(*) FROM moved";
+        let moved = place.connection().query_row(moved, [], |row| row.get(0));
+        assert_eq!(moved, Ok(0), "it is not repaired like damage");
     });
 }
 

@@ -4,10 +4,10 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use queue_runtime::backend::SqliteBackend;
-use queue_runtime::{QueueService, SystemClock};
+use queue_runtime::{ErrorKind, QueueService, Retry, SubmitProblem, SystemClock};
 use tempfile::TempDir;
 
-use crate::bank::{GUARD, begin, notice};
+use crate::bank::{Bank, GUARD, begin, notice};
 use crate::log::LOG;
 
 #[tokio::test]
@@ -30,4 +30,29 @@ async fn it_is_warned_about() {
     let warned = tokio::time::timeout(GUARD, warned).await;
     warned.expect("it is logged");
     tx.commit().expect("it may go on all the same");
+}
+
+/// Only Linux tells whose transaction it is.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+#[tokio::test]
+async fn a_submission_beside_it_fails_once_and_says_why() {
+    let mut bank = Bank::with_busy_timeout(Duration::from_millis(20)).await;
+    let tx = begin(&mut bank.connection);
+    // The clock of the service stands still: a repeat would never come.
+    let submitted =
+        tokio::time::timeout(GUARD, async { bank.service.submit(notice("beside")).await });
+    let error = submitted.await.expect("it is not repeated");
+    let SubmitProblem::Storage(error) = error.expect_err("locked").problem else {
+        panic!("it is a failure of the storage");
+    };
+    assert_eq!(
+        (error.kind(), error.retry()),
+        (ErrorKind::Timeout, Retry::Permanent)
+    );
+    let text = error.to_string();
+    for part in ["bank.db", "in this process", "`submit_in`"] {
+        assert!(text.contains(part), "{text}");
+    }
+    drop(tx);
+    bank.assert(0, 0, 0).await;
 }

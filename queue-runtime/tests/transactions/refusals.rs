@@ -11,6 +11,17 @@ use std::sync::Arc;
 
 use crate::bank::{Bank, Deposit, Notice, begin, notice};
 
+/// Moves the log into the database, so that a connection with another log can read that.
+#[cfg(unix)]
+fn empty_log(bank: &Bank) {
+    let emptied = "PRAGMA wal_checkpoint(TRUNCATE)";
+    let busy: i64 = bank
+        .connection
+        .query_row(emptied, [], |row| row.get(0))
+        .expect("emptied");
+    assert_eq!(busy, 0);
+}
+
 /// Submits in the transaction, and returns the kind and the text of the error.
 fn refused(service: &QueueService, tx: &Transaction<'_>) -> (ErrorKind, String) {
     let refused = service.submit_in(tx, notice("lost"));
@@ -109,6 +120,46 @@ async fn another_file_is_refused_and_another_path_is_not() {
     bank.service
         .submit_in(&tx, notice("own"))
         .expect("it is the file");
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_file_with_a_second_name_is_refused_by_each_of_them() {
+    let mut bank = Bank::open().await;
+    empty_log(&bank);
+    let link = bank.folder.path().join("link.db");
+    std::fs::hard_link(bank.path(), &link).expect("linked");
+    let mut linked = Connection::open(&link).expect("opened");
+    for connection in [&mut linked, &mut bank.connection] {
+        let tx = begin(connection);
+        let (kind, text) = refused(&bank.service, &tx);
+        assert_eq!(kind, ErrorKind::Storage);
+        assert!(text.contains("2 hard links"), "{text}");
+    }
+    let error = bank.service.connection().expect_err("it has two names");
+    assert!(error.to_string().contains("2 hard links"), "{error}");
+    drop(linked);
+    std::fs::remove_file(link).expect("removed");
+    bank.assert(0, 0, 0).await;
+    let tx = begin(&mut bank.connection);
+    let kept = bank.service.submit_in(&tx, notice("kept"));
+    kept.expect("it has one name again");
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_connection_with_another_log_is_refused() {
+    let bank = Bank::open().await;
+    empty_log(&bank);
+    let moved = bank.folder.path().join("moved.db");
+    std::fs::rename(bank.path(), &moved).expect("moved");
+    let mut connection = Connection::open(&moved).expect("opened");
+    let (kind, text) = refused(&bank.service, &begin(&mut connection));
+    assert_eq!(kind, ErrorKind::InvalidInput);
+    assert!(text.contains("another log"), "{text}");
+    drop(connection);
+    std::fs::rename(&moved, bank.path()).expect("moved back");
+    bank.assert(0, 0, 0).await;
 }
 
 #[tokio::test]

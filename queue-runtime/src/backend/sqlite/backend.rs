@@ -78,7 +78,8 @@ const NOT_IN_URI: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'#').add(b'?');
 /// the wall clock was stepped between their starts.
 ///
 /// # Several processes
-/// Any number of processes on one machine may use the file, but not over a network file system. A
+/// Any number of processes on one machine may use the file, but not over a network file system, and by one path only:
+/// with a second hard link or as a mount of the file alone, it is refused. A
 /// receive from an empty queue takes no lock. An operation that waits for the lock longer than the busy
 /// timeout fails with [`ErrorKind::Timeout`](queue_core::ErrorKind::Timeout).
 ///
@@ -135,7 +136,7 @@ impl SqliteBackend {
             peers,
             clock,
             store_clock,
-            file,
+            identity,
         } = threads;
         let encoded = percent_encode(settings.path.as_os_str().as_encoded_bytes(), NOT_IN_URI);
         let uri = format!("sqlite:{encoded}");
@@ -146,7 +147,7 @@ impl SqliteBackend {
             results: SqliteResults::new(commands.clone(), settings.path.clone(), clock),
             transactions: Arc::new(SqliteTransactions::new(
                 settings.clone(),
-                file,
+                identity,
                 capabilities.clone(),
                 store_clock,
                 commands.clone(),

@@ -135,10 +135,10 @@ fn put_in_place(
     // Windows syncs only what is open for writing.
     let file = OpenOptions::new().write(true).open(unfinished);
     file.and_then(|file| file.sync_all()).map_err(io)?;
-    match fs::hard_link(unfinished, to) {
+    match give_name(unfinished, to) {
         Ok(()) => {}
         Err(error) if error.kind() == ErrorKind::AlreadyExists => return Err(Failure::Exists),
-        // Some file systems, such as FAT, have no links.
+        // Some file systems cannot do that.
         Err(_) => rename_to_new(unfinished, to)?,
     }
     let synced = to.parent().map_or(Ok(()), sync_directory);
@@ -146,6 +146,26 @@ fn put_in_place(
         remove_copy(to);
         io(error)
     })
+}
+
+/// Gives a file a name that no file has. It has one at each moment: the copy is refused while it has two.
+#[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
+fn give_name(unfinished: &Path, to: &Path) -> std::io::Result<()> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+    Ok(renameat_with(
+        CWD,
+        unfinished,
+        CWD,
+        to,
+        RenameFlags::NOREPLACE,
+    )?)
+}
+
+/// Elsewhere, it keeps its former name too.
+#[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
+fn give_name(unfinished: &Path, to: &Path) -> std::io::Result<()> {
+    fs::hard_link(unfinished, to)
 }
 
 fn sync_directory(directory: &Path) -> std::io::Result<()> {
@@ -238,6 +258,7 @@ mod tests {
         fs::write(&copy, "a copy").expect("written");
         let failure = put_in_place(&copy, &to, |directory| {
             assert!(to.exists(), "it has its name in {}", directory.display());
+            assert_eq!(copy.exists(), cfg!(windows), "it has one name");
             Err(ErrorKind::StorageFull.into())
         });
         let failure = failure.expect_err("the sync fails");

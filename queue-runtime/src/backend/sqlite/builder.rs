@@ -126,8 +126,9 @@ impl SqliteBuilder {
     /// Opens the file. Creates it if it does not exist, and migrates it if its schema is older.
     ///
     /// # Errors
-    /// [`ErrorKind::Storage`](queue_core::ErrorKind::Storage) if the directory is missing or the
-    /// file cannot be opened; [`ErrorKind::Denied`](queue_core::ErrorKind::Denied) if it is read-only;
+    /// [`ErrorKind::Storage`](queue_core::ErrorKind::Storage) if the directory is missing, the
+    /// file cannot be opened, or it has a second path, for which SQLite would keep another log: a hard link, or a mount
+    /// of the file without its folder; [`ErrorKind::Denied`](queue_core::ErrorKind::Denied) if it is read-only;
     /// [`ErrorKind::Corrupt`](queue_core::ErrorKind::Corrupt) if it is not a database;
     /// [`ErrorKind::Unsupported`](queue_core::ErrorKind::Unsupported) if it belongs to another
     /// application or was written by a newer version, in which cases it is not changed, if it is on a network

@@ -8,7 +8,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, MAIN_DB, OpenFlags};
 
 use super::failure::{Failure, Result};
-use super::files::{self, FileId, Files};
+use super::files::{self, Files};
 use super::{file_system, schema, space, store_time};
 use crate::backend::store_clock::StoreClock;
 
@@ -114,8 +114,7 @@ pub(super) fn open_writer(
 fn try_open_writer(settings: &Settings, store_clock: &StoreClock) -> Result<(Connection, Files)> {
     file_system::check(&settings.path)?;
     files::create(&settings.path)?;
-    files::refuse_fragment(&settings.path)?;
-    let file = FileId::of(&settings.path)?;
+    let file = files::identify(&settings.path)?;
     let mut connection = open(settings)?;
     if connection.is_readonly(MAIN_DB)? {
         return Err(Failure::ReadOnly);
@@ -127,7 +126,7 @@ fn try_open_writer(settings: &Settings, store_clock: &StoreClock) -> Result<(Con
     configure(&connection, settings)?;
     schema::migrate(&mut connection)?;
     store_time::follow(&mut connection, store_clock)?;
-    let files = Files::open(&settings.path, &file)?;
+    let files = Files::open(&settings.path, file)?;
     Ok((connection, files))
 }
 

@@ -8,6 +8,8 @@ use queue_core::idempotency::WorkKey;
 use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, Retry};
 use rusqlite::{ErrorCode, ffi};
 
+use super::lock_holder::Holder;
+
 pub(super) type Result<T, E = Failure> = std::result::Result<T, E>;
 
 /// An error. It is cloned for every operation of a failed transaction.
@@ -25,8 +27,12 @@ pub(super) enum Failure {
     Unfit(String),
     /// The claim of a message's key is not held in this file.
     ClaimLost(WorkKey),
-    /// Other processes held the write lock for this long.
-    Locked(Duration),
+    /// The write lock was waited for in vain, for this long.
+    Locked {
+        waited: Duration,
+        holder: Holder,
+        retry: Retry,
+    },
     /// SQLite failed before the commit; the transaction was rolled back.
     Sqlite(Arc<rusqlite::Error>),
     /// The commit failed; whether it took effect is unknown.
@@ -40,6 +46,10 @@ pub(super) enum Failure {
     },
     ReadOnly,
     NoDirectory,
+    /// It is something else.
+    NoFile(&'static str),
+    /// Or it is a damaged one.
+    NoDatabase(&'static str),
     NoWal(String),
     /// The file is on a network file system of this name.
     Network(&'static str),
@@ -54,8 +64,12 @@ pub(super) enum Failure {
     Io(Arc<std::io::Error>),
     /// This file was deleted, moved or replaced.
     Replaced(PathBuf),
-    /// The same, found after a commit to the files that were opened.
-    CommittedElsewhere(PathBuf),
+    /// This database has several hard links.
+    Linked(PathBuf, u64),
+    /// This database is mounted without its folder.
+    Mounted(PathBuf),
+    /// The path leads elsewhere, or not alone, as was found after a commit to the files that were opened.
+    CommittedElsewhere(Box<Failure>),
     Closed,
     /// The thread ended without an answer.
     Lost,
@@ -105,7 +119,7 @@ impl Failure {
     /// Whether a page or row of the file is damaged.
     pub(super) fn is_damage(&self) -> bool {
         match self {
-            Self::Sqlite(error) => classify(error).0 == ErrorKind::Corrupt,
+            Self::Sqlite(error) => classify(error).0 == ErrorKind::Corrupt && !is_of_schema(error),
             Self::Corrupt(_) => true,
             _ => false,
         }
@@ -154,20 +168,38 @@ impl Failure {
                      idempotency store is another one"
                 )),
             Self::Step(_, queue, failure) => failure.into_error(operation, Some(&queue), path),
-            Self::Locked(waited) => error(ErrorKind::Timeout)
-                .with_retry(Retry::Temporary)
-                .with_detail(format!(
-                    "other processes have locked `{file}` for {waited:?}"
-                )),
+            Self::Locked {
+                waited,
+                holder,
+                retry,
+            } => error(ErrorKind::Timeout)
+                .with_retry(retry)
+                .with_detail(match holder {
+                    Holder::ThisProcess => format!(
+                        "`{file}` has been locked for {waited:?} by a transaction of another connection in this \
+                         process; end it first, or use `submit_in` and `complete_in`"
+                    ),
+                    Holder::Any => format!(
+                        "`{file}` has been locked for {waited:?} by another process, or by a transaction of another \
+                         connection in this one"
+                    ),
+                }),
             Self::Sqlite(source) => {
                 let (kind, retry) = classify(&source);
-                let hint = match kind {
-                    ErrorKind::Corrupt => SALVAGE,
-                    _ => "",
+                let code = source.sqlite_error_code();
+                let detail = match kind {
+                    _ if code == Some(ErrorCode::NotADatabase) => {
+                        format!("`{file}` is not a database, or its first page is damaged")
+                    }
+                    _ if is_of_schema(&source) => {
+                        format!("the tables of the queues in `{file}` were altered")
+                    }
+                    ErrorKind::Corrupt => format!("on `{file}`{SALVAGE}"),
+                    _ => format!("on `{file}`"),
                 };
                 error(kind)
                     .with_retry(retry)
-                    .with_detail(format!("on `{file}`{hint}"))
+                    .with_detail(detail)
                     .with_source(source)
             }
             Self::Commit(source) => error(ErrorKind::Storage)
@@ -190,6 +222,12 @@ impl Failure {
             Self::NoDirectory => error(ErrorKind::Storage)
                 .with_retry(Retry::Permanent)
                 .with_detail(format!("the directory of `{file}` does not exist")),
+            Self::NoFile(what) => error(ErrorKind::Storage)
+                .with_retry(Retry::Permanent)
+                .with_detail(format!("`{file}` is {what}; the path of a file is needed")),
+            Self::NoDatabase(or) => {
+                error(ErrorKind::Corrupt).with_detail(format!("`{file}` is not a database, {or}"))
+            }
             Self::NoWal(mode) => error(ErrorKind::Unsupported).with_detail(format!(
                 "`{file}` remains in journal mode {mode}; its file system does not support WAL"
             )),
@@ -213,9 +251,29 @@ impl Failure {
                 .with_retry(Retry::Permanent)
                 .with_detail(format!("on `{file}`"))
                 .with_source(source),
-            Self::Replaced(file) => replaced(error(ErrorKind::Storage), &file),
-            Self::CommittedElsewhere(file) => {
-                replaced(error(ErrorKind::Storage), &file).with_outcome(Outcome::Unknown)
+            Self::Replaced(file) => error(ErrorKind::Storage)
+                .with_retry(Retry::Permanent)
+                .with_detail(format!(
+                    "`{}` was deleted, moved or replaced while it was open; restart the program to use the file \
+                     that is there now",
+                    file.display()
+                )),
+            Self::Linked(file, links) => error(ErrorKind::Storage)
+                .with_retry(Retry::Permanent)
+                .with_detail(format!(
+                    "`{}` has {links} hard links; SQLite keeps a log for each path, so what is committed by one would \
+                     be lost or damaged by another; remove the others, which `find -samefile` finds",
+                    file.display()
+                )),
+            Self::Mounted(file) => error(ErrorKind::Storage)
+                .with_retry(Retry::Permanent)
+                .with_detail(format!(
+                    "`{}` is mounted as a single file; SQLite keeps its log beside each path, so what is committed by \
+                     one would be lost or damaged by another; mount its folder instead",
+                    file.display()
+                )),
+            Self::CommittedElsewhere(found) => {
+                found.describe(operation, path).with_outcome(Outcome::Unknown)
             }
             Self::Closed => error(ErrorKind::Closed),
             Self::Lost => error(ErrorKind::Closed)
@@ -228,18 +286,13 @@ impl Failure {
 /// What to do about damage.
 const SALVAGE: &str = "; `cargo run -p queue-runtime --example salvage` copies what is readable";
 
-fn replaced(error: Error, file: &Path) -> Error {
-    let file = file.display();
-    error.with_retry(Retry::Permanent).with_detail(format!(
-        "`{file}` was deleted, moved or replaced while it was open; restart the program to use the file \
-         that is there now"
-    ))
-}
-
 fn classify(error: &rusqlite::Error) -> (ErrorKind, Retry) {
     let extended = error.sqlite_error().map(|error| error.extended_code);
     if extended == Some(ffi::SQLITE_IOERR_SHORT_READ) {
         // The file was truncated.
+        return (ErrorKind::Corrupt, Retry::Permanent);
+    }
+    if is_of_schema(error) {
         return (ErrorKind::Corrupt, Retry::Permanent);
     }
     match error.sqlite_error_code() {
@@ -256,4 +309,10 @@ fn classify(error: &rusqlite::Error) -> (ErrorKind, Retry) {
         Some(_) => (ErrorKind::Storage, Retry::Temporary),
         None => (ErrorKind::Corrupt, Retry::Permanent),
     }
+}
+
+/// Whether a statement does not fit what is in the file: a table of the queues was replaced, for example by a view.
+fn is_of_schema(error: &rusqlite::Error) -> bool {
+    let extended = error.sqlite_error().map(|error| error.extended_code);
+    extended == Some(ffi::SQLITE_ERROR)
 }

@@ -1,4 +1,4 @@
-//! File systems on which SQLite's log does not work although they claim to support it.
+//! File systems on which SQLite's log does not work although they claim to support it, and mounts of a single file.
 
 use std::path::Path;
 
@@ -32,6 +32,52 @@ pub(super) fn check(path: &Path) -> Result<()> {
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(super) fn check(_: &Path) -> Result<()> {
     Ok(())
+}
+
+/// Whether a file is itself mounted, without its folder: it then has another path elsewhere, maybe in another namespace.
+/// `path` is absolute, without symbolic links.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(super) fn is_mount_root(path: &Path) -> bool {
+    use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
+
+    const ROOT: StatxAttributes = StatxAttributes::MOUNT_ROOT;
+
+    // Linux tells since 5.8.
+    if let Ok(found) = statx(CWD, path, AtFlags::empty(), StatxFlags::empty())
+        && found.stx_attributes_mask.contains(ROOT)
+    {
+        return found.stx_attributes.contains(ROOT);
+    }
+    match std::fs::read("/proc/self/mountinfo") {
+        Ok(mounts) => is_listed(&mounts, path),
+        Err(error) => {
+            // A sandbox may forbid it.
+            tracing::debug!(%error, path = %path.display(), "failed to find out whether the file is a mount");
+            false
+        }
+    }
+}
+
+/// Elsewhere, only folders are mounted.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+pub(super) fn is_mount_root(_: &Path) -> bool {
+    false
+}
+
+/// Whether `path` is a mount point in the format of `/proc/self/mountinfo`.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn is_listed(mounts: &[u8], path: &Path) -> bool {
+    let mut escaped = Vec::new();
+    for &byte in path.as_os_str().as_encoded_bytes() {
+        match byte {
+            b' ' | b'\t' | b'\n' | b'\\' => escaped.extend(format!("\\{byte:03o}").bytes()),
+            _ => escaped.push(byte),
+        }
+    }
+    let points = mounts
+        .split(|byte| *byte == b'\n')
+        .filter_map(|mount| mount.split(|byte| *byte == b' ').nth(4));
+    points.into_iter().any(|point| point == escaped)
 }
 
 /// Returns the name of a network file system, or of one that shares a host's folder with a virtual machine, by
@@ -80,6 +126,26 @@ mod tests {
         }
         let directory = tempfile::tempdir().expect("a directory");
         check(&directory.path().join("missing.db")).expect("it is local");
+    }
+
+    #[test]
+    fn a_mounted_file_is_found_in_the_list_of_mounts() {
+        let mounts = b"22 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n\
+            70 22 254:0 /real/a\\040b.db /data/a\\040b\\134.db rw,relatime - ext4 /dev/vda rw\n\
+            71 22 254:0 /real /data/folder rw - ext4 /dev/vda rw\n";
+        for (path, expected) in [
+            ("/data/a b\\.db", true),
+            ("/data/folder/queue.db", false),
+            ("/real/a b.db", false),
+        ] {
+            assert_eq!(is_listed(mounts, path.as_ref()), expected, "{path}");
+        }
+        let directory = tempfile::tempdir().expect("a directory");
+        assert!(!is_mount_root(directory.path()));
+        let root: &Path = "/proc".as_ref();
+        assert!(is_mount_root(root), "it is always a mount");
+        let mounts = std::fs::read("/proc/self/mountinfo").expect("a list");
+        assert!(is_listed(&mounts, root));
     }
 
     #[test]

@@ -1,38 +1,91 @@
-//! The files on disk: creating the database, and noticing that the path leads to other files.
+//! The files on disk: creating the database, noticing that the path leads to other files, and refusing a second path,
+//! for which SQLite would keep a second log.
+//!
+//! The database is never opened here. To close a descriptor of a file releases all locks that the process has on it,
+//! SQLite's too.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::failure::{Failure, Result};
-use super::space;
 use super::turn::Turn;
+use super::{file_system, space};
 
 /// Creates an empty database file, which only this user may read and write, unless there is a file. SQLite
 /// gives its other files the same permissions. Returns whether it created the file.
 pub(super) fn create(path: &Path) -> Result<bool> {
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    match options.open(path) {
-        Ok(_) => Ok(true),
+    match try_create(path) {
+        Ok(()) => Ok(true),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
         Err(error) => Err(io(error)),
     }
 }
 
-/// Refuses what is left of a database of which not even the first page is whole: SQLite takes that for a new one.
-pub(super) fn refuse_fragment(path: &Path) -> Result<()> {
+/// Creates the file without a descriptor: by the time that is closed, another thread may have locked the file.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn try_create(path: &Path) -> std::io::Result<()> {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    let mode = Mode::RUSR | Mode::WUSR;
+    Ok(mknodat(CWD, path, FileType::RegularFile, mode, 0)?)
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn try_create(path: &Path) -> std::io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path).map(drop)
+}
+
+/// Returns the identity of a file that is to be opened by `path`, or refuses what is no database, and what has another
+/// path.
+pub(super) fn identify(path: &Path) -> Result<FileId> {
     /// The smallest page that SQLite supports, in bytes.
     const MIN_PAGE: u64 = 512;
 
-    let length = fs::metadata(path).map_err(io)?.len();
-    match length {
-        1..MIN_PAGE => Err(Failure::Corrupt("the file ends within its first page")),
-        _ => Ok(()),
+    let metadata = fs::metadata(path).map_err(io)?;
+    if !metadata.is_file() {
+        return Err(Failure::NoFile(match metadata.is_dir() {
+            true => "a directory",
+            false => "not a regular file",
+        }));
     }
+    // SQLite takes that for a new database.
+    if (1..MIN_PAGE).contains(&metadata.len()) {
+        return Err(Failure::NoDatabase("or ends within its first page"));
+    }
+    refuse_second_path(path, &metadata)?;
+    Ok(FileId::from(&metadata))
+}
+
+/// Refuses a database that has another path, or may have one.
+fn refuse_second_path(path: &Path, metadata: &Metadata) -> Result<()> {
+    refuse_links(path, metadata)?;
+    match file_system::is_mount_root(path) {
+        true => Err(Failure::Mounted(path.to_owned())),
+        false => Ok(()),
+    }
+}
+
+#[cfg(unix)]
+fn refuse_links(path: &Path, metadata: &Metadata) -> Result<()> {
+    use std::os::unix::fs::MetadataExt;
+
+    match metadata.nlink() {
+        ..=1 => Ok(()),
+        links => Err(Failure::Linked(path.to_owned(), links)),
+    }
+}
+
+/// Elsewhere, the number of links is not known.
+#[cfg(not(unix))]
+fn refuse_links(_: &Path, _: &Metadata) -> Result<()> {
+    Ok(())
 }
 
 /// The database and its log, as they were opened.
@@ -41,9 +94,15 @@ pub(super) fn refuse_fragment(path: &Path) -> Result<()> {
 /// replaced, nobody will read it there.
 #[derive(Debug)]
 pub(super) struct Files {
+    identity: Identity,
+    open_log: File,
+}
+
+/// What distinguishes the database and its log from others.
+#[derive(Debug, Clone)]
+pub(super) struct Identity {
     database: (PathBuf, FileId),
     log: (PathBuf, FileId),
-    open_log: File,
 }
 
 /// What distinguishes a file from all others that exist at the same time.
@@ -57,16 +116,16 @@ pub(super) struct FileId {
 
 impl Files {
     /// Returns the files of a database that is open in WAL mode, and was `expected` before it was opened.
-    pub(super) fn open(path: &Path, expected: &FileId) -> Result<Self> {
-        let mut log = path.as_os_str().to_owned();
-        log.push("-wal");
-        let log = PathBuf::from(log);
+    pub(super) fn open(path: &Path, expected: FileId) -> Result<Self> {
+        let log = log_of(path);
         // Windows syncs only what is open for writing.
         let open_log = OpenOptions::new().write(true).open(&log).map_err(io)?;
         let id = FileId::from(&open_log.metadata().map_err(io)?);
         let files = Self {
-            database: (path.to_owned(), expected.clone()),
-            log: (log, id),
+            identity: Identity {
+                database: (path.to_owned(), expected),
+                log: (log, id),
+            },
             open_log,
         };
         files.check()?;
@@ -74,28 +133,13 @@ impl Files {
         Ok(files)
     }
 
-    /// Returns the identity of the database.
-    pub(super) fn database(&self) -> &FileId {
-        &self.database.1
+    pub(super) fn identity(&self) -> &Identity {
+        &self.identity
     }
 
-    /// Checks that the path still leads to these files. Returns the length of the log.
+    /// As [`Identity::check`].
     pub(super) fn check(&self) -> Result<u64> {
-        let mut length = 0;
-        for (path, id) in [&self.database, &self.log] {
-            let metadata = match fs::metadata(path) {
-                Ok(metadata) => metadata,
-                Err(error) if error.kind() == ErrorKind::NotFound => {
-                    return Err(Failure::Replaced(path.clone()));
-                }
-                Err(error) => return Err(io(error)),
-            };
-            if FileId::from(&metadata) != *id {
-                return Err(Failure::Replaced(path.clone()));
-            }
-            length = metadata.len();
-        }
-        Ok(length)
+        self.identity.check()
     }
 
     /// Returns this process's turn to write.
@@ -110,7 +154,13 @@ impl Files {
 
     /// Returns the path of the database.
     pub(super) fn path(&self) -> &Path {
-        &self.database.0
+        &self.identity.database.0
+    }
+
+    /// Whether nobody has committed anything for this long, by the wall clock.
+    pub(super) fn is_log_unchanged_for(&self, time: Duration) -> bool {
+        let changed = self.open_log.metadata().and_then(|log| log.modified());
+        changed.is_ok_and(|at| at.elapsed().is_ok_and(|elapsed| elapsed >= time))
     }
 
     /// Waits until the log has reached the disk.
@@ -119,17 +169,53 @@ impl Files {
     }
 }
 
-impl FileId {
-    pub(super) fn of(path: &Path) -> Result<Self> {
-        Ok(Self::from(&fs::metadata(path).map_err(io)?))
+impl Identity {
+    /// Checks that the path still leads to these files, and that the database has no other link. Returns the length of
+    /// the log.
+    pub(super) fn check(&self) -> Result<u64> {
+        let database = found(&self.database)?;
+        refuse_links(&self.database.0, &database)?;
+        Ok(found(&self.log)?.len())
     }
 
-    /// Whether `path` leads to this file, which is at `own`.
-    pub(super) fn is_at(&self, path: &Path, own: &Path) -> Result<bool> {
+    /// Refuses a connection of the application's, which SQLite opened by `path`, unless it writes to these files.
+    pub(super) fn admit(&self, path: &Path) -> Result<()> {
+        let own = &self.database.0;
+        let metadata = fs::metadata(path).map_err(io)?;
         // Elsewhere than on Unix, the path of an open file cannot lead to another file.
-        let same = cfg!(unix) || path.canonicalize().map_err(io)? == own;
-        Ok(same && Self::of(path)? == *self)
+        let same = cfg!(unix) || path.canonicalize().map_err(io)? == *own;
+        let (theirs, own) = (path.display(), own.display());
+        if !same || FileId::from(&metadata) != self.database.1 {
+            return Err(Failure::Unfit(format!(
+                "the connection is to `{theirs}`; the queues are in another file, `{own}`, and no transaction spans both"
+            )));
+        }
+        refuse_second_path(path, &metadata)?;
+        match fs::metadata(log_of(path)) {
+            Ok(log) if FileId::from(&log) == self.log.1 => Ok(()),
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(io(error)),
+            _ => Err(Failure::Unfit(format!(
+                "the connection is to `{theirs}`, for which SQLite keeps another log than for `{own}`, the same file; \
+                 open it by that path"
+            ))),
+        }
     }
+}
+
+/// Returns the metadata of a file, if it is still at its path.
+fn found((path, id): &(PathBuf, FileId)) -> Result<Metadata> {
+    match fs::metadata(path) {
+        Ok(metadata) if FileId::from(&metadata) == *id => Ok(metadata),
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(io(error)),
+        _ => Err(Failure::Replaced(path.clone())),
+    }
+}
+
+/// Returns the path of the log, which SQLite names after that of the database.
+fn log_of(path: &Path) -> PathBuf {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    log.into()
 }
 
 #[cfg(unix)]
@@ -154,4 +240,24 @@ impl From<&Metadata> for FileId {
 
 fn io(error: std::io::Error) -> Failure {
     Failure::Io(Arc::new(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_that_was_just_written_has_changed() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("queue.db");
+        for file in [&path, &log_of(&path)] {
+            fs::write(file, "written").expect("written");
+        }
+        let id = FileId::from(&fs::metadata(&path).expect("metadata"));
+        let files = Files::open(&path, id).expect("open");
+        assert!(!files.is_log_unchanged_for(Duration::from_secs(3600)));
+        let earlier = std::time::SystemTime::now() - Duration::from_secs(7200);
+        files.open_log.set_modified(earlier).expect("set");
+        assert!(files.is_log_unchanged_for(Duration::from_secs(3600)));
+    }
 }

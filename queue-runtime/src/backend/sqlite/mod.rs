@@ -8,7 +8,7 @@
 //! | `convert` | conversion between the contract's types and theirs |
 //! | `writer` | the thread that writes |
 //! | `probe`, `repair` | reading around damage; putting a damaged part of a queue aside |
-//! | `turn` | the order in which processes write |
+//! | `turn`, `lock_holder` | the order in which processes write; who keeps others from writing |
 //! | `batch`, `receive` | which commands share a transaction; which receives share a claim |
 //! | `sync`, `log`, `shrink` | which commits wait for the disk; when the log is moved into the database; shortening the file |
 //! | `space` | what puts leave free on the disk, so that messages can be settled when it is full |
@@ -37,6 +37,7 @@ mod failure;
 mod file_system;
 mod files;
 mod lazy;
+mod lock_holder;
 mod log;
 mod messages;
 mod probe;

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use super::command::{Answer, Command, Query};
 use super::connection::{self, Settings};
 use super::failure::{Failure, Result};
-use super::files::FileId;
+use super::files::Identity;
 use super::reader::Reader;
 use super::wakeups::Peers;
 use super::writer::Writer;
@@ -24,7 +24,7 @@ pub(super) struct Threads {
     pub(super) peers: Arc<Peers>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) store_clock: Arc<StoreClock>,
-    pub(super) file: FileId,
+    pub(super) identity: Identity,
 }
 
 /// Opens the file: the writer first, because it creates and migrates the tables.
@@ -37,7 +37,7 @@ pub(super) async fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<T
     spawn("queue-sqlite-writer", move || {
         write(settings, writers, ready, &command_queue);
     })?;
-    let (settings, file) = started.await.unwrap_or(Err(Failure::Lost))?;
+    let (settings, identity) = started.await.unwrap_or(Err(Failure::Lost))?;
 
     let readers_settings = settings.clone();
     let readers_clock = Arc::clone(&store_clock);
@@ -54,7 +54,7 @@ pub(super) async fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<T
         peers,
         clock,
         store_clock,
-        file,
+        identity,
     })
 }
 
@@ -68,7 +68,7 @@ pub(super) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(
 fn write(
     settings: Settings,
     (store_clock, peers): (Arc<StoreClock>, Arc<Peers>),
-    ready: oneshot::Sender<Result<(Settings, FileId)>>,
+    ready: oneshot::Sender<Result<(Settings, Identity)>>,
     commands: &Receiver<Command>,
 ) {
     let opened = connection::canonical(&settings.path).and_then(|path| {
@@ -79,12 +79,12 @@ fn write(
         Ok(opened) => opened,
         Err(failure) => return drop(ready.send(Err(failure))),
     };
-    let file = files.database().clone();
+    let identity = files.identity().clone();
     let prepare =
         |settings| Writer::prepare(&connection, Some(files), store_clock, peers, settings);
     let closing = match prepare(settings.clone()) {
         Ok(mut writer) => {
-            drop(ready.send(Ok((settings, file))));
+            drop(ready.send(Ok((settings, identity))));
             writer.serve(commands)
         }
         Err(failure) => return drop(ready.send(Err(failure))),

@@ -22,7 +22,7 @@ use super::command::{
 };
 use super::connection::{self, Settings, Synchronous};
 use super::failure::{Failure, Result};
-use super::files::FileId;
+use super::files::Identity;
 use super::messages::{Messages, Received};
 use super::queues::Queues;
 use super::receipt::Handle;
@@ -41,7 +41,7 @@ const FORGOTTEN: usize = 64;
 /// Writes in transactions of connections to one file.
 pub(super) struct SqliteTransactions {
     settings: Settings,
-    file: FileId,
+    identity: Identity,
     capabilities: Capabilities,
     store_clock: Arc<StoreClock>,
     commands: Sender<Command>,
@@ -52,14 +52,14 @@ pub(super) struct SqliteTransactions {
 impl SqliteTransactions {
     pub(super) fn new(
         settings: Settings,
-        file: FileId,
+        identity: Identity,
         capabilities: Capabilities,
         store_clock: Arc<StoreClock>,
         commands: Sender<Command>,
     ) -> Self {
         Self {
             settings,
-            file,
+            identity,
             capabilities,
             store_clock,
             commands,
@@ -95,21 +95,15 @@ impl SqliteTransactions {
 
     /// Refuses a connection by which the file would lose what it promises. Changes nothing.
     fn check(&self, connection: &Connection) -> Result<()> {
-        let own = &self.settings.path;
         let unfit = |why: String| Err(Failure::Unfit(why));
         let path = connection.path().filter(|path| !path.is_empty());
         let Some(path) = path else {
-            let own = own.display();
+            let own = self.settings.path.display();
             return unfit(format!(
                 "the connection is to a database without a file; the queues are in `{own}`"
             ));
         };
-        if !self.file.is_at(Path::new(path), own)? {
-            let own = own.display();
-            return unfit(format!(
-                "the connection is to `{path}`; the queues are in another file, `{own}`, and no transaction spans both"
-            ));
-        }
+        self.identity.admit(Path::new(path))?;
         if connection.is_autocommit() {
             return unfit("the connection has no open transaction".to_owned());
         }
@@ -162,13 +156,8 @@ impl SqliteTransactions {
 #[async_trait]
 impl Transactions for SqliteTransactions {
     fn connect(&self) -> queue_core::Result<Box<dyn Any + Send>> {
-        let opened = connection::open_for_application(&self.settings).and_then(|opened| {
-            let own = &self.settings.path;
-            match self.file.is_at(own, own)? {
-                true => Ok(opened),
-                false => Err(Failure::Replaced(own.clone())),
-            }
-        });
+        let opened = connection::open_for_application(&self.settings)
+            .and_then(|opened| self.identity.check().map(|_| opened));
         let opened = opened
             .map_err(|failure| failure.into_error(Operation::Open, None, &self.settings.path))?;
         Ok(Box::new(opened))

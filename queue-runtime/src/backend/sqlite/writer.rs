@@ -19,6 +19,7 @@ use super::command::{Answer, Command, Request, Step};
 use super::connection::Settings;
 use super::failure::{Failure, Result};
 use super::files::Files;
+use super::lock_holder;
 use super::log::Log;
 use super::messages::Messages;
 use super::probe::Probe;
@@ -46,6 +47,8 @@ pub(super) struct Writer<'c> {
     connection: &'c Connection,
     /// `None` for a database in memory.
     files: Option<Files>,
+    /// Whether the last commit went to files that the path does not lead to, or not alone.
+    is_astray: bool,
     turn: Turn,
     log: Log,
     sync: Sync<'c>,
@@ -87,6 +90,7 @@ impl<'c> Writer<'c> {
             connection,
             turn: files.as_ref().map_or_else(|| Turn::on(None), Files::turn),
             files,
+            is_astray: false,
             log: Log::default(),
             sync: Sync::new(connection, synchronous),
             shrink: Shrink::prepare(connection)?,
@@ -190,8 +194,17 @@ impl<'c> Writer<'c> {
 
     /// Executes and answers a batch. Returns the commands that continue in the next one.
     fn run(&mut self, mut batch: Vec<Command>) -> Vec<Command> {
-        if only_receives(&batch) {
-            let now = self.check_files().and_then(|_| self.refresh());
+        let only_receives = only_receives(&batch);
+        // A check follows each commit. Once that has failed, nothing is committed before another.
+        if only_receives || self.is_astray {
+            if let Err(failure) = self.check_files() {
+                fail(batch, &failure);
+                return Vec::new();
+            }
+            self.is_astray = false;
+        }
+        if only_receives {
+            let now = self.refresh();
             batch = self.receives().answer_idle(batch, &now);
         }
         let batch = self.begin(batch);
@@ -272,7 +285,7 @@ impl<'c> Writer<'c> {
             let (late, waiting): (Vec<_>, Vec<_>) = batch
                 .into_iter()
                 .partition(|command| now.duration_since(command.since) >= self.busy_timeout);
-            fail(late, &Failure::Locked(self.busy_timeout));
+            lock_holder::fail(late, self.files.as_ref(), self.busy_timeout);
             batch = waiting;
             std::thread::sleep(pause.mul_f64(rand::random_range(0.5..1.5)));
             pause = (pause * 2).min(MAX_PAUSE);
@@ -305,7 +318,10 @@ impl<'c> Writer<'c> {
         let wrote = self.connection.total_changes() != before;
         self.sync.committed(wrote, Instant::now());
         match self.check_files() {
-            Err(Failure::Replaced(file)) => Err(Failure::CommittedElsewhere(file)),
+            Err(failure @ (Failure::Replaced(_) | Failure::Linked(..))) => {
+                self.is_astray = true;
+                Err(Failure::CommittedElsewhere(Box::new(failure)))
+            }
             // Whether the path leads elsewhere is unknown; the commit is not.
             Err(_) => executed,
             Ok(log) => {
@@ -315,7 +331,7 @@ impl<'c> Writer<'c> {
         }
     }
 
-    /// Checks that the path still leads to the open files. Returns the length of the log.
+    /// Checks that the path still leads to the open files, and is the only one. Returns the length of the log.
     fn check_files(&self) -> Result<u64> {
         self.files.as_ref().map_or(Ok(0), Files::check)
     }
