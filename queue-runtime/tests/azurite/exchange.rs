@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use queue_runtime::backend::{Backend as _, Metadata, NewMessage};
-use queue_runtime::{Disposition, Message, QueueName, QueueService, Received};
+use queue_runtime::{Disposition, Message, QueueName, QueueService, Received, RequestProblem};
 use serde::{Deserialize, Serialize};
 
 use crate::case::{PATIENCE, connect as connect_backend};
@@ -39,9 +39,9 @@ fn a_request_is_answered_by_another_instance() {
     runtime().block_on(async {
         let (asking, answering) = (connect().await, connect().await);
         let listener = answering
-            .listener(async |request: Received<PriceRequest>| {
-                let pence = request.item * 100;
-                Disposition::reply(&Price { pence })
+            .listener(async |request: Received<PriceRequest>| match request.item {
+                0 => Disposition::reject("no such item"),
+                item => Disposition::reply(&Price { pence: item * 100 }),
             })
             .create_queue()
             .start()
@@ -55,6 +55,13 @@ fn a_request_is_answered_by_another_instance() {
         assert_eq!(
             (replies.0.pence, replies.1.pence, replies.2.pence),
             (100, 200, 300)
+        );
+        let request = asking.request(PriceRequest { item: 0 });
+        let rejected = request.reply::<Price>().within(GUARD).await;
+        let problem = rejected.expect_err("no such item").problem;
+        assert!(
+            matches!(problem, RequestProblem::Rejected { error: None }),
+            "{problem}"
         );
         let uri = replies.0.envelope().queue_uri.clone().expect("ours");
         let queue: QueueName = uri
