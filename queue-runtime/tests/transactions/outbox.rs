@@ -12,7 +12,7 @@ const GUIDE: &str = include_str!("../../../docs/sqlite.md");
 
 fn statement() -> &'static str {
     let mut lines = GUIDE.lines();
-    let found = lines.find(|line| line.starts_with("INSERT INTO outbox"));
+    let found = lines.find(|line| line.starts_with("INSERT INTO queue_outbox"));
     found.expect("the guide shows the statement")
 }
 
@@ -69,9 +69,9 @@ async fn a_message_of_the_outbox_has_the_rows_of_one_that_was_submitted() {
     tx.commit().expect("committed");
     message().await.expect("submitted");
     bank.assert(0, 3, 0).await;
-    let rows = "SELECT DISTINCT schedule.queue, messages.queue, visible_at - inserted_at, dequeue_count, \
-        schedule.expires_at - inserted_at, messages.expires_at - inserted_at, typeof(salt), typeof(nonce), \
-        typeof(checksum), body FROM schedule JOIN messages USING (seq)";
+    let rows = "SELECT DISTINCT queue_schedule.queue, queue_messages.queue, visible_at - inserted_at, dequeue_count, \
+        queue_schedule.expires_at - inserted_at, queue_messages.expires_at - inserted_at, typeof(salt), typeof(nonce), \
+        typeof(checksum), body FROM queue_schedule JOIN queue_messages USING (seq)";
     let distinct = format!("SELECT count(*) FROM ({rows})");
     let distinct = bank.connection.query_row(&distinct, [], |row| row.get(0));
     assert_eq!(distinct, Ok(1));
@@ -115,7 +115,7 @@ async fn what_is_no_encoded_message_is_refused() {
     }
     let refused = bank
         .connection
-        .execute("INSERT INTO outbox VALUES (NULL)", []);
+        .execute("INSERT INTO queue_outbox VALUES (NULL)", []);
     refused.expect_err("null");
     bank.assert(0, 0, 0).await;
 }

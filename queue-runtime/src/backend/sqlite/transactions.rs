@@ -14,7 +14,7 @@ use queue_core::backend::{
     Capabilities, Completion, NewMessage, PutReceipt, TimeToLive, Token, Transactions,
 };
 use queue_core::{Error, Operation, QueueName};
-use rusqlite::{Connection, params_from_iter};
+use rusqlite::Connection;
 use serde_json::json;
 
 use super::command::{
@@ -113,13 +113,8 @@ impl SqliteTransactions {
         if connection.is_autocommit() {
             return unfit("the connection has no open transaction".to_owned());
         }
-        schema::check_within(connection)?;
-        let marks = vec!["?"; schema::TABLES.len()].join(", ");
-        let hides = format!("SELECT name FROM temp.sqlite_schema WHERE lower(name) IN ({marks})");
-        let mut hides = connection.prepare(&hides)?;
-        let mut hiding = hides.query(params_from_iter(schema::TABLES))?;
-        if let Some(row) = hiding.next()? {
-            let name: String = row.get(0)?;
+        schema::check_version(connection.query_row(schema::VERSION, [], |row| row.get(0))?)?;
+        if let Some(name) = schema::taken(connection, "temp")? {
             return unfit(format!(
                 "the connection's temporary table `{name}` hides the queues' table of that name"
             ));
