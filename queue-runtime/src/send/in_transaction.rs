@@ -112,7 +112,7 @@ impl<M> Submit<M> {
     ///
     /// # Errors
     /// [`SubmitError`] returns the message. [`ErrorKind::Unsupported`] if the queues are not in a SQLite file;
-    /// [`ErrorKind::InvalidInput`] for a reply queue.
+    /// [`ErrorKind::InvalidInput`] for a reply queue; [`ErrorKind::TooLarge`] for a body of more than 8 MiB.
     pub fn encode_for_outbox(self) -> Result<String, SubmitError<M>> {
         let context = Arc::clone(self.context());
         let (outgoing, message) = self.check_unconditional()?.encode()?;

@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use queue_core::backend::{
     Capabilities, Completion, NewMessage, PutReceipt, TimeToLive, Token, Transactions,
 };
-use queue_core::{Error, Operation, QueueName};
+use queue_core::{Error, ErrorKind, Operation, QueueName};
 use rusqlite::Connection;
 use serde_json::json;
 
@@ -37,6 +37,9 @@ use crate::backend::store_clock::{StoreClock, after};
 
 /// The most records of transactions that are removed with one completion, and that wait for it.
 const FORGOTTEN: usize = 64;
+
+/// The largest body that the outbox takes, in bytes.
+const MAX_OUTBOX: usize = 8 * 1024 * 1024;
 
 /// Writes in transactions of connections to one file.
 pub(super) struct SqliteTransactions {
@@ -248,6 +251,13 @@ impl Transactions for SqliteTransactions {
             salt,
             checksum,
         } = parcel;
+        if message.body.len() > MAX_OUTBOX {
+            let length = message.body.len();
+            let too_large = Error::new(ErrorKind::TooLarge, Operation::Put).with_queue(queue);
+            return Err(too_large.unsent().with_detail(format!(
+                "it has {length} bytes; the outbox takes at most {MAX_OUTBOX}"
+            )));
+        }
         let now = self.store_clock.now();
         let expires_at = match message.time_to_live {
             TimeToLive::Never => None,
