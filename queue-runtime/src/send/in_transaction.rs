@@ -81,7 +81,7 @@ impl<M> Submit<M> {
         }
     }
 
-    /// Encodes the message for the statement `INSERT INTO outbox (message) VALUES (?1)`, by which other drivers than
+    /// Encodes the message for the statement `INSERT INTO queue_outbox (message) VALUES (?1)`, by which other drivers than
     /// `rusqlite` put it into the SQLite file of the queues, in a transaction with the application's own rows.
     ///
     /// The message is to be put soon: delay and time to live count from now. Consumers find it with their next poll, or
@@ -103,9 +103,9 @@ impl<M> Submit<M> {
     /// let service = QueueService::connect(&url).await?;
     /// let encoded = service.submit(Order { number: 7 }).encode_for_outbox()?;
     ///
-    /// // With sqlx: sqlx::query("INSERT INTO outbox (message) VALUES (?1)").bind(encoded).execute(&mut *tx)
+    /// // With sqlx: sqlx::query("INSERT INTO queue_outbox (message) VALUES (?1)").bind(encoded).execute(&mut *tx)
     /// # let other = service.connection()?;
-    /// other.execute("INSERT INTO outbox (message) VALUES (?1)", [encoded])?;
+    /// other.execute("INSERT INTO queue_outbox (message) VALUES (?1)", [encoded])?;
     /// service.queue::<Order>().any().announce();
     /// assert!(service.accept::<Order>().await?.is_some());
     /// # Ok(())
@@ -114,7 +114,7 @@ impl<M> Submit<M> {
     ///
     /// # Errors
     /// [`SubmitError`] returns the message. [`ErrorKind::Unsupported`] if the queues are not in a SQLite file;
-    /// [`ErrorKind::InvalidInput`] for a reply queue.
+    /// [`ErrorKind::InvalidInput`] for a reply queue; [`ErrorKind::TooLarge`] for a body of more than 8 MiB.
     pub fn encode_for_outbox(self) -> Result<String, SubmitError<M>> {
         let context = Arc::clone(self.context());
         let (outgoing, message) = self.check_unconditional()?.encode()?;

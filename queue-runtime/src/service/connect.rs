@@ -47,12 +47,16 @@ mod sqlite {
                 "the connections of a service cannot share SQLite's `:memory:`; use `memory:`";
             return Err(refused(url, problem));
         }
-        let synchronous = match query {
-            "" | "synchronous=full" => Synchronous::Full,
-            "synchronous=normal" => Synchronous::Normal,
-            other => return Err(refused(url, &format!("the option `{other}` is unknown"))),
-        };
-        let builder = SqliteBackend::builder(path, clock).synchronous(synchronous);
+        let mut builder = SqliteBackend::builder(path, clock);
+        for option in query.split('&') {
+            builder = match option {
+                "" => builder,
+                "adopt" => builder.adopt(),
+                "synchronous=full" => builder.synchronous(Synchronous::Full),
+                "synchronous=normal" => builder.synchronous(Synchronous::Normal),
+                other => return Err(refused(url, &format!("the option `{other}` is unknown"))),
+            };
+        }
         let backend = builder.open().await.map_err(ConnectError::Storage)?;
         Ok(Arc::new(backend))
     }
@@ -157,6 +161,28 @@ mod tests {
         }
         for path in ["memory:", "a:memory:", ":memory", ":memory:.db"] {
             assert!(!is_in_memory(path), "{path}");
+        }
+    }
+
+    #[cfg(feature = "sqlite")]
+    #[tokio::test]
+    async fn a_database_of_the_application_is_adopted_when_the_url_says_so() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("shop.db");
+        let own = rusqlite::Connection::open(&path).expect("opened");
+        own.execute_batch("CREATE TABLE messages (text TEXT)")
+            .expect("created");
+        for (query, accepted) in [
+            ("", false),
+            ("?synchronous=full", false),
+            ("?adopt=true", false),
+            ("?synchronous=normal&adopt", true),
+            ("?adopt", true),
+            ("", true),
+        ] {
+            let url = format!("sqlite:{}{query}", path.display());
+            let opened = open(url, Arc::new(crate::SystemClock::new())).await;
+            assert_eq!(opened.is_ok(), accepted, "{query}: {opened:?}");
         }
     }
 

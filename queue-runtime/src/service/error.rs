@@ -76,7 +76,11 @@ pub enum ConnectError {
 fn allowed() -> String {
     let mut allowed = vec!["`memory:`", "`memory:NAME`"];
     if cfg!(feature = "sqlite") {
-        allowed.extend(["`sqlite:PATH`", "`sqlite:PATH?synchronous=normal`"]);
+        allowed.extend([
+            "`sqlite:PATH`",
+            "`sqlite:PATH?adopt`",
+            "`sqlite:PATH?synchronous=normal`",
+        ]);
     }
     if cfg!(feature = "azure") {
         allowed.extend([

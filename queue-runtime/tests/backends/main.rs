@@ -13,6 +13,8 @@ mod planted_bugs;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 #[cfg(feature = "sqlite")]
+mod sqlite_adoption;
+#[cfg(feature = "sqlite")]
 mod sqlite_backup;
 #[cfg(feature = "sqlite")]
 mod sqlite_clock;

@@ -25,7 +25,7 @@ fn a_damaged_page_of_bodies_marks_only_their_messages() {
     threads::block_on(async {
         let place = Place::new();
         let whole = place.fill(MESSAGES, 100, TimeToLive::Never).await;
-        for page in pages(&whole, "messages", "leaf") {
+        for page in pages(&whole, "queue_messages", "leaf") {
             let backend = place.open_unsynced(&place.damaged(&whole, page)).await;
             let mut damaged = 0;
             for queue in &place.queues {
@@ -52,7 +52,7 @@ fn a_damaged_overflow_page_marks_one_message() {
     threads::block_on(async {
         let place = Place::new();
         let whole = place.fill(3, 20_000, TimeToLive::Never).await;
-        for page in pages(&whole, "messages", "overflow") {
+        for page in pages(&whole, "queue_messages", "overflow") {
             let backend = place.open_unsynced(&place.damaged(&whole, page)).await;
             let mut intact = 0;
             for queue in &place.queues {
@@ -73,7 +73,7 @@ fn a_damaged_page_of_the_schedule_costs_only_what_it_held() {
     threads::block_on(async {
         let place = Place::new();
         let whole = place.fill(MESSAGES, 1, TimeToLive::Never).await;
-        let leaves = pages(&whole, "schedule", "leaf");
+        let leaves = pages(&whole, "queue_schedule", "leaf");
         assert!(leaves.len() > 10, "{leaves:?}");
         // The first and the last ones, those where the queues meet, and some others.
         let (last, middle) = (leaves.len() - 1, leaves.len() / 2);
@@ -109,7 +109,7 @@ fn a_damaged_page_of_the_schedule_costs_only_what_it_held() {
             }
             assert!((1..=ROWS_OF_A_PAGE).contains(&lost), "page {page}: {lost}");
             let connection = Connection::open(&path).expect("open");
-            let recorded = "SELECT sum(messages) FROM damage WHERE what = 'schedule'";
+            let recorded = "SELECT sum(messages) FROM queue_damage WHERE what = 'schedule'";
             let recorded = connection.query_row(recorded, [], |row| row.get::<_, i64>(0));
             assert_eq!(recorded, Ok(lost as i64), "page {page}");
             backend.close().await;
@@ -124,7 +124,7 @@ fn two_damaged_pages_of_the_schedule_cost_only_what_they_held() {
     threads::block_on(async {
         let place = Place::new();
         let whole = place.fill(MESSAGES, 1, TimeToLive::Never).await;
-        let leaves = pages(&whole, "schedule", "leaf");
+        let leaves = pages(&whole, "queue_schedule", "leaf");
         for [one, other] in neighbours(leaves.len()) {
             let path = place.damaged_at(&whole, &[leaves[one], leaves[other]]);
             let backend = place.open_unsynced(&path).await;
@@ -144,7 +144,7 @@ fn a_queue_is_moved_beside_damage_once_by_all_processes_together() {
     threads::block_on(async {
         let place = Place::new();
         let whole = place.fill(60, 100, TimeToLive::Never).await;
-        let leaves = pages(&whole, "messages", "leaf");
+        let leaves = pages(&whole, "queue_messages", "leaf");
         let path = place.damaged(&whole, leaves[leaves.len() - 1]);
         for _ in 0..3 {
             let backend = place.open_unsynced(&path).await;
@@ -153,7 +153,7 @@ fn a_queue_is_moved_beside_damage_once_by_all_processes_together() {
             assert_eq!(refused.kind(), ErrorKind::Corrupt);
             backend.close().await;
         }
-        assert_eq!(count(&path, "moved"), 1);
+        assert_eq!(count(&path, "queue_moved"), 1);
     });
 }
 
@@ -163,7 +163,9 @@ fn no_message_is_put_after_one_whose_number_is_damaged() {
     threads::block_on(async {
         let place = Place::new();
         let path = place.fill(3, 3000, TimeToLive::Never).await;
-        let last = *pages(&path, "messages", "leaf").last().expect("a page");
+        let last = *pages(&path, "queue_messages", "leaf")
+            .last()
+            .expect("a page");
         let mut bytes = fs::read(&path).expect("read");
         // The page's only row, which has the number zero then.
         bytes[(last - 1) * PAGE + 100..last * PAGE].fill(0);

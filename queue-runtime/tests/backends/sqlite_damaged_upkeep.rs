@@ -16,7 +16,7 @@ fn damage_in_the_way_of_the_sweep_fails_nothing_else() {
     threads::block_on(async {
         let place = Place::new();
         let whole = place.fill(1000, 1, TimeToLive::After(LEASE)).await;
-        let leaves = pages(&whole, "schedule", "leaf");
+        let leaves = pages(&whole, "queue_schedule", "leaf");
         for page in [leaves[1], leaves[leaves.len() / 2]] {
             let backend = place.open_unsynced(&place.damaged(&whole, page)).await;
             place.clock.advance(LEASE * 2);
@@ -47,15 +47,18 @@ fn expired_messages_with_damaged_bodies_are_removed() {
     threads::block_on(async {
         let place = Place::new();
         let whole = place.fill(1000, 1, TimeToLive::After(LEASE)).await;
-        let page = pages(&whole, "messages", "leaf")[1];
+        let page = pages(&whole, "queue_messages", "leaf")[1];
         let path = place.damaged(&whole, page);
         let backend = place.open_unsynced(&path).await;
         place.clock.advance(LEASE * 2);
         drive(&backend, &place).await;
         backend.close().await;
-        assert_eq!(count(&path, "schedule WHERE expires_at IS NOT NULL"), 0);
+        assert_eq!(
+            count(&path, "queue_schedule WHERE expires_at IS NOT NULL"),
+            0
+        );
         // Only the bodies that cannot be removed stay behind.
-        let discarded = count(&path, "discarded");
+        let discarded = count(&path, "queue_discarded");
         assert!((1..600).contains(&discarded), "{discarded}");
     });
 }
@@ -65,7 +68,7 @@ fn a_deleted_queue_with_damage_does_not_keep_the_others() {
     threads::block_on(async {
         let place = Place::new();
         let whole = place.fill(1000, 1, TimeToLive::Never).await;
-        let page = pages(&whole, "schedule", "leaf")[1];
+        let page = pages(&whole, "queue_schedule", "leaf")[1];
         let path = place.damaged(&whole, page);
         let backend = place.open_unsynced(&path).await;
         for queue in &place.queues {
@@ -73,8 +76,8 @@ fn a_deleted_queue_with_damage_does_not_keep_the_others() {
         }
         drive(&backend, &place).await;
         backend.close().await;
-        assert_eq!(count(&path, "schedule WHERE queue = 2"), 0);
-        assert_eq!(count(&path, "dropped"), 1);
+        assert_eq!(count(&path, "queue_schedule WHERE queue = 2"), 0);
+        assert_eq!(count(&path, "queue_dropped"), 1);
     });
 }
 
@@ -90,7 +93,7 @@ fn removal_goes_on_after_a_temporary_failure() {
                 connection.execute_batch(sql).expect("change");
             };
             change(
-                "CREATE TRIGGER full BEFORE DELETE ON messages \
+                "CREATE TRIGGER full BEFORE DELETE ON queue_messages \
                  BEGIN SELECT RAISE(ABORT, 'as on a full disk'); END",
             );
             if dropped {
@@ -99,10 +102,10 @@ fn removal_goes_on_after_a_temporary_failure() {
                 place.clock.advance(LEASE * 2);
             }
             drive(&backend, &place).await;
-            assert_eq!(count(&path, "schedule WHERE queue = 2"), 1000);
+            assert_eq!(count(&path, "queue_schedule WHERE queue = 2"), 1000);
             change("DROP TRIGGER full");
             drive(&backend, &place).await;
-            assert_eq!(count(&path, "schedule WHERE queue = 2"), 0);
+            assert_eq!(count(&path, "queue_schedule WHERE queue = 2"), 0);
             backend.close().await;
             fs::remove_file(&path).expect("remove");
         }

@@ -24,7 +24,7 @@ fn salvage_copies_what_is_between_and_beside_damaged_pages() {
     threads::block_on(async {
         let place = Place::new();
         let whole = place.fill(MESSAGES, 100, TimeToLive::Never).await;
-        let leaves = pages(&whole, "messages", "leaf");
+        let leaves = pages(&whole, "queue_messages", "leaf");
         for [one, other] in pairs(leaves.len()) {
             let path = place.damaged_at(&whole, &[leaves[one], leaves[other]]);
             let new = place.path(&format!("new-{one}-{other}.db"));
@@ -34,7 +34,7 @@ fn salvage_copies_what_is_between_and_beside_damaged_pages() {
             assert!((2..=80).contains(&lost), "leaves {one}, {other}: {lost}");
         }
 
-        let leaves = pages(&whole, "schedule", "leaf");
+        let leaves = pages(&whole, "queue_schedule", "leaf");
         assert!(leaves.len() > 4, "{leaves:?}");
         for [one, other] in pairs(leaves.len()) {
             let path = place.damaged_at(&whole, &[leaves[one], leaves[other]]);
@@ -58,7 +58,7 @@ fn salvage_goes_on_after_an_altered_id() {
     threads::block_on(async {
         let place = Place::new();
         let whole = place.fill(MESSAGES, 100, TimeToLive::Never).await;
-        let page = pages(&whole, "messages", "leaf")[1];
+        let page = pages(&whole, "queue_messages", "leaf")[1];
         let mut bytes = fs::read(&whole).expect("read");
         // The second row of the page becomes the first one once more.
         let rows = (page - 1) * PAGE + 8;
@@ -79,7 +79,9 @@ fn a_failed_salvage_leaves_no_file_and_names_the_damaged_one() {
         let path = place.path("dropped.db");
         fs::copy(&whole, &path).expect("copy");
         let connection = Connection::open(&path).expect("open");
-        connection.execute_batch("DROP TABLE queues").expect("drop");
+        connection
+            .execute_batch("DROP TABLE queue_queues")
+            .expect("drop");
         drop(connection);
         let new = place.path("new.db");
         let refused = sqlite::salvage(&path, &new).expect_err("a table is missing");
@@ -95,7 +97,7 @@ fn deeper_damage_fails_and_what_is_readable_is_salvaged() {
     threads::block_on(async {
         let place = Place::new();
         let whole = place.fill(MESSAGES, 1, TimeToLive::Never).await;
-        let root = pages(&whole, "schedule", "internal")[0];
+        let root = pages(&whole, "queue_schedule", "internal")[0];
         let path = place.damaged(&whole, root);
         let backend = place.open_unsynced(&path).await;
         let received = backend.receive(&place.queues[0], 1, LEASE).await;
@@ -133,7 +135,7 @@ fn salvage_copies_what_is_readable() {
         let metadata = backend.metadata(&place.queues[0]).await.expect("metadata");
         backend.clear(&place.queues[1]).await.expect("clear");
         backend.close().await;
-        let bodies_of_pages = pages(&whole, "messages", "leaf");
+        let bodies_of_pages = pages(&whole, "queue_messages", "leaf");
         for page in [bodies_of_pages[1], bodies_of_pages[3]] {
             let new = place.path(&format!("new-{page}.db"));
             let path = place.damaged(&whole, page);

@@ -21,8 +21,8 @@ const PUTS: usize = 4;
 /// Records which changes are committed, in their order.
 const HISTORY: &str = "
     CREATE TABLE history (id INTEGER PRIMARY KEY, what TEXT);
-    CREATE TRIGGER of_renewals AFTER UPDATE ON schedule BEGIN INSERT INTO history (what) VALUES ('renewal'); END;
-    CREATE TRIGGER of_puts AFTER INSERT ON messages WHEN NEW.seq % 100 = 0 BEGIN
+    CREATE TRIGGER of_renewals AFTER UPDATE ON queue_schedule BEGIN INSERT INTO history (what) VALUES ('renewal'); END;
+    CREATE TRIGGER of_puts AFTER INSERT ON queue_messages WHEN NEW.seq % 100 = 0 BEGIN
         INSERT INTO history (what) VALUES ('put');
     END;
 ";

@@ -34,11 +34,11 @@ fn messages_of_deleted_and_cleared_queues_are_removed() {
         };
         // The backend removes it in the background.
         let start = Instant::now();
-        while rows("dropped") > 0 {
+        while rows("queue_dropped") > 0 {
             assert!(start.elapsed() < PATIENCE, "it is still there");
             tokio::task::yield_now().await;
         }
-        assert_eq!((rows("messages"), rows("schedule")), (0, 0));
+        assert_eq!((rows("queue_messages"), rows("queue_schedule")), (0, 0));
     });
 }
 
@@ -65,7 +65,7 @@ fn expired_messages_are_removed_without_a_receive() {
             assert!(start.elapsed() < PATIENCE, "they are still there");
         }
         assert_eq!(count().await, 1);
-        let bodies = "SELECT count(*) FROM messages";
+        let bodies = "SELECT count(*) FROM queue_messages";
         let bodies = place.connection().query_row(bodies, [], |row| row.get(0));
         assert_eq!(bodies, Ok(1));
     });

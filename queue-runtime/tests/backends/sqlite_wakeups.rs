@@ -103,7 +103,7 @@ fn listen(service: &QueueService, handled: impl Fn(u32) + Send + Sync + 'static)
 /// Waits until so many processes are registered, and returns their ports.
 fn registered(path: &Path, count: usize) -> Vec<u16> {
     let connection = Connection::open(path).expect("opens");
-    let ports = "SELECT port FROM consumers";
+    let ports = "SELECT port FROM queue_consumers";
     let mut ports = connection.prepare(ports).expect("the table exists");
     let started = Instant::now();
     loop {

@@ -122,14 +122,14 @@ impl Bank {
             let found = self.connection.query_row(sql, [], |row| row.get(0));
             found.expect(sql)
         };
-        let counted = "SELECT count(*) FROM counts WHERE messages != \
-            (SELECT count(*) FROM schedule WHERE queue = counts.queue)";
+        let counted = "SELECT count(*) FROM queue_counts WHERE messages != \
+            (SELECT count(*) FROM queue_schedule WHERE queue = queue_counts.queue)";
         assert_eq!(query(counted), 0, "the counts");
-        let bodies = "SELECT count(*) FROM messages FULL JOIN schedule USING (seq) \
-            WHERE messages.seq IS NULL OR schedule.seq IS NULL";
+        let bodies = "SELECT count(*) FROM queue_messages FULL JOIN queue_schedule USING (seq) \
+            WHERE queue_messages.seq IS NULL OR queue_schedule.seq IS NULL";
         assert_eq!(query(bodies), 0, "a body for each scheduled message");
-        let expiring = "SELECT count(*) FROM counts WHERE expiring = 0 AND EXISTS \
-            (SELECT 1 FROM schedule WHERE queue = counts.queue AND expires_at IS NOT NULL)";
+        let expiring = "SELECT count(*) FROM queue_counts WHERE expiring = 0 AND EXISTS \
+            (SELECT 1 FROM queue_schedule WHERE queue = queue_counts.queue AND expires_at IS NOT NULL)";
         assert_eq!(query(expiring), 0, "queues that the sweep does not visit");
     }
 }

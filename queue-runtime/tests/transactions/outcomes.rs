@@ -249,7 +249,7 @@ async fn the_records_of_transactions_do_not_pile_up() {
         tx.commit().expect("committed");
         completing.confirm().await.expect("it was committed");
     }
-    let rows = "SELECT count(*) FROM results";
+    let rows = "SELECT count(*) FROM queue_results";
     let rows = bank
         .connection
         .query_row(rows, [], |row| row.get::<_, u32>(0));

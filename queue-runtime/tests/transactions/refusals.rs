@@ -199,19 +199,19 @@ async fn a_connection_whose_commits_may_be_lost_is_refused() {
 #[tokio::test]
 async fn a_temporary_table_that_hides_one_of_the_queues_is_refused() {
     let mut bank = Bank::open().await;
-    let hide = "CREATE TEMP TABLE Messages (anything)";
+    let hide = "CREATE TEMP TABLE messages (anything); CREATE TEMP TABLE Queue_Messages (anything)";
     bank.connection.execute_batch(hide).expect("created");
     let tx = begin(&mut bank.connection);
     let (kind, text) = refused(&bank.service, &tx);
     assert_eq!(kind, ErrorKind::InvalidInput);
-    assert!(text.contains("`Messages`"), "{text}");
+    assert!(text.contains("`Queue_Messages`"), "{text}");
 }
 
 #[tokio::test]
 async fn a_newer_schema_is_refused() {
     let mut bank = Bank::open().await;
-    let newer = bank.connection.pragma_update(None, "user_version", 99);
-    newer.expect("set");
+    let newer = "DROP VIEW queue_layout; CREATE VIEW queue_layout (version) AS SELECT 99";
+    bank.connection.execute_batch(newer).expect("set");
     let (kind, text) = refused(&bank.service, &begin(&mut bank.connection));
     assert_eq!(kind, ErrorKind::Unsupported);
     assert!(text.contains("version 99"), "{text}");

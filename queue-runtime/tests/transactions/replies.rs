@@ -7,7 +7,7 @@ use queue_runtime::{ErrorKind, FollowUp, QueueName, RequestProblem, SubmitProble
 use crate::bank::{Bank, Deposit, GUARD, Notice, begin, notice};
 
 async fn reply_queues(bank: &Bank) -> u32 {
-    let query = "SELECT count(*) FROM queues WHERE name LIKE 'queue-replies-%'";
+    let query = "SELECT count(*) FROM queue_queues WHERE name LIKE 'queue-replies-%'";
     let found = bank.connection.query_row(query, [], |row| row.get(0));
     found.expect("a number")
 }

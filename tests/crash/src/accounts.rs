@@ -159,7 +159,11 @@ impl Run<'_> {
             let counted = connection.query_row(&count, [], |row| row.get::<_, u32>(0));
             counted.expect(rows) as usize
         };
-        for rows in ["messages", "schedule", "counts WHERE messages != 0"] {
+        for rows in [
+            "queue_messages",
+            "queue_schedule",
+            "queue_counts WHERE messages != 0",
+        ] {
             if count(rows) != 0 {
                 self.crew
                     .wrong

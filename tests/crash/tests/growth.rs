@@ -83,7 +83,7 @@ fn read_without_a_gap(file: &Path, stop: &AtomicBool) {
     let (mut one, mut other) = (open(), open());
     let run = |connection: &Connection, sql| connection.execute_batch(sql).expect("it can be read");
     let read = |connection: &Connection| {
-        let count = "SELECT count(*) FROM queues";
+        let count = "SELECT count(*) FROM queue_queues";
         let count = connection.query_row(count, [], |row| row.get::<_, i64>(0));
         count.expect("it can be read");
     };

@@ -214,7 +214,7 @@ mod tests {
         let store_clock = StoreClock::new(Arc::new(queue_core::ManualClock::new()));
         let (connection, _files) = open_writer(&settings, &store_clock).expect("open");
         let fill = "WITH RECURSIVE row (id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM row LIMIT 20000) \
-            INSERT INTO discarded SELECT id FROM row";
+            INSERT INTO queue_discarded SELECT id FROM row";
         connection.execute_batch(fill).expect("fill");
         settings
     }

@@ -11,10 +11,10 @@ use super::receipt;
 use crate::backend::store_clock::timestamp;
 
 /// Reads a range of the schedule's key, whatever the number of messages before it.
-const PAGE: &str = "SELECT visible_at, seq, nonce, dequeue_count, schedule.expires_at, \
-    salt, inserted_at, body, checksum FROM schedule LEFT JOIN messages USING (seq) \
-    WHERE schedule.queue = ?1 AND (visible_at, seq) > (?2, ?3) \
-    AND (schedule.expires_at IS NULL OR schedule.expires_at > ?4) \
+const PAGE: &str = "SELECT visible_at, seq, nonce, dequeue_count, queue_schedule.expires_at, \
+    salt, inserted_at, body, checksum FROM queue_schedule LEFT JOIN queue_messages USING (seq) \
+    WHERE queue_schedule.queue = ?1 AND (visible_at, seq) > (?2, ?3) \
+    AND (queue_schedule.expires_at IS NULL OR queue_schedule.expires_at > ?4) \
     ORDER BY visible_at, seq LIMIT ?5";
 
 pub(super) fn page(

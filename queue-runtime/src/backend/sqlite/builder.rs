@@ -105,6 +105,36 @@ impl SqliteBuilder {
         self
     }
 
+    /// Adopts the database of another application, usually this program's own: the queues are kept in it, beside its
+    /// tables. Otherwise, such a file is refused.
+    ///
+    /// Everything that is created has a name that begins with `queue_`; the application's tables, `user_version` and
+    /// `application_id` stay as they are. The file is switched to WAL mode. Once it was adopted, it can be opened without
+    /// this. There is no difference for a file that is missing or empty.
+    ///
+    /// # Examples
+    /// ```
+    /// # use std::sync::Arc;
+    /// use queue_runtime::SystemClock;
+    /// use queue_runtime::backend::SqliteBackend;
+    /// use queue_runtime::rusqlite::Connection;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("shop.db");
+    /// Connection::open(&path)?.execute_batch("CREATE TABLE messages (text TEXT)")?;
+    /// let builder = SqliteBackend::builder(&path, Arc::new(SystemClock::new()));
+    /// let backend = builder.adopt().open().await?;
+    /// # drop(backend);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn adopt(mut self) -> Self {
+        self.settings.adopt = true;
+        self
+    }
+
     /// Sets the largest body, in bytes; 48 KiB by default, as on Azure.
     pub fn max_body(mut self, bytes: usize) -> Self {
         self.capabilities.max_body = bytes;
@@ -131,8 +161,8 @@ impl SqliteBuilder {
     /// of the file without its folder; [`ErrorKind::Denied`](queue_core::ErrorKind::Denied) if it is read-only;
     /// [`ErrorKind::Corrupt`](queue_core::ErrorKind::Corrupt) if it is not a database;
     /// [`ErrorKind::Unsupported`](queue_core::ErrorKind::Unsupported) if it belongs to another
-    /// application or was written by a newer version, in which cases it is not changed, if it is on a network
-    /// file system (recognised on Linux and Android), or if the SQLite library is older than 3.51.3. The error
+    /// application and is not to be [adopted](Self::adopt), or was written by a newer version or one from before the
+    /// first release, in which cases it is not changed, if it is on a network file system (recognised on Linux and Android), or if the SQLite library is older than 3.51.3. The error
     /// names the path.
     ///
     /// # Cancel safety

@@ -170,7 +170,7 @@ pub(super) struct Claimed {
     pub(super) dequeue_count: u32,
     /// The body, or why it cannot be read.
     pub(super) body: Result<Bytes, &'static str>,
-    /// The checksum of the body that was put. `None` for a body that version 1 wrote.
+    /// The checksum of the body that was put. `None` if it cannot be read.
     pub(super) checksum: Option<i64>,
 }
 

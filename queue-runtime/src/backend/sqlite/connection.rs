@@ -54,6 +54,8 @@ pub enum Synchronous {
 pub(super) struct Settings {
     pub(super) path: PathBuf,
     pub(super) synchronous: Synchronous,
+    /// Whether the file may be another application's database.
+    pub(super) adopt: bool,
     pub(super) busy_timeout: Duration,
     /// How many bytes puts leave free on the file system.
     pub(super) min_free_space: u64,
@@ -65,6 +67,7 @@ impl Settings {
         Self {
             path: path.into(),
             synchronous: Synchronous::Full,
+            adopt: false,
             busy_timeout: Duration::from_secs(5),
             min_free_space: space::MIN_FREE,
         }
@@ -119,12 +122,12 @@ fn try_open_writer(settings: &Settings, store_clock: &StoreClock) -> Result<(Con
     if connection.is_readonly(MAIN_DB)? {
         return Err(Failure::ReadOnly);
     }
-    // Before anything that writes: a file of another application must not be changed.
-    schema::check(&connection)?;
+    // Before anything that writes: a file that is refused must not be changed.
+    schema::check(&connection, settings.adopt)?;
     allow_to_shrink(&connection)?;
     use_wal(&connection)?;
     configure(&connection, settings)?;
-    schema::migrate(&mut connection)?;
+    schema::migrate(&mut connection, settings.adopt)?;
     store_time::follow(&mut connection, store_clock)?;
     let files = Files::open(&settings.path, file)?;
     Ok((connection, files))
@@ -148,7 +151,7 @@ pub(super) fn open_for_application(settings: &Settings) -> Result<Connection> {
 /// Opens a file that is to be copied.
 pub(super) fn open_source(settings: &Settings) -> Result<Connection> {
     let connection = open(settings)?;
-    schema::check(&connection)?;
+    schema::check(&connection, false)?;
     configure(&connection, settings)?;
     Ok(connection)
 }

@@ -111,9 +111,7 @@ pub(super) fn verified(
     expected: Option<i64>,
 ) -> (Bytes, Option<Box<str>>) {
     match body {
-        Ok(body) if expected.is_none_or(|expected| checksum(salt, &body) == expected) => {
-            (body, None)
-        }
+        Ok(body) if expected == Some(checksum(salt, &body)) => (body, None),
         Ok(body) => {
             let damage = "the stored body does not match its checksum";
             (body, Some(damage.into()))

@@ -22,11 +22,11 @@ impl<'c> Counts<'c> {
             expiring: HashSet::new(),
             add: Lazy::new(
                 connection,
-                "UPDATE counts SET messages = messages + ?2 WHERE queue = ?1",
+                "UPDATE queue_counts SET messages = messages + ?2 WHERE queue = ?1",
             ),
             expect_expiry: Lazy::new(
                 connection,
-                "UPDATE counts SET expiring = 1 WHERE queue = ?1",
+                "UPDATE queue_counts SET expiring = 1 WHERE queue = ?1",
             ),
         }
     }

@@ -77,51 +77,51 @@ impl<'c> Messages<'c> {
             leave_bodies: false,
             last_put: None,
             insert: prepare(
-                "INSERT INTO messages (queue, salt, inserted_at, expires_at, body, checksum) \
+                "INSERT INTO queue_messages (queue, salt, inserted_at, expires_at, body, checksum) \
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
             ),
-            schedule: prepare("INSERT INTO schedule VALUES (?1, ?2, ?3, ?4, ?5, ?6)"),
+            schedule: prepare("INSERT INTO queue_schedule VALUES (?1, ?2, ?3, ?4, ?5, ?6)"),
             any_visible: prepare(
-                "SELECT 1 FROM schedule WHERE queue = ?1 AND visible_at <= ?2 LIMIT 1",
+                "SELECT 1 FROM queue_schedule WHERE queue = ?1 AND visible_at <= ?2 LIMIT 1",
             ),
             first_visible: prepare(
-                "SELECT visible_at, seq, dequeue_count, schedule.expires_at, \
-                 salt, inserted_at, body, checksum FROM schedule LEFT JOIN messages USING (seq) \
-                 WHERE schedule.queue = ?1 AND visible_at <= ?2 ORDER BY visible_at, seq LIMIT ?3",
+                "SELECT visible_at, seq, dequeue_count, queue_schedule.expires_at, \
+                 salt, inserted_at, body, checksum FROM queue_schedule LEFT JOIN queue_messages USING (seq) \
+                 WHERE queue_schedule.queue = ?1 AND visible_at <= ?2 ORDER BY visible_at, seq LIMIT ?3",
             ),
             lease: prepare(
-                "UPDATE schedule SET visible_at = ?4, nonce = ?5, dequeue_count = ?6 \
+                "UPDATE queue_schedule SET visible_at = ?4, nonce = ?5, dequeue_count = ?6 \
                  WHERE queue = ?1 AND visible_at = ?2 AND seq = ?3",
             ),
             unschedule_all: prepare(
-                "DELETE FROM schedule WHERE queue = ?1 \
+                "DELETE FROM queue_schedule WHERE queue = ?1 \
                  AND (visible_at, seq) >= (?2, ?3) AND (visible_at, seq) <= (?4, ?5)",
             ),
             unschedule: prepare(
-                "DELETE FROM schedule WHERE queue = ?1 AND visible_at = ?2 AND seq = ?3",
+                "DELETE FROM queue_schedule WHERE queue = ?1 AND visible_at = ?2 AND seq = ?3",
             ),
             reschedule: prepare(
-                "UPDATE schedule SET visible_at = ?5, nonce = ?6 \
+                "UPDATE queue_schedule SET visible_at = ?5, nonce = ?6 \
                  WHERE queue = ?1 AND visible_at = ?2 AND seq = ?3 AND nonce = ?4 \
                  AND (expires_at IS NULL OR expires_at > ?7)",
             ),
             release: prepare(
-                "DELETE FROM schedule \
+                "DELETE FROM queue_schedule \
                  WHERE queue = ?1 AND visible_at = ?2 AND seq = ?3 AND nonce = ?4 \
                  AND (expires_at IS NULL OR expires_at > ?5)",
             ),
-            remove: prepare("DELETE FROM messages WHERE seq = ?1"),
-            discard: prepare("INSERT OR IGNORE INTO discarded VALUES (?1)"),
+            remove: prepare("DELETE FROM queue_messages WHERE seq = ?1"),
+            discard: prepare("INSERT OR IGNORE INTO queue_discarded VALUES (?1)"),
             set_body: prepare(
-                "UPDATE messages SET body = ?3, checksum = ?4 WHERE seq = ?1 AND salt = ?2",
+                "UPDATE queue_messages SET body = ?3, checksum = ?4 WHERE seq = ?1 AND salt = ?2",
             ),
             find: prepare(
-                "SELECT expires_at FROM messages WHERE seq = ?1 AND salt = ?2 \
-                 AND (queue = ?3 OR queue IN (SELECT old FROM moved WHERE moved.queue = ?3))",
+                "SELECT expires_at FROM queue_messages WHERE seq = ?1 AND salt = ?2 \
+                 AND (queue = ?3 OR queue IN (SELECT old FROM queue_moved WHERE queue_moved.queue = ?3))",
             ),
             renewed: prepare(
-                "SELECT visible_at, nonce FROM schedule JOIN messages USING (seq) \
-                 WHERE schedule.queue = ?1 AND visible_at BETWEEN ?2 AND ?3 \
+                "SELECT visible_at, nonce FROM queue_schedule JOIN queue_messages USING (seq) \
+                 WHERE queue_schedule.queue = ?1 AND visible_at BETWEEN ?2 AND ?3 \
                  AND seq = ?4 AND salt = ?5 AND dequeue_count = ?6",
             ),
         }

@@ -3,7 +3,7 @@
 //! | module | contents |
 //! |---|---|
 //! | `backend`, `builder` | [`SqliteBackend`], and how it is opened |
-//! | `connection`, `schema`, `files`, `file_system` | opening the file: pragmas, application id, schema version; noticing that it was replaced; refusing network file systems |
+//! | `connection`, `schema`, `files`, `file_system` | opening the file: pragmas, the tables and their version; noticing that it was replaced; refusing network file systems |
 //! | `threads`, `command` | the backend's two threads, the requests to them, and their answers |
 //! | `convert` | conversion between the contract's types and theirs |
 //! | `writer` | the thread that writes |

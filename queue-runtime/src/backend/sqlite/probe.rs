@@ -40,7 +40,7 @@ impl Probe {
     /// without it. Fails if the first page is damaged.
     pub(super) fn first_visible(&self, queue: i64, now: i64, max: usize) -> Result<Vec<Claimed>> {
         let mut statement = self.connection()?.prepare_cached(
-            "SELECT visible_at, seq, dequeue_count, expires_at FROM schedule \
+            "SELECT visible_at, seq, dequeue_count, expires_at FROM queue_schedule \
              WHERE queue = ?1 AND visible_at <= ?2 ORDER BY visible_at, seq LIMIT ?3",
         )?;
         let mut rows = statement.query(params![queue, now, max as i64])?;
@@ -65,7 +65,7 @@ impl Probe {
     }
 
     fn read_body(&self, claimed: &mut Claimed) -> Result<()> {
-        let select = "SELECT salt, inserted_at, body, checksum FROM messages WHERE seq = ?1";
+        let select = "SELECT salt, inserted_at, body, checksum FROM queue_messages WHERE seq = ?1";
         let mut statement = self.connection()?.prepare_cached(select)?;
         let mut rows = statement.query([claimed.placed.seq])?;
         match rows.next()? {
@@ -76,7 +76,7 @@ impl Probe {
 
     /// Whether all pages of a body can be read.
     pub(super) fn can_read_body(&self, seq: i64) -> Result<bool> {
-        let select = "SELECT body FROM messages WHERE seq = ?1";
+        let select = "SELECT body FROM queue_messages WHERE seq = ?1";
         let mut statement = self.connection()?.prepare_cached(select)?;
         let mut rows = statement.query([seq])?;
         match rows.next().map_err(Failure::from) {

@@ -129,12 +129,12 @@ impl<'c> Dropped<'c> {
         Ok(Self {
             expected: false,
             given_up: HashSet::new(),
-            all: connection.prepare("SELECT queue FROM dropped")?,
+            all: connection.prepare("SELECT queue FROM queue_dropped")?,
             scheduled: connection.prepare(
-                "SELECT visible_at, seq FROM schedule WHERE queue = ?1 \
+                "SELECT visible_at, seq FROM queue_schedule WHERE queue = ?1 \
                  ORDER BY visible_at, seq LIMIT ?2",
             )?,
-            forget: connection.prepare("DELETE FROM dropped WHERE queue = ?1")?,
+            forget: connection.prepare("DELETE FROM queue_dropped WHERE queue = ?1")?,
         })
     }
 
@@ -210,10 +210,10 @@ impl<'c> Expired<'c> {
             after: START,
             given_up: HashSet::new(),
             queue: connection.prepare(
-                "SELECT queue FROM counts WHERE expiring = 1 AND queue >= ?1 ORDER BY queue LIMIT 1",
+                "SELECT queue FROM queue_counts WHERE expiring = 1 AND queue >= ?1 ORDER BY queue LIMIT 1",
             )?,
             scheduled: connection.prepare(
-                "SELECT visible_at, seq, expires_at FROM schedule \
+                "SELECT visible_at, seq, expires_at FROM queue_schedule \
                  WHERE queue = ?1 AND (visible_at, seq) > (?2, ?3) \
                  ORDER BY visible_at, seq LIMIT ?4",
             )?,

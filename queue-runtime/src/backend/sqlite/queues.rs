@@ -33,13 +33,13 @@ impl<'c> Queues<'c> {
             ids: HashMap::new(),
             seen: None,
             data_version: prepare("PRAGMA data_version"),
-            find: prepare("SELECT id, metadata FROM queues WHERE name = ?1"),
-            insert: prepare("INSERT INTO queues (name, metadata) VALUES (?1, ?2)"),
-            remove: prepare("DELETE FROM queues WHERE id = ?1"),
-            set_metadata: prepare("UPDATE queues SET metadata = ?2 WHERE id = ?1"),
-            drop_messages: prepare("INSERT INTO dropped VALUES (?1)"),
-            count: prepare("INSERT INTO counts VALUES (?1, 0, 0)"),
-            stop_counting: prepare("DELETE FROM counts WHERE queue = ?1"),
+            find: prepare("SELECT id, metadata FROM queue_queues WHERE name = ?1"),
+            insert: prepare("INSERT INTO queue_queues (name, metadata) VALUES (?1, ?2)"),
+            remove: prepare("DELETE FROM queue_queues WHERE id = ?1"),
+            set_metadata: prepare("UPDATE queue_queues SET metadata = ?2 WHERE id = ?1"),
+            drop_messages: prepare("INSERT INTO queue_dropped VALUES (?1)"),
+            count: prepare("INSERT INTO queue_counts VALUES (?1, 0, 0)"),
+            stop_counting: prepare("DELETE FROM queue_counts WHERE queue = ?1"),
         }
     }
 

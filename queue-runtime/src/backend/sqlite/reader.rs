@@ -19,7 +19,7 @@ use crate::backend::store_clock::{StoreClock, timestamp};
 
 /// The cost is that of two lookups, whatever the number of messages.
 const PROPERTIES: &str = "SELECT metadata, coalesce(messages, 0) \
-    FROM queues LEFT JOIN counts ON counts.queue = queues.id WHERE name = ?1";
+    FROM queue_queues LEFT JOIN queue_counts ON queue_counts.queue = queue_queues.id WHERE name = ?1";
 
 /// The read-only connection.
 pub(super) struct Reader {
@@ -65,7 +65,7 @@ impl Reader {
 
     fn list(&self, prefix: &str) -> Result<Vec<QueueName>> {
         let mut statement = self.connection.prepare_cached(
-            "SELECT name FROM queues WHERE name >= ?1 AND substr(name, 1, length(?1)) = ?1 \
+            "SELECT name FROM queue_queues WHERE name >= ?1 AND substr(name, 1, length(?1)) = ?1 \
              ORDER BY name",
         )?;
         let mut rows = statement.query([prefix])?;
@@ -81,7 +81,7 @@ impl Reader {
     fn metadata(&self, queue: &QueueName) -> Result<Metadata> {
         let mut statement = self
             .connection
-            .prepare_cached("SELECT metadata FROM queues WHERE name = ?1")?;
+            .prepare_cached("SELECT metadata FROM queue_queues WHERE name = ?1")?;
         let found = statement.query_row([queue.as_str()], |row| row.get(0));
         let metadata: String = found.optional()?.ok_or(Failure::QueueNotFound)?;
         parse_metadata(&metadata)
@@ -105,7 +105,7 @@ impl Reader {
     fn queue_id(&self, queue: &QueueName) -> Result<i64> {
         let mut find = self
             .connection
-            .prepare_cached("SELECT id FROM queues WHERE name = ?1")?;
+            .prepare_cached("SELECT id FROM queue_queues WHERE name = ?1")?;
         let id = find.query_row([queue.as_str()], |row| row.get(0));
         id.optional()?.ok_or(Failure::QueueNotFound)
     }
@@ -113,10 +113,10 @@ impl Reader {
     fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>> {
         let id = self.queue_id(queue)?;
         let mut statement = self.connection.prepare_cached(
-            "SELECT seq, salt, body, inserted_at, dequeue_count, schedule.expires_at, checksum \
-             FROM schedule CROSS JOIN messages USING (seq) \
-             WHERE schedule.queue = ?1 AND visible_at <= ?2 \
-             AND (schedule.expires_at IS NULL OR schedule.expires_at > ?2) \
+            "SELECT seq, salt, body, inserted_at, dequeue_count, queue_schedule.expires_at, checksum \
+             FROM queue_schedule CROSS JOIN queue_messages USING (seq) \
+             WHERE queue_schedule.queue = ?1 AND visible_at <= ?2 \
+             AND (queue_schedule.expires_at IS NULL OR queue_schedule.expires_at > ?2) \
              ORDER BY visible_at, seq LIMIT ?3",
         )?;
         let mut rows = statement.query(params![id, self.store_clock.now(), max])?;
@@ -168,19 +168,18 @@ mod tests {
     #[test]
     fn the_count_costs_the_same_whatever_the_number_of_messages() {
         let mut connection = Connection::open_in_memory().expect("open");
-        schema::migrate(&mut connection).expect("create");
-        let queue =
-            "INSERT INTO queues VALUES (1, 'orders', '{}'); INSERT INTO counts VALUES (1, 0, 0)";
+        schema::migrate(&mut connection, false).expect("create");
+        let queue = "INSERT INTO queue_queues VALUES (1, 'orders', '{}'); INSERT INTO queue_counts VALUES (1, 0, 0)";
         connection.execute_batch(queue).expect("insert");
         let steps_for = |messages: i64| {
             connection
-                .execute("DELETE FROM schedule", [])
+                .execute("DELETE FROM queue_schedule", [])
                 .expect("empty");
             for n in 0..messages {
-                let insert = "INSERT INTO schedule VALUES (1, ?1, ?1, 0, 0, NULL)";
+                let insert = "INSERT INTO queue_schedule VALUES (1, ?1, ?1, 0, 0, NULL)";
                 connection.execute(insert, [n]).expect("insert");
             }
-            let set = "UPDATE counts SET messages = ?1";
+            let set = "UPDATE queue_counts SET messages = ?1";
             connection.execute(set, [messages]).expect("count");
             let mut statement = connection.prepare(PROPERTIES).expect("prepare");
             let count: i64 = statement

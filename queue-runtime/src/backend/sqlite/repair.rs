@@ -62,8 +62,8 @@ pub(super) fn put_aside(
     now: i64,
 ) -> Result<bool> {
     let (id, counted, beside): (i64, i64, bool) = writer.query_row(
-        "SELECT id, coalesce(messages, 0), NOT EXISTS (SELECT 1 FROM moved WHERE moved.queue = id) \
-         FROM queues LEFT JOIN counts ON counts.queue = id WHERE name = ?1",
+        "SELECT id, coalesce(messages, 0), NOT EXISTS (SELECT 1 FROM queue_moved WHERE queue_moved.queue = id) \
+         FROM queue_queues LEFT JOIN queue_counts ON queue_counts.queue = id WHERE name = ?1",
         [queue.as_str()],
         |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
     )?;
@@ -80,30 +80,37 @@ pub(super) fn put_aside(
         return Err(Failure::Corrupt("more than single pages are damaged"));
     }
     let new = match place {
-        Place::Last => "SELECT seq + 1 FROM sqlite_sequence WHERE name = 'queues'",
+        Place::Last => "SELECT seq + 1 FROM sqlite_sequence WHERE name = 'queue_queues'",
         Place::First => {
-            "SELECT min(0, min(id)) - 1 FROM (SELECT id FROM queues UNION SELECT queue FROM dropped \
-             UNION SELECT old FROM moved)"
+            "SELECT min(0, min(id)) - 1 FROM (SELECT id FROM queue_queues UNION SELECT queue FROM queue_dropped \
+             UNION SELECT old FROM queue_moved)"
         }
     };
     let new: i64 = writer.query_row(new, [], |row| row.get(0))?;
     for (change, values) in [
-        ("UPDATE queues SET id = ?2 WHERE id = ?1", [id, new]),
+        ("UPDATE queue_queues SET id = ?2 WHERE id = ?1", [id, new]),
         (
-            "UPDATE sqlite_sequence SET seq = max(seq, ?2) WHERE name = 'queues' AND ?1 IS NOT NULL",
+            "UPDATE sqlite_sequence SET seq = max(seq, ?2) WHERE name = 'queue_queues' AND ?1 IS NOT NULL",
             [id, new],
         ),
-        ("UPDATE moved SET queue = ?2 WHERE queue = ?1", [id, new]),
-        ("INSERT INTO moved VALUES (?1, ?2)", [id, new]),
-        ("UPDATE counts SET queue = ?2 WHERE queue = ?1", [id, new]),
         (
-            "UPDATE counts SET messages = ?2 WHERE queue = ?1",
+            "UPDATE queue_moved SET queue = ?2 WHERE queue = ?1",
+            [id, new],
+        ),
+        ("INSERT INTO queue_moved VALUES (?1, ?2)", [id, new]),
+        (
+            "UPDATE queue_counts SET queue = ?2 WHERE queue = ?1",
+            [id, new],
+        ),
+        (
+            "UPDATE queue_counts SET messages = ?2 WHERE queue = ?1",
             [new, rows.len() as i64],
         ),
     ] {
         writer.execute(change, values)?;
     }
-    let mut insert = writer.prepare("INSERT INTO schedule VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?;
+    let mut insert =
+        writer.prepare("INSERT INTO queue_schedule VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?;
     for (visible_at, seq, nonce, dequeue_count, expires_at) in &rows {
         insert.execute(params![
             new,
@@ -118,7 +125,7 @@ pub(super) fn put_aside(
         return Ok(true);
     }
     writer.execute(
-        "INSERT INTO damage (found_at, queue, what, messages) VALUES (?1, ?2, 'schedule', ?3)",
+        "INSERT INTO queue_damage (found_at, queue, what, messages) VALUES (?1, ?2, 'schedule', ?3)",
         params![now, queue.as_str(), lost],
     )?;
     tracing::error!(%queue, lost, "put a damaged part of a queue aside");
@@ -134,7 +141,7 @@ pub(super) fn readable_rows(
     let readable = Scan::prepare(connection, queue)?.read()?;
     // The limit keeps the scan from stepping into the damage after the last row.
     let mut run = connection.prepare(
-        "SELECT visible_at, seq, nonce, dequeue_count, expires_at FROM schedule \
+        "SELECT visible_at, seq, nonce, dequeue_count, expires_at FROM queue_schedule \
          WHERE queue = ?1 AND (visible_at, seq) >= (?2, ?3) ORDER BY visible_at, seq LIMIT ?4",
     )?;
     for Run { from, rows } in readable.runs {
@@ -200,20 +207,21 @@ struct Scan<'c> {
 
 impl<'c> Scan<'c> {
     fn prepare(connection: &'c Connection, queue: i64) -> Result<Self> {
-        const FROM: &str = "SELECT visible_at, seq FROM schedule \
+        const FROM: &str = "SELECT visible_at, seq FROM queue_schedule \
             WHERE queue = ?1 AND (visible_at, seq) >= (?2, ?3) ORDER BY visible_at, seq";
         Ok(Self {
             queue,
             rows: connection.prepare(FROM)?,
             first: connection.prepare(&format!("{FROM} LIMIT 1"))?,
             before: connection.prepare(
-                "SELECT visible_at, seq, nonce, dequeue_count, expires_at FROM schedule \
+                "SELECT visible_at, seq, nonce, dequeue_count, expires_at FROM queue_schedule \
                  WHERE queue = ?1 AND (visible_at, seq) < (?2, ?3) \
                  ORDER BY visible_at DESC, seq DESC",
             )?,
             times: [
-                connection.prepare("SELECT inserted_at FROM messages ORDER BY seq LIMIT 1")?,
-                connection.prepare("SELECT latest FROM store")?,
+                connection
+                    .prepare("SELECT inserted_at FROM queue_messages ORDER BY seq LIMIT 1")?,
+                connection.prepare("SELECT latest FROM queue_store")?,
             ],
         })
     }

@@ -1,4 +1,4 @@
-//! The results of work that is done once, in the table `results`. Leases and retentions are in store time, which all
+//! The results of work that is done once, in the table `queue_results`. Leases and retentions are in store time, which all
 //! processes that use the file share.
 
 use std::fmt;
@@ -226,14 +226,14 @@ pub(super) fn swap(connection: &Connection, swap: &Swap, now: i64) -> failure::R
     let results = Results { connection, now };
     results.sweep()?;
     let mut upsert = connection.prepare_cached(
-        "INSERT INTO results (scope, key, owner, ends_at) VALUES (?1, ?2, 0, ?3) \
+        "INSERT INTO queue_results (scope, key, owner, ends_at) VALUES (?1, ?2, 0, ?3) \
          ON CONFLICT (scope, key) DO UPDATE SET owner = 0, ends_at = ?3 RETURNING id",
     )?;
     let (scope, key) = (swap.key.scope(), swap.key.key().as_bytes());
     let ends_at = after(now, swap.retention);
     let id: i64 = upsert.query_row(params![scope, key, ends_at], |row| row.get(0))?;
-    let mut set =
-        connection.prepare_cached("UPDATE results SET result = ?2, checksum = ?3 WHERE id = ?1")?;
+    let mut set = connection
+        .prepare_cached("UPDATE queue_results SET result = ?2, checksum = ?3 WHERE id = ?1")?;
     let value = swap.value.as_ref();
     set.execute(params![id, value, checksum(id, value)])?;
     Ok(())
@@ -265,7 +265,7 @@ pub(super) fn forget(connection: &Connection, token: Token) -> failure::Result<(
 
 fn remove(connection: &Connection, key: &WorkKey) -> failure::Result<()> {
     let mut delete =
-        connection.prepare_cached("DELETE FROM results WHERE scope = ?1 AND key = ?2")?;
+        connection.prepare_cached("DELETE FROM queue_results WHERE scope = ?1 AND key = ?2")?;
     delete.execute(params![key.scope(), key.key().as_bytes()])?;
     Ok(())
 }
@@ -300,13 +300,13 @@ impl Results<'_> {
         match found {
             Some(row) => {
                 let mut update = self.connection.prepare_cached(
-                    "UPDATE results SET owner = ?2, ends_at = ?3, result = NULL, checksum = NULL WHERE id = ?1",
+                    "UPDATE queue_results SET owner = ?2, ends_at = ?3, result = NULL, checksum = NULL WHERE id = ?1",
                 )?;
                 update.execute(params![row.id, number, ends_at])?;
             }
             None => {
                 let mut insert = self.connection.prepare_cached(
-                    "INSERT INTO results (scope, key, owner, ends_at) VALUES (?1, ?2, ?3, ?4)",
+                    "INSERT INTO queue_results (scope, key, owner, ends_at) VALUES (?1, ?2, ?3, ?4)",
                 )?;
                 insert.execute(params![key.scope(), key.key().as_bytes(), number, ends_at])?;
             }
@@ -318,7 +318,7 @@ impl Results<'_> {
         self.with_held(key, claim, |row| {
             let mut update = self
                 .connection
-                .prepare_cached("UPDATE results SET ends_at = ?2 WHERE id = ?1")?;
+                .prepare_cached("UPDATE queue_results SET ends_at = ?2 WHERE id = ?1")?;
             update.execute(params![row.id, after(self.now, lease)])?;
             Ok(())
         })
@@ -333,7 +333,7 @@ impl Results<'_> {
     ) -> failure::Result<Standing> {
         self.with_held(key, claim, |row| {
             let mut update = self.connection.prepare_cached(
-                "UPDATE results SET ends_at = ?2, result = ?3, checksum = ?4 WHERE id = ?1",
+                "UPDATE queue_results SET ends_at = ?2, result = ?3, checksum = ?4 WHERE id = ?1",
             )?;
             let (ends_at, sum) = (after(self.now, retention), checksum(row.id, result));
             update.execute(params![row.id, ends_at, result.as_ref(), sum])?;
@@ -361,7 +361,7 @@ impl Results<'_> {
 
     fn release(&self, key: &WorkKey, claim: Claim) -> failure::Result<()> {
         let mut delete = self.connection.prepare_cached(
-            "DELETE FROM results WHERE scope = ?1 AND key = ?2 AND owner = ?3 AND result IS NULL",
+            "DELETE FROM queue_results WHERE scope = ?1 AND key = ?2 AND owner = ?3 AND result IS NULL",
         )?;
         let owner = number(claim.owner);
         delete.execute(params![key.scope(), key.key().as_bytes(), owner])?;
@@ -371,8 +371,8 @@ impl Results<'_> {
     /// Removes results whose retention is over. A claim whose lease has ended stays: its owner may still finish.
     fn sweep(&self) -> failure::Result<Swept> {
         let mut delete = self.connection.prepare_cached(
-            "DELETE FROM results WHERE id IN \
-             (SELECT id FROM results WHERE ends_at <= ?1 AND (result IS NOT NULL OR ends_at <= ?2) LIMIT ?3)",
+            "DELETE FROM queue_results WHERE id IN \
+             (SELECT id FROM queue_results WHERE ends_at <= ?1 AND (result IS NOT NULL OR ends_at <= ?2) LIMIT ?3)",
         )?;
         let abandoned = self.now.saturating_sub(ABANDONED);
         let removed = delete.execute(params![self.now, abandoned, SWEEP as i64])?;
@@ -381,7 +381,7 @@ impl Results<'_> {
 
     fn find(&self, key: &WorkKey) -> failure::Result<Option<Row>> {
         let mut find = self.connection.prepare_cached(
-            "SELECT id, owner, ends_at, result, checksum FROM results WHERE scope = ?1 AND key = ?2",
+            "SELECT id, owner, ends_at, result, checksum FROM queue_results WHERE scope = ?1 AND key = ?2",
         )?;
         let found = find.query_row(params![key.scope(), key.key().as_bytes()], |row| {
             let result: Option<Vec<u8>> = row.get(3)?;

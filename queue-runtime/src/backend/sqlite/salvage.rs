@@ -93,25 +93,28 @@ pub fn salvage(from: impl AsRef<Path>, to: impl AsRef<Path>) -> PublicResult<Sal
     })
 }
 
-fn open(path: &Path) -> Result<(Connection, i64)> {
+fn open(path: &Path) -> Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
     // Otherwise SQLite reads nothing of a file that is shorter than its header says.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_WRITABLE_SCHEMA, true)?;
-    schema::check(&connection)?;
-    let version = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
-    let tables =
-        "SELECT count(*) FROM sqlite_schema WHERE name IN ('messages', 'queues', 'schedule')";
+    match schema::check(&connection, false) {
+        Err(failure) if !failure.is_damage() => return Err(failure),
+        // The version may be damaged, and the tables not.
+        _ => {}
+    }
+    let tables = "SELECT count(*) FROM sqlite_schema \
+        WHERE name IN ('queue_messages', 'queue_queues', 'queue_schedule')";
     if connection.query_row(tables, [], |row| row.get::<_, i64>(0))? != 3 {
         return Err(Failure::Corrupt("the list of its tables is damaged"));
     }
-    Ok((connection, version))
+    Ok(connection)
 }
 
 fn create_tables(path: &Path) -> Result<Connection> {
     let mut connection = Connection::open(path)?;
     connection::allow_to_shrink(&connection)?;
-    schema::migrate(&mut connection)?;
+    schema::migrate(&mut connection, false)?;
     Ok(connection)
 }
 
@@ -139,25 +142,25 @@ fn remove_all(path: &Path) {
     }
 }
 
-fn copy((source, version): &(Connection, i64), mut target: Connection) -> Result<Salvaged> {
+fn copy(source: &Connection, mut target: Connection) -> Result<Salvaged> {
     let transaction = target.transaction()?;
     copy_store(source, &transaction)?;
-    copy_queues(source, *version, &transaction)?;
-    let ignored = copy_messages(source, *version, &transaction)?;
+    copy_queues(source, &transaction)?;
+    let ignored = copy_messages(source, &transaction)?;
     copy_schedule(source, &transaction)?;
 
     let lost = transaction.execute(
-        "DELETE FROM schedule WHERE seq NOT IN (SELECT seq FROM messages)",
+        "DELETE FROM queue_schedule WHERE seq NOT IN (SELECT seq FROM queue_messages)",
         [],
     )?;
     let rescheduled = transaction.execute(
-        "INSERT INTO schedule SELECT queue, (SELECT latest FROM store), seq, random(), 0, expires_at \
-         FROM messages WHERE seq NOT IN (SELECT seq FROM schedule)",
+        "INSERT INTO queue_schedule SELECT queue, (SELECT latest FROM queue_store), seq, random(), 0, expires_at \
+         FROM queue_messages WHERE seq NOT IN (SELECT seq FROM queue_schedule)",
         [],
     )?;
     transaction.execute(
-        "INSERT INTO counts SELECT id, (SELECT count(*) FROM schedule WHERE queue = id), \
-         EXISTS (SELECT 1 FROM schedule WHERE queue = id AND expires_at IS NOT NULL) FROM queues",
+        "INSERT INTO queue_counts SELECT id, (SELECT count(*) FROM queue_schedule WHERE queue = id), \
+         EXISTS (SELECT 1 FROM queue_schedule WHERE queue = id AND expires_at IS NOT NULL) FROM queue_queues",
         [],
     )?;
     let count = |table| -> Result<u64> {
@@ -166,8 +169,8 @@ fn copy((source, version): &(Connection, i64), mut target: Connection) -> Result
         Ok(rows.unsigned_abs())
     };
     let salvaged = Salvaged {
-        queues: count("queues")?,
-        messages: count("messages")?,
+        queues: count("queue_queues")?,
+        messages: count("queue_messages")?,
         rescheduled: rescheduled as u64,
         // The right id of an ignored row is usually found in the schedule.
         lost: ignored.max(lost as u64),
@@ -177,48 +180,43 @@ fn copy((source, version): &(Connection, i64), mut target: Connection) -> Result
 }
 
 fn copy_store(source: &Connection, target: &Connection) -> Result<()> {
-    let latest = source.query_row("SELECT latest FROM store", [], |row| row.get::<_, i64>(0));
+    let latest = source.query_row("SELECT latest FROM queue_store", [], |row| {
+        row.get::<_, i64>(0)
+    });
     // Without it, store time starts at the wall clock.
-    target.execute("UPDATE store SET latest = ?1", [latest.unwrap_or(0)])?;
+    target.execute("UPDATE queue_store SET latest = ?1", [latest.unwrap_or(0)])?;
     Ok(())
 }
 
-fn copy_queues(source: &Connection, version: i64, target: &Connection) -> Result<()> {
-    let mut insert = target.prepare("INSERT OR IGNORE INTO queues VALUES (?1, ?2, ?3)")?;
+fn copy_queues(source: &Connection, target: &Connection) -> Result<()> {
+    let mut insert = target.prepare("INSERT OR IGNORE INTO queue_queues VALUES (?1, ?2, ?3)")?;
     let columns = "id, name, metadata";
-    Rows::of(source, "queues", "id", columns)?.each(|row| {
+    Rows::of(source, "queue_queues", "id", columns)?.each(|row| {
         let (id, name, metadata): (i64, String, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
         insert.execute(params![id, name, metadata])?;
         Ok(())
     })?;
-    if version >= 2 {
-        let mut insert = target.prepare("INSERT OR IGNORE INTO moved VALUES (?1, ?2)")?;
-        Rows::of(source, "moved", "old", "old, queue")?.each(|row| {
-            insert.execute([row.get::<_, i64>(0)?, row.get(1)?])?;
-            Ok(())
-        })?;
-    }
-    Ok(())
+    let mut insert = target.prepare("INSERT OR IGNORE INTO queue_moved VALUES (?1, ?2)")?;
+    Rows::of(source, "queue_moved", "old", "old, queue")?.each(|row| {
+        insert.execute([row.get::<_, i64>(0)?, row.get(1)?])?;
+        Ok(())
+    })
 }
 
 /// Copies the messages. Returns the number of rows whose ids are those of other rows, because they were altered.
-fn copy_messages(source: &Connection, version: i64, target: &Connection) -> Result<u64> {
+fn copy_messages(source: &Connection, target: &Connection) -> Result<u64> {
     let mut ignored = 0;
     let mut insert = target.prepare(
-        "INSERT OR IGNORE INTO messages (seq, queue, salt, inserted_at, expires_at, body, checksum) \
+        "INSERT OR IGNORE INTO queue_messages (seq, queue, salt, inserted_at, expires_at, body, checksum) \
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
     )?;
-    let mut current = target.prepare("SELECT queue FROM moved WHERE old = ?1")?;
-    let mut named = target.prepare("SELECT 1 FROM queues WHERE id = ?1")?;
-    let mut name = target.prepare("INSERT OR IGNORE INTO queues VALUES (?1, ?2, '{}')")?;
-    let mut dropped = source.prepare("SELECT 1 FROM dropped WHERE queue = ?1")?;
-    let mut discarded = match version {
-        ..2 => None,
-        _ => Some(source.prepare("SELECT 1 FROM discarded WHERE seq = ?1")?),
-    };
-    let checksum = if version >= 2 { "checksum" } else { "NULL" };
-    let columns = format!("seq, queue, salt, inserted_at, expires_at, body, {checksum}");
-    Rows::of(source, "messages", "seq", &columns)?.each(|row| {
+    let mut current = target.prepare("SELECT queue FROM queue_moved WHERE old = ?1")?;
+    let mut named = target.prepare("SELECT 1 FROM queue_queues WHERE id = ?1")?;
+    let mut name = target.prepare("INSERT OR IGNORE INTO queue_queues VALUES (?1, ?2, '{}')")?;
+    let mut dropped = source.prepare("SELECT 1 FROM queue_dropped WHERE queue = ?1")?;
+    let mut discarded = source.prepare("SELECT 1 FROM queue_discarded WHERE seq = ?1")?;
+    let columns = "seq, queue, salt, inserted_at, expires_at, body, checksum";
+    Rows::of(source, "queue_messages", "seq", columns)?.each(|row| {
         let mut queue: i64 = row.get(1)?;
         if let Some(new) = current.query_row([queue], |row| row.get(0)).optional()? {
             queue = new;
@@ -235,9 +233,7 @@ fn copy_messages(source: &Connection, version: i64, target: &Connection) -> Resu
             }
         }
         let (seq, salt): (i64, i64) = (row.get(0)?, row.get(2)?);
-        if let Some(discarded) = &mut discarded
-            && discarded.exists([seq]).unwrap_or(false)
-        {
+        if discarded.exists([seq]).unwrap_or(false) {
             return Ok(());
         }
         let (inserted_at, expires_at): (i64, Option<i64>) = (row.get(3)?, row.get(4)?);
@@ -250,7 +246,8 @@ fn copy_messages(source: &Connection, version: i64, target: &Connection) -> Resu
             inserted_at,
             expires_at,
             body.as_bytes().unwrap_or_default(),
-            checksum
+            // No body has a negative one.
+            checksum.unwrap_or(-1)
         ])?;
         ignored += u64::from(inserted == 0);
         Ok(())
@@ -269,9 +266,9 @@ fn name_of(id: i64, number: u64) -> String {
 }
 
 fn copy_schedule(source: &Connection, target: &Connection) -> Result<()> {
-    let mut queues = target.prepare("SELECT id FROM queues")?;
+    let mut queues = target.prepare("SELECT id FROM queue_queues")?;
     let mut insert =
-        target.prepare("INSERT OR IGNORE INTO schedule VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?;
+        target.prepare("INSERT OR IGNORE INTO queue_schedule VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?;
     let mut queues = queues.query([])?;
     while let Some(queue) = queues.next()? {
         let queue: i64 = queue.get(0)?;

@@ -17,7 +17,7 @@ const KEPT: i64 = 1024;
 /// The free pages of a file.
 pub(super) struct Shrink<'c> {
     connection: &'c Connection,
-    /// Whether the file can be shortened: one that was created by an earlier version cannot.
+    /// Whether the file can be shortened: an adopted one only if the application has set it up so.
     possible: bool,
     /// Whether it is being shortened.
     under_way: bool,
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_an_earlier_version_stays_as_it_is() {
+    fn a_file_that_was_not_set_up_for_it_stays_as_it_is() {
         let connection = filled("NONE");
         connection.execute_batch("DELETE FROM t").expect("delete");
         let before = numbers(&connection);

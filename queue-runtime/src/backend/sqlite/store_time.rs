@@ -39,12 +39,15 @@ impl<'c> StoreTime<'c> {
         Self {
             read: Lazy::new(
                 connection,
-                "SELECT latest, boot, anchor_elapsed, anchor_time FROM store",
+                "SELECT latest, boot, anchor_elapsed, anchor_time FROM queue_store",
             ),
-            record: Lazy::new(connection, "UPDATE store SET latest = max(latest, ?1)"),
+            record: Lazy::new(
+                connection,
+                "UPDATE queue_store SET latest = max(latest, ?1)",
+            ),
             set_anchor: Lazy::new(
                 connection,
-                "UPDATE store SET boot = ?1, anchor_elapsed = ?2, anchor_time = ?3",
+                "UPDATE queue_store SET boot = ?1, anchor_elapsed = ?2, anchor_time = ?3",
             ),
             recorded: i64::MIN,
             unrecorded: None,

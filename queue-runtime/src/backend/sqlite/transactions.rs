@@ -13,8 +13,8 @@ use async_trait::async_trait;
 use queue_core::backend::{
     Capabilities, Completion, NewMessage, PutReceipt, TimeToLive, Token, Transactions,
 };
-use queue_core::{Error, Operation, QueueName};
-use rusqlite::{Connection, params_from_iter};
+use queue_core::{Error, ErrorKind, Operation, QueueName};
+use rusqlite::Connection;
 use serde_json::json;
 
 use super::command::{
@@ -37,6 +37,9 @@ use crate::backend::store_clock::{StoreClock, after};
 
 /// The most records of transactions that are removed with one completion, and that wait for it.
 const FORGOTTEN: usize = 64;
+
+/// The largest body that the outbox takes, in bytes.
+const MAX_OUTBOX: usize = 8 * 1024 * 1024;
 
 /// Writes in transactions of connections to one file.
 pub(super) struct SqliteTransactions {
@@ -107,13 +110,8 @@ impl SqliteTransactions {
         if connection.is_autocommit() {
             return unfit("the connection has no open transaction".to_owned());
         }
-        schema::check_within(connection)?;
-        let marks = vec!["?"; schema::TABLES.len()].join(", ");
-        let hides = format!("SELECT name FROM temp.sqlite_schema WHERE lower(name) IN ({marks})");
-        let mut hides = connection.prepare(&hides)?;
-        let mut hiding = hides.query(params_from_iter(schema::TABLES))?;
-        if let Some(row) = hiding.next()? {
-            let name: String = row.get(0)?;
+        schema::check_version(connection.query_row(schema::VERSION, [], |row| row.get(0))?)?;
+        if let Some(name) = schema::taken(connection, "temp")? {
             return unfit(format!(
                 "the connection's temporary table `{name}` hides the queues' table of that name"
             ));
@@ -242,6 +240,13 @@ impl Transactions for SqliteTransactions {
             salt,
             checksum,
         } = parcel;
+        if message.body.len() > MAX_OUTBOX {
+            let length = message.body.len();
+            let too_large = Error::new(ErrorKind::TooLarge, Operation::Put).with_queue(queue);
+            return Err(too_large.unsent().with_detail(format!(
+                "it has {length} bytes; the outbox takes at most {MAX_OUTBOX}"
+            )));
+        }
         let now = self.store_clock.now();
         let expires_at = match message.time_to_live {
             TimeToLive::Never => None,

@@ -155,9 +155,8 @@ pub async fn contents(file: &Path) -> Contents {
     let clock = ManualClock::new();
     clock.step_wall_clock(Timestamp::now().duration_since(clock.now()));
     clock.advance(LATER);
-    let backend = SqliteBackend::open(file, Arc::new(clock))
-        .await
-        .expect("the file opens");
+    let backend = SqliteBackend::builder(file, Arc::new(clock)).adopt();
+    let backend = backend.open().await.expect("the file opens");
     let mut names = Vec::new();
     for queue in ["orders", "receipts"] {
         let queue: QueueName = queue.parse().expect("a name");

@@ -245,7 +245,7 @@ pub async fn run(arguments: Arguments) {
 /// # Panics
 /// If it cannot be opened.
 pub async fn open(file: &Path, bug: Option<Bug>) -> Arc<dyn Backend> {
-    let mut builder = SqliteBackend::builder(file, Arc::new(SystemClock::new()));
+    let mut builder = SqliteBackend::builder(file, Arc::new(SystemClock::new())).adopt();
     if bug == Some(Bug::SkipsSync) {
         builder = builder.synchronous(Synchronous::Normal);
     }

@@ -29,14 +29,15 @@ impl<'c> Consumers<'c> {
     pub(in crate::backend::sqlite) fn prepare(connection: &'c Connection) -> Result<Self> {
         Ok(Self {
             read: connection.prepare(
-                "SELECT token, port FROM consumers WHERE renewed_at BETWEEN ?1 AND ?2
+                "SELECT token, port FROM queue_consumers WHERE renewed_at BETWEEN ?1 AND ?2
                     ORDER BY renewed_at DESC LIMIT ?3",
             )?,
-            register: connection.prepare("INSERT OR REPLACE INTO consumers VALUES (?1, ?2, ?3)")?,
-            remove: connection.prepare("DELETE FROM consumers WHERE token = ?1")?,
+            register: connection
+                .prepare("INSERT OR REPLACE INTO queue_consumers VALUES (?1, ?2, ?3)")?,
+            remove: connection.prepare("DELETE FROM queue_consumers WHERE token = ?1")?,
             remove_old: connection.prepare(
-                "DELETE FROM consumers WHERE renewed_at NOT BETWEEN ?1 AND ?2 OR token NOT IN
-                    (SELECT token FROM consumers ORDER BY renewed_at DESC LIMIT ?3)",
+                "DELETE FROM queue_consumers WHERE renewed_at NOT BETWEEN ?1 AND ?2 OR token NOT IN
+                    (SELECT token FROM queue_consumers ORDER BY renewed_at DESC LIMIT ?3)",
             )?,
             read_at: i64::MIN,
             warned: false,
@@ -108,7 +109,7 @@ mod tests {
     #[test]
     fn what_is_left_behind_is_not_used_and_is_removed() {
         let mut connection = Connection::open_in_memory().expect("open");
-        schema::migrate(&mut connection).expect("create");
+        schema::migrate(&mut connection, false).expect("create");
         let mut consumers = Consumers::prepare(&connection).expect("prepare");
         consumers.register(port(1), 0).expect("registered");
         consumers.register(port(2), 10 * MINUTE).expect("ok");
@@ -120,7 +121,7 @@ mod tests {
         assert_eq!(consumers.read(-6 * MINUTE).expect("read"), [port(1)]);
 
         let count = || {
-            let count = "SELECT count(*) FROM consumers";
+            let count = "SELECT count(*) FROM queue_consumers";
             connection.query_row(count, [], |row| row.get::<_, i64>(0))
         };
         consumers.register(port(3), 16 * MINUTE).expect("ok");

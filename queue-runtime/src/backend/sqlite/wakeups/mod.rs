@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! process that waits                        the file                process that puts
-//! inbox ── port, every 5 minutes ──► table `consumers` ──► writer, when another process has committed
+//! inbox ── port, every 5 minutes ──► table `queue_consumers` ──► writer, when another process has committed
 //!   ▲                                                                │
 //!   │                                                                ▼ peers
 //!   └──────────── datagram to 127.0.0.1: queue, number ────────── outbox ◄── publish, after the commit

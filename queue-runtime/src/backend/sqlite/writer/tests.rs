@@ -46,7 +46,7 @@ fn serve(connection: &Connection, batches: Vec<Vec<Request>>) -> Vec<Vec<Result<
 
 fn prepared() -> Connection {
     let mut connection = Connection::open_in_memory().expect("open");
-    schema::migrate(&mut connection).expect("create");
+    schema::migrate(&mut connection, false).expect("create");
     connection
 }
 
@@ -95,8 +95,8 @@ fn a_refused_command_does_not_fail_its_batch() {
     let ok: Vec<bool> = answers[0].iter().map(Result::is_ok).collect();
     assert_eq!(ok, [true, false, false, false, true]);
     for count in [
-        "SELECT count(*) FROM messages",
-        "SELECT messages FROM counts",
+        "SELECT count(*) FROM queue_messages",
+        "SELECT messages FROM queue_counts",
     ] {
         let rows = connection.query_row(count, [], |row| row.get(0));
         assert_eq!(rows, Ok(2), "{count}");
