@@ -44,6 +44,7 @@ mod send;
 mod served;
 mod service;
 mod settings;
+mod stop_on_drop;
 pub mod testing;
 
 pub use clock::SystemClock;
@@ -69,6 +70,7 @@ pub use service::{
     RedriveError, RedriveOutcome, RedriveStep, Redriven, ServiceBuilder,
 };
 pub use settings::{DEFAULT_TIMEOUT, InvalidSetting, POISON_THRESHOLD};
+pub use stop_on_drop::StopOnDrop;
 
 pub use queue_core::encoder::{Encoded, MessageEncoding, RAW_KIND, TooLarge};
 #[doc(hidden)]

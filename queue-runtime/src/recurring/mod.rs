@@ -39,6 +39,7 @@ mod handle;
 mod limits;
 mod recurrence;
 mod run;
+mod schedules;
 
 pub use builder::Schedule;
 #[cfg(feature = "cron")]
@@ -49,3 +50,4 @@ pub use every::every;
 pub use handle::ScheduleHandle;
 pub use limits::MAX_MISSED;
 pub use recurrence::Recurrence;
+pub(crate) use schedules::Schedules;

@@ -1,6 +1,6 @@
 //! The task of a schedule.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -37,9 +37,9 @@ pub(super) struct Plan<M> {
     pub(super) store: Option<Arc<dyn IdempotencyStore>>,
 }
 
-/// Runs a schedule. It keeps no service alive.
+/// Runs a schedule.
 pub(super) struct Runner<M> {
-    context: Weak<Context>,
+    context: Arc<Context>,
     plan: Plan<M>,
     stop: CancellationToken,
     /// `None` until what is recorded is known.
@@ -69,7 +69,7 @@ struct Failed {
 }
 
 impl<M: Message> Runner<M> {
-    pub(super) fn new(context: Weak<Context>, plan: Plan<M>, stop: CancellationToken) -> Self {
+    pub(super) fn new(context: Arc<Context>, plan: Plan<M>, stop: CancellationToken) -> Self {
         Self {
             context,
             plan,
@@ -80,17 +80,14 @@ impl<M: Message> Runner<M> {
 
     pub(super) async fn run(mut self) {
         let mut failures = 0;
+        let context = Arc::clone(&self.context);
+        let clock = &context.clock;
         loop {
-            let Some(context) = self.context.upgrade() else {
-                return;
-            };
-            let clock = Arc::clone(&context.clock);
             let step = catch_async(self.step(&context)).await;
-            drop(context);
             let failed = match step {
                 Ok(Ok(next)) => {
                     failures = 0;
-                    if self.sleep(&*clock, until(next, clock.now())).await {
+                    if self.sleep(&**clock, until(next, clock.now())).await {
                         continue;
                     }
                     return;
@@ -107,7 +104,7 @@ impl<M: Message> Runner<M> {
             log_caught(|| {
                 tracing::warn!(schedule, %queue, error, ?pause, "failed to submit a tick of a schedule; will retry");
             });
-            if !self.sleep(&*clock, pause).await {
+            if !self.sleep(&**clock, pause).await {
                 return;
             }
         }

@@ -65,7 +65,11 @@ impl QueueService {
     /// If the Tokio runtime of a service that was built with
     /// [`on_current_runtime`](crate::ServiceBuilder::on_current_runtime) has shut down.
     pub async fn shutdown(&self, grace: Duration) -> ServiceShutdown {
-        self.listeners.shutdown(self.context(), grace).await
+        let (context, running) = (self.context(), &self.running);
+        let shutdown = running
+            .listeners
+            .shutdown(context, &running.schedules, grace);
+        shutdown.await
     }
 
     /// [Shuts down](Self::shutdown) on the first signal to stop: SIGTERM or SIGINT, which Ctrl-C sends; on Windows,

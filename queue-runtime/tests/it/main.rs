@@ -6,6 +6,7 @@ mod answered_once;
 mod checkpoints;
 mod control;
 mod drains;
+mod dropped_handles;
 mod errors;
 mod expiry;
 mod flaky_results;

@@ -21,11 +21,11 @@ use crate::support::{accepted, count, events, stop, submit_jobs};
 
 /// Keeps the log lines of this thread up to a level, as `field=value` lines.
 #[derive(Debug, Clone)]
-struct Log(Arc<Mutex<Vec<String>>>, Level);
+pub(crate) struct Log(Arc<Mutex<Vec<String>>>, Level);
 
 impl Log {
     /// Keeps warnings and errors.
-    fn start() -> (Self, DefaultGuard) {
+    pub(crate) fn start() -> (Self, DefaultGuard) {
         Self::up_to(Level::WARN)
     }
 
@@ -35,13 +35,13 @@ impl Log {
         (log, guard)
     }
 
-    fn count(&self, text: &str) -> usize {
+    pub(crate) fn count(&self, text: &str) -> usize {
         let lines = self.0.lock().expect("no panic");
         lines.iter().filter(|line| line.contains(text)).count()
     }
 
     /// The line with this text.
-    fn line(&self, text: &str) -> String {
+    pub(crate) fn line(&self, text: &str) -> String {
         let lines = self.0.lock().expect("no panic");
         let found = lines.iter().find(|line| line.contains(text));
         found.unwrap_or_else(|| panic!("{lines:?}")).clone()
