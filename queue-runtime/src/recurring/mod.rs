@@ -36,8 +36,11 @@ mod due;
 mod error;
 mod every;
 mod handle;
+mod lead;
 mod limits;
+mod record;
 mod recurrence;
+mod reset;
 mod run;
 mod schedules;
 
@@ -50,4 +53,5 @@ pub use every::every;
 pub use handle::ScheduleHandle;
 pub use limits::MAX_MISSED;
 pub use recurrence::Recurrence;
+pub(crate) use reset::reset;
 pub(crate) use schedules::Schedules;

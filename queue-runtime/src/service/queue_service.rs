@@ -16,7 +16,7 @@ use crate::listener::{ListenerBuilder, ListenerHandle, ListenerPhase, Listeners}
 use crate::meter::MeterReading;
 use crate::panic::log_caught;
 use crate::receive::{Accept, Handler, HandlerWith};
-use crate::recurring::{Recurrence, Schedule, ScheduleHandle, Schedules};
+use crate::recurring::{Recurrence, Schedule, ScheduleHandle, Schedules, reset};
 use crate::request::{NoReplyType, Replies, Request, clean};
 use crate::send::{Submit, SubmitAll, SubmitError, Submitted};
 
@@ -110,6 +110,34 @@ impl QueueService {
         let (context, schedules) = (&self.context, &self.running.schedules);
         let (context, schedules) = (Arc::clone(context), Arc::clone(schedules));
         Schedule::new(context, schedules, name.into(), recurrence, message)
+    }
+
+    /// Has a schedule begin anew: records the current time in place of its last tick. Returns false if the storage knows no
+    /// schedule of this name.
+    ///
+    /// For an operator whose schedule waits because a clock was ahead when its last tick was recorded. Later ticks are
+    /// submitted from then on, by all processes within a minute; earlier ones are not made up for. If the wall clock of
+    /// this process is behind, ticks since then are submitted again, with the same ids.
+    ///
+    /// A schedule with [a store](Schedule::recorded_in) keeps its last tick in its process: restart that.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let service = queue_runtime::QueueService::connect("memory:").await?;
+    /// let is_known = service.reset_schedule("hourly report").await?;
+    /// assert!(!is_known, "it was never started");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`](queue_core::ErrorKind::Unsupported) on Azure; otherwise the backend's error.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped before it completes, the schedule may have been reset.
+    pub async fn reset_schedule(&self, name: &str) -> queue_core::Result<bool> {
+        reset(&self.context, name).await
     }
 
     /// Deletes the queue for replies to this service's requests, if it has one. Requests that wait get no reply.
