@@ -21,7 +21,7 @@
 //! | [`meter`] | counts storage transactions, and prices them |
 //! | `observe` | metrics and spans for the application's monitoring |
 //! | [`notify`] | wake-ups: consumers that wait learn of new messages without polling |
-//! | `clock`, `panic` | the system's clock; caught panics |
+//! | `clock`, `panic`, `stop_on_drop` | the system's clock; caught panics; guards of what runs |
 
 pub mod backend;
 mod background;

@@ -32,14 +32,13 @@ use crate::recurring::{ScheduleHandle, Schedules};
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # async fn ship(_: Received<Order>) {}
 /// let service = testing::service().await;
-/// let orders = service.listener(ship).create_queue().start()?;
+/// service.listener(ship).create_queue().start()?;
 ///
 /// let report = service.shutdown(Duration::from_secs(30)).await;
 /// for listener in report.listeners.iter().filter(|listener| !listener.graceful) {
 ///     eprintln!("{}: {} messages handed back", listener.queue, listener.released);
 /// }
 /// # assert!(report.is_graceful());
-/// # drop(orders);
 /// # Ok(())
 /// # }
 /// ```

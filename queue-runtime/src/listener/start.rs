@@ -32,7 +32,8 @@ use crate::policy::{DepthRules, ExponentialIdle};
 use crate::receive::Caller;
 
 impl<M: Message> ListenerBuilder<M> {
-    /// Starts the listener on the current Tokio runtime.
+    /// Starts the listener on the current Tokio runtime. It runs until it is stopped, its service is shut down, or the runtime
+    /// ends, also without the handle.
     ///
     /// # Errors
     /// [`StartError`] if a setting is outside its allowed range, the poison queue is invalid or the queue itself, a

@@ -96,7 +96,8 @@ impl<M: Message> Schedule<M> {
     /// The promise is weaker. A tick may be submitted again, with the same id, if the process is killed between the put
     /// and the record, or the outcome of the put is unknown. [`Missed`] applies to the ticks that are missed after
     /// the start; those that were missed while no process ran are skipped. Ticks are kept for 7 days: a clock must not
-    /// be behind by more.
+    /// be behind by more. The last tick is known to its process alone; one that is far ahead of the clock is replaced there
+    /// as the [module](super) says.
     pub fn recorded_in<S: IdempotencyStore + Clone>(mut self, store: &S) -> Self {
         self.store = Some(Arc::new(store.clone()));
         self
@@ -104,7 +105,8 @@ impl<M: Message> Schedule<M> {
 
     /// Starts the schedule on the current Tokio runtime.
     ///
-    /// It never ends by itself: a failure of the storage or of the store, a message that cannot be encoded and a panic
+    /// It runs until it is stopped, its service is shut down, or the runtime ends, also without the handle. It never ends by
+    /// itself: a failure of the storage or of the store, a message that cannot be encoded and a panic
     /// of the closure are logged, and the tick is tried again, after a pause of up to 30 seconds. A tick that is
     /// late by then is up to [`Missed`].
     ///

@@ -62,7 +62,11 @@ fn in_zone(expression: &str, zone: TimeZone) -> Recurrence {
         })
     };
     let ticks = match expression.parse() {
-        Ok(cron) => CronTicks { cron, zone },
+        Ok(cron) => CronTicks {
+            expression: expression.to_owned(),
+            cron,
+            zone,
+        },
         Err(error) => return invalid(error.to_string()),
     };
     match ticks.next(Timestamp::UNIX_EPOCH) {
@@ -72,6 +76,7 @@ fn in_zone(expression: &str, zone: TimeZone) -> Recurrence {
 }
 
 struct CronTicks {
+    expression: String,
     cron: Cron,
     zone: TimeZone,
 }
@@ -89,7 +94,7 @@ impl CronTicks {
 impl fmt::Debug for CronTicks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cron")
-            .field("expression", &self.cron.as_str())
+            .field("expression", &self.expression)
             .field("time_zone", &self.zone.iana_name().unwrap_or("UTC"))
             .finish()
     }

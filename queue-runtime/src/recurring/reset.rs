@@ -1,6 +1,6 @@
 use bytes::Bytes;
-use queue_core::backend::PutIf;
-use queue_core::{QueueName, Result};
+use queue_core::backend::{ConditionalPuts, PutIf};
+use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
 
 use super::record::Last;
 use crate::context::Context;
@@ -10,6 +10,11 @@ const NO_QUEUE: QueueName = QueueName::from_static("schedules");
 
 /// Records that a schedule begins now, in place of what is recorded of it. Returns false if nothing is.
 pub(crate) async fn reset(context: &Context, schedule: &str) -> Result<bool> {
+    if context.backend.capabilities().conditional_puts == ConditionalPuts::Unsupported {
+        let unsupported = Error::new(ErrorKind::Unsupported, Operation::Idempotency);
+        let detail = "this storage records no ticks; to reset a schedule with a store, restart its processes";
+        return Err(unsupported.with_detail(detail).unsent());
+    }
     // No record is empty, so that the first swap only reads.
     let mut recorded = Bytes::new();
     loop {

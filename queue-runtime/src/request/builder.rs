@@ -55,7 +55,6 @@ use crate::send::{Submit, SubmitProblem};
 /// let request = service.request(PriceRequest { item: "tea".to_owned() });
 /// let price = request.reply::<Price>().within(Duration::from_secs(10)).await?;
 /// assert_eq!(price.pence, 400);
-/// # drop(listener);
 /// # Ok(())
 /// # }
 /// ```

@@ -100,7 +100,7 @@ impl QueueService {
     ///
     /// The module [`recurring`](crate::recurring) says what is guaranteed. Start the same schedule, with the same
     /// recurrence, in every process. The storage knows it by its name: a new recurrence under the same name goes on
-    /// from the last tick.
+    /// from the last tick. On one service, a name is for one schedule at a time.
     pub fn schedule<M: Message>(
         &self,
         name: impl Into<String>,

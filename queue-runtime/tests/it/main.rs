@@ -38,6 +38,7 @@ mod reports;
 mod requests;
 mod retries;
 mod scaling;
+mod schedule_clocks;
 mod schedules;
 mod service_shutdown;
 mod settled_follow_ups;

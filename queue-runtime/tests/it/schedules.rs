@@ -14,46 +14,46 @@ use tokio::time::sleep;
 
 use crate::storage::Storage;
 
-const SECOND: Duration = Duration::from_secs(1);
-const MINUTE: Duration = Duration::from_secs(60);
-const HOUR: Duration = Duration::from_secs(3600);
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
+pub(crate) const MINUTE: Duration = Duration::from_secs(60);
+pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
 #[message(queue = "ticks")]
-struct Tick {
-    at: Timestamp,
+pub(crate) struct Tick {
+    pub(crate) at: Timestamp,
 }
 
-fn at(time: &str) -> Timestamp {
+pub(crate) fn at(time: &str) -> Timestamp {
     time.parse().expect("a time")
 }
 
 /// Schedules a tick every five minutes.
-fn schedule(service: &QueueService, missed: Missed) -> ScheduleHandle {
+pub(crate) fn schedule(service: &QueueService, missed: Missed) -> ScheduleHandle {
     let schedule = service.schedule("five", every(5 * MINUTE), |at| Tick { at });
     schedule.missed(missed).start().expect("starts")
 }
 
 /// The schedules begin with the clock, at midnight. Those of a test sleep as long as it does, so that it is a second
 /// behind them.
-async fn until(clock: &TokioClock, time: &str) {
+pub(crate) async fn until(clock: &TokioClock, time: &str) {
     let left = at(time).duration_since(queue_runtime::Clock::now(clock));
     sleep(left.unsigned_abs() + Duration::from_secs(1)).await;
 }
 
-async fn connect(backend: Arc<MemoryBackend>, clock: &TokioClock) -> QueueService {
+pub(crate) async fn connect(backend: Arc<MemoryBackend>, clock: &TokioClock) -> QueueService {
     let service = QueueService::over(backend).clock(Arc::new(clock.clone()));
     let service = service.on_current_runtime().connect();
     service.await.expect("connects")
 }
 
-fn memory(clock: &TokioClock) -> Arc<MemoryBackend> {
+pub(crate) fn memory(clock: &TokioClock) -> Arc<MemoryBackend> {
     Arc::new(MemoryBackend::new(Arc::new(clock.clone())))
 }
 
 /// The ticks on the queue, in the order in which they were submitted. No two have the same id.
-async fn ticks(service: &QueueService) -> Vec<Timestamp> {
+pub(crate) async fn ticks(service: &QueueService) -> Vec<Timestamp> {
     let (mut ticks, mut ids) = (Vec::new(), std::collections::HashSet::new());
     while let Some(tick) = service
         .accept::<Tick>()
@@ -69,7 +69,7 @@ async fn ticks(service: &QueueService) -> Vec<Timestamp> {
 }
 
 /// The ticks of every five minutes.
-fn expected(from: &str, to: &str) -> Vec<Timestamp> {
+pub(crate) fn expected(from: &str, to: &str) -> Vec<Timestamp> {
     let ticks = std::iter::successors(Some(at(from)), |tick| Some(*tick + 5 * MINUTE));
     ticks.take_while(|tick| *tick <= at(to)).collect()
 }
