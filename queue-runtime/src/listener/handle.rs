@@ -196,8 +196,8 @@ impl ListenerHandle {
     ///
     /// # Cancel safety
     /// Dropping the future stops the listener at once, as a call without a grace period does.
-    pub fn shutdown(&self, grace: Duration) -> impl Future<Output = ShutdownReport> + Send + use<> {
-        let guard = self.clone().stop_on_drop();
+    pub fn shutdown(self, grace: Duration) -> impl Future<Output = ShutdownReport> + Send + use<> {
+        let guard = self.stop_on_drop();
         async move {
             let clock = &guard.workers.core.context.clock;
             guard.begin_stop().finish(clock.sleep(grace)).await

@@ -182,10 +182,10 @@ impl LanesHandle {
     /// # Cancel safety
     /// Dropping the future stops the listeners at once.
     pub fn shutdown(
-        &self,
+        self,
         grace: Duration,
     ) -> impl Future<Output = Vec<ShutdownReport>> + Send + use<> {
-        let listeners = self.listeners.iter();
+        let listeners = self.listeners.into_iter();
         join_all(listeners.map(|listener| listener.shutdown(grace)))
     }
 

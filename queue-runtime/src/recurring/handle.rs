@@ -81,10 +81,9 @@ impl ScheduleHandle {
     ///
     /// # Cancel safety
     /// If the future is dropped before it completes, the schedule stops all the same.
-    pub fn stop(&self) -> impl Future<Output = ()> + Send + use<> {
+    pub fn stop(self) -> impl Future<Output = ()> + Send + use<> {
         self.cancel();
-        let tracker = self.tracker.clone();
-        async move { tracker.wait().await }
+        async move { self.tracker.wait().await }
     }
 
     /// Returns a guard that stops the schedule when it is dropped, as [`stop`](Self::stop) does, but without waiting.
@@ -110,7 +109,7 @@ impl ScheduleHandle {
     pub(crate) async fn end(self, grace_over: impl Future<Output = ()>) -> String {
         tokio::select! {
             biased;
-            () = self.stop() => {}
+            () = self.clone().stop() => {}
             () = grace_over => self.abandon.cancel(),
         }
         self.name().to_owned()

@@ -164,7 +164,7 @@ async fn the_service_returns_the_handles_of_what_runs() {
     assert_eq!(listener.queue().as_str(), "jobs");
     listener.pause();
     assert_eq!(service.listeners()[0].phase(), ListenerPhase::Paused);
-    let report = listener.shutdown(Duration::ZERO).await;
+    let report = listener.clone().shutdown(Duration::ZERO).await;
     assert_eq!(report.released, 1);
     assert!(service.listeners().is_empty());
 }
@@ -188,7 +188,7 @@ async fn a_shutdown_whose_future_is_dropped_stops_the_listener_at_once() {
     let service = testing::service().await;
     for polled in [false, true] {
         let listener = hanging(&service).await;
-        let shutdown = listener.shutdown(NEVER);
+        let shutdown = listener.clone().shutdown(NEVER);
         if polled {
             let waited = tokio::time::timeout(Duration::from_secs(1), shutdown).await;
             waited.expect_err("the handler hangs");

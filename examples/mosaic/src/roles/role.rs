@@ -112,7 +112,12 @@ impl Role {
     /// Stops receiving, waits up to `grace` for handlers to finish, then hands back their messages.
     /// Returns the totals of the role.
     pub async fn shutdown(self, grace: Duration) -> Totals {
-        let reports = join_all(self.listeners.iter().map(|one| one.shutdown(grace))).await;
+        let reports = join_all(
+            self.listeners
+                .into_iter()
+                .map(|one| one.disarm().shutdown(grace)),
+        )
+        .await;
         Totals::of(self.name, &reports)
     }
 
