@@ -309,14 +309,16 @@ async fn a_shutdown_of_the_service_stops_its_schedules() {
     busy.to("busy".parse().expect("a name"))
         .start()
         .expect("starts");
+    sleep(SECOND).await;
     // The submissions under way last longer than the grace period.
-    faults.fail_every(Operation::Put, Fault::Refused(ErrorKind::Unreachable));
+    faults.fail_every(Operation::Put, Fault::Stalled);
     until(&clock, "2026-01-01T01:00:00Z").await;
     let begun = tokio::time::Instant::now();
     let report = service.shutdown(5 * SECOND).await;
     assert_eq!(report.schedules, ["hourly", "busy"]);
     assert!(begun.elapsed() <= 5 * SECOND, "{:?}", begun.elapsed());
     faults.heal();
+    faults.release();
     sleep(3 * HOUR).await;
     assert_eq!(ticks(&service).await, []);
 
