@@ -68,7 +68,8 @@ pub(crate) async fn wait(
     for number in 0..listeners {
         let queue = service.queue_named::<Parcel>(&format!("idle-{number}"))?;
         let listener = queue.listener(async |_: Received<Parcel>| {});
-        running.push(listener.tasks(1..=16).create_queue().start()?);
+        let listener = listener.tasks(1..=16).create_queue().start()?;
+        running.push(listener.stop_on_drop());
     }
     tokio::time::sleep(SETTLE).await;
     let before = process_time();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use queue_runtime::notify::NatsNotifier;
-use queue_runtime::{ListenerHandle, Message, QueueService, Received};
+use queue_runtime::{ListenerHandle, Message, QueueService, Received, StopOnDrop};
 use queue_tests::azurite::Azurite;
 use queue_tests::nats::NatsServer;
 use rusqlite::Connection;
@@ -49,7 +49,7 @@ struct Place {
 /// Where the listener runs.
 enum Waiting {
     Here {
-        _listener: ListenerHandle,
+        _listener: StopOnDrop<ListenerHandle>,
         handled: UnboundedReceiver<u64>,
     },
     Elsewhere {
@@ -208,7 +208,7 @@ impl Waiting {
             async {}
         });
         Ok(Self::Here {
-            _listener: listener.start()?,
+            _listener: listener.start()?.stop_on_drop(),
             handled,
         })
     }

@@ -21,7 +21,7 @@
 //! | [`meter`] | counts storage transactions, and prices them |
 //! | `observe` | metrics and spans for the application's monitoring |
 //! | [`notify`] | wake-ups: consumers that wait learn of new messages without polling |
-//! | `clock`, `panic` | the system's clock; caught panics |
+//! | `clock`, `panic`, `stop_on_drop` | the system's clock; caught panics; guards of what runs |
 
 pub mod backend;
 mod background;
@@ -45,6 +45,7 @@ mod send;
 mod served;
 mod service;
 mod settings;
+mod stop_on_drop;
 pub mod testing;
 
 pub use clock::SystemClock;
@@ -70,6 +71,7 @@ pub use service::{
     RedriveError, RedriveOutcome, RedriveStep, Redriven, ServiceBuilder,
 };
 pub use settings::{DEFAULT_TIMEOUT, InvalidSetting, POISON_THRESHOLD};
+pub use stop_on_drop::StopOnDrop;
 
 pub use queue_core::encoder::{Encoded, MessageEncoding, RAW_KIND, TooLarge};
 #[doc(hidden)]

@@ -40,7 +40,6 @@ use std::thread::panicking;
 ///     }
 ///     # assert!(panic.message().contains("bad luck"));
 /// }
-/// # drop(listener);
 /// # Ok(())
 /// # }
 /// ```

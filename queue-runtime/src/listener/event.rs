@@ -85,7 +85,6 @@ use crate::receive::SettleProblem;
 ///     ListenerEvent::ReceiveFailed { error, .. } => eprintln!("failed to {error}"),
 ///     other => println!("{other:?}"),
 /// }
-/// # drop(listener);
 /// # Ok(())
 /// # }
 /// ```

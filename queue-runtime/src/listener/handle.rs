@@ -1,4 +1,5 @@
 use std::fmt;
+use std::future::Future;
 use std::time::Duration;
 
 use queue_core::QueueName;
@@ -14,9 +15,14 @@ use super::shutdown::{ShutdownReport, Stopping};
 use super::workers::Workers;
 use crate::policy::TaskRange;
 use crate::settings::InvalidSetting;
+use crate::stop_on_drop::StopOnDrop;
 
-/// A handle to a running listener. Dropping it stops the listener at once, as
-/// [`shutdown`](Self::shutdown) without a grace period does.
+/// A handle to a listener. Clones are handles to the same one.
+///
+/// As with a task of Tokio, dropping the handle leaves the listener running: until it is
+/// [shut down](Self::shutdown), alone or with [its service](crate::QueueService::shutdown), or the runtime ends.
+/// [`QueueService::listeners`](crate::QueueService::listeners) returns the handle again, and
+/// [`stop_on_drop`](Self::stop_on_drop) makes it a guard.
 ///
 /// ```
 /// use std::time::Duration;
@@ -45,7 +51,7 @@ use crate::settings::InvalidSetting;
 /// # Ok(())
 /// # }
 /// ```
-#[must_use = "dropping the handle stops the listener"]
+#[derive(Clone)]
 pub struct ListenerHandle {
     workers: Workers,
 }
@@ -189,16 +195,28 @@ impl ListenerHandle {
     /// hands their messages back without counting the attempt, which takes up to 10 seconds.
     ///
     /// # Cancel safety
-    /// Dropping the future stops the listener at once, as dropping the handle does.
-    pub async fn shutdown(self, grace: Duration) -> ShutdownReport {
-        let core = &self.workers.core;
-        let stopping = Stopping::begin(core);
-        stopping.finish(core.context.clock.sleep(grace)).await
+    /// Dropping the future stops the listener at once, as a call without a grace period does.
+    pub fn shutdown(self, grace: Duration) -> impl Future<Output = ShutdownReport> + Send + use<> {
+        let guard = self.stop_on_drop();
+        async move {
+            let clock = &guard.workers.core.context.clock;
+            guard.begin_stop().finish(clock.sleep(grace)).await
+        }
     }
-}
 
-impl Drop for ListenerHandle {
-    fn drop(&mut self) {
+    /// Returns a guard that stops the listener at once when it is dropped, as [`shutdown`](Self::shutdown) without a
+    /// grace period does, but without waiting.
+    pub fn stop_on_drop(self) -> StopOnDrop<Self> {
+        StopOnDrop::new(self, Self::abort)
+    }
+
+    /// Stops receiving.
+    pub(super) fn begin_stop(&self) -> Stopping {
+        Stopping::begin(&self.workers.core)
+    }
+
+    /// Stops the listener at once.
+    pub(super) fn abort(&self) {
         self.workers.core.abort();
     }
 }

@@ -1,4 +1,5 @@
 use std::fmt;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use super::handle::ListenerHandle;
 use super::shared_room::SharedRoom;
 use super::shutdown::ShutdownReport;
 use crate::settings::InvalidSetting;
+use crate::stop_on_drop::StopOnDrop;
 
 /// A builder of a group of listeners for messages of one type on several queues, such as urgent and bulk work. They
 /// share a maximum of messages in flight, by weight.
@@ -118,9 +120,13 @@ impl<M: Message> Lanes<M> {
         let weights: Vec<_> = self.lanes.iter().map(|(weight, _)| *weight).collect();
         let lanes = SharedRoom::lanes(self.max_in_flight, &weights);
         let listeners = self.lanes.into_iter().zip(lanes);
-        let listeners = listeners.map(|((_, listener), lane)| listener.start_in(Some(lane)));
+        let start = |((_, listener), lane): ((_, ListenerBuilder<M>), _)| {
+            let started = listener.start_in(Some(lane))?;
+            Ok::<_, StartError>(started.stop_on_drop())
+        };
+        let started = listeners.map(start).collect::<Result<Vec<_>, _>>()?;
         Ok(LanesHandle {
-            listeners: listeners.collect::<Result<_, _>>()?,
+            listeners: started.into_iter().map(StopOnDrop::disarm).collect(),
         })
     }
 }
@@ -134,7 +140,7 @@ impl<M> fmt::Debug for Lanes<M> {
     }
 }
 
-/// A handle to a running group of listeners, from [`Lanes::start`]. Dropping it stops them at once.
+/// A handle to a group of listeners, from [`Lanes::start`]. Dropping it leaves them running, as with a [`ListenerHandle`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -165,8 +171,7 @@ impl<M> fmt::Debug for Lanes<M> {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug)]
-#[must_use = "dropping the handle stops the listeners"]
+#[derive(Debug, Clone)]
 pub struct LanesHandle {
     listeners: Vec<ListenerHandle>,
 }
@@ -188,9 +193,19 @@ impl LanesHandle {
     /// which the lanes were added.
     ///
     /// # Cancel safety
-    /// Dropping the future stops the listeners at once, as dropping the handle does.
-    pub async fn shutdown(self, grace: Duration) -> Vec<ShutdownReport> {
+    /// Dropping the future stops the listeners at once.
+    pub fn shutdown(
+        self,
+        grace: Duration,
+    ) -> impl Future<Output = Vec<ShutdownReport>> + Send + use<> {
         let listeners = self.listeners.into_iter();
-        join_all(listeners.map(|listener| listener.shutdown(grace))).await
+        join_all(listeners.map(|listener| listener.shutdown(grace)))
+    }
+
+    /// Returns a guard that stops the listeners at once when it is dropped.
+    pub fn stop_on_drop(self) -> StopOnDrop<Self> {
+        StopOnDrop::new(self, |lanes| {
+            lanes.listeners.iter().for_each(ListenerHandle::abort);
+        })
     }
 }

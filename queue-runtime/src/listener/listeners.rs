@@ -1,18 +1,20 @@
-//! The listeners of one service, which are shut down together.
+//! The listeners of one service, which are shut down together, with its schedules.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use queue_core::clock::Clock;
 use tokio::sync::watch;
 
-use super::core::Core;
 use super::error::StartError;
+use super::handle::ListenerHandle;
 use super::phase::ListenerPhase;
 use super::shutdown::{ShutdownReport, Stopping};
+use super::workers::{WeakWorkers, Workers};
 use crate::context::Context;
+use crate::recurring::{ScheduleHandle, Schedules};
 
 /// The result of shutting down a service, from [`QueueService::shutdown`](crate::QueueService::shutdown).
 ///
@@ -30,14 +32,13 @@ use crate::context::Context;
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # async fn ship(_: Received<Order>) {}
 /// let service = testing::service().await;
-/// let orders = service.listener(ship).create_queue().start()?;
+/// service.listener(ship).create_queue().start()?;
 ///
 /// let report = service.shutdown(Duration::from_secs(30)).await;
 /// for listener in report.listeners.iter().filter(|listener| !listener.graceful) {
 ///     eprintln!("{}: {} messages handed back", listener.queue, listener.released);
 /// }
 /// # assert!(report.is_graceful());
-/// # drop(orders);
 /// # Ok(())
 /// # }
 /// ```
@@ -46,6 +47,8 @@ use crate::context::Context;
 pub struct ServiceShutdown {
     /// The report of each listener that had not stopped before, in the order in which they were started.
     pub listeners: Vec<ShutdownReport>,
+    /// The names of the schedules that had not been stopped before, in the order in which they were started.
+    pub schedules: Vec<String>,
 }
 
 impl ServiceShutdown {
@@ -66,12 +69,15 @@ impl ServiceShutdown {
 }
 
 /// The listeners of one service.
+#[derive(Default)]
 pub(crate) struct Listeners(Mutex<State>);
 
-enum State {
-    Open(Vec<Weak<Core>>),
-    /// No more are started.
-    ShutDown(ShuttingDown),
+#[derive(Default)]
+struct State {
+    /// In the order in which they were started. Those that have stopped are removed now and then.
+    listeners: Vec<WeakWorkers>,
+    /// Once there is one, no more are started.
+    shutdown: Option<ShuttingDown>,
 }
 
 /// A shutdown, in progress or completed.
@@ -82,72 +88,83 @@ struct ShuttingDown {
     report: watch::Receiver<Option<ServiceShutdown>>,
 }
 
-impl Default for Listeners {
-    fn default() -> Self {
-        Self(Mutex::new(State::Open(Vec::new())))
-    }
-}
-
 impl Listeners {
     /// Adds a listener that is about to start.
     ///
     /// # Errors
     /// [`StartError::ShutDown`].
-    pub(super) fn add(&self, core: &Arc<Core>) -> Result<(), StartError> {
-        match &mut *self.lock() {
-            State::Open(listeners) => {
-                if listeners.len() == listeners.capacity() {
-                    listeners.retain(|listener| listener.strong_count() > 0);
-                }
-                listeners.push(Arc::downgrade(core));
-                Ok(())
-            }
-            State::ShutDown(_) => Err(StartError::ShutDown(core.consumer.queue.clone())),
+    pub(super) fn add(&self, workers: &Workers) -> Result<(), StartError> {
+        let mut state = self.lock();
+        if state.shutdown.is_some() {
+            let queue = &workers.core.consumer.queue;
+            return Err(StartError::ShutDown(queue.clone()));
         }
+        let listeners = &mut state.listeners;
+        if listeners.len() == listeners.capacity() {
+            listeners.retain(|listener| !listener.is_gone());
+        }
+        listeners.push(workers.downgrade());
+        Ok(())
     }
 
-    /// Stops all listeners, and waits for their handlers for up to `grace`. If that has begun before, takes part in it,
-    /// and ends its grace period after `grace` if it would end later.
+    /// Returns handles to the listeners that have not stopped, in the order in which they were started.
+    pub(crate) fn running(&self) -> Vec<ListenerHandle> {
+        let handles = self.lock().handles();
+        running(handles)
+    }
+
+    /// Stops all listeners and schedules, and waits for the handlers for up to `grace`. If that has begun before, takes
+    /// part in it, and ends its grace period after `grace` if it would end later.
     ///
     /// # Cancel safety
     /// The shutdown goes on in the background.
     pub(crate) async fn shutdown(
         &self,
         context: &Arc<Context>,
+        schedules: &Schedules,
         grace: Duration,
     ) -> ServiceShutdown {
         let until = context.clock.monotonic().saturating_add(grace);
-        let mut report = self.begin_shutdown(context, until).report;
+        let mut report = self.begin_shutdown(context, schedules, until).report;
         let reported = report.wait_for(Option::is_some).await;
         let reported =
             reported.expect("the background runs as long as the context is borrowed here");
         reported.clone().expect("it was waited for")
     }
 
-    fn begin_shutdown(&self, context: &Arc<Context>, until: Duration) -> ShuttingDown {
+    fn begin_shutdown(
+        &self,
+        context: &Arc<Context>,
+        schedules: &Schedules,
+        until: Duration,
+    ) -> ShuttingDown {
         let mut state = self.lock();
-        let listeners = match &mut *state {
-            State::ShutDown(begun) => {
-                begun.end_grace(until);
-                return begun.clone();
-            }
-            State::Open(listeners) => std::mem::take(listeners),
-        };
+        if let Some(begun) = &state.shutdown {
+            begun.end_grace(until);
+            return begun.clone();
+        }
         let (reports, report) = watch::channel(None);
         let begun = ShuttingDown {
             grace_over: Arc::new(watch::Sender::new(until)),
             report,
         };
-        *state = State::ShutDown(begun.clone());
+        state.shutdown = Some(begun.clone());
+        let handles = state.handles();
         drop(state);
-        let running = listeners.iter().filter_map(Weak::upgrade);
-        let running = running.filter(|core| core.phase.current() < ListenerPhase::Stopped);
-        let stopping: Vec<_> = running.map(|core| Stopping::begin(&core)).collect();
+        let schedules = schedules.shut_down();
+        let listeners = running(handles);
+        let stopping: Vec<_> = listeners.iter().map(ListenerHandle::begin_stop).collect();
         let (shutdown, clock) = (begun.clone(), Arc::clone(&context.clock));
         context.background.spawn(async move {
             let finish = |one: Stopping| one.finish(shutdown.grace_over(&*clock));
-            let listeners = join_all(stopping.into_iter().map(finish)).await;
-            reports.send_replace(Some(ServiceShutdown { listeners }));
+            let listeners = join_all(stopping.into_iter().map(finish));
+            let end = |one: &ScheduleHandle| one.clone().end(shutdown.grace_over(&*clock));
+            let (listeners, schedules) =
+                tokio::join!(listeners, join_all(schedules.iter().map(end)));
+            reports.send_replace(Some(ServiceShutdown {
+                listeners,
+                schedules,
+            }));
         });
         begun
     }
@@ -155,6 +172,20 @@ impl Listeners {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+impl State {
+    /// Returns handles to the listeners of which something is left. They must be dropped after the lock: what a handler
+    /// owns is dropped with the last of them, and may ask for the listeners.
+    fn handles(&self) -> Vec<ListenerHandle> {
+        let workers = self.listeners.iter().filter_map(WeakWorkers::upgrade);
+        workers.map(ListenerHandle::new).collect()
+    }
+}
+
+fn running(mut handles: Vec<ListenerHandle>) -> Vec<ListenerHandle> {
+    handles.retain(|handle| handle.phase() < ListenerPhase::Stopped);
+    handles
 }
 
 impl ShuttingDown {
@@ -181,9 +212,6 @@ impl ShuttingDown {
 
 impl fmt::Debug for Listeners {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &*self.lock() {
-            State::Open(listeners) => write!(f, "Open({})", listeners.len()),
-            State::ShutDown(_) => f.write_str("ShutDown"),
-        }
+        f.debug_list().entries(self.running()).finish()
     }
 }

@@ -30,7 +30,7 @@
 //! | `run` | which of the two settles a message |
 //! | `room` | when a message stops counting against `max_in_flight` |
 //! | `shared_room` | which of several listeners that share room gets what becomes free |
-//! | `shutdown`, `listeners` | how long handlers may finish when a listener, or all of a service, stop |
+//! | `shutdown`, `listeners` | which listeners run; how long handlers may finish when a listener, or all of a service, stop |
 //!
 //! Dequeue tasks and handlers run on the application's runtime. The watchdog runs in the background with
 //! the renewals, so that a blocked runtime neither loses leases nor hides failed attempts.

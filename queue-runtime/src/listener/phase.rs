@@ -13,13 +13,13 @@ use tokio::sync::watch;
 /// ───────► Running ◄────┘                        Stopping ──── all settled ────► Stopped
 ///            │        resume                        │                              ▲
 ///            └──────────────────────────────────────┤ grace over,                  │
-///                                                   │ handle dropped,              │
+///                                                   │ guard dropped,               │
 ///                                                   ▼ or runtime gone              │
 ///                                                Aborting ──── all settled ────────┘
 /// ```
 ///
-/// Running and Paused also change to Aborting: when the handle is dropped, or the application's runtime has
-/// shut down.
+/// Running and Paused also change to Aborting: when a [guard](crate::StopOnDrop) is dropped, or the application's runtime
+/// has shut down.
 ///
 /// ```
 /// use queue_runtime::{ListenerPhase, Message, Received, testing};

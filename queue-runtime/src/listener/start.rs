@@ -32,7 +32,8 @@ use crate::policy::{DepthRules, ExponentialIdle};
 use crate::receive::Caller;
 
 impl<M: Message> ListenerBuilder<M> {
-    /// Starts the listener on the current Tokio runtime.
+    /// Starts the listener on the current Tokio runtime. It runs until it is stopped, its service is shut down, or the runtime
+    /// ends, also without the handle.
     ///
     /// # Errors
     /// [`StartError`] if a setting is outside its allowed range, the poison queue is invalid or the queue itself, a
@@ -102,19 +103,20 @@ impl<M: Message> ListenerBuilder<M> {
             transactions_before,
             events: self.events,
         });
-        self.listeners.add(&core)?;
-        if core.adaptive_visibility {
-            core.runs.enable();
-        }
         let watchlist = Arc::new(Watchlist::default());
         let message_tasks = Arc::new(MessageTasks::new(&core, Arc::clone(&watchlist)));
-        let tasks = Arc::clone(&message_tasks);
-        watchdog::start(&core, &watchlist, move || tasks.close());
-        sweeping::start(&core);
         let workers = Workers {
             core,
             message_tasks,
         };
+        self.listeners.add(&workers)?;
+        let core = &workers.core;
+        if core.adaptive_visibility {
+            core.runs.enable();
+        }
+        let tasks = Arc::clone(&workers.message_tasks);
+        watchdog::start(core, &watchlist, move || tasks.close());
+        sweeping::start(core);
         workers.scale(|state| state.wanted);
         scaler::start(&workers);
         Ok(ListenerHandle::new(workers))

@@ -57,7 +57,6 @@ use crate::context::Context;
 /// service.submit(Order { number: 7 }).await?;
 /// # tokio::time::sleep(std::time::Duration::from_secs(60)).await;
 /// # assert_eq!(stock.reserved.load(Ordering::Relaxed), 1);
-/// # drop(listener);
 /// # Ok(())
 /// # }
 /// ```

@@ -6,7 +6,6 @@ use queue_core::clock::Timestamp;
 use queue_core::idempotency::IdempotencyStore;
 use queue_core::{Message, QueueName};
 use tokio::runtime::Handle;
-use tokio_util::sync::CancellationToken;
 
 use super::due::Missed;
 use super::error::{InvalidRecurrence, ScheduleError};
@@ -14,6 +13,7 @@ use super::handle::ScheduleHandle;
 use super::limits::MAX_MISSED;
 use super::recurrence::{Recurrence, Ticks};
 use super::run::{Plan, Runner};
+use super::schedules::Schedules;
 use crate::clock::has_timer;
 use crate::context::Context;
 
@@ -49,6 +49,7 @@ const MAX_NAME: usize = 128;
 #[must_use = "a schedule submits nothing until it is started"]
 pub struct Schedule<M> {
     context: Arc<Context>,
+    schedules: Arc<Schedules>,
     name: String,
     recurrence: Recurrence,
     message: Arc<dyn Fn(Timestamp) -> M + Send + Sync>,
@@ -60,12 +61,14 @@ pub struct Schedule<M> {
 impl<M: Message> Schedule<M> {
     pub(crate) fn new(
         context: Arc<Context>,
+        schedules: Arc<Schedules>,
         name: String,
         recurrence: Recurrence,
         message: impl Fn(Timestamp) -> M + Send + Sync + 'static,
     ) -> Self {
         Self {
             context,
+            schedules,
             name,
             recurrence,
             message: Arc::new(message),
@@ -93,7 +96,8 @@ impl<M: Message> Schedule<M> {
     /// The promise is weaker. A tick may be submitted again, with the same id, if the process is killed between the put
     /// and the record, or the outcome of the put is unknown. [`Missed`] applies to the ticks that are missed after
     /// the start; those that were missed while no process ran are skipped. Ticks are kept for 7 days: a clock must not
-    /// be behind by more.
+    /// be behind by more. The last tick is known to its process alone; one that is far ahead of the clock is replaced there
+    /// as the [module](super) says.
     pub fn recorded_in<S: IdempotencyStore + Clone>(mut self, store: &S) -> Self {
         self.store = Some(Arc::new(store.clone()));
         self
@@ -101,20 +105,22 @@ impl<M: Message> Schedule<M> {
 
     /// Starts the schedule on the current Tokio runtime.
     ///
-    /// It never ends by itself: a failure of the storage or of the store, a message that cannot be encoded and a panic
+    /// It runs until it is stopped, its service is shut down, or the runtime ends, also without the handle. It never ends by
+    /// itself: a failure of the storage or of the store, a message that cannot be encoded and a panic
     /// of the closure are logged, and the tick is tried again, after a pause of up to 30 seconds. A tick that is
     /// late by then is up to [`Missed`].
     ///
     /// # Errors
     /// [`ScheduleError`] if the name, the recurrence or the limit of missed ticks is invalid, the storage cannot record
-    /// ticks and there is no store, or there is no current Tokio runtime with a timer.
+    /// ticks and there is no store, a schedule of the same name runs on this service, the service was shut down, or there
+    /// is no current Tokio runtime with a timer.
     pub fn start(self) -> Result<ScheduleHandle, ScheduleError> {
         let ticks = self.check()?;
         let runtime = Handle::try_current().map_err(ScheduleError::NoRuntime)?;
         if !has_timer(&*self.context.clock) {
             return Err(ScheduleError::NoTimer);
         }
-        let stop = CancellationToken::new();
+        let handle = ScheduleHandle::new(&self.name);
         let plan = Plan {
             name: self.name,
             ticks,
@@ -123,9 +129,11 @@ impl<M: Message> Schedule<M> {
             missed: self.missed,
             store: self.store,
         };
-        let runner = Runner::new(Arc::downgrade(&self.context), plan, stop.clone());
-        let task = runtime.spawn(runner.run());
-        Ok(ScheduleHandle::new(stop.drop_guard(), task))
+        let runner = Runner::new(self.context, plan, handle.stopping().clone());
+        let task = handle.task(runner.run());
+        self.schedules.add(&handle)?;
+        drop(runtime.spawn(task));
+        Ok(handle)
     }
 
     fn check(&self) -> Result<Arc<dyn Ticks>, ScheduleError> {

@@ -1,3 +1,5 @@
+use std::fmt;
+
 use croner::Cron;
 use jiff::Zoned;
 use jiff::tz::TimeZone;
@@ -60,7 +62,11 @@ fn in_zone(expression: &str, zone: TimeZone) -> Recurrence {
         })
     };
     let ticks = match expression.parse() {
-        Ok(cron) => CronTicks { cron, zone },
+        Ok(cron) => CronTicks {
+            expression: expression.to_owned(),
+            cron,
+            zone,
+        },
         Err(error) => return invalid(error.to_string()),
     };
     match ticks.next(Timestamp::UNIX_EPOCH) {
@@ -69,8 +75,8 @@ fn in_zone(expression: &str, zone: TimeZone) -> Recurrence {
     }
 }
 
-#[derive(Debug)]
 struct CronTicks {
+    expression: String,
     cron: Cron,
     zone: TimeZone,
 }
@@ -81,6 +87,16 @@ impl CronTicks {
         let second =
             Timestamp::from_second(moment.as_nanosecond().div_euclid(1_000_000_000) as i64);
         Some(second.ok()?.to_zoned(self.zone.clone()))
+    }
+}
+
+/// The expression and the zone, not the tables that they are parsed into.
+impl fmt::Debug for CronTicks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cron")
+            .field("expression", &self.expression)
+            .field("time_zone", &self.zone.iana_name().unwrap_or("UTC"))
+            .finish()
     }
 }
 

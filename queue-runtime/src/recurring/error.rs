@@ -94,6 +94,15 @@ pub enum ScheduleError {
         "start the schedule `{0}`: its storage cannot record a tick with its message; give a store by `recorded_in`"
     )]
     Unsupported(String),
+    /// A schedule of this name runs on the service. The second one would never submit a tick, because the storage knows
+    /// schedules by their names.
+    #[error(
+        "start the schedule `{0}`: a schedule of this name runs on this service; stop it first, or name this one differently"
+    )]
+    Runs(String),
+    /// The service was [shut down](crate::QueueService::shutdown), so it starts no more schedules.
+    #[error("start the schedule `{0}`: the service was shut down")]
+    ShutDown(String),
     /// There is no current Tokio runtime, on which the schedule would run.
     #[error("start a schedule outside a Tokio runtime")]
     NoRuntime(#[source] tokio::runtime::TryCurrentError),

@@ -1,3 +1,4 @@
+use std::fmt;
 use std::time::Duration;
 
 use queue_core::clock::Timestamp;
@@ -30,8 +31,15 @@ pub fn every(interval: Duration) -> Recurrence {
 }
 
 /// An interval in nanoseconds.
-#[derive(Debug)]
 struct Every(i128);
+
+impl fmt::Debug for Every {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(interval) = self;
+        let interval = jiff::SignedDuration::from_nanos_i128(*interval);
+        f.debug_tuple("Every").field(&interval).finish()
+    }
+}
 
 impl Ticks for Every {
     fn next(&self, after: Timestamp) -> Option<Timestamp> {

@@ -16,8 +16,18 @@
 //! Each process decides by its own wall clock when a tick is due, so a tick is submitted when the fastest clock has
 //! reached it. The others find it recorded. Ticks are recorded in order, and none before the last one is submitted any
 //! more: if a clock that is an hour ahead records a tick, the ticks of that hour are submitted by that clock alone, and
-//! the other processes wait for their clocks to reach it, with a warning in the log. A clock that is stepped is noticed
-//! within a minute.
+//! the other processes wait for their clocks to reach it. A clock that is stepped is noticed within a minute.
+//!
+//! While the last tick is more than 30 seconds ahead of its clock, a process says so in the log: within a minute, and
+//! then every hour. If it is ahead by more than an hour and more than one period, as after a clock that was a year ahead
+//! for two seconds, the first process that has seen it unchanged for ten minutes, by a clock that ran steadily
+//! meanwhile, replaces it by the time at which it saw it first, so that [`Missed`] decides about the ticks since then.
+//! [`QueueService::reset_schedule`](crate::QueueService::reset_schedule) replaces it at once.
+//!
+//! A process cannot know whose clock is wrong. If its own is behind by that much for more than ten minutes, it
+//! replaces a record that was right, unless the others tick meanwhile: ticks that were already submitted are submitted
+//! again, each with the id that it had. A handler that must not run twice for a tick needs
+//! [idempotency](crate::ListenerBuilder::idempotent) in any case.
 //!
 //! ```text
 //!               nothing recorded: record now
@@ -27,6 +37,8 @@
 //!                                           ▲     │ the next tick is due:
 //!      another was first: last = its tick   │     │ swap last for it, and put its message, in one step
 //!      swapped: last = the tick             └─────┘
+//!
+//!   last is ahead of the clock: read it again every 30 s; far ahead for ten steady minutes: swap it for a time in the past
 //! ```
 
 mod builder;
@@ -36,9 +48,13 @@ mod due;
 mod error;
 mod every;
 mod handle;
+mod lead;
 mod limits;
+mod record;
 mod recurrence;
+mod reset;
 mod run;
+mod schedules;
 
 pub use builder::Schedule;
 #[cfg(feature = "cron")]
@@ -49,3 +65,5 @@ pub use every::every;
 pub use handle::ScheduleHandle;
 pub use limits::MAX_MISSED;
 pub use recurrence::Recurrence;
+pub(crate) use reset::reset;
+pub(crate) use schedules::Schedules;

@@ -1,18 +1,18 @@
 //! The task of a schedule.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use queue_core::backend::{PutIf, Swap};
+use queue_core::backend::PutIf;
 use queue_core::clock::Timestamp;
 use queue_core::idempotency::{IdempotencyStore, WorkKey};
-use queue_core::internal::error_chain;
-use queue_core::{Error, ErrorKind, Message, MessageId, Operation, QueueName, Retry};
-use serde::{Deserialize, Serialize};
+use queue_core::internal::{between, error_chain};
+use queue_core::{Error, Message, MessageId, QueueName, Retry};
 use tokio_util::sync::CancellationToken;
 
 use super::due::{Missed, due};
+use super::lead::{Lead, Moment, Verdict};
+use super::record::Last;
 use super::recurrence::Ticks;
 use crate::context::Context;
 use crate::idempotency::DEFAULT_RETENTION;
@@ -24,9 +24,6 @@ use crate::send::{Submit, SubmitError, SubmitProblem, SubmittedIf};
 /// late.
 const LONGEST_SLEEP: Duration = Duration::from_secs(30);
 
-/// How long the last tick of a schedule is kept after it: longer than any pause between two ticks.
-const RETENTION: Duration = Duration::from_secs(30 * 366 * 24 * 60 * 60);
-
 /// What a schedule does, and when.
 pub(super) struct Plan<M> {
     pub(super) name: String,
@@ -37,29 +34,14 @@ pub(super) struct Plan<M> {
     pub(super) store: Option<Arc<dyn IdempotencyStore>>,
 }
 
-/// Runs a schedule. It keeps no service alive.
+/// Runs a schedule.
 pub(super) struct Runner<M> {
-    context: Weak<Context>,
+    context: Arc<Context>,
     plan: Plan<M>,
     stop: CancellationToken,
     /// `None` until what is recorded is known.
     last: Option<Last>,
-}
-
-/// The last tick that was submitted.
-#[derive(Debug, Clone)]
-struct Last {
-    tick: Timestamp,
-    /// What is recorded of it.
-    value: Bytes,
-}
-
-/// What is recorded of the last tick.
-#[derive(Serialize, Deserialize)]
-struct Record {
-    tick: Timestamp,
-    /// A random number of the try, so that no two tries record the same.
-    token: u64,
+    lead: Lead,
 }
 
 /// A failure to submit a tick.
@@ -69,28 +51,26 @@ struct Failed {
 }
 
 impl<M: Message> Runner<M> {
-    pub(super) fn new(context: Weak<Context>, plan: Plan<M>, stop: CancellationToken) -> Self {
+    pub(super) fn new(context: Arc<Context>, plan: Plan<M>, stop: CancellationToken) -> Self {
         Self {
             context,
             plan,
             stop,
             last: None,
+            lead: Lead::default(),
         }
     }
 
     pub(super) async fn run(mut self) {
         let mut failures = 0;
+        let context = Arc::clone(&self.context);
+        let clock = &context.clock;
         loop {
-            let Some(context) = self.context.upgrade() else {
-                return;
-            };
-            let clock = Arc::clone(&context.clock);
             let step = catch_async(self.step(&context)).await;
-            drop(context);
             let failed = match step {
                 Ok(Ok(next)) => {
                     failures = 0;
-                    if self.sleep(&*clock, until(next, clock.now())).await {
+                    if self.sleep(&**clock, until(next, clock.now())).await {
                         continue;
                     }
                     return;
@@ -107,7 +87,7 @@ impl<M: Message> Runner<M> {
             log_caught(|| {
                 tracing::warn!(schedule, %queue, error, ?pause, "failed to submit a tick of a schedule; will retry");
             });
-            if !self.sleep(&*clock, pause).await {
+            if !self.sleep(&**clock, pause).await {
                 return;
             }
         }
@@ -124,13 +104,19 @@ impl<M: Message> Runner<M> {
 
     /// Submits the ticks that are due, and returns the next one.
     async fn step(&mut self, context: &Arc<Context>) -> Result<Option<Timestamp>, Failed> {
+        let is_recorded = self.plan.store.is_none();
         let mut last = match &self.last {
-            Some(last) => last.clone(),
-            None => self.begin(context).await?,
+            // Another process, or a reset, may have replaced a record that is ahead.
+            Some(last) if !(is_recorded && self.lead.is_ahead()) => last.clone(),
+            _ => self.begin(context).await?,
         };
         loop {
             self.last = Some(last.clone());
             let now = context.clock.now();
+            if let Some(begins) = self.look(&last, now) {
+                last = self.replace(context, &last, begins).await?;
+                continue;
+            }
             let due = due(&*self.plan.ticks, last.tick, now, self.plan.missed);
             let Some(&tick) = due.first().filter(|_| !self.stop.is_cancelled()) else {
                 return Ok(self.plan.ticks.next(last.tick.max(now)));
@@ -139,8 +125,70 @@ impl<M: Message> Runner<M> {
                 None => self.swap(context, &last, tick).await?,
                 Some(store) => self.record(context, store, tick).await?,
             };
-            self.plan.warn_if_ahead(last.tick, now);
         }
+    }
+
+    /// Looks whether the last tick is ahead of the clock, and says so. Returns the moment that takes its place if it must
+    /// be replaced.
+    fn look(&mut self, last: &Last, now: Timestamp) -> Option<Timestamp> {
+        let monotonic = self.context.clock.monotonic();
+        let moment = Moment {
+            wall: now,
+            monotonic,
+        };
+        let ahead = between(now, last.tick);
+        let (schedule, last) = (&self.plan.name, last.tick);
+        match self.lead.look(&*self.plan.ticks, last, moment) {
+            Verdict::InTime | Verdict::Wait => {}
+            Verdict::Warn { is_far: false } => log_caught(|| {
+                tracing::warn!(
+                    schedule,
+                    %last,
+                    ?ahead,
+                    "the last tick of a schedule is ahead of the clock; the schedule waits until then"
+                );
+            }),
+            Verdict::Warn { is_far: true } => log_caught(|| {
+                tracing::warn!(
+                    schedule,
+                    %last,
+                    ?ahead,
+                    "the last tick of a schedule is far ahead of the clock, which was or is wrong here or in another \
+                     process; it is replaced once the clock has been steady for ten minutes"
+                );
+            }),
+            Verdict::Replace(begins) => return Some(begins),
+        }
+        None
+    }
+
+    /// Records a moment in place of a last tick that is far ahead of the clock. Returns what is recorded then.
+    async fn replace(
+        &self,
+        context: &Context,
+        last: &Last,
+        begins: Timestamp,
+    ) -> Result<Last, Failed> {
+        let next = Last::new(begins);
+        if self.plan.store.is_none() {
+            let swap = next.swap(&self.plan.name).in_place_of(last.value.clone());
+            let put = context.backend.put_if(&self.plan.queue, None, &swap).await;
+            match put.map_err(Failed::from)? {
+                PutIf::Swapped(_) => {}
+                PutIf::Differs(None) => return self.begin(context).await,
+                PutIf::Differs(current) => return Ok(Last::read(current)?),
+            }
+        }
+        let (schedule, last) = (&self.plan.name, last.tick);
+        log_caught(|| {
+            tracing::warn!(
+                schedule,
+                %last,
+                %begins,
+                "replaced the last tick of a schedule, which was far ahead of the clock; the schedule goes on"
+            );
+        });
+        Ok(next)
     }
 
     /// Returns the last tick that is recorded. If there is none, records that the schedule begins now.
@@ -149,15 +197,11 @@ impl<M: Message> Runner<M> {
         if self.plan.store.is_some() {
             return Ok(began);
         }
-        let swap = Swap::new(self.plan.key(), began.value.clone(), RETENTION);
+        let swap = began.swap(&self.plan.name);
         let put = context.backend.put_if(&self.plan.queue, None, &swap).await;
         match put.map_err(Failed::from)? {
             PutIf::Swapped(_) => Ok(began),
-            PutIf::Differs(current) => {
-                let last = Last::read(current)?;
-                self.plan.warn_if_ahead(last.tick, began.tick);
-                Ok(last)
-            }
+            PutIf::Differs(current) => Ok(Last::read(current)?),
         }
     }
 
@@ -169,14 +213,13 @@ impl<M: Message> Runner<M> {
         tick: Timestamp,
     ) -> Result<Last, Failed> {
         let next = Last::new(tick);
-        let swap = Swap::new(self.plan.key(), next.value.clone(), RETENTION);
-        let swap = swap.in_place_of(last.value.clone());
+        let swap = next.swap(&self.plan.name).in_place_of(last.value.clone());
         let submit = self.plan.submit(context, tick)?;
         match submit.send_if(&swap).await.map_err(Failed::of_submit)? {
             SubmittedIf::Submitted(_) => Ok(next),
             // Its retention is over, or the storage is a new one.
             SubmittedIf::Differs(None) => self.begin(context).await,
-            SubmittedIf::Differs(current) => Last::read(current),
+            SubmittedIf::Differs(current) => Ok(Last::read(current)?),
         }
     }
 
@@ -197,10 +240,6 @@ impl<M: Message> Runner<M> {
 }
 
 impl<M: Message> Plan<M> {
-    fn key(&self) -> WorkKey {
-        WorkKey::new("schedule ticks", &self.name)
-    }
-
     fn submit(&self, context: &Arc<Context>, tick: Timestamp) -> Result<Submit<M>, Failed> {
         let parent = MessageId::new(format!("schedule {}", self.name));
         let parent = parent.map_err(|invalid| Failed {
@@ -214,45 +253,6 @@ impl<M: Message> Plan<M> {
             (self.message)(tick),
         );
         Ok(submit.id(id.as_str()))
-    }
-
-    fn warn_if_ahead(&self, last: Timestamp, now: Timestamp) {
-        let ahead = last.duration_since(now);
-        if ahead.unsigned_abs() > LONGEST_SLEEP && ahead.is_positive() {
-            let (schedule, ahead) = (&self.name, ahead.unsigned_abs());
-            tracing::warn!(
-                schedule,
-                %last,
-                ?ahead,
-                "the last tick of a schedule is ahead of the clock; the schedule waits until then"
-            );
-        }
-    }
-}
-
-impl Last {
-    fn new(tick: Timestamp) -> Self {
-        let token = rand::random();
-        let record = serde_json::to_vec(&Record { tick, token });
-        Self {
-            tick,
-            value: record.expect("a time and a number are JSON").into(),
-        }
-    }
-
-    fn read(current: Option<Bytes>) -> Result<Self, Failed> {
-        let record = current.as_deref().map(serde_json::from_slice::<Record>);
-        match (record, current) {
-            (Some(Ok(record)), Some(value)) => Ok(Self {
-                tick: record.tick,
-                value,
-            }),
-            _ => {
-                let corrupt = Error::new(ErrorKind::Corrupt, Operation::Idempotency);
-                let detail = "what is recorded of the schedule is no tick";
-                Err(corrupt.with_detail(detail).into())
-            }
-        }
     }
 }
 

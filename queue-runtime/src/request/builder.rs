@@ -59,7 +59,6 @@ use crate::send::{Submit, SubmitProblem, Unreplied};
 /// let request = service.request(PriceRequest { item: "coffee".to_owned() });
 /// let error = request.reply::<Price>().await.unwrap_err();
 /// assert!(matches!(error.problem, RequestProblem::Rejected { .. }));
-/// # drop(listener);
 /// # Ok(())
 /// # }
 /// ```

@@ -12,16 +12,19 @@ use crate::backend::OpenTransaction;
 use crate::context::Context;
 #[cfg(feature = "sqlite")]
 use crate::lease::unsupported;
-use crate::listener::{ListenerBuilder, Listeners};
+use crate::listener::{ListenerBuilder, ListenerHandle, ListenerPhase, Listeners};
 use crate::meter::MeterReading;
+use crate::panic::log_caught;
 use crate::receive::{Accept, Handler, HandlerWith};
-use crate::recurring::{Recurrence, Schedule};
+use crate::recurring::{Recurrence, Schedule, ScheduleHandle, Schedules, reset};
 use crate::request::{NoReplyType, Replies, Request, clean};
 use crate::send::{Submit, SubmitAll, SubmitError, Submitted};
 
 /// A connection to the queues of one storage account. Clones share the connection.
 ///
-/// Requires a Tokio runtime with timers enabled.
+/// Requires a Tokio runtime with timers enabled. Dropping the last clone stops nothing: listeners and schedules run until
+/// the runtime ends, which is logged once as a warning, because nothing can [shut them down](Self::shutdown) together
+/// any more.
 ///
 /// ```
 /// use queue_runtime::{Message, QueueService};
@@ -46,8 +49,15 @@ use crate::send::{Submit, SubmitAll, SubmitError, Submitted};
 #[derive(Clone)]
 pub struct QueueService {
     context: Arc<Context>,
-    pub(super) listeners: Arc<Listeners>,
+    pub(super) running: Arc<Running>,
     replies: Arc<Replies>,
+}
+
+/// What runs on a service. Only [`QueueService`]s own it.
+#[derive(Debug, Default)]
+pub(super) struct Running {
+    pub(super) listeners: Arc<Listeners>,
+    pub(super) schedules: Arc<Schedules>,
 }
 
 impl QueueService {
@@ -55,7 +65,7 @@ impl QueueService {
         let replies = Arc::new(Replies::new(Arc::clone(&context), reply_lease));
         Self {
             context,
-            listeners: Arc::default(),
+            running: Arc::default(),
             replies,
         }
     }
@@ -90,14 +100,44 @@ impl QueueService {
     ///
     /// The module [`recurring`](crate::recurring) says what is guaranteed. Start the same schedule, with the same
     /// recurrence, in every process. The storage knows it by its name: a new recurrence under the same name goes on
-    /// from the last tick.
+    /// from the last tick. On one service, a name is for one schedule at a time.
     pub fn schedule<M: Message>(
         &self,
         name: impl Into<String>,
         recurrence: Recurrence,
         message: impl Fn(Timestamp) -> M + Send + Sync + 'static,
     ) -> Schedule<M> {
-        Schedule::new(Arc::clone(&self.context), name.into(), recurrence, message)
+        let (context, schedules) = (&self.context, &self.running.schedules);
+        let (context, schedules) = (Arc::clone(context), Arc::clone(schedules));
+        Schedule::new(context, schedules, name.into(), recurrence, message)
+    }
+
+    /// Has a schedule begin anew: records the current time in place of its last tick. Returns false if the storage knows no
+    /// schedule of this name.
+    ///
+    /// For an operator whose schedule waits because a clock was ahead when its last tick was recorded. Later ticks are
+    /// submitted from then on, by all processes within a minute; earlier ones are not made up for. If the wall clock of
+    /// this process is behind, ticks since then are submitted again, with the same ids.
+    ///
+    /// A schedule with [a store](Schedule::recorded_in) keeps its last tick in its process: restart that.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let service = queue_runtime::QueueService::connect("memory:").await?;
+    /// let is_known = service.reset_schedule("hourly report").await?;
+    /// assert!(!is_known, "it was never started");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`](queue_core::ErrorKind::Unsupported) on Azure; otherwise the backend's error.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped before it completes, the schedule may have been reset.
+    pub async fn reset_schedule(&self, name: &str) -> queue_core::Result<bool> {
+        reset(&self.context, name).await
     }
 
     /// Deletes the queue for replies to this service's requests, if it has one. Requests that wait get no reply.
@@ -197,6 +237,45 @@ impl QueueService {
         self.queue::<M>().listener_with(state, handler)
     }
 
+    /// Returns handles to the listeners of this service and its clones that have not stopped, in the order in which they
+    /// were started.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use queue_runtime::{Message, Received, testing};
+    /// # use serde::{Deserialize, Serialize};
+    /// #
+    /// # #[derive(Debug, Serialize, Deserialize, Message)]
+    /// # #[message(queue = "orders")]
+    /// # struct Order {
+    /// #     number: u32,
+    /// # }
+    /// #
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # async fn ship(_: Received<Order>) {}
+    /// let service = testing::service().await;
+    /// service.listener(ship).create_queue().start()?; // it runs without its handle
+    ///
+    /// let orders = service.listeners().remove(0);
+    /// assert_eq!(orders.queue().as_str(), "orders");
+    /// orders.shutdown(Duration::from_secs(30)).await;
+    /// assert!(service.listeners().is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn listeners(&self) -> Vec<ListenerHandle> {
+        self.running.listeners.running()
+    }
+
+    /// Returns handles to the schedules of this service and its clones that have not been stopped, in the order in which
+    /// they were started.
+    #[must_use]
+    pub fn schedules(&self) -> Vec<ScheduleHandle> {
+        self.running.schedules.running()
+    }
+
     /// Returns a handle to the type's queue.
     #[must_use]
     pub fn queue<M: Message>(&self) -> Queue<M> {
@@ -215,8 +294,8 @@ impl QueueService {
     }
 
     fn queue_of<M: Message>(&self, name: QueueName) -> Queue<M> {
-        let (context, listeners) = (Arc::clone(&self.context), Arc::clone(&self.listeners));
-        Queue::new(context, listeners, name)
+        let (context, listeners) = (&self.context, &self.running.listeners);
+        Queue::new(Arc::clone(context), Arc::clone(listeners), name)
     }
 
     /// Returns an untyped handle to a queue, for counting, peeking, clearing and redriving.
@@ -297,6 +376,24 @@ impl QueueService {
     /// instead of within a minute.
     pub fn refresh_metadata(&self) {
         self.context.settings.clear();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let mut listeners = self.listeners.running();
+        listeners.retain(|listener| listener.phase() < ListenerPhase::Stopping);
+        let (listeners, schedules) = (listeners.len(), self.schedules.running().len());
+        if listeners + schedules > 0 {
+            log_caught(|| {
+                tracing::warn!(
+                    listeners,
+                    schedules,
+                    "the last handle to the service was dropped while listeners or schedules run; they run until the \
+                     runtime ends, unless a handle of their own stops them; keep the service to shut them down together"
+                );
+            });
+        }
     }
 }
 

@@ -12,19 +12,18 @@ use super::signals::StopSignals;
 use crate::listener::ServiceShutdown;
 
 impl QueueService {
-    /// Stops all listeners of this service and its clones side by side, as
-    /// [`ListenerHandle::shutdown`](crate::ListenerHandle::shutdown) does: they receive nothing any more, running
+    /// Stops all listeners and schedules of this service and its clones side by side. Listeners stop as
+    /// [`ListenerHandle::shutdown`](crate::ListenerHandle::shutdown) says: they receive nothing any more, running
     /// handlers have up to `grace` to finish, and then the remaining ones are cancelled and their messages handed back
-    /// without counting the attempt, which takes up to 10 seconds.
+    /// without counting the attempt, which takes up to 10 seconds. Schedules submit no further tick; a submission that is
+    /// under way when the grace period is over is abandoned, and may or may not be carried out.
     ///
-    /// No listener starts afterwards: that is [`StartError::ShutDown`](crate::StartError::ShutDown). Everything else
-    /// goes on, because handlers that finish within the grace period submit messages, and so may the program after
+    /// No listener or schedule starts afterwards: that is [`StartError::ShutDown`](crate::StartError::ShutDown) and
+    /// [`ScheduleError::ShutDown`](crate::recurring::ScheduleError::ShutDown). Everything else goes on, because handlers that finish within the grace period submit messages, and so may the program after
     /// them: `submit`, `accept`, `request` and deliveries that an `accept` has returned. If the program makes requests,
     /// call [`delete_reply_queue`](Self::delete_reply_queue) at its end.
     ///
     /// Further calls return the same report, and end the grace period after their own `grace` if that is sooner.
-    /// Dropping a [`ListenerHandle`](crate::ListenerHandle) stops its listener at once, so keep the handles until the
-    /// report is there.
     ///
     /// ```
     /// use std::time::Duration;
@@ -46,14 +45,13 @@ impl QueueService {
     /// # async fn ship(_: Received<Order>) {}
     /// # async fn send(_: Received<Invoice>) {}
     /// let service = testing::service().await;
-    /// let orders = service.listener(ship).create_queue().start()?;
-    /// let invoices = service.listener(send).create_queue().start()?;
+    /// service.listener(ship).create_queue().start()?;
+    /// service.listener(send).create_queue().start()?;
     ///
     /// let report = service.shutdown(Duration::from_secs(30)).await;
     /// assert!(report.is_graceful());
     /// assert_eq!(report.listeners.len(), 2);
     /// assert!(matches!(service.listener(ship).start(), Err(StartError::ShutDown(_))));
-    /// # drop((orders, invoices));
     /// # Ok(())
     /// # }
     /// ```
@@ -65,7 +63,11 @@ impl QueueService {
     /// If the Tokio runtime of a service that was built with
     /// [`on_current_runtime`](crate::ServiceBuilder::on_current_runtime) has shut down.
     pub async fn shutdown(&self, grace: Duration) -> ServiceShutdown {
-        self.listeners.shutdown(self.context(), grace).await
+        let (context, running) = (self.context(), &self.running);
+        let shutdown = running
+            .listeners
+            .shutdown(context, &running.schedules, grace);
+        shutdown.await
     }
 
     /// [Shuts down](Self::shutdown) on the first signal to stop: SIGTERM or SIGINT, which Ctrl-C sends; on Windows,
@@ -89,10 +91,9 @@ impl QueueService {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let service = QueueService::connect("sqlite:orders.db").await?;
-    /// let orders = service.listener(ship).create_queue().start()?;
+    /// service.listener(ship).create_queue().start()?;
     /// let report = service.shutdown_on_signal(Duration::from_secs(30))?.await;
     /// eprintln!("stopped; {} messages handed back", report.released());
-    /// # drop(orders);
     /// # Ok(())
     /// # }
     /// ```

@@ -110,11 +110,11 @@ async fn observers_see_each_outcome_and_harm_no_message() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_listener_whose_handle_is_dropped_says_that_it_has_stopped() {
+async fn a_listener_whose_guard_is_dropped_says_that_it_has_stopped() {
     let service = testing::service().await;
     let listener = service.listener(handle).create_queue();
     let mut events = listener.events();
-    let listener = listener.start().expect("starts");
+    let listener = listener.start().expect("starts").stop_on_drop();
     tokio::time::sleep(Duration::from_secs(1)).await;
     drop(listener);
     let event = events.recv().await.expect("one more");

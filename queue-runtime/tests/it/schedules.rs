@@ -14,45 +14,46 @@ use tokio::time::sleep;
 
 use crate::storage::Storage;
 
-const MINUTE: Duration = Duration::from_secs(60);
-const HOUR: Duration = Duration::from_secs(3600);
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
+pub(crate) const MINUTE: Duration = Duration::from_secs(60);
+pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
 #[message(queue = "ticks")]
-struct Tick {
-    at: Timestamp,
+pub(crate) struct Tick {
+    pub(crate) at: Timestamp,
 }
 
-fn at(time: &str) -> Timestamp {
+pub(crate) fn at(time: &str) -> Timestamp {
     time.parse().expect("a time")
 }
 
 /// Schedules a tick every five minutes.
-fn schedule(service: &QueueService, missed: Missed) -> ScheduleHandle {
+pub(crate) fn schedule(service: &QueueService, missed: Missed) -> ScheduleHandle {
     let schedule = service.schedule("five", every(5 * MINUTE), |at| Tick { at });
     schedule.missed(missed).start().expect("starts")
 }
 
 /// The schedules begin with the clock, at midnight. Those of a test sleep as long as it does, so that it is a second
 /// behind them.
-async fn until(clock: &TokioClock, time: &str) {
+pub(crate) async fn until(clock: &TokioClock, time: &str) {
     let left = at(time).duration_since(queue_runtime::Clock::now(clock));
     sleep(left.unsigned_abs() + Duration::from_secs(1)).await;
 }
 
-async fn connect(backend: Arc<MemoryBackend>, clock: &TokioClock) -> QueueService {
+pub(crate) async fn connect(backend: Arc<MemoryBackend>, clock: &TokioClock) -> QueueService {
     let service = QueueService::over(backend).clock(Arc::new(clock.clone()));
     let service = service.on_current_runtime().connect();
     service.await.expect("connects")
 }
 
-fn memory(clock: &TokioClock) -> Arc<MemoryBackend> {
+pub(crate) fn memory(clock: &TokioClock) -> Arc<MemoryBackend> {
     Arc::new(MemoryBackend::new(Arc::new(clock.clone())))
 }
 
 /// The ticks on the queue, in the order in which they were submitted. No two have the same id.
-async fn ticks(service: &QueueService) -> Vec<Timestamp> {
+pub(crate) async fn ticks(service: &QueueService) -> Vec<Timestamp> {
     let (mut ticks, mut ids) = (Vec::new(), std::collections::HashSet::new());
     while let Some(tick) = service
         .accept::<Tick>()
@@ -68,7 +69,7 @@ async fn ticks(service: &QueueService) -> Vec<Timestamp> {
 }
 
 /// The ticks of every five minutes.
-fn expected(from: &str, to: &str) -> Vec<Timestamp> {
+pub(crate) fn expected(from: &str, to: &str) -> Vec<Timestamp> {
     let ticks = std::iter::successors(Some(at(from)), |tick| Some(*tick + 5 * MINUTE));
     ticks.take_while(|tick| *tick <= at(to)).collect()
 }
@@ -225,21 +226,110 @@ async fn clocks_that_differ_submit_no_tick_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_schedule_keeps_no_service_alive() {
+async fn a_schedule_runs_on_without_its_handle_and_its_service() {
     let clock = TokioClock::new();
     let backend = memory(&clock);
     let service = connect(Arc::clone(&backend), &clock).await;
-    schedule(&service, Missed::Once).detach();
-    sleep(6 * MINUTE).await;
+    let _ = schedule(&service, Missed::Once);
+    let name = |service: &QueueService| {
+        let schedules = service.schedules();
+        let names = schedules.iter().map(|schedule| schedule.name().to_owned());
+        names.collect::<Vec<_>>()
+    };
+    assert_eq!(name(&service), ["five"]);
     drop(service);
-    sleep(2 * MINUTE).await;
+    until(&clock, "2026-01-01T00:10:00Z").await;
     let service = connect(backend, &clock).await;
-    sleep(HOUR).await;
+    let expected = expected("2026-01-01T00:05:00Z", "2026-01-01T00:10:00Z");
+    assert_eq!(ticks(&service).await, expected);
+    assert_eq!(name(&service), [""; 0], "it is of another service");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_schedule_stops_with_its_guard_and_by_any_handle() {
+    let clock = TokioClock::new();
+    let service = connect(memory(&clock), &clock).await;
+    let guard = schedule(&service, Missed::Once).stop_on_drop();
+    until(&clock, "2026-01-01T00:05:00Z").await;
+    drop(guard);
+    until(&clock, "2026-01-01T00:12:00Z").await;
+    let _ = schedule(&service, Missed::Skip);
+    until(&clock, "2026-01-01T00:15:00Z").await;
+    for schedule in service.schedules() {
+        schedule.stop().await;
+    }
+    until(&clock, "2026-01-01T00:20:00Z").await;
     assert_eq!(
         ticks(&service).await,
-        [at("2026-01-01T00:05:00Z")],
-        "detached, it ran until then"
+        ["05", "15"].map(|minute| at(&format!("2026-01-01T00:{minute}:00Z")))
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_schedule_of_a_name_is_refused_while_the_first_runs() {
+    let clock = TokioClock::new();
+    let backend = memory(&clock);
+    let service = connect(Arc::clone(&backend), &clock).await;
+    let start = |service: &QueueService, name| {
+        let schedule = service.schedule(name, every(HOUR), |at| Tick { at });
+        schedule.start()
+    };
+    let first = start(&service, "hourly").expect("starts");
+    let second = start(&service.clone(), "hourly").expect_err("it would never tick");
+    assert!(
+        matches!(&second, ScheduleError::Runs(name) if name == "hourly"),
+        "{second:?}"
+    );
+    assert_eq!(
+        second.to_string(),
+        "start the schedule `hourly`: a schedule of this name runs on this service; stop it first, or name this one \
+         differently"
+    );
+    start(&service, "Hourly").expect("it has another name");
+    // As in another process.
+    let other = connect(backend, &clock).await;
+    start(&other, "hourly").expect("they share the ticks");
+
+    first.stop().await;
+    drop(start(&service, "hourly").expect("the name is free").stop());
+    start(&service, "hourly").expect("it submits nothing any more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_of_the_service_stops_its_schedules() {
+    let clock = TokioClock::new();
+    let faults = FaultInjector::new(memory(&clock));
+    let service = QueueService::over(Arc::new(faults.clone())).clock(Arc::new(clock.clone()));
+    let service = service.on_current_runtime().connect().await;
+    let service = service.expect("connects");
+    schedule(&service, Missed::Once).stop().await;
+    let hourly = service.schedule("hourly", every(HOUR), |at| Tick { at });
+    hourly.start().expect("starts");
+    let busy = service.schedule("busy", every(HOUR), |at| Tick { at });
+    busy.to("busy".parse().expect("a name"))
+        .start()
+        .expect("starts");
+    sleep(SECOND).await;
+    // The submissions under way last longer than the grace period.
+    faults.fail_every(Operation::Put, Fault::Stalled);
+    until(&clock, "2026-01-01T01:00:00Z").await;
+    let begun = tokio::time::Instant::now();
+    let report = service.shutdown(5 * SECOND).await;
+    assert_eq!(report.schedules, ["hourly", "busy"]);
+    assert!(begun.elapsed() <= 5 * SECOND, "{:?}", begun.elapsed());
+    faults.heal();
+    faults.release();
+    sleep(3 * HOUR).await;
+    assert_eq!(ticks(&service).await, []);
+
+    let refused = service.schedule("hourly", every(HOUR), |at| Tick { at });
+    let refused = refused.start().expect_err("it was shut down");
+    assert!(matches!(refused, ScheduleError::ShutDown(_)), "{refused:?}");
+    assert_eq!(
+        refused.to_string(),
+        "start the schedule `hourly`: the service was shut down"
+    );
+    assert!(service.schedules().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -254,7 +344,9 @@ async fn a_store_records_ticks_where_the_storage_cannot() {
     );
 
     let store = MemoryResults::new(Arc::new(TokioClock::new()));
-    let running = [0, 1].map(|_| {
+    let other = QueueService::over(Arc::new(faults.clone())).clock(Arc::new(TokioClock::new()));
+    let other = other.on_current_runtime().connect().await;
+    let running = [&service, &other.expect("connects")].map(|service| {
         let schedule = service.schedule("five", every(5 * MINUTE), |at| Tick { at });
         let schedule = schedule.missed(Missed::All { limit: 99 });
         schedule.recorded_in(&store).start().expect("starts")

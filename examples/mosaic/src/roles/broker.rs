@@ -30,7 +30,8 @@ pub fn broker(
         tracing::error!(%request, "failed to record a response; the client will time out");
         None
     });
-    Ok(Role::new("broker", vec![listener.start()?]).with_upkeep(sweeping))
+    let listener = listener.start()?.stop_on_drop();
+    Ok(Role::new("broker", vec![listener]).with_upkeep(sweeping))
 }
 
 #[derive(Debug, Clone)]

@@ -57,10 +57,9 @@ pub fn controller(
     let responses = service.listener_with(controller, Controller::handle_response);
     let requests = settings.apply(requests).on_poison(request_failed);
     let responses = settings.apply(responses).on_poison(join_failed);
-    Ok(Role::new(
-        "controller",
-        vec![requests.start()?, responses.start()?],
-    ))
+    let requests = requests.start()?.stop_on_drop();
+    let responses = responses.start()?.stop_on_drop();
+    Ok(Role::new("controller", vec![requests, responses]))
 }
 
 #[derive(Debug, Clone)]

@@ -38,7 +38,8 @@ pub fn processor(
     if let Some(target) = settings.instances {
         listener = listener.advise_instances(target);
     }
-    Ok(Role::new("processor", vec![listener.start()?]))
+    let listener = listener.start()?.stop_on_drop();
+    Ok(Role::new("processor", vec![listener]))
 }
 
 #[derive(Debug, Clone)]

@@ -6,6 +6,7 @@ use futures_util::future::join_all;
 use queue_runtime::policy::InstanceTarget;
 use queue_runtime::{
     ListenerBuilder, ListenerHandle, Message, RetryPolicy, ServiceShutdown, ShutdownReport,
+    StopOnDrop,
 };
 use tokio::task::JoinSet;
 
@@ -32,7 +33,7 @@ pub struct Settings {
 #[must_use = "dropping a role stops it"]
 pub struct Role {
     name: &'static str,
-    listeners: Vec<ListenerHandle>,
+    listeners: Vec<StopOnDrop<ListenerHandle>>,
     /// Aborted with the role.
     upkeep: JoinSet<()>,
 }
@@ -86,7 +87,7 @@ impl Settings {
 }
 
 impl Role {
-    pub(super) fn new(name: &'static str, listeners: Vec<ListenerHandle>) -> Self {
+    pub(super) fn new(name: &'static str, listeners: Vec<StopOnDrop<ListenerHandle>>) -> Self {
         tracing::info!(role = name, "started");
         Self {
             name,
@@ -111,7 +112,12 @@ impl Role {
     /// Stops receiving, waits up to `grace` for handlers to finish, then hands back their messages.
     /// Returns the totals of the role.
     pub async fn shutdown(self, grace: Duration) -> Totals {
-        let reports = join_all(self.listeners.into_iter().map(|one| one.shutdown(grace))).await;
+        let reports = join_all(
+            self.listeners
+                .into_iter()
+                .map(|one| one.disarm().shutdown(grace)),
+        )
+        .await;
         Totals::of(self.name, &reports)
     }
 

@@ -34,7 +34,7 @@ pub(super) async fn run(desk: Arc<Desk>) {
         .visibility_timeout(LEASE)
         .max_in_flight(8)
         .create_queue();
-    let listener = listener.start().expect("the settings are valid");
+    listener.start().expect("the settings are valid");
     let report = tokio::select! {
         report = shutdown => report,
         // The test has ended.
@@ -45,7 +45,6 @@ pub(super) async fn run(desk: Arc<Desk>) {
         stuck: report.listeners.iter().map(|listener| listener.stuck).sum(),
     };
     println!("{stopped}");
-    drop(listener);
 }
 
 async fn handle(desk: Arc<Desk>, order: Received<Order>) {
