@@ -72,20 +72,22 @@ fn refuse_second_path(path: &Path, metadata: &Metadata) -> Result<()> {
     }
 }
 
-#[cfg(unix)]
 fn refuse_links(path: &Path, metadata: &Metadata) -> Result<()> {
-    use std::os::unix::fs::MetadataExt;
-
-    match metadata.nlink() {
+    match links(metadata) {
         ..=1 => Ok(()),
         links => Err(Failure::Linked(path.to_owned(), links)),
     }
 }
 
-/// Elsewhere, the number of links is not known.
+#[cfg(unix)]
+fn links(metadata: &Metadata) -> u64 {
+    std::os::unix::fs::MetadataExt::nlink(metadata)
+}
+
+/// Elsewhere, the number is not known.
 #[cfg(not(unix))]
-fn refuse_links(_: &Path, _: &Metadata) -> Result<()> {
-    Ok(())
+fn links(_: &Metadata) -> u64 {
+    1
 }
 
 /// The database and its log, as they were opened.
