@@ -15,6 +15,7 @@ use super::event::{Events, ListenerEvent};
 use super::info::{Counters, ListenerInfo};
 use super::limit::Limit;
 use super::phase::Phase;
+use super::receiving::ReceiveError;
 use super::runs::Runs;
 use super::shared_room::Lane;
 use super::tasks::Tasks;
@@ -157,6 +158,7 @@ impl Core {
             circuit: self.breaker.as_ref().map(|breaker| breaker.state()),
             transactions: self.transactions(),
             wanted_instances: self.advice.as_ref().map(Advice::wanted),
+            failure: self.counters.receiving.failure(&*self.context.clock),
             ..self.counters.snapshot()
         }
     }
@@ -201,6 +203,12 @@ impl Core {
             || tracing::error!(%queue, %id, "the task of a message panicked; the message is left to its lease"),
         );
         self.publish(|| ListenerEvent::MessageTaskPanicked { id: id.clone() });
+    }
+
+    /// Records why no message could be received.
+    pub(super) fn receive_failed(&self, error: ReceiveError) {
+        let clock = &*self.context.clock;
+        self.counters.receiving.failed(clock, error);
     }
 
     /// Records a receive and its error, if it failed, and adapts the number of messages that may be in flight if the

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use queue_core::internal::error_chain;
-use queue_core::{Error, ErrorKind, Retry};
+use queue_core::{ErrorKind, Retry};
 
 use super::core::Core;
 use super::drain::DrainEnd;
@@ -14,6 +14,7 @@ use super::event::ListenerEvent;
 use super::executor::MessageTasks;
 use super::phase::ListenerPhase;
 use super::presence::Presence;
+use super::receiving::ReceiveError;
 use super::room::Capacity;
 use super::standby;
 use crate::notify::Wakeup;
@@ -65,9 +66,7 @@ pub(super) async fn run(mut presence: Presence, message_tasks: Arc<MessageTasks>
     ))
     .await
     {
-        let failures = streak.failure();
-        let after = outage_pause(Retry::Temporary, failures, jitter());
-        core.task_panicked(panic, after);
+        let after = failed(&core, ReceiveError::Panicked(panic), streak.failure());
         if stopped_within(&core, after).await || !presence.is_needed() {
             return;
         }
@@ -120,14 +119,15 @@ async fn receive_until_end(
                 woken = None;
                 continue;
             }
-            Err(Failure::Receive(error)) if error.kind() == ErrorKind::QueueNotFound => {
+            Err(ReceiveError::Storage(error)) if error.kind() == ErrorKind::QueueNotFound => {
+                core.receive_failed(ReceiveError::Storage(error));
                 report_missing(core);
                 core.stop_if_draining(DrainEnd::QueueMissing);
                 idle_pause(core, Idle::new(streak.empty(core, woken), jitter()))
             }
-            Err(failure) => {
+            Err(error) => {
                 woken = None;
-                if stopped_within(core, failure.report(core, streak.failure())).await {
+                if stopped_within(core, failed(core, error, streak.failure())).await {
                     return;
                 }
                 continue;
@@ -250,9 +250,10 @@ async fn receive(
     core: &Arc<Core>,
     message_tasks: &MessageTasks,
     mut capacity: Capacity,
-) -> Result<Found, Failure> {
+) -> Result<Found, ReceiveError> {
     if core.handler.is_blocking() {
-        capacity.reserve_threads().map_err(Failure::NoThread)?;
+        let reserved = capacity.reserve_threads();
+        reserved.map_err(|error| ReceiveError::NoThread(Arc::new(error)))?;
     }
     let max = u32::try_from(capacity.count()).unwrap_or(core.batch);
     let fetched = fetch(&core.context, &core.consumer, max, |settings| {
@@ -260,7 +261,8 @@ async fn receive(
     })
     .await;
     core.observe_receive(fetched.as_ref().err());
-    let fetched = fetched.map_err(Failure::Receive)?;
+    let fetched = fetched.map_err(ReceiveError::Storage)?;
+    core.counters.receiving.succeeded(&*core.context.clock);
     core.missing.store(false, Ordering::Relaxed);
     let count = fetched.len();
     core.workload.received(&fetched);
@@ -272,33 +274,29 @@ async fn receive(
     })
 }
 
-/// Why a receive failed. Unlike an empty or missing queue, a failure does not count as idleness.
-enum Failure {
-    Receive(Error),
-    NoThread(std::io::Error),
-}
-
-impl Failure {
-    /// Reports the failure, the last of `failures` in a row, and returns the delay before the next receive.
-    fn report(self, core: &Core, failures: u32) -> Duration {
-        let queue = &core.consumer.queue;
-        match self {
-            Self::Receive(error) => {
-                let after = outage_pause(error.retry(), failures, jitter());
-                let text = error_chain(&error);
-                tracing::warn!(%queue, error = text, ?after, "failed to receive; trying again");
-                core.publish(|| ListenerEvent::ReceiveFailed { error, after });
-                after
-            }
-            Self::NoThread(error) => {
-                let after = outage_pause(Retry::Temporary, failures, jitter());
-                tracing::error!(%queue, %error, ?after, "failed to start a thread for a handler; trying again");
-                let error = Arc::new(error);
-                core.publish(|| ListenerEvent::NoThread { error, after });
-                after
-            }
+/// Records and reports a failure, the last of `failures` in a row, and returns the delay before the next receive. Unlike
+/// an empty or missing queue, a failure does not count as idleness.
+fn failed(core: &Core, error: ReceiveError, failures: u32) -> Duration {
+    let queue = &core.consumer.queue;
+    core.receive_failed(error.clone());
+    let retry = match &error {
+        ReceiveError::Storage(error) => error.retry(),
+        ReceiveError::NoThread(_) | ReceiveError::Panicked(_) => Retry::Temporary,
+    };
+    let after = outage_pause(retry, failures, jitter());
+    match error {
+        ReceiveError::Storage(error) => {
+            let text = error_chain(&error);
+            tracing::warn!(%queue, error = text, ?after, "failed to receive; trying again");
+            core.publish(|| ListenerEvent::ReceiveFailed { error, after });
         }
+        ReceiveError::NoThread(error) => {
+            tracing::error!(%queue, %error, ?after, "failed to start a thread for a handler; trying again");
+            core.publish(|| ListenerEvent::NoThread { error, after });
+        }
+        ReceiveError::Panicked(panic) => core.task_panicked(panic, after),
     }
+    after
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ use super::info::ListenerInfo;
 /// Ok(report)
 /// # }
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 #[non_exhaustive]
 #[must_use = "the queue may not be empty"]
 pub struct DrainReport {

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 
 use super::core::Core;
 use super::error::StartError;
+use super::health::{Health, ListenerHealth};
 use super::phase::ListenerPhase;
 use super::shutdown::{ShutdownReport, Stopping};
 use crate::context::Context;
@@ -41,7 +42,7 @@ use crate::context::Context;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ServiceShutdown {
     /// The report of each listener that had not stopped before, in the order in which they were started.
@@ -103,6 +104,19 @@ impl Listeners {
                 Ok(())
             }
             State::ShutDown(_) => Err(StartError::ShutDown(core.consumer.queue.clone())),
+        }
+    }
+
+    /// Returns whether the listeners that have not stopped can receive.
+    pub(crate) fn health(&self) -> Health {
+        let listeners = match &*self.lock() {
+            State::Open(listeners) => listeners.iter().filter_map(Weak::upgrade).collect(),
+            State::ShutDown(_) => Vec::new(),
+        };
+        let running = |core: &&Arc<Core>| core.phase.current() < ListenerPhase::Stopped;
+        let listeners = listeners.iter().filter(running);
+        Health {
+            listeners: listeners.map(|core| ListenerHealth::of(core)).collect(),
         }
     }
 

@@ -12,7 +12,7 @@ use crate::backend::OpenTransaction;
 use crate::context::Context;
 #[cfg(feature = "sqlite")]
 use crate::lease::unsupported;
-use crate::listener::{ListenerBuilder, Listeners};
+use crate::listener::{Health, ListenerBuilder, Listeners};
 use crate::meter::MeterReading;
 use crate::receive::{Accept, Handler, HandlerWith};
 use crate::recurring::{Recurrence, Schedule};
@@ -248,6 +248,13 @@ impl QueueService {
     #[must_use]
     pub fn meter(&self) -> MeterReading {
         self.context.meter.read()
+    }
+
+    /// Returns whether the listeners of this service can receive, for a health check. It reads what they have recorded,
+    /// and asks the storage nothing. A service without listeners is healthy.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        self.listeners.health()
     }
 
     /// Submits a message within a transaction of the application's own connection to the SQLite file of the queues, as

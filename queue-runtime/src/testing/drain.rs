@@ -126,7 +126,7 @@ pub struct Drain<'l> {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Drained {
     /// How long it took, on Tokio's clock.

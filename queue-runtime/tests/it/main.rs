@@ -12,6 +12,7 @@ mod flaky_results;
 mod follow_ups;
 mod foreign_records;
 mod handlers;
+mod health;
 mod idempotent;
 mod infrastructure;
 mod lanes;
