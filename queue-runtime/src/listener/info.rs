@@ -23,7 +23,7 @@ use crate::meter::TransactionCounts;
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # async fn ship(_: Received<Order>) {}
 /// # let service = testing::service().await;
-/// # let listener = service.listener(ship).create_queue().start()?;
+/// # let listener = service.listener(ship).start()?;
 /// # service.submit_all((0..3).map(|number| Order { number })).await?;
 /// # tokio::time::sleep(std::time::Duration::from_secs(60)).await;
 /// let info = listener.info();
@@ -147,6 +147,10 @@ impl Counters {
     pub(super) fn receives_for(&self, visibility: Duration) {
         let millis = u64::try_from(visibility.as_millis()).unwrap_or(u64::MAX);
         self.visibility.store(millis, Ordering::Relaxed);
+    }
+
+    pub(super) fn unsettled(&self) -> u64 {
+        self.unsettled.load(Ordering::Relaxed)
     }
 
     pub(super) fn in_flight(&self) -> usize {

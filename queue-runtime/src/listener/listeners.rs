@@ -31,7 +31,7 @@ use crate::context::Context;
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # async fn ship(_: Received<Order>) {}
 /// let service = testing::service().await;
-/// let orders = service.listener(ship).create_queue().start()?;
+/// let orders = service.listener(ship).start()?;
 ///
 /// let report = service.shutdown(Duration::from_secs(30)).await;
 /// for listener in report.listeners.iter().filter(|listener| !listener.graceful) {

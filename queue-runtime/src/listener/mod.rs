@@ -26,6 +26,7 @@
 //! | `task_pool` | when the task of a message starts and ends: an idle one takes another message |
 //! | `executor` | the message: its handler and its settlement |
 //! | `watchdog` | the handler timeout: it takes over the messages of cancelled handlers that do not react |
+//! | `sampling` | when the depths of the queue and its poison queue are read for metrics |
 //! | `sweeping` | when old results of an idempotency store are removed |
 //! | `run` | which of the two settles a message |
 //! | `room` | when a message stops counting against `max_in_flight` |
@@ -63,6 +64,7 @@ mod receiving;
 mod room;
 mod run;
 mod runs;
+mod sampling;
 mod scaler;
 mod shared_room;
 mod shutdown;

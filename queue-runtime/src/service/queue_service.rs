@@ -14,7 +14,7 @@ use crate::context::Context;
 use crate::lease::unsupported;
 use crate::listener::{Health, ListenerBuilder, Listeners};
 use crate::meter::MeterReading;
-use crate::receive::{Accept, Handler, HandlerWith};
+use crate::receive::{Accept, Handler, HandlerWith, MissingQueue};
 use crate::recurring::{Recurrence, Schedule};
 use crate::request::{NoReplyType, Replies, Request, clean};
 use crate::send::{Submit, SubmitAll, SubmitError, Submitted};
@@ -138,13 +138,15 @@ impl QueueService {
         clean(&self.context, None).await
     }
 
-    /// Accepts one message from its type's queue. Configure the [`Accept`], then `.await` it.
+    /// Accepts one message from its type's queue, which is created if it does not exist. Configure the [`Accept`], then
+    /// `.await` it.
     #[must_use = "nothing is accepted until this is awaited"]
     pub fn accept<M: Message>(&self) -> Accept<M> {
         self.queue::<M>().accept()
     }
 
-    /// Returns a builder of a listener that handles the messages of the type's queue.
+    /// Returns a builder of a listener that handles the messages of the type's queue, which is created if it does not
+    /// exist.
     pub fn listener<M: Message, H: Handler<M>>(&self, handler: H) -> ListenerBuilder<M> {
         self.queue::<M>().listener(handler)
     }
@@ -195,10 +197,14 @@ impl QueueService {
     /// Returns a handle to the type's queue.
     #[must_use]
     pub fn queue<M: Message>(&self) -> Queue<M> {
-        self.queue_of(M::TYPE.queue())
+        self.queue_of(M::TYPE.queue(), MissingQueue::Create)
     }
 
     /// Returns a handle to another queue for messages of the type, such as one per region, or a poison queue.
+    ///
+    /// Its consumers do not create it unless [`Accept::create_queue`] or [`ListenerBuilder::create_queue`] says so:
+    /// otherwise a listener with a misspelled name would wait on an empty queue. To have the type's own queue not
+    /// created either, name it: `queue_named(Order::TYPE.queue().as_str())`.
     ///
     /// If the type sets its `poison_queue`, that is the poison queue of this queue too. A consumer of that very
     /// queue must set another one.
@@ -206,12 +212,12 @@ impl QueueService {
     /// # Errors
     /// [`InvalidName`] if `name` is not a valid queue name.
     pub fn queue_named<M: Message>(&self, name: &str) -> Result<Queue<M>, InvalidName> {
-        Ok(self.queue_of(name.parse()?))
+        Ok(self.queue_of(name.parse()?, MissingQueue::Report))
     }
 
-    fn queue_of<M: Message>(&self, name: QueueName) -> Queue<M> {
+    fn queue_of<M: Message>(&self, name: QueueName, missing: MissingQueue) -> Queue<M> {
         let (context, listeners) = (Arc::clone(&self.context), Arc::clone(&self.listeners));
-        Queue::new(context, listeners, name)
+        Queue::new(context, listeners, name, missing)
     }
 
     /// Returns an untyped handle to a queue, for counting, peeking, clearing and redriving.

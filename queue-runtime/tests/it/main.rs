@@ -50,6 +50,7 @@ mod storage;
 mod stores;
 mod submit;
 mod support;
+mod trickle;
 mod unanswered;
 mod unique;
 mod wakeups;
