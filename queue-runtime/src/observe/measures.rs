@@ -177,7 +177,7 @@ impl Measures {
         // Several queues share the label of the others.
         let is_queue = !self.label.starts_with('_');
         let claimed = is_queue && !self.sampled.swap(true, Ordering::AcqRel);
-        claimed.then_some(Sampling(self))
+        claimed.then(|| Sampling(self))
     }
 
     /// Records how many instances of the program are wanted.
