@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use queue_core::backend::Backend;
 use queue_core::clock::Clock;
@@ -41,6 +42,8 @@ pub(crate) struct Context {
     /// Whether the backend has returned more messages than it was asked for.
     pub(crate) surplus_seen: AtomicBool,
     pub(crate) served: ServedKinds,
+    /// The pause between two reads of the depths of a listener's queues for metrics, if they are read.
+    pub(crate) depth_interval: Option<Duration>,
 }
 
 impl Context {
@@ -52,6 +55,7 @@ impl Context {
         storage_retry: StorageRetry,
         notifiers: Vec<Arc<dyn Notifier>>,
         background: Background,
+        depth_interval: Option<Duration>,
     ) -> Self {
         let meter = Arc::new(Meter::new());
         let backend: Arc<dyn Backend> = Arc::new(Metered::new(backend, Arc::clone(&meter)));
@@ -75,6 +79,7 @@ impl Context {
             completed: CompletedIds::default(),
             surplus_seen: AtomicBool::new(false),
             served: ServedKinds::default(),
+            depth_interval,
         }
     }
 

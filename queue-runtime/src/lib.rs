@@ -51,9 +51,10 @@ pub mod testing;
 pub use clock::SystemClock;
 pub use idempotency::{Once, OnceError, once};
 pub use listener::{
-    CircuitBreaker, CircuitState, DrainEnd, DrainReport, Lanes, LanesHandle, ListenerBuilder,
-    ListenerConfig, ListenerEvent, ListenerHandle, ListenerInfo, ListenerPhase, RetryConfig,
-    ServiceShutdown, ShutdownReport, StartError,
+    CircuitBreaker, CircuitState, DrainEnd, DrainReport, Health, Lanes, LanesHandle,
+    ListenerBuilder, ListenerConfig, ListenerEvent, ListenerHandle, ListenerHealth, ListenerInfo,
+    ListenerPhase, ReceiveError, ReceiveFailure, RetryConfig, ServiceShutdown, ShutdownReport,
+    StartError,
 };
 pub use panic::CaughtPanic;
 pub use policy::{RetryPolicy, StorageRetry};

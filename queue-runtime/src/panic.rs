@@ -27,8 +27,7 @@ use std::thread::panicking;
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let service = testing::service().await;
 /// let listener = service
-///     .listener(async |order: Received<Order>| assert_ne!(order.number, 13, "bad luck"))
-///     .create_queue();
+///     .listener(async |order: Received<Order>| assert_ne!(order.number, 13, "bad luck"));
 /// let mut events = listener.events();
 /// let listener = listener.start()?;
 /// service.submit(Order { number: 13 }).await?;

@@ -50,7 +50,7 @@ pub(crate) struct Serving {
 /// # async fn ship(_: Received<Order>) {}
 /// # async fn send(_: Received<Invoice>) {}
 /// let service = testing::service().await;
-/// service.listener(ship).create_queue().start()?;
+/// service.listener(ship).start()?;
 /// let invoices = service.queue_named::<Invoice>("orders")?.listener(send).start();
 /// match invoices {
 ///     Err(StartError::OtherKind(error)) => assert_eq!(

@@ -221,11 +221,11 @@ impl SettingsCache {
         cached.generation += 1;
     }
 
-    /// Returns the settings of a queue. A missing queue counts as one without metadata, because the
-    /// receive will report it.
+    /// Returns the settings of a queue.
     ///
     /// # Errors
-    /// The backend's error, or a timeout after 30 seconds, if the queue's metadata has never been read.
+    /// If the queue does not exist; otherwise the backend's error, or a timeout after 30 seconds, if the queue's metadata
+    /// has never been read.
     pub(crate) async fn settings(
         &self,
         backend: &dyn Backend,
@@ -250,7 +250,10 @@ impl SettingsCache {
                     }
                     metadata
                 }
-                Err(error) if error.kind() == ErrorKind::QueueNotFound => FromMetadata::default(),
+                Err(error) if error.kind() == ErrorKind::QueueNotFound => {
+                    self.lock().entries.remove(queue);
+                    return Err(error);
+                }
                 Err(error) => match known {
                     Some(metadata) => {
                         tracing::warn!(%queue, %error, "failed to refresh a queue's metadata; using the cached settings");

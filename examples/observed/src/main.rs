@@ -83,8 +83,8 @@ async fn work(url: &str) -> Result<(), Box<dyn Error>> {
         .set_buckets(&[0.001, 0.01, 0.1, 1.0, 10.0, 100.0])?
         .install()?;
     let service = QueueService::connect(url).await?;
-    let orders = service.listener(ship).create_queue().start()?;
-    let invoices = service.listener(send).create_queue().start()?;
+    let orders = service.listener(ship).start()?;
+    let invoices = service.listener(send).start()?;
     println!("metrics at http://{address}/metrics; Ctrl-C stops");
     tokio::signal::ctrl_c().await?;
     let grace = Duration::from_secs(10);

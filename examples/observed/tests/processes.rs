@@ -95,11 +95,11 @@ fn a_trace_goes_through_both_processes_and_metrics_are_scraped() {
 
     let text = scrape(address);
     for line in [
-        r#"messaging_client_consumed_messages{messaging_destination_name="orders"} 3"#,
-        r#"queue_settled_messages{messaging_destination_name="orders",outcome="completed"} 3"#,
-        r#"queue_settled_messages{messaging_destination_name="invoices",outcome="poisoned"} 1"#,
-        r#"messaging_process_duration_count{messaging_destination_name="invoices"} 3"#,
-        "# TYPE queue_message_lag histogram",
+        r#"messaging_client_consumed_messages_total{messaging_destination_name="orders"} 3"#,
+        r#"queue_settled_messages_total{messaging_destination_name="orders",outcome="completed"} 3"#,
+        r#"queue_settled_messages_total{messaging_destination_name="invoices",outcome="poisoned"} 1"#,
+        r#"messaging_process_duration_seconds_count{messaging_destination_name="invoices"} 3"#,
+        "# TYPE queue_message_lag_seconds histogram",
     ] {
         assert!(text.contains(line), "no {line} in {text}");
     }

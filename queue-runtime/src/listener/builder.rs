@@ -38,7 +38,6 @@ use crate::receive::{
 ///     .max_in_flight(256)
 ///     .handler_timeout(Duration::from_secs(60))
 ///     .retry(RetryPolicy::fixed(Duration::from_secs(5)))
-///     .create_queue()
 ///     .start()?;
 /// listener.shutdown(Duration::from_secs(30)).await;
 /// # Ok(())
@@ -69,6 +68,7 @@ impl<M: Message> ListenerBuilder<M> {
         context: Arc<Context>,
         listeners: Arc<Listeners>,
         queue: QueueName,
+        missing: MissingQueue,
         handler: ErasedHandler,
     ) -> Self {
         Self {
@@ -77,7 +77,7 @@ impl<M: Message> ListenerBuilder<M> {
             handler,
             queue,
             bounds: Bounds::default(),
-            options: Options::default(),
+            options: Options::new(missing),
             idle: None,
             scale: None,
             advice: None,
@@ -98,7 +98,7 @@ impl<M: Message> ListenerBuilder<M> {
     /// find the queue empty end. Handlers scale with the tasks: each task brings its share of
     /// [`max_in_flight`](Self::max_in_flight), which is that number divided by the maximum number of tasks,
     /// rounded up. Scaling costs a storage transaction when work turns up after idleness, and one in
-    /// 1 to 5 seconds under load.
+    /// 1 to 5 seconds under load; none for messages that a [notifier](crate::notify) announced and one receive found.
     ///
     /// With a range from zero, no task polls while the queue has no messages, invisible ones included, and a
     /// [notifier](crate::notify) announces all that are put. The listener receives as soon as one is announced, and
@@ -171,7 +171,7 @@ impl<M: Message> ListenerBuilder<M> {
     /// # async fn ship(_: Received<Order>) {}
     /// let service = testing::service().await;
     /// let target = InstanceTarget::new(1..=10, Duration::from_secs(60));
-    /// let listener = service.listener(ship).advise_instances(target).create_queue().start()?;
+    /// let listener = service.listener(ship).advise_instances(target).start()?;
     /// assert_eq!(listener.info().wanted_instances, Some(1));
     /// # Ok(())
     /// # }
@@ -186,8 +186,9 @@ impl<M: Message> ListenerBuilder<M> {
     ///
     /// The queue is empty when a receive finds no message, none is in flight here, and the storage counts none. It
     /// counts those that are invisible, too: messages leased by other consumers, delayed ones, and those that wait
-    /// for a retry. The listener waits for all of these, however long. A queue that does not exist ends the
-    /// listener as [`QueueMissing`](super::DrainEnd::QueueMissing); after `create_queue` it is created, and empty.
+    /// for a retry. The listener waits for all of these, however long. A queue that does not exist is
+    /// created, and empty; one that was [named](crate::QueueService::queue_named) and does not exist ends the listener as
+    /// [`QueueMissing`](super::DrainEnd::QueueMissing).
     pub fn until_empty(mut self) -> Self {
         self.until_empty = true;
         self
@@ -315,7 +316,6 @@ impl<M: Message> ListenerBuilder<M> {
     ///         ShipError::NoItem(_) => OnError::Reject,
     ///         ShipError::Busy => OnError::RetryAfter(Duration::from_secs(60)),
     ///     })
-    ///     .create_queue()
     ///     .start()?;
     /// # service.submit(Order { number: 0 }).await?;
     /// # tokio::time::sleep(Duration::from_secs(5)).await;
@@ -371,7 +371,6 @@ impl<M: Message> ListenerBuilder<M> {
     /// let listener = service
     ///     .listener(async |charge: Received<Charge>| println!("order {}", charge.order))
     ///     .idempotent(store)
-    ///     .create_queue()
     ///     .start()?;
     /// for _ in 0..3 {
     ///     service.submit(Charge { order: 7 }).request("checkout-7").await?;
@@ -436,7 +435,8 @@ impl<M: Message> ListenerBuilder<M> {
         self
     }
 
-    /// Creates the queue if it does not exist, instead of waiting until it does.
+    /// Creates the queue if it does not exist, instead of waiting until it does. The default for a type's own queue, but
+    /// not for one that was [named](crate::QueueService::queue_named).
     pub fn create_queue(mut self) -> Self {
         self.options.missing_queue = MissingQueue::Create;
         self

@@ -42,7 +42,7 @@ use crate::policy::{ExponentialIdle, InstanceTarget, RetryPolicy, ScaleRules, Ta
 ///     target = "2s"
 ///     "#,
 /// )?;
-/// let listener = service.listener(ship).config(&config).create_queue().start()?;
+/// let listener = service.listener(ship).config(&config).start()?;
 /// assert_eq!(listener.info().tasks, 1);
 /// # Ok(())
 /// # }

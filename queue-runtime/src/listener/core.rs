@@ -5,6 +5,7 @@ use std::time::Duration;
 use queue_core::internal::error_chain;
 use queue_core::{Error, MessageId};
 use tokio::runtime::Handle;
+use tokio::sync::OnceCell;
 use tokio_util::task::TaskTracker;
 
 use super::advice::Advice;
@@ -15,6 +16,7 @@ use super::event::{Events, ListenerEvent};
 use super::info::{Counters, ListenerInfo};
 use super::limit::Limit;
 use super::phase::Phase;
+use super::receiving::ReceiveError;
 use super::runs::Runs;
 use super::shared_room::Lane;
 use super::tasks::Tasks;
@@ -27,7 +29,7 @@ use crate::notify::Wakeups;
 use crate::observe::Measures;
 use crate::panic::{CaughtPanic, catch, log_caught};
 use crate::policy::{ExponentialIdle, IdlePolicy, ScalePolicy, Throttled, receive_visibility};
-use crate::receive::{Consumer, ErasedHandler};
+use crate::receive::{Consumer, ErasedHandler, open};
 use crate::served::Serving;
 use crate::settings::{Settings, read_in_time};
 
@@ -68,6 +70,8 @@ pub(super) struct Core {
     pub(super) serving: Serving,
     /// Tracks dequeue tasks and unsettled messages. The listener has stopped once there are none.
     pub(super) tracker: TaskTracker,
+    /// Filled once the queue exists and its metadata was read, which one dequeue task does for all.
+    pub(super) opened: OnceCell<()>,
     /// Whether the queue is known to be missing.
     pub(super) missing: AtomicBool,
     pub(super) counters: Counters,
@@ -99,6 +103,16 @@ impl Core {
             tracing::debug!(queue = %self.consumer.queue, from, to, "scaled the dequeue tasks");
             self.publish(|| ListenerEvent::Scaled { from, to });
         }
+    }
+
+    /// Reads the queue's metadata, and creates the queue if it is missing and the listener does that: once, in one of
+    /// the tasks that call this.
+    ///
+    /// # Errors
+    /// Those of [`open`].
+    pub(super) async fn open(&self) -> queue_core::Result<()> {
+        let open = || async { open(&self.context, &self.consumer).await.map(drop) };
+        self.opened.get_or_try_init(open).await.copied()
     }
 
     /// Returns the visibility timeout of the next receive.
@@ -136,7 +150,7 @@ impl Core {
         let properties = read_in_time(clock, queue, properties).await?;
         let depth = properties.approximate_count;
         self.counters.measured(depth);
-        self.measures.depth(depth);
+        self.measures.depth(Some(depth));
         Ok(depth)
     }
 
@@ -157,6 +171,7 @@ impl Core {
             circuit: self.breaker.as_ref().map(|breaker| breaker.state()),
             transactions: self.transactions(),
             wanted_instances: self.advice.as_ref().map(Advice::wanted),
+            failure: self.counters.receiving.failure(&*self.context.clock),
             ..self.counters.snapshot()
         }
     }
@@ -201,6 +216,12 @@ impl Core {
             || tracing::error!(%queue, %id, "the task of a message panicked; the message is left to its lease"),
         );
         self.publish(|| ListenerEvent::MessageTaskPanicked { id: id.clone() });
+    }
+
+    /// Records why no message could be received.
+    pub(super) fn receive_failed(&self, error: ReceiveError) {
+        let clock = &*self.context.clock;
+        self.counters.receiving.failed(clock, error);
     }
 
     /// Records a receive and its error, if it failed, and adapts the number of messages that may be in flight if the

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use queue_core::internal::error_chain;
-use queue_core::{Error, ErrorKind, Retry};
+use queue_core::{ErrorKind, Retry};
 
 use super::core::Core;
 use super::drain::DrainEnd;
@@ -14,6 +14,7 @@ use super::event::ListenerEvent;
 use super::executor::MessageTasks;
 use super::phase::ListenerPhase;
 use super::presence::Presence;
+use super::receiving::ReceiveError;
 use super::room::Capacity;
 use super::standby;
 use crate::notify::Wakeup;
@@ -28,6 +29,9 @@ struct Streak {
     failed: u32,
     /// The value of `empty` from which the depth of the queue is looked at again.
     check_depth_at: u32,
+    /// If the queue was empty when no task polled any more, and all that was put since then was announced and received
+    /// here: the number of messages that this listener had not settled by then.
+    known_empty: Option<u64>,
 }
 
 impl Streak {
@@ -36,14 +40,41 @@ impl Streak {
     fn empty(&mut self, core: &Core, woken: Option<Wakeup>) -> u32 {
         self.failed = 0;
         self.empty = core.wakeups.found_none(woken, self.empty);
+        // Another consumer has what was announced, and may crash.
+        self.known_empty = self.known_empty.filter(|_| woken.is_none());
         self.empty
+    }
+
+    /// Records a receive that found messages. `announced` is the number of messages that it was to find. Returns whether
+    /// there may be more.
+    ///
+    /// If it found all of them, and had room for more, the queue is as idle as before: the next look at it can wait.
+    fn found(&mut self, found: Found, announced: u64) -> bool {
+        self.failed = 0;
+        if found.is_all_of(announced) {
+            return found.is_full;
+        }
+        if found.is_full || found.messages > announced {
+            *self = Self::default();
+        }
+        self.known_empty = None;
+        true
     }
 
     /// Counts a failure, and returns how many there were in a row.
     fn failure(&mut self) -> u32 {
-        self.empty = 0;
-        self.failed = self.failed.saturating_add(1);
-        self.failed
+        let failed = self.failed.saturating_add(1);
+        *self = Self {
+            failed,
+            ..Self::default()
+        };
+        failed
+    }
+
+    /// Returns whether the queue certainly has no messages that will become visible without an announcement, except by a
+    /// crash of another consumer.
+    fn is_known_empty(&self, core: &Core) -> bool {
+        self.known_empty == Some(core.counters.unsettled()) && core.wakeups.is_armed()
     }
 }
 
@@ -65,9 +96,7 @@ pub(super) async fn run(mut presence: Presence, message_tasks: Arc<MessageTasks>
     ))
     .await
     {
-        let failures = streak.failure();
-        let after = outage_pause(Retry::Temporary, failures, jitter());
-        core.task_panicked(panic, after);
+        let after = failed(&core, ReceiveError::Panicked(panic), streak.failure());
         if stopped_within(&core, after).await || !presence.is_needed() {
             return;
         }
@@ -95,18 +124,38 @@ async fn receive_until_end(
             _ = core.phase.reached(ListenerPhase::Stopping) => return,
             capacity = room(core) => capacity,
         };
-        core.wakeups.receive_begins();
-        let pause = match receive(core, message_tasks, capacity).await {
-            Ok(Found::Nothing) => {
-                core.counters.empty_receives.fetch_add(1, Ordering::Relaxed);
-                message_tasks.end_idle();
-                core.stop_if_empty().await;
-                streak.empty(core, woken);
+        let opened = tokio::select! {
+            biased;
+            _ = core.phase.reached(ListenerPhase::Stopping) => return,
+            opened = core.open() => opened,
+        };
+        let announced = core.wakeups.receive_begins(woken);
+        let found = match opened {
+            Ok(()) => receive(core, message_tasks, capacity, announced).await,
+            Err(error) => Err(ReceiveError::Storage(error)),
+        };
+        let pause = match found {
+            Ok(found) => {
+                if found.messages == 0 {
+                    core.counters.empty_receives.fetch_add(1, Ordering::Relaxed);
+                    message_tasks.end_idle();
+                    core.stop_if_empty().await;
+                    streak.empty(core, woken);
+                } else {
+                    core.wakeups
+                        .found(found.is_full && !found.is_all_of(announced));
+                    woken = None;
+                    // One that drains the queue waits for nothing.
+                    if streak.found(found, announced) || core.drain.is_some() {
+                        continue;
+                    }
+                }
                 match idle(core, presence, streak).await {
                     Next::Sleep(pause) => pause,
-                    Next::StandBy => match standby::wait(presence).await {
+                    Next::StandBy(unsettled) => match standby::wait(presence, unsettled).await {
                         Some(wakeup) => {
                             woken = wakeup;
+                            streak.known_empty = wakeup.map(|_| unsettled);
                             continue;
                         }
                         None => return,
@@ -114,20 +163,15 @@ async fn receive_until_end(
                     Next::End => return,
                 }
             }
-            Ok(found) => {
-                core.wakeups.found(found == Found::AllThereWasRoomFor);
-                *streak = Streak::default();
-                woken = None;
-                continue;
-            }
-            Err(Failure::Receive(error)) if error.kind() == ErrorKind::QueueNotFound => {
+            Err(ReceiveError::Storage(error)) if error.kind() == ErrorKind::QueueNotFound => {
+                core.receive_failed(ReceiveError::Storage(error));
                 report_missing(core);
                 core.stop_if_draining(DrainEnd::QueueMissing);
                 idle_pause(core, Idle::new(streak.empty(core, woken), jitter()))
             }
-            Err(failure) => {
+            Err(error) => {
                 woken = None;
-                if stopped_within(core, failure.report(core, streak.failure())).await {
+                if stopped_within(core, failed(core, error, streak.failure())).await {
                     return;
                 }
                 continue;
@@ -155,8 +199,8 @@ async fn stopped_within(core: &Core, pause: Duration) -> bool {
 /// What a task does that found the queue empty.
 enum Next {
     Sleep(Duration),
-    /// It is not counted as running for now.
-    StandBy,
+    /// It is not counted as running until messages are announced, or another one than this many is not settled.
+    StandBy(u64),
     /// It has left and must end.
     End,
 }
@@ -164,10 +208,10 @@ enum Next {
 /// How many more empty receives it takes to look at the depth of the queue again, if messages were invisible.
 const CHECK_DEPTH_EVERY: u32 = 10;
 
-/// Asks the idle policy what to do after empty receives.
+/// Asks the idle policy what to do while the queue is empty.
 async fn idle(core: &Core, presence: &mut Presence, streak: &mut Streak) -> Next {
-    let idle = Idle::new(streak.empty, jitter());
-    let ends = || core.ask_idle(|policy| policy.ends(idle));
+    let idle = Idle::new(streak.empty.max(1), jitter());
+    let ends = || streak.empty > 0 && core.ask_idle(|policy| policy.ends(idle));
     if core.tasks.has_spare() {
         if ends() && presence.leave_if_spare() {
             return Next::End;
@@ -177,8 +221,11 @@ async fn idle(core: &Core, presence: &mut Presence, streak: &mut Streak) -> Next
         && streak.empty >= streak.check_depth_at
         && ends()
     {
-        if standby::is_safe(core).await && presence.stand_by() {
-            return Next::StandBy;
+        // In this order: what is not settled after that is noticed.
+        let unsettled = core.counters.unsettled();
+        let is_safe = streak.is_known_empty(core) || standby::is_safe(core).await;
+        if is_safe && presence.stand_by() {
+            return Next::StandBy(unsettled);
         }
         streak.check_depth_at = streak.empty.saturating_add(CHECK_DEPTH_EVERY);
     }
@@ -237,22 +284,31 @@ async fn room(core: &Arc<Core>) -> Capacity {
 }
 
 /// What a receive found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Found {
-    Nothing,
-    Messages,
-    /// There may be more.
-    AllThereWasRoomFor,
+#[derive(Debug, Clone, Copy)]
+struct Found {
+    messages: u64,
+    /// Whether they are all that there was room for, so that there may be more.
+    is_full: bool,
 }
 
-/// Receives as many messages as there is capacity for, and has a task handle each.
+impl Found {
+    /// Returns whether the receive found messages, and as many as were announced.
+    fn is_all_of(self, announced: u64) -> bool {
+        self.messages > 0 && self.messages == announced
+    }
+}
+
+/// Receives as many messages as there is capacity for, and has a task handle each. `announced` is the number of messages
+/// that it is to find.
 async fn receive(
     core: &Arc<Core>,
     message_tasks: &MessageTasks,
     mut capacity: Capacity,
-) -> Result<Found, Failure> {
+    announced: u64,
+) -> Result<Found, ReceiveError> {
     if core.handler.is_blocking() {
-        capacity.reserve_threads().map_err(Failure::NoThread)?;
+        let reserved = capacity.reserve_threads();
+        reserved.map_err(|error| ReceiveError::NoThread(Arc::new(error)))?;
     }
     let max = u32::try_from(capacity.count()).unwrap_or(core.batch);
     let fetched = fetch(&core.context, &core.consumer, max, |settings| {
@@ -260,45 +316,43 @@ async fn receive(
     })
     .await;
     core.observe_receive(fetched.as_ref().err());
-    let fetched = fetched.map_err(Failure::Receive)?;
+    let fetched = fetched.map_err(ReceiveError::Storage)?;
+    core.counters.receiving.succeeded(&*core.context.clock);
     core.missing.store(false, Ordering::Relaxed);
-    let count = fetched.len();
-    core.workload.received(&fetched);
+    let found = Found {
+        messages: fetched.len() as u64,
+        is_full: fetched.len() >= max as usize,
+    };
+    let has_backlog = found.is_full || !found.is_all_of(announced);
+    core.workload
+        .received(&fetched, has_backlog || core.advice.is_some());
     message_tasks.handle(capacity.split(fetched));
-    Ok(match count {
-        0 => Found::Nothing,
-        count if count < max as usize => Found::Messages,
-        _ => Found::AllThereWasRoomFor,
-    })
+    Ok(found)
 }
 
-/// Why a receive failed. Unlike an empty or missing queue, a failure does not count as idleness.
-enum Failure {
-    Receive(Error),
-    NoThread(std::io::Error),
-}
-
-impl Failure {
-    /// Reports the failure, the last of `failures` in a row, and returns the delay before the next receive.
-    fn report(self, core: &Core, failures: u32) -> Duration {
-        let queue = &core.consumer.queue;
-        match self {
-            Self::Receive(error) => {
-                let after = outage_pause(error.retry(), failures, jitter());
-                let text = error_chain(&error);
-                tracing::warn!(%queue, error = text, ?after, "failed to receive; trying again");
-                core.publish(|| ListenerEvent::ReceiveFailed { error, after });
-                after
-            }
-            Self::NoThread(error) => {
-                let after = outage_pause(Retry::Temporary, failures, jitter());
-                tracing::error!(%queue, %error, ?after, "failed to start a thread for a handler; trying again");
-                let error = Arc::new(error);
-                core.publish(|| ListenerEvent::NoThread { error, after });
-                after
-            }
+/// Records and reports a failure, the last of `failures` in a row, and returns the delay before the next receive. Unlike
+/// an empty or missing queue, a failure does not count as idleness.
+fn failed(core: &Core, error: ReceiveError, failures: u32) -> Duration {
+    let queue = &core.consumer.queue;
+    core.receive_failed(error.clone());
+    let retry = match &error {
+        ReceiveError::Storage(error) => error.retry(),
+        ReceiveError::NoThread(_) | ReceiveError::Panicked(_) => Retry::Temporary,
+    };
+    let after = outage_pause(retry, failures, jitter());
+    match error {
+        ReceiveError::Storage(error) => {
+            let text = error_chain(&error);
+            tracing::warn!(%queue, error = text, ?after, "failed to receive; trying again");
+            core.publish(|| ListenerEvent::ReceiveFailed { error, after });
         }
+        ReceiveError::NoThread(error) => {
+            tracing::error!(%queue, %error, ?after, "failed to start a thread for a handler; trying again");
+            core.publish(|| ListenerEvent::NoThread { error, after });
+        }
+        ReceiveError::Panicked(panic) => core.task_panicked(panic, after),
     }
+    after
 }
 
 #[cfg(test)]

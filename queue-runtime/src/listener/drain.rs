@@ -28,7 +28,7 @@ use super::info::ListenerInfo;
 /// Ok(report)
 /// # }
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 #[non_exhaustive]
 #[must_use = "the queue may not be empty"]
 pub struct DrainReport {
@@ -53,7 +53,8 @@ pub struct DrainReport {
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let service = testing::service().await; // has no queues
-/// let listener = service.listener(ship).until_empty().start()?;
+/// let europe = service.queue_named("orders-europe")?;
+/// let listener = europe.listener(ship).until_empty().start()?;
 /// assert_eq!(listener.drained().await.end, DrainEnd::QueueMissing);
 /// # Ok(())
 /// # }
@@ -63,7 +64,7 @@ pub struct DrainReport {
 pub enum DrainEnd {
     /// The queue was empty: it had no messages, visible or not.
     Empty,
-    /// The queue does not exist.
+    /// The queue, which was [named](crate::QueueService::queue_named), does not exist.
     QueueMissing,
     /// The listener was stopped before, or the application's runtime has shut down.
     Stopped,

@@ -35,7 +35,7 @@ use crate::receive::SettleProblem;
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let service = testing::service().await;
-/// let listener = service.listener(ship).create_queue();
+/// let listener = service.listener(ship);
 /// let mut events = listener.events();
 /// let listener = listener.start()?;
 /// let audit = tokio::spawn(async move {
@@ -72,8 +72,7 @@ use crate::receive::SettleProblem;
 /// let service = testing::service().await;
 /// let listener = service
 ///     .listener(async |order: Received<Order>| Err::<(), _>(format!("no item {}", order.number)))
-///     .poison_threshold(1)
-///     .create_queue();
+///     .poison_threshold(1);
 /// let mut events = listener.events();
 /// let listener = listener.start()?;
 /// service.submit(Order { number: 7 }).await?;

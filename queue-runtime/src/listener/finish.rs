@@ -7,9 +7,9 @@ use queue_core::internal::error_chain;
 use queue_core::{Disposition, MessageId};
 use tracing::Instrument as _;
 
+use super::attempt_counts::attempt_counts;
 use super::core::Core;
 use super::event::ListenerEvent;
-use super::health;
 use super::run::{Ended, Handler, Run};
 use crate::lease::{Cause, Promise};
 use crate::observe;
@@ -136,8 +136,9 @@ async fn settle(run: &Run) -> Result<Settled, SettleProblem> {
     }
     let completes = matches!(ended, Ended::Returned(Disposition::Complete(_)));
     let not_committed = completes && promise == Promise::RolledBack;
-    let attempt_counts = || health::attempt_counts(run, not_committed);
-    let counts = *run.counts.get_or_init(attempt_counts);
+    let counts = *run
+        .counts
+        .get_or_init(|| attempt_counts(run, not_committed));
     let fail = async |error: &str| match counts {
         true => put_back::fail(context, consumer, incoming, None, error).await,
         false => {

@@ -8,6 +8,7 @@ use tokio::sync::broadcast;
 use super::bounds::check_tasks;
 use super::drain::DrainReport;
 use super::event::ListenerEvent;
+use super::health::ListenerHealth;
 use super::info::ListenerInfo;
 use super::phase::ListenerPhase;
 use super::scaler;
@@ -65,6 +66,11 @@ impl ListenerHandle {
     #[must_use]
     pub fn queue(&self) -> &QueueName {
         &self.workers.core.consumer.queue
+    }
+
+    /// Returns whether the listener can receive.
+    pub(super) fn health(&self) -> ListenerHealth {
+        ListenerHealth::of(&self.workers.core)
     }
 
     /// Returns the listener's current figures.

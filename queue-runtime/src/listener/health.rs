@@ -1,95 +1,101 @@
-//! What the ends of handlers tell the circuit breaker, and which attempts count.
+use std::fmt;
 
-use queue_core::Disposition;
+use queue_core::internal::error_chain;
+use queue_core::{QueueName, Timestamp};
 
-use super::breaker::{Change, Probed};
 use super::core::Core;
-use super::event::ListenerEvent;
-use super::run::{Ended, Handler, Run};
-use crate::lease::Cause;
-use crate::receive::Classifiers;
+use super::phase::ListenerPhase;
+use super::receiving::ReceiveFailure;
 
-/// What the end of a handler tells about the systems that it depends on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Health {
-    Good,
-    Bad,
-}
-
-/// Records how the handler of a message ended. Returns whether a failed attempt counts. `not_committed` is whether the
-/// handler returned success but has not committed the transaction that completes the message: the attempt has failed.
+/// Whether the listeners of a service can receive, from [`QueueService::health`](crate::QueueService::health). Its text
+/// is a line for each listener that cannot, or `healthy`.
 ///
-/// It does not while the circuit breaker is open, except that of a probe; and that only unless it is the
-/// last one, which would move the message to the poison queue.
-pub(super) fn attempt_counts(run: &Run, not_committed: bool) -> bool {
-    let core = run.core();
-    let Some(breaker) = &core.breaker else {
-        return true;
-    };
-    let probe = run.room.take_probe();
-    let classifiers = &core.consumer.options.classifiers;
-    let health = match not_committed {
-        true => Some(Health::Bad),
-        false => run.ended().and_then(|ended| health(ended, classifiers)),
-    };
-    let Some(health) = health else {
-        return true;
-    };
-    let failed = health == Health::Bad;
-    match probe {
-        Some(probe) => {
-            let result = match health {
-                Health::Good => Probed::Succeeded,
-                Health::Bad => Probed::Failed,
-            };
-            report(core, probe.end(result));
-            !failed || run.incoming.attempt() < run.incoming.settings.threshold
-        }
-        None => {
-            let (counts, change) = breaker.record(failed);
-            report(core, change);
-            counts
-        }
+/// ```
+/// use queue_runtime::{Message, Received, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// #
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # async fn ship(_: Received<Order>) {}
+/// let service = testing::service().await;
+/// let listener = service.listener(ship).start()?;
+///
+/// let health = service.health();
+/// let status = if health.is_healthy() { 200 } else { 503 };
+/// println!("{status}: {health}");
+/// # assert_eq!((status, health.listeners.len()), (200, 1));
+/// # drop(listener);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Health {
+    /// The listeners that have not stopped, in the order in which they were started. Empty once the service is
+    /// [shut down](crate::QueueService::shutdown).
+    pub listeners: Vec<ListenerHealth>,
+}
+
+/// Whether one listener can receive.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ListenerHealth {
+    /// The queue.
+    pub queue: QueueName,
+    /// The listener's phase.
+    pub phase: ListenerPhase,
+    /// When the last successful receive ended, with or without messages, by this machine's clock. `None` before the
+    /// first. It may be long ago although nothing fails: a listener does not receive while it is paused, while as many
+    /// messages are in flight as may be, or while it waits for a [notifier](crate::notify).
+    pub last_success: Option<Timestamp>,
+    /// Why receives fail, and since when. `None` if the last one succeeded, and before the first has ended.
+    pub failure: Option<ReceiveFailure>,
+}
+
+impl Health {
+    /// Returns whether no listener's receives fail. One failed receive makes the service unhealthy until the next
+    /// successful one; to ignore short failures, compare [`ReceiveFailure::lasted`].
+    #[must_use]
+    pub fn is_healthy(&self) -> bool {
+        self.failures().next().is_none()
+    }
+
+    fn failures(&self) -> impl Iterator<Item = (&QueueName, &ReceiveFailure)> {
+        let listeners = self.listeners.iter();
+        listeners.filter_map(|one| Some((&one.queue, one.failure.as_ref()?)))
     }
 }
 
-/// Returns what the end of a handler tells, if anything: a message that is rejected or postponed, also by a
-/// classifier, tells of the message only.
-fn health(ended: &Ended, classifiers: &Classifiers) -> Option<Health> {
-    match ended {
-        Ended::Returned(Disposition::Complete(_)) => Some(Health::Good),
-        Ended::Returned(Disposition::Retry { after, error }) => {
-            classifiers.retries(*after, error).then_some(Health::Bad)
+impl fmt::Display for Health {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_healthy() {
+            return f.write_str("healthy");
         }
-        Ended::Panicked(_) => Some(Health::Bad),
-        Ended::Stopped(Cause::TimedOut, Handler::Dropped | Handler::Blocking) => Some(Health::Bad),
-        Ended::Returned(_) | Ended::Stopped(..) | Ended::NotStarted => None,
+        for (at, (queue, failure)) in self.failures().enumerate() {
+            let (separator, error) = (if at > 0 { "\n" } else { "" }, error_chain(&failure.error));
+            let lasted = failure.lasted.as_secs();
+            write!(
+                f,
+                "{separator}queue `{queue}` has failed for {lasted} s: {error}"
+            )?;
+        }
+        Ok(())
     }
 }
 
-fn report(core: &Core, change: Option<Change>) {
-    let queue = &core.consumer.queue;
-    match change {
-        None => {}
-        Some(Change::Opened {
-            failed,
-            attempts,
-            probe_after,
-        }) => {
-            tracing::error!(%queue, failed, attempts, ?probe_after, "the circuit breaker has opened: the listener receives probes only");
-            core.publish(|| ListenerEvent::CircuitOpened {
-                failed,
-                attempts,
-                probe_after,
-            });
-        }
-        Some(Change::ProbeFailed { probe_after }) => {
-            tracing::warn!(%queue, ?probe_after, "a probe of the circuit breaker failed");
-            core.publish(|| ListenerEvent::CircuitProbeFailed { probe_after });
-        }
-        Some(Change::Closed { open_for }) => {
-            tracing::info!(%queue, ?open_for, "the circuit breaker has closed");
-            core.publish(|| ListenerEvent::CircuitClosed { open_for });
+impl ListenerHealth {
+    pub(super) fn of(core: &Core) -> Self {
+        let receiving = &core.counters.receiving;
+        Self {
+            queue: core.consumer.queue.clone(),
+            phase: core.phase.current(),
+            last_success: receiving.last_success(),
+            failure: receiving.failure(&*core.context.clock),
         }
     }
 }

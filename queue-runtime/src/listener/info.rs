@@ -2,7 +2,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use queue_core::Timestamp;
+
 use super::breaker::CircuitState;
+use super::receiving::{ReceiveFailure, Receiving};
 use crate::meter::TransactionCounts;
 
 /// A snapshot of a listener's figures. Counts of past events are since its start.
@@ -20,7 +23,7 @@ use crate::meter::TransactionCounts;
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # async fn ship(_: Received<Order>) {}
 /// # let service = testing::service().await;
-/// # let listener = service.listener(ship).create_queue().start()?;
+/// # let listener = service.listener(ship).start()?;
 /// # service.submit_all((0..3).map(|number| Order { number })).await?;
 /// # tokio::time::sleep(std::time::Duration::from_secs(60)).await;
 /// let info = listener.info();
@@ -30,7 +33,7 @@ use crate::meter::TransactionCounts;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct ListenerInfo {
     /// Running dequeue tasks. Zero while none needs to poll, with a [range](super::ListenerBuilder::tasks) from zero.
@@ -65,6 +68,12 @@ pub struct ListenerInfo {
     pub stuck: usize,
     /// Receives that found the queue empty.
     pub empty_receives: u64,
+    /// When the last successful receive ended, with or without messages, by this machine's clock. `None` before the
+    /// first.
+    pub last_success: Option<Timestamp>,
+    /// Why receives fail, and since when. `None` if the last one succeeded, and before the first has ended.
+    /// [`QueueService::health`](crate::QueueService::health) sums this up for all listeners.
+    pub failure: Option<ReceiveFailure>,
     /// The visibility timeout of the last receive. `None` before the first.
     pub visibility_timeout: Option<Duration>,
     /// The approximate number of messages on the queue, with those that are invisible, when it was last measured:
@@ -95,6 +104,7 @@ pub(super) struct Counters {
     /// In milliseconds. Zero before the first receive.
     visibility: AtomicU64,
     depth: Mutex<Option<u64>>,
+    pub(super) receiving: Receiving,
 }
 
 impl Counters {
@@ -111,6 +121,7 @@ impl Counters {
             unsettled: self.unsettled.load(Ordering::Relaxed),
             stuck: self.stuck.load(Ordering::Relaxed),
             empty_receives: self.empty_receives.load(Ordering::Relaxed),
+            last_success: self.receiving.last_success(),
             visibility_timeout: match self.visibility.load(Ordering::Relaxed) {
                 0 => None,
                 millis => Some(Duration::from_millis(millis)),
@@ -136,6 +147,10 @@ impl Counters {
     pub(super) fn receives_for(&self, visibility: Duration) {
         let millis = u64::try_from(visibility.as_millis()).unwrap_or(u64::MAX);
         self.visibility.store(millis, Ordering::Relaxed);
+    }
+
+    pub(super) fn unsettled(&self) -> u64 {
+        self.unsettled.load(Ordering::Relaxed)
     }
 
     pub(super) fn in_flight(&self) -> usize {

@@ -48,7 +48,7 @@ use crate::stop_on_drop::StopOnDrop;
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let service = testing::service().await;
 /// let orders = Lanes::new(32)
-///     .lane(9, service.listener(ship).create_queue())
+///     .lane(9, service.listener(ship))
 ///     .lane(1, service.queue_named(BULK.as_str())?.listener(ship).create_queue())
 ///     .start()?;
 ///
@@ -156,7 +156,7 @@ impl<M> fmt::Debug for Lanes<M> {
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let service = testing::service().await;
-/// # let urgent = service.listener(ship).create_queue();
+/// # let urgent = service.listener(ship);
 /// # let bulk = service.queue_named::<Order>("order-bulk")?.listener(ship).create_queue();
 /// let lanes = Lanes::new(32).lane(9, urgent).lane(1, bulk).start()?;
 /// for lane in lanes.listeners() {

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 
 use super::error::StartError;
 use super::handle::ListenerHandle;
+use super::health::Health;
 use super::phase::ListenerPhase;
 use super::shutdown::{ShutdownReport, Stopping};
 use super::workers::{WeakWorkers, Workers};
@@ -32,7 +33,7 @@ use crate::recurring::{ScheduleHandle, Schedules};
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # async fn ship(_: Received<Order>) {}
 /// let service = testing::service().await;
-/// service.listener(ship).create_queue().start()?;
+/// service.listener(ship).start()?;
 ///
 /// let report = service.shutdown(Duration::from_secs(30)).await;
 /// for listener in report.listeners.iter().filter(|listener| !listener.graceful) {
@@ -42,7 +43,7 @@ use crate::recurring::{ScheduleHandle, Schedules};
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ServiceShutdown {
     /// The report of each listener that had not stopped before, in the order in which they were started.
@@ -111,6 +112,14 @@ impl Listeners {
     pub(crate) fn running(&self) -> Vec<ListenerHandle> {
         let handles = self.lock().handles();
         running(handles)
+    }
+
+    /// Returns whether the listeners that have not stopped can receive.
+    pub(crate) fn health(&self) -> Health {
+        let listeners = self.running();
+        Health {
+            listeners: listeners.iter().map(ListenerHandle::health).collect(),
+        }
     }
 
     /// Stops all listeners and schedules, and waits for the handlers for up to `grace`. If that has begun before, takes

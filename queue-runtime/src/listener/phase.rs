@@ -34,7 +34,7 @@ use tokio::sync::watch;
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # async fn ship(_: Received<Order>) {}
 /// # let service = testing::service().await;
-/// # let listener = service.listener(ship).create_queue().start()?;
+/// # let listener = service.listener(ship).start()?;
 /// listener.pause();
 /// assert_eq!(listener.phase(), ListenerPhase::Paused);
 /// // Later phases are greater.

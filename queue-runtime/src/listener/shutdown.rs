@@ -37,7 +37,7 @@ use crate::panic::log_caught;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ShutdownReport {
     /// The queue.

@@ -1,8 +1,10 @@
 //! Standing by: while the queue is empty and a notifier announces what is put on it, no task polls. The last dequeue
 //! task waits here.
 //!
-//! Nobody announces a message whose lease ends, so this begins only while the queue has no messages at all. A
-//! notification may be lost, so the depth of the queue is looked at from time to time.
+//! Nobody announces a message whose lease ends, so this begins only while the queue has no messages at all. After a
+//! wake-up whose messages were all received here it begins again without another look at the depth: those that this
+//! listener does not settle are noticed. A notification may be lost, and another consumer may crash, so the depth of the
+//! queue is looked at from time to time.
 
 use std::time::Duration;
 
@@ -12,8 +14,8 @@ use super::presence::Presence;
 use crate::notify::Wakeup;
 use crate::policy::jitter;
 
-/// The longest time until it is noticed that the notifier has failed.
-const CHECK_ARMED_EVERY: Duration = Duration::from_secs(10);
+/// The longest time until it is noticed that the notifier has failed, or that a message was not settled.
+const CHECK_EVERY: Duration = Duration::from_secs(10);
 /// The shortest pause between two looks at the depth, whatever the policy says.
 const SHORTEST_SAFETY_POLL: Duration = Duration::from_secs(1);
 
@@ -25,15 +27,16 @@ pub(super) async fn is_safe(core: &Core) -> bool {
 }
 
 /// Waits until a task must poll: messages were announced, other tasks were started, the notifier or the storage
-/// has failed, or there are messages that nobody announced. Returns the wake-up that ended it, if one did, or `None`
+/// has failed, there are messages that nobody announced, or another number of the listener's messages is not settled than
+/// `unsettled`, so that their leases will end. Returns the wake-up that ended it, if one did, or `None`
 /// if the task must end.
-pub(super) async fn wait(presence: &mut Presence) -> Option<Option<Wakeup>> {
+pub(super) async fn wait(presence: &mut Presence, unsettled: u64) -> Option<Option<Wakeup>> {
     let core = &*presence.core;
     let woken = tokio::select! {
         biased;
         _ = core.phase.reached(ListenerPhase::Stopping) => return None,
         () = core.tasks.started() => None,
-        woken = until_needed(core) => woken,
+        woken = until_needed(core, unsettled) => woken,
     };
     if presence.rejoin() {
         return Some(woken);
@@ -44,12 +47,12 @@ pub(super) async fn wait(presence: &mut Presence) -> Option<Option<Wakeup>> {
     None
 }
 
-async fn until_needed(core: &Core) -> Option<Wakeup> {
+async fn until_needed(core: &Core, unsettled: u64) -> Option<Wakeup> {
     let clock = &core.context.clock;
     let mut safety_poll = clock.monotonic().saturating_add(until_safety_poll(core));
     loop {
         core.phase.not_paused().await;
-        if !core.wakeups.is_armed() {
+        if !core.wakeups.is_armed() || core.counters.unsettled() != unsettled {
             return None;
         }
         let now = clock.monotonic();
@@ -59,7 +62,7 @@ async fn until_needed(core: &Core) -> Option<Wakeup> {
             }
             safety_poll = now.saturating_add(until_safety_poll(core));
         }
-        let pause = safety_poll.saturating_sub(now).min(CHECK_ARMED_EVERY);
+        let pause = safety_poll.saturating_sub(now).min(CHECK_EVERY);
         tokio::select! {
             biased;
             // Paused, it must not take a wake-up from another consumer.

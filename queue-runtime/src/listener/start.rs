@@ -3,6 +3,7 @@ use std::sync::atomic::AtomicBool;
 
 use queue_core::Message;
 use tokio::runtime::Handle;
+use tokio::sync::OnceCell;
 use tokio_util::task::TaskTracker;
 
 use super::advice::Advice;
@@ -18,6 +19,7 @@ use super::limit::Limit;
 use super::phase::Phase;
 use super::run::Watchlist;
 use super::runs::Runs;
+use super::sampling;
 use super::scaler;
 use super::shared_room::Lane;
 use super::sweeping;
@@ -97,6 +99,7 @@ impl<M: Message> ListenerBuilder<M> {
             phase: Phase::running(),
             serving,
             tracker: TaskTracker::new(),
+            opened: OnceCell::new(),
             missing: AtomicBool::new(false),
             counters: Counters::default(),
             measures,
@@ -119,6 +122,7 @@ impl<M: Message> ListenerBuilder<M> {
         sweeping::start(core);
         workers.scale(|state| state.wanted);
         scaler::start(&workers);
+        sampling::start(&workers.core);
         Ok(ListenerHandle::new(workers))
     }
 }

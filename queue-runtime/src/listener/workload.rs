@@ -47,8 +47,8 @@ impl Workload {
         !self.has_scaler.swap(true, Ordering::Relaxed)
     }
 
-    /// Records messages that were received.
-    pub(super) fn received(&self, messages: &[Fetched]) {
+    /// Records messages that were received, and whether that is a reason to ask the policy.
+    pub(super) fn received(&self, messages: &[Fetched], asks: bool) {
         if messages.is_empty() || !self.has_scaler.load(Ordering::Relaxed) {
             return;
         }
@@ -58,6 +58,9 @@ impl Workload {
         if let Some(longest) = waits.max() {
             let millis = u64::try_from(longest.as_millis()).unwrap_or(u64::MAX - 1);
             self.longest_wait.fetch_max(millis + 1, Ordering::Relaxed);
+        }
+        if !asks {
+            return;
         }
         // Of this and `work`, each writes one flag and then reads the other: at least one sees both.
         self.received.store(true, Ordering::SeqCst);

@@ -33,13 +33,21 @@ pub(crate) struct Wakeups {
     subscriptions: Vec<Box<dyn Subscription>>,
 }
 
-/// Why [`Wakeups::wait`] ended.
+/// Why [`Wakeups::wait`] ended, with the number of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wakeup {
     /// Messages were announced as visible.
-    Announced,
+    Announced(u64),
     /// The delay of announced messages is over. The storage's clock may be slower than this process's.
-    Due,
+    Due(u64),
+}
+
+impl Wakeup {
+    fn messages(self) -> u64 {
+        match self {
+            Self::Announced(messages) | Self::Due(messages) => messages,
+        }
+    }
 }
 
 struct Inner {
@@ -97,10 +105,13 @@ impl Wakeups {
             .any(|subscription| subscription.is_armed())
     }
 
-    /// Records that a receive begins, which will see what was announced so far.
-    pub(crate) fn receive_begins(&self) {
+    /// Records that a receive begins after a pause that ended with `woken`. It will see what was announced so far;
+    /// returns how many messages that are.
+    pub(crate) fn receive_begins(&self, woken: Option<Wakeup>) -> u64 {
         let mut state = self.inner.lock();
-        (state.announced, state.due) = (0, false);
+        state.due = false;
+        let since = std::mem::take(&mut state.announced);
+        woken.map_or(0, Wakeup::messages).saturating_add(since)
     }
 
     /// Records that a receive found messages. If there may be more, wakes another task of the consumer.
@@ -120,12 +131,12 @@ impl Wakeups {
     pub(crate) fn found_none(&self, woken: Option<Wakeup>, empty: u32) -> u32 {
         match woken {
             None => empty.saturating_add(1),
-            Some(Wakeup::Announced) => {
+            Some(Wakeup::Announced(_)) => {
                 self.distrust();
                 empty.saturating_add(1)
             }
             // The storage's clock may be behind: the message is expected soon.
-            Some(Wakeup::Due) => {
+            Some(Wakeup::Due(_)) => {
                 self.distrust();
                 1
             }
@@ -135,8 +146,8 @@ impl Wakeups {
     /// Gives back a wake-up that led to no receive, to another task of the consumer.
     pub(crate) fn give_back(&self, wakeup: Wakeup) {
         let mut state = self.inner.lock();
-        state.announced = state.announced.max(1);
-        state.due |= wakeup == Wakeup::Due;
+        state.announced = state.announced.saturating_add(wakeup.messages());
+        state.due |= matches!(wakeup, Wakeup::Due(_));
         drop(state);
         self.inner.changed.notify_waiters();
     }
@@ -187,10 +198,10 @@ impl Inner {
         if state.announced < least.max(1) {
             return Err(state.due_times.next());
         }
-        state.announced = 0;
+        let messages = std::mem::take(&mut state.announced);
         match std::mem::take(&mut state.due) {
-            false => Ok(Wakeup::Announced),
-            true => Ok(Wakeup::Due),
+            false => Ok(Wakeup::Announced(messages)),
+            true => Ok(Wakeup::Due(messages)),
         }
     }
 

@@ -4,12 +4,14 @@
 //! listener. Labels are the names of queues, of which the meter bounds the number, and words from fixed lists: never what
 //! a message contains.
 
+use std::cell::Cell;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use metrics::{
-    Counter, Gauge, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram,
-    gauge, histogram,
+    Counter, Gauge, Histogram, IntoF64, Unit, counter, describe_counter, describe_gauge,
+    describe_histogram, gauge, histogram,
 };
 
 use super::outcome::{OUTCOMES, Outcome};
@@ -17,16 +19,17 @@ use super::outcome::{OUTCOMES, Outcome};
 /// The label of the queue, as OpenTelemetry names it.
 const QUEUE: &str = "messaging.destination.name";
 
-const SENT: &str = "messaging.client.sent.messages";
-const CONSUMED: &str = "messaging.client.consumed.messages";
-const PROCESS: &str = "messaging.process.duration";
-const SETTLED: &str = "queue.settled.messages";
-const LAG: &str = "queue.message.lag";
+const SENT: &str = "messaging.client.sent.messages.total";
+const CONSUMED: &str = "messaging.client.consumed.messages.total";
+const PROCESS: &str = "messaging.process.duration.seconds";
+const SETTLED: &str = "queue.settled.messages.total";
+const LAG: &str = "queue.message.lag.seconds";
 const IN_FLIGHT: &str = "queue.in_flight.messages";
 const TASKS: &str = "queue.dequeue_tasks";
 const DEPTH: &str = "queue.depth";
+const POISON_DEPTH: &str = "queue.poison.depth";
 const INSTANCES: &str = "queue.wanted_instances";
-const TRANSACTIONS: &str = "queue.transactions";
+const TRANSACTIONS: &str = "queue.transactions.total";
 
 /// Tells the recorder, if there is one, what the metrics mean, and their units.
 pub(crate) fn describe() {
@@ -57,6 +60,11 @@ pub(crate) fn describe() {
         "Approximate number of messages on the queue when it was last read"
     );
     describe_gauge!(
+        POISON_DEPTH,
+        count,
+        "Approximate number of messages on the queue's poison queue when it was last read"
+    );
+    describe_gauge!(
         INSTANCES,
         count,
         "Instances of the program that are wanted, as the listener advises"
@@ -76,7 +84,10 @@ pub(crate) struct Measures {
     in_flight: OnceLock<Gauge>,
     tasks: OnceLock<Gauge>,
     depth: OnceLock<Gauge>,
+    poison_depth: OnceLock<Gauge>,
     instances: OnceLock<Gauge>,
+    /// Whether a listener samples the depths.
+    sampled: AtomicBool,
 }
 
 impl Measures {
@@ -91,7 +102,9 @@ impl Measures {
             in_flight: OnceLock::new(),
             tasks: OnceLock::new(),
             depth: OnceLock::new(),
+            poison_depth: OnceLock::new(),
             instances: OnceLock::new(),
+            sampled: AtomicBool::new(false),
         }
     }
 
@@ -138,10 +151,33 @@ impl Measures {
         self.tasks.get_or_init(gauge).increment(more);
     }
 
-    /// Records the approximate number of messages on the queue.
-    pub(crate) fn depth(&self, messages: u64) {
+    /// Records the approximate number of messages on the queue. `None` if it is not known.
+    pub(crate) fn depth(&self, messages: Option<u64>) {
         let gauge = || gauge!(DEPTH, QUEUE => self.label());
-        self.depth.get_or_init(gauge).set(messages as f64);
+        self.depth.get_or_init(gauge).set(or_nan(messages));
+    }
+
+    /// Records the approximate number of messages on the poison queue. `None` if it is not known.
+    pub(crate) fn poison_depth(&self, messages: Option<u64>) {
+        let gauge = || gauge!(POISON_DEPTH, QUEUE => self.label());
+        self.poison_depth.get_or_init(gauge).set(or_nan(messages));
+    }
+
+    /// Returns whether the application has installed a recorder. To be asked once the dequeue tasks are counted.
+    pub(crate) fn is_recorded(&self) -> bool {
+        let recorded = Cell::new(false);
+        // Only a gauge that is recorded evaluates its value.
+        let gauge = self.tasks.get();
+        gauge.inspect(|gauge| gauge.increment(Probe(&recorded)));
+        recorded.get()
+    }
+
+    /// Claims the sampling of the depths, unless another listener of the service samples them.
+    pub(crate) fn claim_sampling(&self) -> Option<Sampling<'_>> {
+        // Several queues share the label of the others.
+        let is_queue = !self.label.starts_with('_');
+        let claimed = is_queue && !self.sampled.swap(true, Ordering::AcqRel);
+        claimed.then(|| Sampling(self))
     }
 
     /// Records how many instances of the program are wanted.
@@ -158,4 +194,30 @@ impl Measures {
     fn label(&self) -> String {
         self.label.to_string()
     }
+}
+
+/// The sampling of the depths of one queue. Once it is dropped, they are not known until another one samples them.
+#[derive(Debug)]
+pub(crate) struct Sampling<'a>(&'a Measures);
+
+impl Drop for Sampling<'_> {
+    fn drop(&mut self) {
+        self.0.depth(None);
+        self.0.poison_depth(None);
+        self.0.sampled.store(false, Ordering::Release);
+    }
+}
+
+/// Adds nothing, and tells that somebody wanted to know.
+struct Probe<'a>(&'a Cell<bool>);
+
+impl IntoF64 for Probe<'_> {
+    fn into_f64(self) -> f64 {
+        self.0.set(true);
+        0.0
+    }
+}
+
+fn or_nan(messages: Option<u64>) -> f64 {
+    messages.map_or(f64::NAN, |messages| messages as f64)
 }

@@ -81,7 +81,8 @@ impl From<RangeInclusive<usize>> for TaskRange {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ScaleReason {
-    /// A message was received after the queue had been empty.
+    /// A message was received after the queue had been empty. Not asked if a [notifier](crate::notify) announced the
+    /// messages, and one receive with room for more found exactly those: then there is no backlog.
     WorkDetected,
     /// Messages have been received since the policy was last asked, or are in flight.
     UnderLoad,

@@ -87,7 +87,7 @@ type Decode<M> = fn(&Arc<Context>, &Incoming) -> Result<Received<M>, DecodeError
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let service = testing::service().await;
-/// match service.accept::<Order>().await {
+/// match service.queue_named::<Order>("orders-europe")?.accept().await {
 ///     Ok(Some(order)) => println!("order {}", order.number),
 ///     Ok(None) => println!("no orders"),
 ///     Err(AcceptError::QueueNotFound(queue)) => println!("nothing was ever submitted to {queue}"),
@@ -109,7 +109,7 @@ pub enum AcceptError {
     /// A listener of the same service handles messages of another kind on the queue.
     #[error("accept a message: {0}")]
     OtherKind(OtherKind),
-    /// The queue does not exist.
+    /// The queue, which was [named](crate::QueueService::queue_named), does not exist.
     #[error(
         "accept from queue `{0}`: the queue does not exist; submit to it first, or call `create_queue()`"
     )]
@@ -139,7 +139,7 @@ pub enum AcceptError {
 }
 
 impl<M> Accept<M> {
-    pub(crate) fn new(context: Arc<Context>, queue: QueueName) -> Self
+    pub(crate) fn new(context: Arc<Context>, queue: QueueName, missing: MissingQueue) -> Self
     where
         M: Message,
     {
@@ -148,7 +148,7 @@ impl<M> Accept<M> {
             context,
             queue,
             wait: Duration::ZERO,
-            options: Options::default(),
+            options: Options::new(missing),
             message_type: M::TYPE,
             decode: Received::decode,
         }
@@ -173,7 +173,8 @@ impl<M> Accept<M> {
         self
     }
 
-    /// Creates the queue if it does not exist, instead of returning [`AcceptError::QueueNotFound`].
+    /// Creates the queue if it does not exist, instead of returning [`AcceptError::QueueNotFound`]. The default for a
+    /// type's own queue, but not for one that was [named](crate::QueueService::queue_named).
     pub fn create_queue(mut self) -> Self {
         self.options.missing_queue = MissingQueue::Create;
         self
@@ -279,7 +280,7 @@ impl<M> Accepting<M> {
         let mut woken = None;
         loop {
             if let Some(wakeups) = &wakeups {
-                wakeups.receive_begins();
+                wakeups.receive_begins(woken);
             }
             match fetch(context, &consumer, 1, |settings| settings.visibility).await {
                 Ok(mut fetched) => {

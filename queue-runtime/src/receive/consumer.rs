@@ -69,6 +69,20 @@ impl Consumer {
 }
 
 impl Options {
+    pub(crate) fn new(missing_queue: MissingQueue) -> Self {
+        Self {
+            overrides: Overrides::default(),
+            poison_queue: None,
+            retry: RetryPolicy::default(),
+            classifiers: Classifiers::default(),
+            idempotency: None,
+            version_patience: Duration::from_secs(24 * 60 * 60),
+            on_poison: None,
+            reply_errors: false,
+            missing_queue,
+        }
+    }
+
     /// Checks the options against the backend's limits.
     pub(crate) fn build(
         self,
@@ -96,21 +110,5 @@ impl Options {
             caller,
             options: self,
         })
-    }
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            overrides: Overrides::default(),
-            poison_queue: None,
-            retry: RetryPolicy::default(),
-            classifiers: Classifiers::default(),
-            idempotency: None,
-            version_patience: Duration::from_secs(24 * 60 * 60),
-            on_poison: None,
-            reply_errors: false,
-            missing_queue: MissingQueue::Report,
-        }
     }
 }

@@ -20,6 +20,23 @@ use crate::context::Context;
 use crate::lease::{Lease, Receive};
 use crate::settings::Settings;
 
+/// Returns the settings of the consumer's queue. If it does not exist, creates it first if the consumer does that.
+///
+/// # Errors
+/// The backend's error, or a timeout if it does not answer.
+pub(crate) async fn open(context: &Context, consumer: &Consumer) -> Result<Settings> {
+    let (queue, overrides) = (&consumer.queue, consumer.options.overrides);
+    let settings = || context.settings(queue, &consumer.message_type, overrides);
+    let began = context.creations.now();
+    match (settings().await, consumer.options.missing_queue) {
+        (Err(error), MissingQueue::Create) => {
+            Box::pin(context.creations.create_missing(error, began)).await?;
+            Box::pin(settings()).await
+        }
+        (settings, _) => settings,
+    }
+}
+
 /// Receives up to `max` messages, and leases them for the visibility timeout that `visibility` chooses. If the backend
 /// returns more, hands those back in the background. Returns none if none are visible, or if a missing queue has just
 /// been created.
@@ -38,10 +55,7 @@ pub(crate) async fn fetch(
     visibility: impl FnOnce(&Settings) -> Duration,
 ) -> Result<Vec<Fetched>> {
     let queue = &consumer.queue;
-    let overrides = consumer.options.overrides;
-    let settings = context
-        .settings(queue, &consumer.message_type, overrides)
-        .await?;
+    let settings = open(context, consumer).await?;
     let visibility = visibility(&settings);
     let began = context.creations.now();
     let receiving = Receiving::start(context, consumer, settings, visibility, max);

@@ -53,7 +53,7 @@ use crate::context::Context;
 ///
 /// let service = testing::service().await;
 /// let stock = Stock { reserved: Arc::default() };
-/// let listener = service.listener(stock.clone()).create_queue().start()?;
+/// let listener = service.listener(stock.clone()).start()?;
 /// service.submit(Order { number: 7 }).await?;
 /// # tokio::time::sleep(std::time::Duration::from_secs(60)).await;
 /// # assert_eq!(stock.reserved.load(Ordering::Relaxed), 1);

@@ -47,7 +47,7 @@ pub use classify::OnError;
 pub use completing::Completing;
 pub(crate) use consumer::{Caller, Consumer, InvalidConsumer, MissingQueue, Options};
 pub use delivery::{Delivery, SettleError};
-pub(crate) use fetch::fetch;
+pub(crate) use fetch::{fetch, open};
 pub use handler::{Blocking, Handler, blocking};
 pub(crate) use handler::{Call, ErasedHandler};
 pub use handler_with::HandlerWith;

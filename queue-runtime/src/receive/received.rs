@@ -46,7 +46,7 @@ use crate::send::{Submit, SubmitAll};
 /// }
 ///
 /// let service = testing::service().await;
-/// let listener = service.listener(ship).create_queue().start()?;
+/// let listener = service.listener(ship).start()?;
 /// service.submit(Order { number: 7 }).await?;
 /// # tokio::time::sleep(std::time::Duration::from_secs(60)).await;
 /// # assert_eq!((listener.info().retried, listener.info().completed), (1, 1));
@@ -227,7 +227,7 @@ impl<M> Received<M> {
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let service = testing::service().await;
-    /// # let listener = service.listener(import).create_queue().start()?;
+    /// # let listener = service.listener(import).start()?;
     /// # service.submit(Import { lines: 5000 }).await?;
     /// # tokio::time::sleep(std::time::Duration::from_secs(60)).await;
     /// # assert_eq!((listener.info().retried, listener.info().completed), (1, 1));

@@ -50,7 +50,7 @@ use crate::send::{Submit, SubmitProblem, Unreplied};
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let service = testing::service().await;
-/// let listener = service.listener(price).create_queue().start()?; // here, or in another process
+/// let listener = service.listener(price).start()?; // here, or in another process
 ///
 /// let request = service.request(PriceRequest { item: "tea".to_owned() });
 /// let price = request.reply::<Price>().within(Duration::from_secs(10)).await?;
@@ -121,7 +121,7 @@ pub enum NoReplyType {}
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let service = testing::service().await;
 /// let answer = async {
-///     let request = service.accept::<PriceRequest>().create_queue().wait(std::time::Duration::from_secs(1));
+///     let request = service.accept::<PriceRequest>().wait(std::time::Duration::from_secs(1));
 ///     let request = request.await?.expect("asked");
 ///     request.reply(&Price { pence: 400 }).await?;
 ///     Ok::<_, Box<dyn std::error::Error>>(())

@@ -102,7 +102,7 @@ async fn receive(context: &Context, queue: &ReplyQueue) -> End {
             empty = 0;
             continue;
         }
-        wakeups.receive_begins();
+        wakeups.receive_begins(woken);
         let pause = match receive_batch(context, queue, batch).await {
             Ok(replies) if replies.is_empty() => {
                 failures = 0;

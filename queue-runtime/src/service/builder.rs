@@ -1,4 +1,5 @@
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,8 +41,17 @@ pub struct ServiceBuilder {
     storage_retry: StorageRetry,
     notifiers: Vec<Arc<dyn Notifier>>,
     reply_lease: Duration,
+    depth_interval: Option<Duration>,
     background: Runs,
 }
+
+/// The allowed intervals between two reads of the depths for metrics, and the default.
+const DEPTHS: RangeInclusive<Duration> =
+    RangeInclusive::new(Duration::from_secs(1), Duration::from_secs(24 * 60 * 60));
+const DEPTH_INTERVAL: Duration = Duration::from_secs(20);
+
+/// Where idle consumers poll as often as this, one more read now and then costs next to nothing.
+const CHEAP_POLLS: Duration = Duration::from_secs(5);
 
 /// Where renewals and watchdogs run.
 #[derive(Debug)]
@@ -125,6 +135,7 @@ impl ServiceBuilder {
             storage_retry: StorageRetry::default(),
             notifiers: Vec::new(),
             reply_lease: DEFAULT_LEASE,
+            depth_interval: None,
             background: Runs::OnOwnThread,
         }
     }
@@ -170,6 +181,31 @@ impl ServiceBuilder {
         self
     }
 
+    /// Sets how often a listener reads the number of messages on its queue and on its poison queue, for the metrics
+    /// `queue.depth` and `queue.poison.depth`, from a second to a day. One listener of a service does so for each queue,
+    /// and only if a recorder of metrics was installed before it was started.
+    ///
+    /// The default is 20 seconds in memory and on SQLite. On Azure, where each read is a transaction, they are not read
+    /// unless this is called. Of a custom backend they are read if idle consumers poll it at least every 5 seconds, as its
+    /// [`idle_cap`](crate::backend::Capabilities::idle_cap) says.
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    /// use queue_runtime::QueueService;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// // Before listeners start: install a recorder, for example that of `metrics-exporter-prometheus`.
+    /// let minute = Duration::from_secs(60);
+    /// let service = QueueService::builder("azure://shop").depth_metrics(minute).connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn depth_metrics(mut self, interval: Duration) -> Self {
+        self.depth_interval = Some(interval);
+        self
+    }
+
     /// Replaces the system's clock, for tests. The default is a [`SystemClock`].
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = Some(clock);
@@ -194,6 +230,10 @@ impl ServiceBuilder {
         let allowed = SHORTEST_LEASE..=LONGEST_LEASE;
         let checked = InvalidSetting::duration("reply lease", self.reply_lease, &allowed);
         checked.map_err(ConnectError::Setting)?;
+        if let Some(interval) = self.depth_interval {
+            let checked = InvalidSetting::duration("interval of depth metrics", interval, &DEPTHS);
+            checked.map_err(ConnectError::Setting)?;
+        }
         let clock = self.clock.unwrap_or_else(|| Arc::new(SystemClock::new()));
         let client = ClientId::new(self.client.unwrap_or_else(default_client));
         let client = client.map_err(|source| ConnectError::Client { source })?;
@@ -208,6 +248,10 @@ impl ServiceBuilder {
             }
         };
         let background = background.map_err(|source| ConnectError::Background { source })?;
+        let costs_little = backend.capabilities().idle_cap <= CHEAP_POLLS;
+        let depth_interval = self
+            .depth_interval
+            .or_else(|| costs_little.then_some(DEPTH_INTERVAL));
         let context = Context::new(
             backend,
             clock,
@@ -216,6 +260,7 @@ impl ServiceBuilder {
             self.storage_retry,
             self.notifiers,
             background,
+            depth_interval,
         );
         Ok(QueueService::new(Arc::new(context), self.reply_lease))
     }

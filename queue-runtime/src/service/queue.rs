@@ -12,7 +12,7 @@ use super::redrive::Redrive;
 use crate::context::Context;
 use crate::listener::{ListenerBuilder, Listeners};
 use crate::notify::Announced;
-use crate::receive::{Accept, ErasedHandler, Handler, HandlerWith};
+use crate::receive::{Accept, ErasedHandler, Handler, HandlerWith, MissingQueue};
 use crate::repeat::Repeats;
 use crate::send::{Submit, SubmitAll};
 
@@ -37,7 +37,7 @@ use crate::send::{Submit, SubmitAll};
 /// let europe = service.queue_named::<Order>("orders-europe")?;
 /// europe.submit(Order { number: 7 }).await?;
 ///
-/// assert!(service.queue::<Order>().accept().create_queue().await?.is_none());
+/// assert!(service.queue::<Order>().accept().await?.is_none());
 /// let order = europe.accept().await?.expect("just submitted");
 /// assert_eq!(order.number, 7);
 /// # Ok(())
@@ -47,15 +47,23 @@ pub struct Queue<M> {
     context: Arc<Context>,
     listeners: Arc<Listeners>,
     name: QueueName,
+    /// What consumers do by default if the queue does not exist.
+    missing: MissingQueue,
     message: PhantomData<fn() -> M>,
 }
 
 impl<M: Message> Queue<M> {
-    pub(super) fn new(context: Arc<Context>, listeners: Arc<Listeners>, name: QueueName) -> Self {
+    pub(super) fn new(
+        context: Arc<Context>,
+        listeners: Arc<Listeners>,
+        name: QueueName,
+        missing: MissingQueue,
+    ) -> Self {
         Self {
             context,
             listeners,
             name,
+            missing,
             message: PhantomData,
         }
     }
@@ -76,7 +84,7 @@ impl<M: Message> Queue<M> {
 
     /// Accepts one message, as [`QueueService::accept`](crate::QueueService::accept) does.
     pub fn accept(&self) -> Accept<M> {
-        Accept::new(Arc::clone(&self.context), self.name.clone())
+        Accept::new(Arc::clone(&self.context), self.name.clone(), self.missing)
     }
 
     /// Returns a builder of a listener, as [`QueueService::listener`](crate::QueueService::listener) does.
@@ -98,7 +106,7 @@ impl<M: Message> Queue<M> {
 
     fn listener_of(&self, handler: ErasedHandler) -> ListenerBuilder<M> {
         let (context, listeners) = (Arc::clone(&self.context), Arc::clone(&self.listeners));
-        ListenerBuilder::new(context, listeners, self.name.clone(), handler)
+        ListenerBuilder::new(context, listeners, self.name.clone(), self.missing, handler)
     }
 
     /// Returns an untyped handle to the queue, for counting, peeking, clearing and redriving.

@@ -12,10 +12,10 @@ use crate::backend::OpenTransaction;
 use crate::context::Context;
 #[cfg(feature = "sqlite")]
 use crate::lease::unsupported;
-use crate::listener::{ListenerBuilder, ListenerHandle, ListenerPhase, Listeners};
+use crate::listener::{Health, ListenerBuilder, ListenerHandle, ListenerPhase, Listeners};
 use crate::meter::MeterReading;
 use crate::panic::log_caught;
-use crate::receive::{Accept, Handler, HandlerWith};
+use crate::receive::{Accept, Handler, HandlerWith, MissingQueue};
 use crate::recurring::{Recurrence, Schedule, ScheduleHandle, Schedules, reset};
 use crate::request::{NoReplyType, Replies, Request, clean};
 use crate::send::{Submit, SubmitAll, SubmitError, Submitted};
@@ -178,13 +178,15 @@ impl QueueService {
         clean(&self.context, None).await
     }
 
-    /// Accepts one message from its type's queue. Configure the [`Accept`], then `.await` it.
+    /// Accepts one message from its type's queue, which is created if it does not exist. Configure the [`Accept`], then
+    /// `.await` it.
     #[must_use = "nothing is accepted until this is awaited"]
     pub fn accept<M: Message>(&self) -> Accept<M> {
         self.queue::<M>().accept()
     }
 
-    /// Returns a builder of a listener that handles the messages of the type's queue.
+    /// Returns a builder of a listener that handles the messages of the type's queue, which is created if it does not
+    /// exist.
     // The compiler shows the line of the bound, and the comment on it, with each handler that does not fit.
     pub fn listener<M, H>(&self, handler: H) -> ListenerBuilder<M>
     where
@@ -279,10 +281,14 @@ impl QueueService {
     /// Returns a handle to the type's queue.
     #[must_use]
     pub fn queue<M: Message>(&self) -> Queue<M> {
-        self.queue_of(M::TYPE.queue())
+        self.queue_of(M::TYPE.queue(), MissingQueue::Create)
     }
 
     /// Returns a handle to another queue for messages of the type, such as one per region, or a poison queue.
+    ///
+    /// Its consumers do not create it unless [`Accept::create_queue`] or [`ListenerBuilder::create_queue`] says so:
+    /// otherwise a listener with a misspelled name would wait on an empty queue. To have the type's own queue not
+    /// created either, name it: `queue_named(Order::TYPE.queue().as_str())`.
     ///
     /// If the type sets its `poison_queue`, that is the poison queue of this queue too. A consumer of that very
     /// queue must set another one.
@@ -290,12 +296,12 @@ impl QueueService {
     /// # Errors
     /// [`InvalidName`] if `name` is not a valid queue name.
     pub fn queue_named<M: Message>(&self, name: &str) -> Result<Queue<M>, InvalidName> {
-        Ok(self.queue_of(name.parse()?))
+        Ok(self.queue_of(name.parse()?, MissingQueue::Report))
     }
 
-    fn queue_of<M: Message>(&self, name: QueueName) -> Queue<M> {
+    fn queue_of<M: Message>(&self, name: QueueName, missing: MissingQueue) -> Queue<M> {
         let (context, listeners) = (&self.context, &self.running.listeners);
-        Queue::new(Arc::clone(context), Arc::clone(listeners), name)
+        Queue::new(Arc::clone(context), Arc::clone(listeners), name, missing)
     }
 
     /// Returns an untyped handle to a queue, for counting, peeking, clearing and redriving.
@@ -332,6 +338,13 @@ impl QueueService {
     #[must_use]
     pub fn meter(&self) -> MeterReading {
         self.context.meter.read()
+    }
+
+    /// Returns whether the listeners of this service can receive, for a health check. It reads what they have recorded,
+    /// and asks the storage nothing. A service without listeners is healthy.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        self.running.listeners.health()
     }
 
     /// Submits a message within a transaction of the application's own connection to the SQLite file of the queues, as

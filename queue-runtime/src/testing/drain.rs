@@ -41,8 +41,8 @@ use crate::listener::{ListenerHandle, ListenerInfo, ListenerPhase};
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let service = testing::service().await;
-/// let orders = service.listener(bill).create_queue().start()?;
-/// let invoices = service.listener(send).create_queue().start()?;
+/// let orders = service.listener(bill).start()?;
+/// let invoices = service.listener(send).start()?;
 /// service.submit_all((1..=3).map(|number| Order { number })).delay(Duration::from_secs(60)).await?;
 ///
 /// let drained = testing::drain([&orders, &invoices]).await?;
@@ -83,7 +83,7 @@ pub fn drain<'l>(listeners: impl IntoIterator<Item = &'l ListenerHandle>) -> Dra
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let service = testing::service().await;
-/// let orders = service.listener(ship).create_queue().start()?;
+/// let orders = service.listener(ship).start()?;
 /// service.submit(Order { number: 7 }).delay(Duration::from_secs(2 * 3600)).await?;
 ///
 /// let drain = testing::drain([&orders]).within(Duration::from_secs(3 * 3600));
@@ -118,7 +118,7 @@ pub struct Drain<'l> {
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let service = testing::service().await;
-/// let orders = service.listener(ship).create_queue().start()?;
+/// let orders = service.listener(ship).start()?;
 /// service.submit_all((12..=14).map(|number| Order { number })).await?;
 ///
 /// let drained = testing::drain([&orders]).await?;
@@ -126,7 +126,7 @@ pub struct Drain<'l> {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Drained {
     /// How long it took, on Tokio's clock.
@@ -154,7 +154,7 @@ pub struct Drained {
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let service = testing::service().await;
-/// let orders = service.listener(ship).create_queue().start()?;
+/// let orders = service.listener(ship).start()?;
 /// service.submit(Order { number: 7 }).await?;
 ///
 /// let error = testing::drain([&orders]).within(Duration::from_secs(600)).await.unwrap_err();

@@ -267,5 +267,6 @@ fn private_context() -> Arc<Context> {
         StorageRetry::default(),
         Vec::new(),
         background,
+        None,
     ))
 }

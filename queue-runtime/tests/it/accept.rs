@@ -70,17 +70,12 @@ async fn a_message_arrives_with_its_envelope() {
 #[tokio::test]
 async fn a_missing_queue_is_no_empty_queue() {
     let service = memory().await;
-    let error = service.accept::<Order>().await.expect_err("missing");
+    let orders = service.queue_named::<Order>("orders").expect("a name");
+    let error = orders.accept().await.expect_err("missing");
     assert!(matches!(&error, AcceptError::QueueNotFound(name) if name.as_str() == "orders"));
-    assert!(
-        service
-            .accept::<Order>()
-            .create_queue()
-            .await
-            .expect("created")
-            .is_none()
-    );
-    assert!(service.accept::<Order>().await.expect("exists").is_none());
+    let accepted = orders.accept().create_queue().await;
+    assert!(accepted.expect("created").is_none());
+    assert!(orders.accept().await.expect("exists").is_none());
 }
 
 #[tokio::test(start_paused = true)]

@@ -179,7 +179,8 @@ async fn nothing_is_received_while_a_listener_is_paused() {
 #[tokio::test(start_paused = true)]
 async fn a_missing_queue_is_reported_once_and_waited_for() {
     let service = testing::service().await;
-    let listener = service
+    let jobs = service.queue_named("jobs").expect("a name");
+    let listener = jobs
         .listener(async |_: Received<Job>| ())
         .handler_timeout(NEVER);
     let mut seen = listener.events();

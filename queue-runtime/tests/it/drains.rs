@@ -96,18 +96,14 @@ async fn a_drain_takes_no_failure_for_an_empty_queue() {
 #[tokio::test(start_paused = true)]
 async fn the_exit_status_tells_how_a_drain_ended() {
     let service = testing::service().await;
-    let missing = service.listener(async |_: Received<Job>| ()).until_empty();
+    let missing = service.queue_named("jobs").expect("a name");
+    let missing = missing.listener(async |_: Received<Job>| ()).until_empty();
     let missing = missing.start().expect("starts").drained().await;
     assert_eq!(missing.end, DrainEnd::QueueMissing);
     assert_eq!(missing.exit_code(), ExitCode::from(1));
 
-    let created = service.listener(async |_: Received<Job>| ()).create_queue();
-    let created = created
-        .until_empty()
-        .start()
-        .expect("starts")
-        .drained()
-        .await;
+    let created = service.listener(async |_: Received<Job>| ()).until_empty();
+    let created = created.start().expect("starts").drained().await;
     assert_eq!(
         (created.end, created.exit_code()),
         (DrainEnd::Empty, ExitCode::SUCCESS)

@@ -308,7 +308,7 @@ async fn a_shutdown_under_load_hands_back_all_that_is_not_done_at_once() {
         graceful += usize::from(report.graceful);
         handed_back += report.released;
 
-        let (info, done) = (report.info, done.load(Ordering::Relaxed));
+        let (info, done) = (&report.info, done.load(Ordering::Relaxed));
         assert_eq!((info.tasks, info.in_flight, info.unsettled), (0, 0, 0));
         assert_eq!(info.completed as usize, done, "round {round}: {report:?}");
         let jobs = service.queue_at("jobs").expect("a name");

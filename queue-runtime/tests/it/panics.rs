@@ -93,7 +93,8 @@ async fn a_missing_queue_counts_as_empty() {
 
     let service = testing::service().await;
     let counting = Counting::default();
-    let listener = service
+    let jobs = service.queue_named("jobs").expect("a name");
+    let listener = jobs
         .listener(async |_: Received<Job>| ())
         .idle(counting.clone())
         .tasks(1);

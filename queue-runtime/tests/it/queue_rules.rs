@@ -6,10 +6,11 @@ use queue_runtime::backend::{Backend, NewMessage};
 use queue_runtime::envelope::PoisonReason;
 use queue_runtime::testing;
 use queue_runtime::{
-    Delivery, Disposition, ErrorKind, ListenerPhase, Message, QueueService, Received, Settled,
+    AcceptError, Delivery, Disposition, ErrorKind, ListenerEvent, ListenerPhase, Message, Queue,
+    QueueService, Received, Settled,
 };
 use serde::{Deserialize, Serialize};
-use tokio::time::advance;
+use tokio::time::{advance, sleep};
 
 use crate::accept::{Order, order};
 use crate::storage::Storage;
@@ -62,6 +63,47 @@ async fn no_queue_is_its_own_poison_queue() {
     broken.accept().await.expect_err("its own");
     let accept = broken.accept().create_queue().poison_queue("broken-twice");
     assert!(accept.await.expect("another one").is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn consumers_create_their_type_s_queue_and_none_that_is_named() {
+    let exists = async |service: &QueueService| {
+        let queues = service.queues().await.expect("listed");
+        queues.iter().any(|queue| queue.as_str() == "orders")
+    };
+    let listen = async |queue: Queue<Order>| {
+        let listener = queue.listener(async |_: Received<Order>| ());
+        let events = listener.events();
+        let listener = listener.start().expect("starts");
+        sleep(Duration::from_secs(60)).await;
+        stop(listener).await;
+        events
+    };
+    let service = testing::service().await;
+    let accepted = service.accept::<Order>().await;
+    assert!(accepted.expect("it is created").is_none());
+    assert!(exists(&service).await);
+    let service = testing::service().await;
+    let mut events = listen(service.queue()).await;
+    let first = events.try_recv();
+    assert!(matches!(first, Ok(ListenerEvent::Stopped)), "{first:?}");
+    assert!(exists(&service).await);
+
+    // The name is that of the type's queue here, but was given by hand.
+    let service = testing::service().await;
+    let named = || service.queue_named::<Order>("orders").expect("a name");
+    let error = named().accept().await.expect_err("it is missing");
+    assert!(matches!(error, AcceptError::QueueNotFound(_)), "{error}");
+    let mut events = listen(named()).await;
+    let first = events.try_recv();
+    assert!(
+        matches!(first, Ok(ListenerEvent::QueueMissing)),
+        "{first:?}"
+    );
+    assert!(!exists(&service).await);
+    let accepted = named().accept().create_queue().await;
+    assert!(accepted.expect("it is asked for").is_none());
+    assert!(exists(&service).await);
 }
 
 #[tokio::test(start_paused = true)]

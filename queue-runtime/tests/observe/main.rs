@@ -1,7 +1,10 @@
-//! What monitoring sees: metrics and traces.
+//! What monitoring sees: metrics, traces and logs.
 
+mod depths;
+mod logs;
 mod metrics;
 mod page;
+mod scrape;
 mod traces;
 
 use queue_runtime::Message;

@@ -1,6 +1,5 @@
 use std::time::Duration;
 
-use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use queue_runtime::backend::{Backend as _, Metadata, NewMessage};
 use queue_runtime::meter::TransactionKind;
 use queue_runtime::testing::{self, FaultInjector};
@@ -9,43 +8,10 @@ use queue_runtime::{
 };
 use tokio::time::sleep;
 
+use crate::scrape::Scrape;
 use crate::{Bill, Order};
 
 const SECOND: Duration = Duration::from_secs(1);
-
-/// Collects the metrics of this thread until it is dropped.
-struct Scrape {
-    handle: PrometheusHandle,
-    _recorder: metrics::LocalRecorderGuard<'static>,
-}
-
-impl Scrape {
-    fn start() -> Self {
-        let recorder = PrometheusBuilder::new().build_recorder();
-        let handle = recorder.handle();
-        let recorder = Box::leak(Box::new(recorder));
-        let _recorder = metrics::set_default_local_recorder(recorder);
-        Self { handle, _recorder }
-    }
-
-    /// Returns the lines with values, sorted.
-    fn lines(&self) -> Vec<String> {
-        let text = self.handle.render();
-        let lines = text
-            .lines()
-            .filter(|line| !line.is_empty() && !line.starts_with('#'));
-        let mut lines: Vec<_> = lines.map(str::to_owned).collect();
-        lines.sort();
-        lines
-    }
-
-    /// Returns the value of a metric with these labels.
-    fn value(&self, metric: &str) -> Option<f64> {
-        let lines = self.lines();
-        let line = lines.iter().find_map(|line| line.strip_prefix(metric))?;
-        Some(line.trim().parse().expect("a number"))
-    }
-}
 
 async fn handle(order: Received<Order>) -> Result<Disposition, Failure> {
     sleep(2 * SECOND).await;
@@ -87,15 +53,23 @@ async fn messages_are_counted_and_timed_by_queue() {
     sleep(10 * SECOND).await;
     let depth = listener.depth().await.expect("read");
     for (metric, labels, value) in [
-        ("messaging_client_sent_messages", "", 4.0),
-        ("messaging_client_consumed_messages", "", 4.0),
-        ("queue_settled_messages", r#",outcome="completed""#, 2.0),
-        ("queue_settled_messages", r#",outcome="retried""#, 1.0),
-        ("queue_settled_messages", r#",outcome="poisoned""#, 1.0),
-        ("messaging_process_duration_count", "", 4.0),
-        ("messaging_process_duration_sum", "", 8.0),
-        ("queue_message_lag_count", "", 4.0),
-        ("queue_transactions", r#",kind="put""#, 4.0),
+        ("messaging_client_sent_messages_total", "", 4.0),
+        ("messaging_client_consumed_messages_total", "", 4.0),
+        (
+            "queue_settled_messages_total",
+            r#",outcome="completed""#,
+            2.0,
+        ),
+        ("queue_settled_messages_total", r#",outcome="retried""#, 1.0),
+        (
+            "queue_settled_messages_total",
+            r#",outcome="poisoned""#,
+            1.0,
+        ),
+        ("messaging_process_duration_seconds_count", "", 4.0),
+        ("messaging_process_duration_seconds_sum", "", 8.0),
+        ("queue_message_lag_seconds_count", "", 4.0),
+        ("queue_transactions_total", r#",kind="put""#, 4.0),
         ("queue_depth", "", depth as f64),
         ("queue_in_flight_messages", "", 0.0),
     ] {
@@ -107,12 +81,13 @@ async fn messages_are_counted_and_timed_by_queue() {
             scrape.lines()
         );
     }
-    let lag = r#"queue_message_lag_sum{messaging_destination_name="orders"}"#;
+    let lag = r#"queue_message_lag_seconds_sum{messaging_destination_name="orders"}"#;
     let lag = scrape.value(lag).expect("measured");
     assert!((40.0..41.0).contains(&lag), "{lag}");
-    let bills = r#"messaging_client_sent_messages{messaging_destination_name="bills"}"#;
+    let bills = r#"messaging_client_sent_messages_total{messaging_destination_name="bills"}"#;
     assert_eq!(scrape.value(bills), Some(2.0));
-    let poison = r#"messaging_client_sent_messages{messaging_destination_name="orders-poison"}"#;
+    let poison =
+        r#"messaging_client_sent_messages_total{messaging_destination_name="orders-poison"}"#;
     assert_eq!(scrape.value(poison), Some(1.0));
     listener.shutdown(SECOND).await;
     assert_eq!(scrape.value(tasks), Some(0.0));
@@ -137,7 +112,7 @@ async fn accepted_messages_are_counted_too() {
     accept().await.release().await.expect("released");
     for outcome in ["completed", "released"] {
         let name = format!(
-            r#"queue_settled_messages{{messaging_destination_name="orders",outcome="{outcome}"}}"#
+            r#"queue_settled_messages_total{{messaging_destination_name="orders",outcome="{outcome}"}}"#
         );
         assert_eq!(scrape.value(&name), Some(1.0), "{name}");
     }
@@ -155,7 +130,7 @@ async fn the_lag_is_measured_by_the_storages_clock_alone() {
         .expect("submitted");
     sleep(60 * SECOND).await;
     assert!(faults.calls(Operation::Receive) > 0);
-    let lag = r#"queue_message_lag_sum{messaging_destination_name="orders"}"#;
+    let lag = r#"queue_message_lag_seconds_sum{messaging_destination_name="orders"}"#;
     let lag = scrape.value(lag).expect("measured");
     assert!((0.0..1.0).contains(&lag), "{lag}");
     drop(listener);
@@ -211,7 +186,7 @@ async fn what_messages_contain_is_in_no_label() {
     assert_eq!(after, before);
     let contained = |line: &&String| line.contains("foreign") || line.contains("queue-replies");
     assert_eq!(after.iter().find(contained), None);
-    let replies = r#"messaging_client_sent_messages{messaging_destination_name="_replies"}"#;
+    let replies = r#"messaging_client_sent_messages_total{messaging_destination_name="_replies"}"#;
     assert_eq!(scrape.value(replies), Some(50.0));
     let tried = service.meter().reply_queues().of(TransactionKind::Put);
     assert!(tried >= 100, "{tried}");

@@ -74,8 +74,7 @@ impl Settings {
             .tasks(1)
             .max_in_flight(self.tasks)
             .handler_timeout(HANDLER_TIMEOUT)
-            .retry(retry)
-            .create_queue();
+            .retry(retry);
         if let Some(timeout) = self.visibility_timeout {
             listener = listener.visibility_timeout(timeout);
         }

@@ -85,7 +85,7 @@ impl CircuitBreaker {
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # async fn ship(_: Received<Order>) {}
 /// # let service = testing::service().await;
-/// let listener = service.listener(ship).circuit_breaker(0.9, 20).create_queue().start()?;
+/// let listener = service.listener(ship).circuit_breaker(0.9, 20).start()?;
 /// assert_eq!(listener.info().circuit, Some(CircuitState::Closed));
 /// # Ok(())
 /// # }

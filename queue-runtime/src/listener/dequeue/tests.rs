@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast::Receiver;
 
 use super::{ALIGNMENT, aligned};
+use crate::listener::ReceiveError;
 use crate::listener::threads::{StartThread, start_thread};
 use crate::{ListenerEvent, Received, blocking, testing};
 
@@ -75,6 +76,8 @@ async fn without_a_thread_nothing_is_received_and_no_attempt_is_counted() {
             other => panic!("{other:?} without a thread"),
         }
         assert_eq!(faults.calls(Operation::Receive), 0);
+        let error = listener.info().failure.map(|failure| failure.error);
+        assert!(matches!(error, Some(ReceiveError::NoThread(_))));
     }
     assert!(pauses[0] >= Duration::from_millis(100), "{pauses:?}");
     for _ in 0..JOBS {

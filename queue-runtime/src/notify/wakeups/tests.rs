@@ -34,14 +34,18 @@ async fn what_is_announced_between_a_receive_and_the_wait_is_not_missed() {
     assert!(wakeups.is_armed(), "nobody else writes to this memory");
     assert!(wakeups.wait(1).now_or_never().is_none());
     assert_eq!(wakeups.notify(1, Duration::ZERO), 0, "nobody waits");
-    wakeups.receive_begins();
+    assert_eq!(wakeups.receive_begins(None), 1);
     assert!(
         wakeups.wait(1).now_or_never().is_none(),
         "the receive sees it"
     );
-    wakeups.notify(1, Duration::ZERO);
-    assert_eq!(wakeups.wait(1).now_or_never(), Some(Wakeup::Announced));
+    wakeups.notify(2, Duration::ZERO);
+    let woken = wakeups.wait(1).now_or_never();
+    assert_eq!(woken, Some(Wakeup::Announced(2)));
     assert!(wakeups.wait(1).now_or_never().is_none(), "it is taken");
+    wakeups.notify(3, Duration::ZERO);
+    assert_eq!(wakeups.receive_begins(woken), 5);
+    assert_eq!(wakeups.receive_begins(None), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -73,9 +77,9 @@ async fn a_message_that_is_visible_later_wakes_then() {
     wakeups.notify(1, 600 * SECOND);
     wakeups.notify(1, 10 * SECOND);
     // A receive before does not see it.
-    wakeups.receive_begins();
+    wakeups.receive_begins(None);
     for due in [10, 600] {
-        assert_eq!(wakeups.wait(1).await, Wakeup::Due);
+        assert_eq!(wakeups.wait(1).await, Wakeup::Due(1));
         let (due, elapsed) = (due * SECOND, started.elapsed());
         assert!(elapsed >= due && elapsed <= due + due / 64, "{elapsed:?}");
     }
@@ -85,7 +89,7 @@ async fn a_message_that_is_visible_later_wakes_then() {
     };
     let started = Instant::now();
     let (wakeup, ()) = tokio::join!(wakeups.wait(1), waiting);
-    assert_eq!(wakeup, Wakeup::Due, "announced while it waits");
+    assert_eq!(wakeup, Wakeup::Due(1), "announced while it waits");
     assert!(started.elapsed() >= 2 * SECOND && started.elapsed() < 3 * SECOND);
 }
 
@@ -102,7 +106,7 @@ async fn a_flood_of_false_notifications_wakes_once_a_second_until_one_is_true() 
     let receive = async {
         loop {
             let woken = wakeups.wait(1).await;
-            wakeups.receive_begins();
+            wakeups.receive_begins(Some(woken));
             receives += 1;
             wakeups.found_none(Some(woken), 0);
         }
@@ -124,7 +128,7 @@ async fn a_flood_of_false_notifications_wakes_once_a_second_until_one_is_true() 
 fn an_empty_receive_counts_anew_when_a_message_was_due() {
     let (wakeups, _notifiers) = wakeups();
     assert_eq!(wakeups.found_none(None, 7), 8);
-    assert_eq!(wakeups.found_none(Some(Wakeup::Announced), 7), 8);
-    assert_eq!(wakeups.found_none(Some(Wakeup::Due), 7), 1);
+    assert_eq!(wakeups.found_none(Some(Wakeup::Announced(1)), 7), 8);
+    assert_eq!(wakeups.found_none(Some(Wakeup::Due(1)), 7), 1);
     assert_eq!(wakeups.found_none(None, u32::MAX), u32::MAX);
 }
