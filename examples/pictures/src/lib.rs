@@ -1,5 +1,5 @@
-//! Image processing, from a source picture and tiles to a mosaic. All functions are synchronous and
-//! deterministic: the same input gives the same bytes.
+//! Image processing for photo mosaics, from a source picture and tiles to a mosaic. All functions are synchronous
+//! and deterministic: the same input gives the same bytes.
 //!
 //! | step | role | result |
 //! |---|---|---|
@@ -23,6 +23,7 @@ mod plan;
 mod render;
 mod resample;
 mod scene;
+mod size;
 mod slice;
 #[cfg(test)]
 mod testing;
@@ -43,6 +44,7 @@ pub use plan::{
 };
 pub use render::Renderer;
 pub use scene::{SCENE_SIZE, draw_scene};
+pub use size::Size;
 pub use slice::{Slice, SliceError, cut};
 pub use tiles::{TILE_SIDE, draw_tiles};
 pub use tint::DEFAULT_TINT;

@@ -137,8 +137,8 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
-    use crate::picture::features::Features;
-    use crate::picture::testing::TILES;
+    use crate::features::Features;
+    use crate::testing::TILES;
 
     #[test]
     fn the_library_is_the_same_every_time_and_sorted() {
