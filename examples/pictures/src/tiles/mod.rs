@@ -12,7 +12,7 @@ use super::paint::chance;
 use palette::Tint;
 
 /// The side of a built-in tile in pixels.
-pub const TILE_SIDE: u32 = 64;
+pub(crate) const TILE_SIDE: u32 = 64;
 
 /// Draws the built-in library as `(name, picture)`, with unique names in order. The bytes are always
 /// the same.
