@@ -6,7 +6,7 @@ use object_store::path::Path;
 use queue_runtime::RequestId;
 use serde::{Deserialize, Serialize};
 
-use crate::picture::Fingerprint;
+use pictures::Fingerprint;
 
 /// A container of blobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

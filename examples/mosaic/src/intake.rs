@@ -10,9 +10,9 @@ use crate::blob::BlobName;
 use crate::client::{ClientError, Job, Progress};
 use crate::library_store::{LibraryStore, MAX_PICTURE};
 use crate::messages::ImageRequest;
-use crate::picture::Fingerprint;
 use crate::records::{Records, RequestRecord};
 use crate::store::{Store, StoreError};
+use pictures::Fingerprint;
 
 /// Takes requests in.
 #[derive(Debug, Clone)]

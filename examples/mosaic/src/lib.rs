@@ -13,10 +13,10 @@
 //! | [`records`] | status records of requests, each created once |
 //! | [`library_store`] | tile libraries: uploaded once, loaded once in each process |
 //! | [`store`], [`blob`] | blobs and their names |
-//! | [`size`] | sizes in error texts |
 //! | `links` | refuses symbolic links in a folder of blobs |
 //! | `azure` | blobs in an Azure Storage account (feature `azure`) |
-//! | [`picture`] | from a source picture and tiles to slices and a mosaic: pure functions |
+//!
+//! Everything about pictures is in the package `pictures`: from a source picture and tiles to slices and a mosaic.
 
 #[cfg(feature = "azure")]
 pub mod azure;
@@ -31,8 +31,6 @@ mod links;
 pub mod messages;
 mod object_error;
 pub mod output;
-pub mod picture;
 pub mod records;
 pub mod roles;
-pub mod size;
 pub mod store;

@@ -15,9 +15,9 @@ use tokio::task::{JoinError, spawn_blocking};
 
 use crate::blob::BlobName;
 use crate::object_error::describe;
-use crate::picture::{Fingerprint, Library, LibraryError, Renderer, Skipped};
-use crate::size::Size;
 use crate::store::{Store, StoreError};
+use pictures::Size;
+use pictures::{Fingerprint, Library, LibraryError, Renderer, Skipped};
 
 /// The maximum number of files in a library.
 pub const MAX_FILES: usize = 50_000;

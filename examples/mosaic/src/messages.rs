@@ -14,7 +14,7 @@ use queue_runtime::{Message, RequestId};
 use serde::{Deserialize, Serialize};
 
 use crate::blob::BlobName;
-use crate::picture::Fingerprint;
+use pictures::Fingerprint;
 
 /// Requests a mosaic. Sent by the client to the job controller.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use tempfile::TempPath;
 use tokio::task::spawn_blocking;
 
-use crate::picture::{JpegError, png_to_jpeg};
+use pictures::{JpegError, png_to_jpeg};
 
 /// A file for a mosaic, whose extension is that of a known format.
 #[derive(Debug, Clone, PartialEq, Eq)]

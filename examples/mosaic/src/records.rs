@@ -18,8 +18,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::blob::{BlobName, Container};
 use crate::messages::{ImageOutcome, ImageRequest, SliceOutcome};
-use crate::picture::{Fingerprint, Layout, Plan, TileSize};
 use crate::store::{Created, Store, StoreError};
+use pictures::{Fingerprint, Layout, Plan, TileSize};
 
 /// The size limit of a record, in bytes; reasons of failures are cut far below it.
 const MAX_RECORD: u64 = 256 << 10;

@@ -18,7 +18,7 @@ use queue_runtime::idempotency::ObjectResults;
 use crate::blob::{BlobName, Container};
 use crate::links::Links;
 use crate::object_error::{describe, is_about_container};
-use crate::size::Size;
+use pictures::Size;
 
 /// The containers and their blobs. Clones share them.
 #[derive(Clone)]

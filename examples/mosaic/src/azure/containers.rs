@@ -14,8 +14,8 @@ use super::entra;
 use crate::blob::Container;
 use crate::library_store::{MAX_FILES, MAX_LIBRARY, is_picture};
 use crate::object_error::describe;
-use crate::size::Size;
 use crate::store::Store;
+use pictures::Size;
 
 /// The error for an account whose blobs cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use mosaic::messages::MAX_SLICES;
 use mosaic::output::Output;
-use mosaic::picture::{DEFAULT_TINT, MAX_ACROSS, MAX_TILE_SIZE};
+use pictures::{DEFAULT_TINT, MAX_ACROSS, MAX_TILE_SIZE};
 use queue_runtime::policy::InstanceTarget;
 
 use super::instances::parse_range;

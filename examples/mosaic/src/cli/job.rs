@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use mosaic::client::Job;
 use mosaic::library_store::{MAX_LIBRARY, MAX_PICTURE, is_picture};
-use mosaic::picture::{SCENE_SIZE, check_source, draw_scene, draw_tiles, encode_png};
-use mosaic::size::Size;
+use pictures::Size;
+use pictures::{SCENE_SIZE, check_source, draw_scene, draw_tiles, encode_png};
 use queue_runtime::Failure;
 
 use super::arguments::Picture;

@@ -31,9 +31,9 @@ use crate::library_store::{LibraryStore, MAX_PICTURE};
 use crate::messages::{
     Figures, ImageRequest, ImageResponse, MAX_SLICES, SliceOutcome, SliceRequest, SliceResponse,
 };
-use crate::picture::{Layout, Plan, TileSize, cut, load_source};
 use crate::records::{PlanRecord, Records, SliceRecord};
 use crate::store::Store;
+use pictures::{Layout, Plan, TileSize, cut, load_source};
 
 /// The maximum number of concurrent reads or writes of blobs.
 const CONCURRENCY: usize = 8;

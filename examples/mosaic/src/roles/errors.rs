@@ -3,8 +3,8 @@
 use queue_runtime::{ListenerBuilder, Message, OnError};
 
 use crate::library_store::LibraryStoreError;
-use crate::picture::{JoinError, PlanError, SliceError, SourceError, TileSizeError};
 use crate::store::StoreError;
+use pictures::{JoinError, PlanError, SliceError, SourceError, TileSizeError};
 
 /// Has the listener reject messages whose blobs or settings are at fault, and retry after other errors.
 pub(super) fn classify<M: Message>(listener: ListenerBuilder<M>) -> ListenerBuilder<M> {

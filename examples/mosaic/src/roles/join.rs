@@ -7,8 +7,8 @@ use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
 use crate::blob::BlobName;
-use crate::picture::{Joiner, Plan};
 use crate::store::{Store, failed};
+use pictures::{Joiner, Plan};
 
 /// The size limit of a rendered slice, in bytes: more than the largest mosaic takes uncompressed.
 const MAX_RENDERED: u64 = 2 << 30;

@@ -11,9 +11,9 @@ use super::role::{Role, Settings};
 use crate::blob::BlobName;
 use crate::library_store::LibraryStore;
 use crate::messages::{ImageResponse, SliceOutcome, SliceRequest, SliceResponse};
-use crate::picture::{Slice, TileSize, encode_png};
 use crate::records::Records;
 use crate::store::Store;
+use pictures::{Slice, TileSize, encode_png};
 
 /// The size limit of a slice of a source picture, in bytes: more than the largest takes uncompressed.
 const MAX_SLICE: u64 = 256 << 20;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use image::RgbImage;
-use mosaic::picture::{decode, encode_png};
+use pictures::{decode, encode_png};
 use tempfile::TempDir;
 
 use crate::support::{output, pictures, program};

@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use image::{Rgb, RgbImage};
-use mosaic::picture::{draw_scene, encode_png};
+use pictures::{draw_scene, encode_png};
 use tempfile::TempDir;
 
 /// A timeout that only a hang reaches, on the slowest machine too.

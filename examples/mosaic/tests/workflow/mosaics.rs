@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex};
 
 use mosaic::client::{ClientError, Job, Progress};
 use mosaic::messages::{Figures, ImageOutcome};
-use mosaic::picture::{Joiner, Layout, Library, Renderer, TileSize, cut, load_source};
+use pictures::{Joiner, Layout, Library, Renderer, TileSize, cut, load_source};
 use std::time::Duration;
 
 use crate::support::{Fixture, GUARD, job, tiles};

@@ -6,10 +6,10 @@ use image::{Rgb, RgbImage};
 use mosaic::client::{Client, Job};
 use mosaic::embedded::Embedded;
 use mosaic::messages::ImageOutcome;
-use mosaic::picture::{draw_scene, encode_png};
 use mosaic::records::{PlanRecord, Records};
 use mosaic::roles::Settings;
 use mosaic::store::Store;
+use pictures::{draw_scene, encode_png};
 use queue_runtime::{QueueService, RequestId};
 
 /// A timeout that only a hang reaches.

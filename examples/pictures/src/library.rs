@@ -285,7 +285,7 @@ mod tests {
     use std::error::Error;
 
     use super::*;
-    use crate::picture::testing::{flat_png, some_files};
+    use crate::testing::{flat_png, some_files};
 
     #[test]
     fn the_order_of_files_does_not_matter() {
@@ -332,7 +332,7 @@ mod tests {
                 [200, 0, 0]
             })
         });
-        let files = [("wide", crate::picture::encode_png(&wide))];
+        let files = [("wide", crate::encode_png(&wide))];
         let library = Library::load(&files).expect("a library");
         let picture = library.tiles()[0].picture();
         assert_eq!(picture.dimensions(), (TILE_SIDE, TILE_SIDE));

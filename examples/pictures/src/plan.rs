@@ -11,10 +11,10 @@ pub const MAX_TILE_SIZE: u8 = 64;
 pub const MAX_ACROSS: u32 = 2_000;
 
 /// The maximum number of tiles in a mosaic.
-pub const MAX_TILES: u64 = 1_000_000;
+pub(crate) const MAX_TILES: u64 = 1_000_000;
 
 /// The maximum number of pixels of a mosaic.
-pub const MAX_OUTPUT: u64 = 400_000_000;
+pub(crate) const MAX_OUTPUT: u64 = 400_000_000;
 
 /// The side of a tile in the mosaic: 1 to [`MAX_TILE_SIZE`] pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +95,7 @@ pub enum PlanError {
         /// Pixels down.
         height: u32,
     },
-    /// The mosaic would have more than [`MAX_TILES`].
+    /// The mosaic would have more than 1,000,000 tiles.
     #[error("the mosaic would be {columns}×{rows} tiles; at most {MAX_TILES} are allowed")]
     TooManyTiles {
         /// Tiles across.
@@ -103,7 +103,7 @@ pub enum PlanError {
         /// Tiles down.
         rows: u64,
     },
-    /// The mosaic would have more than [`MAX_OUTPUT`] pixels.
+    /// The mosaic would have more than 400,000,000 pixels.
     #[error("the mosaic would be {width}×{height} pixels; at most {MAX_OUTPUT} are allowed")]
     TooManyPixels {
         /// Pixels across.

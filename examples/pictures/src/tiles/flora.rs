@@ -3,8 +3,8 @@
 use image::RgbImage;
 
 use super::{Dice, TILE_SIDE, palette::Tint};
-use crate::picture::colour::{mix, oklch};
-use crate::picture::paint::{fbm, noise, paint, smooth};
+use crate::colour::{mix, oklch};
+use crate::paint::{fbm, noise, paint, smooth};
 
 /// One bloom that fills the tile: the saturated hues.
 pub(super) fn flower(dice: Dice) -> RgbImage {

@@ -11,9 +11,9 @@ use image::{Rgb, RgbImage};
 
 use self::measure::{Placed, contrasts, difference, patterns, repeats};
 use super::*;
-use crate::picture::join::encode_png;
-use crate::picture::testing::{TILES, plan};
-use crate::picture::{DEFAULT_TINT, SCENE_SIZE, cut, decode as decode_picture, draw_scene};
+use crate::join::encode_png;
+use crate::testing::{TILES, plan};
+use crate::{DEFAULT_TINT, SCENE_SIZE, cut, decode as decode_picture, draw_scene};
 
 /// Photographs and a tile library, which a fresh clone does not have.
 fn photos() -> Option<PathBuf> {

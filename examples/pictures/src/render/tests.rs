@@ -1,8 +1,8 @@
 use super::*;
-use crate::picture::DEFAULT_TINT;
-use crate::picture::resample::averages;
-use crate::picture::testing::{library, plan};
-use crate::picture::{cut, draw_scene};
+use crate::DEFAULT_TINT;
+use crate::resample::averages;
+use crate::testing::{library, plan};
+use crate::{cut, draw_scene};
 
 fn size(pixels: u8) -> TileSize {
     TileSize::try_from(pixels).expect("a tile size")

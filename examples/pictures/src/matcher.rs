@@ -185,8 +185,8 @@ mod tests {
     use image::{Rgb, RgbImage};
 
     use super::*;
-    use crate::picture::testing::{flat_png, library, plan};
-    use crate::picture::{cut, draw_scene};
+    use crate::testing::{flat_png, library, plan};
+    use crate::{cut, draw_scene};
 
     #[test]
     fn a_flat_picture_does_not_repeat_a_tile_near_by() {

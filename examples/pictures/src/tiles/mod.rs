@@ -12,7 +12,7 @@ use super::paint::chance;
 use palette::Tint;
 
 /// The side of a built-in tile in pixels.
-pub const TILE_SIDE: u32 = 64;
+pub(crate) const TILE_SIDE: u32 = 64;
 
 /// Draws the built-in library as `(name, picture)`, with unique names in order. The bytes are always
 /// the same.
@@ -137,8 +137,8 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
-    use crate::picture::features::Features;
-    use crate::picture::testing::TILES;
+    use crate::features::Features;
+    use crate::testing::TILES;
 
     #[test]
     fn the_library_is_the_same_every_time_and_sorted() {

@@ -187,8 +187,8 @@ mod tests {
     use image::Rgb;
 
     use super::*;
-    use crate::picture::testing::plan;
-    use crate::picture::{decode, draw_scene};
+    use crate::testing::plan;
+    use crate::{decode, draw_scene};
 
     /// The output of a joiner, which the test reads.
     #[derive(Clone, Default)]

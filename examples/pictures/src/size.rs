@@ -5,7 +5,7 @@ use std::fmt;
 /// A number of bytes, shown in MiB from 1 MiB on.
 ///
 /// ```
-/// use mosaic::size::Size;
+/// use pictures::Size;
 ///
 /// assert_eq!(Size(512 << 20).to_string(), "512 MiB");
 /// assert_eq!(Size(3 << 19).to_string(), "1.5 MiB");

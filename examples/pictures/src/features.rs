@@ -10,7 +10,7 @@ use super::resample::{Area, averages};
 pub(super) const SIDE: usize = 3;
 
 /// The number of dimensions of [`Features`].
-pub const DIMENSIONS: usize = SIDE * SIDE * 3;
+pub(crate) const DIMENSIONS: usize = SIDE * SIDE * 3;
 
 /// The mean colour of each of 3 × 3 cells in Oklab, row by row. Colours are averaged in linear light
 /// and then converted.

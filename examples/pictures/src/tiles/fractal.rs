@@ -3,7 +3,7 @@
 use image::RgbImage;
 
 use super::{Dice, TILE_SIDE};
-use crate::picture::paint::{fbm, paint};
+use crate::paint::{fbm, paint};
 
 /// Constants whose Julia sets are worth looking at.
 const JULIA: [(f32, f32); 16] = [

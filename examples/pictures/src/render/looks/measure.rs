@@ -7,7 +7,7 @@ use image::imageops::crop_imm;
 use palette::color_difference::Ciede2000;
 use palette::{FromColor, Lab, LinSrgb, Srgb};
 
-use crate::picture::resample::{Area, averages};
+use crate::resample::{Area, averages};
 
 /// A mosaic's tiles, row by row.
 pub(super) struct Placed<'a> {

@@ -200,8 +200,8 @@ impl Extent {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::picture::testing::plan;
-    use crate::picture::{draw_scene, encode_png};
+    use crate::testing::plan;
+    use crate::{draw_scene, encode_png};
 
     fn slices() -> Vec<Slice> {
         let scene = draw_scene(90, 60);

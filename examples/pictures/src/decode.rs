@@ -10,10 +10,10 @@ use thiserror::Error;
 use crate::size::Size;
 
 /// The longest side of a picture that is decoded, in pixels.
-pub const MAX_SIDE: u32 = 20_000;
+pub(crate) const MAX_SIDE: u32 = 20_000;
 
 /// The most memory that decoding one picture may take, in bytes.
-pub const MAX_DECODED: u64 = 512 << 20;
+pub(crate) const MAX_DECODED: u64 = 512 << 20;
 
 /// The error for bytes that are not a usable picture.
 #[derive(Debug, Error)]
@@ -33,7 +33,7 @@ pub enum DecodeError {
         /// Pixels down.
         height: u32,
     },
-    /// The limits, [`MAX_SIDE`] and [`MAX_DECODED`] for sources and tiles, are exceeded; nothing was
+    /// The limits, 20,000 pixels a side and 512 MiB decoded for sources and tiles, are exceeded; nothing was
     /// decoded.
     #[error(
         "the picture is {width}×{height} pixels, {} decoded; at most {max_side} a side and {} are allowed",
@@ -101,7 +101,8 @@ pub fn check_source(name: &str, bytes: &[u8]) -> Result<(), SourceError> {
 ///
 /// # Errors
 ///
-/// [`DecodeError`] unless it is a complete, undamaged picture within [`MAX_SIDE`] and [`MAX_DECODED`].
+/// [`DecodeError`] unless it is a complete, undamaged picture of at most 20,000 pixels a side and
+/// 512 MiB decoded.
 pub fn decode(bytes: &[u8]) -> Result<RgbImage, DecodeError> {
     decode_within(bytes, MAX_SIDE, MAX_DECODED)
 }

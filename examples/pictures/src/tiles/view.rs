@@ -3,8 +3,8 @@
 use image::RgbImage;
 
 use super::{Dice, TILE_SIDE, palette::Tint};
-use crate::picture::colour::{Linear, hex, mix, oklch, ramp};
-use crate::picture::paint::{chance, fbm, noise, paint, smooth};
+use crate::colour::{Linear, hex, mix, oklch, ramp};
+use crate::paint::{chance, fbm, noise, paint, smooth};
 
 fn tile(colour_at: impl Fn(f32, f32) -> Linear) -> RgbImage {
     paint(TILE_SIDE, TILE_SIDE, 2, colour_at)

@@ -1,5 +1,5 @@
-//! Image processing, from a source picture and tiles to a mosaic. All functions are synchronous and
-//! deterministic: the same input gives the same bytes.
+//! Image processing for photo mosaics, from a source picture and tiles to a mosaic. All functions are synchronous
+//! and deterministic: the same input gives the same bytes.
 //!
 //! | step | role | result |
 //! |---|---|---|
@@ -23,6 +23,7 @@ mod plan;
 mod render;
 mod resample;
 mod scene;
+mod size;
 mod slice;
 #[cfg(test)]
 mod testing;
@@ -30,19 +31,14 @@ mod tiles;
 mod tint;
 
 pub use cache::CacheError;
-pub use decode::{
-    DecodeError, MAX_DECODED, MAX_SIDE, SourceError, check_source, decode, load_source,
-};
-pub use features::{DIMENSIONS, Features};
+pub use decode::{DecodeError, SourceError, check_source, decode, load_source};
 pub use join::{JoinError, Joiner, encode_png};
 pub use jpeg::{JpegError, png_to_jpeg};
-pub use library::{CacheUse, Fingerprint, FingerprintError, Library, LibraryError, Skipped, Tile};
-pub use plan::{
-    Layout, MAX_ACROSS, MAX_OUTPUT, MAX_TILE_SIZE, MAX_TILES, Plan, PlanError, TileSize,
-    TileSizeError,
-};
+pub use library::{CacheUse, Fingerprint, FingerprintError, Library, LibraryError, Skipped};
+pub use plan::{Layout, MAX_ACROSS, MAX_TILE_SIZE, Plan, PlanError, TileSize, TileSizeError};
 pub use render::Renderer;
 pub use scene::{SCENE_SIZE, draw_scene};
+pub use size::Size;
 pub use slice::{Slice, SliceError, cut};
-pub use tiles::{TILE_SIDE, draw_tiles};
+pub use tiles::draw_tiles;
 pub use tint::DEFAULT_TINT;

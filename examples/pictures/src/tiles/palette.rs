@@ -1,6 +1,6 @@
 //! Colour schemes of the tiles.
 
-use crate::picture::colour::{Linear, oklch};
+use crate::colour::{Linear, oklch};
 
 /// A base colour in Oklch.
 #[derive(Clone, Copy)]
