@@ -55,7 +55,6 @@ impl Context {
         storage_retry: StorageRetry,
         notifiers: Vec<Arc<dyn Notifier>>,
         background: Background,
-        depth_interval: Option<Duration>,
     ) -> Self {
         let meter = Arc::new(Meter::new());
         let backend: Arc<dyn Backend> = Arc::new(Metered::new(backend, Arc::clone(&meter)));
@@ -79,7 +78,7 @@ impl Context {
             completed: CompletedIds::default(),
             surplus_seen: AtomicBool::new(false),
             served: ServedKinds::default(),
-            depth_interval,
+            depth_interval: None,
         }
     }
 

@@ -252,7 +252,7 @@ impl ServiceBuilder {
         let depth_interval = self
             .depth_interval
             .or_else(|| costs_little.then_some(DEPTH_INTERVAL));
-        let context = Context::new(
+        let mut context = Context::new(
             backend,
             clock,
             client,
@@ -260,8 +260,8 @@ impl ServiceBuilder {
             self.storage_retry,
             self.notifiers,
             background,
-            depth_interval,
         );
+        context.depth_interval = depth_interval;
         Ok(QueueService::new(Arc::new(context), self.reply_lease))
     }
 }

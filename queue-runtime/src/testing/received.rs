@@ -267,6 +267,5 @@ fn private_context() -> Arc<Context> {
         StorageRetry::default(),
         Vec::new(),
         background,
-        None,
     ))
 }
