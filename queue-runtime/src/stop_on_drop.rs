@@ -23,7 +23,7 @@ use std::ops::Deref;
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # async fn ship(_: Received<Order>) {}
 /// let service = testing::service().await;
-/// let listener = service.listener(ship).create_queue().start()?.stop_on_drop();
+/// let listener = service.listener(ship).start()?.stop_on_drop();
 /// assert_eq!(listener.phase(), ListenerPhase::Running);
 ///
 /// let orders = service.listeners().remove(0);

@@ -39,7 +39,7 @@ use crate::stop_on_drop::StopOnDrop;
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # async fn ship(_: Received<Order>) {}
 /// let service = testing::service().await;
-/// let listener = service.listener(ship).create_queue().start()?;
+/// let listener = service.listener(ship).start()?;
 /// let mut events = listener.events();
 ///
 /// listener.pause(); // for maintenance
@@ -113,7 +113,7 @@ impl ListenerHandle {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # async fn ship(_: Received<Order>) {}
     /// # let service = testing::service().await;
-    /// let listener = service.listener(ship).tasks(2).create_queue().start()?;
+    /// let listener = service.listener(ship).tasks(2).start()?;
     /// listener.scale(4)?;
     /// assert_eq!(listener.info().tasks, 4);
     /// # Ok(())

@@ -27,7 +27,7 @@ use crate::panic::log_caught;
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # async fn ship(_: Received<Order>) {}
 /// let service = testing::service().await;
-/// let listener = service.listener(ship).create_queue().start()?;
+/// let listener = service.listener(ship).start()?;
 ///
 /// let report = listener.shutdown(Duration::from_secs(30)).await;
 /// if !report.graceful {

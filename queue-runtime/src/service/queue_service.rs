@@ -257,7 +257,7 @@ impl QueueService {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # async fn ship(_: Received<Order>) {}
     /// let service = testing::service().await;
-    /// service.listener(ship).create_queue().start()?; // it runs without its handle
+    /// service.listener(ship).start()?; // it runs without its handle
     ///
     /// let orders = service.listeners().remove(0);
     /// assert_eq!(orders.queue().as_str(), "orders");

@@ -45,8 +45,8 @@ impl QueueService {
     /// # async fn ship(_: Received<Order>) {}
     /// # async fn send(_: Received<Invoice>) {}
     /// let service = testing::service().await;
-    /// service.listener(ship).create_queue().start()?;
-    /// service.listener(send).create_queue().start()?;
+    /// service.listener(ship).start()?;
+    /// service.listener(send).start()?;
     ///
     /// let report = service.shutdown(Duration::from_secs(30)).await;
     /// assert!(report.is_graceful());
@@ -91,7 +91,7 @@ impl QueueService {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let service = QueueService::connect("sqlite:orders.db").await?;
-    /// service.listener(ship).create_queue().start()?;
+    /// service.listener(ship).start()?;
     /// let report = service.shutdown_on_signal(Duration::from_secs(30))?.await;
     /// eprintln!("stopped; {} messages handed back", report.released());
     /// # Ok(())
