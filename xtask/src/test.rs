@@ -188,6 +188,19 @@ const STEPS: &[Step] = &[
         environment: &[],
     },
     Step {
+        name: "migrations by rusqlite_migration and sqlx",
+        part: Part::Suite(Need::Nothing),
+        arguments: &[
+            "test",
+            "--locked",
+            "--manifest-path",
+            "tests/migrations/Cargo.toml",
+            "--target-dir",
+            "target/migrations",
+        ],
+        environment: &[],
+    },
+    Step {
         name: "docs",
         part: Part::Check,
         arguments: &["doc", "--workspace", "--all-features", "--no-deps"],

@@ -21,44 +21,6 @@ const MIGRATIONS: [&str; 3] = [
      CREATE TRIGGER counts AFTER INSERT ON messages BEGIN INSERT INTO results VALUES (NEW.id); END",
 ];
 
-type Tool = fn(&mut Connection, &[&str]);
-
-/// What `rusqlite_migration` does: its version is `user_version`, and it refuses a database whose version is higher than
-/// the number of its migrations.
-fn by_user_version(connection: &mut Connection, migrations: &[&str]) {
-    let version = connection.pragma_query_value(None, "user_version", |row| row.get::<_, u32>(0));
-    let done = version.expect("a version") as usize;
-    assert!(done <= migrations.len(), "the database is too far ahead");
-    let transaction = connection.transaction().expect("begin");
-    for migration in &migrations[done..] {
-        transaction.execute_batch(migration).expect("migrate");
-    }
-    let set = transaction.pragma_update(None, "user_version", migrations.len() as u32);
-    set.expect("set the version");
-    transaction.commit().expect("commit");
-}
-
-/// What sqlx's migrations do: their versions and checksums are in a table.
-fn by_table(connection: &mut Connection, migrations: &[&str]) {
-    let table = "CREATE TABLE IF NOT EXISTS _sqlx_migrations (version BIGINT PRIMARY KEY, \
-        description TEXT NOT NULL, installed_on TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP, \
-        success BOOLEAN NOT NULL, checksum BLOB NOT NULL, execution_time BIGINT NOT NULL)";
-    connection.execute_batch(table).expect("a table");
-    let done = "SELECT count(*) FROM _sqlx_migrations WHERE success";
-    let done = connection.query_row(done, [], |row| row.get::<_, u32>(0));
-    let done = done.expect("read") as usize;
-    for (number, migration) in migrations.iter().enumerate().skip(done) {
-        let transaction = connection.transaction().expect("begin");
-        transaction.execute_batch(migration).expect("migrate");
-        let record =
-            "INSERT INTO _sqlx_migrations VALUES (?1, '', datetime('now'), TRUE, x'00', -1)";
-        transaction
-            .execute(record, [number as u32])
-            .expect("record");
-        transaction.commit().expect("commit");
-    }
-}
-
 /// Lets the application write a row, and counts all.
 fn write(connection: &Connection) -> i64 {
     let write = "INSERT INTO messages (text) VALUES ('hello')";
@@ -84,45 +46,15 @@ async fn adopt(place: &Place) -> SqliteBackend {
     adopted.expect("adopted")
 }
 
-#[test]
-fn the_applications_migrations_run_before_after_and_beside_the_queues() {
-    let tools: [(&str, Tool); 2] = [("user_version", by_user_version), ("a table", by_table)];
-    for (name, migrate) in tools {
-        // How many migrations have run when the file is adopted.
-        for before in 0..=MIGRATIONS.len() {
-            threads::block_on(async {
-                let place = Place::new();
-                let mut connection = place.connection();
-                if before > 0 {
-                    migrate(&mut connection, &MIGRATIONS[..before]);
-                }
-                let backend = adopt(&place).await;
-                put(&backend, &place).await;
-                for beside in before..MIGRATIONS.len() {
-                    migrate(&mut connection, &MIGRATIONS[..=beside]);
-                    put(&backend, &place).await;
-                }
-                assert_eq!(write(&connection), 1, "{name}, {before}");
-                backend.close().await;
-                migrate(&mut connection, &MIGRATIONS);
-
-                // It is known for the queues' from now on.
-                let backend = place.open(&place.file()).await;
-                migrate(&mut connection, &MIGRATIONS);
-                let left = drain(&backend, &place.queue).await.len();
-                assert_eq!(left, 1 + MIGRATIONS.len() - before, "{name}, {before}");
-                assert_eq!(write(&connection), 2, "{name}, {before}");
-            });
-        }
-    }
-}
-
 /// Creates a database of an application, with marks of its own, and returns it.
 fn of_another_application(place: &Place) -> Connection {
-    let mut connection = place.connection();
-    by_user_version(&mut connection, &MIGRATIONS);
-    let id = connection.pragma_update(None, "application_id", 7);
-    id.expect("set");
+    let connection = place.connection();
+    let migrated = connection.execute_batch(&MIGRATIONS.join(";"));
+    migrated.expect("migrate");
+    for (pragma, value) in [("application_id", 7), ("user_version", 3)] {
+        let set = connection.pragma_update(None, pragma, value);
+        set.expect("set");
+    }
     write(&connection);
     connection
 }

@@ -116,7 +116,8 @@ fn copy(
 
 /// Copies all tables to an empty file, as they are at one moment.
 fn vacuum_into(settings: &Settings, to: &Path, unwanted: Arc<AtomicBool>) -> Result<()> {
-    let mut connection = connection::open_source(settings)?;
+    // Borrowed mutably only by newer releases of rusqlite.
+    let connection = &mut connection::open_source(settings)?;
     let is_unwanted = move || unwanted.load(Ordering::Relaxed);
     connection.progress_handler(CHECK_INTERVAL, Some(is_unwanted))?;
     // SQLite takes a path as bytes, whatever their encoding.
