@@ -9,7 +9,7 @@ use serde_json::error::Category;
 /// #
 /// # struct Order { number: u32 }
 /// # impl Message for Order {
-/// #     const TYPE: MessageType = MessageType::new("order");
+/// #     const TYPE: MessageType = MessageType::new("order", "orders");
 /// #     fn key(&self) -> Result<Option<Vec<serde_json::Value>>, EncodeError> { Ok(None) }
 /// #     fn encode(&self) -> Result<Vec<u8>, EncodeError> { Ok(self.number.to_string().into()) }
 /// #     fn decode(version: u32, payload: &[u8]) -> Result<Self, DecodeError> {
