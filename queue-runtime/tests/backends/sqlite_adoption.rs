@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use queue_core::backend::{Backend, Metadata, NewMessage, TimeToLive};
 use queue_core::{Error, ErrorKind};
@@ -84,6 +85,49 @@ fn another_applications_database_is_refused_and_not_changed_until_it_is_adopted(
     });
 }
 
+#[test]
+fn a_database_with_an_open_transaction_is_not_prepared_and_the_error_says_why() {
+    threads::block_on(async {
+        let place = Place::new();
+        let application = of_another_application(&place);
+        application.execute_batch("BEGIN IMMEDIATE").expect("begin");
+        let builder = place.builder(&place.file()).adopt();
+        let builder = builder.busy_timeout(Duration::from_millis(50));
+        let refused = builder.open().await.expect_err("it is locked");
+        assert_eq!(refused.kind(), ErrorKind::Timeout);
+        let text = refused.to_string();
+        assert!(text.contains("locked by another connection"), "{text}");
+
+        application.execute_batch("ROLLBACK").expect("rolled back");
+        put(&adopt(&place).await, &place).await;
+    });
+}
+
+#[test]
+fn a_backup_that_needs_a_collation_of_the_applications_says_so() {
+    threads::block_on(async {
+        let place = Place::new();
+        let application = place.connection();
+        // As a connection writes it that has registered the collation.
+        let table = "CREATE TABLE names (name TEXT); CREATE INDEX by_name ON names (name); \
+            INSERT INTO names VALUES ('Ada'); PRAGMA writable_schema = ON; \
+            UPDATE sqlite_schema SET sql = 'CREATE TABLE names (name TEXT COLLATE mine)' WHERE name = 'names'";
+        application.execute_batch(table).expect("created");
+        drop(application);
+        let backend = adopt(&place).await;
+        let refused = backend.backup(place.path("copy.db")).await;
+        let refused = refused.expect_err("SQLite does not know the collation");
+        assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused}");
+        let text = refused.to_string();
+        let file = place.file().canonicalize().expect("it exists");
+        assert!(
+            text.contains(&format!("cannot copy `{}`", file.display())),
+            "{text}"
+        );
+        assert!(!place.path("copy.db").exists());
+    });
+}
+
 async fn refused_and_not_changed(place: &Place, adopt: bool) -> Error {
     let before = fs::read(place.file()).expect("read");
     let path = place.file().canonicalize().expect("it exists");
@@ -103,6 +147,8 @@ fn a_database_with_a_name_of_ours_is_refused_and_not_changed() {
         for sql in [
             "CREATE TABLE Queue_Messages (mine)",
             "CREATE VIEW queue_outbox AS SELECT 1",
+            "CREATE TABLE queue_layout (version); INSERT INTO queue_layout VALUES (1)",
+            "CREATE VIEW queue_layout AS SELECT 1 AS version",
             "CREATE TABLE mine (text); CREATE INDEX queue_results_by_end ON mine (text)",
         ] {
             let place = Place::new();
@@ -112,6 +158,29 @@ fn a_database_with_a_name_of_ours_is_refused_and_not_changed() {
             let refused = refused_and_not_changed(&place, true).await.to_string();
             assert!(refused.to_lowercase().contains("has `queue_"), "{refused}");
         }
+    });
+}
+
+#[test]
+fn a_file_without_its_version_is_not_taken_for_another_applications() {
+    threads::block_on(async {
+        let place = Place::new();
+        put(&place.open(&place.file()).await, &place).await;
+        let drop = place.connection().execute_batch("DROP VIEW queue_layout");
+        drop.expect("dropped");
+        let refused = place
+            .try_open(&place.file())
+            .await
+            .expect_err("it is not known");
+        assert_eq!(refused.kind(), ErrorKind::Corrupt);
+        assert!(
+            refused.to_string().contains("`queue_layout` is missing"),
+            "{refused}"
+        );
+
+        let copy = place.path("copy.db");
+        let salvaged = sqlite::salvage(&place.file(), &copy).expect("salvaged");
+        assert_eq!(salvaged.messages, 1, "{salvaged:?}");
     });
 }
 

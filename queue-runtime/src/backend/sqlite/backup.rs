@@ -102,9 +102,10 @@ fn copy(
     let unfinished = PathBuf::from(unfinished);
     files::create(&unfinished).map_err(of_target)?;
     let copied = vacuum_into(settings, &unfinished, Arc::clone(&unwanted))
-        .map_err(|failure| match failure.is_damage() {
-            true => (failure, settings.path.clone()),
-            false => of_target(failure),
+        .map_err(|failure| match &failure {
+            Failure::NotCopied(_) => (failure, settings.path.clone()),
+            _ if failure.is_damage() => (failure, settings.path.clone()),
+            _ => of_target(failure),
         })
         .and_then(|()| match unwanted.load(Ordering::Relaxed) {
             true => Err(of_target(Failure::Lost)),
@@ -122,8 +123,14 @@ fn vacuum_into(settings: &Settings, to: &Path, unwanted: Arc<AtomicBool>) -> Res
     connection.progress_handler(CHECK_INTERVAL, Some(is_unwanted))?;
     // SQLite takes a path as bytes, whatever their encoding.
     let to = ValueRef::Text(to.as_os_str().as_encoded_bytes());
-    connection.execute("VACUUM INTO ?1", [ToSqlOutput::Borrowed(to)])?;
-    Ok(())
+    let copied = connection.execute("VACUUM INTO ?1", [ToSqlOutput::Borrowed(to)]);
+    match copied {
+        Ok(_) => Ok(()),
+        Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::Unknown) => {
+            Err(Failure::NotCopied(Arc::new(error)))
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Syncs a file, gives it its name unless a file has that already, and syncs the name. The former name may remain. If

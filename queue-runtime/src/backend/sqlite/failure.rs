@@ -53,6 +53,8 @@ pub(super) enum Failure {
     NoWal(String),
     /// The file is on a network file system of this name.
     Network(&'static str),
+    /// SQLite refuses a statement that copies the file.
+    NotCopied(Arc<rusqlite::Error>),
     /// There already is a file.
     Exists,
     /// A database of another application, which is not to be adopted.
@@ -200,6 +202,10 @@ impl Failure {
                         format!("the tables of the queues in `{file}` were altered")
                     }
                     ErrorKind::Corrupt => format!("on `{file}`{SALVAGE}"),
+                    ErrorKind::Timeout if operation == Operation::Open => format!(
+                        "`{file}` is locked by another connection, of this process or another; to prepare a database for \
+                         the queues, no transaction on it may be open"
+                    ),
                     _ => format!("on `{file}`"),
                 };
                 error(kind)
@@ -240,6 +246,12 @@ impl Failure {
                 "`{file}` is on a network file system ({name}), which SQLite's log does not work on; use a \
                  local disk"
             )),
+            Self::NotCopied(source) => error(ErrorKind::Unsupported)
+                .with_detail(format!(
+                    "SQLite cannot copy `{file}`; an index or a column of the application may need a function or a \
+                     collation that only its own connections have"
+                ))
+                .with_source(source),
             Self::Exists => error(ErrorKind::Storage)
                 .with_retry(Retry::Permanent)
                 .with_detail(format!("`{file}` exists already")),
