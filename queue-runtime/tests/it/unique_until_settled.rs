@@ -1,9 +1,11 @@
 //! Messages that hold their key until they are settled, in memory and on SQLite.
 
+use std::future::IntoFuture as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use queue_runtime::backend::{Backend, MemoryBackend, NewMessage};
+use queue_runtime::envelope::Envelope;
 use queue_runtime::testing::{self, Fault, FaultInjector};
 use queue_runtime::wire::encode;
 use queue_runtime::{
@@ -213,6 +215,47 @@ async fn a_redrive_takes_the_key_again_unless_another_message_holds_it() {
         assert_eq!(settled, [1, 2]);
         assert_eq!(redrive().run().await.expect("moved").redriven, 1);
         assert!(is_held(&service, 1).await);
+        assert!(!is_held(&service, 2).await);
+    }
+}
+
+#[tokio::test]
+async fn a_redrive_takes_no_key_that_its_message_did_not_hold() {
+    for Place {
+        service, faults, ..
+    } in places().await
+    {
+        let redrive = async || {
+            let rejected = accepted::<Order>(&service).await.reject("closed").await;
+            rejected.expect("moved");
+            let poison = service.queue_at("orders-poison").expect("a name");
+            assert_eq!(poison.redrive().run().await.expect("moved").redriven, 1);
+        };
+        // A sender that knows the key of another scope.
+        let genuine = || unique(&service, 1).unique_scope("payments");
+        genuine().await.expect("submitted");
+        let first = accepted::<Order>(&service).await;
+        let mut forged = Envelope::clone(first.envelope());
+        forged.id = MessageId::random();
+        let body = encode(&forged, br#"{"number":1,"note":"forged"}"#);
+        first.complete().await.expect("completed");
+        let put = faults.put(&ORDERS, NewMessage::new(body)).await;
+        put.expect("put");
+        redrive().await;
+        let forged = accepted::<Order>(&service).await;
+        assert_eq!(forged.note, "forged");
+        let second = genuine().await.expect("answered");
+        assert!(!second.duplicate, "the forged message holds nothing");
+        forged.complete().await.expect("completed");
+        assert!(genuine().await.expect("answered").duplicate);
+        let second = accepted::<Order>(&service).await;
+        second.complete().await.expect("completed");
+
+        // A key that was released by hand.
+        submit(&service, 2).await;
+        let released = unique(&service, 2).release_unique().await;
+        assert!(released.expect("answered"));
+        redrive().await;
         assert!(!is_held(&service, 2).await);
     }
 }
