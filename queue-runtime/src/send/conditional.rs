@@ -82,18 +82,17 @@ pub(super) async fn release(
 ) -> Result<bool, Error> {
     let (backend, queue) = (&sending.context.backend, &outgoing.queue);
     let policy = sending.policy.clone().or_unknown(true);
-    let (mut forget, mut held) = (Swap::forget(key), false);
-    loop {
-        let swap = || backend.put_if(queue, None, &forget);
-        match sending.repeat(outgoing, &policy, swap).await? {
-            PutIf::Swapped(_) => return Ok(held),
-            // The first look, or another submission has begun meanwhile.
-            PutIf::Differs(current) => {
-                held |= current.is_some();
-                forget.expected = current;
-            }
-        }
-    }
+    let forget = Swap::forget(key);
+    let look = || backend.put_if(queue, None, &forget);
+    let held = match sending.repeat(outgoing, &policy, look).await? {
+        PutIf::Swapped(_) | PutIf::Differs(None) => return Ok(false),
+        PutIf::Differs(Some(held)) => held,
+    };
+    let forget = forget.in_place_of(held);
+    let swap = || backend.put_if(queue, None, &forget);
+    // If it differs by now, the key was released meanwhile, and what holds it was submitted after this began.
+    sending.repeat(outgoing, &policy, swap).await?;
+    Ok(true)
 }
 
 /// Puts a message and then records it in a store, unless its key is recorded there.
