@@ -25,14 +25,16 @@ pub(crate) enum SubmittedIf {
     Differs(Option<Bytes>),
 }
 
-/// Puts a message if the swap succeeds. Tries again after an unknown outcome, too, which has no second effect.
+/// Puts a message if the swap succeeds. Tries again after an unknown outcome, too, if `keeps`: what is recorded stays
+/// until all tries are over, so that another try has no second effect.
 pub(super) async fn put_if(
     sending: &Sending,
     outgoing: &Outgoing,
     swap: &Swap,
+    keeps: bool,
 ) -> Result<SubmittedIf, Error> {
     let backend = &sending.context.backend;
-    let policy = sending.policy.clone().or_unknown(true);
+    let policy = sending.policy.clone().or_unknown(keeps);
     let put = || backend.put_if(&outgoing.queue, Some(outgoing.new.clone()), swap);
     match sending.repeat(outgoing, &policy, put).await? {
         PutIf::Swapped(Some(receipt)) => {
@@ -61,10 +63,12 @@ pub(super) async fn send_if_first(
     outgoing: &Outgoing,
     key: &UniqueKey,
     duration: Duration,
+    until_settled: bool,
 ) -> Result<Submitted, Error> {
     let record = Record::new(&outgoing.id, &outgoing.request, key.put.clone());
     let swap = Swap::new(key.work_key(), record.value(), duration);
-    match put_if(sending, outgoing, &swap).await? {
+    // Settled during a pause, the message releases its key.
+    match put_if(sending, outgoing, &swap, !until_settled).await? {
         SubmittedIf::Submitted(submitted) => Ok(submitted),
         SubmittedIf::Differs(current) => {
             let current = current.and_then(|value| serde_json::from_slice::<Record>(&value).ok());

@@ -120,6 +120,30 @@ async fn a_settlement_that_is_repeated_releases_only_its_own_key() {
     }
 }
 
+/// The message may be handled, and its key released, before its submission is tried again.
+#[tokio::test(start_paused = true)]
+async fn a_submission_of_unknown_outcome_is_not_put_again() {
+    let (service, faults) = testing::service_with_faults().await;
+    submit(&service, 9).await;
+    let delivery = accepted::<Order>(&service).await;
+    delivery.complete().await.expect("completed");
+
+    faults.fail_next(1, Operation::Put, Fault::AnswerLost);
+    let submission = tokio::spawn(unique(&service, 1).into_future());
+    let delivery = loop {
+        match service.accept::<Order>().await.expect("no error") {
+            Some(delivery) => break delivery,
+            None => tokio::task::yield_now().await,
+        }
+    };
+    delivery.complete().await.expect("completed");
+    let unknown = submission.await.expect("no panic");
+    let unknown = unknown.expect_err("the answer was lost");
+    assert!(unknown.is_unknown(), "{unknown}");
+    assert_eq!(service.submitted::<Order>().len(), 2);
+    assert_eq!(count(&service, "orders").await, 0);
+}
+
 #[tokio::test]
 async fn a_forged_key_releases_nothing() {
     for Place {
