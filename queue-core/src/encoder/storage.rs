@@ -6,7 +6,7 @@ use crate::envelope::{AttemptRecord, PoisonRecord};
 use crate::message::Wire;
 use crate::text::clip;
 use crate::wire::base64::to_base64;
-use crate::wire::writer::rewrite;
+use crate::wire::writer::{rewrite, without_unique_key};
 use crate::wire::xml::xml_text;
 use crate::wire::{self, ACCOUNTING_RESERVE, Body, Event};
 
@@ -198,6 +198,17 @@ impl Encoder {
         attempts.earlier = earlier;
         let body = rewrite(&event.body, &attempts, None)?;
         Some(self.stored(body))
+    }
+
+    /// Returns a stored body without the [unique key](crate::Envelope::unique_key) of its event, if it has one.
+    #[must_use]
+    pub fn without_unique_key(self, stored: &Bytes) -> Bytes {
+        match Body::read(stored, usize::MAX) {
+            Body::Event(event) if event.envelope.unique_key.is_some() => {
+                self.stored(without_unique_key(&event))
+            }
+            _ => stored.clone(),
+        }
     }
 
     /// Returns a body in the backend's form.

@@ -69,6 +69,10 @@ fn without_values(text: &str) -> String {
         // The type's own error, which may quote anything.
         return "invalid data".to_owned();
     };
+    // Nothing was expected, so that the text may be a part of the value.
+    if text.ends_with("`, there are no fields") || text.ends_with("`, there are no variants") {
+        return (*problem).to_owned();
+    }
     // What was expected comes last, and a value may contain this text too.
     let expected = text.rfind(", expected ").map_or("", |at| &text[at..]);
     format!("{problem}{expected}")
@@ -131,6 +135,29 @@ mod tests {
             ),
         ] {
             assert_eq!(text(json), expected);
+        }
+    }
+
+    #[test]
+    fn where_nothing_is_expected_nothing_of_the_value_is_told() {
+        #[derive(Debug, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Empty {}
+
+        #[derive(Debug, Deserialize)]
+        enum Never {}
+
+        let field = serde_json::from_str::<Empty>(r#"{"card, expected 4111":1}"#);
+        let variant = serde_json::from_str::<Never>(r#""card, expected 4111""#);
+        for (error, problem) in [
+            (field.expect_err("no fields"), "unknown field at line 1"),
+            (
+                variant.expect_err("no variants"),
+                "unknown variant at line 1",
+            ),
+        ] {
+            let text = JsonError::new(&error).to_string();
+            assert!(text.starts_with(problem), "{text}");
         }
     }
 

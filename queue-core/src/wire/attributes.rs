@@ -258,9 +258,12 @@ impl<'a> Attribute<'a> {
         format!("attribute `{name}` is {value}, not {allowed}")
     }
 
-    /// Whether the value is a key or a payload, which is not quoted.
+    /// Whether the value is a key, a payload, or what the application has made of one, which is not quoted.
     fn is_private(&self) -> bool {
-        matches!(self.name, "subject" | "data" | "data_base64")
+        matches!(
+            self.name,
+            "subject" | "data" | "data_base64" | "progress" | "lasterror" | "poisonerror"
+        )
     }
 }
 

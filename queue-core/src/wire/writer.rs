@@ -4,6 +4,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::base64::to_base64;
 use super::body::Body;
+use super::event::Event;
 use super::layout::{self, member};
 use super::members::Members;
 use crate::clock::Timestamp;
@@ -138,6 +139,18 @@ pub fn rewrite(
         write_poison(&mut object, poison);
     }
     Some(object.finish())
+}
+
+/// Returns an event without its unique key. All other members keep their bytes and their order.
+pub(crate) fn without_unique_key(event: &Event) -> Vec<u8> {
+    let members = Members::read(&event.body).expect("it was read as an event");
+    let mut object = ObjectWriter::with_capacity(event.body.len());
+    for (name, value) in members.iter() {
+        if name != "uniquekey" {
+            object.member(name, value.get().as_bytes());
+        }
+    }
+    object.finish()
 }
 
 fn write_envelope(object: &mut ObjectWriter, envelope: &Envelope) {

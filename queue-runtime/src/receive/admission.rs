@@ -11,11 +11,13 @@ use super::consumer::Consumer;
 use super::incoming::Incoming;
 use super::poison::poison;
 use super::put_back;
-use super::settle::{Settlement, lost, settle};
+use super::settle::lost;
 use super::settled::{SettleProblem, Settled};
+use super::unreplied::delete_and_tell;
 use crate::context::Context;
 use crate::lease::Purpose;
 use crate::panic;
+use crate::send::Unreplied;
 
 /// The decision on a received message.
 #[derive(Debug)]
@@ -40,7 +42,8 @@ pub(crate) async fn admit<T>(
         .contains(&consumer.queue, incoming.lease.id())
     {
         let (purpose, puts) = (Purpose::Complete { follow_ups: 0 }, Vec::new());
-        let deleted = settle(context, incoming, purpose, puts, Settlement::Delete);
+        // A reply that its handler gave is stored, and is the answer.
+        let deleted = delete_and_tell(context, incoming, purpose, puts, &Unreplied::Completed);
         let deleted = Box::pin(deleted).await.map_err(SettleProblem::from);
         return Admission::Refused(deleted.map(|()| Settled::Completed));
     }

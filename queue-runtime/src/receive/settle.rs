@@ -149,6 +149,10 @@ async fn carry_out(
         }
         // The key is another message's by now, or nobody's.
         if error.kind() == ErrorKind::Conflict && release.take().is_some() {
+            // A redrive believes what a copy of the message says.
+            for (_, put) in puts.iter_mut().filter(|(_, put)| put.moved) {
+                put.body = context.encoder.without_unique_key(&put.body);
+            }
             continue;
         }
         if let Some(answer) = Gone::of(&error) {

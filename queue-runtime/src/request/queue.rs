@@ -81,7 +81,7 @@ impl ReplyQueue {
         let mut repeats = Repeats::until(deadline, policy, clock);
         // During a pause, the task of the queue may write one too.
         while !self.is_fresh(clock.monotonic()) {
-            match self.write_heartbeat(context).await {
+            match self.write_heartbeat(context, PATIENCE).await {
                 Ok(()) => break,
                 Err(error) if error.is_queue_gone() => return Err(error),
                 Err(error) => repeats.pause(error).await?,
@@ -90,16 +90,19 @@ impl ReplyQueue {
         Ok(())
     }
 
-    /// Writes a new heartbeat, once.
+    /// Writes a new heartbeat, once, and waits for so long.
     ///
     /// # Errors
     /// The backend's, or as of [`in_time`](Self::in_time). If the [queue is gone](queue_core::Error::is_queue_gone), others have considered the owner
     /// dead.
-    pub(super) async fn write_heartbeat(&self, context: &Context) -> Result<()> {
+    pub(super) async fn write_heartbeat(
+        &self,
+        context: &Context,
+        patience: Duration,
+    ) -> Result<()> {
         let sent_at = context.clock.monotonic();
         let metadata = self.metadata(self.heartbeats.fetch_add(1, Ordering::Relaxed));
         let set = context.backend.set_metadata(&self.name, &metadata);
-        let patience = PATIENCE.min(self.lease / HEARTBEATS);
         self.in_time(context, patience, Operation::SetMetadata, set)
             .await?;
         let mut heartbeat_at = self

@@ -68,10 +68,10 @@ impl Drop for Closed<'_> {
 }
 
 async fn keep_alive(context: &Context, queue: &ReplyQueue) -> End {
-    let clock = &*context.clock;
+    let (clock, pause) = (&*context.clock, queue.lease / HEARTBEATS);
     loop {
-        clock.sleep(queue.lease / HEARTBEATS).await;
-        match queue.write_heartbeat(context).await {
+        clock.sleep(pause).await;
+        match queue.write_heartbeat(context, PATIENCE.min(pause)).await {
             Ok(()) => {}
             Err(error) if error.is_queue_gone() => return End::Gone,
             // The next one is soon enough: a lease has several.

@@ -25,14 +25,16 @@ pub(crate) enum SubmittedIf {
     Differs(Option<Bytes>),
 }
 
-/// Puts a message if the swap succeeds. Tries again after an unknown outcome, too, which has no second effect.
+/// Puts a message if the swap succeeds. Tries again after an unknown outcome, too, if `keeps`: what is recorded stays
+/// until all tries are over, so that another try has no second effect.
 pub(super) async fn put_if(
     sending: &Sending,
     outgoing: &Outgoing,
     swap: &Swap,
+    keeps: bool,
 ) -> Result<SubmittedIf, Error> {
     let backend = &sending.context.backend;
-    let policy = sending.policy.clone().or_unknown(true);
+    let policy = sending.policy.clone().or_unknown(keeps);
     let put = || backend.put_if(&outgoing.queue, Some(outgoing.new.clone()), swap);
     match sending.repeat(outgoing, &policy, put).await? {
         PutIf::Swapped(Some(receipt)) => {
@@ -61,10 +63,12 @@ pub(super) async fn send_if_first(
     outgoing: &Outgoing,
     key: &UniqueKey,
     duration: Duration,
+    until_settled: bool,
 ) -> Result<Submitted, Error> {
     let record = Record::new(&outgoing.id, &outgoing.request, key.put.clone());
     let swap = Swap::new(key.work_key(), record.value(), duration);
-    match put_if(sending, outgoing, &swap).await? {
+    // Settled during a pause, the message releases its key.
+    match put_if(sending, outgoing, &swap, !until_settled).await? {
         SubmittedIf::Submitted(submitted) => Ok(submitted),
         SubmittedIf::Differs(current) => {
             let current = current.and_then(|value| serde_json::from_slice::<Record>(&value).ok());
@@ -82,18 +86,17 @@ pub(super) async fn release(
 ) -> Result<bool, Error> {
     let (backend, queue) = (&sending.context.backend, &outgoing.queue);
     let policy = sending.policy.clone().or_unknown(true);
-    let (mut forget, mut held) = (Swap::forget(key), false);
-    loop {
-        let swap = || backend.put_if(queue, None, &forget);
-        match sending.repeat(outgoing, &policy, swap).await? {
-            PutIf::Swapped(_) => return Ok(held),
-            // The first look, or another submission has begun meanwhile.
-            PutIf::Differs(current) => {
-                held |= current.is_some();
-                forget.expected = current;
-            }
-        }
-    }
+    let forget = Swap::forget(key);
+    let look = || backend.put_if(queue, None, &forget);
+    let held = match sending.repeat(outgoing, &policy, look).await? {
+        PutIf::Swapped(_) | PutIf::Differs(None) => return Ok(false),
+        PutIf::Differs(Some(held)) => held,
+    };
+    let forget = forget.in_place_of(held);
+    let swap = || backend.put_if(queue, None, &forget);
+    // If it differs by now, the key was released meanwhile, and what holds it was submitted after this began.
+    sending.repeat(outgoing, &policy, swap).await?;
+    Ok(true)
 }
 
 /// Puts a message and then records it in a store, unless its key is recorded there.

@@ -39,7 +39,8 @@ impl<M> Submit<M> {
     ///
     /// In memory and on SQLite the promise is exact: the key is recorded in one step with the put, for all processes,
     /// and a killed process leaves both or neither. A submission of unknown outcome is tried again by itself, and may
-    /// be repeated. Elsewhere use [`unique_in`](Self::unique_in).
+    /// be repeated, except for one until it is [settled](Self::unique_until_settled). Elsewhere use
+    /// [`unique_in`](Self::unique_in).
     ///
     /// It also works for a follow-up by [`Received::submit`](crate::Received::submit). Follow-ups of a
     /// [`Disposition`](crate::Disposition), [`submit_all`](crate::QueueService::submit_all) and
@@ -85,8 +86,12 @@ impl<M> Submit<M> {
     ///
     /// The key is released in one step with the settlement, also in a transaction of the
     /// [application](crate::Received::complete_in). A message that is put back, such as for a retry, keeps it, and a
-    /// [redrive](crate::Redrive) of the poison message takes it again, unless another message has it by then: that one
-    /// stays on the poison queue, as [refused](crate::RedriveOutcome::Refused).
+    /// [redrive](crate::Redrive) of a poison message that held it to the end takes it again, unless another message has it
+    /// by then: the poison message stays where it is, as [refused](crate::RedriveOutcome::Refused).
+    ///
+    /// A submission of [unknown](SubmitError::is_unknown) outcome is not tried again by itself, because its message may
+    /// have been handled, and its key released, meanwhile: another try would put it a second time. That is up to the
+    /// caller, or to [`retry_unknown`](Self::retry_unknown).
     ///
     /// Where the message ends otherwise, because it expires or its queue is cleared or deleted, the key is released at
     /// the latest after the duration of [`unique_for`](Self::unique_for), which is 7 days unless it is set, and 7 days
@@ -165,7 +170,8 @@ impl<M> Submit<M> {
     /// Returns whether the key was held.
     ///
     /// Queue and [scope](Self::unique_scope) are those of the unique submission. The message that has held the key stays
-    /// on its queue, and is handled.
+    /// on its queue, and is handled. If its submission has got no answer yet and is being tried again, that puts it a
+    /// second time, with the same id.
     ///
     /// ```
     /// use std::time::Duration;
@@ -295,7 +301,7 @@ impl<M> Submit<M> {
         let sending = self.sending();
         let (outgoing, message) = self.encode()?;
         let sent = match unique.store {
-            None => send_if_first(&sending, &outgoing, &key, duration).await,
+            None => send_if_first(&sending, &outgoing, &key, duration, unique.until_settled).await,
             Some(store) => {
                 let key = key.work_key();
                 send_and_record(&sending, &outgoing, &store, key, duration).await
@@ -314,7 +320,7 @@ impl<M> Submit<M> {
     pub(crate) async fn send_if(self, swap: &Swap) -> Result<SubmittedIf, SubmitError<M>> {
         let (span, sending) = (observe::send(self.queue(), 1), self.sending());
         let (outgoing, message) = self.encode()?;
-        let put = put_if(&sending, &outgoing, swap).instrument(span);
+        let put = put_if(&sending, &outgoing, swap, true).instrument(span);
         match put.await {
             Ok(answer) => Ok(answer),
             Err(error) => Err(outgoing.failed(message, error)),

@@ -2,7 +2,8 @@
 //! until it is settled.
 //!
 //! A message proves nothing. It releases a key only in place of the very record that its own submission has written,
-//! with its id and a random token, so a forged key releases nothing that is not the message's own.
+//! with its id and a random token, so a forged key releases nothing that is not the message's own. The copy on the poison
+//! queue carries the key only if the move there has released it, so a redrive takes no other.
 
 use std::time::Duration;
 
@@ -97,7 +98,8 @@ pub(crate) fn release(context: &Context, envelope: &Envelope) -> Option<Swap> {
     Some(Swap::forget(key.work_key()).in_place_of(value))
 }
 
-/// Returns the operation by which a message that is put back on its queue takes the key again that it has held there.
+/// Returns the operation by which a message that is put back on its queue takes the key again that it has held there,
+/// which the body must carry only if it is proven.
 pub(crate) fn take_again(context: &Context, queue: &QueueName, body: &Bytes) -> Option<Op> {
     let Body::Event(event) = Body::read(body, usize::MAX) else {
         return None;

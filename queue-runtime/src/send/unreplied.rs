@@ -44,8 +44,9 @@ impl Unreplied {
     /// Adds the message that tells the sender of `request` how it ended to what is put together with its settlement.
     /// Returns its queue.
     ///
-    /// Nobody is told who has asked for no reply, gets one by these puts, or was told before: when the message was moved
-    /// to the poison queue.
+    /// Nobody is told who has asked for no reply, gets one by these puts, or was told when the message was moved to the
+    /// poison queue on which it is. A redrive removes that record, so one that is redriven and ends again is told again: the
+    /// request has ended, and drops it.
     pub(crate) fn tell(
         &self,
         context: &Context,

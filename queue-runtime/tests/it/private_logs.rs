@@ -2,15 +2,20 @@
 
 use std::time::Duration;
 
+use queue_runtime::backend::{Backend as _, NewMessage};
 use queue_runtime::idempotency::WorkKey;
 use queue_runtime::testing;
-use queue_runtime::{JsonError, ListenerEvent, Message, OnceError, QueueService, Received, once};
+use queue_runtime::{
+    JsonError, ListenerEvent, Message, OnceError, QueueName, QueueService, Received, once,
+};
 use serde::{Deserialize, Serialize};
 use tracing::Level;
 
 use crate::flaky_results::Flaky;
 use crate::log::Log;
 use crate::support::{events, stop};
+
+const CHARGES: QueueName = QueueName::from_static("charges");
 
 /// Stands in payloads and keys, and nowhere else.
 const CANARY: &str = "canary4111";
@@ -59,7 +64,8 @@ async fn handle(service: &QueueService, store: &Flaky, count: usize) -> Vec<List
 async fn no_log_line_contains_a_payload_or_a_key() {
     let (log, _guard) = Log::up_to(Level::TRACE);
     tracing::callsite::rebuild_interest_cache();
-    let (service, store) = (testing::service().await, Flaky::new());
+    let (service, storage) = testing::service_with_faults().await;
+    let store = Flaky::new();
 
     let card = (CANARY.to_owned(), 7);
     let wrong = service.submit(WrongCharge { card });
@@ -72,6 +78,16 @@ async fn no_log_line_contains_a_payload_or_a_key() {
     let line = log.line("moved a message to the poison queue");
     let cause = "invalid type, expected a string at line 1 column 8";
     assert!(line.contains(cause), "{line}");
+
+    for attribute in ["progress", "lasterror", "poisonerror"] {
+        let event = format!(
+            r#"{{"specversion":"1.0","id":"x","source":"s","type":"charge","poisonreason":"failed","{attribute}":["{CANARY}"]}}"#
+        );
+        let put = storage.put(&CHARGES, NewMessage::new(event)).await;
+        put.expect("put");
+        handle(&service, &store, 1).await;
+        log.line(&format!("attribute `{attribute}` is not a string"));
+    }
 
     // The claim is lost, and a duplicate is found.
     store.lose_next();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_runtime::backend::{Backend, Metadata};
-use queue_runtime::testing::{self, Fault};
+use queue_runtime::testing::{self, Fault, FaultInjector, TokioClock};
 use queue_runtime::{
     Disposition, ErrorKind, Operation, QueueName, QueueService, RequestProblem, SubmitProblem,
 };
@@ -105,6 +105,28 @@ async fn a_heartbeat_that_fails_for_a_moment_does_not_fail_the_request() {
         assert_eq!(faults.injected(Operation::SetMetadata), 3);
         stop(listener).await;
     }
+}
+
+/// A short lease bounds the heartbeats between requests, and not the one that a request waits for.
+#[tokio::test(start_paused = true)]
+async fn a_slow_storage_and_a_short_lease_fail_no_request() {
+    let faults = FaultInjector::new(shared());
+    let service = QueueService::over(Arc::new(faults.clone()))
+        .clock(Arc::new(TokioClock::new()))
+        .reply_lease(Duration::from_secs(1))
+        .on_current_runtime()
+        .connect()
+        .await
+        .expect("connects");
+    let listener = answering(&service);
+    ask(&service, 1).await.expect("a reply");
+    faults.fail_every(
+        Operation::SetMetadata,
+        Fault::Delayed(Duration::from_millis(400)),
+    );
+    sleep(Duration::from_millis(900)).await;
+    assert_eq!(ask(&service, 2).await.expect("a reply").number, 4);
+    stop(listener).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -315,6 +315,26 @@ async fn a_released_key_is_submitted_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_key_that_is_taken_after_a_release_began_is_kept() {
+    let (service, faults) = testing::service_with_faults().await;
+    let submit = || service.submit(order(1)).unique_for(HOUR);
+    let release = || service.submit(order(1)).release_unique();
+    submit().await.expect("submitted");
+    // It has seen the key, which is released and taken by another message before it goes on.
+    faults.fail_next(1, Operation::Put, Fault::AnswerStalled);
+    let stalled = tokio::spawn(release());
+    while faults.injected(Operation::Put) == 0 {
+        tokio::task::yield_now().await;
+    }
+    assert!(release().await.expect("answered"));
+    assert!(!submit().await.expect("submitted").duplicate);
+    faults.release();
+    let stalled = stalled.await.expect("no panic");
+    assert!(stalled.expect("answered"), "it was held when this began");
+    assert!(submit().await.expect("answered").duplicate);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_scope_spans_queues_and_is_independent_of_them() {
     let service = testing::service().await;
     let store = service.results().expect("memory has one");

@@ -1,9 +1,11 @@
 //! Messages that hold their key until they are settled, in memory and on SQLite.
 
+use std::future::IntoFuture as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use queue_runtime::backend::{Backend, MemoryBackend, NewMessage};
+use queue_runtime::envelope::Envelope;
 use queue_runtime::testing::{self, Fault, FaultInjector};
 use queue_runtime::wire::encode;
 use queue_runtime::{
@@ -118,6 +120,30 @@ async fn a_settlement_that_is_repeated_releases_only_its_own_key() {
     }
 }
 
+/// The message may be handled, and its key released, before its submission is tried again.
+#[tokio::test(start_paused = true)]
+async fn a_submission_of_unknown_outcome_is_not_put_again() {
+    let (service, faults) = testing::service_with_faults().await;
+    submit(&service, 9).await;
+    let delivery = accepted::<Order>(&service).await;
+    delivery.complete().await.expect("completed");
+
+    faults.fail_next(1, Operation::Put, Fault::AnswerLost);
+    let submission = tokio::spawn(unique(&service, 1).into_future());
+    let delivery = loop {
+        match service.accept::<Order>().await.expect("no error") {
+            Some(delivery) => break delivery,
+            None => tokio::task::yield_now().await,
+        }
+    };
+    delivery.complete().await.expect("completed");
+    let unknown = submission.await.expect("no panic");
+    let unknown = unknown.expect_err("the answer was lost");
+    assert!(unknown.is_unknown(), "{unknown}");
+    assert_eq!(service.submitted::<Order>().len(), 2);
+    assert_eq!(count(&service, "orders").await, 0);
+}
+
 #[tokio::test]
 async fn a_forged_key_releases_nothing() {
     for Place {
@@ -213,6 +239,47 @@ async fn a_redrive_takes_the_key_again_unless_another_message_holds_it() {
         assert_eq!(settled, [1, 2]);
         assert_eq!(redrive().run().await.expect("moved").redriven, 1);
         assert!(is_held(&service, 1).await);
+        assert!(!is_held(&service, 2).await);
+    }
+}
+
+#[tokio::test]
+async fn a_redrive_takes_no_key_that_its_message_did_not_hold() {
+    for Place {
+        service, faults, ..
+    } in places().await
+    {
+        let redrive = async || {
+            let rejected = accepted::<Order>(&service).await.reject("closed").await;
+            rejected.expect("moved");
+            let poison = service.queue_at("orders-poison").expect("a name");
+            assert_eq!(poison.redrive().run().await.expect("moved").redriven, 1);
+        };
+        // A sender that knows the key of another scope.
+        let genuine = || unique(&service, 1).unique_scope("payments");
+        genuine().await.expect("submitted");
+        let first = accepted::<Order>(&service).await;
+        let mut forged = Envelope::clone(first.envelope());
+        forged.id = MessageId::random();
+        let body = encode(&forged, br#"{"number":1,"note":"forged"}"#);
+        first.complete().await.expect("completed");
+        let put = faults.put(&ORDERS, NewMessage::new(body)).await;
+        put.expect("put");
+        redrive().await;
+        let forged = accepted::<Order>(&service).await;
+        assert_eq!(forged.note, "forged");
+        let second = genuine().await.expect("answered");
+        assert!(!second.duplicate, "the forged message holds nothing");
+        forged.complete().await.expect("completed");
+        assert!(genuine().await.expect("answered").duplicate);
+        let second = accepted::<Order>(&service).await;
+        second.complete().await.expect("completed");
+
+        // A key that was released by hand.
+        submit(&service, 2).await;
+        let released = unique(&service, 2).release_unique().await;
+        assert!(released.expect("answered"));
+        redrive().await;
         assert!(!is_held(&service, 2).await);
     }
 }

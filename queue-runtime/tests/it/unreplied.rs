@@ -284,7 +284,11 @@ async fn a_handler_that_has_succeeded_does_not_run_again_because_of_a_request() 
     faults.fail_next(1, Operation::Apply, lost);
     let listener = service.listener(handler).create_queue().start();
     let listener = listener.expect("starts");
-    ask(&service, 1).await.expect_err("nobody tells it");
+    let error = ask(&service, 1).await.expect_err("no reply");
+    assert!(
+        matches!(error.problem, RequestProblem::NotReplied),
+        "told when the message is deleted: {error}"
+    );
     assert_eq!(faults.injected(Operation::Apply), 1);
     assert_eq!(runs.load(std::sync::atomic::Ordering::Relaxed), 1);
     assert_eq!(count(&service, "questions").await, 0);
@@ -318,8 +322,8 @@ async fn nothing_is_told_to_other_queues_than_those_for_replies() {
     assert_eq!(queues, [queue.clone(), queue.poison().expect("a name")]);
 }
 
-/// The sender was told when the message was moved. A handler of the poison queue, or of the message after a redrive, can
-/// still answer, but has nobody to tell that it does not.
+/// The sender was told when the message was moved. A handler of the poison queue can still answer, but tells nobody that
+/// it does not.
 #[tokio::test(start_paused = true)]
 async fn a_sender_is_told_once_that_its_message_has_failed() {
     let storage = shared();

@@ -58,6 +58,8 @@ struct Put {
     body: Bytes,
     /// `None` if copies are not recognised.
     identity: Option<Identity>,
+    /// Whether the move to the poison queue has left it only a key that it held.
+    is_key_proven: bool,
 }
 
 /// What has become of a message that was to be moved.
@@ -100,6 +102,7 @@ impl<'r> Pass<'r> {
                 queue,
                 body,
                 identity: None,
+                is_key_proven: false,
             });
         };
         if !self.redrive.filters.admit(event, &record, now) {
@@ -112,6 +115,7 @@ impl<'r> Pass<'r> {
         Ok(Put {
             queue,
             body,
+            is_key_proven: !record.raw,
             identity: Some(Identity::of(&event.envelope, record)),
         })
     }
@@ -340,6 +344,7 @@ impl<'r> Pass<'r> {
         let context = &self.redrive.context;
         let key = put
             .as_ref()
+            .filter(|_| one.put.is_key_proven)
             .and_then(|_| take_again(context, &one.put.queue, &one.put.body));
         put.into_iter().chain([delete]).chain(key).collect()
     }
