@@ -8,7 +8,7 @@ use std::ops::Deref;
 ///
 /// For a listener that must not outlive a value or a scope, such as a test or a connection. A listener is stopped at
 /// once, as [`shutdown`](crate::ListenerHandle::shutdown) without a grace period does; a schedule submits no further
-/// tick.
+/// tick. A guard in the handler's own state is never dropped.
 ///
 /// ```
 /// use queue_runtime::{ListenerPhase, Message, Received, testing};

@@ -150,7 +150,10 @@ impl Core {
         let properties = read_in_time(clock, queue, properties).await?;
         let depth = properties.approximate_count;
         self.counters.measured(depth);
-        self.measures.depth(Some(depth));
+        // The metric would stay at this value.
+        if self.measures.is_sampled() {
+            self.measures.depth(Some(depth));
+        }
         Ok(depth)
     }
 

@@ -54,10 +54,7 @@ impl Streak {
         if found.is_all_of(announced) {
             return found.is_full;
         }
-        if found.is_full || found.messages > announced {
-            *self = Self::default();
-        }
-        self.known_empty = None;
+        *self = Self::default();
         true
     }
 

@@ -25,6 +25,9 @@ use crate::stop_on_drop::StopOnDrop;
 /// [`QueueService::listeners`](crate::QueueService::listeners) returns the handle again, and
 /// [`stop_on_drop`](Self::stop_on_drop) makes it a guard.
 ///
+/// Do not keep the handle in the handler's own state: the two would keep each other, and with them the connection to the
+/// storage, after the listener has stopped. Ask [`QueueService::listeners`](crate::QueueService::listeners) instead.
+///
 /// ```
 /// use std::time::Duration;
 /// use queue_runtime::{Message, Received, testing};

@@ -37,7 +37,8 @@ use super::receiving::ReceiveFailure;
 #[non_exhaustive]
 pub struct Health {
     /// The listeners that have not stopped, in the order in which they were started. Empty once the service is
-    /// [shut down](crate::QueueService::shutdown).
+    /// [shut down](crate::QueueService::shutdown). A listener that stopped because its runtime was dropped is not among
+    /// them either: a program whose service outlives a runtime checks that those it expects are there.
     pub listeners: Vec<ListenerHealth>,
 }
 

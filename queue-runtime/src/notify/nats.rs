@@ -207,10 +207,16 @@ impl Shared {
                 continue;
             }
             self.connected.store(true, Ordering::Release);
-            let subjects: Vec<_> = lock(&self.subjects).keys().cloned().collect();
-            for (account, queue) in subjects {
-                self.local.publish(&Notification::new(&account, &queue));
-            }
+            self.wake_all();
+        }
+    }
+
+    /// Has all consumers look for messages, of an unknown number.
+    fn wake_all(&self) {
+        let subjects: Vec<_> = lock(&self.subjects).keys().cloned().collect();
+        for (account, queue) in subjects {
+            let unknown = Notification::new(&account, &queue).with_messages(u64::MAX, 0);
+            self.local.publish(&unknown);
         }
     }
 }
@@ -284,6 +290,32 @@ impl fmt::Debug for NatsNotifier {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn when_something_may_have_been_missed_all_look_and_no_number_is_believed() {
+        struct Consumer(Mutex<Vec<u64>>);
+
+        impl Subscriber for Consumer {
+            fn notified(&self, notification: &Notification<'_>) -> u64 {
+                lock(&self.0).push(notification.messages);
+                32
+            }
+        }
+
+        let orders: QueueName = "orders".parse().expect("valid");
+        let shared = Shared::default();
+        let key = ("here".to_owned(), orders.clone());
+        lock(&shared.subjects).insert(key, Arc::default());
+        let consumers = [(); 2].map(|()| Arc::new(Consumer(Mutex::default())));
+        let _subscriptions = consumers.each_ref().map(|consumer| {
+            let local = &shared.local;
+            local.subscribe("here", &orders, consumer.clone())
+        });
+        shared.wake_all();
+        for consumer in &consumers {
+            assert_eq!(*lock(&consumer.0), [u64::MAX]);
+        }
+    }
 
     #[test]
     fn each_account_and_queue_has_a_valid_subject() {

@@ -73,15 +73,14 @@ impl Notifiers {
         }
     }
 
+    /// Subscribes a subscriber to each notifier.
     pub(super) fn subscribe(
         &self,
         queue: &QueueName,
-        subscriber: &Arc<impl Subscriber>,
+        subscriber: impl Fn() -> Arc<dyn Subscriber>,
     ) -> Vec<Box<dyn Subscription>> {
-        let subscribe = |notifier: &Arc<dyn Notifier>| {
-            let subscriber: Arc<dyn Subscriber> = subscriber.clone();
-            notifier.subscribe(&self.account, queue, subscriber)
-        };
+        let subscribe =
+            |notifier: &Arc<dyn Notifier>| notifier.subscribe(&self.account, queue, subscriber());
         self.notifiers.iter().map(subscribe).collect()
     }
 }
@@ -160,7 +159,7 @@ mod tests {
         let backend = MemoryBackend::named("shop", Arc::new(SystemClock::new()));
         let notifiers = Notifiers::new(&backend, Vec::new());
         let recorder = Arc::new(Recorder::default());
-        let _subscriptions = notifiers.subscribe(&ORDERS, &recorder);
+        let _subscriptions = notifiers.subscribe(&ORDERS, || recorder.clone());
         let message = |queue, bytes, visible_in| Announced {
             queue,
             bytes,

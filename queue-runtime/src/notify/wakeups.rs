@@ -58,19 +58,33 @@ struct Inner {
     changed: Notify,
 }
 
+/// The subscription to one notifier.
+struct Source {
+    inner: Arc<Inner>,
+    /// The index of what it has announced.
+    at: usize,
+}
+
 #[derive(Debug, Default)]
 struct State {
-    /// The number of messages announced since the last receive began.
-    announced: u64,
-    /// Whether some of them were announced to become visible later.
+    /// What each notifier has announced. Several may announce the same messages, so that the largest number counts.
+    heard: Vec<Heard>,
+    /// Whether some messages were announced to become visible later, and are due since the last receive began.
     due: bool,
-    due_times: DueTimes,
     /// The number of tasks that wait.
     waiting: usize,
     /// The number of wake-ups in a row that led to no message.
     false_ones: u32,
     /// On the monotonic clock: until then no wake-up is heeded.
     distrusted_until: Duration,
+}
+
+/// What one notifier has announced.
+#[derive(Debug, Default)]
+struct Heard {
+    /// The number of messages since the last receive began.
+    announced: u64,
+    due_times: DueTimes,
 }
 
 impl Wakeups {
@@ -87,7 +101,7 @@ impl Wakeups {
             state: Mutex::default(),
             changed: Notify::new(),
         });
-        let subscriptions = notifiers.subscribe(queue, &inner);
+        let subscriptions = notifiers.subscribe(queue, || Inner::source(&inner));
         Self {
             inner,
             subscriptions,
@@ -110,7 +124,7 @@ impl Wakeups {
     pub(crate) fn receive_begins(&self, woken: Option<Wakeup>) -> u64 {
         let mut state = self.inner.lock();
         state.due = false;
-        let since = std::mem::take(&mut state.announced);
+        let since = state.take_announced();
         woken.map_or(0, Wakeup::messages).saturating_add(since)
     }
 
@@ -120,7 +134,9 @@ impl Wakeups {
         state.false_ones = 0;
         state.distrusted_until = Duration::ZERO;
         if more {
-            state.announced = state.announced.max(1);
+            if state.announced() == 0 {
+                state.announce_again(1);
+            }
             drop(state);
             self.inner.changed.notify_waiters();
         }
@@ -146,7 +162,7 @@ impl Wakeups {
     /// Gives back a wake-up that led to no receive, to another task of the consumer.
     pub(crate) fn give_back(&self, wakeup: Wakeup) {
         let mut state = self.inner.lock();
-        state.announced = state.announced.saturating_add(wakeup.messages());
+        state.announce_again(wakeup.messages());
         state.due |= matches!(wakeup, Wakeup::Due(_));
         drop(state);
         self.inner.changed.notify_waiters();
@@ -185,20 +201,30 @@ impl Wakeups {
 }
 
 impl Inner {
+    /// Returns a subscriber to one more notifier.
+    fn source(inner: &Arc<Self>) -> Arc<dyn Subscriber> {
+        let heard = &mut inner.lock().heard;
+        heard.push(Heard::default());
+        Arc::new(Source {
+            inner: Arc::clone(inner),
+            at: heard.len() - 1,
+        })
+    }
+
     /// Takes the announcement, or returns when to look again.
     fn take(&self, least: u64) -> Result<Wakeup, Option<Duration>> {
         let now = self.clock.monotonic();
         let mut state = self.lock();
         if now < state.distrusted_until {
             let until = state.distrusted_until;
-            let pending = state.announced > 0 || state.due_times.next().is_some();
+            let pending = state.announced() > 0 || state.next_due().is_some();
             return Err(pending.then_some(until));
         }
         state.come_due(now);
-        if state.announced < least.max(1) {
-            return Err(state.due_times.next());
+        if state.announced() < least.max(1) {
+            return Err(state.next_due());
         }
-        let messages = std::mem::take(&mut state.announced);
+        let messages = state.take_announced();
         match std::mem::take(&mut state.due) {
             false => Ok(Wakeup::Announced(messages)),
             true => Ok(Wakeup::Due(messages)),
@@ -210,36 +236,62 @@ impl Inner {
     }
 }
 
-impl Subscriber for Inner {
+impl Subscriber for Source {
     fn notified(&self, notification: &Notification<'_>) -> u64 {
-        let now = self.clock.monotonic();
-        let mut state = self.lock();
+        let inner = &*self.inner;
+        let now = inner.clock.monotonic();
+        let mut state = inner.lock();
         // Also while nobody waits, so that times that have passed do not accumulate.
         state.come_due(now);
-        let visible = notification.visible_in.is_zero();
+        let (visible, messages) = (notification.visible_in.is_zero(), notification.messages);
+        let heard = &mut state.heard[self.at];
         if visible {
-            state.announced = state.announced.saturating_add(notification.messages);
+            heard.announced = heard.announced.saturating_add(messages);
         } else {
-            let messages = notification.messages;
-            state.due_times.add(now, notification.visible_in, messages);
+            heard.due_times.add(now, notification.visible_in, messages);
         }
         let (waiting, trusted) = (state.waiting > 0, now >= state.distrusted_until);
         drop(state);
         if waiting {
-            self.changed.notify_waiters();
+            inner.changed.notify_waiters();
         }
         match visible && waiting && trusted {
-            true => self.batch,
+            true => inner.batch,
             false => 0,
         }
     }
 }
 
 impl State {
+    fn announced(&self) -> u64 {
+        let announced = self.heard.iter().map(|heard| heard.announced);
+        announced.max().unwrap_or(0)
+    }
+
+    fn take_announced(&mut self) -> u64 {
+        let announced = self.announced();
+        self.heard.iter_mut().for_each(|heard| heard.announced = 0);
+        announced
+    }
+
+    /// Adds messages to what every notifier has announced.
+    fn announce_again(&mut self, messages: u64) {
+        for heard in &mut self.heard {
+            heard.announced = heard.announced.saturating_add(messages);
+        }
+    }
+
+    fn next_due(&self) -> Option<Duration> {
+        let next = self.heard.iter().filter_map(|heard| heard.due_times.next());
+        next.min()
+    }
+
     fn come_due(&mut self, now: Duration) {
-        let messages = self.due_times.take(now);
-        self.announced = self.announced.saturating_add(messages);
-        self.due |= messages > 0;
+        for heard in &mut self.heard {
+            let messages = heard.due_times.take(now);
+            heard.announced = heard.announced.saturating_add(messages);
+            self.due |= messages > 0;
+        }
     }
 }
 

@@ -180,6 +180,11 @@ impl Measures {
         claimed.then(|| Sampling(self))
     }
 
+    /// Returns whether a listener of the service samples the depths.
+    pub(crate) fn is_sampled(&self) -> bool {
+        self.sampled.load(Ordering::Acquire)
+    }
+
     /// Records how many instances of the program are wanted.
     pub(crate) fn wanted_instances(&self, instances: usize) {
         let gauge = || gauge!(INSTANCES, QUEUE => self.label());

@@ -131,7 +131,9 @@ impl<M: Message> Schedule<M> {
         };
         let runner = Runner::new(self.context, plan, handle.stopping().clone());
         let task = handle.task(runner.run());
-        self.schedules.add(&handle)?;
+        self.schedules
+            .add(&handle)
+            .inspect_err(|_| handle.cancel())?;
         drop(runtime.spawn(task));
         Ok(handle)
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::panic::log_caught;
 use crate::stop_on_drop::StopOnDrop;
 
 /// A handle to a schedule. Clones are handles to the same one.
@@ -45,6 +46,31 @@ pub struct ScheduleHandle {
     tracker: TaskTracker,
 }
 
+/// A schedule's task. Dropped before the schedule has ended or was stopped, it says so.
+struct Running {
+    name: Arc<str>,
+    stop: CancellationToken,
+    has_ended: bool,
+}
+
+impl Running {
+    fn end(mut self) {
+        self.has_ended = true;
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.has_ended || self.stop.is_cancelled() {
+            return;
+        }
+        let schedule = &*self.name;
+        log_caught(|| {
+            tracing::warn!(schedule, "the schedule ends: its runtime has shut down");
+        });
+    }
+}
+
 impl ScheduleHandle {
     pub(super) fn new(name: &str) -> Self {
         let tracker = TaskTracker::new();
@@ -58,15 +84,22 @@ impl ScheduleHandle {
         }
     }
 
-    /// Returns the task of the schedule, which runs `schedule` until this handle abandons it.
+    /// Returns the task of the schedule, which runs `schedule` until this handle abandons it. Without it, the handle
+    /// must be cancelled.
     pub(super) fn task<F>(&self, schedule: F) -> impl Future<Output = ()> + Send + use<F>
     where
         F: Future<Output = ()> + Send,
     {
         let abandon = self.abandon.clone();
+        let running = Running {
+            name: Arc::clone(&self.name),
+            stop: self.stop.clone(),
+            has_ended: false,
+        };
         self.tracker.track_future(async move {
             // `None` means that it was abandoned.
             let _ = abandon.run_until_cancelled_owned(schedule).await;
+            running.end();
         })
     }
 

@@ -42,6 +42,8 @@ pub(super) struct Runner<M> {
     /// `None` until what is recorded is known.
     last: Option<Last>,
     lead: Lead,
+    /// The last tick that was seen when it was not ahead of the clock.
+    in_time: Option<Timestamp>,
 }
 
 /// A failure to submit a tick.
@@ -58,6 +60,7 @@ impl<M: Message> Runner<M> {
             stop,
             last: None,
             lead: Lead::default(),
+            in_time: None,
         }
     }
 
@@ -139,7 +142,8 @@ impl<M: Message> Runner<M> {
         let ahead = between(now, last.tick);
         let (schedule, last) = (&self.plan.name, last.tick);
         match self.lead.look(&*self.plan.ticks, last, moment) {
-            Verdict::InTime | Verdict::Wait => {}
+            Verdict::InTime => self.in_time = Some(last),
+            Verdict::Wait => {}
             Verdict::Warn { is_far: false } => log_caught(|| {
                 tracing::warn!(
                     schedule,
@@ -157,7 +161,10 @@ impl<M: Message> Runner<M> {
                      process; it is replaced once the clock has been steady for ten minutes"
                 );
             }),
-            Verdict::Replace(begins) => return Some(begins),
+            // The ticks since the last one in time may have been missed, such as the one at which this was noticed.
+            Verdict::Replace(begins) => {
+                return Some(self.in_time.map_or(begins, |tick| tick.min(begins)));
+            }
         }
         None
     }

@@ -24,7 +24,7 @@ use crate::send::{Submit, SubmitAll, SubmitError, Submitted};
 ///
 /// Requires a Tokio runtime with timers enabled. Dropping the last clone stops nothing: listeners and schedules run until
 /// the runtime ends, which is logged once as a warning, because nothing can [shut them down](Self::shutdown) together
-/// any more.
+/// any more. A clone that a handler or the closure of a schedule owns counts, so that there is no warning then.
 ///
 /// ```
 /// use queue_runtime::{Message, QueueService};

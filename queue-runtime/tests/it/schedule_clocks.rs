@@ -213,6 +213,56 @@ async fn a_clock_that_is_a_day_behind_for_longer_repeats_ticks_with_the_same_ids
     assert_eq!(repeated[23], (at("2026-01-02T06:00:00Z"), 2));
 }
 
+/// The right clock notices the record of the wrong one, which has ended, at its next tick.
+#[tokio::test(start_paused = true)]
+async fn the_tick_at_which_a_record_far_ahead_is_noticed_is_not_lost() {
+    for missed in [Missed::Once, Missed::All { limit: 10 }] {
+        let (right, wrong) = (TokioClock::new(), TokioClock::new());
+        let backend = memory(&right);
+        let hourly = |service: &QueueService| {
+            let schedule = service.schedule("hourly", every(HOUR), |at| Tick { at });
+            schedule.missed(missed).start().expect("starts")
+        };
+        let service = connect(Arc::clone(&backend), &right).await;
+        let schedule = hourly(&service);
+        sleep(30 * MINUTE).await;
+        a_year_ahead_from_now(&wrong);
+        let other = connect(backend, &wrong).await;
+        let ended = hourly(&other);
+        sleep(SECOND).await;
+        ended.stop().await;
+        until(&right, "2026-01-01T03:00:01Z").await;
+        let hours = ["01", "02", "03"].map(|hour| at(&format!("2026-01-01T{hour}:00:00Z")));
+        let mut ticks = ticks(&service).await;
+        // Those of the wrong clock.
+        ticks.retain(|tick| *tick < at("2026-02-01T00:00:00Z"));
+        assert_eq!(ticks, hours, "{missed:?}");
+        schedule.stop().await;
+    }
+}
+
+#[test]
+fn a_schedule_whose_runtime_ends_says_so() {
+    let (log, _guard) = Log::start();
+    let lines = |stop| {
+        let runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = { runtime }.enable_time().build().expect("a runtime");
+        let service = runtime.block_on(async {
+            let service = QueueService::connect("memory:").await.expect("connects");
+            let schedule = service.schedule("hourly", every(HOUR), |at| Tick { at });
+            let schedule = schedule.start().expect("starts");
+            if stop {
+                schedule.stop().await;
+            }
+            service
+        });
+        drop((runtime, service));
+        log.count("the schedule ends")
+    };
+    assert_eq!(lines(true), 0);
+    assert_eq!(lines(false), 1);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_reset_has_a_schedule_go_on_in_all_processes() {
     let clock = TokioClock::new();

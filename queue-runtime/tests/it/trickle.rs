@@ -1,10 +1,12 @@
 //! What a listener costs while messages come one by one, in storage transactions.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_runtime::backend::{Backend as _, MemoryBackend};
+use queue_runtime::backend::{Backend as _, MemoryBackend, NewMessage};
 use queue_runtime::meter::{TransactionCounts, TransactionKind};
+use queue_runtime::notify::{LocalNotifier, Notification, Notifier as _, Writers};
 use queue_runtime::policy::{ExponentialIdle, TaskRange};
 use queue_runtime::testing::{self, Fault, FaultInjector, TokioClock};
 use queue_runtime::{
@@ -63,14 +65,29 @@ async fn a_message_that_was_announced_is_received_without_a_further_look() {
 #[tokio::test(start_paused = true)]
 async fn a_listener_that_no_task_polls_for_costs_a_receive_for_each_message_and_no_look_at_the_depth()
  {
+    let service = testing::service().await;
+    costs_a_receive_for_each_message(&service).await;
+}
+
+/// Both notifiers announce each message.
+#[tokio::test(start_paused = true)]
+async fn a_message_that_two_notifiers_announce_is_one_message() {
+    let clock = Arc::new(TokioClock::new());
+    let memory = Arc::new(MemoryBackend::new(clock.clone()));
+    let second = Arc::new(LocalNotifier::new(Writers::OtherProcesses));
+    let service = QueueService::over(memory).clock(clock).notifier(second);
+    let service = service.on_current_runtime().connect().await.expect("ok");
+    costs_a_receive_for_each_message(&service).await;
+}
+
+async fn costs_a_receive_for_each_message(service: &QueueService) {
     const MESSAGES: u64 = 400;
 
-    let service = testing::service().await;
-    submit_jobs(&service, 0).await;
-    let listener = listen(&service, 0..=2);
+    submit_jobs(service, 0).await;
+    let listener = listen(service, 0..=2);
     sleep(MINUTE).await;
     assert_eq!(listener.info().tasks, 0, "none polls");
-    let used = trickle(&service, MESSAGES, 9 * SECOND).await;
+    let used = trickle(service, MESSAGES, 9 * SECOND).await;
     assert_eq!(listener.info().completed, MESSAGES);
     assert_eq!(used.of(TransactionKind::Receive), MESSAGES, "{used}");
     assert_eq!(used.of(TransactionKind::EmptyReceive), 0, "{used}");
@@ -112,20 +129,52 @@ async fn a_message_whose_announcement_was_lost_comes_with_the_next_that_is_annou
     let mut seen = listener.events();
     let listener = listener.tasks(1).start().expect("starts");
     sleep(10 * 3600 * SECOND).await;
-    // Past the notifiers of the service.
-    let queue = Job::TYPE.queue();
-    for number in 0..5 {
-        let job = format!(
-            r#"{{"specversion":"1.0","id":"{number}","source":"elsewhere","type":"job","data":{{"mood":"Good"}}}}"#
-        );
-        let put = memory.put(&queue, queue_runtime::backend::NewMessage::new(job));
-        put.await.expect("put");
-    }
+    put_unannounced(&memory, 0..5).await;
     let started = Instant::now();
     service.submit(Job { mood: Mood::Good }).await.expect("ok");
     events(&mut seen, 6, completed).await;
     assert_eq!(started.elapsed(), Duration::ZERO);
     stop(listener).await;
+}
+
+/// As if another consumer had the rest, and crashed.
+#[tokio::test(start_paused = true)]
+async fn a_queue_with_fewer_messages_than_were_announced_is_polled_often_again() {
+    let clock = Arc::new(TokioClock::new());
+    let memory = Arc::new(MemoryBackend::new(clock.clone()));
+    let announcing = Arc::new(LocalNotifier::new(Writers::OtherProcesses));
+    let service = QueueService::over(memory.clone()).clock(clock);
+    let service = service.notifier(announcing.clone()).on_current_runtime();
+    let service = service.connect().await.expect("ok");
+    submit_jobs(&service, 0).await;
+    let listener = service.listener(async |_: Received<Job>| ());
+    let listener = listener.idle(ExponentialIdle::up_to(3600 * SECOND));
+    let mut seen = listener.events();
+    let listener = listener.tasks(1).start().expect("starts");
+    sleep(10 * 3600 * SECOND).await;
+    put_unannounced(&memory, 0..1).await;
+    let queue = Job::TYPE.queue();
+    announcing.publish(&Notification::new("memory:", &queue).with_messages(2, 0));
+    events(&mut seen, 1, completed).await;
+    sleep(SECOND).await;
+    put_unannounced(&memory, 1..2).await;
+    let started = Instant::now();
+    events(&mut seen, 1, completed).await;
+    // The first pause is a hundredth of the longest.
+    assert!(started.elapsed() < MINUTE, "{:?}", started.elapsed());
+    stop(listener).await;
+}
+
+/// Puts messages with these ids past the notifiers of the service.
+async fn put_unannounced(memory: &MemoryBackend, ids: Range<u32>) {
+    let queue = Job::TYPE.queue();
+    for number in ids {
+        let job = format!(
+            r#"{{"specversion":"1.0","id":"{number}","source":"elsewhere","type":"job","data":{{"mood":"Good"}}}}"#
+        );
+        let put = memory.put(&queue, NewMessage::new(job));
+        put.await.expect("put");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -93,6 +93,22 @@ async fn one_listener_of_a_service_samples_for_all_of_a_queue() {
     );
 }
 
+/// As on Azure without `depth_metrics`. It would stay at an old value.
+#[tokio::test(start_paused = true)]
+async fn a_depth_that_is_not_sampled_is_no_metric() {
+    let scrape = Scrape::start();
+    let clock = Arc::new(TokioClock::new());
+    let memory = Arc::new(MemoryBackend::new(clock.clone()));
+    let service = QueueService::over(memory).clock(clock).on_current_runtime();
+    let service = service.depth_metrics(24 * 60 * MINUTE).connect();
+    let service = service.await.expect("connects");
+    let listener = listen(&service);
+    submit(&service, 3600 * SECOND).await;
+    assert_eq!(listener.depth().await.expect("read"), 3);
+    assert_eq!(scrape.value(DEPTH), None);
+    stop(listener).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn without_a_recorder_no_depth_is_read() {
     let service = testing::service().await;

@@ -23,8 +23,11 @@ impl Wakeups {
     fn notify(&self, messages: u64, visible_in: Duration) -> u64 {
         let notification = Notification::new("memory:", &ORDERS);
         let notification = notification.with_messages(messages, 0);
-        self.inner
-            .notified(&notification.with_visible_in(visible_in))
+        let source = Source {
+            inner: Arc::clone(&self.inner),
+            at: 0,
+        };
+        source.notified(&notification.with_visible_in(visible_in))
     }
 }
 
