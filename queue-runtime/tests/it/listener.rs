@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use queue_runtime::backend::SqliteBackend;
 use queue_runtime::backend::{Backend, MemoryBackend, NewMessage};
 use queue_runtime::envelope::PoisonReason;
+use queue_runtime::meter::TransactionKind;
 use queue_runtime::testing::{self, FaultInjector};
 use queue_runtime::{
     Clock, Disposition, Failure, FollowUp, Handler, ListenerEvent, ManualClock, Message, Operation,
@@ -168,7 +169,8 @@ impl<H: Handler<Job>> Misbehaving<H> {
         let queue = service.queue_at("jobs").expect("a name");
         queue.create().await.expect("created");
 
-        // Held from before the first failure until all is over: its lease is many renewals old then.
+        // Held from before the first failure until all is over and its lease was renewed. The lease is longer than a
+        // busy machine pauses.
         let patient = Arc::new(Semaphore::new(0));
         let patient_runs = Arc::new(AtomicUsize::new(0));
         let wait = (Arc::clone(&patient), Arc::clone(&patient_runs));
@@ -180,7 +182,7 @@ impl<H: Handler<Job>> Misbehaving<H> {
                     let _ = patient.acquire().await;
                 }
             })
-            .visibility_timeout(Duration::from_secs(2))
+            .visibility_timeout(Duration::from_secs(10))
             .handler_timeout(GUARD)
             .create_queue()
             .start()
@@ -236,6 +238,11 @@ impl<H: Handler<Job>> Misbehaving<H> {
             assert!(found, "{expected:?} is not in {errors:?}");
         }
 
+        let begun = Instant::now();
+        while service.meter().queue("reports").of(TransactionKind::Update) == 0 {
+            assert!(begun.elapsed() < GUARD, "the lease is not renewed");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
         patient.add_permits(1);
         events(&mut slow_events, 1, completed).await;
         assert_eq!(patient_runs.load(Ordering::SeqCst), 1, "its lease was lost");
