@@ -179,7 +179,7 @@ fn a_file_without_its_version_is_not_taken_for_another_applications() {
         );
 
         let copy = place.path("copy.db");
-        let salvaged = sqlite::salvage(&place.file(), &copy).expect("salvaged");
+        let salvaged = sqlite::salvage(place.file(), &copy).expect("salvaged");
         assert_eq!(salvaged.messages, 1, "{salvaged:?}");
     });
 }
