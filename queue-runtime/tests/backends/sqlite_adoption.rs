@@ -147,8 +147,6 @@ fn a_database_with_a_name_of_ours_is_refused_and_not_changed() {
         for sql in [
             "CREATE TABLE Queue_Messages (mine)",
             "CREATE VIEW queue_outbox AS SELECT 1",
-            "CREATE TABLE queue_layout (version); INSERT INTO queue_layout VALUES (1)",
-            "CREATE VIEW queue_layout AS SELECT 1 AS version",
             "CREATE TABLE mine (text); CREATE INDEX queue_results_by_end ON mine (text)",
         ] {
             let place = Place::new();
@@ -158,29 +156,6 @@ fn a_database_with_a_name_of_ours_is_refused_and_not_changed() {
             let refused = refused_and_not_changed(&place, true).await.to_string();
             assert!(refused.to_lowercase().contains("has `queue_"), "{refused}");
         }
-    });
-}
-
-#[test]
-fn a_file_without_its_version_is_not_taken_for_another_applications() {
-    threads::block_on(async {
-        let place = Place::new();
-        put(&place.open(&place.file()).await, &place).await;
-        let drop = place.connection().execute_batch("DROP VIEW queue_layout");
-        drop.expect("dropped");
-        let refused = place
-            .try_open(&place.file())
-            .await
-            .expect_err("it is not known");
-        assert_eq!(refused.kind(), ErrorKind::Corrupt);
-        assert!(
-            refused.to_string().contains("`queue_layout` is missing"),
-            "{refused}"
-        );
-
-        let copy = place.path("copy.db");
-        let salvaged = sqlite::salvage(place.file(), &copy).expect("salvaged");
-        assert_eq!(salvaged.messages, 1, "{salvaged:?}");
     });
 }
 

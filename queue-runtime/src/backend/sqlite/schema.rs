@@ -102,14 +102,7 @@ fn inspect(connection: &Connection, versions: &[&str], adopt: bool) -> Result<us
         let count = format!("SELECT count(*) FROM main.sqlite_schema WHERE {condition}");
         Ok(connection.query_row(&count, [], |row| row.get(0))?)
     };
-    // The application may have something of the view's name, or have dropped what it does not know.
-    let is_marked = count("name = 'queue_layout' AND type = 'view'")? > 0;
-    let tables = "type = 'table' AND name IN ('queue_messages', 'queue_queues', 'queue_schedule')";
-    let has_tables = count(tables)? == 3;
-    if has_tables && !is_marked {
-        return Err(Failure::Corrupt("the view `queue_layout` is missing"));
-    }
-    if has_tables {
+    if count("name = 'queue_layout'")? > 0 {
         let version = connection.query_row(VERSION, [], |row| row.get(0));
         return match version {
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::Unknown) => {
