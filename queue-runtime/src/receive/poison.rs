@@ -87,9 +87,9 @@ async fn move_to_poison(
     Ok(Settled::Poisoned(reason))
 }
 
-/// Puts the copy and the follow-up of `on_poison`, then deletes the message. Unless the follow-up is a reply, the sender of
-/// a request is told. If the backend refuses the follow-up
-/// for good, the message is moved without it: left on its queue, it would be received again and again.
+/// Puts the copy and the follow-up of `on_poison`, then deletes the message. Unless the follow-up is a reply, the sender
+/// of a request is told. If the backend refuses the follow-up for good, the message is moved without it: left on its
+/// queue, it would be received again and again.
 async fn copy_and_delete(
     context: &Context,
     incoming: &Incoming,

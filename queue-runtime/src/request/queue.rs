@@ -93,8 +93,8 @@ impl ReplyQueue {
     /// Writes a new heartbeat, once, and waits for so long.
     ///
     /// # Errors
-    /// The backend's, or as of [`in_time`](Self::in_time). If the [queue is gone](queue_core::Error::is_queue_gone), others have considered the owner
-    /// dead.
+    /// The backend's, or that of [`in_time`](Self::in_time). If the [queue is gone](queue_core::Error::is_queue_gone), others
+    /// have considered the owner dead.
     pub(super) async fn write_heartbeat(
         &self,
         context: &Context,
