@@ -1,13 +1,11 @@
 //! What the ends of handlers tell the circuit breaker, and which attempts count.
 
-use queue_core::Disposition;
-
 use super::breaker::{Change, Probed};
 use super::core::Core;
 use super::event::ListenerEvent;
-use super::run::{Ended, Handler, Run};
-use crate::lease::Cause;
-use crate::receive::Classifiers;
+use super::run::{Ended, Run};
+use crate::lease::Promise;
+use crate::receive::End;
 
 /// What the end of a handler tells about the systems that it depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,23 +14,18 @@ enum Health {
     Bad,
 }
 
-/// Records how the handler of a message ended. Returns whether a failed attempt counts. `not_committed` is whether the
-/// handler returned success but has not committed the transaction that completes the message: the attempt has failed.
+/// Records how the handler of a message ended. Returns whether a failed attempt counts.
 ///
 /// It does not while the circuit breaker is open, except that of a probe; and that only unless it is the
 /// last one, which would move the message to the poison queue.
-pub(super) fn attempt_counts(run: &Run, not_committed: bool) -> bool {
+pub(super) fn attempt_counts(run: &Run, ended: &Ended, end: &End, transaction: Promise) -> bool {
     let core = run.core();
     let Some(breaker) = &core.breaker else {
         return true;
     };
+    // Without a result, the next probe is due.
     let probe = run.room.take_probe();
-    let classifiers = &core.consumer.options.classifiers;
-    let health = match not_committed {
-        true => Some(Health::Bad),
-        false => run.ended().and_then(|ended| health(ended, classifiers)),
-    };
-    let Some(health) = health else {
+    let Some(health) = health(ended, end, transaction) else {
         return true;
     };
     let failed = health == Health::Bad;
@@ -55,15 +48,15 @@ pub(super) fn attempt_counts(run: &Run, not_committed: bool) -> bool {
 
 /// Returns what the end of a handler tells, if anything: a message that is rejected or postponed, also by a
 /// classifier, tells of the message only.
-fn health(ended: &Ended, classifiers: &Classifiers) -> Option<Health> {
-    match ended {
-        Ended::Returned(Disposition::Complete(_)) => Some(Health::Good),
-        Ended::Returned(Disposition::Retry { after, error }) => {
-            classifiers.retries(*after, error).then_some(Health::Bad)
-        }
-        Ended::Panicked(_) => Some(Health::Bad),
-        Ended::Stopped(Cause::TimedOut, Handler::Dropped | Handler::Blocking) => Some(Health::Bad),
-        Ended::Returned(_) | Ended::Stopped(..) | Ended::NotStarted => None,
+fn health(ended: &Ended, end: &End, transaction: Promise) -> Option<Health> {
+    let returned = matches!(ended, Ended::Returned(_));
+    match (end, transaction) {
+        // What stopped it came after its work was done.
+        (_, Promise::Committed) if !returned => None,
+        (End::Completed, Promise::RolledBack) => Some(Health::Bad),
+        (End::Completed, _) => Some(Health::Good),
+        (End::Failed { .. }, _) => Some(Health::Bad),
+        _ => None,
     }
 }
 

@@ -22,7 +22,9 @@ use super::watchdog;
 use crate::lease::Cause;
 use crate::panic::{catch, catch_async};
 use crate::receive::idempotent::{self, Claimed};
-use crate::receive::{Admission, Call, Fetched, Incoming, SettleProblem, Settled, admit, put_back};
+use crate::receive::{
+    Admission, Call, End, Fetched, Incoming, SettleProblem, Settled, Settling, admit,
+};
 
 /// The tasks that handle messages. A task that has finished with one is kept for others until the queue is found empty.
 pub(super) struct MessageTasks {
@@ -120,7 +122,8 @@ impl Task {
         let (context, consumer) = (&core.context, &core.consumer);
         let incoming = &mut run.incoming;
         let settled = if core.phase.is_stopping() {
-            put_back::release(context, incoming).await
+            let settling = Settling::new(context, consumer, incoming);
+            settling.end(End::Released).await
         } else {
             let call = |incoming: &Incoming| core.handler.call(context, incoming);
             match admit(context, consumer, incoming, call).await {
@@ -206,7 +209,8 @@ async fn claim_key(core: &Core, incoming: &mut Incoming) -> Option<Result<Settle
         claimed = idempotent::claim(context, consumer, incoming, report) => claimed,
         // It may wait for long.
         _ = core.phase.reached(ListenerPhase::Stopping) => {
-            Claimed::Refused(put_back::release(context, incoming).await)
+            let settling = Settling::new(context, consumer, incoming);
+            Claimed::Refused(settling.end(End::Released).await)
         }
     };
     match claimed {

@@ -11,11 +11,10 @@ use super::attempt_counts::attempt_counts;
 use super::core::Core;
 use super::event::ListenerEvent;
 use super::run::{Ended, Handler, Run};
-use crate::lease::{Cause, Promise};
+use crate::lease::Cause;
 use crate::observe;
 use crate::panic::{CaughtPanic, catch_async};
-use crate::receive::put_back::Delay;
-use crate::receive::{SettleProblem, Settled, disposition, lost, outcome, put_back, transaction};
+use crate::receive::{End, Handled, SettleProblem, Settled, Settling, outcome};
 
 /// Settles a message according to how its handler ended, and reports the result. The caller enters the message's span.
 pub(super) async fn finish(run: &Run) {
@@ -122,71 +121,49 @@ fn publish(core: &Core, id: &MessageId, attempt: u32, settled: Result<Settled, S
 
 async fn settle(run: &Run) -> Result<Settled, SettleProblem> {
     let core = run.core();
-    let (context, consumer, incoming) = (&core.context, &core.consumer, &run.incoming);
     let ended = run
         .ended()
         .expect("it is kept before the message is settled");
-    let promise = transaction::outcome(context, incoming).await?;
-    let committed = promise == Promise::Committed;
-    if committed && !matches!(ended, Ended::Returned(_)) {
-        if let Ended::Panicked(panic) = ended {
-            report_panic(run, panic.clone());
-        }
-        return Ok(Settled::Completed);
-    }
-    let completes = matches!(ended, Ended::Returned(Disposition::Complete(_)));
-    let not_committed = completes && promise == Promise::RolledBack;
-    let counts = *run
-        .counts
-        .get_or_init(|| attempt_counts(run, not_committed));
-    let fail = async |error: &str| match counts {
-        true => put_back::fail(context, consumer, incoming, None, error).await,
-        false => {
-            let delay = Delay::ByPolicy(&consumer.options.retry);
-            put_back::forgive_failure(context, consumer, incoming, delay, error).await
-        }
+    // Asks the application's classifiers, so only once, also if the message is settled again in the background.
+    let end = run.end_of_message.get_or_init(|| end(run, ended));
+    let handled = Handled {
+        end,
+        follow_ups: match ended {
+            Ended::Returned(Disposition::Complete(follow_ups)) => follow_ups,
+            _ => &[],
+        },
+        still_runs: matches!(ended, Ended::Stopped(_, Handler::Blocking)),
     };
+    let counts = |transaction| {
+        let counts = || attempt_counts(run, ended, end, transaction);
+        *run.counts.get_or_init(counts)
+    };
+    let settling = Settling::new(&core.context, &core.consumer, &run.incoming);
+    settling.settle(handled, counts).await
+}
+
+/// Returns how a message ends whose handler has ended like this.
+fn end(run: &Run, ended: &Ended) -> End {
     match ended {
-        // It releases or records the claim itself.
-        Ended::Returned(_) => {}
-        Ended::Stopped(_, Handler::Blocking) => incoming.leave_claim(),
-        _ => incoming.release_claim().await,
-    }
-    match ended {
-        Ended::Returned(Disposition::Retry { after, error })
-            if !counts && !committed && consumer.options.classifiers.retries(*after, error) =>
-        {
-            disposition::forgive(context, consumer, incoming, *after, error).await
-        }
-        Ended::Returned(_) if not_committed => {
-            incoming.release_claim().await;
-            fail(transaction::NOT_COMMITTED).await
-        }
-        Ended::Returned(returned) => {
-            disposition::apply(context, consumer, incoming, returned).await
-        }
+        Ended::Returned(returned) => End::of(returned, &run.core().consumer.options.classifiers),
         Ended::Panicked(panic) => {
-            let error = format!("the handler panicked: {panic}");
             report_panic(run, panic.clone());
-            fail(&error).await
+            End::failed(format!("the handler panicked: {panic}"))
         }
-        Ended::Stopped(Cause::Stopping | Cause::ClaimLost, _) | Ended::NotStarted => {
-            put_back::release(context, incoming).await
-        }
-        Ended::Stopped(Cause::LeaseLost, _) => Err(lost(context, incoming, incoming.lease.ended())),
+        Ended::Stopped(Cause::Stopping | Cause::ClaimLost, _) | Ended::NotStarted => End::Released,
+        Ended::Stopped(Cause::LeaseLost, _) => End::LeaseLost,
         Ended::Stopped(Cause::TimedOut, Handler::Unpolled) => {
-            let (queue, id) = (&consumer.queue, &incoming.envelope.id);
+            let (queue, id) = (&run.core().consumer.queue, &run.incoming.envelope.id);
             tracing::error!(%queue, %id, "a handler was not polled within its timeout; its runtime is blocked or overloaded");
-            put_back::release(context, incoming).await
+            End::Released
         }
         Ended::Stopped(Cause::TimedOut, handler) => {
-            let timeout = incoming.settings.handler_timeout;
+            let timeout = run.incoming.settings.handler_timeout;
             let remark = match handler {
                 Handler::Blocking => " and blocks its thread",
                 Handler::Dropped | Handler::Unpolled => "",
             };
-            let error = format!("the handler timed out after {timeout:?}{remark}");
-            fail(&error).await
+            End::failed(format!("the handler timed out after {timeout:?}{remark}"))
         }
     }
 }

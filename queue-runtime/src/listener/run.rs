@@ -14,7 +14,7 @@ use crate::delay_queue::{DelayQueue, Ticket};
 use crate::lease::{Cancellation, Cause};
 use crate::observe;
 use crate::panic::CaughtPanic;
-use crate::receive::Incoming;
+use crate::receive::{End, Incoming};
 
 /// A message in flight and the progress of its handler.
 ///
@@ -42,6 +42,8 @@ pub(super) struct Run {
     stop: Mutex<Option<Stop>>,
     /// How the handler ended. The first value is kept.
     ended: OnceLock<Ended>,
+    /// How the message ends, once the application's classifiers of errors have been asked.
+    pub(super) end_of_message: OnceLock<End>,
     /// Whether the attempt counts if it failed, once that is decided.
     pub(super) counts: OnceLock<bool>,
     /// Whether the settlement of a handler that has ended was claimed.
@@ -108,6 +110,7 @@ impl Run {
             polls: AtomicU32::new(0),
             stop: Mutex::default(),
             ended: OnceLock::new(),
+            end_of_message: OnceLock::new(),
             counts: OnceLock::new(),
             claimed: AtomicBool::new(false),
         }

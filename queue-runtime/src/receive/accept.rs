@@ -15,9 +15,8 @@ use super::idempotency::Idempotency;
 use super::idempotent::{Claimed, claim};
 use super::incoming::Incoming;
 use super::on_poison::{OnPoison, Poisoned};
-use super::put_back;
 use super::received::Received;
-use super::settled::{SettleProblem, Settled, outcome};
+use super::settlement::{SettleProblem, Settled, Settling, outcome};
 use crate::context::Context;
 use crate::policy::{ExponentialIdle, Idle, IdlePolicy, RetryPolicy, StorageRetry, jitter};
 use crate::repeat::Repeats;
@@ -329,13 +328,13 @@ async fn deliver<M>(
     incoming: Box<Incoming>,
     decode: Decode<M>,
 ) -> Result<Option<Delivery<M>>, AcceptError> {
-    let mut undecided = Undecided::new(context, incoming);
+    let mut undecided = Undecided::new(context, consumer, incoming);
     let decode = |incoming: &Incoming| decode(context, incoming);
     let admission = admit(context, consumer, undecided.incoming(), decode).await;
     let incoming = undecided.decided();
     match admission {
         Admission::Handle(received) => {
-            let mut unclaimed = Undecided::new(context, incoming);
+            let mut unclaimed = Undecided::new(context, consumer, incoming);
             let claimed = claim(context, consumer, unclaimed.incoming(), |_, _| {}).await;
             let incoming = unclaimed.decided();
             match claimed {
@@ -372,13 +371,21 @@ fn refused<M>(
 /// nobody has seen it, so the attempt does not count.
 struct Undecided<'a> {
     context: &'a Arc<Context>,
+    consumer: &'a Arc<Consumer>,
     incoming: Option<Box<Incoming>>,
 }
 
 impl<'a> Undecided<'a> {
-    fn new(context: &'a Arc<Context>, incoming: Box<Incoming>) -> Self {
-        let incoming = Some(incoming);
-        Self { context, incoming }
+    fn new(
+        context: &'a Arc<Context>,
+        consumer: &'a Arc<Consumer>,
+        incoming: Box<Incoming>,
+    ) -> Self {
+        Self {
+            context,
+            consumer,
+            incoming: Some(incoming),
+        }
     }
 
     fn incoming(&mut self) -> &mut Incoming {
@@ -397,9 +404,10 @@ impl Drop for Undecided<'_> {
         let Some(incoming) = self.incoming.take() else {
             return;
         };
-        let context = Arc::clone(self.context);
+        let (context, consumer) = (Arc::clone(self.context), Arc::clone(self.consumer));
         self.context.background.spawn(async move {
-            put_back::release_unasked(&context, &incoming).await;
+            let settling = Settling::new(&context, &consumer, &incoming);
+            settling.release_unasked().await;
         });
     }
 }

@@ -4,20 +4,15 @@
 use std::sync::Arc;
 
 use queue_core::envelope::{AttemptRecord, PoisonReason};
+use queue_core::internal::error_chain;
 use queue_core::{DecodeError, Error, ErrorKind, Operation};
 
 use super::attempts::{Verdict, judge_bare};
 use super::consumer::Consumer;
 use super::incoming::Incoming;
-use super::poison::poison;
-use super::put_back;
-use super::settle::lost;
-use super::settled::{SettleProblem, Settled};
-use super::unreplied::delete_and_tell;
+use super::settlement::{End, SettleProblem, Settled, Settling, lost};
 use crate::context::Context;
-use crate::lease::Purpose;
 use crate::panic;
-use crate::send::Unreplied;
 
 /// The decision on a received message.
 #[derive(Debug)]
@@ -41,19 +36,19 @@ pub(crate) async fn admit<T>(
         .completed
         .contains(&consumer.queue, incoming.lease.id())
     {
-        let (purpose, puts) = (Purpose::Complete { follow_ups: 0 }, Vec::new());
-        // A reply that its handler gave is stored, and is the answer.
-        let deleted = delete_and_tell(context, incoming, purpose, puts, &Unreplied::Completed);
-        let deleted = Box::pin(deleted).await.map_err(SettleProblem::from);
-        return Admission::Refused(deleted.map(|()| Settled::Completed));
+        // Its follow-ups are stored, and so is a reply that its handler gave.
+        let settling = Settling::new(context, consumer, incoming);
+        return Admission::Refused(Box::pin(settling.complete_again(Vec::new(), 0)).await);
     }
     if let Err(problem) = renew_if_overdue(context, incoming).await {
         return Admission::Refused(Err(problem));
     }
     if let Some(damage) = &incoming.damage {
-        let (reason, error) = (PoisonReason::Damaged, Some(damage.to_string()));
-        let poisoned = poison(context, consumer, incoming, reason, error);
-        return Admission::Refused(Box::pin(poisoned).await);
+        let end = End::Unusable {
+            reason: PoisonReason::Damaged,
+            error: Some(damage.to_string()),
+        };
+        return Admission::Refused(Settling::new(context, consumer, incoming).end(end).await);
     }
     let mut unmarked = None;
     match incoming.verdict {
@@ -67,58 +62,40 @@ pub(crate) async fn admit<T>(
             Err(problem) => return Admission::Refused(Err(problem)),
         },
         Verdict::Poison { reason, attempts } => {
-            let refused = out_of_attempts(context, consumer, incoming, reason, attempts);
-            return Admission::Refused(Box::pin(refused).await);
+            let end = out_of_attempts(incoming, reason, attempts);
+            return Admission::Refused(Settling::new(context, consumer, incoming).end(end).await);
         }
     }
-    // Before decoding, which may be what ends the process each time. Not if the version is newer: receives that
-    // postponed the message were no attempts.
+    // Judged before decoding, which may be what ends the process each time. A message of a newer version is not: the
+    // receives in which it was postponed were no attempts.
     let is_newer = incoming.envelope.version > consumer.message_type.version();
     if let Some(verdict @ Verdict::Poison { reason, attempts }) = unmarked
         && !is_newer
     {
         incoming.verdict = verdict;
-        let refused = out_of_attempts(context, consumer, incoming, reason, attempts);
-        return Admission::Refused(Box::pin(refused).await);
+        let end = out_of_attempts(incoming, reason, attempts);
+        return Admission::Refused(Settling::new(context, consumer, incoming).end(end).await);
     }
-    match panic::catch(|| decode(incoming)) {
-        Ok(Ok(decoded)) => {
-            // The process may have been stopped since the lease was looked at.
-            match renew_if_overdue(context, incoming).await {
-                Ok(()) => Admission::Handle(decoded),
-                Err(problem) => Admission::Refused(Err(problem)),
-            }
-        }
-        Ok(Err(error)) => {
-            let refused = undecodable(context, consumer, incoming, &error);
-            Admission::Refused(Box::pin(refused).await)
-        }
-        Err(panic) => {
-            let error = format!("decoding panicked: {panic}");
-            let failed = put_back::fail(context, consumer, incoming, None, &error);
-            Admission::Refused(Box::pin(failed).await)
-        }
-    }
+    let end = match panic::catch(|| decode(incoming)) {
+        // The process may have been stopped since the lease was looked at.
+        Ok(Ok(decoded)) => match renew_if_overdue(context, incoming).await {
+            Ok(()) => return Admission::Handle(decoded),
+            Err(problem) => return Admission::Refused(Err(problem)),
+        },
+        Ok(Err(error)) => undecodable(&error),
+        Err(panic) => End::failed(format!("decoding panicked: {panic}")),
+    };
+    Admission::Refused(Settling::new(context, consumer, incoming).end(end).await)
 }
 
-/// Moves a message that gets no further attempt to the poison queue.
-async fn out_of_attempts(
-    context: &Context,
-    consumer: &Consumer,
-    incoming: &Incoming,
-    reason: PoisonReason,
-    attempts: u32,
-) -> Result<Settled, SettleProblem> {
+/// Returns how a message ends that gets no further attempt.
+fn out_of_attempts(incoming: &Incoming, reason: PoisonReason, attempts: u32) -> End {
     let record = &incoming.envelope.attempts;
     let error = match reason {
         PoisonReason::Crashed => Some(crashed(attempts, record)),
         _ => record.last_error.clone(),
     };
-    let moved = poison(context, consumer, incoming, reason, error).await;
-    if put_back::is_not_done(&moved) {
-        put_back::keep_judged(context, consumer, incoming).await;
-    }
-    moved
+    End::OutOfAttempts { reason, error }
 }
 
 /// Returns the error of a message of which not all attempts have left a record.
@@ -165,22 +142,15 @@ async fn finish(
     })
 }
 
-/// Postpones a message from a newer program; moves any other that does not decode to the poison queue.
-async fn undecodable(
-    context: &Context,
-    consumer: &Consumer,
-    incoming: &Incoming,
-    error: &DecodeError,
-) -> Result<Settled, SettleProblem> {
-    let text = queue_core::internal::error_chain(error);
+/// Returns how a message ends that does not decode.
+fn undecodable(error: &DecodeError) -> End {
+    let text = error_chain(error);
     match error {
-        DecodeError::NewerVersion { .. } => {
-            put_back::postpone(context, consumer, incoming, text).await
-        }
-        _ => {
-            let reason = PoisonReason::Undecodable;
-            poison(context, consumer, incoming, reason, Some(text)).await
-        }
+        DecodeError::NewerVersion { .. } => End::NewerVersion { error: text },
+        _ => End::Unusable {
+            reason: PoisonReason::Undecodable,
+            error: Some(text),
+        },
     }
 }
 

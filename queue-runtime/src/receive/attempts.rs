@@ -8,12 +8,13 @@
 //! A record is data from outside: a producer can write anything into it. It is believed only as far as the
 //! storage's own figures allow ([`believe`]).
 //!
-//! This judges a message when it is received. `put_back::fail` moves it to the poison queue as soon as its
-//! last attempt has failed.
+//! [`judge`] judges a message when it is received, `settlement::plan` when an attempt has failed: it is moved to the poison
+//! queue as soon as its last attempt has. [`Account`] is what a put-back adds to the record.
 
+use queue_core::Timestamp;
 use queue_core::backend::ReceivedMessage;
 use queue_core::envelope::{AttemptRecord, PoisonReason};
-use queue_core::internal::later;
+use queue_core::internal::{clip, escape_text, later};
 
 use crate::lease::MARGIN;
 
@@ -101,6 +102,53 @@ pub(crate) fn judge_bare(dequeue_count: u32, threshold: u32) -> Verdict {
             reason: PoisonReason::Crashed,
             attempts,
         }
+    }
+}
+
+/// What a put-back records of the attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Account<'a> {
+    /// It has failed, with this error.
+    Failed(&'a str),
+    /// It has failed with this error, and does not count.
+    Forgiven(&'a str),
+    /// It was none.
+    Released,
+    /// It was none, because the work cannot be done yet.
+    Postponed(Option<&'a str>),
+    /// It was none, because only a newer program can decode the message, as is known since then.
+    NewerVersion { since: Timestamp },
+    /// It was none: the message has no attempts left. The mark of the last chance stays.
+    Judged,
+    /// It was the last one. All these receives are counted as failures, so that there is no further attempt.
+    Exhausted { error: &'a str, receives: u32 },
+}
+
+/// The longest `lasterror`, in bytes. It fits into the space that `submit` reserves.
+const MAX_LAST_ERROR: usize = 1024;
+
+impl Account<'_> {
+    /// Returns the record with this attempt.
+    pub(super) fn applied_to(&self, record: &AttemptRecord) -> AttemptRecord {
+        let mut record = record.clone();
+        // The mark is for one attempt only.
+        record.last_chance &= matches!(self, Self::Judged);
+        match *self {
+            Self::Failed(_) => record.failures = record.failures.saturating_add(1),
+            Self::Exhausted { receives, .. } => {
+                record.failures = receives.saturating_sub(record.forgiven);
+            }
+            _ => record.forgiven = record.forgiven.saturating_add(1),
+        }
+        match *self {
+            Self::Failed(error) | Self::Forgiven(error) | Self::Exhausted { error, .. } => {
+                let error = escape_text(error);
+                record.last_error = Some(clip(&error, MAX_LAST_ERROR).to_owned());
+            }
+            Self::NewerVersion { since } => record.newer_since = Some(since),
+            Self::Released | Self::Postponed(_) | Self::Judged => {}
+        }
+        record
     }
 }
 

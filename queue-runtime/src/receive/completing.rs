@@ -4,7 +4,7 @@ use queue_core::FollowUp;
 
 use super::delivery::{Delivery, SettleError};
 use super::received::Received;
-use super::settled::Settled;
+use super::settlement::Settled;
 use super::transaction;
 use crate::backend::OpenTransaction;
 use crate::lease::Promise;

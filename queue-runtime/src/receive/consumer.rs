@@ -3,9 +3,9 @@ use std::time::Duration;
 use queue_core::backend::Capabilities;
 use queue_core::{InvalidName, MessageType, QueueName};
 
-use super::classify::Classifiers;
 use super::idempotency::Idempotency;
 use super::on_poison::OnPoison;
+use super::settlement::Classifiers;
 use crate::policy::RetryPolicy;
 use crate::settings::{InvalidSetting, Overrides};
 

@@ -3,16 +3,14 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_core::{Disposition, IntoDisposition, Message};
+use queue_core::{Disposition, FollowUp, IntoDisposition, Message};
 use tracing::{Instrument as _, Span};
 
 use super::consumer::Consumer;
 use super::incoming::Incoming;
 use super::received::Received;
-use super::settled::{SettleProblem, Settled, outcome};
-use super::{disposition, put_back, transaction};
+use super::settlement::{End, Handled, SettleProblem, Settled, Settling, outcome};
 use crate::context::Context;
-use crate::lease::Promise;
 use crate::observe;
 
 /// A message received by [`accept`](crate::QueueService::accept), to be settled by the caller. Derefs to
@@ -153,7 +151,7 @@ impl<M> Delivery<M> {
     /// delivered again. This applies to all methods that settle.
     pub async fn complete(self) -> Result<(), SettleError<M>> {
         let disposition = Disposition::complete();
-        let completed = self.apply(&disposition).await;
+        let completed = self.carry_out(&disposition).await;
         self.record(&completed);
         completed
             .map(drop)
@@ -213,19 +211,36 @@ impl<M> Delivery<M> {
         disposition: impl IntoDisposition,
     ) -> Result<Settled, SettleError<M>> {
         let disposition = disposition.into_disposition();
-        let settled = self.apply(&disposition).await;
+        let settled = self.carry_out(&disposition).await;
         self.record(&settled);
         settled.map_err(|problem| self.unsettled(problem))
     }
 
-    /// Carries out a disposition. The future does not hold the message, which need not be `Sync`.
-    fn apply<'a>(
+    /// Carries out a disposition.
+    fn carry_out<'a>(
         &'a self,
         disposition: &'a Disposition,
     ) -> impl Future<Output = Result<Settled, SettleProblem>> {
-        let (context, consumer) = (&self.context, &self.consumer);
-        let applied = disposition::apply(context, consumer, &self.incoming, disposition);
-        applied.instrument(self.span.clone())
+        let end = End::of(disposition, &self.consumer.options.classifiers);
+        let follow_ups = match disposition {
+            Disposition::Complete(follow_ups) => follow_ups.as_slice(),
+            _ => &[],
+        };
+        self.end_as(end, follow_ups)
+    }
+
+    /// Settles the message. The future does not hold it, which need not be `Sync`.
+    fn end_as<'a>(
+        &'a self,
+        end: End,
+        follow_ups: &'a [FollowUp],
+    ) -> impl Future<Output = Result<Settled, SettleProblem>> {
+        let settling = Settling::new(&self.context, &self.consumer, &self.incoming);
+        let settle = async move {
+            let handled = Handled::new(&end, follow_ups);
+            settling.settle(handled, |_| true).await
+        };
+        settle.instrument(self.span.clone())
     }
 
     /// Makes the message visible to other consumers at once, without counting the attempt.
@@ -233,15 +248,7 @@ impl<M> Delivery<M> {
     /// # Errors
     /// The same as of [`complete`](Self::complete).
     pub async fn release(self) -> Result<(), SettleError<M>> {
-        let released = match transaction::outcome(&self.context, &self.incoming).await {
-            Ok(Promise::Committed) => Ok(Settled::Completed),
-            Ok(_) => {
-                self.incoming.release_claim().await;
-                let released = put_back::release(&self.context, &self.incoming);
-                released.instrument(self.span.clone()).await
-            }
-            Err(problem) => Err(problem),
-        };
+        let released = self.end_as(End::Released, &[]).await;
         self.record(&released);
         released
             .map(drop)

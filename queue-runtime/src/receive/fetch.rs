@@ -14,7 +14,7 @@ use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, Result};
 
 use super::consumer::{Consumer, MissingQueue};
 use super::incoming::{Fetched, Incoming};
-use super::put_back;
+use super::settlement::Settling;
 use crate::clock::ready_by;
 use crate::context::Context;
 use crate::lease::{Lease, Receive};
@@ -121,7 +121,9 @@ fn hand_back(
     async move {
         for fetched in messages {
             let incoming = Incoming::read(&context, &consumer, fetched);
-            put_back::release_unasked(&context, &incoming).await;
+            Settling::new(&context, &consumer, &incoming)
+                .release_unasked()
+                .await;
         }
     }
 }

@@ -20,13 +20,9 @@ use queue_core::{Error, ErrorKind, Operation};
 
 use super::admission::renew_if_overdue;
 use super::consumer::{Caller, Consumer};
-use super::disposition::finish_with;
 use super::idempotency::{Idempotency, Outage};
 use super::incoming::Incoming;
-use super::put_back;
-use super::recorded;
-use super::settle::{fingerprint, lost};
-use super::settled::{SettleProblem, Settled};
+use super::settlement::{End, SettleProblem, Settled, Settling, fingerprint, lost, recorded};
 use crate::context::Context;
 use crate::idempotency::{HeldClaim, no_answer};
 use crate::lease::Cause;
@@ -97,6 +93,7 @@ async fn wait_for(
     key: &WorkKey,
     report: impl Fn(&Error, Duration),
 ) -> Result<HeldClaim, Claimed> {
+    let settling = Settling::new(context, consumer, incoming);
     let clock = &*context.clock;
     let patience_over = clock
         .monotonic()
@@ -109,7 +106,7 @@ async fn wait_for(
         incoming.keep_leased(context, Duration::ZERO);
         let renewed = renew_if_overdue(context, incoming).await;
         renewed.map_err(|problem| Claimed::Refused(Err(problem)))?;
-        // Each time another owner: what an earlier try may have claimed has been ageing since, unrenewed.
+        // A new owner for each try: an earlier try may have begun a claim that nobody has renewed since.
         let owner = Owner::random();
         let error = match begin(context, incoming, idempotency, key, owner).await {
             Ok(begun) => {
@@ -117,13 +114,13 @@ async fn wait_for(
                 match begun {
                     Begin::Ours(claim) => return Ok(claim),
                     Begin::Done(result) => {
-                        let again = complete_again(context, consumer, incoming, key, &result);
+                        let again = complete_again(settling, key, &result);
                         return Err(Claimed::Refused(again.await));
                     }
                     Begin::InFlight(remaining) => {
                         let remaining = remaining.max(SHORTEST_LOOK);
                         if can_wait_outside(context, incoming, remaining) {
-                            return Err(put_back_for(context, consumer, incoming, remaining).await);
+                            return Err(put_back_for(settling, remaining).await);
                         }
                         let pause = remaining.min(look.mul_f64(0.5 + 0.5 * jitter()));
                         rest(context, incoming, pause).await?;
@@ -136,9 +133,8 @@ async fn wait_for(
         };
         if error.kind() == ErrorKind::Corrupt {
             // It concerns this key only, and waiting does not mend it.
-            let error = error_chain(&error);
-            let failed = put_back::fail(context, consumer, incoming, None, &error);
-            return Err(Claimed::Refused(failed.await));
+            let failed = End::failed(error_chain(&error));
+            return Err(Claimed::Refused(settling.end(failed).await));
         }
         if let Some(pause) = idempotency.failed(&error, now, clock.monotonic()) {
             let queue = &consumer.queue;
@@ -147,13 +143,13 @@ async fn wait_for(
             report(&error, pause);
         }
         if consumer.caller == Caller::Accept {
-            put_back::release_unasked(context, incoming).await;
+            settling.release_unasked().await;
             return Err(Claimed::Failed(error));
         }
         let now = clock.monotonic();
         let pause = idempotency.outage().until.saturating_sub(now);
         if now >= patience_over && can_wait_outside(context, incoming, pause) {
-            return Err(put_back_for(context, consumer, incoming, pause).await);
+            return Err(put_back_for(settling, pause).await);
         }
     }
 }
@@ -178,14 +174,12 @@ fn can_wait_outside(context: &Context, incoming: &Incoming, pause: Duration) -> 
     has_room.is_some() && !incoming.expires_within(context, pause)
 }
 
-async fn put_back_for(
-    context: &Context,
-    consumer: &Consumer,
-    incoming: &Incoming,
-    pause: Duration,
-) -> Claimed {
-    let reason = Some("its key is claimed elsewhere, or cannot be claimed".to_owned());
-    Claimed::Refused(put_back::postpone_for(context, consumer, incoming, pause, reason).await)
+async fn put_back_for(settling: Settling<'_>, pause: Duration) -> Claimed {
+    let postponed = End::Postponed {
+        after: pause,
+        reason: Some("its key is claimed elsewhere, or cannot be claimed".to_owned()),
+    };
+    Claimed::Refused(settling.end(postponed).await)
 }
 
 enum Begin {
@@ -235,17 +229,20 @@ async fn begin(
 /// Completes a message whose work was done before: stores the recorded follow-ups again, with the same ids. If the work
 /// was done for another message, a recorded reply goes to the sender of this one.
 async fn complete_again(
-    context: &Context,
-    consumer: &Consumer,
-    incoming: &Incoming,
+    settling: Settling<'_>,
     key: &WorkKey,
     result: &[u8],
 ) -> Result<Settled, SettleProblem> {
+    let Settling {
+        context,
+        consumer,
+        incoming,
+    } = settling;
     let puts = match recorded::decode(result) {
         Ok(puts) => puts,
         Err(problem) => {
             let error = format!("the recorded result of `{key}` cannot be read: {problem}");
-            return put_back::fail(context, consumer, incoming, None, &error).await;
+            return settling.end(End::failed(error)).await;
         }
     };
     let puts = puts.into_iter();
@@ -256,8 +253,7 @@ async fn complete_again(
     let follow_ups = puts.len();
     tracing::info!(%queue, %id, %key, follow_ups, "the work of a message was done before; completing it");
     let hash = fingerprint(result);
-    let completed = finish_with(context, consumer, incoming, puts, hash).await?;
-    Ok(match completed {
+    Ok(match settling.complete_again(puts, hash).await? {
         Settled::Completed => Settled::Duplicate,
         other => other,
     })

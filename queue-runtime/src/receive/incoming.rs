@@ -143,13 +143,16 @@ impl Incoming {
     }
 
     /// Returns whether the message may expire within `delay`, so that it must not be hidden for that long.
-    /// Judged in the storage's time, with a margin of 2 s.
     pub(crate) fn expires_within(&self, context: &Context, delay: Duration) -> bool {
+        self.expires_in(context).is_some_and(|life| delay >= life)
+    }
+
+    /// Returns for how long the message can certainly be hidden before it expires, if it does. Judged in the storage's
+    /// time, with a margin of 2 s.
+    pub(super) fn expires_in(&self, context: &Context) -> Option<Duration> {
+        let expiry = self.lease.storage_time().earliest(self.meta.expires_at?);
         let now = context.clock.monotonic();
-        self.meta.expires_at.is_some_and(|expiry| {
-            let visible = now.saturating_add(delay).saturating_add(MARGIN);
-            visible >= self.lease.storage_time().earliest(expiry)
-        })
+        Some(expiry.saturating_sub(now.saturating_add(MARGIN)))
     }
 
     /// Returns whether the message has expired, in the storage's time. Without a margin: only the storage

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 
 use super::incoming::{Incoming, Meta, Shared};
 use super::progress::{CheckpointError, Checkpoints};
-use super::settled::SettleProblem;
+use super::settlement::SettleProblem;
 use super::transaction::complete_in;
 use crate::backend::OpenTransaction;
 use crate::context::Context;

@@ -8,18 +8,12 @@ use queue_core::envelope::Envelope;
 use queue_core::{Error, ErrorKind, FollowUp, Operation, QueueName};
 
 use super::incoming::{Incoming, Meta};
-use super::recorded;
-use super::settle::{MIN_PATIENCE, leave_out_replies, no_answer};
-use super::settled::SettleProblem;
+use super::settlement::{MIN_PATIENCE, SettleProblem, leave_out_replies, no_answer, recorded};
 use crate::clock::ready_by;
 use crate::context::Context;
 use crate::lease::{Completer, Promise};
 use crate::repeat::Repeats;
 use crate::send::{Role, Unreplied, announce_later, encode_follow_ups, release};
-
-/// Why an attempt has failed whose handler returned as if its transaction was committed.
-pub(crate) const NOT_COMMITTED: &str =
-    "the transaction in which the message was completed was not committed";
 
 /// Completes the message and submits follow-ups, the first of which has this ordinal, within the transaction that is
 /// open on the connection.

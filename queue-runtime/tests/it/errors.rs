@@ -78,6 +78,41 @@ async fn the_type_of_an_error_decides_wherever_it_is_in_the_chain() {
     stop(listener).await;
 }
 
+/// With a circuit breaker, which must know whether the attempt failed, and with one that is open, so that it does not count.
+#[tokio::test(start_paused = true)]
+async fn a_classifier_is_asked_once_about_each_failure() {
+    let service = testing::service().await;
+    let asked = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&asked);
+    let listener = service
+        .listener(async |fetch: Received<Fetch>| match fetch.status {
+            200 => Ok(()),
+            status => Err(Failure::from(Status(status))),
+        })
+        .circuit_breaker(1.0, 4)
+        .poison_threshold(20)
+        .classify(move |status: &Status| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            on_status(status)
+        })
+        .create_queue();
+    let mut seen = listener.events();
+    let listener = listener.start().expect("valid settings");
+    for status in [429, 503, 500, 429, 500, 404, 425] {
+        service.submit(Fetch { status }).await.expect("submitted");
+    }
+    let mut failures = 0;
+    while failures < 30 {
+        let event = seen.recv().await.expect("not that many");
+        failures += u32::from(event.is_outcome());
+    }
+    stop(listener).await;
+    let late = std::iter::from_fn(|| seen.try_recv().ok());
+    let late = late.filter(ListenerEvent::is_outcome).count();
+    let failures = failures + u32::try_from(late).expect("few");
+    assert_eq!(asked.load(Ordering::Relaxed), failures);
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_a_handler_asks_for_itself_is_not_classified() {
     let service = testing::service().await;

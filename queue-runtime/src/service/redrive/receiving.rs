@@ -15,7 +15,7 @@ use super::redrive::Redrive;
 use super::report::RedriveError;
 use crate::context::Context;
 use crate::notify::Announced;
-use crate::receive::put_back;
+use crate::receive::body_unhandled;
 
 /// How long a redrive leases the messages that it receives, unless it moves them more slowly.
 const LEASE: Duration = Duration::from_secs(60);
@@ -150,7 +150,7 @@ impl Held {
     fn take_over(&mut self, message: &ReceivedMessage) -> bool {
         let held = HeldMessage {
             receipt: message.receipt.clone(),
-            body: put_back::body_unhandled(&self.context, message),
+            body: body_unhandled(&self.context, message),
         };
         self.messages.insert(message.id.clone(), held).is_some()
     }

@@ -8,18 +8,18 @@ use bytes::Bytes;
 use queue_core::backend::{Atomicity, NewMessage, Op, PopReceipt, StorageId, Swap};
 use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, Retry};
 
-use super::incoming::Incoming;
 use super::settled::SettleProblem;
 use crate::clock::ready_by;
 use crate::context::Context;
 use crate::lease::{Earlier, Gone, Intent, Lease, Locked, Proof, Purpose, Request};
 use crate::notify::Announced;
+use crate::receive::incoming::Incoming;
 use crate::repeat::Repeats;
 use crate::send;
 
 /// The operation on the received message itself.
 #[derive(Debug, Clone)]
-pub(crate) enum Settlement {
+pub(super) enum Change {
     Delete,
     PutBack {
         delay: Duration,
@@ -29,16 +29,16 @@ pub(crate) enum Settlement {
 
 /// The failure of a settlement.
 #[derive(Debug)]
-pub(crate) struct Unsettled {
-    pub(crate) problem: SettleProblem,
+pub(super) struct Unsettled {
+    pub(super) problem: SettleProblem,
     /// The messages to put that are not known to be stored.
-    pub(crate) puts: Vec<(QueueName, NewMessage)>,
+    pub(super) puts: Vec<(QueueName, NewMessage)>,
 }
 
 impl Unsettled {
     /// Returns the error if the backend refuses one of the messages to put for good, or may do so. A storage
     /// that fails or is damaged does not refuse a message.
-    pub(crate) fn refused_put(&self) -> Option<&Error> {
+    pub(super) fn refused_put(&self) -> Option<&Error> {
         match &self.problem {
             SettleProblem::NotDone(error)
                 if error.retry() == Retry::Permanent
@@ -61,17 +61,17 @@ impl From<Unsettled> for SettleProblem {
 
 /// The minimum time for which a settlement is retried, even if the lease ends before: the receipt stays
 /// valid until another consumer receives the message.
-pub(super) const MIN_PATIENCE: Duration = Duration::from_secs(2);
+pub(in crate::receive) const MIN_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Puts messages and then settles this one: in one step if the backend is atomic, otherwise in this order.
-pub(crate) async fn settle(
+pub(super) async fn write(
     context: &Context,
     incoming: &Incoming,
     purpose: Purpose,
     mut puts: Vec<(QueueName, NewMessage)>,
-    settlement: Settlement,
+    change: Change,
 ) -> Result<(), Unsettled> {
-    let settled = carry_out(context, incoming, purpose, &mut puts, &settlement).await;
+    let settled = repeat(context, incoming, purpose, &mut puts, &change).await;
     settled.map_err(|problem| Unsettled { problem, puts })
 }
 
@@ -84,28 +84,28 @@ pub(crate) fn lost(context: &Context, incoming: &Incoming, error: Error) -> Sett
 }
 
 /// Returns a hash that tells what one settlement writes from what another does.
-pub(super) fn fingerprint(written: impl Hash) -> u64 {
+pub(in crate::receive) fn fingerprint(written: impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     written.hash(&mut hasher);
     hasher.finish()
 }
 
 /// Repeats the settlement until it is answered or given up. Removes from `puts` what is known to be stored.
-async fn carry_out(
+async fn repeat(
     context: &Context,
     incoming: &Incoming,
     purpose: Purpose,
     puts: &mut Vec<(QueueName, NewMessage)>,
-    settlement: &Settlement,
+    change: &Change,
 ) -> Result<(), SettleProblem> {
     let (clock, lease) = (&*context.clock, &incoming.lease);
     let intent = Intent {
         purpose,
         puts: puts.len(),
     };
-    let mut release = match settlement {
-        Settlement::Delete => send::release(context, &incoming.envelope),
-        Settlement::PutBack { .. } => None,
+    let mut release = match change {
+        Change::Delete => send::release(context, &incoming.envelope),
+        Change::PutBack { .. } => None,
     };
     let mut locked = lease.lock().await;
     let give_up_at = clock
@@ -121,7 +121,7 @@ async fn carry_out(
             Err(error) => return Err(SettleProblem::Unknown(error)),
         };
         let asked = Asked::of(&mut locked, &intent);
-        let attempt = attempt(context, lease, receipt, puts, settlement, release.as_ref());
+        let attempt = attempt(context, lease, receipt, puts, change, release.as_ref());
         let attempt = ready_by(clock, give_up_at, attempt).await;
         let attempt = attempt.unwrap_or_else(|| Err(Interrupted::at_settlement(no_answer(lease))));
         asked.answered();
@@ -132,13 +132,13 @@ async fn carry_out(
         }) = attempt
         else {
             locked.settled();
-            announce(context, lease, puts, Some(settlement));
+            announce(context, lease, puts, Some(change));
             return Ok(());
         };
         announce(context, lease, &puts[..done], None);
         puts.drain(..done);
         if error.outcome() == Outcome::Unknown {
-            let tried = at_settlement.then_some(settlement);
+            let tried = at_settlement.then_some(change);
             announce(context, lease, puts, tried);
             if at_settlement {
                 locked.settlement_unanswered(&intent);
@@ -156,7 +156,7 @@ async fn carry_out(
             continue;
         }
         if let Some(answer) = Gone::of(&error) {
-            let request = request(context, settlement, puts);
+            let request = request(context, change, puts);
             return match locked.settlement_gone(request, answer, &intent) {
                 Proof::CarriedOut => Ok(()),
                 Proof::LeaseLost => Err(SettleProblem::LeaseLost(error)),
@@ -187,7 +187,7 @@ async fn carry_out(
 }
 
 /// Leaves out the replies to an instance that is gone, and its reply queue with it. Returns whether there were any.
-pub(super) fn leave_out_replies(
+pub(in crate::receive) fn leave_out_replies(
     (queue, id): (&QueueName, &StorageId),
     puts: &mut Vec<(QueueName, NewMessage)>,
     error: &Error,
@@ -211,14 +211,14 @@ fn announce(
     context: &Context,
     lease: &Lease,
     puts: &[(QueueName, NewMessage)],
-    settlement: Option<&Settlement>,
+    change: Option<&Change>,
 ) {
     let puts = puts
         .iter()
         .map(|(queue, message)| Announced::put(queue, message));
-    let put_back = match settlement {
-        Some(Settlement::PutBack { delay, .. }) => Some(Announced::put_back(lease.queue(), *delay)),
-        Some(Settlement::Delete) | None => None,
+    let put_back = match change {
+        Some(Change::PutBack { delay, .. }) => Some(Announced::put_back(lease.queue(), *delay)),
+        Some(Change::Delete) | None => None,
     };
     context.notifiers.publish(puts.chain(put_back));
 }
@@ -276,14 +276,14 @@ async fn attempt(
     lease: &Lease,
     receipt: PopReceipt,
     puts: &[(QueueName, NewMessage)],
-    settlement: &Settlement,
+    change: &Change,
     release: Option<&Swap>,
 ) -> Result<(), Interrupted> {
     let (queue, id) = (lease.queue(), lease.id());
     if puts.is_empty() && release.is_none() {
-        let alone = match settlement {
-            Settlement::Delete => context.backend.delete(queue, id, &receipt).await,
-            Settlement::PutBack { delay, body } => context
+        let alone = match change {
+            Change::Delete => context.backend.delete(queue, id, &receipt).await,
+            Change::PutBack { delay, body } => context
                 .backend
                 .update(queue, id, &receipt, *delay, body.clone())
                 .await
@@ -299,9 +299,9 @@ async fn attempt(
         })
         .collect();
     let (queue, id) = (queue.clone(), id.clone());
-    ops.push(match settlement.clone() {
-        Settlement::Delete => Op::Delete { queue, id, receipt },
-        Settlement::PutBack { delay, body } => Op::Update {
+    ops.push(match change.clone() {
+        Change::Delete => Op::Delete { queue, id, receipt },
+        Change::PutBack { delay, body } => Op::Update {
             queue,
             id,
             receipt,
@@ -326,15 +326,11 @@ async fn attempt(
 }
 
 /// Returns what the backend is asked for, once the puts that are known to be stored are left out.
-fn request(
-    context: &Context,
-    settlement: &Settlement,
-    puts: &[(QueueName, NewMessage)],
-) -> Request {
-    match settlement {
-        Settlement::PutBack { .. } => Request::PutBack,
-        Settlement::Delete if is_atomic(context) && !puts.is_empty() => Request::DeleteWithPuts,
-        Settlement::Delete => Request::Delete,
+fn request(context: &Context, change: &Change, puts: &[(QueueName, NewMessage)]) -> Request {
+    match change {
+        Change::PutBack { .. } => Request::PutBack,
+        Change::Delete if is_atomic(context) && !puts.is_empty() => Request::DeleteWithPuts,
+        Change::Delete => Request::Delete,
     }
 }
 
@@ -348,7 +344,7 @@ fn is_own_queue_missing(lease: &Lease, error: &Error) -> bool {
     error.kind() == ErrorKind::QueueNotFound && error.queue().is_none_or(own)
 }
 
-pub(super) fn no_answer(lease: &Lease) -> Error {
+pub(in crate::receive) fn no_answer(lease: &Lease) -> Error {
     Error::new(ErrorKind::Timeout, Operation::Update)
         .with_queue(lease.queue())
         .with_outcome(Outcome::Unknown)

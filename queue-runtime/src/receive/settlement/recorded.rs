@@ -3,18 +3,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use queue_core::QueueName;
 use queue_core::backend::{NewMessage, TimeToLive};
-use queue_core::idempotency::Standing;
-use queue_core::internal::{error_chain, json_error, to_base64, unwrap_base64};
-use queue_core::{Error, ErrorKind, Operation, QueueName};
+use queue_core::internal::{json_error, to_base64, unwrap_base64};
 use serde::{Deserialize, Serialize};
-
-use super::consumer::{Caller, Consumer};
-use super::incoming::Incoming;
-use super::put_back;
-use super::settled::{SettleProblem, Settled};
-use crate::context::Context;
-use crate::idempotency::finish_within;
 
 /// The version of the record.
 const VERSION: u32 = 1;
@@ -42,45 +34,7 @@ enum Body {
     BodyBase64(String),
 }
 
-/// Records that the work of a message is done, with its follow-ups, before they are stored and the message is deleted.
-/// Returns `None` if the message is to be completed, and the result of settling it otherwise.
-pub(super) async fn record(
-    context: &Context,
-    consumer: &Consumer,
-    incoming: &Incoming,
-    puts: &[(QueueName, NewMessage)],
-) -> Option<Result<Settled, SettleProblem>> {
-    let (claim, idempotency) = (
-        incoming.claim.as_ref()?,
-        consumer.options.idempotency.as_ref()?,
-    );
-    let patience = incoming.settings.visibility;
-    let result = encode(puts);
-    incoming.keep_leased(context, patience);
-    match finish_within(claim, result, idempotency.retention, patience).await {
-        Ok(Standing::Held) => None,
-        // The record of the other will say what follows.
-        Ok(Standing::Lost) => Some(match put_back::release(context, incoming).await {
-            // Its caller must not take the message for completed.
-            Ok(_) if consumer.caller == Caller::Accept => {
-                let error = Error::new(ErrorKind::ReceiptMismatch, Operation::Idempotency);
-                let detail = "another consumer has taken over the claim of its key";
-                Err(SettleProblem::LeaseLost(
-                    error.with_queue(&consumer.queue).with_detail(detail),
-                ))
-            }
-            released => released,
-        }),
-        Err(error) => {
-            let (queue, id, key) = (&consumer.queue, &incoming.envelope.id, claim.key());
-            let error = error_chain(&error);
-            tracing::error!(%queue, %id, %key, error, "failed to record that the work of a message is done; a duplicate of the message may be handled again");
-            None
-        }
-    }
-}
-
-pub(super) fn encode(puts: &[(QueueName, NewMessage)]) -> Bytes {
+pub(crate) fn encode(puts: &[(QueueName, NewMessage)]) -> Bytes {
     let follow_ups = puts.iter().map(|(queue, message)| FollowUp {
         queue: queue.to_string(),
         delay_ms: millis(message.delay),
@@ -108,7 +62,7 @@ pub(super) fn encode(puts: &[(QueueName, NewMessage)]) -> Bytes {
 ///
 /// # Errors
 /// A description, if this program cannot read it.
-pub(super) fn decode(result: &[u8]) -> Result<Vec<(QueueName, NewMessage)>, String> {
+pub(crate) fn decode(result: &[u8]) -> Result<Vec<(QueueName, NewMessage)>, String> {
     let recorded: Recorded =
         serde_json::from_slice(result).map_err(|error| json_error(&error).to_string())?;
     if recorded.version != VERSION {

@@ -79,12 +79,6 @@ impl Classifiers {
         self.0.push(Arc::new(ByType { decide }));
     }
 
-    /// Whether a failure whose handler asked for this delay, if any, is retried.
-    pub(crate) fn retries(&self, after: Option<Duration>, failure: &Failure) -> bool {
-        let rejects = |decided| matches!(decided, OnError::Reject | OnError::Postpone(_));
-        after.is_some() || !rejects(self.decide(failure))
-    }
-
     /// Returns the decision of the first classifier whose type is in the error's source chain, or
     /// [`OnError::Retry`] if there is none or it panics.
     pub(super) fn decide(&self, failure: &Failure) -> OnError {

@@ -5,115 +5,106 @@ use std::sync::Arc;
 use bytes::Bytes;
 use queue_core::QueueName;
 use queue_core::backend::NewMessage;
-use queue_core::clock::BoxFuture;
 use queue_core::encoder::Origin;
 use queue_core::envelope::{PoisonReason, PoisonRecord};
 use queue_core::internal::{clip, error_chain, escape_text};
 use queue_core::wire::{Body, Event};
 
-use super::consumer::Consumer;
-use super::incoming::Incoming;
-use super::on_poison::{Caution, OnPoison};
-use super::settle::fingerprint;
+use super::carry_out::Settling;
 use super::settled::{SettleProblem, Settled};
-use super::unreplied::delete_and_tell;
+use super::write::fingerprint;
 use crate::context::Context;
 use crate::lease::Purpose;
 use crate::panic;
+use crate::receive::incoming::Incoming;
+use crate::receive::on_poison::{Caution, OnPoison};
 use crate::send::{Role, Unreplied, encode_follow_ups};
 
 /// The longest `poisonerror`, in bytes.
 const MAX_POISON_ERROR: usize = 8 * 1024;
 
-/// Moves a message to the poison queue and submits the follow-up of `on_poison`, in one step if the backend
-/// is atomic.
-///
-/// The future is boxed, to keep that of each message in flight small.
-pub(crate) fn poison<'a>(
-    context: &'a Context,
-    consumer: &'a Consumer,
-    incoming: &'a Incoming,
-    reason: PoisonReason,
-    error: Option<String>,
-) -> BoxFuture<'a, Result<Settled, SettleProblem>> {
-    Box::pin(move_to_poison(context, consumer, incoming, reason, error))
-}
+impl Settling<'_> {
+    /// Moves a message to the poison queue and submits the follow-up of `on_poison`, in one step if the backend
+    /// is atomic.
+    pub(super) async fn poison(
+        self,
+        reason: PoisonReason,
+        error: Option<&str>,
+    ) -> Result<Settled, SettleProblem> {
+        let Self {
+            context,
+            consumer,
+            incoming,
+        } = self;
+        let (queue, poison_queue) = (&consumer.queue, consumer.poison_queue());
+        let (id, inserted_at) = (incoming.lease.id().as_str(), incoming.meta.inserted_at);
+        let mut record = PoisonRecord::new(reason, queue.as_str(), id, inserted_at);
+        record.last = incoming.storage_now(context);
+        record.attempts = incoming.attempt();
+        record.error = error.map(|error| clip(&escape_text(error), MAX_POISON_ERROR).to_owned());
+        let body = body_with_record(context, incoming, &mut record);
+        let copy = (poison_queue.clone(), NewMessage::moved(body));
+        let on_poison = consumer.options.on_poison.as_ref();
+        let follow_up =
+            on_poison.map(|on_poison| follow_up(on_poison, context, incoming, record.clone()));
+        let follow_up = match follow_up.transpose() {
+            Ok(follow_up) => follow_up.flatten(),
+            Err(error) => {
+                not_submitted(incoming, &*error);
+                None
+            }
+        };
+        let purpose = Purpose::Poison {
+            reason,
+            error: fingerprint(&record.error),
+        };
+        let shown = record
+            .error
+            .clone()
+            .filter(|_| consumer.options.reply_errors);
+        let unreplied = Unreplied::poisoned(reason, record.attempts, shown);
+        self.copy_and_delete(purpose, copy, follow_up, &unreplied)
+            .await?;
+        tracing::warn!(
+            %queue,
+            %poison_queue,
+            id = %incoming.envelope.id,
+            kind = &*escape_text(&incoming.envelope.kind),
+            %reason,
+            attempts = record.attempts,
+            error = record.error.as_deref().unwrap_or_default(),
+            "moved a message to the poison queue"
+        );
+        Ok(Settled::Poisoned(reason))
+    }
 
-async fn move_to_poison(
-    context: &Context,
-    consumer: &Consumer,
-    incoming: &Incoming,
-    reason: PoisonReason,
-    error: Option<String>,
-) -> Result<Settled, SettleProblem> {
-    let (queue, poison_queue) = (&consumer.queue, consumer.poison_queue());
-    let (id, inserted_at) = (incoming.lease.id().as_str(), incoming.meta.inserted_at);
-    let mut record = PoisonRecord::new(reason, queue.as_str(), id, inserted_at);
-    record.last = incoming.storage_now(context);
-    record.attempts = incoming.attempt();
-    record.error = error.map(|error| clip(&escape_text(&error), MAX_POISON_ERROR).to_owned());
-    let body = body_with_record(context, incoming, &mut record);
-    let copy = (poison_queue.clone(), NewMessage::moved(body));
-    let on_poison = consumer.options.on_poison.as_ref();
-    let follow_up =
-        on_poison.map(|on_poison| follow_up(on_poison, context, incoming, record.clone()));
-    let follow_up = match follow_up.transpose() {
-        Ok(follow_up) => follow_up.flatten(),
-        Err(error) => {
-            not_submitted(incoming, &*error);
-            None
-        }
-    };
-    let purpose = Purpose::Poison {
-        reason,
-        error: fingerprint(&record.error),
-    };
-    let shown = record
-        .error
-        .clone()
-        .filter(|_| consumer.options.reply_errors);
-    let unreplied = Unreplied::poisoned(reason, record.attempts, shown);
-    copy_and_delete(context, incoming, purpose, copy, follow_up, &unreplied).await?;
-    tracing::warn!(
-        %queue,
-        %poison_queue,
-        id = %incoming.envelope.id,
-        kind = &*escape_text(&incoming.envelope.kind),
-        %reason,
-        attempts = record.attempts,
-        error = record.error.as_deref().unwrap_or_default(),
-        "moved a message to the poison queue"
-    );
-    Ok(Settled::Poisoned(reason))
-}
-
-/// Puts the copy and the follow-up of `on_poison`, then deletes the message. Unless the follow-up is a reply, the sender
-/// of a request is told. If the backend refuses the follow-up for good, the message is moved without it: left on its
-/// queue, it would be received again and again.
-async fn copy_and_delete(
-    context: &Context,
-    incoming: &Incoming,
-    purpose: Purpose,
-    copy: (QueueName, NewMessage),
-    follow_up: Option<(QueueName, NewMessage)>,
-    unreplied: &Unreplied,
-) -> Result<(), SettleProblem> {
-    let has_follow_up = follow_up.is_some();
-    let puts = [copy].into_iter().chain(follow_up).collect();
-    let moved = delete_and_tell(context, incoming, purpose, puts, unreplied).await;
-    let Err(unsettled) = moved else {
-        return Ok(());
-    };
-    let refused = unsettled.refused_put().filter(|_| has_follow_up).cloned();
-    let Some(error) = refused else {
-        return Err(unsettled.problem);
-    };
-    let mut puts = unsettled.puts;
-    // It is the last put, so it is among those that are left.
-    puts.pop();
-    delete_and_tell(context, incoming, purpose, puts, unreplied).await?;
-    not_submitted(incoming, &error);
-    Ok(())
+    /// Puts the copy and the follow-up of `on_poison`, then deletes the message. Unless the follow-up is a reply, the
+    /// sender of a request is told. If the backend refuses the follow-up for good, the message is moved without it: left
+    /// on its queue, it would be received again and again.
+    async fn copy_and_delete(
+        self,
+        purpose: Purpose,
+        copy: (QueueName, NewMessage),
+        follow_up: Option<(QueueName, NewMessage)>,
+        unreplied: &Unreplied,
+    ) -> Result<(), SettleProblem> {
+        let has_follow_up = follow_up.is_some();
+        let puts = [copy].into_iter().chain(follow_up).collect();
+        let moved = self.delete_and_tell(purpose, puts, unreplied).await;
+        let Err(unsettled) = moved else {
+            return Ok(());
+        };
+        let refused = unsettled.refused_put().filter(|_| has_follow_up).cloned();
+        let Some(error) = refused else {
+            return Err(unsettled.problem);
+        };
+        let mut puts = unsettled.puts;
+        // It is the last put, so it is among those that are left.
+        puts.pop();
+        self.delete_and_tell(purpose, puts, unreplied).await?;
+        not_submitted(self.incoming, &error);
+        Ok(())
+    }
 }
 
 fn not_submitted(incoming: &Incoming, error: &(dyn std::error::Error + 'static)) {
