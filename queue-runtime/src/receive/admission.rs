@@ -71,8 +71,8 @@ pub(crate) async fn admit<T>(
             return Admission::Refused(Box::pin(refused).await);
         }
     }
-    // Before decoding, which may be what ends the process each time. Not if the version is newer: receives that
-    // postponed the message were no attempts.
+    // Checked before decoding, because decoding may be what crashes the process. A message of a newer version is
+    // exempt: it was postponed each time, which is not an attempt.
     let is_newer = incoming.envelope.version > consumer.message_type.version();
     if let Some(verdict @ Verdict::Poison { reason, attempts }) = unmarked
         && !is_newer

@@ -236,7 +236,7 @@ fn insert_completed(
 /// Settles a message whose follow-ups the backend refuses for good, although they are within its limits. Left
 /// alone, the message would be handled again and again, until it counts as crashed.
 ///
-/// Others can lift some refusals, such as missing rights, so these are failed attempts with that error.
+/// A refusal that an operator can lift, such as missing permissions, is a failed attempt, so the message is retried.
 async fn follow_ups_refused(
     context: &Context,
     consumer: &Consumer,

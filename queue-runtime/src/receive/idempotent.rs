@@ -109,7 +109,7 @@ async fn wait_for(
         incoming.keep_leased(context, Duration::ZERO);
         let renewed = renew_if_overdue(context, incoming).await;
         renewed.map_err(|problem| Claimed::Refused(Err(problem)))?;
-        // Each time another owner: what an earlier try may have claimed has been ageing since, unrenewed.
+        // A new owner for each try: a claim that an earlier try may hold was not renewed and may expire at any time.
         let owner = Owner::random();
         let error = match begin(context, incoming, idempotency, key, owner).await {
             Ok(begun) => {
