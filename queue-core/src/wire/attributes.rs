@@ -316,7 +316,7 @@ impl<'de> Visitor<'de> for AttributesVisitor {
         match twice.or_else(|| repeated(others)) {
             None => Ok(attributes),
             Some(name) => Err(A::Error::custom(format_args!(
-                "member {name:?} stands twice"
+                "duplicate member {name:?}"
             ))),
         }
     }

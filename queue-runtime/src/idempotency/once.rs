@@ -139,14 +139,13 @@ pub enum OnceError<T, E> {
         #[source]
         source: Error,
     },
-    /// Another is doing the work, and has not finished it in the time that this was to wait. The work was not done
-    /// here.
+    /// Another process is still doing the work after the maximum [wait](Once::wait). The work was not done here.
     #[error("wait for the work of `{key}`, which another has begun")]
     InFlight {
         /// The key.
         key: WorkKey,
     },
-    /// The claim was lost while the work was going on, so that another may have begun it. The work was dropped.
+    /// The claim was lost while the work was running, so another process may have started it. The work was dropped.
     #[error("hold the claim of `{key}`: another may have taken the work over")]
     Lost {
         /// The key.
@@ -181,8 +180,8 @@ const SHORTEST_LOOK: Duration = Duration::from_millis(50);
 const LONGEST_LOOK: Duration = Duration::from_secs(2);
 
 impl<F> Once<'_, F> {
-    /// Sets the length of the lease: how long the others wait for this process if it dies. It is renewed at half its
-    /// length. The default is 30 seconds.
+    /// Sets the length of the lease, which is how long other processes wait for this one if it dies. It is renewed at
+    /// half its length. The default is 30 seconds.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.task.lease = lease;
         self
@@ -194,7 +193,7 @@ impl<F> Once<'_, F> {
         self
     }
 
-    /// Sets how long to wait if the work is in flight elsewhere. The default is 5 minutes.
+    /// Sets the maximum time to wait while another process does the work. The default is 5 minutes.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.task.wait = wait;
         self

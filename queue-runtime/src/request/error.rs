@@ -44,7 +44,7 @@ pub struct RequestError<M> {
     pub request: Option<RequestId>,
     /// The queue that the message was for.
     pub queue: QueueName,
-    /// The message. `None` if it was submitted, or may have been: it may be, or have been, handled.
+    /// The message. `None` if it was, or may have been, submitted.
     pub message: Option<M>,
     /// The cause.
     pub problem: RequestProblem,
@@ -92,8 +92,8 @@ pub struct RequestError<M> {
 pub enum RequestProblem {
     /// The type of the message, or of the reply, has no envelope. Nothing was submitted.
     #[error(
-        "`{kind}` messages declare `wire = \"bare\"`, which has no room for what a request and its reply need; use a type \
-         without it"
+        "`{kind}` messages declare `wire = \"bare\"`, so they cannot carry the ids that match a reply to its request; use \
+         a type without it"
     )]
     Bare {
         /// The kind.
@@ -115,8 +115,8 @@ pub enum RequestProblem {
     /// unknown.
     #[error(transparent)]
     Submit(SubmitProblem),
-    /// No reply came in time. The message may still be handled, or have been. Or the storage has not answered its
-    /// submission in that time, so that it may or may not have been submitted.
+    /// No reply came in time. The message may still be handled, or have been handled. If the storage did not answer the
+    /// submission in that time, the message may also not have been submitted.
     #[error("no reply within {waited:?}")]
     NoReply {
         /// How long the request has waited, including the submission.

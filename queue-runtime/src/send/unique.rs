@@ -132,8 +132,8 @@ impl<M> Submit<M> {
         self
     }
 
-    /// Makes the key of a unique submission unique among all submissions with a scope of this name, on whichever queues
-    /// of the storage, in place of those to the same queue. A name has 1 to 256 bytes.
+    /// Sets the scope within which the key is unique: submissions with a scope of this name exclude each other,
+    /// whichever queues of the storage they go to. The default scope is the queue. A name has 1 to 256 bytes.
     ///
     /// ```
     /// use std::time::Duration;
@@ -166,8 +166,8 @@ impl<M> Submit<M> {
         self
     }
 
-    /// Releases the key of this message in place of submitting it, so that the next unique submission puts its message.
-    /// Returns whether the key was held.
+    /// Releases the key of this message instead of submitting it, so that the next unique submission stores its
+    /// message. Returns whether the key was held.
     ///
     /// Queue and [scope](Self::unique_scope) are those of the unique submission. The message that has held the key stays
     /// on its queue, and is handled. If its submission has got no answer yet and is being tried again, that puts it a
@@ -208,7 +208,7 @@ impl<M> Submit<M> {
         let mut unique = self.unique.take().unwrap_or_default();
         unique.duration = Some(DEFAULT_RETENTION);
         if unique.store.is_some() {
-            let detail = "a store of results keeps what it has recorded; leave `unique_in` out";
+            let detail = "a key in a store of results cannot be released; remove `unique_in`";
             return Err(self.refused(ErrorKind::Unsupported, detail));
         }
         if let Err((kind, detail)) = self.check_unique(&unique) {
@@ -278,7 +278,7 @@ impl<M> Submit<M> {
         if self.unique.is_none() {
             return Ok(self);
         }
-        let detail = "a message in a transaction of the application is put unconditionally; leave `unique_for` out";
+        let detail = "a submission in a transaction cannot be unique; remove `unique_for` or `unique_until_settled`";
         Err(self.refused(ErrorKind::InvalidInput, detail))
     }
 
@@ -365,8 +365,8 @@ impl<M> Submit<M> {
             let is_bare = |encoded: &Encoded| encoded.message_type().wire() == Wire::Bare;
             if unique.store.is_some() {
                 return invalid(
-                    "a store of results cannot release a key when its message is settled; leave `unique_until_settled` \
-                     or `unique_in` out",
+                    "a store of results cannot release a key when its message is settled; remove \
+                     `unique_until_settled` or `unique_in`",
                 );
             }
             if self.encoded.as_ref().is_ok_and(is_bare) {
@@ -376,7 +376,7 @@ impl<M> Submit<M> {
             }
         }
         if unique.store.is_none() && !is_exact {
-            let detail = "this storage cannot record a key with its message; give a store by `unique_in`, for a time";
+            let detail = "this storage cannot record a key together with its message; set a store with `unique_in`";
             return Err((ErrorKind::Unsupported, detail.to_owned()));
         }
         match unique.duration {
@@ -384,7 +384,7 @@ impl<M> Submit<M> {
             Some(duration) => Ok(duration),
             None if unique.until_settled => Ok(DEFAULT_RETENTION),
             None => invalid(
-                "a unique submission needs `unique_for` or `unique_until_settled`, which tell until when",
+                "a unique submission needs `unique_for` or `unique_until_settled`",
             ),
         }
     }
