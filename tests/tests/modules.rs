@@ -93,10 +93,7 @@ fn identifier(text: &str) -> String {
 }
 
 /// What contradicts the order of the table.
-fn contradictions(
-    listed: &[String],
-    modules: &BTreeMap<String, BTreeSet<String>>,
-) -> Vec<String> {
+fn contradictions(listed: &[String], modules: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
     let place = |name: &String| listed.iter().position(|listed| listed == name);
     let missing = modules.keys().filter(|name| place(name).is_none());
     let missing = missing.map(|name| format!("`{name}` is not in the table"));
@@ -145,10 +142,7 @@ fn a_contradiction_is_noticed() {
     let wrong = contradictions(&listed, &BTreeMap::from(modules));
     assert_eq!(
         wrong,
-        [
-            "`extra` is not in the table",
-            "`middle` does not exist",
-        ]
+        ["`extra` is not in the table", "`middle` does not exist",]
     );
     let modules = [
         module("top", &[]),

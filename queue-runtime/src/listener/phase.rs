@@ -164,7 +164,8 @@ impl Phase {
 mod tests {
     use super::*;
 
-    const DOCUMENTATION: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/states.md"));
+    const DOCUMENTATION: &str =
+        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/states.md"));
 
     type Change = fn(&Phase);
     const CHANGES: [(&str, Change); 5] = [

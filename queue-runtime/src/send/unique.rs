@@ -383,9 +383,7 @@ impl<M> Submit<M> {
             Some(Duration::ZERO) => invalid("a message cannot be unique for a duration of zero"),
             Some(duration) => Ok(duration),
             None if unique.until_settled => Ok(DEFAULT_RETENTION),
-            None => invalid(
-                "a unique submission needs `unique_for` or `unique_until_settled`",
-            ),
+            None => invalid("a unique submission needs `unique_for` or `unique_until_settled`"),
         }
     }
 

@@ -264,8 +264,16 @@ fn the_verdicts_in_the_documentation_are_complete_and_true() {
         };
         let row = rows.iter().position(matches).expect("a row for every case");
         used[row] += 1;
-        let verdict = judge(1 + failures + unexplained, &record(failures, 0, marked), threshold);
-        assert_eq!(text_of(verdict), rows[row][3], "{failures} {unexplained} {marked}");
+        let verdict = judge(
+            1 + failures + unexplained,
+            &record(failures, 0, marked),
+            threshold,
+        );
+        assert_eq!(
+            text_of(verdict),
+            rows[row][3],
+            "{failures} {unexplained} {marked}"
+        );
     }
     assert!(!used.contains(&0), "{used:?}");
 }
@@ -275,14 +283,24 @@ fn the_message_that_always_crashes_ends_as_documented() {
     let (mut marked, mut written) = (false, Vec::new());
     for count in 1.. {
         let verdict = judge(count, &record(0, 0, marked), 3);
-        let [attempts, yes] = [(count - 1).to_string(), if marked { "yes" } else { "no" }.to_owned()];
-        let row = [count.to_string(), "0".to_owned(), attempts.clone(), attempts, yes];
+        let [attempts, yes] = [
+            (count - 1).to_string(),
+            if marked { "yes" } else { "no" }.to_owned(),
+        ];
+        let row = [
+            count.to_string(),
+            "0".to_owned(),
+            attempts.clone(),
+            attempts,
+            yes,
+        ];
         written.push([row.to_vec(), vec![text_of(verdict)]].concat());
         match verdict {
             Verdict::Run { mark, .. } => marked |= mark,
             Verdict::Poison { .. } => break,
         }
     }
-    let rows = documented("| receive | failures | unexplained | attempts | `lastchance` | verdict |");
+    let rows =
+        documented("| receive | failures | unexplained | attempts | `lastchance` | verdict |");
     assert_eq!(rows, written);
 }
