@@ -59,8 +59,8 @@ pub struct Envelope {
     pub correlation: Option<String>,
     /// The W3C trace context.
     pub trace: Option<TraceContext>,
-    /// The unique key that the message holds until it is settled, as JSON. Written by the sender, and therefore valid
-    /// only if the storage has a record of this message under the key.
+    /// The unique key that the message holds until it is settled, as JSON. As the sender wrote it: only a record of
+    /// this very message in the storage makes it true.
     pub unique_key: Option<String>,
     /// The attempts so far.
     pub attempts: AttemptRecord,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::name::QueueName;
 
-/// An announcement by a [`Notifier`]: messages were put on a queue, or put back.
+/// What a [`Notifier`] announces: messages that were put on a queue, or put back.
 ///
 /// ```
 /// use std::time::Duration;

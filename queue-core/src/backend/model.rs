@@ -8,8 +8,8 @@ use super::metadata::Metadata;
 use crate::clock::Timestamp;
 use crate::name::QueueName;
 
-/// The id that the storage assigned to a message. It differs from the message id of the envelope: duplicates share the
-/// message id, but each has its own storage id.
+/// The id that the storage gave a message. Not the message id of the envelope: duplicates share that, but
+/// have storage ids of their own.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StorageId(Box<str>);
 

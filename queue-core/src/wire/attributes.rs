@@ -315,7 +315,9 @@ impl<'de> Visitor<'de> for AttributesVisitor {
         }
         match twice.or_else(|| repeated(others)) {
             None => Ok(attributes),
-            Some(name) => Err(A::Error::custom(format_args!("duplicate member {name:?}"))),
+            Some(name) => Err(A::Error::custom(format_args!(
+                "member {name:?} stands twice"
+            ))),
         }
     }
 }

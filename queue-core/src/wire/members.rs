@@ -40,7 +40,9 @@ impl<'de> Visitor<'de> for MembersVisitor {
         }
         let names = members.iter().map(|(name, _)| Cow::Borrowed(&**name));
         if let Some(name) = repeated(names.collect()) {
-            return Err(A::Error::custom(format_args!("duplicate member {name:?}")));
+            return Err(A::Error::custom(format_args!(
+                "member {name:?} stands twice"
+            )));
         }
         Ok(Members(members))
     }

@@ -139,13 +139,14 @@ pub enum OnceError<T, E> {
         #[source]
         source: Error,
     },
-    /// Another process is still doing the work after the maximum [wait](Once::wait). The work was not done here.
+    /// Another is doing the work, and has not finished it in the time that this was to wait. The work was not done
+    /// here.
     #[error("wait for the work of `{key}`, which another has begun")]
     InFlight {
         /// The key.
         key: WorkKey,
     },
-    /// The claim was lost while the work was running, so another process may have started it. The work was dropped.
+    /// The claim was lost while the work was going on, so that another may have begun it. The work was dropped.
     #[error("hold the claim of `{key}`: another may have taken the work over")]
     Lost {
         /// The key.

@@ -115,8 +115,8 @@ pub enum RequestProblem {
     /// unknown.
     #[error(transparent)]
     Submit(SubmitProblem),
-    /// No reply came in time. The message may still be handled, or have been handled. If the storage did not answer the
-    /// submission in that time, the message may also not have been submitted.
+    /// No reply came in time. The message may still be handled, or have been. Or the storage has not answered its
+    /// submission in that time, so that it may or may not have been submitted.
     #[error("no reply within {waited:?}")]
     NoReply {
         /// How long the request has waited, including the submission.

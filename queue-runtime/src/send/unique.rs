@@ -208,7 +208,7 @@ impl<M> Submit<M> {
         let mut unique = self.unique.take().unwrap_or_default();
         unique.duration = Some(DEFAULT_RETENTION);
         if unique.store.is_some() {
-            let detail = "a key in a store of results cannot be released; remove `unique_in`";
+            let detail = "a store of results keeps what it has recorded; leave `unique_in` out";
             return Err(self.refused(ErrorKind::Unsupported, detail));
         }
         if let Err((kind, detail)) = self.check_unique(&unique) {
@@ -278,7 +278,7 @@ impl<M> Submit<M> {
         if self.unique.is_none() {
             return Ok(self);
         }
-        let detail = "a submission in a transaction cannot be unique; remove `unique_for` or `unique_until_settled`";
+        let detail = "a message in a transaction of the application is put unconditionally; leave `unique_for` out";
         Err(self.refused(ErrorKind::InvalidInput, detail))
     }
 
@@ -365,8 +365,8 @@ impl<M> Submit<M> {
             let is_bare = |encoded: &Encoded| encoded.message_type().wire() == Wire::Bare;
             if unique.store.is_some() {
                 return invalid(
-                    "a store of results cannot release a key when its message is settled; remove \
-                     `unique_until_settled` or `unique_in`",
+                    "a store of results cannot release a key when its message is settled; leave `unique_until_settled` \
+                     or `unique_in` out",
                 );
             }
             if self.encoded.as_ref().is_ok_and(is_bare) {
@@ -376,14 +376,16 @@ impl<M> Submit<M> {
             }
         }
         if unique.store.is_none() && !is_exact {
-            let detail = "this storage cannot record a key together with its message; set a store with `unique_in`";
+            let detail = "this storage cannot record a key with its message; give a store by `unique_in`, for a time";
             return Err((ErrorKind::Unsupported, detail.to_owned()));
         }
         match unique.duration {
             Some(Duration::ZERO) => invalid("a message cannot be unique for a duration of zero"),
             Some(duration) => Ok(duration),
             None if unique.until_settled => Ok(DEFAULT_RETENTION),
-            None => invalid("a unique submission needs `unique_for` or `unique_until_settled`"),
+            None => invalid(
+                "a unique submission needs `unique_for` or `unique_until_settled`, which tell until when",
+            ),
         }
     }
 

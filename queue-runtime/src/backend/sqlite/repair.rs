@@ -31,7 +31,7 @@ type Row = (i64, i64, i64, i64, Option<i64>);
 #[derive(Debug, Default)]
 struct Readable {
     runs: Vec<Run>,
-    /// Rows that a scan reaches only backwards, from the page after them.
+    /// Rows between two pages, which are only found from behind.
     between: Vec<Row>,
     gaps: i64,
 }

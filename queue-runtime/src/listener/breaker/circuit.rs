@@ -27,7 +27,7 @@ use crate::settings::InvalidSetting;
 pub struct CircuitBreaker {
     /// The share of failed attempts at which it opens, above 0 and at most 1.
     pub failed: f64,
-    /// The number of most recent attempts that the share is computed over.
+    /// The number of last attempts of which that is the share.
     pub attempts: usize,
     /// The time between two probes. The default is 10 seconds.
     #[serde(
