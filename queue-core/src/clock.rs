@@ -61,7 +61,7 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
 /// A reading of a machine's boot clock. Two readings are comparable if they are of the same boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BootTime {
-    /// The boot: a number that no other start of any machine has.
+    /// The id of the boot: a number that identifies one start of one machine.
     pub boot: u128,
     /// The time since then, including time asleep. It is not affected by steps of the wall clock.
     pub elapsed: Duration,

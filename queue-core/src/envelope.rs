@@ -52,7 +52,7 @@ pub struct Envelope {
     pub queue_uri: Option<String>,
     /// The payload's media type.
     pub content_type: Option<String>,
-    /// The queue that a reply goes to, if the sender waits for one. As the sender wrote it: check it with
+    /// The queue that a reply goes to, if the sender waits for one. Written by the sender: check it with
     /// [`QueueName::is_reply_queue`](crate::QueueName::is_reply_queue) before putting anything there.
     pub reply_to: Option<String>,
     /// The message id of the request that this message is a reply to.
@@ -64,7 +64,8 @@ pub struct Envelope {
     pub unique_key: Option<String>,
     /// The attempts so far.
     pub attempts: AttemptRecord,
-    /// Why the message was moved to the poison queue, if it was. On a queue that is no poison queue, its sender wrote it.
+    /// Why the message was moved to the poison queue, if it was. Trust it only on a poison queue: elsewhere, the sender
+    /// wrote it.
     pub poison: Option<PoisonRecord>,
 }
 
@@ -78,14 +79,14 @@ pub struct AttemptRecord {
     pub forgiven: u32,
     /// The error of the last failure.
     pub last_error: Option<String>,
-    /// Whether this is the extra attempt that a message gets if earlier ones ended unexplained.
+    /// Whether this is the extra attempt that a message gets if earlier ones ended without a record, as when a process
+    /// is killed.
     pub last_chance: bool,
-    /// When a reader first found the message's version too new.
+    /// When a consumer first found the message's version too new.
     pub newer_since: Option<Timestamp>,
-    /// How far the work has got, as JSON: what a handler last wrote as its checkpoint.
+    /// The last checkpoint that a handler wrote, as JSON.
     pub progress: Option<String>,
-    /// The attempts before a redrive that kept them. They count with those after it, but the message has at least one
-    /// more.
+    /// Attempts before a redrive that kept the counts. They count, but the message gets at least one further attempt.
     pub earlier: u32,
 }
 
@@ -107,7 +108,7 @@ pub struct PoisonRecord {
     pub queue: String,
     /// Its storage id on that queue.
     pub storage_id: String,
-    /// Whether the payload is the original body, because that was not an event or had a poison record already.
+    /// Whether the payload is the original body, wrapped because it was not an event or had a poison record already.
     pub raw: bool,
 }
 

@@ -80,15 +80,15 @@ pub enum ErrorKind {
     Timeout,
     /// The storage engine failed: disk full, I/O error, file locked for too long.
     Storage,
-    /// Stored data or a response cannot be understood: a damaged file, a malformed reply.
+    /// Stored data or a response is invalid: a damaged file, a malformed reply.
     Corrupt,
     /// The backend does not support the operation.
     Unsupported,
     /// The backend has been closed.
     Closed,
-    /// The application did not commit the transaction in which the operation was.
+    /// The transaction that contained the operation was not committed.
     NotCommitted,
-    /// Another value is recorded than a [swap](crate::backend::Op::Swap) expects, or none.
+    /// The recorded value is not the one that a [swap](crate::backend::Op::Swap) expects.
     Conflict,
 }
 
@@ -127,9 +127,9 @@ pub enum Retry {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was not.
+    /// It was not carried out.
     NotDone,
-    /// It may have been.
+    /// It may have been carried out.
     Unknown,
 }
 
@@ -270,8 +270,8 @@ impl Error {
         self.inner.unsent
     }
 
-    /// Whether the receipt is stale or the message gone, so that the caller no longer holds it. Proves
-    /// neither if an earlier delete or update by the same caller went unanswered.
+    /// Whether the receipt is stale or the message is gone, so that the caller no longer holds it. Proves neither after
+    /// an earlier delete or update by the same caller that went unanswered.
     #[must_use]
     pub fn is_lease_gone(&self) -> bool {
         matches!(
@@ -373,7 +373,7 @@ impl ErrorKind {
             Self::Unsupported => "the backend does not support this",
             Self::Closed => "the backend is closed",
             Self::NotCommitted => "the transaction was not committed",
-            Self::Conflict => "another value is recorded than the expected one",
+            Self::Conflict => "the recorded value is not the expected one",
         }
     }
 }

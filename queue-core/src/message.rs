@@ -145,7 +145,7 @@ pub enum Wire {
     Bare,
 }
 
-/// Whether an idempotency key means the same work in every request.
+/// The scope of an idempotency key: one request, or all requests.
 ///
 /// It does not concern queues: an idempotent listener has keys of its own for each queue, because the same message on
 /// another queue may ask for other work. The lanes of a group share them. To do work once wherever its key comes from,
@@ -161,7 +161,7 @@ pub enum Wire {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum KeyScope {
-    /// The request: its id is part of the key.
+    /// One request: the request id is part of the key.
     #[default]
     Request,
     /// All requests: the same key in another request is the same work, if it is on the same queue.

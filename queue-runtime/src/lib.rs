@@ -1,27 +1,4 @@
-//! Typed messages over storage queues: in memory, on one SQLite file, and on Azure Queue Storage, with
-//! only a URL changed.
-//!
-//! A module imports only modules below it in this table:
-//!
-//! | module | does |
-//! |---|---|
-//! | [`testing`] | for tests: messages made by hand, what was submitted, paused time, injected faults |
-//! | `service` | the facade: [`QueueService`], its builder, [`Queue`] handles, [`Redrive`] |
-//! | `listener` | [`ListenerBuilder`], [`ListenerHandle`]: receives messages and runs a handler for each |
-//! | `receive` | [`Accept`], [`Delivery`], [`Received`], [`Handler`]: `backend → wire → message → handler → disposition → backend` |
-//! | [`recurring`] | messages that are submitted at set times |
-//! | `request` | [`Request`], [`Reply`]: messages whose sender waits for a reply |
-//! | `send` | [`Submit`], [`SubmitAll`]: `message → envelope → wire → backend` |
-//! | `context` | the state that all parts of one service share |
-//! | `repeat` | repeats of failed storage operations: their pauses and their end |
-//! | `settings`, `served`, [`idempotency`], `lease` | timeouts and thresholds; the kind of message that each queue is for; work that is done once; leases and their renewal |
-//! | `background`, `delay_queue` | the background thread; items by due time |
-//! | [`policy`] | when to poll again, when to handle a message again, when to repeat a storage operation |
-//! | [`backend`] | the storage engines |
-//! | [`meter`] | counts storage transactions, and prices them |
-//! | `observe` | metrics and spans for the application's monitoring |
-//! | [`notify`] | wake-ups: consumers that wait learn of new messages without polling |
-//! | `clock`, `panic`, `stop_on_drop` | the system's clock; caught panics; guards of what runs |
+#![doc = include_str!("docs/crate.md")]
 
 pub mod backend;
 mod background;
@@ -91,11 +68,6 @@ pub use rusqlite;
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 struct Readme;
-
-/// The programs in the description of the design compile.
-#[cfg(doctest)]
-#[doc = include_str!("../../docs/design.md")]
-struct Design;
 
 /// The programs in the guide to testing run.
 #[cfg(doctest)]

@@ -43,7 +43,7 @@ impl<H> StopOnDrop<H> {
         Self { handle, stop }
     }
 
-    /// Returns the handle, and stops nothing.
+    /// Returns the handle without stopping anything.
     pub fn disarm(mut self) -> H
     where
         H: Clone,

@@ -4,10 +4,10 @@ use std::path::Path;
 use super::{Report, Table, plot};
 use crate::Outcome;
 
-const PAGE: &str = "benchmarks.md";
+const PAGE: &str = "benchmark-figures.md";
 const PLOTS: &str = "plots";
 
-/// Writes the plots of a run into the folder, and its tables into the page of benchmarks there: each between
+/// Writes the plots of a run into the folder, and its tables into the page of figures there: each between
 /// its marks, or at the end of the page if it has none. The rest of the page stays as it is.
 pub(crate) fn write_docs(report: &Report, docs: &Path) -> Outcome<()> {
     let path = docs.join(PAGE);

@@ -26,8 +26,7 @@ pub struct BrowsedMessage {
     pub expires_at: Option<Timestamp>,
     /// Whether it can be received.
     pub state: MessageState,
-    /// Why the body is not the one that was put, or `None`. The storage has found it damaged: it must not be
-    /// decoded.
+    /// The damage that the storage has found in the body, which must then not be decoded. `None` if it has found none.
     pub damage: Option<Box<str>>,
 }
 
@@ -43,7 +42,7 @@ pub enum MessageState {
     Hidden,
 }
 
-/// A part of a queue's messages.
+/// A page of a queue's messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Page {
@@ -55,7 +54,7 @@ pub struct Page {
     pub next: Option<PageMark>,
 }
 
-/// The place in a queue at which a page starts.
+/// A cursor: the place in a queue at which a page starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PageMark(Box<str>);
 

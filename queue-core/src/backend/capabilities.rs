@@ -12,7 +12,7 @@ pub struct Capabilities {
     pub max_moved_body: usize,
     /// The largest metadata of a queue: the total length of names and values, in bytes.
     pub max_metadata: usize,
-    /// The most messages that one receive or peek can return.
+    /// The maximum number of messages that one receive or peek returns.
     pub max_receive: u32,
     /// The shortest visibility timeout of a receive. A backend may round longer ones up, as Azure does to whole
     /// seconds.
@@ -22,7 +22,7 @@ pub struct Capabilities {
     /// The default for the longest pause between polls of an empty queue, which depends on the cost of a
     /// poll.
     pub idle_cap: Duration,
-    /// What a body may contain.
+    /// The bytes that a body may contain.
     pub body: BodyForm,
     /// The guarantee of [`apply`](super::Backend::apply).
     pub atomicity: Atomicity,
@@ -30,12 +30,13 @@ pub struct Capabilities {
     pub stale_receipts: StaleReceipts,
     /// Whether messages can be browsed.
     pub browsing: Browsing,
-    /// Whether messages can be put on a condition.
+    /// Whether conditional puts are supported.
     pub conditional_puts: ConditionalPuts,
-    /// The most operations on messages of one [`apply`](super::Backend::apply), and the most [swaps](Op::Swap) beside
-    /// them.
+    /// The maximum number of operations on messages in one [`apply`](super::Backend::apply), and also the maximum
+    /// number of [swaps](Op::Swap) in it.
     pub max_apply: usize,
-    /// The most bytes of the bodies of one [`apply`](super::Backend::apply), besides the largest body.
+    /// The maximum total size of the bodies in one [`apply`](super::Backend::apply), in bytes, not counting the largest
+    /// one.
     pub max_apply_bytes: usize,
 }
 
@@ -49,7 +50,7 @@ pub enum BodyForm {
     Text,
 }
 
-/// The guarantee of several operations applied together.
+/// The atomicity of several operations that are applied together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Atomicity {
@@ -84,10 +85,10 @@ pub enum Browsing {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConditionalPuts {
-    /// A message can be put in one step with the compare-and-swap of a recorded value, which can also be part of an
+    /// A put and the compare-and-swap of a recorded value can be one atomic step, which can also be part of an
     /// [`apply`](super::Backend::apply).
     Supported,
-    /// Messages are put, and operations applied, without a condition.
+    /// Puts and operations cannot depend on a condition.
     Unsupported,
 }
 

@@ -5,8 +5,8 @@ use bytes::Bytes;
 use super::model::PutReceipt;
 use crate::idempotency::WorkKey;
 
-/// The compare-and-swap of a recorded value, on which a [conditional put](super::Backend::put_if) or an
-/// [`apply`](super::Op::Swap) depends.
+/// A compare-and-swap of a recorded value: the condition of a [conditional put](super::Backend::put_if) or an
+/// [`apply`](super::Op::Swap).
 ///
 /// ```
 /// use std::time::Duration;
@@ -23,10 +23,10 @@ pub struct Swap {
     /// The key of the value. It must not be in use in [`results`](super::Backend::results), which may be the same
     /// table.
     pub key: WorkKey,
-    /// The value that must be recorded. `None`, the default, if there must be none, except one whose retention is
-    /// over.
+    /// The expected value. With `None`, the default, no value may be recorded; one whose retention is over counts as
+    /// none.
     pub expected: Option<Bytes>,
-    /// The value that takes its place.
+    /// The new value.
     pub value: Bytes,
     /// How long the new value is kept, in the storage's time. With zero, nothing is recorded afterwards.
     pub retention: Duration,
@@ -37,12 +37,12 @@ pub struct Swap {
 pub enum PutIf {
     /// The value was recorded and the message, if there was one, was put.
     Swapped(Option<PutReceipt>),
-    /// Another value is recorded, or none, and nothing was changed.
+    /// The recorded value, if there is one, is not the expected one. Nothing was changed.
     Differs(Option<Bytes>),
 }
 
 impl Swap {
-    /// Records `value` where nothing is recorded.
+    /// Creates a swap that records `value` if no value is recorded.
     #[must_use]
     pub fn new(key: WorkKey, value: impl Into<Bytes>, retention: Duration) -> Self {
         Self {
@@ -53,13 +53,13 @@ impl Swap {
         }
     }
 
-    /// Forgets whatever is recorded: add the value that must be recorded by [`in_place_of`](Self::in_place_of).
+    /// Creates a swap that removes the recorded value. Set the expected value with [`in_place_of`](Self::in_place_of).
     #[must_use]
     pub fn forget(key: WorkKey) -> Self {
         Self::new(key, Bytes::new(), Duration::ZERO)
     }
 
-    /// Sets the value that must be recorded.
+    /// Sets the expected value.
     #[must_use]
     pub fn in_place_of(mut self, expected: impl Into<Bytes>) -> Self {
         self.expected = Some(expected.into());

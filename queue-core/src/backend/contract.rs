@@ -98,9 +98,9 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// a time to live of zero, or a time to live that does not exceed the delay.
     async fn put(&self, queue: &QueueName, message: NewMessage) -> Result<PutReceipt>;
 
-    /// Records a value under a key in place of another one, and puts a message, in one step: both happen or neither
-    /// does, also if the process is killed. Of all that swap the same value, one succeeds. Without a message, only the
-    /// value is recorded, and the queue need not exist.
+    /// Carries out a [`Swap`] and puts a message in one atomic step: both happen or neither does, also if the process
+    /// is killed. Of several swaps that expect the same value, one succeeds. Without a message, only the value is
+    /// recorded, and the queue need not exist.
     ///
     /// Repeating a call of unknown outcome is safe if each call records another value: the answer
     /// [`Differs`](PutIf::Differs) with the caller's own value means that the first was carried out.
@@ -119,7 +119,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         let _ = (message, swap);
         Err(Error::new(ErrorKind::Unsupported, Operation::Put)
             .with_queue(queue)
-            .with_detail("this storage puts messages without a condition"))
+            .with_detail("this storage has no conditional puts"))
     }
 
     /// Receives up to `max` visible messages that have not expired, and leases each for `visibility`.
@@ -167,7 +167,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         let _ = (from, max);
         Err(Error::new(ErrorKind::Unsupported, Operation::Browse)
             .with_queue(queue)
-            .with_detail("this storage shows only the first visible messages"))
+            .with_detail("this storage can only show its first visible messages, by a peek"))
     }
 
     /// Sets a message's visibility timeout, counted from now (zero makes it visible at once), and replaces

@@ -79,8 +79,7 @@ pub struct ReceivedMessage {
     pub received_at: Timestamp,
     /// When it becomes visible again.
     pub visible_at: Timestamp,
-    /// Why the body is not the one that was put, or `None`. The storage has found it damaged: it must not be
-    /// decoded.
+    /// The damage that the storage has found in the body, which must then not be decoded. `None` if it has found none.
     pub damage: Option<Box<str>>,
 }
 
@@ -98,8 +97,7 @@ pub struct PeekedMessage {
     pub inserted_at: Timestamp,
     /// When it expires, if ever.
     pub expires_at: Option<Timestamp>,
-    /// Why the body is not the one that was put, or `None`. The storage has found it damaged: it must not be
-    /// decoded.
+    /// The damage that the storage has found in the body, which must then not be decoded. `None` if it has found none.
     pub damage: Option<Box<str>>,
 }
 
@@ -165,10 +163,10 @@ pub enum Op {
         /// Its pop receipt.
         receipt: PopReceipt,
     },
-    /// Record a value in place of another, as [`put_if`](super::Backend::put_if) does. It fails with
-    /// [`ErrorKind::Conflict`](crate::ErrorKind::Conflict) if that is not the recorded one, and with
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) where
-    /// [`conditional_puts`](super::Capabilities::conditional_puts) are.
+    /// Record a value in place of the expected one, as [`put_if`](super::Backend::put_if) does. Fails with
+    /// [`ErrorKind::Conflict`](crate::ErrorKind::Conflict) if another value or none is recorded, and with
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) on a backend without
+    /// [`conditional_puts`](super::Capabilities::conditional_puts).
     Swap {
         /// The queue that errors name. It need not exist.
         queue: QueueName,

@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::idempotency::{Claim, WorkKey};
 use crate::name::QueueName;
 
-/// How long a storage keeps the record of a committed completion at least, in its own time.
+/// The minimum time for which a storage keeps the record of a committed completion, in its own time.
 pub const RECORD_RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Operations within a transaction of the application's own connection to the storage, from
@@ -83,18 +83,18 @@ pub struct Completion<'a> {
     pub queue: &'a QueueName,
     /// The message.
     pub id: &'a StorageId,
-    /// The last receipt that is known.
+    /// The last known receipt.
     pub receipt: PopReceipt,
-    /// The dequeue count of the receive. A message with the same count has not been received again, so a newer receipt
-    /// is from an update of this consumer whose answer is still on the way.
+    /// The dequeue count of the receive. While it is unchanged, nobody else has received the message, so a newer
+    /// receipt stems from an update of this consumer whose answer has not arrived.
     pub dequeue_count: u32,
     /// The longest visibility timeout of such an update.
     pub visibility: Duration,
-    /// By which [`Transactions::was_committed`] finds out whether the completion was committed.
+    /// The token by which [`Transactions::was_committed`] recognises the completion.
     pub token: Token,
-    /// What is recorded for the message's idempotency key.
+    /// The result to record for the message's idempotency key.
     pub finish: Option<Finish>,
-    /// The swap that forgets the unique key of the message. It is left out if another value is recorded.
+    /// The swap that releases the unique key of the message. It is skipped if another value is recorded.
     pub release: Option<Swap>,
 }
 

@@ -8,7 +8,7 @@ use crate::message::{EncodeError, Message, MessageType, Wire};
 use crate::name::QueueName;
 use crate::wire::writer::NewEvent;
 
-/// A message's type, key fields and payload, no longer generic over the type. And the unique key that it holds.
+/// An encoded message, without the type parameter: its type, key fields, payload and unique key.
 #[derive(Debug, Clone)]
 pub struct Encoded {
     message_type: MessageType,
@@ -19,7 +19,7 @@ pub struct Encoded {
     unique_key: Option<String>,
 }
 
-/// The part of an envelope that does not depend on the message's type: who sends it, when and where.
+/// The part of an envelope that does not depend on the message's type: its ids, time and addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
     /// The message id.

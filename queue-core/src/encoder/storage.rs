@@ -106,8 +106,8 @@ impl Encoder {
         self.put_back_body(&event.body, event.envelope.poison.as_ref(), attempts)
     }
 
-    /// Does what [`put_back`](Self::put_back) does for an event of which only these parts are at hand: its bytes
-    /// without any Base64 around them, and its poison record.
+    /// Returns what [`put_back`](Self::put_back) returns, from the parts of the event that it needs: its bytes without
+    /// any Base64 around them, and its poison record.
     #[must_use]
     pub fn put_back_body(
         self,
@@ -127,10 +127,10 @@ impl Encoder {
         Some(self.stored(body))
     }
 
-    /// Returns the event as it goes to the poison queue: with `record`, its error text shortened as far
-    /// as needed, and without the attempt record, so that a consumer of the poison queue has all its attempts.
-    /// `progress` is kept: work that a redrive resumes continues there. A record that the event already has is replaced,
-    /// except for whether the payload is the original body. Returns `None` if there is no room for a record at all.
+    /// Returns the event for a poison queue: with `record`, its error text shortened as far as needed, and without the
+    /// attempt record, so that a consumer of the poison queue starts counting anew. `progress` is kept, so that work
+    /// resumes there after a redrive. A record that the event already has is replaced, except for whether the payload
+    /// is the original body. Returns `None` if there is no room for a record at all.
     #[must_use]
     pub fn poison_event(
         self,
@@ -147,9 +147,9 @@ impl Encoder {
         })
     }
 
-    /// Returns a body as it goes to the poison queue if it is not an event, or already has a poison record: inside
-    /// an event of kind [`RAW_KIND`] with `record`, shortened as by [`poison_event`](Self::poison_event). Returns `None`
-    /// if there is no room for a record at all.
+    /// Returns a body for a poison queue that is not an event, or already has a poison record: inside an event of kind
+    /// [`RAW_KIND`] with `record`, shortened as by [`poison_event`](Self::poison_event). Returns `None` if there is no
+    /// room for a record at all.
     #[must_use]
     pub fn poison_raw(self, body: &[u8], origin: &Origin, record: &PoisonRecord) -> Option<Bytes> {
         self.with_record(record, |mut record| {
@@ -161,9 +161,9 @@ impl Encoder {
         })
     }
 
-    /// Returns a stored body as it goes to the poison queue if there is no room for a record: as it is. A record that an
-    /// event already has is left out, because whoever reads that queue would believe it. `progress` is kept if there is
-    /// room for it.
+    /// Returns a body for a poison queue if there is no room for a record: the stored body unchanged, except that a
+    /// poison record that the event already has is removed, because consumers of the poison queue would trust it.
+    /// `progress` is kept if there is room for it.
     #[must_use]
     pub fn without_record(self, stored: &Bytes, progress: Option<&str>) -> Bytes {
         let event = match Body::read(stored, usize::MAX) {
@@ -277,7 +277,7 @@ impl TooLarge {
         self.size
     }
 
-    /// The limit, in bytes: the backend's, less what is kept free for the attempts to come.
+    /// The limit, in bytes: that of the backend, less the space reserved for attempt records.
     #[must_use]
     pub fn limit(&self) -> usize {
         self.limit

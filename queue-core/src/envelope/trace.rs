@@ -156,7 +156,7 @@ fn parent_problem(text: &str) -> Option<String> {
         () if zero(&fixed[3..35]) => Some("has the trace id zero, which is not allowed".to_owned()),
         () if zero(&fixed[36..52]) => Some("has the span id zero, which is not allowed".to_owned()),
         () if !(more.is_empty() || may_go_on && printable) => {
-            Some(format!("goes on after its {PARENT} characters; {FORM}"))
+            Some(format!("has more than {PARENT} characters; {FORM}"))
         }
         () => None,
     }

@@ -16,7 +16,7 @@ use crate::name::QueueName;
 /// While a store writes one, others may have to wait.
 pub const MAX_RESULT: usize = 8 * 1024 * 1024;
 
-/// A store of the results of work, so that work that was asked for several times is done once.
+/// A store of the results of work, so that work that is requested several times is done once.
 ///
 /// A worker [begins](Self::begin) the work of a key, renews its claim while it works, and
 /// [finishes](Self::finish) it with a result. Whoever begins the same key meanwhile learns that it is in flight;
@@ -88,7 +88,7 @@ pub trait IdempotencyStore: fmt::Debug + Send + Sync + 'static {
     /// If the store is not available. The claim then ends with its lease.
     async fn release(&self, key: &WorkKey, claim: Claim) -> Result<()>;
 
-    /// Removes some of what is no longer needed, above all results whose retention is over. One call does a bounded
+    /// Removes records that are no longer needed, above all results whose retention is over. One call does a bounded
     /// amount of work.
     ///
     /// # Errors
@@ -130,7 +130,7 @@ impl<S: IdempotencyStore + ?Sized> IdempotencyStore for Arc<S> {
     }
 }
 
-/// What a store records a result by: a key that is unique within a scope.
+/// The key of a recorded result: unique within a scope.
 ///
 /// ```
 /// use queue_core::idempotency::WorkKey;
@@ -148,7 +148,7 @@ pub struct WorkKey {
     key: String,
 }
 
-/// The identity of one try to do some work: different for every try, also of one process.
+/// The identity of one attempt to do some work: different for every attempt, also within one process.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Owner(u64);
 
@@ -264,7 +264,7 @@ impl From<IdempotencyKey> for WorkKey {
 }
 
 impl Owner {
-    /// Creates an identity that no other try has.
+    /// Creates a random identity, different from those of all other attempts.
     #[must_use]
     pub fn random() -> Self {
         // The keys of a `RandomState` are random in each process, and differ between two states of a process.

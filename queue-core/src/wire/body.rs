@@ -9,8 +9,8 @@ use crate::message::{DecodeError, Message, Wire};
 /// bound, a producer could choose how deep decoding goes.
 const MAX_WRAPPINGS: usize = 8;
 
-/// A stored body. Reading never fails: a body that cannot be read is [`Malformed`](Body::Malformed), and
-/// is moved to the poison queue with that reason.
+/// A stored body. Reading never fails: an unreadable body is [`Malformed`](Body::Malformed), and is moved to the poison
+/// queue with that reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Body {
     /// A CloudEvents event, without Base64 around it.
@@ -49,7 +49,8 @@ impl Body {
         }
     }
 
-    /// The poison record, if it is an event that has one. On a queue that is no poison queue, its sender wrote it.
+    /// The poison record, if the body is an event that has one. Trust it only on a poison queue: elsewhere, the sender
+    /// wrote it.
     #[must_use]
     pub fn poison(&self) -> Option<&PoisonRecord> {
         match self {

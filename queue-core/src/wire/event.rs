@@ -15,13 +15,13 @@ use crate::envelope::{ClientId, Envelope, InvalidTrace, MessageId, RequestId};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Event {
-    /// Everything besides the payload, shared by those that the message is handed to.
+    /// The envelope: everything besides the payload.
     pub envelope: Arc<Envelope>,
     /// The payload.
     pub payload: Payload,
     /// The event's own bytes, without any Base64 around them.
     pub body: Bytes,
-    /// Why the event's trace context, or a part of it, is not in the envelope.
+    /// Why the event's trace context, or a part of it, was ignored.
     pub invalid_trace: Option<Box<InvalidTrace>>,
 }
 

@@ -85,8 +85,7 @@ impl Anchor {
         self.store_time.saturating_add(since.max(0))
     }
 
-    /// Reads the clock. If a test has changed its boot, store time goes back to the anchor's: how much passed
-    /// since then in the boot before is not known any more.
+    /// Reads the clock. In another boot, store time goes back to the anchor's: how much passed since then is not known.
     fn advance(&mut self, clock: &dyn Clock) -> Moment {
         let moment = Moment::read(clock);
         if moment.boot != self.moment.boot {

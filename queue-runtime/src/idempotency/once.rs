@@ -181,8 +181,8 @@ const SHORTEST_LOOK: Duration = Duration::from_millis(50);
 const LONGEST_LOOK: Duration = Duration::from_secs(2);
 
 impl<F> Once<'_, F> {
-    /// Sets the length of the lease: how long the others wait for this process if it dies. It is renewed at half its
-    /// length. The default is 30 seconds.
+    /// Sets the length of the lease, which is how long other processes wait for this one if it dies. It is renewed at
+    /// half its length. The default is 30 seconds.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.task.lease = lease;
         self
@@ -194,7 +194,7 @@ impl<F> Once<'_, F> {
         self
     }
 
-    /// Sets how long to wait if the work is in flight elsewhere. The default is 5 minutes.
+    /// Sets the maximum time to wait while another process does the work. The default is 5 minutes.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.task.wait = wait;
         self

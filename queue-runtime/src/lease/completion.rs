@@ -99,7 +99,7 @@ impl Leased {
     }
 
     fn asked_too_late(&self) -> Error {
-        let detail = "the file has no record that the transaction was committed, and would no longer have one";
+        let detail = "the transaction ended too long ago: a record of its commit may have been removed already";
         Error::new(ErrorKind::Timeout, Operation::Delete)
             .with_queue(&self.queue)
             .with_retry(Retry::Permanent)

@@ -265,7 +265,7 @@ impl Machine {
         if !self.is_doubtful() {
             return None;
         }
-        // If the network delivered it twice, the first copy may have changed the receipt, and not an earlier request.
+        // This request may itself have changed the receipt: if it was delivered twice, the second copy is refused.
         self.unanswered.renewal = true;
         Some(self.certain_end)
     }

@@ -184,7 +184,7 @@ impl Drop for Task {
     }
 }
 
-/// Records the time of a run: of each for the metrics, of a successful one also for who adapts to it.
+/// Records the duration of a run for the metrics and, if it succeeded, for the policies that adapt to it.
 fn record_time(run: &Run, started: Duration) {
     let core = run.core();
     let took = core.context.clock.monotonic().saturating_sub(started);

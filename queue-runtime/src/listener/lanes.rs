@@ -78,8 +78,8 @@ impl<M: Message> Lanes<M> {
         }
     }
 
-    /// Adds a lane, with a weight from 1 to 1,000. While several lanes wait for room, each gets room for so many
-    /// messages in turn; of equal ones, the one that was added first begins.
+    /// Adds a lane, with a weight from 1 to 1,000. While several lanes wait for capacity, each gets it in proportion to
+    /// its weight; of equal lanes, the one that was added first begins.
     ///
     /// The listener keeps its own settings. Its `max_in_flight` is a further maximum, for this lane alone.
     pub fn lane(mut self, weight: u32, listener: ListenerBuilder<M>) -> Self {

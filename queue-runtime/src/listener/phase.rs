@@ -162,36 +162,38 @@ impl Phase {
 
 #[cfg(test)]
 mod tests {
-    use super::ListenerPhase::{Aborting, Paused, Running, Stopped, Stopping};
     use super::*;
 
+    const DOCUMENTATION: &str =
+        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/states.md"));
+
+    type Change = fn(&Phase);
+    const CHANGES: [(&str, Change); 5] = [
+        ("pause", Phase::pause),
+        ("resume", Phase::resume),
+        ("shutdown", Phase::stop),
+        ("abort", |phase| _ = phase.abort()),
+        ("all settled", Phase::stopped),
+    ];
+
     #[test]
-    fn every_transition_from_every_phase() {
-        type Change = fn(&Phase);
-        let changes: [(Change, [ListenerPhase; 5]); 5] = [
-            // From Running, Paused, Stopping, Aborting, Stopped.
-            (Phase::pause, [Paused, Paused, Stopping, Aborting, Stopped]),
-            (
-                Phase::resume,
-                [Running, Running, Stopping, Aborting, Stopped],
-            ),
-            (
-                Phase::stop,
-                [Stopping, Stopping, Stopping, Aborting, Stopped],
-            ),
-            (
-                |phase| _ = phase.abort(),
-                [Aborting, Aborting, Aborting, Aborting, Stopped],
-            ),
-            (Phase::stopped, [Stopped; 5]),
-        ];
-        for (change, expected) in changes {
-            let from = [Running, Paused, Stopping, Aborting, Stopped];
-            for (from, expected) in from.into_iter().zip(expected) {
+    fn the_transitions_in_the_documentation_are_complete_and_true() {
+        use ListenerPhase::{Aborting, Paused, Running, Stopped, Stopping};
+        let expected = CHANGES.map(|(event, change)| {
+            let cells = [Running, Paused, Stopping, Aborting, Stopped].map(|from| {
                 let phase = Phase::of(from);
                 change(&phase);
-                assert_eq!(phase.current(), expected, "from {from:?}");
-            }
-        }
+                match phase.current() {
+                    to if to == from => " |".to_owned(),
+                    to => format!(" {to:?} |"),
+                }
+            });
+            format!("| {event} |{}", cells.concat())
+        });
+        let header = "| event | Running | Paused | Stopping | Aborting | Stopped |";
+        let rows = DOCUMENTATION.lines().skip_while(|line| *line != header);
+        let rows = rows.skip(2).take_while(|line| line.starts_with('|'));
+        let rows: Vec<_> = rows.collect();
+        assert_eq!(rows, expected, "it should be\n{}", expected.join("\n"));
     }
 }

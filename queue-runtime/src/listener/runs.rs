@@ -78,7 +78,7 @@ impl Runs {
         counts.map(|count| u64::from(count.load(Ordering::Relaxed)))
     }
 
-    /// Reduces the counts, one caller at a time: two that subtract what both have read would make them negative.
+    /// Reduces the counts. Only one caller does so at a time: two would subtract the same counts twice.
     fn decay(&self) {
         if self.decaying.swap(true, Ordering::Acquire) {
             return;

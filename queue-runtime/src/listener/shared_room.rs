@@ -2,7 +2,8 @@
 //!
 //! Each listener is a lane with a weight. Room that no other lane waits for goes to whoever asks. If several wait, each
 //! message that a lane gets room for moves its *pass* by the inverse of its weight, and the lane with the lowest pass
-//! is next (stride scheduling). A lane that begins to wait does not get back what it has not asked for before.
+//! is next (stride scheduling). A lane that was idle has no claim to the room that it did not use: when it begins to
+//! wait, its pass is raised to that of the lane that was served last.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -44,7 +44,7 @@ pub struct MeterReading {
 }
 
 impl MeterReading {
-    /// Returns the transactions on all queues and those on none.
+    /// Returns all transactions, on queues or not.
     #[must_use]
     pub fn total(&self) -> TransactionCounts {
         let queues = self.queues.values().copied();
@@ -69,19 +69,20 @@ impl MeterReading {
         self.queues.iter()
     }
 
-    /// Returns the transactions on all reply queues, which are not listed: each instance that asks has its own.
+    /// Returns the transactions on all reply queues. They are not [listed](Self::queues), because each instance that
+    /// sends requests has a queue of its own.
     #[must_use]
     pub fn reply_queues(&self) -> TransactionCounts {
         self.replies
     }
 
-    /// Returns the transactions on all other queues that are not listed.
+    /// Returns the transactions on all queues that are not [listed](Self::queues), besides reply queues.
     #[must_use]
     pub fn other_queues(&self) -> TransactionCounts {
         self.others
     }
 
-    /// Returns the transactions that are on no queue: lists of queues.
+    /// Returns the transactions that concern no single queue, which are those that list queues.
     #[must_use]
     pub fn account(&self) -> TransactionCounts {
         self.account

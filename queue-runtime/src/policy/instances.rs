@@ -46,7 +46,7 @@ pub struct InstanceTarget {
 }
 
 impl InstanceTarget {
-    /// Creates advice for a number of instances in this range, so that messages are handled within `target`.
+    /// Creates a target: a number of instances in this range, so that messages are handled within `target`.
     #[must_use]
     pub fn new(instances: RangeInclusive<usize>, target: Duration) -> Self {
         Self {

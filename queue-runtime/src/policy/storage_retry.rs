@@ -5,7 +5,7 @@ use queue_core::Retry;
 
 use super::Backoff;
 
-/// How often and until when a storage operation that failed is tried again.
+/// The retry policy of storage operations: the maximum number of tries, the timeout and the backoff.
 ///
 /// By default an operation is tried up to 8 times, within 30 seconds of its first failure, with pauses that
 /// double from 200 milliseconds up to 10 seconds, of which a random half is taken off at most. If a throttling
@@ -55,7 +55,7 @@ pub struct StorageRetry {
 }
 
 impl StorageRetry {
-    /// Creates a policy that never tries again.
+    /// Creates a policy without retries.
     #[must_use]
     pub fn never() -> Self {
         Self::default().with_max_tries(1)
@@ -68,22 +68,22 @@ impl StorageRetry {
         self
     }
 
-    /// Sets for how long after its first failure an operation is tried again. A try that has started by then
-    /// is not cut off.
+    /// Sets the timeout: how long after its first failure an operation is retried. A try that has started by then is
+    /// not interrupted.
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Sets the pauses: half to all of `base · 2^(n−1)` after the *n*th failure, at most of `cap`.
+    /// Sets the backoff: the pause after the *n*th failure is half to all of `base · 2^(n−1)`, at most `cap`.
     #[must_use]
     pub fn with_backoff(mut self, base: Duration, cap: Duration) -> Self {
         self.backoff = Backoff { base, cap };
         self
     }
 
-    /// Also tries submissions of unknown outcome again, which may store a message twice under the same id.
+    /// Also retries submissions of unknown outcome, which may store a message twice under the same id.
     ///
     /// This is safe for consumers that deduplicate by id or key. The copies of a bare body, which does not
     /// contain an id, cannot be recognised.

@@ -66,8 +66,8 @@ pub(crate) async fn admit<T>(
             return Admission::Refused(Settling::new(context, consumer, incoming).end(end).await);
         }
     }
-    // Judged before decoding, which may be what ends the process each time. A message of a newer version is not: the
-    // receives in which it was postponed were no attempts.
+    // Checked before decoding, because decoding may be what crashes the process. A message of a newer version is
+    // exempt: it was postponed each time, which is not an attempt.
     let is_newer = incoming.envelope.version > consumer.message_type.version();
     if let Some(verdict @ Verdict::Poison { reason, attempts }) = unmarked
         && !is_newer

@@ -167,7 +167,7 @@ impl Future for Receiving {
     type Output = Result<Vec<ReceivedMessage>>;
 
     fn poll(mut self: Pin<&mut Self>, polling: &mut Polling<'_>) -> Poll<Self::Output> {
-        // Taken out, so that nobody polls on if it panics.
+        // Taken out while it is polled: a future that panicked must not be polled again.
         let mut answer = self
             .answer
             .take()

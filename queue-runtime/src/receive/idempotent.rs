@@ -106,7 +106,7 @@ async fn wait_for(
         incoming.keep_leased(context, Duration::ZERO);
         let renewed = renew_if_overdue(context, incoming).await;
         renewed.map_err(|problem| Claimed::Refused(Err(problem)))?;
-        // A new owner for each try: an earlier try may have begun a claim that nobody has renewed since.
+        // A new owner for each try: a claim that an earlier try may hold was not renewed and may expire at any time.
         let owner = Owner::random();
         let error = match begin(context, incoming, idempotency, key, owner).await {
             Ok(begun) => {

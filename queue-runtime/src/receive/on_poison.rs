@@ -40,8 +40,8 @@ use queue_core::{FollowUp, Message};
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Poisoned<M> {
-    /// The message. `None` if its body does not decode, or if decoding it may be what has ended the process in
-    /// three attempts to move it.
+    /// The message. `None` if its body does not decode, or if three attempts to move it ended without a record:
+    /// decoding it may be what crashes the process.
     pub message: Option<M>,
     /// The envelope. For a body that is not an event, it is derived from the metadata that the storage
     /// reports.

@@ -197,8 +197,8 @@ impl<M> Received<M> {
         SubmitAll::new(Arc::clone(&self.context), submissions)
     }
 
-    /// Writes how far the work on this message has got into the message, with the update that renews its lease.
-    /// The next attempt reads it by [`progress`](Self::progress), also after a crash or a redrive.
+    /// Saves a checkpoint: writes `state` into the message, with the update that renews its lease. The next attempt
+    /// reads it by [`progress`](Self::progress), also after a crash or a redrive.
     ///
     /// The state is encoded as JSON, of up to [`MAX_CHECKPOINT`](crate::MAX_CHECKPOINT) bytes with the escapes that
     /// it needs inside the message. Each call replaces the state before it, and costs one storage operation.

@@ -8,8 +8,8 @@ use queue_core::clock::Timestamp;
 use super::error::InvalidRecurrence;
 use super::recurrence::{Recurrence, Ticks};
 
-/// Ticks by a cron expression in UTC: minute, hour, day of the month, month and day of the week, with the seconds
-/// before them if there are six fields. See [`croner`](https://docs.rs/croner) for the syntax.
+/// Creates a recurrence by a cron expression in UTC: minute, hour, day of the month, month and day of the week,
+/// preceded by seconds if there are six fields. See [`croner`](https://docs.rs/croner) for the syntax.
 ///
 /// The expression is checked when the schedule is started.
 ///
@@ -29,7 +29,7 @@ pub fn cron(expression: &str) -> Recurrence {
     in_zone(expression, TimeZone::UTC)
 }
 
-/// Ticks by a cron expression, as [`cron`] does, in a time zone of the IANA database.
+/// Creates a recurrence by a cron expression, as [`cron`] does, in a time zone of the IANA database.
 ///
 /// A time that a change to summer time skips ticks as soon as the change is over, and a fixed time that occurs twice
 /// when it ends ticks the first time. The zone is read from the system's database, on Windows from one that is part of

@@ -35,8 +35,8 @@ pub enum InvalidRecurrence {
         /// What is wrong with it.
         problem: String,
     },
-    /// There is no tick after now, as of a cron expression with a year that is over.
-    #[error("it has no tick after now")]
+    /// There is no tick after now, for example because a cron expression names a year in the past.
+    #[error("it has no tick in the future")]
     Over,
 }
 

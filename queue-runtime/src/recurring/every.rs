@@ -7,8 +7,8 @@ use super::error::InvalidRecurrence;
 use super::limits::{LONGEST, SHORTEST};
 use super::recurrence::{Recurrence, Ticks};
 
-/// Ticks at the multiples of an interval since 1970-01-01T00:00:00Z, so that all processes tick at the same moments:
-/// every 15 minutes is on the quarters of an hour in UTC, every day at midnight in UTC.
+/// Creates a recurrence at the multiples of an interval since 1970-01-01T00:00:00Z, so that all processes tick at the
+/// same moments: every 15 minutes means the quarters of an hour in UTC, every day means midnight in UTC.
 ///
 /// The interval must be from 1 second to 366 days, which is checked when the schedule is started.
 ///

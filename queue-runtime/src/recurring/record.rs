@@ -51,7 +51,7 @@ impl Last {
             }),
             _ => {
                 let corrupt = Error::new(ErrorKind::Corrupt, Operation::Idempotency);
-                Err(corrupt.with_detail("what is recorded of the schedule is no tick"))
+                Err(corrupt.with_detail("the record of the schedule cannot be read as a tick"))
             }
         }
     }

@@ -5,8 +5,8 @@ use queue_core::clock::Timestamp;
 
 use super::error::InvalidRecurrence;
 
-/// When a schedule ticks: [`every`](super::every) so often, or, with the feature `cron`, by a
-/// [cron expression](https://docs.rs/croner).
+/// The times at which a schedule ticks: at an [interval](super::every) or, with the feature `cron`, by a [cron
+/// expression](https://docs.rs/croner).
 ///
 /// ```
 /// use std::time::Duration;
@@ -42,7 +42,7 @@ impl Recurrence {
         Self { ticks: Err(error) }
     }
 
-    /// Returns the first tick after a moment. `None` if there is none that a timestamp can hold.
+    /// Returns the first tick after a moment, or `None` if there is none within the range of timestamps.
     ///
     /// # Errors
     /// If the interval, the cron expression or its time zone is invalid.

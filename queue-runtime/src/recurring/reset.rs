@@ -12,7 +12,7 @@ const NO_QUEUE: QueueName = QueueName::from_static("schedules");
 pub(crate) async fn reset(context: &Context, schedule: &str) -> Result<bool> {
     if context.backend.capabilities().conditional_puts == ConditionalPuts::Unsupported {
         let unsupported = Error::new(ErrorKind::Unsupported, Operation::Idempotency);
-        let detail = "this storage records no ticks; to reset a schedule with a store, restart its processes";
+        let detail = "this storage cannot record ticks; to reset a schedule that uses `recorded_in`, restart its processes";
         return Err(unsupported.with_detail(detail).unsent());
     }
     // No record is empty, so that the first swap only reads.

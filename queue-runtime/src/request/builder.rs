@@ -82,7 +82,7 @@ pub struct Request<M, R> {
     reply: PhantomData<fn() -> R>,
 }
 
-/// The type of the reply of a [`Request`] that has not named one. Such a request cannot be awaited: call
+/// A placeholder for the type of the reply until it is named. Such a [`Request`] cannot be awaited: call
 /// [`Request::reply`] first.
 ///
 /// ```
@@ -207,8 +207,8 @@ impl<M, R> Request<M, R> {
         self
     }
 
-    /// Submits the message again if the outcome is unknown, as [`Submit::retry_unknown`] does. If it is then handled
-    /// twice, the first reply is taken.
+    /// Resubmits the message if the outcome is unknown, as [`Submit::retry_unknown`] does. If it is then handled twice,
+    /// the first reply is used.
     pub fn retry_unknown(mut self) -> Self {
         self.submit = self.submit.retry_unknown();
         self

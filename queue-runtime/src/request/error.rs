@@ -44,7 +44,7 @@ pub struct RequestError<M> {
     pub request: Option<RequestId>,
     /// The queue that the message was for.
     pub queue: QueueName,
-    /// The message. `None` if it was submitted, or may have been: it may be, or have been, handled.
+    /// The message. `None` if it was, or may have been, submitted.
     pub message: Option<M>,
     /// The cause.
     pub problem: RequestProblem,
@@ -92,8 +92,8 @@ pub struct RequestError<M> {
 pub enum RequestProblem {
     /// The type of the message, or of the reply, has no envelope. Nothing was submitted.
     #[error(
-        "`{kind}` messages declare `wire = \"bare\"`, which has no room for what a request and its reply need; use a type \
-         without it"
+        "`{kind}` messages declare `wire = \"bare\"`, so they cannot carry the ids that match a reply to its request; use \
+         a type without it"
     )]
     Bare {
         /// The kind.

@@ -156,7 +156,7 @@ fn corrupt(queue: &QueueName, detail: &str) -> Error {
 }
 
 fn no_record(queue: &QueueName) -> Error {
-    corrupt(queue, "what is recorded of a key is no record")
+    corrupt(queue, "the record of a unique submission cannot be read")
 }
 
 /// Returns the receipt of the submission that is recorded, of which `own` may be the token.

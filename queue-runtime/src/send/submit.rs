@@ -120,13 +120,12 @@ pub struct Submitted {
     pub id: MessageId,
     /// The request that the message belongs to.
     pub request: RequestId,
-    /// The queue that the message is on, or that of the earlier one.
+    /// The queue of the message, or of the earlier one if this is a [duplicate](Self::duplicate).
     pub queue: QueueName,
     /// When the message becomes visible.
     pub visible_at: Timestamp,
-    /// Whether an earlier submission with the same key has put the message, within the time for which that was to be
-    /// [unique](Submit::unique_for). This one put nothing: id, request and time are those of the earlier one, whose
-    /// message may have been handled since.
+    /// Whether an earlier [unique](Submit::unique_for) submission holds the key, so that this one stored nothing. Id,
+    /// request and time are those of the earlier message, which may have been handled since.
     pub duplicate: bool,
 }
 
@@ -270,13 +269,13 @@ impl<M> Submit<M> {
         self
     }
 
-    /// Sets how often and until when the message is tried to be stored. The default is that of the service.
+    /// Sets the retry policy for storing the message. The default is that of the service.
     pub fn storage_retry(mut self, policy: StorageRetry) -> Self {
         self.storage_retry = policy;
         self
     }
 
-    /// Tries again with the same message id if the outcome is unknown, too, instead of returning the error.
+    /// Retries with the same message id also if the outcome is unknown, instead of returning the error.
     ///
     /// The message may then be stored twice, which is safe for consumers that deduplicate by id or key. The
     /// copies of a bare body, which does not contain the id, cannot be recognised.

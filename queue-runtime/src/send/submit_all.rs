@@ -148,7 +148,7 @@ impl<M> SubmitAll<M> {
         self
     }
 
-    /// Sets how often and until when the messages are tried to be stored. The default is that of the service.
+    /// Sets the retry policy for storing the messages. The default is that of the service.
     ///
     /// If the backend is not atomic, tries and time are counted anew after each message that was stored.
     pub fn storage_retry(mut self, policy: StorageRetry) -> Self {
@@ -156,7 +156,7 @@ impl<M> SubmitAll<M> {
         self
     }
 
-    /// Tries again with the same message ids if the outcome is unknown, too, instead of returning the error.
+    /// Retries with the same message ids also if the outcome is unknown, instead of returning the error.
     ///
     /// Messages may then be stored twice, which is safe for consumers that deduplicate by id or key. The
     /// copies of bare bodies, which do not contain the id, cannot be recognised.

@@ -78,9 +78,10 @@ pub enum SubmitProblem {
     /// The message could not be encoded.
     #[error(transparent)]
     Encode(EncodeError),
-    /// The message has no key by which it could be submitted once, as a variant of an enum without key fields.
+    /// The message has no key fields, for example as a variant of an enum without them, so it cannot be submitted
+    /// uniquely.
     #[error(
-        "a `{kind}` message without key fields cannot be submitted once: mark some with `#[message(key)]`"
+        "a `{kind}` message without key fields cannot be submitted uniquely: mark some with `#[message(key)]`"
     )]
     NoKey {
         /// The kind of the message.

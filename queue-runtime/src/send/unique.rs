@@ -132,8 +132,8 @@ impl<M> Submit<M> {
         self
     }
 
-    /// Makes the key of a unique submission unique among all submissions with a scope of this name, on whichever queues
-    /// of the storage, in place of those to the same queue. A name has 1 to 256 bytes.
+    /// Sets the scope within which the key is unique: submissions with a scope of this name exclude each other,
+    /// whichever queues of the storage they go to. The default scope is the queue. A name has 1 to 256 bytes.
     ///
     /// ```
     /// use std::time::Duration;
@@ -166,8 +166,8 @@ impl<M> Submit<M> {
         self
     }
 
-    /// Releases the key of this message in place of submitting it, so that the next unique submission puts its message.
-    /// Returns whether the key was held.
+    /// Releases the key of this message instead of submitting it, so that the next unique submission stores its
+    /// message. Returns whether the key was held.
     ///
     /// Queue and [scope](Self::unique_scope) are those of the unique submission. The message that has held the key stays
     /// on its queue, and is handled. If its submission has got no answer yet and is being tried again, that puts it a

@@ -226,8 +226,8 @@ pub struct Peeked {
 }
 
 impl Peeked {
-    /// The message's poison record, if it has one: why it was moved to the poison queue. On a queue that is no poison
-    /// queue, its sender wrote it.
+    /// The message's poison record, if it has one: why it was moved to the poison queue. Trust it only on a poison
+    /// queue: elsewhere, the sender wrote it.
     #[must_use]
     pub fn poison(&self) -> Option<&PoisonRecord> {
         self.body.poison()

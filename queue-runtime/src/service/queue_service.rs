@@ -112,7 +112,7 @@ impl QueueService {
         Schedule::new(context, schedules, name.into(), recurrence, message)
     }
 
-    /// Has a schedule begin anew: records the current time in place of its last tick. Returns false if the storage knows no
+    /// Restarts a schedule: records the current time in place of its last tick. Returns false if the storage knows no
     /// schedule of this name.
     ///
     /// For an operator whose schedule waits because a clock was ahead when its last tick was recorded. Later ticks are

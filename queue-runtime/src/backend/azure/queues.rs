@@ -74,10 +74,14 @@ impl Requests {
                 break;
             };
             if seen.len() == MAX_PAGES {
-                return Err(fail(Failure::Malformed("the list of queues has no end")));
+                return Err(fail(Failure::Malformed(
+                    "the list of queues exceeds the maximum number of pages",
+                )));
             }
             if !seen.insert(next.clone()) {
-                return Err(fail(Failure::Malformed("a marker repeats")));
+                return Err(fail(Failure::Malformed(
+                    "a continuation marker was returned twice",
+                )));
             }
             marker = Some(next);
         }

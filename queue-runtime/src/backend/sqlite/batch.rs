@@ -251,8 +251,8 @@ impl Pace {
         }
     }
 
-    /// Whether neither all expected receives nor all other expected commands are pending. Either are enough for a
-    /// transaction.
+    /// Returns whether to wait for more commands before a transaction starts. It starts once all expected receives or
+    /// all other expected commands are pending.
     fn expects_more(&self, pending: &Pending) -> bool {
         !self.receives.are_all(pending.receives.len()) && !self.others.are_all(pending.others())
     }

@@ -41,10 +41,10 @@ pub struct Salvaged {
     pub queues: u64,
     /// The number of messages.
     pub messages: u64,
-    /// How many of the messages are visible at once, with a dequeue count of zero, because their visibility
+    /// The number of copied messages that are visible at once, with a dequeue count of zero, because their visibility
     /// time and dequeue count could not be read.
     pub rescheduled: u64,
-    /// How many more messages were found whose bodies could not be read, or not assigned to them.
+    /// Messages that were found but not copied, because their bodies could not be read or not be assigned to them.
     pub lost: u64,
 }
 

@@ -78,7 +78,7 @@ struct Watched {
 const MAX_WATCHED: usize = 10_000;
 
 impl ObjectResults {
-    /// Uses the objects whose names begin with `prefix`, which should be used for nothing else.
+    /// Creates a store of the objects whose names begin with `prefix`, which nothing else should use.
     #[must_use]
     pub fn new(objects: Arc<dyn ObjectStore>, prefix: impl Into<Path>) -> Self {
         Self {
@@ -89,8 +89,8 @@ impl ObjectResults {
         }
     }
 
-    /// Uses the files in this folder, which should be used for nothing else. Creates it if it does not exist, and on Unix
-    /// so that nobody but the current user can read it: results are as confidential as messages.
+    /// Creates a store of the files in this folder, which nothing else should use. Creates the folder if it does not
+    /// exist, on Unix readable only by the current user: results are as confidential as messages.
     ///
     /// ```
     /// use queue_runtime::idempotency::ObjectResults;

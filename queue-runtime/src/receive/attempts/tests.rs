@@ -221,3 +221,86 @@ fn a_date_outside_the_life_of_the_message_is_not_believed() {
         assert_eq!(record.forgiven, 1, "{since}");
     }
 }
+
+const DOCUMENTATION: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/states.md"));
+
+/// The cells of the table in the documentation with this header.
+fn documented(header: &str) -> Vec<Vec<&'static str>> {
+    let lines = DOCUMENTATION
+        .lines()
+        .skip_while(|line| !line.starts_with(header));
+    let rows = lines.skip(2).take_while(|line| line.starts_with('|'));
+    let cells = |row: &'static str| row.trim_matches('|').split('|').map(str::trim).collect();
+    rows.map(cells).collect()
+}
+
+fn text_of(verdict: Verdict) -> String {
+    match verdict {
+        Verdict::Run { mark: false, .. } => "run".to_owned(),
+        Verdict::Run { mark: true, .. } => "write `lastchance`, then run once more".to_owned(),
+        Verdict::Poison { reason, .. } => format!("poison queue, *{reason}*"),
+    }
+}
+
+#[test]
+fn the_verdicts_in_the_documentation_are_complete_and_true() {
+    let rows = documented("| attempts | unexplained | `lastchance` | verdict |");
+    assert_eq!(rows.len(), 4);
+    let mut used = vec![0; rows.len()];
+    let threshold = 3;
+    for (failures, unexplained, marked) in
+        (0..6).flat_map(|f| (0..6).flat_map(move |u| [false, true].map(|m| (f, u, m))))
+    {
+        let attempts = match failures + unexplained < threshold {
+            true => "below the threshold",
+            false => "at or above the threshold",
+        };
+        let unexplained_cell = if unexplained == 0 { "0" } else { "above 0" };
+        let marked_cell = if marked { "yes" } else { "no" };
+        let matches = |row: &Vec<&str>| {
+            row[0] == attempts
+                && [unexplained_cell, "any"].contains(&row[1])
+                && [marked_cell, "any"].contains(&row[2])
+        };
+        let row = rows.iter().position(matches).expect("a row for every case");
+        used[row] += 1;
+        let verdict = judge(
+            1 + failures + unexplained,
+            &record(failures, 0, marked),
+            threshold,
+        );
+        assert_eq!(
+            text_of(verdict),
+            rows[row][3],
+            "{failures} {unexplained} {marked}"
+        );
+    }
+    assert!(!used.contains(&0), "{used:?}");
+}
+
+#[test]
+fn the_message_that_always_crashes_ends_as_documented() {
+    let (mut marked, mut written) = (false, Vec::new());
+    for count in 1.. {
+        let verdict = judge(count, &record(0, 0, marked), 3);
+        let [attempts, yes] = [
+            (count - 1).to_string(),
+            if marked { "yes" } else { "no" }.to_owned(),
+        ];
+        let row = [
+            count.to_string(),
+            "0".to_owned(),
+            attempts.clone(),
+            attempts,
+            yes,
+        ];
+        written.push([row.to_vec(), vec![text_of(verdict)]].concat());
+        match verdict {
+            Verdict::Run { mark, .. } => marked |= mark,
+            Verdict::Poison { .. } => break,
+        }
+    }
+    let rows =
+        documented("| receive | failures | unexplained | attempts | `lastchance` | verdict |");
+    assert_eq!(rows, written);
+}

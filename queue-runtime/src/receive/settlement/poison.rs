@@ -128,7 +128,7 @@ fn follow_up(
         Caution::None => Some(&incoming.body),
         Caution::Undecoded => None,
         Caution::Uncalled => {
-            return Err("it was called ten times, and each time the message was not moved, as when the process is killed".into());
+            return Err("it is no longer called: ten calls ended without the message being moved, as when the process is killed".into());
         }
     };
     let envelope = Arc::clone(&incoming.envelope);

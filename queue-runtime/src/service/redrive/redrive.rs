@@ -206,8 +206,8 @@ impl Redrive {
         self
     }
 
-    /// Has the messages go on counting their attempts, instead of starting anew, so that one that cannot be handled does
-    /// not cost all its attempts again. A message that had used them up has one more.
+    /// Keeps the attempt counts of the messages instead of resetting them, so that a message that cannot be handled
+    /// does not use up all its attempts again. A message without attempts left gets one more.
     ///
     /// The number is that of the poison record, and is passed on in the envelope, as
     /// [`AttemptRecord::earlier`](crate::envelope::AttemptRecord::earlier). Bodies that are not events have no room for
@@ -240,8 +240,8 @@ impl Redrive {
         self
     }
 
-    /// Sets a callback that learns what happens to each message, or in a dry run would happen, for example to log
-    /// it. The callback must not block.
+    /// Sets a callback that is called with the outcome of each message, also in a dry run, for example to log it. The
+    /// callback must not block.
     ///
     /// ```
     /// use queue_runtime::{Message, testing};

@@ -47,9 +47,9 @@ pub struct Redriven {
     /// Messages left on the poison queue because their records name a queue that this redrive may not send to. See
     /// [`Redrive::allow`](super::Redrive::allow).
     pub not_allowed: u64,
-    /// Messages that were not looked at, by the storage's approximate count. Always 0 on a storage that can be browsed.
+    /// Messages that were not examined, by the storage's approximate count. Always 0 on a storage that can be browsed.
     /// Elsewhere, as on Azure, a dry run sees only the first visible messages. A run ends early, with this count, if
-    /// the storage keeps returning messages that it has already looked at, because their leases end before the others
+    /// the storage keeps returning messages that it has already examined, because their leases end before the others
     /// come. A message whose lease ended before it could be moved counts too, unless the storage is
     /// [atomic](crate::backend::Atomicity::Atomic).
     pub unseen: u64,
@@ -133,7 +133,7 @@ pub enum RedriveOutcome {
     Duplicate,
     /// It was left because it was invisible.
     Hidden,
-    /// Another took it first.
+    /// Another consumer or redrive received it first.
     Taken,
     /// It was left because its own queue refuses it for good, with this error. A reply queue refuses all messages. The
     /// error is [`ErrorKind::Conflict`](crate::ErrorKind::Conflict) if another message holds its

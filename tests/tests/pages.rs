@@ -1,0 +1,105 @@
+//! The pages of the documentation lead to places that exist.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+}
+
+/// The pages at the root, in `docs` and beside the mosaic, by their paths from the root.
+fn pages() -> Vec<PathBuf> {
+    let mut pages = Vec::new();
+    for folder in ["", "docs", "examples/mosaic"] {
+        for entry in fs::read_dir(root().join(folder)).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.extension().is_some_and(|extension| extension == "md") {
+                pages.push(Path::new(folder).join(path.file_name().expect("a name")));
+            }
+        }
+    }
+    pages
+}
+
+fn read(page: &Path) -> String {
+    fs::read_to_string(root().join(page)).expect("the page")
+}
+
+/// The lines that are not in blocks of code.
+fn prose(page: &str) -> impl Iterator<Item = &str> {
+    let mut code = false;
+    page.lines().filter(move |line| {
+        let fence = line.trim_start().starts_with("```");
+        code ^= fence;
+        !code && !fence
+    })
+}
+
+/// The targets of links and images to files of the repository.
+fn links(page: &str) -> Vec<String> {
+    let text = prose(page).collect::<Vec<_>>().join("\n");
+    let targets = text.split("](").skip(1);
+    let targets = targets.filter_map(|rest| rest.split(')').next());
+    let targets = targets.filter(|target| !target.contains("://"));
+    targets.map(str::to_owned).collect()
+}
+
+/// The anchors of the headings, as GitHub makes them.
+fn anchors(page: &str) -> BTreeSet<String> {
+    let headings = prose(page).filter(|line| line.starts_with('#'));
+    let titles = headings.map(|line| line.trim_start_matches('#').trim().to_lowercase());
+    let kept = |c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_');
+    titles
+        .map(|title| title.chars().filter(kept).collect::<String>())
+        .map(|title| title.replace(' ', "-"))
+        .collect()
+}
+
+#[test]
+fn every_link_leads_somewhere() {
+    let (mut broken, mut followed) = (Vec::new(), 0);
+    for page in pages() {
+        let text = read(&page);
+        for link in links(&text) {
+            followed += 1;
+            let (path, anchor) = link.split_once('#').unwrap_or((&link, ""));
+            let target = match path {
+                "" => page.clone(),
+                path => page.parent().expect("a folder").join(path),
+            };
+            let exists = root().join(&target).exists();
+            if !exists || (!anchor.is_empty() && !anchors(&read(&target)).contains(anchor)) {
+                broken.push(format!("{}: {link}", page.display()));
+            }
+        }
+    }
+    assert!(followed > 50, "{followed} links were followed");
+    assert!(broken.is_empty(), "{broken:#?}");
+}
+
+/// The files that a page names: code spans that end as a source does.
+fn files(page: &str) -> Vec<&str> {
+    let spans = prose(page).flat_map(|line| line.split('`').skip(1).step_by(2));
+    spans.filter(|span| span.ends_with(".rs")).collect()
+}
+
+#[test]
+fn every_file_on_a_message_s_way_exists() {
+    let page = read(Path::new("docs/life-of-a-message.md"));
+    let files = files(&page);
+    assert!(files.len() > 15, "{} files are named", files.len());
+    let missing = files.into_iter().filter(|file| !root().join(file).exists());
+    let missing: Vec<_> = missing.collect();
+    assert!(missing.is_empty(), "{missing:#?}");
+}
+
+#[test]
+fn what_is_broken_is_noticed() {
+    let page = "# A title: of `two` parts\n[a](b.md#c) ![d](e.jpg) [web](https://example.com)\n\
+                ```rust\nlet x = [f](g);\n# not a title\n```\n`queue-core/src/lib.rs`, `submit`\n";
+    assert_eq!(links(page), ["b.md#c", "e.jpg"]);
+    let anchors: Vec<_> = anchors(page).into_iter().collect();
+    assert_eq!(anchors, ["a-title-of-two-parts"]);
+    assert_eq!(files(page), ["queue-core/src/lib.rs"]);
+}
