@@ -1,5 +1,4 @@
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -9,6 +8,7 @@ use queue_core::Result;
 use queue_core::backend::Swap;
 use queue_core::clock::Clock;
 use queue_core::idempotency::{Begun, Claim, IdempotencyStore, Owner, Standing, Swept, WorkKey};
+use queue_core::internal::debug_fields;
 
 /// Results in this process, for tests and for programs of one process. They are lost with it.
 ///
@@ -196,8 +196,4 @@ impl IdempotencyStore for MemoryResults {
     }
 }
 
-impl fmt::Debug for MemoryResults {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemoryResults").finish_non_exhaustive()
-    }
-}
+debug_fields!(MemoryResults {});

@@ -1,5 +1,4 @@
 use std::collections::HashMap;
-use std::fmt;
 use std::fs::DirBuilder;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,6 +11,7 @@ use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt as _, PutMode};
 use queue_core::clock::Clock;
 use queue_core::idempotency::{Begun, Claim, IdempotencyStore, Owner, Standing, Swept, WorkKey};
+use queue_core::internal::debug_fields;
 use queue_core::{Outcome, Result};
 
 use super::error::{corrupt, failed};
@@ -281,11 +281,5 @@ fn create_private(folder: &std::path::Path) -> std::io::Result<()> {
     DirBuilder::new().recursive(true).create(folder)
 }
 
-/// Omits the object store, which may hold keys.
-impl fmt::Debug for ObjectResults {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ObjectResults")
-            .field("prefix", &self.prefix)
-            .finish_non_exhaustive()
-    }
-}
+// Without the object store, which may hold keys.
+debug_fields!(ObjectResults { prefix });
