@@ -1,9 +1,10 @@
 //! Creating missing queues. Operations that find the same queue missing at the same time share one creation.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use queue_core::backend::{Backend, BackendExt as _};
+use queue_core::internal::LockExt as _;
 use queue_core::{Error, ErrorKind, QueueName, Result};
 
 /// How many creations are remembered, for operations that began before them and fail after them.
@@ -41,7 +42,7 @@ impl Creations {
 
     /// The present, to be noted before an operation that may find its queue missing.
     pub(crate) fn now(&self) -> Moment {
-        self.state().now
+        self.state.hold().now
     }
 
     /// Creates the queue that an operation failed on because it does not exist, without metadata, so that the operation
@@ -57,7 +58,7 @@ impl Creations {
             return Err(error);
         };
         let creation = {
-            let mut state = self.state();
+            let mut state = self.state.hold();
             if state.created_since(queue, began) {
                 return Ok(());
             }
@@ -68,13 +69,9 @@ impl Creations {
             return result.clone();
         }
         let created = self.backend.ensure_queue(queue).await.map(drop);
-        self.state().ended(queue, created.is_ok());
+        self.state.hold().ended(queue, created.is_ok());
         *result = Some(created.clone());
         created
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -2,11 +2,14 @@
 
 mod debug;
 mod derive;
+mod lock;
 
 pub use derive::{
     Duration, Payload, Serialize, UpgradeFrom, Value, decode, encode, key_field, key_name, upgrade,
     wrong_version,
 };
+
+pub use lock::LockExt;
 
 pub use bytes::Bytes;
 

@@ -281,10 +281,7 @@ impl<M> Submit<M> {
         Err(self.failed(refusal))
     }
 
-    pub(super) async fn send_once(
-        mut self,
-        unique: Unique,
-    ) -> Result<Submitted, SubmitError<M>> {
+    pub(super) async fn send_once(mut self, unique: Unique) -> Result<Submitted, SubmitError<M>> {
         let (until_settled, store) = (unique.until_settled, unique.store.clone());
         let (key, duration) = match self.check_unique(unique) {
             Ok(checked) => checked,

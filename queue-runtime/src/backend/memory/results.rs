@@ -1,5 +1,5 @@
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -8,7 +8,7 @@ use queue_core::Result;
 use queue_core::backend::Swap;
 use queue_core::clock::Clock;
 use queue_core::idempotency::{Begun, Claim, IdempotencyStore, Owner, Standing, Swept, WorkKey};
-use queue_core::internal::debug_fields;
+use queue_core::internal::{LockExt, debug_fields};
 
 /// Results in this process, for tests and for programs of one process. They are lost with it.
 ///
@@ -62,7 +62,7 @@ impl MemoryResults {
     }
 
     fn with<T>(&self, change: impl FnOnce(&mut HashMap<WorkKey, Entry>, Duration) -> T) -> T {
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.entries.hold();
         change(&mut entries, self.clock.monotonic())
     }
 
