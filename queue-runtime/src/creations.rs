@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use queue_core::backend::{Backend, BackendExt as _};
 use queue_core::internal::LockExt as _;
 use queue_core::{Error, ErrorKind, QueueName, Result};
+use tokio::sync::OnceCell;
 
 /// How many creations are remembered, for operations that began before them and fail after them.
 const REMEMBERED: usize = 64;
@@ -29,8 +30,8 @@ struct State {
     running: HashMap<QueueName, Arc<Creation>>,
 }
 
-/// The result of a creation, locked by the caller that asks the backend.
-type Creation = tokio::sync::Mutex<Option<Result<()>>>;
+/// The result of a creation. The first caller asks the backend; if it is dropped, the next one does.
+type Creation = OnceCell<Result<()>>;
 
 impl Creations {
     pub(crate) fn new(backend: Arc<dyn Backend>) -> Self {
@@ -64,14 +65,12 @@ impl Creations {
             }
             Arc::clone(state.running.entry(queue.clone()).or_default())
         };
-        let mut result = creation.lock().await;
-        if let Some(result) = &*result {
-            return result.clone();
-        }
-        let created = self.backend.ensure_queue(queue).await.map(drop);
-        self.state.hold().ended(queue, created.is_ok());
-        *result = Some(created.clone());
-        created
+        let create = async || {
+            let created = self.backend.ensure_queue(queue).await.map(drop);
+            self.state.hold().ended(queue, created.is_ok());
+            created
+        };
+        creation.get_or_init(create).await.clone()
     }
 }
 
