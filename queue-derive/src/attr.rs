@@ -11,37 +11,46 @@ use syn::{
 use crate::problem::{Problem, Problems};
 use crate::suggest::nearest;
 
-/// The attributes of a type, in the order in which errors list them.
-const TYPE_ATTRIBUTES: [&str; 12] = [
-    "kind",
-    "alias",
-    "version",
-    "upgrade_from",
-    "queue",
-    "visibility_timeout",
-    "time_to_live",
-    "poison_threshold",
-    "poison_queue",
-    "key_scope",
-    "wire",
-    "crate",
-];
+macro_rules! type_attributes {
+    ($($name:literal $field:ident: $type:ty = $expected:literal,)*) => {
+        /// The attributes of a type, in the order in which errors list them.
+        const TYPE_ATTRIBUTES: &[&str] = &[$($name),*];
 
-/// The unvalidated attributes of a type.
-#[derive(Default)]
-pub(crate) struct TypeAttributes {
-    pub(crate) kind: Setting<LitStr>,
-    pub(crate) alias: Setting<Aliases>,
-    pub(crate) version: Setting<LitInt>,
-    pub(crate) upgrade_from: Setting<Type>,
-    pub(crate) queue: Setting<LitStr>,
-    pub(crate) visibility_timeout: Setting<LitStr>,
-    pub(crate) time_to_live: Setting<LitStr>,
-    pub(crate) poison_threshold: Setting<LitInt>,
-    pub(crate) poison_queue: Setting<LitStr>,
-    pub(crate) key_scope: Setting<LitStr>,
-    pub(crate) wire: Setting<LitStr>,
-    pub(crate) krate: Setting<ModPath>,
+        /// The unvalidated attributes of a type.
+        #[derive(Default)]
+        pub(crate) struct TypeAttributes {
+            $(pub(crate) $field: Setting<$type>,)*
+        }
+
+        impl TypeAttributes {
+            /// Reads an attribute. Returns false, and reads nothing, if a type takes none of this name.
+            fn read_known(&mut self, name: &str, item: &mut Item<'_, '_>) -> bool {
+                match name {
+                    $($name => item.read(&mut self.$field, $expected),)*
+                    _ => return false,
+                }
+                true
+            }
+        }
+    };
+}
+
+// Each with what errors say that it takes.
+type_attributes! {
+    "kind" kind: LitStr = "a string, as in `kind = \"slice-request\"`",
+    "alias" alias: Aliases = "a string or a list of strings, as in `alias = \"old-kind\"` or \
+        `alias = [\"old-kind\", \"older-kind\"]`",
+    "version" version: LitInt = "a whole number, as in `version = 2`",
+    "upgrade_from" upgrade_from: Type = "a type, as in `upgrade_from = SliceRequestV1`",
+    "queue" queue: LitStr = "a string, as in `queue = \"slice-request\"`",
+    "visibility_timeout" visibility_timeout: LitStr =
+        "a duration in a string, as in `visibility_timeout = \"2m\"`",
+    "time_to_live" time_to_live: LitStr = "a duration in a string, as in `time_to_live = \"7d\"`",
+    "poison_threshold" poison_threshold: LitInt = "a whole number, as in `poison_threshold = 5`",
+    "poison_queue" poison_queue: LitStr = "a string, as in `poison_queue = \"broken-slices\"`",
+    "key_scope" key_scope: LitStr = "a string, as in `key_scope = \"global\"`",
+    "wire" wire: LitStr = "a string, as in `wire = \"bare\"`",
+    "crate" krate: ModPath = "a path, as in `crate = my_crate::queues`",
 }
 
 /// The value of one attribute.
@@ -83,60 +92,24 @@ impl TypeAttributes {
             input,
             problems,
         };
-        match name.to_string().as_str() {
-            "kind" => item.read(&mut self.kind, "a string, as in `kind = \"slice-request\"`"),
-            "alias" => item.read(
-                &mut self.alias,
-                "a string or a list of strings, as in `alias = \"old-kind\"` or \
-                 `alias = [\"old-kind\", \"older-kind\"]`",
-            ),
-            "version" => item.read(&mut self.version, "a whole number, as in `version = 2`"),
-            "upgrade_from" => item.read(
-                &mut self.upgrade_from,
-                "a type, as in `upgrade_from = SliceRequestV1`",
-            ),
-            "queue" => item.read(
-                &mut self.queue,
-                "a string, as in `queue = \"slice-request\"`",
-            ),
-            "visibility_timeout" => item.read(
-                &mut self.visibility_timeout,
-                "a duration in a string, as in `visibility_timeout = \"2m\"`",
-            ),
-            "time_to_live" => item.read(
-                &mut self.time_to_live,
-                "a duration in a string, as in `time_to_live = \"7d\"`",
-            ),
-            "poison_threshold" => item.read(
-                &mut self.poison_threshold,
-                "a whole number, as in `poison_threshold = 5`",
-            ),
-            "poison_queue" => item.read(
-                &mut self.poison_queue,
-                "a string, as in `poison_queue = \"broken-slices\"`",
-            ),
-            "key_scope" => item.read(
-                &mut self.key_scope,
-                "a string, as in `key_scope = \"global\"`",
-            ),
-            "wire" => item.read(&mut self.wire, "a string, as in `wire = \"bare\"`"),
-            "crate" => item.read(&mut self.krate, "a path, as in `crate = my_crate::queues`"),
-            "key" => {
-                problems.push(name, Problem::KeyOnType(listed(&TYPE_ATTRIBUTES)));
-                skip_item(input);
-            }
-            unknown => {
-                let problem = Problem::UnknownOnType {
-                    found: unknown.to_owned(),
-                    hint: nearest(unknown, &TYPE_ATTRIBUTES)
-                        .map(|known| format!(" (did you mean `{known}`?)"))
-                        .unwrap_or_default(),
-                    allowed: listed(&TYPE_ATTRIBUTES),
-                };
-                problems.push(name, problem);
-                skip_item(input);
-            }
+        let text = name.to_string();
+        if self.read_known(&text, &mut item) {
+            return;
         }
+        let allowed = listed(TYPE_ATTRIBUTES);
+        let problem = if text == "key" {
+            Problem::KeyOnType(allowed)
+        } else {
+            Problem::UnknownOnType {
+                hint: nearest(&text, TYPE_ATTRIBUTES)
+                    .map(|known| format!(" (did you mean `{known}`?)"))
+                    .unwrap_or_default(),
+                found: text,
+                allowed,
+            }
+        };
+        problems.push(name, problem);
+        skip_item(input);
     }
 }
 

@@ -1,10 +1,12 @@
 //! Creating missing queues. Operations that find the same queue missing at the same time share one creation.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use queue_core::backend::{Backend, BackendExt as _};
+use queue_core::internal::LockExt as _;
 use queue_core::{Error, ErrorKind, QueueName, Result};
+use tokio::sync::OnceCell;
 
 /// How many creations are remembered, for operations that began before them and fail after them.
 const REMEMBERED: usize = 64;
@@ -28,8 +30,8 @@ struct State {
     running: HashMap<QueueName, Arc<Creation>>,
 }
 
-/// The result of a creation, locked by the caller that asks the backend.
-type Creation = tokio::sync::Mutex<Option<Result<()>>>;
+/// The result of a creation. The first caller asks the backend; if it is dropped, the next one does.
+type Creation = OnceCell<Result<()>>;
 
 impl Creations {
     pub(crate) fn new(backend: Arc<dyn Backend>) -> Self {
@@ -41,7 +43,7 @@ impl Creations {
 
     /// The present, to be noted before an operation that may find its queue missing.
     pub(crate) fn now(&self) -> Moment {
-        self.state().now
+        self.state.hold().now
     }
 
     /// Creates the queue that an operation failed on because it does not exist, without metadata, so that the operation
@@ -57,24 +59,18 @@ impl Creations {
             return Err(error);
         };
         let creation = {
-            let mut state = self.state();
+            let mut state = self.state.hold();
             if state.created_since(queue, began) {
                 return Ok(());
             }
             Arc::clone(state.running.entry(queue.clone()).or_default())
         };
-        let mut result = creation.lock().await;
-        if let Some(result) = &*result {
-            return result.clone();
-        }
-        let created = self.backend.ensure_queue(queue).await.map(drop);
-        self.state().ended(queue, created.is_ok());
-        *result = Some(created.clone());
-        created
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        let create = async || {
+            let created = self.backend.ensure_queue(queue).await.map(drop);
+            self.state.hold().ended(queue, created.is_ok());
+            created
+        };
+        creation.get_or_init(create).await.clone()
     }
 }
 

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use queue_core::clock::Clock;
+use queue_core::internal::LockExt as _;
 use tokio::sync::Notify;
 
 /// A priority queue by due time, on a clock's monotonic time.
@@ -45,13 +46,13 @@ impl<T> DelayQueue<T> {
     /// Schedules an item for `due`, in place of an earlier item of `ticket`. Does nothing if the ticket is
     /// closed.
     pub(crate) fn schedule(&self, ticket: &Ticket, due: Duration, item: T) {
-        let mut slot = ticket.lock();
+        let mut slot = ticket.0.hold();
         let replaced = match *slot {
             Slot::Closed => return,
             Slot::Scheduled(key) => Some(key),
             Slot::Unscheduled => None,
         };
-        let mut entries = self.lock();
+        let mut entries = self.entries.hold();
         if let Some(key) = replaced {
             entries.by_due_time.remove(&key);
         }
@@ -67,9 +68,9 @@ impl<T> DelayQueue<T> {
 
     /// Removes the item of `ticket` and closes the ticket.
     pub(crate) fn close(&self, ticket: &Ticket) {
-        let mut slot = ticket.lock();
+        let mut slot = ticket.0.hold();
         if let Slot::Scheduled(key) = *slot {
-            self.lock().by_due_time.remove(&key);
+            self.entries.hold().by_due_time.remove(&key);
         }
         *slot = Slot::Closed;
     }
@@ -101,23 +102,13 @@ impl<T> DelayQueue<T> {
     }
 
     fn take_until(&self, now: Duration) -> (Vec<T>, Option<Duration>) {
-        let mut entries = self.lock();
+        let mut entries = self.entries.hold();
         let later = entries.by_due_time.split_off(&(now, u64::MAX));
         let due = std::mem::replace(&mut entries.by_due_time, later);
         let next = entries.by_due_time.keys().next().map(|key| key.0);
         // A caller that takes items calls again at once, and sets the wake-up then.
         entries.wake_at = if due.is_empty() { next } else { None };
         (due.into_values().collect(), next)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Entries<T>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Ticket {
-    fn lock(&self) -> MutexGuard<'_, Slot> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -137,7 +128,7 @@ impl<T> Default for DelayQueue<T> {
 impl<T> fmt::Debug for DelayQueue<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DelayQueue")
-            .field("scheduled", &self.lock().by_due_time.len())
+            .field("scheduled", &self.entries.hold().by_due_time.len())
             .finish_non_exhaustive()
     }
 }

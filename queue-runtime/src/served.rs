@@ -3,9 +3,10 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use queue_core::QueueName;
+use queue_core::internal::LockExt as _;
 
 /// The queues that are listened to.
 #[derive(Debug, Clone, Default)]
@@ -77,7 +78,7 @@ pub struct OtherKind {
 impl ServedKinds {
     /// Checks that no listener handles messages of another kind.
     pub(crate) fn check(&self, queue: &QueueName, kind: &'static str) -> Result<(), OtherKind> {
-        match self.lock().get(queue) {
+        match self.queues.hold().get(queue) {
             Some(served) => served.check(queue, kind),
             None => Ok(()),
         }
@@ -89,7 +90,7 @@ impl ServedKinds {
         queue: &QueueName,
         kind: &'static str,
     ) -> Result<Serving, OtherKind> {
-        let mut queues = self.lock();
+        let mut queues = self.queues.hold();
         let served = queues
             .entry(queue.clone())
             .or_insert(Served { kind, listeners: 0 });
@@ -100,10 +101,6 @@ impl ServedKinds {
             queue: queue.clone(),
             ended: AtomicBool::new(false),
         })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<QueueName, Served>> {
-        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -126,7 +123,7 @@ impl Serving {
         if self.ended.swap(true, Ordering::Relaxed) {
             return;
         }
-        let mut queues = self.kinds.lock();
+        let mut queues = self.kinds.queues.hold();
         let Some(served) = queues.get_mut(&self.queue) else {
             return;
         };

@@ -3,10 +3,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
-use serde_json::value::RawValue;
 
-use super::members::{Name, repeated};
+use super::members::Members;
 use super::time;
 use crate::clock::Timestamp;
 use crate::envelope::{AttemptRecord, InvalidTrace, PoisonReason, PoisonRecord, TraceContext};
@@ -31,7 +29,7 @@ pub(super) struct Value<'a> {
 
 macro_rules! attributes {
     ($($field:ident = $name:literal,)*) => {
-        /// The members of an event that have a meaning here, found in one pass over its text.
+        /// The members of an event that have a meaning here, as they are in its text.
         #[derive(Debug, PartialEq, Eq)]
         pub(super) struct Attributes<'a> {
             $(pub(super) $field: Attribute<'a>,)*
@@ -88,9 +86,14 @@ attributes! {
 }
 
 impl<'a> Attributes<'a> {
-    /// Reads a JSON object. Fails if it has two members of one name, whether or not that has a meaning here.
-    pub(super) fn read(object: &'a str) -> serde_json::Result<Self> {
-        serde_json::from_str(object)
+    pub(super) fn of(members: &Members<'a>) -> Self {
+        let mut attributes = Self::absent();
+        for (name, value) in members.iter() {
+            if let Some(attribute) = attributes.find(name) {
+                attribute.set(Value::of(value.get()));
+            }
+        }
+        attributes
     }
 
     /// The trace context, and why it is ignored, as a whole or in part. Whoever wrote it, it is no reason not to
@@ -281,43 +284,6 @@ impl<'a> Value<'a> {
         Self {
             json,
             is_plain_string: true,
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for Attributes<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(AttributesVisitor)
-    }
-}
-
-struct AttributesVisitor;
-
-impl<'de> Visitor<'de> for AttributesVisitor {
-    type Value = Attributes<'de>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a JSON object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Attributes<'de>, A::Error> {
-        let mut attributes = Attributes::absent();
-        let (mut others, mut twice) = (Vec::new(), None);
-        // To the end, also after a name that stands twice: text that is not JSON is no event at all.
-        while let Some((Name(name), value)) = map.next_entry::<_, &RawValue>()? {
-            match attributes.find(&name) {
-                Some(attribute) if attribute.value.is_none() => {
-                    attribute.set(Value::of(value.get()))
-                }
-                Some(_) => twice = Some(name),
-                None => others.push(name),
-            }
-        }
-        match twice.or_else(|| repeated(others)) {
-            None => Ok(attributes),
-            Some(name) => Err(A::Error::custom(format_args!(
-                "member {name:?} stands twice"
-            ))),
         }
     }
 }

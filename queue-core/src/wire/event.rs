@@ -1,14 +1,13 @@
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use percent_encoding::percent_decode_str;
-use serde::de::IgnoredAny;
 
 use super::attributes::{Attributes, clip};
 use super::base64::unwrap_base64;
 use super::layout;
+use super::members::Members;
 use crate::envelope::{ClientId, Envelope, InvalidTrace, MessageId, RequestId};
 
 /// A CloudEvents 1.0 event.
@@ -60,14 +59,13 @@ impl Event {
         if let Some(attributes) = &layout::read(text) {
             return Some(Self::interpret(body, attributes));
         }
-        match &Attributes::read(text) {
-            Ok(attributes) => {
-                let version = attributes.spec_version.raw()?;
-                Some(check_version(version).and_then(|()| Self::interpret(body, attributes)))
-            }
-            Err(error) if error.is_data() && has_specversion(text) => Some(Err(error.to_string())),
-            Err(_) => None,
+        let members = Members::read(body).ok()?;
+        let attributes = &Attributes::of(&members);
+        let version = attributes.spec_version.raw()?;
+        if let Some(name) = members.repeated() {
+            return Some(Err(format!("member {name:?} stands twice")));
         }
+        Some(check_version(version).and_then(|()| Self::interpret(body, attributes)))
     }
 
     fn interpret(body: &Bytes, attributes: &Attributes<'_>) -> Result<Self, String> {
@@ -131,11 +129,4 @@ fn client_of(source: &str) -> Result<ClientId, String> {
     ClientId::new(decoded)
         .or_else(|_| ClientId::new(source))
         .map_err(|error| format!("attribute `source`: {error}"))
-}
-
-/// Whether the text is an object with a member `specversion`. Reading the attributes fails on a duplicate member before
-/// that is known.
-fn has_specversion(text: &str) -> bool {
-    let members: Result<HashMap<Cow<'_, str>, IgnoredAny>, _> = serde_json::from_str(text);
-    members.is_ok_and(|members| members.contains_key("specversion"))
 }

@@ -1,7 +1,7 @@
 //! The layout of a new event, as this crate writes it: members in a fixed order, without white space.
 //!
 //! Nearly all events of a queue have it, so they are read along it, and names are compared rather than looked up. What
-//! differs, such as an event of another producer or one that was put back, is left to [`Attributes::read`], which
+//! differs, such as an event of another producer or one that was put back, is left to [`Attributes::of`], which
 //! reads any event. Of an event in this layout it returns the same; the tests compare the two.
 
 use serde::de::IgnoredAny;

@@ -1,20 +1,28 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 /// The members of a JSON object in order, with raw values.
 pub(crate) struct Members<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
 impl<'a> Members<'a> {
-    /// Reads a JSON object.
+    /// Reads a JSON object to its end, also one in which a name stands twice.
     pub(crate) fn read(body: &'a [u8]) -> Result<Self, serde_json::Error> {
         serde_json::from_slice(body)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &'a RawValue)> {
         self.0.iter().map(|(name, value)| (name.as_ref(), *value))
+    }
+
+    /// Returns a name that stands twice.
+    pub(super) fn repeated(&self) -> Option<&str> {
+        let mut names: Vec<&str> = self.iter().map(|(name, _)| name).collect();
+        names.sort_unstable();
+        let mut pairs = names.windows(2);
+        pairs.find(|pair| pair[0] == pair[1]).map(|pair| pair[0])
     }
 }
 
@@ -38,23 +46,10 @@ impl<'de> Visitor<'de> for MembersVisitor {
         while let Some((Name(name), value)) = map.next_entry()? {
             members.push((name, value));
         }
-        let names = members.iter().map(|(name, _)| Cow::Borrowed(&**name));
-        if let Some(name) = repeated(names.collect()) {
-            return Err(A::Error::custom(format_args!(
-                "member {name:?} stands twice"
-            )));
-        }
         Ok(Members(members))
     }
 }
 
 /// Borrows where the text has no escapes.
 #[derive(serde::Deserialize)]
-pub(super) struct Name<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
-
-/// Returns a name that is there more than once.
-pub(super) fn repeated(mut names: Vec<Cow<'_, str>>) -> Option<Cow<'_, str>> {
-    names.sort_unstable();
-    let at = names.windows(2).position(|pair| pair[0] == pair[1])?;
-    Some(names.swap_remove(at))
-}
+struct Name<'a>(#[serde(borrow)] Cow<'a, str>);

@@ -127,13 +127,7 @@ pub fn rewrite(
     let Body::Event(event) = Body::read(body, usize::MAX) else {
         return None;
     };
-    let members = Members::read(&event.body).ok()?;
-    let mut object = ObjectWriter::with_capacity(event.body.len() + 256);
-    for (name, value) in members.iter() {
-        if !ACCOUNTING.contains(&name) {
-            object.member(name, value.get().as_bytes());
-        }
-    }
+    let mut object = ObjectWriter::copy(&event, |name| !ACCOUNTING.contains(&name));
     write_attempts(&mut object, attempts);
     if let Some(poison) = poison {
         write_poison(&mut object, poison);
@@ -143,14 +137,7 @@ pub fn rewrite(
 
 /// Returns an event without its unique key. All other members keep their bytes and their order.
 pub(crate) fn without_unique_key(event: &Event) -> Vec<u8> {
-    let members = Members::read(&event.body).expect("it was read as an event");
-    let mut object = ObjectWriter::with_capacity(event.body.len());
-    for (name, value) in members.iter() {
-        if name != "uniquekey" {
-            object.member(name, value.get().as_bytes());
-        }
-    }
-    object.finish()
+    ObjectWriter::copy(event, |name| name != "uniquekey").finish()
 }
 
 fn write_envelope(object: &mut ObjectWriter, envelope: &Envelope) {
@@ -220,6 +207,16 @@ impl ObjectWriter {
         Self {
             out: Vec::with_capacity(capacity),
         }
+    }
+
+    /// Begins with the members of an event that are kept, as they are.
+    fn copy(event: &Event, keep: impl Fn(&str) -> bool) -> Self {
+        let members = Members::read(&event.body).expect("it was read as an event");
+        let mut object = Self::with_capacity(event.body.len() + 256);
+        for (name, value) in members.iter().filter(|(name, _)| keep(name)) {
+            object.member(name, value.get().as_bytes());
+        }
+        object
     }
 
     fn finish_json(mut self, data: &[u8]) -> Vec<u8> {

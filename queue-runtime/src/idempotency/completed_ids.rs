@@ -5,10 +5,11 @@
 //! redriven messages do not share.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use queue_core::QueueName;
 use queue_core::backend::StorageId;
+use queue_core::internal::LockExt as _;
 
 /// The maximum number of ids.
 const CAPACITY: usize = 1000;
@@ -21,7 +22,7 @@ pub(crate) struct CompletedIds {
 
 impl CompletedIds {
     pub(crate) fn insert(&self, queue: &QueueName, id: &StorageId) {
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.entries.hold();
         if entries.len() == CAPACITY {
             entries.pop_front();
         }
@@ -29,7 +30,7 @@ impl CompletedIds {
     }
 
     pub(crate) fn contains(&self, queue: &QueueName, id: &StorageId) -> bool {
-        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let entries = self.entries.hold();
         entries
             .iter()
             .any(|entry| entry.0 == *queue && entry.1 == *id)

@@ -1,13 +1,8 @@
-use std::sync::OnceLock;
-
-use tokio::sync::Notify;
+use tokio::sync::SetOnce;
 
 /// The signal that work on a message should stop. The first cause is kept; later ones are ignored.
 #[derive(Debug, Default)]
-pub(crate) struct Cancellation {
-    cause: OnceLock<Cause>,
-    given: Notify,
-}
+pub(crate) struct Cancellation(SetOnce<Cause>);
 
 /// Why work on a message should stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,13 +20,12 @@ pub(crate) enum Cause {
 impl Cancellation {
     /// Sends the signal, unless it was sent before.
     pub(crate) fn cancel(&self, cause: Cause) {
-        if self.cause.set(cause).is_ok() {
-            self.given.notify_waiters();
-        }
+        // An error means that it was sent before.
+        let _ = self.0.set(cause);
     }
 
     pub(crate) fn cause(&self) -> Option<Cause> {
-        self.cause.get().copied()
+        self.0.get().copied()
     }
 
     /// Waits for the signal.
@@ -39,15 +33,6 @@ impl Cancellation {
     /// # Cancel safety
     /// Cancel safe.
     pub(crate) async fn cancelled(&self) -> Cause {
-        // Created before the cause is read, so that a signal in between is not missed.
-        let given = self.given.notified();
-        match self.cause() {
-            Some(cause) => cause,
-            None => {
-                given.await;
-                self.cause()
-                    .expect("the cause is set before anybody is woken")
-            }
-        }
+        *self.0.wait().await
     }
 }

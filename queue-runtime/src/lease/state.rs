@@ -1,10 +1,11 @@
 use std::fmt;
-use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex as StdMutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
 use queue_core::backend::{Backend, PopReceipt, ReceivedMessage, StorageId};
 use queue_core::clock::Clock;
+use queue_core::internal::LockExt as _;
 use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, Timestamp};
 use tokio::sync::Mutex;
 
@@ -86,7 +87,7 @@ impl Leased {
     }
 
     pub(super) fn machine(&self) -> MutexGuard<'_, Machine> {
-        self.machine.lock().unwrap_or_else(PoisonError::into_inner)
+        self.machine.hold()
     }
 
     pub(super) fn is_overdue(&self) -> bool {
@@ -137,7 +138,7 @@ impl Leased {
         let now = self.now();
         let mut machine = self.machine();
         machine.renewed(renewal, now);
-        *self.lock_receipt() = lease.receipt;
+        *self.receipt.hold() = lease.receipt;
         Ok(())
     }
 
@@ -168,11 +169,7 @@ impl Leased {
     }
 
     pub(super) fn receipt(&self) -> PopReceipt {
-        self.lock_receipt().clone()
-    }
-
-    fn lock_receipt(&self) -> MutexGuard<'_, PopReceipt> {
-        self.receipt.lock().unwrap_or_else(PoisonError::into_inner)
+        self.receipt.hold().clone()
     }
 }
 

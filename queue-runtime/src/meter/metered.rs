@@ -42,10 +42,7 @@ impl Metered {
         call: impl Future<Output = Result<T>> + Send,
     ) -> Result<T> {
         Counting::of(self.meter.queue(queue), kind)
-            .answer(call, |_| Counted {
-                kind,
-                transactions: 1,
-            })
+            .answer(call, |_| (kind, 1))
             .await
     }
 
@@ -79,12 +76,6 @@ struct Counting<'a> {
     open: Option<TransactionKind>,
 }
 
-/// What an answered call counts as.
-struct Counted {
-    kind: TransactionKind,
-    transactions: u64,
-}
-
 impl<'a> Counting<'a> {
     fn of(counters: &'a Counters, kind: TransactionKind) -> Self {
         Self {
@@ -93,16 +84,17 @@ impl<'a> Counting<'a> {
         }
     }
 
+    /// Counts the call by its answer: as transactions of a kind.
     async fn answer<T>(
         mut self,
         call: impl Future<Output = Result<T>> + Send,
-        counted: impl FnOnce(&T) -> Counted + Send,
+        counted: impl FnOnce(&T) -> (TransactionKind, u64) + Send,
     ) -> Result<T> {
         let answer = call.await;
         match &answer {
             Ok(value) => {
                 self.open = None;
-                let Counted { kind, transactions } = counted(value);
+                let (kind, transactions) = counted(value);
                 self.counters.add(kind, transactions);
             }
             Err(error) if error.is_unsent() => self.open = None,
@@ -156,10 +148,7 @@ impl Backend for Metered {
 
     async fn list_queues(&self, prefix: &str) -> Result<Vec<QueueName>> {
         let kind = TransactionKind::ListQueues;
-        let counted = |names: &Vec<QueueName>| Counted {
-            kind,
-            transactions: pages(names.len(), LIST_PAGE),
-        };
+        let counted = |names: &Vec<QueueName>| (kind, pages(names.len(), LIST_PAGE));
         Counting::of(self.meter.account(), kind)
             .answer(self.inner.list_queues(prefix), counted)
             .await
@@ -185,10 +174,7 @@ impl Backend for Metered {
         let counters = self.meter.queue(queue);
         let counted = |_: &PutReceipt| {
             counters.measures.sent(1);
-            Counted {
-                kind,
-                transactions: 1,
-            }
+            (kind, 1)
         };
         Counting::of(counters, kind)
             .answer(self.inner.put(queue, message), counted)
@@ -211,10 +197,7 @@ impl Backend for Metered {
             if let PutIf::Swapped(Some(_)) = put {
                 counters.measures.sent(1);
             }
-            Counted {
-                kind,
-                transactions: 1,
-            }
+            (kind, 1)
         };
         Counting::of(counters, kind).answer(call, counted).await
     }
@@ -228,13 +211,12 @@ impl Backend for Metered {
         let counters = self.meter.queue(queue);
         let counted = |messages: &Vec<ReceivedMessage>| {
             counters.measures.received(messages.len() as u64);
-            Counted {
-                kind: match messages.is_empty() {
-                    true => TransactionKind::EmptyReceive,
-                    false => TransactionKind::Receive,
-                },
-                transactions: pages(messages.len(), RECEIVE_PAGE),
-            }
+            let kind = if messages.is_empty() {
+                TransactionKind::EmptyReceive
+            } else {
+                TransactionKind::Receive
+            };
+            (kind, pages(messages.len(), RECEIVE_PAGE))
         };
         Counting::of(counters, TransactionKind::Receive)
             .answer(self.inner.receive(queue, max, visibility), counted)
@@ -243,10 +225,7 @@ impl Backend for Metered {
 
     async fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>> {
         let kind = TransactionKind::Peek;
-        let counted = |messages: &Vec<PeekedMessage>| Counted {
-            kind,
-            transactions: pages(messages.len(), RECEIVE_PAGE),
-        };
+        let counted = |messages: &Vec<PeekedMessage>| (kind, pages(messages.len(), RECEIVE_PAGE));
         Counting::of(self.meter.queue(queue), kind)
             .answer(self.inner.peek(queue, max), counted)
             .await
@@ -258,10 +237,7 @@ impl Backend for Metered {
             return call.await;
         }
         let kind = TransactionKind::Peek;
-        let counted = |page: &Page| Counted {
-            kind,
-            transactions: pages(page.messages.len(), RECEIVE_PAGE),
-        };
+        let counted = |page: &Page| (kind, pages(page.messages.len(), RECEIVE_PAGE));
         Counting::of(self.meter.queue(queue), kind)
             .answer(call, counted)
             .await

@@ -1,9 +1,10 @@
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use queue_core::QueueName;
 use queue_core::backend::NewMessage;
+use queue_core::internal::LockExt as _;
 use queue_core::notify::Notification;
 
 use super::notifiers::Notifiers;
@@ -42,7 +43,7 @@ impl Unannounced {
     /// Adds the messages that a transaction puts, perhaps none. Returns whether the caller is to start the task that
     /// waits for its end and announces them.
     pub(crate) fn add(&self, messages: &[(QueueName, NewMessage)]) -> bool {
-        let mut state = self.lock();
+        let mut state = self.0.hold();
         for (queue, message) in messages {
             let notification = Notification::new("", queue)
                 .with_messages(1, message.body.len() as u64)
@@ -57,12 +58,8 @@ impl Unannounced {
 
     /// Takes what was added so far. If that is nothing, the task ends, and the next transaction starts another one.
     pub(crate) fn take(&self) -> Option<Batch> {
-        let mut state = self.lock();
+        let mut state = self.0.hold();
         state.is_watched = std::mem::take(&mut state.is_open);
         state.is_watched.then(|| Batch(state.pending.take()))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -12,11 +12,12 @@
 //! What was announced before a receive began is done with: the message was stored before it was announced, so that
 //! receive sees it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use queue_core::QueueName;
 use queue_core::clock::Clock;
+use queue_core::internal::LockExt as _;
 use queue_core::notify::{Notification, Subscriber, Subscription};
 use tokio::sync::Notify;
 
@@ -122,7 +123,7 @@ impl Wakeups {
     /// Records that a receive begins after a pause that ended with `woken`. It will see what was announced so far;
     /// returns how many messages that are.
     pub(crate) fn receive_begins(&self, woken: Option<Wakeup>) -> u64 {
-        let mut state = self.inner.lock();
+        let mut state = self.inner.state.hold();
         state.due = false;
         let since = state.take_announced();
         woken.map_or(0, Wakeup::messages).saturating_add(since)
@@ -130,7 +131,7 @@ impl Wakeups {
 
     /// Records that a receive found messages. If there may be more, wakes another task of the consumer.
     pub(crate) fn found(&self, more: bool) {
-        let mut state = self.inner.lock();
+        let mut state = self.inner.state.hold();
         state.false_ones = 0;
         state.distrusted_until = Duration::ZERO;
         if more {
@@ -161,7 +162,7 @@ impl Wakeups {
 
     /// Gives back a wake-up that led to no receive, to another task of the consumer.
     pub(crate) fn give_back(&self, wakeup: Wakeup) {
-        let mut state = self.inner.lock();
+        let mut state = self.inner.state.hold();
         state.announce_again(wakeup.messages());
         state.due |= matches!(wakeup, Wakeup::Due(_));
         drop(state);
@@ -170,7 +171,7 @@ impl Wakeups {
 
     fn distrust(&self) {
         let now = self.inner.clock.monotonic();
-        let mut state = self.inner.lock();
+        let mut state = self.inner.state.hold();
         let doubled = 2_u32.saturating_pow(state.false_ones);
         let pause = FIRST_DISTRUST.saturating_mul(doubled).min(LONGEST_DISTRUST);
         state.false_ones = state.false_ones.saturating_add(1);
@@ -203,7 +204,7 @@ impl Wakeups {
 impl Inner {
     /// Returns a subscriber to one more notifier.
     fn source(inner: &Arc<Self>) -> Arc<dyn Subscriber> {
-        let heard = &mut inner.lock().heard;
+        let heard = &mut inner.state.hold().heard;
         heard.push(Heard::default());
         Arc::new(Source {
             inner: Arc::clone(inner),
@@ -214,7 +215,7 @@ impl Inner {
     /// Takes the announcement, or returns when to look again.
     fn take(&self, least: u64) -> Result<Wakeup, Option<Duration>> {
         let now = self.clock.monotonic();
-        let mut state = self.lock();
+        let mut state = self.state.hold();
         if now < state.distrusted_until {
             let until = state.distrusted_until;
             let pending = state.announced() > 0 || state.next_due().is_some();
@@ -230,17 +231,13 @@ impl Inner {
             true => Ok(Wakeup::Due(messages)),
         }
     }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Subscriber for Source {
     fn notified(&self, notification: &Notification<'_>) -> u64 {
         let inner = &*self.inner;
         let now = inner.clock.monotonic();
-        let mut state = inner.lock();
+        let mut state = inner.state.hold();
         // Also while nobody waits, so that times that have passed do not accumulate.
         state.come_due(now);
         let (visible, messages) = (notification.visible_in.is_zero(), notification.messages);
@@ -300,21 +297,21 @@ struct Waiting<'a>(&'a Inner);
 
 impl<'a> Waiting<'a> {
     fn new(inner: &'a Inner) -> Self {
-        inner.lock().waiting += 1;
+        inner.state.hold().waiting += 1;
         Self(inner)
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.lock().waiting -= 1;
+        self.0.state.hold().waiting -= 1;
     }
 }
 
 impl std::fmt::Debug for Wakeups {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Wakeups")
-            .field("state", &*self.inner.lock())
+            .field("state", &*self.inner.state.hold())
             .finish_non_exhaustive()
     }
 }

@@ -1,9 +1,9 @@
-use std::fmt;
 use std::sync::Arc;
 
 use queue_core::backend::ConditionalPuts;
 use queue_core::clock::Timestamp;
 use queue_core::idempotency::IdempotencyStore;
+use queue_core::internal::debug_fields;
 use queue_core::{Message, QueueName};
 use tokio::runtime::Handle;
 
@@ -166,12 +166,4 @@ impl<M: Message> Schedule<M> {
     }
 }
 
-impl<M> fmt::Debug for Schedule<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Schedule")
-            .field("name", &self.name)
-            .field("recurrence", &self.recurrence)
-            .field("queue", &self.queue)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(Schedule<M> { name, recurrence, queue });

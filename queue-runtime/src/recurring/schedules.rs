@@ -1,6 +1,8 @@
 //! The schedules of one service.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
+
+use queue_core::internal::LockExt as _;
 
 use super::error::ScheduleError;
 use super::handle::ScheduleHandle;
@@ -20,7 +22,7 @@ impl Schedules {
     /// Adds a schedule that is about to start.
     pub(super) fn add(&self, schedule: &ScheduleHandle) -> Result<(), ScheduleError> {
         let name = || schedule.name().to_owned();
-        let mut state = self.lock();
+        let mut state = self.0.hold();
         if state.is_shut_down {
             return Err(ScheduleError::ShutDown(name()));
         }
@@ -35,20 +37,16 @@ impl Schedules {
 
     /// Returns the schedules that run, in the order in which they were started.
     pub(crate) fn running(&self) -> Vec<ScheduleHandle> {
-        let mut schedules = self.lock().started.clone();
+        let mut schedules = self.0.hold().started.clone();
         schedules.retain(ScheduleHandle::is_running);
         schedules
     }
 
     /// Has all schedules submit no further tick, and lets none start any more. Returns those that ran.
     pub(crate) fn shut_down(&self) -> Vec<ScheduleHandle> {
-        self.lock().is_shut_down = true;
+        self.0.hold().is_shut_down = true;
         let schedules = self.running();
         schedules.iter().for_each(ScheduleHandle::cancel);
         schedules
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

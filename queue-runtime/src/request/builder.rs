@@ -1,4 +1,3 @@
-use std::fmt;
 use std::future::IntoFuture;
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -7,6 +6,7 @@ use std::time::Duration;
 
 use queue_core::clock::BoxFuture;
 use queue_core::envelope::TraceContext;
+use queue_core::internal::debug_fields;
 use queue_core::wire::Body;
 use queue_core::{Envelope, InvalidId, Message, MessageId, QueueName, RequestId, Wire};
 
@@ -358,11 +358,4 @@ where
     }
 }
 
-impl<M, R> fmt::Debug for Request<M, R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Request")
-            .field("queue", &self.queue)
-            .field("within", &self.within)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(Request<M, R> { queue, within });

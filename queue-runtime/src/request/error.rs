@@ -2,6 +2,7 @@ use std::fmt;
 use std::time::Duration;
 
 use queue_core::envelope::PoisonReason;
+use queue_core::internal::debug_fields;
 use queue_core::{DecodeError, MessageId, QueueName, RequestId};
 
 use super::waiting::MAX_WAITING;
@@ -175,16 +176,7 @@ impl From<Unreplied> for RequestProblem {
     }
 }
 
-impl<M> fmt::Debug for RequestError<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RequestError")
-            .field("id", &self.id)
-            .field("request", &self.request)
-            .field("queue", &self.queue)
-            .field("problem", &self.problem)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(RequestError<M> { id, request, queue, problem });
 
 impl<M> fmt::Display for RequestError<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

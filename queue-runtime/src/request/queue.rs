@@ -1,8 +1,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use queue_core::backend::Metadata;
+use queue_core::internal::LockExt as _;
 use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, Result};
 use tokio_util::sync::CancellationToken;
 
@@ -105,10 +106,7 @@ impl ReplyQueue {
         let set = context.backend.set_metadata(&self.name, &metadata);
         self.in_time(context, patience, Operation::SetMetadata, set)
             .await?;
-        let mut heartbeat_at = self
-            .heartbeat_at
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut heartbeat_at = self.heartbeat_at.hold();
         *heartbeat_at = sent_at.max(*heartbeat_at);
         Ok(())
     }
@@ -136,10 +134,7 @@ impl ReplyQueue {
     /// Returns whether the last heartbeat is less than half a lease old, so that no other instance can have deleted the
     /// queue.
     fn is_fresh(&self, now: Duration) -> bool {
-        let heartbeat_at = *self
-            .heartbeat_at
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let heartbeat_at = *self.heartbeat_at.hold();
         now.saturating_sub(heartbeat_at) < self.lease / 2
     }
 

@@ -1,7 +1,7 @@
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use queue_core::internal::debug_fields;
 use queue_core::{Error, ErrorKind, MessageId, Operation, QueueName};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio_util::sync::CancellationToken;
@@ -122,10 +122,4 @@ impl Drop for Replies {
     }
 }
 
-impl fmt::Debug for Replies {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Replies")
-            .field("lease", &self.lease)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(Replies { lease });

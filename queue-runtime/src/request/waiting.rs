@@ -1,7 +1,8 @@
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use queue_core::MessageId;
+use queue_core::internal::LockExt as _;
 use queue_core::wire::Body;
 use tokio::sync::{Notify, oneshot};
 
@@ -43,7 +44,7 @@ impl Waiting {
 
     pub(super) fn add(self: &Arc<Self>, id: &MessageId) -> Result<Place, Refused> {
         let (sender, reply) = oneshot::channel();
-        let mut requests = self.lock();
+        let mut requests = self.requests.hold();
         let requests = requests.as_mut().ok_or(Refused::Closed)?;
         if requests.len() >= MAX_WAITING {
             return Err(Refused::Full);
@@ -60,14 +61,15 @@ impl Waiting {
     /// Hands a reply to the request that waits for it. Returns whether one does.
     pub(super) fn answer(&self, id: &str, reply: Body) -> bool {
         let request = self
-            .lock()
+            .requests
+            .hold()
             .as_mut()
             .and_then(|requests| requests.remove(id));
         request.is_some_and(|request| request.send(reply).is_ok())
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.lock().as_ref().is_none_or(HashMap::is_empty)
+        self.requests.hold().as_ref().is_none_or(HashMap::is_empty)
     }
 
     /// Completes when a request has been added since the last time.
@@ -77,7 +79,7 @@ impl Waiting {
 
     /// Refuses further requests, unless some wait. Returns whether it does.
     pub(super) fn close_if_empty(&self) -> bool {
-        let mut requests = self.lock();
+        let mut requests = self.requests.hold();
         if requests.as_ref().is_none_or(HashMap::is_empty) {
             *requests = None;
         }
@@ -86,11 +88,7 @@ impl Waiting {
 
     /// Refuses further requests, and tells those that wait that no reply will come.
     pub(super) fn close(&self) {
-        *self.lock() = None;
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<HashMap<String, oneshot::Sender<Body>>>> {
-        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.requests.hold() = None;
     }
 }
 
@@ -106,7 +104,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if let Some(requests) = self.waiting.lock().as_mut() {
+        if let Some(requests) = self.waiting.requests.hold().as_mut() {
             requests.remove(self.id.as_str());
         }
     }

@@ -1,6 +1,5 @@
 //! Submitting one message: `message → envelope → wire → backend`.
 
-use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +9,7 @@ use queue_core::clock::{BoxFuture, Timestamp};
 use queue_core::encoder::{Encoded, Origin};
 use queue_core::envelope::TraceContext;
 use queue_core::idempotency::IdempotencyStore;
+use queue_core::internal::debug_fields;
 use queue_core::{
     ClientId, EncodeError, Error, InvalidId, Message, MessageId, Outcome, QueueName, RequestId,
 };
@@ -427,7 +427,7 @@ impl<M: Send + 'static> IntoFuture for Submit<M> {
         let send = async move {
             let (outgoing, message) = encoded?;
             match sending.put(&outgoing).await {
-                Ok(visible_at) => Ok(outgoing.into_submitted(visible_at)),
+                Ok(visible_at) => Ok(outgoing.submitted(visible_at)),
                 Err(error) => Err(outgoing.failed(message, error)),
             }
         };
@@ -447,13 +447,7 @@ impl Outgoing {
     }
 
     pub(super) fn into_submitted(self, visible_at: Timestamp) -> Submitted {
-        Submitted {
-            id: self.id,
-            request: self.request,
-            queue: self.queue,
-            visible_at,
-            duplicate: false,
-        }
+        self.submitted(visible_at)
     }
 
     pub(super) fn failed<M>(self, message: M, error: Error) -> SubmitError<M> {
@@ -465,10 +459,4 @@ impl Outgoing {
     }
 }
 
-impl<M> fmt::Debug for Submit<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Submit")
-            .field("queue", &self.queue)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(Submit<M> { queue });

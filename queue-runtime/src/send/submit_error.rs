@@ -1,6 +1,7 @@
 use std::fmt;
 
 use queue_core::encoder::TooLarge;
+use queue_core::internal::debug_fields;
 use queue_core::{EncodeError, InvalidId, MessageId, Outcome};
 
 /// An error of submitting a message. It returns the message.
@@ -109,14 +110,7 @@ impl SubmitProblem {
     }
 }
 
-impl<M> fmt::Debug for SubmitError<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SubmitError")
-            .field("id", &self.id)
-            .field("problem", &self.problem)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(SubmitError<M> { id, problem });
 
 impl<M> fmt::Display for SubmitError<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

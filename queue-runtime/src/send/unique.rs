@@ -209,13 +209,11 @@ impl<M> Submit<M> {
         unique.duration = Some(DEFAULT_RETENTION);
         if unique.store.is_some() {
             let detail = "a store of results keeps what it has recorded; leave `unique_in` out";
-            return Err(self.refused(ErrorKind::Unsupported, detail));
+            let refusal = self.refusal(ErrorKind::Unsupported, detail);
+            return Err(self.failed(refusal));
         }
-        if let Err((kind, detail)) = self.check_unique(&unique) {
-            return Err(self.refused(kind, &detail));
-        }
-        let key = match self.unique_key(unique.scope.take()) {
-            Ok(key) => key.work_key(),
+        let key = match self.check_unique(unique) {
+            Ok((key, _)) => key.work_key(),
             Err(problem) => return Err(self.failed(problem)),
         };
         let sending = self.sending();
@@ -279,29 +277,24 @@ impl<M> Submit<M> {
             return Ok(self);
         }
         let detail = "a message in a transaction of the application is put unconditionally; leave `unique_for` out";
-        Err(self.refused(ErrorKind::InvalidInput, detail))
+        let refusal = self.refusal(ErrorKind::InvalidInput, detail);
+        Err(self.failed(refusal))
     }
 
-    pub(super) async fn send_once(
-        mut self,
-        mut unique: Unique,
-    ) -> Result<Submitted, SubmitError<M>> {
-        let duration = match self.check_unique(&unique) {
-            Ok(duration) => duration,
-            Err((kind, detail)) => return Err(self.refused(kind, &detail)),
-        };
-        let key = match self.unique_key(unique.scope.take()) {
-            Ok(key) => key,
+    pub(super) async fn send_once(mut self, unique: Unique) -> Result<Submitted, SubmitError<M>> {
+        let (until_settled, store) = (unique.until_settled, unique.store.clone());
+        let (key, duration) = match self.check_unique(unique) {
+            Ok(checked) => checked,
             Err(problem) => return Err(self.failed(problem)),
         };
-        if unique.until_settled {
+        if until_settled {
             let text = key.text();
             self.encoded = self.encoded.map(|encoded| encoded.with_unique_key(text));
         }
         let sending = self.sending();
         let (outgoing, message) = self.encode()?;
-        let sent = match unique.store {
-            None => send_if_first(&sending, &outgoing, &key, duration, unique.until_settled).await,
+        let sent = match store {
+            None => send_if_first(&sending, &outgoing, &key, duration, until_settled).await,
             Some(store) => {
                 let key = key.work_key();
                 send_and_record(&sending, &outgoing, &store, key, duration).await
@@ -343,23 +336,17 @@ impl<M> Submit<M> {
         }
     }
 
-    /// Returns for how long the key is held at most.
-    ///
-    /// # Errors
-    /// The kind and the detail.
-    fn check_unique(&self, unique: &Unique) -> Result<Duration, (ErrorKind, String)> {
-        let invalid = |detail: &str| Err((ErrorKind::InvalidInput, detail.to_owned()));
+    /// Returns the key, and for how long it is held at most.
+    fn check_unique(&self, unique: Unique) -> Result<(UniqueKey, Duration), SubmitProblem> {
+        let invalid = |detail: &str| Err(self.refusal(ErrorKind::InvalidInput, detail));
         let capabilities = self.context().backend.capabilities();
         let is_exact = capabilities.conditional_puts == ConditionalPuts::Supported
             && capabilities.atomicity == Atomicity::Atomic;
-        match &unique.scope {
-            Some(scope) if scope.is_empty() || scope.len() > MAX_SCOPE => {
-                let length = scope.len();
-                return invalid(&format!(
-                    "the scope of a unique submission has {length} bytes; allowed are 1 to {MAX_SCOPE}"
-                ));
-            }
-            _ => {}
+        let length = unique.scope.as_ref().map_or(1, String::len);
+        if !(1..=MAX_SCOPE).contains(&length) {
+            return invalid(&format!(
+                "the scope of a unique submission has {length} bytes; allowed are 1 to {MAX_SCOPE}"
+            ));
         }
         if unique.until_settled {
             let is_bare = |encoded: &Encoded| encoded.message_type().wire() == Wire::Bare;
@@ -377,33 +364,37 @@ impl<M> Submit<M> {
         }
         if unique.store.is_none() && !is_exact {
             let detail = "this storage cannot record a key with its message; give a store by `unique_in`, for a time";
-            return Err((ErrorKind::Unsupported, detail.to_owned()));
+            return Err(self.refusal(ErrorKind::Unsupported, detail));
         }
-        match unique.duration {
-            Some(Duration::ZERO) => invalid("a message cannot be unique for a duration of zero"),
-            Some(duration) => Ok(duration),
-            None if unique.until_settled => Ok(DEFAULT_RETENTION),
-            None => invalid(
-                "a unique submission needs `unique_for` or `unique_until_settled`, which tell until when",
-            ),
-        }
-    }
-
-    fn unique_key(&self, scope: Option<String>) -> Result<UniqueKey, SubmitProblem> {
+        let duration = match unique.duration {
+            Some(Duration::ZERO) => {
+                return invalid("a message cannot be unique for a duration of zero");
+            }
+            Some(duration) => duration,
+            None if unique.until_settled => DEFAULT_RETENTION,
+            None => {
+                return invalid(
+                    "a unique submission needs `unique_for` or `unique_until_settled`, which tell until when",
+                );
+            }
+        };
         let encoded = self.encoded.as_ref();
         let encoded = encoded.map_err(|error| SubmitProblem::Encode(error.clone()))?;
         let kind = encoded.message_type().kind();
         let fields = encoded.key().ok_or(SubmitProblem::NoKey { kind })?;
         let mut parts = vec![Value::from(kind)];
         parts.extend_from_slice(fields);
-        let key = canonical(&Value::Array(parts));
-        let put = Put::of(self.context(), self.queue(), self.delay);
-        Ok(UniqueKey { scope, key, put })
+        let key = UniqueKey {
+            scope: unique.scope,
+            key: canonical(&Value::Array(parts)),
+            put: Put::of(self.context(), self.queue(), self.delay),
+        };
+        Ok((key, duration))
     }
 
-    fn refused(self, kind: ErrorKind, detail: &str) -> SubmitError<M> {
+    fn refusal(&self, kind: ErrorKind, detail: &str) -> SubmitProblem {
         let error = Error::new(kind, Operation::Put).with_queue(self.queue());
-        self.failed(SubmitProblem::Storage(error.with_detail(detail).unsent()))
+        SubmitProblem::Storage(error.with_detail(detail).unsent())
     }
 
     fn failed(self, problem: SubmitProblem) -> SubmitError<M> {

@@ -1,8 +1,8 @@
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use queue_core::encoder::{Encoded, Origin};
+use queue_core::internal::debug_fields;
 use queue_core::wire::Body;
 use queue_core::{ClientId, Envelope, Message, MessageId, RequestId, Timestamp};
 use serde::Serialize;
@@ -243,14 +243,7 @@ impl<M: Message> ReceivedBuilder<M> {
     }
 }
 
-impl<M> fmt::Debug for ReceivedBuilder<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReceivedBuilder")
-            .field("id", &self.id)
-            .field("attempt", &self.attempt)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(ReceivedBuilder<M> { id, attempt });
 
 /// Returns the context of a service with private queues, for one message.
 fn private_context() -> Arc<Context> {

@@ -1,7 +1,8 @@
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use queue_core::clock::{BoxFuture, Clock, Timestamp};
+use queue_core::internal::LockExt as _;
 use tokio::time::Instant;
 
 /// A clock that follows Tokio's time, also while that is paused.
@@ -64,11 +65,7 @@ impl TokioClock {
     /// ```
     pub fn set_wall_clock(&self, time: Timestamp) {
         let at = self.monotonic();
-        *self.wall() = Wall { time, at };
-    }
-
-    fn wall(&self) -> MutexGuard<'_, Wall> {
-        self.wall.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.wall.hold() = Wall { time, at };
     }
 }
 
@@ -81,7 +78,7 @@ impl Default for TokioClock {
 impl Clock for TokioClock {
     fn now(&self) -> Timestamp {
         let monotonic = self.monotonic();
-        let wall = self.wall();
+        let wall = self.wall.hold();
         let since = monotonic.saturating_sub(wall.at);
         wall.time.checked_add(since).unwrap_or(Timestamp::MAX)
     }

@@ -1,10 +1,10 @@
 //! The state of a call that the SDK's pipeline must not see or does not know: the pop receipt, which it
 //! would log, and whether the request was sent.
 
-use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use queue_core::backend::PopReceipt;
+use queue_core::internal::debug_fields;
 
 /// The state of one call, carried by the pipeline's context to the transport.
 pub(super) struct CallState {
@@ -37,8 +37,4 @@ impl CallState {
     }
 }
 
-impl fmt::Debug for CallState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CallState").finish_non_exhaustive()
-    }
-}
+debug_fields!(CallState {});

@@ -1,7 +1,6 @@
 //! Tokens of Microsoft Entra ID, from the first of several credentials that provides one.
 
 use std::error::Error as _;
-use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -15,6 +14,7 @@ use azure_identity::{
     ManagedIdentityCredentialOptions, UserAssignedId, WorkloadIdentityCredential,
 };
 use queue_core::Clock;
+use queue_core::internal::debug_fields;
 
 use super::failure::Failure;
 
@@ -128,11 +128,7 @@ impl TokenCredential for Entra {
     }
 }
 
-impl fmt::Debug for Entra {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Entra").finish_non_exhaustive()
-    }
-}
+debug_fields!(Entra {});
 
 fn erased<C: TokenCredential + 'static>(
     credential: azure_core::Result<Arc<C>>,

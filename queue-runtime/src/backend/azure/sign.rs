@@ -1,7 +1,7 @@
 //! Signing of requests with an account key, as defined by the storage services (`SharedKey`).
 
+use queue_core::internal::debug_fields;
 use std::collections::BTreeMap;
-use std::fmt;
 
 use azure_core::http::Url;
 use base64::Engine as _;
@@ -68,13 +68,7 @@ impl AccountKey {
     }
 }
 
-impl fmt::Debug for AccountKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AccountKey")
-            .field("account", &self.account)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(AccountKey { account });
 
 fn string_to_sign(
     account: &str,

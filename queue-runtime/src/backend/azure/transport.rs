@@ -6,7 +6,6 @@
 
 use std::borrow::Cow;
 use std::error::Error;
-use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -22,7 +21,7 @@ use hyper_util::client::legacy;
 use jiff::fmt::rfc2822::DateTimePrinter;
 use queue_core::Clock;
 use queue_core::backend::PopReceipt;
-use queue_core::internal::error_chain;
+use queue_core::internal::{debug_fields, error_chain};
 
 use super::account::Credential;
 use super::call_state::{CallState, NEW_RECEIPT_HEADER};
@@ -165,13 +164,7 @@ impl Policy for Transport {
     }
 }
 
-impl fmt::Debug for Transport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Transport")
-            .field("credential", &self.credential)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(Transport { credential });
 
 fn headers(request: &Request) -> Result<HeaderMap, TransportFailure> {
     let mut headers = HeaderMap::new();

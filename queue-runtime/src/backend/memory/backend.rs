@@ -1,4 +1,3 @@
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use queue_core::backend::{
     QueueProperties, ReceivedMessage, StorageId, Swap,
 };
 use queue_core::idempotency::IdempotencyStore;
+use queue_core::internal::debug_fields;
 use queue_core::{Clock, Error, ErrorKind, Operation, QueueName, Result};
 
 use super::browse;
@@ -282,13 +282,7 @@ impl Backend for MemoryBackend {
     }
 }
 
-impl fmt::Debug for MemoryBackend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemoryBackend")
-            .field("name", &self.name)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(MemoryBackend { name });
 
 fn apply(
     state: &mut State,

@@ -1,9 +1,10 @@
 //! The named stores of this process.
 
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, Mutex, Weak};
 
 use queue_core::Clock;
+use queue_core::internal::LockExt as _;
 
 use super::store::Store;
 
@@ -12,7 +13,7 @@ static STORES: LazyLock<Mutex<HashMap<String, Weak<Store>>>> = LazyLock::new(Mut
 
 /// Returns the store of that name, or creates it with this clock if no backend uses one.
 pub(super) fn find_or_create(name: &str, clock: Arc<dyn Clock>) -> Arc<Store> {
-    let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut stores = STORES.hold();
     if let Some(store) = stores.get(name).and_then(Weak::upgrade) {
         return store;
     }

@@ -1,6 +1,5 @@
 use std::collections::HashMap;
-use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -9,6 +8,7 @@ use queue_core::Result;
 use queue_core::backend::Swap;
 use queue_core::clock::Clock;
 use queue_core::idempotency::{Begun, Claim, IdempotencyStore, Owner, Standing, Swept, WorkKey};
+use queue_core::internal::{LockExt, debug_fields};
 
 /// Results in this process, for tests and for programs of one process. They are lost with it.
 ///
@@ -62,7 +62,7 @@ impl MemoryResults {
     }
 
     fn with<T>(&self, change: impl FnOnce(&mut HashMap<WorkKey, Entry>, Duration) -> T) -> T {
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.entries.hold();
         change(&mut entries, self.clock.monotonic())
     }
 
@@ -196,8 +196,4 @@ impl IdempotencyStore for MemoryResults {
     }
 }
 
-impl fmt::Debug for MemoryResults {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemoryResults").finish_non_exhaustive()
-    }
-}
+debug_fields!(MemoryResults {});

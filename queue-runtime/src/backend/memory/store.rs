@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::collections::btree_map::{BTreeMap, Entry};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,6 +10,7 @@ use queue_core::backend::{
     Created, Lease, Metadata, NewMessage, PeekedMessage, PopReceipt, PutReceipt, QueueProperties,
     ReceivedMessage, StorageId, TimeToLive,
 };
+use queue_core::internal::LockExt as _;
 use queue_core::{Clock, ErrorKind, QueueName};
 
 use super::history::History;
@@ -80,7 +81,7 @@ impl Store {
     /// Runs one call under the lock, with the store time of that moment. What does not need the lock, such as the text
     /// of an answer, is better done after it: all tasks that use the backend wait for it.
     pub(super) fn with<T>(&self, call: impl FnOnce(&mut State, i64) -> T) -> T {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.hold();
         let now = self.store_clock.now();
         call(&mut state, now)
     }

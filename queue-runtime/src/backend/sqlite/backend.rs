@@ -21,7 +21,7 @@ use super::command::{Answer, Claimed, Command, Query, Request, Step, StepDone, a
 use super::connection::Settings;
 use super::convert::lease;
 use super::failure::{self, Failure};
-use super::reader::format_metadata;
+use super::reader::{Reader, format_metadata};
 use super::receipt::Handle;
 use super::results::SqliteResults;
 use super::threads::Threads;
@@ -121,7 +121,7 @@ impl SqliteBackend {
     pub async fn close(&self) {
         self.notifier.stop();
         let (reply, closed) = oneshot::channel();
-        if self.queries.send(Query::Close { reply }).is_ok() {
+        if self.queries.send(Query::Close(reply)).is_ok() {
             drop(closed.await);
         }
         // The writer closes last, because the last connection to close removes the log.
@@ -181,14 +181,15 @@ impl SqliteBackend {
         answer.map_err(|failure| failure.into_error(operation, Some(queue), &self.settings.path))
     }
 
-    async fn read<T>(
+    async fn read<T: Send + 'static>(
         &self,
         operation: Operation,
         queue: Option<&QueueName>,
-        query: impl FnOnce(oneshot::Sender<failure::Result<T>>) -> Query,
+        read: impl FnOnce(&Reader) -> failure::Result<T> + Send + 'static,
     ) -> Result<T> {
         let (reply, answered) = oneshot::channel();
-        let answer = match self.queries.send(query(reply)) {
+        let query = Query::Read(Box::new(move |reader| drop(reply.send(read(reader)))));
+        let answer = match self.queries.send(query) {
             Ok(()) => answered.await.unwrap_or(Err(Failure::Closed)),
             Err(_) => Err(Failure::Closed),
         };
@@ -244,27 +245,14 @@ impl Backend for SqliteBackend {
 
     async fn list_queues(&self, prefix: &str) -> Result<Vec<QueueName>> {
         let prefix = prefix.to_owned();
-        self.read(Operation::ListQueues, None, |reply| Query::List {
-            prefix,
-            reply,
-        })
-        .await
+        let list = move |reader: &Reader| reader.list(&prefix);
+        self.read(Operation::ListQueues, None, list).await
     }
 
     async fn properties(&self, queue: &QueueName) -> Result<QueueProperties> {
         let name = queue.clone();
-        self.read(Operation::Properties, Some(queue), |reply| {
-            Query::Properties { queue: name, reply }
-        })
-        .await
-    }
-
-    async fn metadata(&self, queue: &QueueName) -> Result<Metadata> {
-        let name = queue.clone();
-        self.read(Operation::Properties, Some(queue), |reply| {
-            Query::Metadata { queue: name, reply }
-        })
-        .await
+        let read = move |reader: &Reader| reader.properties(&name);
+        self.read(Operation::Properties, Some(queue), read).await
     }
 
     async fn set_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<()> {
@@ -334,12 +322,8 @@ impl Backend for SqliteBackend {
     async fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>> {
         self.limits(Operation::Peek, queue).check_max(max)?;
         let name = queue.clone();
-        self.read(Operation::Peek, Some(queue), |reply| Query::Peek {
-            queue: name,
-            max,
-            reply,
-        })
-        .await
+        let peek = move |reader: &Reader| reader.peek(&name, max);
+        self.read(Operation::Peek, Some(queue), peek).await
     }
 
     async fn browse(&self, queue: &QueueName, from: Option<&PageMark>, max: u32) -> Result<Page> {
@@ -347,13 +331,8 @@ impl Backend for SqliteBackend {
         limits.check_max(max)?;
         let after = from.map(|mark| browse::parse(mark).ok_or_else(|| limits.invalid_mark(mark)));
         let (after, name) = (after.transpose()?, queue.clone());
-        self.read(Operation::Browse, Some(queue), |reply| Query::Browse {
-            queue: name,
-            after,
-            max,
-            reply,
-        })
-        .await
+        let browse = move |reader: &Reader| reader.browse(&name, after, max);
+        self.read(Operation::Browse, Some(queue), browse).await
     }
 
     async fn update(
@@ -426,6 +405,6 @@ impl fmt::Debug for SqliteBackend {
     }
 }
 
-fn mismatched(answer: &Answer) -> ! {
+pub(super) fn mismatched(answer: &Answer) -> ! {
     unreachable!("the writer answered another request: {answer:?}")
 }

@@ -5,13 +5,12 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use queue_core::QueueName;
-use queue_core::backend::{
-    Created, Metadata, NewMessage, Page, PeekedMessage, QueueProperties, Swap, Token,
-};
+use queue_core::backend::{Created, NewMessage, Swap, Token};
 use queue_core::idempotency::{Begun, Claim, Owner, Standing, Swept, WorkKey};
 use tokio::sync::oneshot;
 
 use super::failure::{Failure, Result};
+use super::reader::Reader;
 use super::receipt::Handle;
 
 /// A request to the writer, and the channel for its answer, which is sent after the commit.
@@ -117,15 +116,6 @@ pub(super) enum ResultsRequest {
     Sweep,
 }
 
-/// The answer to a [`ResultsRequest`].
-#[derive(Debug)]
-pub(super) enum ResultsAnswer {
-    Begun(Begun),
-    Standing(Standing),
-    Released,
-    Swept(Swept),
-}
-
 #[derive(Debug)]
 pub(super) enum Answer {
     Done,
@@ -136,7 +126,9 @@ pub(super) enum Answer {
     /// A swap with a message, without one, or none because of what is recorded.
     Swapped(Option<StepDone>),
     Differs(Option<Bytes>),
-    Results(ResultsAnswer),
+    Begun(Begun),
+    Standing(Standing),
+    Swept(Swept),
     Ended(bool),
 }
 
@@ -174,35 +166,12 @@ pub(super) struct Claimed {
     pub(super) checksum: Option<i64>,
 }
 
-/// A request to the reader. No commit delays its answer, so each has a channel of its own type.
-#[derive(Debug)]
+/// A request to the reader.
 pub(super) enum Query {
-    List {
-        prefix: String,
-        reply: oneshot::Sender<Result<Vec<QueueName>>>,
-    },
-    Metadata {
-        queue: QueueName,
-        reply: oneshot::Sender<Result<Metadata>>,
-    },
-    Properties {
-        queue: QueueName,
-        reply: oneshot::Sender<Result<QueueProperties>>,
-    },
-    Peek {
-        queue: QueueName,
-        max: u32,
-        reply: oneshot::Sender<Result<Vec<PeekedMessage>>>,
-    },
-    Browse {
-        queue: QueueName,
-        after: Option<PageEnd>,
-        max: u32,
-        reply: oneshot::Sender<Result<Page>>,
-    },
-    Close {
-        reply: oneshot::Sender<()>,
-    },
+    /// Reads, and sends what it has read to who waits for it.
+    Read(Box<dyn FnOnce(&Reader) + Send>),
+    /// Closes the connection.
+    Close(oneshot::Sender<()>),
 }
 
 /// Sends a request to the writer, and returns its answer.

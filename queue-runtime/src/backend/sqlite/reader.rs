@@ -8,7 +8,6 @@ use bytes::Bytes;
 use queue_core::QueueName;
 use queue_core::backend::{Metadata, Page, PeekedMessage, QueueProperties};
 use rusqlite::{Connection, OptionalExtension, Row, params};
-use tokio::sync::oneshot;
 
 use super::browse;
 use super::command::{PageEnd, Query};
@@ -37,33 +36,20 @@ impl Reader {
 
     /// Serves queries until every sender is gone or a query asks to close.
     pub(super) fn serve(self, queries: &Receiver<Query>) {
-        let mut closing: Option<oneshot::Sender<()>> = None;
         for query in queries {
             match query {
-                Query::List { prefix, reply } => drop(reply.send(self.list(&prefix))),
-                Query::Metadata { queue, reply } => drop(reply.send(self.metadata(&queue))),
-                Query::Properties { queue, reply } => drop(reply.send(self.properties(&queue))),
-                Query::Peek { queue, max, reply } => drop(reply.send(self.peek(&queue, max))),
-                Query::Browse {
-                    queue,
-                    after,
-                    max,
-                    reply,
-                } => drop(reply.send(self.browse(&queue, after, max))),
-                Query::Close { reply } => {
-                    closing = Some(reply);
-                    break;
+                Query::Read(read) => read(&self),
+                Query::Close(reply) => {
+                    drop(self);
+                    // The caller may have stopped waiting.
+                    let _ = reply.send(());
+                    return;
                 }
             }
         }
-        drop(self);
-        if let Some(reply) = closing {
-            // The caller may have stopped waiting.
-            let _ = reply.send(());
-        }
     }
 
-    fn list(&self, prefix: &str) -> Result<Vec<QueueName>> {
+    pub(super) fn list(&self, prefix: &str) -> Result<Vec<QueueName>> {
         let mut statement = self.connection.prepare_cached(
             "SELECT name FROM queue_queues WHERE name >= ?1 AND substr(name, 1, length(?1)) = ?1 \
              ORDER BY name",
@@ -78,16 +64,7 @@ impl Reader {
         Ok(names)
     }
 
-    fn metadata(&self, queue: &QueueName) -> Result<Metadata> {
-        let mut statement = self
-            .connection
-            .prepare_cached("SELECT metadata FROM queue_queues WHERE name = ?1")?;
-        let found = statement.query_row([queue.as_str()], |row| row.get(0));
-        let metadata: String = found.optional()?.ok_or(Failure::QueueNotFound)?;
-        parse_metadata(&metadata)
-    }
-
-    fn properties(&self, queue: &QueueName) -> Result<QueueProperties> {
+    pub(super) fn properties(&self, queue: &QueueName) -> Result<QueueProperties> {
         let mut statement = self.connection.prepare_cached(PROPERTIES)?;
         let found = statement.query_row([queue.as_str()], |row| Ok((row.get(0)?, row.get(1)?)));
         let (metadata, count): (String, i64) = found.optional()?.ok_or(Failure::QueueNotFound)?;
@@ -97,7 +74,12 @@ impl Reader {
         ))
     }
 
-    fn browse(&self, queue: &QueueName, after: Option<PageEnd>, max: u32) -> Result<Page> {
+    pub(super) fn browse(
+        &self,
+        queue: &QueueName,
+        after: Option<PageEnd>,
+        max: u32,
+    ) -> Result<Page> {
         let (id, now) = (self.queue_id(queue)?, self.store_clock.now());
         browse::page(&self.connection, id, after, max, now)
     }
@@ -110,7 +92,7 @@ impl Reader {
         id.optional()?.ok_or(Failure::QueueNotFound)
     }
 
-    fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>> {
+    pub(super) fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>> {
         let id = self.queue_id(queue)?;
         let mut statement = self.connection.prepare_cached(
             "SELECT seq, salt, body, inserted_at, dequeue_count, queue_schedule.expires_at, checksum \

@@ -17,24 +17,8 @@ type Key = (i64, i64);
 
 const FIRST: Key = (i64::MIN, i64::MIN);
 
-/// Readable rows without damage between them: the first one's key, and their number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Run {
-    from: Key,
-    rows: i64,
-}
-
 /// A row of the schedule: key, nonce, dequeue count, and expiry.
 type Row = (i64, i64, i64, i64, Option<i64>);
-
-/// What can be read of a queue's schedule.
-#[derive(Debug, Default)]
-struct Readable {
-    runs: Vec<Run>,
-    /// Rows between two pages, which are only found from behind.
-    between: Vec<Row>,
-    gaps: i64,
-}
 
 /// Where the rows go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,11 +51,7 @@ pub(super) fn put_aside(
         [queue.as_str()],
         |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
     )?;
-    let mut rows = Vec::new();
-    let gaps = readable_rows(probe, id, |row| {
-        rows.push(*row);
-        Ok(())
-    })?;
+    let (rows, gaps) = readable_rows(probe, id)?;
     if gaps == 0 && !beside {
         return Ok(false);
     }
@@ -132,26 +112,19 @@ pub(super) fn put_aside(
     Ok(true)
 }
 
-/// Calls `take` with each readable row of a queue's schedule. Returns the number of gaps.
-pub(super) fn readable_rows(
-    connection: &Connection,
-    queue: i64,
-    mut take: impl FnMut(&Row) -> Result<()>,
-) -> Result<i64> {
-    let readable = Scan::prepare(connection, queue)?.read()?;
-    // The limit keeps the scan from stepping into the damage after the last row.
-    let mut run = connection.prepare(
-        "SELECT visible_at, seq, nonce, dequeue_count, expires_at FROM queue_schedule \
-         WHERE queue = ?1 AND (visible_at, seq) >= (?2, ?3) ORDER BY visible_at, seq LIMIT ?4",
-    )?;
-    for Run { from, rows } in readable.runs {
-        let mut rows = run.query(params![queue, from.0, from.1, rows])?;
-        while let Some(row) = rows.next()? {
-            take(&read(row)?)?;
-        }
+/// Returns the readable rows of a queue's schedule, some 40 bytes each, and the number of gaps between them.
+pub(super) fn readable_rows(connection: &Connection, queue: i64) -> Result<(Vec<Row>, i64)> {
+    let mut scan = Scan::prepare(connection, queue)?;
+    let (mut rows, mut gaps, mut from) = (Vec::new(), 0, FIRST);
+    while let Some(last) = scan.read_on(from, &mut rows)? {
+        gaps += 1;
+        let Some(next) = scan.after_damage(last)? else {
+            break;
+        };
+        scan.read_back(last, next, &mut rows)?;
+        from = next;
     }
-    readable.between.iter().try_for_each(take)?;
-    Ok(readable.gaps)
+    Ok((rows, gaps))
 }
 
 fn read(row: &rusqlite::Row<'_>) -> Result<Row> {
@@ -207,17 +180,18 @@ struct Scan<'c> {
 
 impl<'c> Scan<'c> {
     fn prepare(connection: &'c Connection, queue: i64) -> Result<Self> {
-        const FROM: &str = "SELECT visible_at, seq FROM queue_schedule \
-            WHERE queue = ?1 AND (visible_at, seq) >= (?2, ?3) ORDER BY visible_at, seq";
+        const ROWS: &str =
+            "SELECT visible_at, seq, nonce, dequeue_count, expires_at FROM queue_schedule";
+        const FROM: &str =
+            "WHERE queue = ?1 AND (visible_at, seq) >= (?2, ?3) ORDER BY visible_at, seq";
         Ok(Self {
             queue,
-            rows: connection.prepare(FROM)?,
-            first: connection.prepare(&format!("{FROM} LIMIT 1"))?,
-            before: connection.prepare(
-                "SELECT visible_at, seq, nonce, dequeue_count, expires_at FROM queue_schedule \
-                 WHERE queue = ?1 AND (visible_at, seq) < (?2, ?3) \
-                 ORDER BY visible_at DESC, seq DESC",
-            )?,
+            rows: connection.prepare(&format!("{ROWS} {FROM}"))?,
+            first: connection.prepare(&format!("{ROWS} {FROM} LIMIT 1"))?,
+            before: connection.prepare(&format!(
+                "{ROWS} WHERE queue = ?1 AND (visible_at, seq) < (?2, ?3) \
+                 ORDER BY visible_at DESC, seq DESC"
+            ))?,
             times: [
                 connection
                     .prepare("SELECT inserted_at FROM queue_messages ORDER BY seq LIMIT 1")?,
@@ -226,22 +200,21 @@ impl<'c> Scan<'c> {
         })
     }
 
-    fn read(&mut self) -> Result<Readable> {
-        let mut readable = Readable::default();
-        let mut from = FIRST;
+    /// Reads rows until the end of the queue or until damage. Returns the last key before the damage, if there is any.
+    fn read_on(&mut self, from: Key, found: &mut Vec<Row>) -> Result<Option<Key>> {
+        let mut last = from;
+        let mut rows = self.rows.query(params![self.queue, from.0, from.1])?;
         loop {
-            let (run, damaged) = self.run(from)?;
-            let last = run.map_or(from, |(_, last)| last);
-            readable.runs.extend(run.map(|(run, _)| run));
-            if !damaged {
-                return Ok(readable);
+            match rows.next().map_err(Failure::from) {
+                Ok(Some(row)) => {
+                    let row = read(row)?;
+                    last = (row.0, row.1);
+                    found.push(row);
+                }
+                Ok(None) => return Ok(None),
+                Err(failure) if failure.is_damage() => return Ok(Some(last)),
+                Err(failure) => return Err(failure),
             }
-            readable.gaps += 1;
-            let Some(next) = self.after_damage(last)? else {
-                return Ok(readable);
-            };
-            self.read_back(last, next, &mut readable.between)?;
-            from = next;
         }
     }
 
@@ -260,23 +233,6 @@ impl<'c> Scan<'c> {
                 return Ok(());
             }
             between.push(row);
-        }
-    }
-
-    /// Reads rows until the end of the queue or until damage. Returns them with the last key.
-    fn run(&mut self, from: Key) -> Result<(Option<(Run, Key)>, bool)> {
-        let mut found: Option<(Run, Key)> = None;
-        let mut rows = self.rows.query(params![self.queue, from.0, from.1])?;
-        loop {
-            let key = match rows.next().map_err(Failure::from) {
-                Ok(Some(row)) => (row.get(0)?, row.get(1)?),
-                Ok(None) => return Ok((found, false)),
-                Err(failure) if failure.is_damage() => return Ok((found, true)),
-                Err(failure) => return Err(failure),
-            };
-            let (run, last) = found.get_or_insert((Run { from: key, rows: 0 }, key));
-            run.rows += 1;
-            *last = key;
         }
     }
 

@@ -1,7 +1,6 @@
 //! The results of work that is done once, in the table `queue_results`. Leases and retentions are in store time, which all
 //! processes that use the file share.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -12,11 +11,13 @@ use bytes::Bytes;
 use queue_core::backend::{RECORD_RETENTION, Swap, Token};
 use queue_core::clock::Clock;
 use queue_core::idempotency::{Begun, Claim, IdempotencyStore, Owner, Standing, Swept, WorkKey};
+use queue_core::internal::debug_fields;
 use queue_core::{Error, ErrorKind, Operation, Result, Retry};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
+use super::backend::mismatched;
 use super::checksum::checksum;
-use super::command::{Answer, Command, Request, ResultsAnswer, ResultsRequest, ask};
+use super::command::{Answer, Command, Request, ResultsRequest, ask};
 use super::failure::{self, Failure};
 use crate::backend::store_clock::after;
 
@@ -67,8 +68,8 @@ impl SqliteResults {
         }
     }
 
-    async fn ask(&self, request: ResultsRequest) -> Result<ResultsAnswer> {
-        let answer = self.answer(request).await;
+    async fn ask(&self, request: ResultsRequest) -> Result<Answer> {
+        let answer = ask(&self.commands, Request::Results(request)).await;
         answer.map_err(|failure| {
             let of_one_key = matches!(failure, Failure::Corrupt(_));
             let error = failure.into_error(Operation::Idempotency, None, &self.path);
@@ -82,13 +83,6 @@ impl SqliteResults {
             }
         })
     }
-
-    async fn answer(&self, request: ResultsRequest) -> failure::Result<ResultsAnswer> {
-        match ask(&self.commands, Request::Results(request)).await? {
-            Answer::Results(answer) => Ok(answer),
-            other => unreachable!("the writer answered another request: {other:?}"),
-        }
-    }
 }
 
 #[async_trait]
@@ -100,7 +94,7 @@ impl IdempotencyStore for SqliteResults {
     async fn begin(&self, key: &WorkKey, owner: Owner, lease: Duration) -> Result<Begun> {
         let begin = ResultsRequest::Begin(key.clone(), owner, lease);
         match self.ask(begin).await? {
-            ResultsAnswer::Begun(begun) => Ok(begun),
+            Answer::Begun(begun) => Ok(begun),
             other => mismatched(&other),
         }
     }
@@ -108,7 +102,7 @@ impl IdempotencyStore for SqliteResults {
     async fn renew(&self, key: &WorkKey, claim: Claim, lease: Duration) -> Result<Standing> {
         let renew = ResultsRequest::Renew(key.clone(), claim, lease);
         match self.ask(renew).await? {
-            ResultsAnswer::Standing(standing) => Ok(standing),
+            Answer::Standing(standing) => Ok(standing),
             other => mismatched(&other),
         }
     }
@@ -122,7 +116,7 @@ impl IdempotencyStore for SqliteResults {
     ) -> Result<Standing> {
         let finish = ResultsRequest::Finish(key.clone(), claim, result, retention);
         match self.ask(finish).await? {
-            ResultsAnswer::Standing(standing) => Ok(standing),
+            Answer::Standing(standing) => Ok(standing),
             other => mismatched(&other),
         }
     }
@@ -134,19 +128,13 @@ impl IdempotencyStore for SqliteResults {
 
     async fn sweep(&self) -> Result<Swept> {
         match self.ask(ResultsRequest::Sweep).await? {
-            ResultsAnswer::Swept(swept) => Ok(swept),
+            Answer::Swept(swept) => Ok(swept),
             other => mismatched(&other),
         }
     }
 }
 
-impl fmt::Debug for SqliteResults {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SqliteResults")
-            .field("path", &self.path)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(SqliteResults { path });
 
 /// A row of a key.
 struct Row {
@@ -172,25 +160,21 @@ pub(super) fn execute(
     connection: &Connection,
     request: &ResultsRequest,
     now: i64,
-) -> failure::Result<ResultsAnswer> {
+) -> failure::Result<Answer> {
     let results = Results { connection, now };
     match request {
         ResultsRequest::Begin(key, owner, lease) => {
-            results.begin(key, *owner, *lease).map(ResultsAnswer::Begun)
+            results.begin(key, *owner, *lease).map(Answer::Begun)
         }
         ResultsRequest::Renew(key, claim, lease) => {
-            let renewed = results.renew(key, *claim, *lease);
-            renewed.map(ResultsAnswer::Standing)
+            results.renew(key, *claim, *lease).map(Answer::Standing)
         }
         ResultsRequest::Finish(key, claim, result, retention) => {
             let finished = results.finish(key, *claim, result, *retention);
-            finished.map(ResultsAnswer::Standing)
+            finished.map(Answer::Standing)
         }
-        ResultsRequest::Release(key, claim) => {
-            let released = results.release(key, *claim);
-            released.map(|()| ResultsAnswer::Released)
-        }
-        ResultsRequest::Sweep => results.sweep().map(ResultsAnswer::Swept),
+        ResultsRequest::Release(key, claim) => results.release(key, *claim).map(|()| Answer::Done),
+        ResultsRequest::Sweep => results.sweep().map(Answer::Swept),
     }
 }
 
@@ -241,13 +225,10 @@ pub(super) fn swap(connection: &Connection, swap: &Swap, now: i64) -> failure::R
 
 /// Records that the transaction of a completion was committed, if it will be.
 pub(super) fn record(connection: &Connection, token: Token, now: i64) -> failure::Result<()> {
-    let (key, owner) = (key_of(token), Owner::from_u64(token.to_u64()));
-    let results = Results { connection, now };
-    results.begin(&key, owner, RECORD_RETENTION)?;
-    let finished = results.finish(&key, Claim::new(owner, 0), &Bytes::new(), RECORD_RETENTION)?;
-    match finished {
-        Standing::Held => Ok(()),
-        Standing::Lost => Err(Failure::Corrupt("a completion was recorded before")),
+    let record = Swap::new(key_of(token), Bytes::new(), RECORD_RETENTION);
+    match swap_in_step(connection, &record, now) {
+        Err(Failure::Conflict) => Err(Failure::Corrupt("a completion was recorded before")),
+        recorded => recorded,
     }
 }
 
@@ -400,8 +381,4 @@ impl Results<'_> {
 /// Returns an owner's number as SQLite stores it.
 fn number(owner: Owner) -> i64 {
     owner.to_u64().cast_signed()
-}
-
-fn mismatched(answer: &ResultsAnswer) -> ! {
-    unreachable!("the writer answered another request: {answer:?}")
 }

@@ -272,8 +272,8 @@ fn copy_schedule(source: &Connection, target: &Connection) -> Result<()> {
     let mut queues = queues.query([])?;
     while let Some(queue) = queues.next()? {
         let queue: i64 = queue.get(0)?;
-        repair::readable_rows(source, queue, |row| {
-            let (visible_at, seq, nonce, dequeue_count, expires_at) = row;
+        let (rows, _) = repair::readable_rows(source, queue)?;
+        for (visible_at, seq, nonce, dequeue_count, expires_at) in rows {
             insert.execute(params![
                 queue,
                 visible_at,
@@ -282,8 +282,7 @@ fn copy_schedule(source: &Connection, target: &Connection) -> Result<()> {
                 dequeue_count,
                 expires_at
             ])?;
-            Ok(())
-        })?;
+        }
     }
     Ok(())
 }

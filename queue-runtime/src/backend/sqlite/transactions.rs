@@ -13,13 +13,12 @@ use async_trait::async_trait;
 use queue_core::backend::{
     Capabilities, Completion, NewMessage, PutReceipt, TimeToLive, Token, Transactions,
 };
+use queue_core::idempotency::Standing;
 use queue_core::{Error, ErrorKind, Operation, QueueName};
 use rusqlite::Connection;
 use serde_json::json;
 
-use super::command::{
-    Answer, Command, Parcel, Request, ResultsAnswer, ResultsRequest, Step, StepDone, ask,
-};
+use super::command::{Answer, Command, Parcel, Request, ResultsRequest, Step, StepDone, ask};
 use super::connection::{self, Settings, Synchronous};
 use super::failure::{Failure, Result};
 use super::files::Identity;
@@ -193,7 +192,6 @@ impl Transactions for SqliteTransactions {
             let put = guest.put_all(&steps)?;
             if let Some(completion) = completion {
                 guest.complete(completion)?;
-                results::execute(connection, &ResultsRequest::Sweep, guest.now)?;
                 for token in &forgotten {
                     results::forget(connection, *token)?;
                 }
@@ -351,7 +349,7 @@ impl<'c> Guest<'c> {
             finish.retention,
         );
         match results::execute(self.connection, &request, self.now)? {
-            ResultsAnswer::Standing(queue_core::idempotency::Standing::Held) => Ok(()),
+            Answer::Standing(Standing::Held) => Ok(()),
             _ => Err(Failure::ClaimLost(finish.key.clone())),
         }
     }

@@ -387,9 +387,7 @@ impl<'c> Writer<'c> {
                 self.consumers.register(*port, now).map(|()| Answer::Done)
             }
             Request::Withdraw { port } => self.consumers.remove(*port).map(|()| Answer::Done),
-            Request::Results(request) => {
-                results::execute(self.connection, request, now).map(Answer::Results)
-            }
+            Request::Results(request) => results::execute(self.connection, request, now),
             Request::Receive { .. } | Request::Close => Ok(Answer::Done),
         }
     }

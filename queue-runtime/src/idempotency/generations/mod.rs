@@ -7,11 +7,9 @@
 //! | `error` | errors of the object store as those of this crate |
 //! | `store` | [`ObjectResults`]: carries out the requests of the protocol |
 //! | `sweeping` | removing what is no longer needed |
-//! | `model` | tests: every interleaving of two owners |
+//! | `tests::model` | every interleaving of two owners |
 
 mod error;
-#[cfg(test)]
-mod model;
 mod objects;
 mod protocol;
 mod store;

@@ -1,7 +1,6 @@
 use std::collections::HashMap;
-use std::fmt;
 use std::fs::DirBuilder;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -12,6 +11,7 @@ use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt as _, PutMode};
 use queue_core::clock::Clock;
 use queue_core::idempotency::{Begun, Claim, IdempotencyStore, Owner, Standing, Swept, WorkKey};
+use queue_core::internal::{LockExt, debug_fields};
 use queue_core::{Outcome, Result};
 
 use super::error::{corrupt, failed};
@@ -183,12 +183,12 @@ impl ObjectResults {
     }
 
     fn watch(&self, key: &WorkKey) -> Option<Watch> {
-        self.watches().get(key).map(|watched| watched.watch)
+        self.watches.hold().get(key).map(|watched| watched.watch)
     }
 
     fn keep_watch(&self, key: &WorkKey, watch: Option<Watch>, lease: Duration) {
         let now = self.clock.monotonic();
-        let mut watches = self.watches();
+        let mut watches = self.watches.hold();
         let Some(watch) = watch else {
             watches.remove(key);
             return;
@@ -201,10 +201,6 @@ impl ObjectResults {
             }
         }
         watches.insert(key.clone(), Watched { watch, at: now });
-    }
-
-    fn watches(&self) -> MutexGuard<'_, HashMap<WorkKey, Watched>> {
-        self.watches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -281,11 +277,5 @@ fn create_private(folder: &std::path::Path) -> std::io::Result<()> {
     DirBuilder::new().recursive(true).create(folder)
 }
 
-/// Omits the object store, which may hold keys.
-impl fmt::Debug for ObjectResults {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ObjectResults")
-            .field("prefix", &self.prefix)
-            .finish_non_exhaustive()
-    }
-}
+// Without the object store, which may hold keys.
+debug_fields!(ObjectResults { prefix });

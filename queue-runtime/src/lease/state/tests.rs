@@ -125,7 +125,7 @@ async fn a_refused_renewal_changes_nothing() {
 #[tokio::test]
 async fn a_lease_shows_its_message_and_not_its_receipt() {
     let (leased, ..) = leased(SECOND * 100).await;
-    *leased.lock_receipt() = PopReceipt::new("a secret");
+    *leased.receipt.hold() = PopReceipt::new("a secret");
     let shown = format!("{leased:?}");
     assert!(shown.contains(leased.id.as_str()), "{shown}");
     assert!(!shown.contains("a secret"), "{shown}");

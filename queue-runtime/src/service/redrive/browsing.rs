@@ -36,8 +36,9 @@ pub(super) async fn run(pass: &mut Pass<'_>) -> Result<(), RedriveError> {
                 continue;
             }
             unseen -= 1;
-            let (state, item) = (message.state, Item::browsed(message, limit));
-            if state != MessageState::Visible {
+            let (body, damage) = (message.body, message.damage.as_deref());
+            let item = Item::new(message.id, message.receipt, body, damage, limit);
+            if message.state != MessageState::Visible {
                 pass.report(&item, &RedriveOutcome::Hidden);
                 continue;
             }

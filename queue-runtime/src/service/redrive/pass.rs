@@ -2,10 +2,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use bytes::Bytes;
-use queue_core::backend::{
-    ApplyError, Atomicity, BrowsedMessage, NewMessage, Op, PeekedMessage, PopReceipt,
-    ReceivedMessage, StorageId,
-};
+use queue_core::backend::{ApplyError, Atomicity, NewMessage, Op, PopReceipt, StorageId};
 use queue_core::envelope::{Envelope, PoisonRecord};
 use queue_core::wire::{Body, Event};
 use queue_core::{
@@ -31,12 +28,12 @@ pub(super) struct Pass<'r> {
 /// A message of the poison queue, with the right to move it.
 pub(super) struct Item {
     pub(super) id: StorageId,
-    pub(super) receipt: PopReceipt,
-    pub(super) body: Body,
+    receipt: PopReceipt,
+    body: Body,
     /// The body as it is stored, unless it is damaged.
-    pub(super) stored: Option<Bytes>,
+    stored: Option<Bytes>,
     /// When its lease ends, on the monotonic clock, if it was received.
-    leased_until: Duration,
+    pub(super) leased_until: Duration,
 }
 
 /// What is to be done with a message.
@@ -162,38 +159,18 @@ impl<'r> Pass<'r> {
     /// # Errors
     /// If not all of them can be accounted for.
     pub(super) async fn move_all(&mut self, moves: Vec<Move>) -> Result<(), RedriveError> {
-        if self.dry || moves.is_empty() {
+        if self.dry {
             moves.iter().for_each(|one| self.done(one));
             return Ok(());
         }
         if moves.len() > 1 && self.is_atomic() {
-            let mut in_step = HashSet::new();
-            let mut ops = Vec::new();
-            for one in &moves {
-                let identity = one.put.identity.as_ref();
-                let is_copy =
-                    self.is_copy(one) || identity.is_some_and(|identity| !in_step.insert(identity));
-                ops.extend(self.ops(one, is_copy));
+            let Err((error, _)) = self.apply_all(&moves, Duration::MAX).await else {
+                return Ok(());
+            };
+            if error.outcome() == Outcome::Unknown || error.retry() != Retry::Permanent {
+                return Err(self.stopped(error, moves.len()));
             }
-            let mut repeats = self.repeats(Duration::MAX);
-            loop {
-                let error = match self.apply(ops.clone()).await {
-                    Ok(()) => {
-                        moves.iter().for_each(|one| self.done(one));
-                        return Ok(());
-                    }
-                    Err(failed) => failed.error,
-                };
-                if error.outcome() == Outcome::Unknown {
-                    return Err(self.stopped(error, moves.len()));
-                }
-                if error.retry() == Retry::Permanent {
-                    // One message failed the whole step: move them one by one.
-                    break;
-                }
-                let again = repeats.pause(error).await;
-                again.map_err(|error| self.stopped(error, 0))?;
-            }
+            // One message failed the whole step: move them one by one.
         }
         for one in &moves {
             self.wait().await;
@@ -208,31 +185,14 @@ impl<'r> Pass<'r> {
     /// # Errors
     /// If the pass must stop.
     pub(super) async fn move_one(&mut self, one: &Move) -> Result<MoveEnd, RedriveError> {
-        let (is_copy, is_atomic) = (self.is_copy(one), self.is_atomic());
-        if !is_atomic && self.redrive.context.clock.monotonic() >= one.item.leased_until {
+        let until = one.item.leased_until;
+        if !self.is_atomic() && self.redrive.context.clock.monotonic() >= until {
             // Another redrive may be moving it.
             self.counts.unseen += 1;
             return Ok(MoveEnd::Left);
         }
-        let (mut ops, mut was_put) = (self.ops(one, is_copy), false);
-        let repeats = self.repeats(one.item.leased_until);
-        let mut repeats = repeats.creating(&self.redrive.context.creations);
-        let error = loop {
-            let Err(failed) = self.apply(ops.clone()).await else {
-                self.done(one);
-                return Ok(MoveEnd::Gone);
-            };
-            if !is_atomic && failed.index > 0 {
-                was_put |= !is_copy;
-                ops.drain(..failed.index);
-            }
-            let error = failed.error;
-            if error.outcome() == Outcome::Unknown || self.is_own_queue_gone(&error) {
-                break error;
-            }
-            if let Err(error) = repeats.put_again(error).await {
-                break error;
-            }
+        let Err((error, was_put)) = self.apply_all(std::slice::from_ref(one), until).await else {
+            return Ok(MoveEnd::Gone);
         };
         match error.kind() {
             // Without the lease nobody can tell whether the poison queue still has it; its own queue does.
@@ -259,10 +219,36 @@ impl<'r> Pass<'r> {
         Ok(MoveEnd::Gone)
     }
 
-    /// Returns whether a copy of the message was moved before.
-    fn is_copy(&self, one: &Move) -> bool {
-        let identity = one.put.identity.as_ref();
-        identity.is_some_and(|identity| self.moved.contains(identity))
+    /// Applies moves together, and tries again until then while they were certainly not carried out.
+    ///
+    /// # Errors
+    /// That of the last try, and whether a message was put on its own queue by then.
+    async fn apply_all(&mut self, moves: &[Move], until: Duration) -> Result<(), (Error, bool)> {
+        let (mut ops, mut in_step, mut was_put) = (Vec::new(), HashSet::new(), false);
+        for one in moves {
+            let identity = one.put.identity.as_ref();
+            let is_copy = identity
+                .is_some_and(|identity| self.moved.contains(identity) || !in_step.insert(identity));
+            ops.extend(self.ops(one, is_copy));
+        }
+        let repeats = self.repeats(until);
+        let mut repeats = repeats.creating(&self.redrive.context.creations);
+        loop {
+            let Err(failed) = self.apply(ops.clone()).await else {
+                moves.iter().for_each(|one| self.done(one));
+                return Ok(());
+            };
+            if !self.is_atomic() && failed.index > 0 {
+                was_put |= matches!(ops[0], Op::Put { .. });
+                ops.drain(..failed.index);
+            }
+            let error = failed.error;
+            if error.outcome() == Outcome::Unknown || self.is_own_queue_gone(&error) {
+                return Err((error, was_put));
+            }
+            let again = repeats.put_again(error).await;
+            again.map_err(|error| (error, was_put))?;
+        }
     }
 
     fn is_atomic(&self) -> bool {
@@ -369,33 +355,19 @@ impl<'r> Pass<'r> {
 }
 
 impl Item {
-    pub(super) fn browsed(message: BrowsedMessage, limit: usize) -> Self {
+    /// A message that is not leased.
+    pub(super) fn new(
+        id: StorageId,
+        receipt: PopReceipt,
+        body: Bytes,
+        damage: Option<&str>,
+        limit: usize,
+    ) -> Self {
         Self {
-            body: Body::of_stored(&message.body, message.damage.as_deref(), limit),
-            stored: message.damage.is_none().then_some(message.body),
-            id: message.id,
-            receipt: message.receipt,
-            leased_until: Duration::MAX,
-        }
-    }
-
-    pub(super) fn received(message: &ReceivedMessage, limit: usize, until: Duration) -> Self {
-        Self {
-            leased_until: until,
-            body: Body::of_stored(&message.body, message.damage.as_deref(), limit),
-            stored: message.damage.is_none().then(|| message.body.clone()),
-            id: message.id.clone(),
-            receipt: message.receipt.clone(),
-        }
-    }
-
-    /// For a dry run, which needs no receipt.
-    pub(super) fn peeked(message: PeekedMessage, limit: usize) -> Self {
-        Self {
-            body: Body::of_stored(&message.body, message.damage.as_deref(), limit),
-            stored: message.damage.is_none().then_some(message.body),
-            id: message.id,
-            receipt: PopReceipt::new(""),
+            body: Body::of_stored(&body, damage, limit),
+            stored: damage.is_none().then_some(body),
+            id,
+            receipt,
             leased_until: Duration::MAX,
         }
     }

@@ -62,7 +62,11 @@ pub(super) async fn run(pass: &mut Pass<'_>) -> Result<(), RedriveError> {
         }
         for message in new {
             let now = message.received_at;
-            match pass.plan(Item::received(&message, limit, leased_until), now) {
+            let (id, receipt) = (message.id.clone(), message.receipt.clone());
+            let damage = message.damage.as_deref();
+            let mut item = Item::new(id, receipt, message.body.clone(), damage, limit);
+            item.leased_until = leased_until;
+            match pass.plan(item, now) {
                 Plan::Move(planned) => {
                     pass.wait().await;
                     // Until the move is answered, nobody knows which queue the message is on.
@@ -101,7 +105,12 @@ pub(super) async fn peek(pass: &mut Pass<'_>) -> Result<(), RedriveError> {
     for message in peeked {
         let now = message.inserted_at;
         // Filters that need the storage's time are refused before.
-        match pass.plan(Item::peeked(message, limit), now) {
+        // Nothing is moved, so no receipt is needed.
+        let (none, damage) = (PopReceipt::new(""), message.damage.as_deref());
+        match pass.plan(
+            Item::new(message.id, none, message.body, damage, limit),
+            now,
+        ) {
             Plan::Move(planned) => pass.move_all(vec![planned]).await?,
             Plan::Leave(item, outcome) => pass.report(&item, &outcome),
         }

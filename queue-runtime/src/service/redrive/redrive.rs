@@ -1,9 +1,9 @@
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use queue_core::QueueName;
 use queue_core::envelope::{Envelope, PoisonReason, PoisonRecord};
+use queue_core::internal::debug_fields;
 
 use super::filters::Filters;
 use super::report::RedriveStep;
@@ -272,10 +272,4 @@ impl Redrive {
     }
 }
 
-impl fmt::Debug for Redrive {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Redrive")
-            .field("queue", &self.queue)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(Redrive { queue });

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use queue_core::idempotency::{Begun, Claim, Owner, Standing};
 
-use super::protocol::{
+use super::super::protocol::{
     Ask, Asked, Begin, ClaimObject, EndObject, Next, Reply, Seen, Watch, finish, finishing, renew,
     renewing,
 };
