@@ -211,7 +211,7 @@ fn rows(end: &End, case: Case, asked: usize) -> Vec<(Vec<String>, String)> {
 /// The two answers that make the same difference for every end, of which the page tells before the table.
 fn is_in_text(question: usize, answer: usize) -> bool {
     matches!(
-        (QUESTIONS[question].1[answer]),
+        QUESTIONS[question].1[answer],
         "a transaction was committed" | "the handler still runs"
     )
 }
