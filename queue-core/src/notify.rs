@@ -25,7 +25,8 @@ use crate::name::QueueName;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Notification<'a> {
-    /// The storage: the URI of its queues without the queue's name.
+    /// The storage: the URI of its queues without the queue's name, as
+    /// [`BackendExt::account`](crate::backend::BackendExt::account) returns it.
     pub account: &'a str,
     /// The queue.
     pub queue: &'a QueueName,

@@ -248,6 +248,15 @@ impl ApplyError {
 /// Convenience methods for every [`Backend`].
 #[async_trait]
 pub trait BackendExt: Backend {
+    /// The storage in [notifications](crate::notify::Notification::account): what the URIs of all its queues have in
+    /// common.
+    fn account(&self) -> String {
+        const ANY: QueueName = QueueName::from_static("any");
+        let uri = self.queue_uri(&ANY);
+        let prefix = uri.strip_suffix(ANY.as_str()).unwrap_or(&uri);
+        prefix.trim_end_matches(['#', '/']).to_owned()
+    }
+
     /// Creates a queue unless it exists, with any metadata.
     ///
     /// # Errors

@@ -7,9 +7,6 @@ use crate::backend::Backend;
 use crate::clock::BoxFuture;
 use crate::name::QueueName;
 
-/// One test of the suite.
-pub type Test = for<'a> fn(&'a dyn Harness) -> BoxFuture<'a, ()>;
-
 /// A backend's test environment: stores, threads, and a way to wait.
 #[async_trait]
 pub trait Harness: Send + Sync {
@@ -129,9 +126,4 @@ impl Default for Load {
             messages: 100_000,
         }
     }
-}
-
-/// Runs one test. The functions that [`conformance_tests!`](crate::conformance_tests) generates call this.
-pub fn run(harness: &dyn Harness, test: Test) {
-    harness.block_on(test(harness));
 }

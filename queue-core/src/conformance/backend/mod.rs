@@ -1,10 +1,4 @@
-//! The test suite for backends.
-//!
-//! A backend's tests implement [`Harness`] and [`Store`] and call
-//! [`conformance_tests!`](crate::conformance_tests), which generates a `#[test]` for each function listed
-//! here: a test added to the suite runs for all backends. Where a backend's
-//! [`Capabilities`](crate::backend::Capabilities) or its [`Store`] differ, the suite checks that difference
-//! instead.
+//! The suite for [`Backend`](crate::backend::Backend).
 
 mod apply;
 mod bodies;
@@ -21,5 +15,5 @@ mod receipts;
 mod suite;
 mod visibility;
 
-pub use harness::{Harness, Load, Ordering, ReceiptScope, Stepped, Store, Survival, Test, run};
+pub use harness::{Harness, Load, Ordering, ReceiptScope, Stepped, Store, Survival};
 pub use suite::*;

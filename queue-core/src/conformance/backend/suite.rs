@@ -1,51 +1,13 @@
 //! The one list of tests.
 
-use super::harness::{Harness, Test};
+use super::super::suite::suite;
+use super::harness::Harness;
 use super::{
     apply, bodies, browsing, clients, concurrency, conditional, expiry, limits, queues, receipts,
     visibility,
 };
-use crate::clock::BoxFuture;
 
-/// Generates the public functions, the table of them, and the macro that gives each a `#[test]`. A test
-/// that is not listed is dead code, which the compiler reports.
-macro_rules! suite {
-    ($dollar:tt $($module:ident { $($name:ident)* })*) => {
-        $($(
-            #[doc = concat!("A test of ", stringify!($module), ".")]
-            ///
-            /// # Panics
-            /// If the backend violates the contract.
-            pub fn $name(harness: &dyn Harness) -> BoxFuture<'_, ()> {
-                Box::pin($module::$name(harness))
-            }
-        )*)*
-
-        /// All tests of the suite, with their names.
-        pub const TESTS: &[(&str, Test)] = &[$($((stringify!($name), $name as Test),)*)*];
-
-        /// Generates a `#[test]` for each test of the suite.
-        ///
-        /// The argument is an expression for a [`Harness`](crate::conformance::Harness), evaluated by each
-        /// test.
-        #[macro_export]
-        macro_rules! conformance_tests {
-            ($dollar harness:expr) => {
-                $($(
-                    #[test]
-                    fn $name() {
-                        $dollar crate::conformance::run(
-                            &$dollar harness,
-                            $dollar crate::conformance::$name,
-                        );
-                    }
-                )*)*
-            };
-        }
-    };
-}
-
-suite! { $
+suite! { $ conformance_tests backend
     queues {
         creating_a_queue_twice_is_idempotent
         creating_with_other_metadata_is_refused
