@@ -1,21 +1,11 @@
-//! The system's clock.
-
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod boot;
 
-use std::future::poll_fn;
-use std::pin::pin;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::task::Poll;
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use queue_core::clock::BootTime;
 use queue_core::clock::{BoxFuture, Clock, Timestamp};
-use tokio::runtime::{self, Handle};
-
-use crate::panic::catch_quietly;
 
 /// The longest wait before a sleeper looks at the clock again: how late it may wake after the machine was
 /// suspended.
@@ -39,7 +29,8 @@ const LONGEST_NAP: Duration = Duration::from_secs(5);
 ///
 /// ```
 /// use std::time::Duration;
-/// use queue_runtime::{Clock, SystemClock};
+/// use queue_clock::SystemClock;
+/// use queue_core::Clock;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
@@ -60,57 +51,6 @@ impl SystemClock {
         Self {
             origin: system::now(),
         }
-    }
-}
-
-/// Whether the clock can sleep on the current thread. Tokio's timer, which most clocks use, panics if the thread
-/// has no runtime, or one without a timer; Tokio has no other way to ask.
-pub(crate) fn has_timer(clock: &dyn Clock) -> bool {
-    // A sleeper may ask for the timer only once it is polled.
-    catch_quietly(|| clock.sleep(Duration::from_secs(1)).now_or_never()).is_ok()
-}
-
-/// The last runtime whose timer a clock was found to have, so that not every `accept` has to try.
-#[derive(Debug, Default)]
-pub(crate) struct KnownTimer(Mutex<Option<runtime::Id>>);
-
-impl KnownTimer {
-    /// Returns whether the clock can sleep on the current thread, as [`has_timer`] does, and remembers the runtime if it
-    /// can. All calls must pass the same clock.
-    pub(crate) fn has_timer(&self, clock: &dyn Clock) -> bool {
-        let current = Handle::try_current().ok().map(|runtime| runtime.id());
-        if current.is_some() && current == *self.lock() {
-            return true;
-        }
-        let has_timer = has_timer(clock);
-        if has_timer {
-            *self.lock() = current;
-        }
-        has_timer
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<runtime::Id>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Awaits a future until this moment on the monotonic clock. Returns `None` if it is not ready by then.
-///
-/// The timer is created only if the future is not ready at once, as storage in this process is.
-pub(crate) async fn ready_by<T>(
-    clock: &dyn Clock,
-    deadline: Duration,
-    future: impl Future<Output = T>,
-) -> Option<T> {
-    let mut future = pin!(future);
-    let at_once = poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await;
-    if let Poll::Ready(output) = at_once {
-        return Some(output);
-    }
-    tokio::select! {
-        biased;
-        output = future => Some(output),
-        () = clock.sleep_until(deadline) => None,
     }
 }
 
@@ -199,7 +139,6 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
-    use crate::testing::TokioClock;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -248,43 +187,6 @@ mod tests {
         let started = tokio::time::Instant::now();
         sleep_until(Suspended::default(), 1800 * SECOND, LONGEST_NAP).await;
         assert_eq!(started.elapsed(), LONGEST_NAP);
-    }
-
-    #[test]
-    fn a_timer_is_known_of_the_runtime_on_which_it_was_found() {
-        let (known, clock) = (KnownTimer::default(), SystemClock::new());
-        let build = |mut builder: runtime::Builder| builder.build().expect("a runtime");
-        let with = || {
-            let mut builder = runtime::Builder::new_current_thread();
-            builder.enable_time();
-            build(builder)
-        };
-        let (first, second) = (with(), with());
-        let without = build(runtime::Builder::new_current_thread());
-        let has = |runtime: &runtime::Runtime| {
-            let _entered = runtime.enter();
-            known.has_timer(&clock)
-        };
-        assert!(has(&first) && has(&first));
-        assert!(!has(&without), "it has none");
-        assert!(!known.has_timer(&clock), "there is no runtime");
-        assert!(has(&second) && has(&first));
-    }
-
-    #[tokio::test]
-    async fn what_is_ready_at_once_needs_no_timer() {
-        let clock = Suspended::default();
-        assert_eq!(ready_by(&clock, SECOND, async { 7 }).await, Some(7));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_is_not_ready_is_awaited_until_the_deadline() {
-        let clock = TokioClock::new();
-        let deadline = clock.monotonic() + 2 * SECOND;
-        let after = |seconds: u32| clock.sleep(seconds * SECOND);
-        assert_eq!(ready_by(&clock, deadline, after(1)).await, Some(()));
-        assert_eq!(ready_by(&clock, deadline, after(10)).await, None);
-        assert_eq!(clock.monotonic(), deadline);
     }
 
     #[tokio::test]

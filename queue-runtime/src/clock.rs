@@ -1,0 +1,73 @@
+//! Waiting on a clock.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use queue_core::clock::Clock;
+
+pub(crate) use queue_clock::{KnownTimer, has_timer};
+
+/// Awaits a future until this moment on the monotonic clock. Returns `None` if it is not ready by then.
+///
+/// The timer is created only if the future is not ready at once, as storage in this process is.
+pub(crate) async fn ready_by<T>(
+    clock: &dyn Clock,
+    deadline: Duration,
+    future: impl Future<Output = T>,
+) -> Option<T> {
+    let mut future = pin!(future);
+    let at_once = poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await;
+    if let Poll::Ready(output) = at_once {
+        return Some(output);
+    }
+    tokio::select! {
+        biased;
+        output = future => Some(output),
+        () = clock.sleep_until(deadline) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use queue_clock::TokioClock;
+    use queue_core::clock::{BoxFuture, Timestamp};
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// A clock that cannot sleep.
+    #[derive(Debug)]
+    struct Timerless;
+
+    impl Clock for Timerless {
+        fn now(&self) -> Timestamp {
+            Timestamp::UNIX_EPOCH
+        }
+
+        fn monotonic(&self) -> Duration {
+            Duration::ZERO
+        }
+
+        fn sleep(&self, _: Duration) -> BoxFuture<'static, ()> {
+            unreachable!("nothing is waited for")
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_ready_at_once_needs_no_timer() {
+        assert_eq!(ready_by(&Timerless, SECOND, async { 7 }).await, Some(7));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_not_ready_is_awaited_until_the_deadline() {
+        let clock = TokioClock::new();
+        let deadline = clock.monotonic() + 2 * SECOND;
+        let after = |seconds: u32| clock.sleep(seconds * SECOND);
+        assert_eq!(ready_by(&clock, deadline, after(1)).await, Some(()));
+        assert_eq!(ready_by(&clock, deadline, after(10)).await, None);
+        assert_eq!(clock.monotonic(), deadline);
+    }
+}
