@@ -11,6 +11,7 @@
 //! | [`notify`] | announcing messages to consumers that wait: [`Notifier`](notify::Notifier) |
 //! | [`disposition`] | the outcome of a handler: [`Disposition`], [`FollowUp`] |
 //! | [`idempotency`] | the key by which repeated deliveries are recognised, and the contract of stores of results |
+//! | [`store_clock`] | the time that an engine stores |
 //! | [`name`], [`clock`], [`error`] | queue names, clocks, storage errors |
 //! | [`golden`] | golden files, for tests of a type's wire format |
 //! | `conformance` | the test suite for backends (feature `conformance`) |
@@ -33,6 +34,7 @@ pub mod internal;
 pub mod message;
 pub mod name;
 pub mod notify;
+pub mod store_clock;
 mod text;
 mod timestamp;
 pub mod wire;

@@ -3,11 +3,17 @@
 //! Notifications are hints. One may be lost, duplicated, late, or forged: consumers receive from the storage to
 //! learn what is there, poll at long intervals all the same, and limit what false notifications cost.
 
+mod local;
+mod pending;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::name::QueueName;
+
+pub use local::{LocalNotifier, Writers};
+pub use pending::{Count, Pending};
 
 /// What a [`Notifier`] announces: messages that were put on a queue, or put back.
 ///

@@ -48,7 +48,6 @@ mod settings;
 mod stop_on_drop;
 pub mod testing;
 
-pub use clock::SystemClock;
 pub use idempotency::{Once, OnceError, once};
 pub use listener::{
     CircuitBreaker, CircuitState, DrainEnd, DrainReport, Health, Lanes, LanesHandle,
@@ -74,6 +73,7 @@ pub use service::{
 pub use settings::{DEFAULT_TIMEOUT, InvalidSetting, POISON_THRESHOLD};
 pub use stop_on_drop::StopOnDrop;
 
+pub use queue_clock::SystemClock;
 pub use queue_core::encoder::{Encoded, MessageEncoding, RAW_KIND, TooLarge};
 #[doc(hidden)]
 pub use queue_core::internal;

@@ -12,11 +12,9 @@
 
 #[cfg(feature = "azure")]
 pub mod azure;
-pub(crate) mod limits;
 pub mod memory;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
-mod store_clock;
 mod transaction;
 
 #[cfg(feature = "azure")]

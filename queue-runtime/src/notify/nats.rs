@@ -7,14 +7,13 @@ use std::time::Duration;
 use async_nats::{Client, ConnectOptions, Event};
 use futures_util::StreamExt as _;
 use queue_core::QueueName;
-use queue_core::notify::{Notification, Notifier, Subscriber, Subscription};
+use queue_core::notify::{
+    LocalNotifier, Notification, Notifier, Pending, Subscriber, Subscription,
+};
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
-
-use super::local::{LocalNotifier, Writers};
-use super::pending::Pending;
 
 /// A [`Notifier`] between machines, by a NATS server.
 ///
@@ -268,13 +267,6 @@ fn subject(account: &str, queue: &QueueName) -> String {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Default for LocalNotifier {
-    /// Creates a notifier for queues that other processes write to as well.
-    fn default() -> Self {
-        Self::new(Writers::OtherProcesses)
-    }
 }
 
 /// Hides the client, which may contain a password.

@@ -3,10 +3,9 @@ use std::time::Duration;
 
 use queue_core::QueueName;
 use queue_core::backend::{Backend, BackendExt as _, NewMessage, Op};
-use queue_core::notify::{Notification, Notifier, Subscriber, Subscription};
-
-use super::local::{LocalNotifier, Writers};
-use super::pending::Count;
+use queue_core::notify::{
+    Count, LocalNotifier, Notification, Notifier, Subscriber, Subscription, Writers,
+};
 
 /// The notifiers of one service: that of its storage, and those of its builder.
 #[derive(Debug)]

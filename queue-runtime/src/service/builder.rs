@@ -12,12 +12,12 @@ use super::connect::open;
 use super::error::ConnectError;
 use super::queue_service::QueueService;
 use crate::background::Background;
-use crate::clock::SystemClock;
 use crate::context::Context;
 use crate::notify::Notifier;
 use crate::policy::StorageRetry;
 use crate::request::{DEFAULT_LEASE, LONGEST_LEASE, SHORTEST_LEASE};
 use crate::settings::InvalidSetting;
+use queue_clock::SystemClock;
 
 /// A builder of a [`QueueService`], from [`QueueService::builder`] or [`QueueService::over`].
 ///

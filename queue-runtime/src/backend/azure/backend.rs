@@ -14,8 +14,8 @@ use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
 
 use super::requests::Requests;
 use super::text::checked;
-use crate::backend::limits::{Limits, check_ops};
-use crate::notify::{LocalNotifier, Notifier};
+use queue_core::backend::{Limits, check_ops};
+use queue_core::notify::{LocalNotifier, Notifier};
 
 /// Queues in an Azure Storage account.
 ///

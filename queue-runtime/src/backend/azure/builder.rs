@@ -14,7 +14,7 @@ use super::failure::Failure;
 use super::requests::Requests;
 use super::secret::Secret;
 use super::transport::Transport;
-use crate::notify::LocalNotifier;
+use queue_core::notify::LocalNotifier;
 
 /// Configures and opens an [`AzureBackend`].
 ///

@@ -11,7 +11,7 @@ use queue_core::{Clock, Operation};
 
 use super::call_state::CallState;
 use super::failure::Failure;
-use crate::clock::KnownTimer;
+use queue_clock::KnownTimer;
 
 /// Runs operations within their deadlines.
 ///
@@ -94,7 +94,7 @@ mod tests {
     use futures_util::future::join_all;
 
     use super::*;
-    use crate::testing::TokioClock;
+    use queue_clock::TokioClock;
 
     const DEADLINE: Duration = Duration::from_secs(10);
 

@@ -17,8 +17,8 @@ use super::history::History;
 use super::registry;
 use super::results::MemoryResults;
 use super::store::{self, Message, State, Store, Undo};
-use crate::backend::limits::{Limits, check_ops};
-use crate::notify::Notifier;
+use queue_core::backend::{Limits, check_ops};
+use queue_core::notify::Notifier;
 
 /// Queues in this process: the reference model that other backends are compared with.
 ///

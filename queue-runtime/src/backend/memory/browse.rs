@@ -6,7 +6,7 @@ use queue_core::QueueName;
 use queue_core::backend::{BrowsedMessage, MessageState, Page, PageMark};
 
 use super::store::{Message, Result, State};
-use crate::backend::store_clock::timestamp;
+use queue_core::store_clock::timestamp;
 
 /// The last message of a page: when it becomes visible, and its number.
 pub(super) type Place = (i64, u64);

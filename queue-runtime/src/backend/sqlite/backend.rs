@@ -27,8 +27,8 @@ use super::results::SqliteResults;
 use super::threads::Threads;
 use super::transactions::SqliteTransactions;
 use super::wakeups::FileNotifier;
-use crate::backend::limits::{Limits, check_ops};
-use crate::notify::Notifier;
+use queue_core::backend::{Limits, check_ops};
+use queue_core::notify::Notifier;
 
 /// The characters of a path that are percent-encoded in a URI.
 const NOT_IN_URI: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'#').add(b'?');

@@ -214,7 +214,7 @@ fn io(error: std::io::Error) -> Failure {
 mod tests {
     use super::*;
     use crate::backend::sqlite::connection::open_writer;
-    use crate::backend::store_clock::StoreClock;
+    use queue_core::store_clock::StoreClock;
 
     /// A file with more rows than SQLite copies between two checks.
     fn filled(directory: &Path) -> Settings {

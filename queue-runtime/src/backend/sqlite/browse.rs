@@ -8,7 +8,7 @@ use super::command::PageEnd;
 use super::convert::verified;
 use super::failure::Result;
 use super::receipt;
-use crate::backend::store_clock::timestamp;
+use queue_core::store_clock::timestamp;
 
 /// Reads a range of the schedule's key, whatever the number of messages before it.
 const PAGE: &str = "SELECT visible_at, seq, nonce, dequeue_count, queue_schedule.expires_at, \

@@ -12,7 +12,7 @@ use queue_core::backend::{
 use super::checksum::checksum;
 use super::command::{Claimed, Parcel, Placed, Step, StepDone};
 use super::receipt::{self, Handle};
-use crate::backend::store_clock::timestamp;
+use queue_core::store_clock::timestamp;
 
 impl Step {
     pub(super) fn put(queue: QueueName, message: NewMessage) -> Self {

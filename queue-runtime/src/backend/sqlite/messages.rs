@@ -14,7 +14,7 @@ use super::lazy::Lazy;
 use super::probe::Probe;
 use super::receipt::Handle;
 use super::row::{read_body, scheduled};
-use crate::backend::store_clock::after;
+use queue_core::store_clock::after;
 
 /// The number of expired messages that one claim removes before it gives up.
 const MAX_EXPIRED: usize = 4096;

@@ -15,7 +15,7 @@ use super::command::{PageEnd, Query};
 use super::convert::verified;
 use super::failure::{Failure, Result};
 use super::receipt;
-use crate::backend::store_clock::{StoreClock, timestamp};
+use queue_core::store_clock::{StoreClock, timestamp};
 
 /// The cost is that of two lookups, whatever the number of messages.
 const PROPERTIES: &str = "SELECT metadata, coalesce(messages, 0) \

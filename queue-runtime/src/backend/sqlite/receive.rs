@@ -7,7 +7,7 @@ use super::command::{Answer, Command, Request};
 use super::failure::Result;
 use super::messages::{Messages, Visible};
 use super::queues::Queues;
-use crate::backend::store_clock::after;
+use queue_core::store_clock::after;
 
 /// Serves the receives of a batch.
 pub(super) struct Receives<'w, 'c> {

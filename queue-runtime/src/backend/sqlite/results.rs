@@ -18,7 +18,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use super::checksum::checksum;
 use super::command::{Answer, Command, Request, ResultsAnswer, ResultsRequest, ask};
 use super::failure::{self, Failure};
-use crate::backend::store_clock::after;
+use queue_core::store_clock::after;
 
 /// The most results that one sweep removes, so that it does not hold up other commands.
 const SWEEP: usize = 500;

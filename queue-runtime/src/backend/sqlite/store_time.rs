@@ -4,7 +4,7 @@ use rusqlite::{Connection, TransactionBehavior, params};
 
 use super::failure::Result;
 use super::lazy::Lazy;
-use crate::backend::store_clock::{Anchor, Moment, StoreClock};
+use queue_core::store_clock::{Anchor, Moment, StoreClock};
 
 /// The interval at which the time is recorded, in microseconds.
 const RECORD_INTERVAL: i64 = 1_000_000;

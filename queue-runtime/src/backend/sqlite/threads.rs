@@ -14,7 +14,7 @@ use super::files::Identity;
 use super::reader::Reader;
 use super::wakeups::Peers;
 use super::writer::Writer;
-use crate::backend::store_clock::StoreClock;
+use queue_core::store_clock::StoreClock;
 
 /// The channels to the threads. The threads end when these are dropped.
 pub(super) struct Threads {

@@ -32,8 +32,8 @@ use super::space::{self, Change};
 use super::steps::Steps;
 use super::store_time::StoreTime;
 use crate::backend::OpenTransaction;
-use crate::backend::limits::Limits;
-use crate::backend::store_clock::{StoreClock, after};
+use queue_core::backend::Limits;
+use queue_core::store_clock::{StoreClock, after};
 
 /// The most records of transactions that are removed with one completion, and that wait for it.
 const FORGOTTEN: usize = 64;

@@ -34,7 +34,7 @@ use super::store_time::StoreTime;
 use super::sync::Sync;
 use super::turn::{self, Turn};
 use super::wakeups::{Consumers, Peers};
-use crate::backend::store_clock::StoreClock;
+use queue_core::store_clock::StoreClock;
 
 /// The longest pause between two attempts to take the write lock, or the turn to do so.
 const MAX_PAUSE: Duration = Duration::from_micros(250);

@@ -20,7 +20,7 @@ use super::protocol::{
     Ask, Asked, Begin, EndObject, Next, Reply, Watch, finish, finishing, renew, renewing,
 };
 use super::sweeping;
-use crate::clock::SystemClock;
+use queue_clock::SystemClock;
 
 /// Results in an object store: a folder, a container of Azure blobs, a bucket, or memory.
 ///

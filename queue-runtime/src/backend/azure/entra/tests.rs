@@ -3,7 +3,7 @@ use std::sync::atomic::AtomicUsize;
 use azure_core::time::OffsetDateTime;
 
 use super::*;
-use crate::SystemClock;
+use queue_clock::SystemClock;
 
 #[derive(Debug)]
 struct Scripted {

@@ -16,8 +16,8 @@ use super::consumers::RENEWAL;
 use super::datagram::{self, Datagram};
 use crate::backend::sqlite::command::{Answer, Command, Port, Request};
 use crate::backend::sqlite::failure::Result;
-use crate::clock::SystemClock;
-use crate::notify::LocalNotifier;
+use queue_clock::SystemClock;
+use queue_core::notify::LocalNotifier;
 
 /// The pause before a registration that failed is tried again.
 const AGAIN: Duration = Duration::from_secs(30);

@@ -11,7 +11,7 @@ use super::inbox::Inbox;
 use super::outbox::Outbox;
 use super::peers::Peers;
 use crate::backend::sqlite::command::Command;
-use crate::notify::{LocalNotifier, Writers};
+use queue_core::notify::{LocalNotifier, Writers};
 
 /// The notifier of one backend.
 pub(in crate::backend::sqlite) struct FileNotifier {

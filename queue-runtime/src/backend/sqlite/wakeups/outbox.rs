@@ -12,7 +12,7 @@ use queue_core::notify::Notification;
 
 use super::datagram::Datagram;
 use super::peers::Peers;
-use crate::notify::{Count, Pending};
+use queue_core::notify::{Count, Pending};
 
 /// The pause after sending. What is published meanwhile is sent together.
 const PAUSE: Duration = Duration::from_millis(1);

@@ -2,20 +2,47 @@
 
 use std::time::Duration;
 
-use queue_core::backend::{
+use super::{
     ApplyError, Capabilities, ConditionalPuts, Metadata, NewMessage, Op, PageMark, TimeToLive,
 };
-use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
+use crate::{Error, ErrorKind, Operation, QueueName, Result};
 
-/// The limits of one operation on one queue.
-pub(crate) struct Limits<'a> {
-    pub(crate) capabilities: &'a Capabilities,
-    pub(crate) operation: Operation,
-    pub(crate) queue: &'a QueueName,
+/// Checks the arguments of one operation on one queue, before anything is sent or written: part of what every
+/// [`Backend`](super::Backend) promises.
+///
+/// The errors are [`ErrorKind::InvalidInput`], or [`ErrorKind::TooLarge`] for a body, name the limit, and say that nothing
+/// was sent.
+///
+/// ```
+/// use queue_core::backend::{Capabilities, Limits, NewMessage};
+/// use queue_core::{ErrorKind, Operation, QueueName};
+///
+/// # fn check(capabilities: &Capabilities) -> queue_core::Result<()> {
+/// let limits = Limits {
+///     capabilities,
+///     operation: Operation::Put,
+///     queue: &QueueName::from_static("orders"),
+/// };
+/// limits.check_put(&NewMessage::new(&b"hello"[..]))?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct Limits<'a> {
+    /// What the backend can do.
+    pub capabilities: &'a Capabilities,
+    /// The operation, for the error.
+    pub operation: Operation,
+    /// The queue, for the error.
+    pub queue: &'a QueueName,
 }
 
 impl Limits<'_> {
-    pub(crate) fn check_put(&self, message: &NewMessage) -> Result<()> {
+    /// Checks a message to be put: the size of its body, its delay and its time to live.
+    ///
+    /// # Errors
+    /// If it is outside the limits.
+    pub fn check_put(&self, message: &NewMessage) -> Result<()> {
         let largest = match message.moved {
             true => self.capabilities.max_moved_body,
             false => self.capabilities.max_body,
@@ -40,7 +67,11 @@ impl Limits<'_> {
         }
     }
 
-    pub(super) fn check_receive(&self, max: u32, visibility: Duration) -> Result<()> {
+    /// Checks the number of messages and the visibility timeout of a receive.
+    ///
+    /// # Errors
+    /// If one is outside the limits.
+    pub fn check_receive(&self, max: u32, visibility: Duration) -> Result<()> {
         self.check_max(max)?;
         let (shortest, longest) = (
             self.capabilities.min_visibility,
@@ -54,7 +85,11 @@ impl Limits<'_> {
         Ok(())
     }
 
-    pub(super) fn check_max(&self, max: u32) -> Result<()> {
+    /// Checks the number of messages of a peek or a page.
+    ///
+    /// # Errors
+    /// If it is zero or above the limit.
+    pub fn check_max(&self, max: u32) -> Result<()> {
         let most = self.capabilities.max_receive;
         if max == 0 || max > most {
             return Err(self.invalid(format!(
@@ -64,7 +99,11 @@ impl Limits<'_> {
         Ok(())
     }
 
-    pub(super) fn check_update(&self, visibility: Duration, body: Option<usize>) -> Result<()> {
+    /// Checks the visibility timeout of an update, and the length of the new body in bytes.
+    ///
+    /// # Errors
+    /// If one is outside the limits.
+    pub fn check_update(&self, visibility: Duration, body: Option<usize>) -> Result<()> {
         let longest = self.capabilities.max_visibility;
         if visibility > longest {
             return Err(self.invalid(format!(
@@ -75,7 +114,11 @@ impl Limits<'_> {
         body.map_or(Ok(()), |length| self.check_body(length, largest))
     }
 
-    pub(super) fn check_metadata(&self, metadata: &Metadata) -> Result<()> {
+    /// Checks the size of a queue's metadata.
+    ///
+    /// # Errors
+    /// If it is above the limit.
+    pub fn check_metadata(&self, metadata: &Metadata) -> Result<()> {
         let (size, largest) = (metadata.size(), self.capabilities.max_metadata);
         if size > largest {
             return Err(self.invalid(format!(
@@ -96,11 +139,14 @@ impl Limits<'_> {
     }
 
     /// Returns the error of a mark that no page has returned.
-    pub(super) fn invalid_mark(&self, mark: &PageMark) -> Error {
+    #[must_use]
+    pub fn invalid_mark(&self, mark: &PageMark) -> Error {
         self.invalid(format!("{:?} is not the mark of a page", mark.as_str()))
     }
 
-    pub(super) fn invalid(&self, detail: String) -> Error {
+    /// Returns an error of kind [`ErrorKind::InvalidInput`] for another invalid argument.
+    #[must_use]
+    pub fn invalid(&self, detail: String) -> Error {
         self.error(ErrorKind::InvalidInput, detail)
     }
 
@@ -112,8 +158,11 @@ impl Limits<'_> {
     }
 }
 
-/// Checks the operations of an [`apply`](queue_core::backend::Backend::apply), each also with `check`.
-pub(super) fn check_ops(
+/// Checks the operations of an [`apply`](super::Backend::apply), each also with `check`.
+///
+/// # Errors
+/// [`ApplyError`] with the index of the first that is refused, and nothing done.
+pub fn check_ops(
     capabilities: &Capabilities,
     ops: &[Op],
     check: impl Fn(&Op) -> Result<()>,
@@ -138,7 +187,7 @@ pub(super) fn check_ops(
     Ok(())
 }
 
-/// Checks one operation of an [`apply`](queue_core::backend::Backend::apply).
+/// Checks one operation of an [`apply`](super::Backend::apply).
 fn check_op(capabilities: &Capabilities, op: &Op) -> Result<()> {
     let limits = |queue| Limits {
         capabilities,

@@ -1,38 +1,59 @@
-//! The clock of a local storage engine.
+//! Store time: the clock of a storage engine that has no server with a clock of its own.
+//!
+//! All times that such an engine stores are microseconds since the Unix epoch, read from one [`StoreClock`] for each open
+//! store. An engine whose store several processes share also records an [`Anchor`], and
+//! [follows](StoreClock::follow) the recorded one when it opens the store.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use queue_core::{Clock, Timestamp};
+use crate::{Clock, Timestamp};
 
 /// Store time in microseconds since the Unix epoch.
 ///
 /// It starts at the wall clock and then runs with the boot clock, or with the monotonic clock if there is
 /// no boot clock. A step of the wall clock therefore neither ends nor prolongs a lease.
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::time::Duration;
+/// use queue_core::ManualClock;
+/// use queue_core::store_clock::{StoreClock, after};
+///
+/// let clock = ManualClock::new();
+/// let store_clock = StoreClock::new(Arc::new(clock.clone()));
+/// let lease_ends = after(store_clock.now(), Duration::from_secs(30));
+/// clock.step_wall_clock(jiff::SignedDuration::from_hours(1));
+/// assert!(store_clock.now() < lease_ends);
+/// ```
 #[derive(Debug)]
-pub(super) struct StoreClock {
+pub struct StoreClock {
     clock: Arc<dyn Clock>,
     anchor: Mutex<Anchor>,
 }
 
 /// A store time and the moment at which it was that time. All others follow from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Anchor {
-    pub(super) moment: Moment,
-    pub(super) store_time: i64,
+pub struct Anchor {
+    /// The moment.
+    pub moment: Moment,
+    /// The store time then, in microseconds since the Unix epoch.
+    pub store_time: i64,
 }
 
 /// A moment on the boot clock, or on this process's monotonic clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Moment {
+pub struct Moment {
     /// The boot. `None` on the monotonic clock, whose moments mean nothing to another process.
-    pub(super) boot: Option<u128>,
+    pub boot: Option<u128>,
     /// The time since the clock's origin, in microseconds.
-    pub(super) elapsed: i64,
+    pub elapsed: i64,
 }
 
 impl StoreClock {
-    pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
+    /// Creates a clock whose store time starts at the wall clock's time.
+    #[must_use]
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
         // The wall clock is read first: a pause between the two readings puts store time behind the wall
         // clock, and never ahead.
         let store_time = clock.now().as_microsecond();
@@ -44,7 +65,8 @@ impl StoreClock {
     }
 
     /// Returns the current store time.
-    pub(super) fn now(&self) -> i64 {
+    #[must_use]
+    pub fn now(&self) -> i64 {
         let mut anchor = self.lock();
         let moment = anchor.advance(&*self.clock);
         anchor.at(moment)
@@ -55,8 +77,7 @@ impl StoreClock {
     ///
     /// Within a boot, the recorded time exceeds the current one only if the machine was set back to an
     /// earlier state, as from a snapshot.
-    #[cfg(feature = "sqlite")]
-    pub(super) fn follow(&self, recorded: Option<Anchor>, latest: i64) -> Option<Anchor> {
+    pub fn follow(&self, recorded: Option<Anchor>, latest: i64) -> Option<Anchor> {
         let mut anchor = self.lock();
         let moment = anchor.advance(&*self.clock);
         if let Some(recorded) = recorded
@@ -85,8 +106,7 @@ impl Anchor {
         self.store_time.saturating_add(since.max(0))
     }
 
-    /// Reads the clock. If a test has changed its boot, store time goes back to the anchor's: how much passed
-    /// since then in the boot before is not known any more.
+    /// Reads the clock. In another boot, store time goes back to the anchor's: how much passed since then is not known.
     fn advance(&mut self, clock: &dyn Clock) -> Moment {
         let moment = Moment::read(clock);
         if moment.boot != self.moment.boot {
@@ -118,14 +138,16 @@ fn micros(duration: Duration) -> i64 {
 
 /// Returns `now + duration`, with the duration rounded up to milliseconds, the resolution of the local
 /// engines.
-pub(super) fn after(now: i64, duration: Duration) -> i64 {
+#[must_use]
+pub fn after(now: i64, duration: Duration) -> i64 {
     let millis = i64::try_from(duration.as_micros().div_ceil(1000)).unwrap_or(i64::MAX);
     now.saturating_add(millis.saturating_mul(1000))
         .min(Timestamp::MAX.as_microsecond())
 }
 
 /// Converts store time to a timestamp.
-pub(super) fn timestamp(micros: i64) -> Timestamp {
+#[must_use]
+pub fn timestamp(micros: i64) -> Timestamp {
     let in_range = micros.clamp(
         Timestamp::MIN.as_microsecond(),
         Timestamp::MAX.as_microsecond(),
@@ -135,8 +157,8 @@ pub(super) fn timestamp(micros: i64) -> Timestamp {
 
 #[cfg(test)]
 mod tests {
+    use crate::ManualClock;
     use jiff::SignedDuration;
-    use queue_core::ManualClock;
 
     use super::*;
 
@@ -166,7 +188,6 @@ mod tests {
         assert_eq!(after(5, Duration::MAX), Timestamp::MAX.as_microsecond());
     }
 
-    #[cfg(feature = "sqlite")]
     mod of_a_file {
         use super::*;
 
@@ -231,7 +252,7 @@ mod tests {
                 self.0.monotonic()
             }
 
-            fn sleep(&self, duration: Duration) -> queue_core::clock::BoxFuture<'static, ()> {
+            fn sleep(&self, duration: Duration) -> crate::clock::BoxFuture<'static, ()> {
                 self.0.sleep(duration)
             }
         }

@@ -1,25 +1,28 @@
 use std::collections::BTreeMap;
 
-use queue_core::notify::Notification;
+use super::Notification;
 
 /// The most notifications that wait to be sent, with room for as many more of messages that are visible at once.
 /// Those beyond that are lost.
 const MAX: usize = 256;
 
 /// The notifications that wait to be sent to other processes, merged by key: what has the same destination and becomes
-/// visible after the same time.
+/// visible after the same time. Their number is bounded, as [`Notifier`](super::Notifier) demands.
 #[derive(Debug)]
-pub(crate) struct Pending<K>(BTreeMap<K, Count>);
+pub struct Pending<K>(BTreeMap<K, Count>);
 
 /// A number of messages and the size of their bodies.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Count {
-    pub(crate) messages: u64,
-    pub(crate) bytes: u64,
+pub struct Count {
+    /// The number of messages.
+    pub messages: u64,
+    /// The size of their bodies, in bytes.
+    pub bytes: u64,
 }
 
 impl<K: Ord> Pending<K> {
-    pub(crate) fn add(&mut self, key: K, notification: &Notification<'_>) {
+    /// Adds a notification; drops it if there are too many.
+    pub fn add(&mut self, key: K, notification: &Notification<'_>) {
         let visible = notification.visible_in.is_zero();
         let full = self.0.len() >= MAX << u32::from(visible);
         if full && !self.0.contains_key(&key) {
@@ -30,12 +33,15 @@ impl<K: Ord> Pending<K> {
         count.bytes = count.bytes.saturating_add(notification.bytes);
     }
 
-    #[cfg(any(test, feature = "sqlite"))]
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Returns whether nothing waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    pub(crate) fn take(&mut self) -> BTreeMap<K, Count> {
+    /// Takes what waits.
+    #[must_use]
+    pub fn take(&mut self) -> BTreeMap<K, Count> {
         std::mem::take(&mut self.0)
     }
 }
@@ -50,9 +56,8 @@ impl<K> Default for Pending<K> {
 mod tests {
     use std::time::Duration;
 
-    use queue_core::QueueName;
-
     use super::*;
+    use crate::QueueName;
 
     #[test]
     fn notifications_are_merged_and_bounded() {

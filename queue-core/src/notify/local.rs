@@ -1,23 +1,25 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{
+    Arc, LazyLock, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
+};
 
-use queue_core::QueueName;
-use queue_core::notify::{Notification, Notifier, Subscriber, Subscription};
+use super::{Notification, Notifier, Subscriber, Subscription};
+use crate::name::QueueName;
 
 /// A [`Notifier`] within this process.
 ///
-/// Backends of this crate have one. A custom [`Backend`](crate::backend::Backend) can return one from
-/// [`notifier`](crate::backend::Backend::notifier), the same for all services on the same storage.
+/// A [`Backend`](crate::backend::Backend) returns one from [`notifier`](crate::backend::Backend::notifier), the same for
+/// all services on the same storage.
 ///
 /// A notification wakes as many waiting consumers as can receive its messages at once, in turn, and not all of
 /// them. Messages that become visible later are announced to all.
 ///
 /// ```
 /// use std::sync::Arc;
-/// use queue_runtime::QueueName;
-/// use queue_runtime::notify::{LocalNotifier, Notification, Notifier, Subscriber, Writers};
+/// use queue_core::QueueName;
+/// use queue_core::notify::{LocalNotifier, Notification, Notifier, Subscriber, Writers};
 ///
 /// struct Printer;
 ///
@@ -43,9 +45,9 @@ pub struct LocalNotifier {
 ///
 /// ```
 /// # use std::sync::Arc;
-/// use queue_runtime::QueueName;
-/// # use queue_runtime::notify::{Notification, Subscriber};
-/// use queue_runtime::notify::{LocalNotifier, Notifier, Writers};
+/// use queue_core::QueueName;
+/// # use queue_core::notify::{Notification, Subscriber};
+/// use queue_core::notify::{LocalNotifier, Notifier, Writers};
 /// #
 /// # struct Consumer;
 /// #
@@ -112,10 +114,8 @@ impl LocalNotifier {
 
     /// Returns the notifier that all backends in this process on the storage at `uri` share. Other processes may put
     /// messages there too.
-    #[cfg(feature = "azure")]
-    pub(crate) fn of_storage(uri: &str) -> Arc<Self> {
-        use std::sync::{LazyLock, Mutex, Weak};
-
+    #[must_use]
+    pub fn of_storage(uri: &str) -> Arc<Self> {
         // Weak, so that a notifier is dropped with its last backend.
         static NOTIFIERS: LazyLock<Mutex<HashMap<String, Weak<LocalNotifier>>>> =
             LazyLock::new(Mutex::default);
@@ -136,6 +136,13 @@ impl LocalNotifier {
         // Sequentially consistent: either a publisher sees the subscriber here, or the subscriber's next receive
         // finds the message that the publisher has put before.
         self.shared.count.load(Ordering::SeqCst) > 0
+    }
+}
+
+impl Default for LocalNotifier {
+    /// Creates a notifier for queues that other processes write to as well.
+    fn default() -> Self {
+        Self::new(Writers::OtherProcesses)
     }
 }
 

@@ -8,13 +8,14 @@ use tokio::time::Instant;
 ///
 /// The wall clock starts at 2026-01-01T00:00:00Z, so that test runs are reproducible, and advances with the
 /// monotonic clock. Clones share the same time. A test without a runtime uses a
-/// [`ManualClock`](crate::ManualClock).
+/// [`ManualClock`](queue_core::ManualClock).
 ///
 /// Read the clock only inside the runtime whose time it follows, because Tokio's time is paused per runtime.
 ///
 /// ```
 /// use std::time::Duration;
-/// use queue_runtime::{Clock, testing::TokioClock};
+/// use queue_clock::TokioClock;
+/// use queue_core::Clock;
 ///
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() {
@@ -55,7 +56,8 @@ impl TokioClock {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use queue_runtime::{Clock, testing::TokioClock};
+    /// use queue_clock::TokioClock;
+    /// use queue_core::Clock;
     ///
     /// let clock = TokioClock::new();
     /// clock.set_wall_clock("2030-06-01T12:00:00Z".parse()?);
