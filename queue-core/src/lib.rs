@@ -14,7 +14,7 @@
 //! | [`store_clock`] | the time that an engine stores |
 //! | [`name`], [`clock`], [`error`] | queue names, clocks, storage errors |
 //! | [`golden`] | golden files, for tests of a type's wire format |
-//! | `conformance` | the test suite for backends (feature `conformance`) |
+//! | `conformance` | the test suites for what an engine implements (feature `conformance`) |
 //!
 //! Data flows `message → encoder → wire → backend` on sending, and back on receiving. No module does I/O
 //! (except `golden`, which reads files in tests), waits, or depends on a runtime.

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use super::backend::{Harness, Store, Survival};
 use super::notify::{Arming, Delivery};
 use super::{idempotency, notify};
-use crate::backend::{Backend, BackendExt as _};
+use crate::backend::{Backend, BackendExt as _, NewMessage};
 use crate::clock::BoxFuture;
 use crate::idempotency::IdempotencyStore;
 use crate::notify::Notifier;
@@ -148,7 +148,12 @@ impl notify::Medium for Open {
         self.arming
     }
 
+    /// Puts a message, as before each notification: with it, a client may learn who has subscribed.
     async fn pause(&self) {
+        let (client, queue) = (self.store.client(), self.store.queue("announced"));
+        client.ensure_queue(&queue).await.expect("create");
+        let put = client.put(&queue, NewMessage::new("announced")).await;
+        put.expect("put");
         // No runtime is known here.
         thread::sleep(Duration::from_millis(1));
     }

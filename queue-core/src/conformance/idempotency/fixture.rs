@@ -95,7 +95,10 @@ impl Fixture {
         for _ in 0..3 {
             match self.begin(owner).await {
                 Begun::Fresh(claim) => return claim,
-                Begun::InFlight { remaining } => self.store.advance(remaining).await,
+                Begun::InFlight { remaining } => {
+                    assert!(remaining <= self.lease, "{remaining:?}");
+                    self.store.advance(remaining).await;
+                }
                 Begun::Done(_) => panic!("nobody has finished it"),
             }
         }

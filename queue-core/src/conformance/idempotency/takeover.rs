@@ -25,6 +25,7 @@ pub(super) async fn renewals_keep_a_claim(harness: &dyn Harness) {
     f.assert_in_flight().await;
     for _ in 0..4 {
         f.store.advance(f.lease * 2 / 3).await;
+        f.assert_in_flight().await;
         assert_eq!(f.renew(claim).await, Standing::Held);
         f.assert_in_flight().await;
     }
@@ -86,7 +87,7 @@ pub(super) async fn a_late_finish_and_a_takeover_exclude_each_other(harness: &dy
 
         let finished: Arc<Mutex<Option<Standing>>> = Arc::default();
         let taken: Arc<Mutex<Option<Begun>>> = Arc::default();
-        let tasks = [
+        let mut tasks = vec![
             {
                 let (client, key) = (f.client.clone(), key.clone());
                 let finished = Arc::clone(&finished);
@@ -105,6 +106,9 @@ pub(super) async fn a_late_finish_and_a_takeover_exclude_each_other(harness: &dy
                 }))
             },
         ];
+        if round % 2 == 0 {
+            tasks.reverse();
+        }
         join_all(tasks).await;
         let finished = finished.lock().expect("no panic").take();
         let taken = taken.lock().expect("no panic").take();
