@@ -19,13 +19,14 @@ use queue_core::notify::{LocalNotifier, Notifier};
 
 /// Queues in an Azure Storage account.
 ///
-/// Bodies must be text that XML can carry; [`QueueService`](crate::QueueService) encodes its own as
+/// Bodies must be text that XML can carry; `QueueService` of `queue-runtime` encodes its own as
 /// Base64. Durations are rounded up to whole seconds. A time to live is capped at 68 years.
 ///
 /// ```
 /// use std::sync::Arc;
-/// use queue_runtime::SystemClock;
-/// use queue_runtime::backend::{AzureBackend, Backend};
+/// use queue_azure::AzureBackend;
+/// use queue_clock::SystemClock;
+/// use queue_core::backend::Backend;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -21,8 +21,9 @@ use queue_core::notify::LocalNotifier;
 /// ```
 /// use std::sync::Arc;
 /// use std::time::Duration;
-/// use queue_runtime::backend::AzureBackend;
-/// use queue_runtime::{ErrorKind, SystemClock};
+/// use queue_azure::AzureBackend;
+/// use queue_clock::SystemClock;
+/// use queue_core::ErrorKind;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {

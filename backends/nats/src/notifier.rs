@@ -26,13 +26,13 @@ use tokio::task::JoinSet;
 ///
 /// ```no_run
 /// use std::sync::Arc;
-/// use queue_runtime::QueueService;
-/// use queue_runtime::notify::NatsNotifier;
+/// use queue_core::notify::Notifier;
+/// use queue_nats::NatsNotifier;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let notifier = NatsNotifier::connect("nats://127.0.0.1:4222").await?;
-/// let service = QueueService::builder("azure://myaccount").notifier(Arc::new(notifier)).connect().await?;
+/// let notifier: Arc<dyn Notifier> = Arc::new(notifier); // for `ServiceBuilder::notifier` of `queue-runtime`
 /// # Ok(())
 /// # }
 /// ```
@@ -47,7 +47,7 @@ pub struct NatsNotifier {
 ///
 /// ```
 /// use std::error::Error;
-/// use queue_runtime::notify::NatsNotifier;
+/// use queue_nats::NatsNotifier;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {

@@ -88,7 +88,7 @@ fn is_in_memory(path: &str) -> bool {
 #[cfg(feature = "azure")]
 mod azure {
     use super::*;
-    use crate::backend::azure::AzureBackend;
+    use queue_azure::AzureBackend;
 
     pub(super) async fn open(
         url: &str,
