@@ -37,8 +37,9 @@ const NOT_IN_URI: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'#').add(b'?');
 ///
 /// ```
 /// # use std::sync::Arc;
-/// use queue_runtime::SystemClock;
-/// use queue_runtime::backend::{Backend, Metadata, NewMessage, SqliteBackend};
+/// use queue_clock::SystemClock;
+/// use queue_core::backend::{Backend, Metadata, NewMessage};
+/// use queue_sqlite::SqliteBackend;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {

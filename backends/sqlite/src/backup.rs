@@ -43,8 +43,8 @@ impl SqliteBackend {
     /// # Examples
     /// ```
     /// # use std::sync::Arc;
-    /// use queue_runtime::SystemClock;
-    /// use queue_runtime::backend::SqliteBackend;
+    /// use queue_clock::SystemClock;
+    /// use queue_sqlite::SqliteBackend;
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -213,7 +213,7 @@ fn io(error: std::io::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::sqlite::connection::open_writer;
+    use crate::connection::open_writer;
     use queue_core::store_clock::StoreClock;
 
     /// A file with more rows than SQLite copies between two checks.

@@ -14,8 +14,9 @@ use super::threads;
 /// ```
 /// # use std::sync::Arc;
 /// use std::time::Duration;
-/// use queue_runtime::SystemClock;
-/// use queue_runtime::backend::{Backend, SqliteBackend};
+/// use queue_clock::SystemClock;
+/// use queue_core::backend::Backend;
+/// use queue_sqlite::SqliteBackend;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -87,8 +88,8 @@ impl SqliteBuilder {
     /// # Examples
     /// ```
     /// # use std::sync::Arc;
-    /// use queue_runtime::SystemClock;
-    /// use queue_runtime::backend::SqliteBackend;
+    /// use queue_clock::SystemClock;
+    /// use queue_sqlite::SqliteBackend;
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -115,9 +116,9 @@ impl SqliteBuilder {
     /// # Examples
     /// ```
     /// # use std::sync::Arc;
-    /// use queue_runtime::SystemClock;
-    /// use queue_runtime::backend::SqliteBackend;
-    /// use queue_runtime::rusqlite::Connection;
+    /// use queue_clock::SystemClock;
+    /// use queue_sqlite::SqliteBackend;
+    /// use queue_sqlite::rusqlite::Connection;
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -19,8 +19,8 @@ const OLDEST_LIBRARY: i32 = 3_051_003;
 ///
 /// ```
 /// # use std::sync::Arc;
-/// use queue_runtime::SystemClock;
-/// use queue_runtime::backend::{SqliteBackend, Synchronous};
+/// use queue_clock::SystemClock;
+/// use queue_sqlite::{SqliteBackend, Synchronous};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -67,3 +67,5 @@ pub use builder::SqliteBuilder;
 pub use connection::Synchronous;
 pub use results::SqliteResults;
 pub use salvage::{Salvaged, salvage};
+
+pub use rusqlite;

@@ -163,7 +163,7 @@ mod tests {
     use rusqlite::StatementStatus;
 
     use super::*;
-    use crate::backend::sqlite::schema;
+    use crate::schema;
 
     #[test]
     fn the_count_costs_the_same_whatever_the_number_of_messages() {

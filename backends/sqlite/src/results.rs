@@ -32,8 +32,10 @@ const ABANDONED: i64 = 24 * 60 * 60 * 1_000_000;
 ///
 /// ```
 /// use std::sync::Arc;
-/// use queue_runtime::backend::sqlite::SqliteBackend;
-/// use queue_runtime::{SystemClock, once};
+/// use std::time::Duration;
+/// use queue_clock::SystemClock;
+/// use queue_core::idempotency::{Begun, IdempotencyStore, Owner, WorkKey};
+/// use queue_sqlite::SqliteBackend;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -41,13 +43,9 @@ const ABANDONED: i64 = 24 * 60 * 60 * 1_000_000;
 /// # let path = folder.path().join("queues.db");
 /// let backend = SqliteBackend::builder(path, Arc::new(SystemClock::new())).open().await?;
 /// let store = backend.results();
-/// for _ in 0..2 {
-///     let receipt = once(&store, "order-1234", async {
-///         println!("charging the card"); // Printed once.
-///         Ok::<_, std::io::Error>(7)
-///     });
-///     assert_eq!(receipt.await?, 7);
-/// }
+/// let (key, minute) = (WorkKey::new("order-1234"), Duration::from_secs(60));
+/// let begun = store.begin(&key, Owner::random(), minute).await?;
+/// assert!(matches!(begun, Begun::Claimed(_)));
 /// # Ok(())
 /// # }
 /// ```

@@ -16,8 +16,9 @@ use super::{connection, files, repair, schema};
 ///
 /// ```
 /// # use std::sync::Arc;
-/// # use queue_runtime::SystemClock;
-/// use queue_runtime::backend::{Backend, Metadata, NewMessage, SqliteBackend, sqlite};
+/// # use queue_clock::SystemClock;
+/// use queue_core::backend::{Backend, Metadata, NewMessage};
+/// use queue_sqlite::SqliteBackend;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -29,7 +30,7 @@ use super::{connection, files, repair, schema};
 /// backend.put(&orders, NewMessage::new("order 7")).await?;
 /// backend.close().await;
 ///
-/// let salvaged = sqlite::salvage(&from, &to)?;
+/// let salvaged = queue_sqlite::salvage(&from, &to)?;
 /// assert_eq!((salvaged.queues, salvaged.messages, salvaged.lost), (1, 1, 0));
 /// # Ok(())
 /// # }
@@ -52,7 +53,7 @@ pub struct Salvaged {
 /// it is not changed. If salvaging fails, no new file remains.
 ///
 /// Messages keep their ids and leases. A body that was altered is copied as it is: it is received as
-/// [damaged](crate::backend::ReceivedMessage::damage), as from the old file. The application's own tables and
+/// [damaged](queue_core::backend::ReceivedMessage::damage), as from the old file. The application's own tables and
 /// recorded results are not copied.
 ///
 /// # Errors
@@ -63,15 +64,15 @@ pub struct Salvaged {
 /// # Examples
 /// ```
 /// # use std::sync::Arc;
-/// use queue_runtime::backend::{SqliteBackend, sqlite};
+/// use queue_sqlite::SqliteBackend;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let directory = tempfile::tempdir()?;
 /// # let (from, to) = (directory.path().join("queue.db"), directory.path().join("new.db"));
-/// # let clock = Arc::new(queue_runtime::SystemClock::new());
+/// # let clock = Arc::new(queue_clock::SystemClock::new());
 /// # SqliteBackend::open(&from, clock).await?.close().await;
-/// let salvaged = sqlite::salvage(&from, &to)?;
+/// let salvaged = queue_sqlite::salvage(&from, &to)?;
 /// println!("{} messages", salvaged.messages);
 /// # Ok(())
 /// # }

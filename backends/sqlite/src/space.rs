@@ -128,7 +128,7 @@ mod tests {
     use queue_core::idempotency::WorkKey;
 
     use super::*;
-    use crate::backend::sqlite::command::Parcel;
+    use crate::command::Parcel;
 
     #[test]
     fn a_conditional_put_needs_as_much_as_another() {

@@ -31,7 +31,6 @@ use super::schema;
 use super::space::{self, Change};
 use super::steps::Steps;
 use super::store_time::StoreTime;
-use crate::backend::OpenTransaction;
 use queue_core::backend::Limits;
 use queue_core::store_clock::{StoreClock, after};
 
@@ -270,13 +269,6 @@ impl Transactions for SqliteTransactions {
             "body": body,
         });
         Ok(encoded.to_string())
-    }
-}
-
-impl OpenTransaction for rusqlite::Transaction<'_> {
-    fn connection(&self) -> &dyn Any {
-        let connection: &Connection = self;
-        connection
     }
 }
 

@@ -11,8 +11,6 @@
 //! its own.
 
 pub mod memory;
-#[cfg(feature = "sqlite")]
-pub mod sqlite;
 mod transaction;
 
 pub use memory::MemoryBackend;
@@ -26,5 +24,5 @@ pub use queue_core::backend::{
     Token, Transactions,
 };
 #[cfg(feature = "sqlite")]
-pub use sqlite::{SqliteBackend, SqliteBuilder, Synchronous};
+pub use queue_sqlite::{SqliteBackend, SqliteBuilder, Synchronous};
 pub use transaction::OpenTransaction;

@@ -34,3 +34,11 @@ pub trait OpenTransaction {
     /// Returns the connection, of the type that the backend documents.
     fn connection(&self) -> &dyn Any;
 }
+
+#[cfg(feature = "sqlite")]
+impl OpenTransaction for queue_sqlite::rusqlite::Transaction<'_> {
+    fn connection(&self) -> &dyn Any {
+        let connection: &queue_sqlite::rusqlite::Connection = self;
+        connection
+    }
+}

@@ -371,7 +371,7 @@ impl QueueService {
     /// [`ErrorKind::Unsupported`](queue_core::ErrorKind::Unsupported) if the queues are not in a SQLite file;
     /// otherwise if the file cannot be opened, was replaced, or got a second hard link.
     #[cfg(feature = "sqlite")]
-    pub fn connection(&self) -> queue_core::Result<rusqlite::Connection> {
+    pub fn connection(&self) -> queue_core::Result<queue_sqlite::rusqlite::Connection> {
         let unsupported = || unsupported(Operation::Open);
         let transactions = self.context.backend.transactions();
         let connection = transactions.ok_or_else(unsupported)?.connect()?;

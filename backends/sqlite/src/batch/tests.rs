@@ -4,8 +4,8 @@ use queue_core::backend::NewMessage;
 use tokio::sync::oneshot;
 
 use super::*;
-use crate::backend::sqlite::command::{Claimed, Placed};
-use crate::backend::sqlite::receipt::Handle;
+use crate::command::{Claimed, Placed};
+use crate::receipt::Handle;
 
 fn orders() -> QueueName {
     "orders".parse().expect("a name")

@@ -2,8 +2,8 @@ use std::time::Duration;
 
 use rusqlite::{Connection, Statement, params};
 
-use crate::backend::sqlite::command::Port;
-use crate::backend::sqlite::failure::Result;
+use crate::command::Port;
+use crate::failure::Result;
 
 /// The interval at which a process renews its registration.
 pub(super) const RENEWAL: Duration = Duration::from_secs(5 * 60);
@@ -15,7 +15,7 @@ const EXPIRY: i64 = 3 * RENEWAL.as_micros() as i64;
 const MAX: i64 = 256;
 
 /// The statements on the table of the processes that wait for messages.
-pub(in crate::backend::sqlite) struct Consumers<'c> {
+pub(crate) struct Consumers<'c> {
     read: Statement<'c>,
     register: Statement<'c>,
     remove: Statement<'c>,
@@ -26,7 +26,7 @@ pub(in crate::backend::sqlite) struct Consumers<'c> {
 }
 
 impl<'c> Consumers<'c> {
-    pub(in crate::backend::sqlite) fn prepare(connection: &'c Connection) -> Result<Self> {
+    pub(crate) fn prepare(connection: &'c Connection) -> Result<Self> {
         Ok(Self {
             read: connection.prepare(
                 "SELECT token, port FROM queue_consumers WHERE renewed_at BETWEEN ?1 AND ?2
@@ -45,12 +45,12 @@ impl<'c> Consumers<'c> {
     }
 
     /// Returns whether registrations that were read may be too old now.
-    pub(in crate::backend::sqlite) fn is_outdated(&self, now: i64) -> bool {
+    pub(crate) fn is_outdated(&self, now: i64) -> bool {
         now.saturating_sub(self.read_at) > EXPIRY
     }
 
     /// Returns the registrations that are not too old. None if they cannot be read: without them, processes poll.
-    pub(in crate::backend::sqlite) fn read_or_none(&mut self, now: i64) -> Vec<Port> {
+    pub(crate) fn read_or_none(&mut self, now: i64) -> Vec<Port> {
         self.read_at = now;
         let read = self.read(now);
         if let Err(failure) = &read
@@ -76,14 +76,14 @@ impl<'c> Consumers<'c> {
     }
 
     /// Registers a process or renews its registration, and removes those that are too old.
-    pub(in crate::backend::sqlite) fn register(&mut self, port: Port, now: i64) -> Result<()> {
+    pub(crate) fn register(&mut self, port: Port, now: i64) -> Result<()> {
         self.register
             .execute(params![port.token, port.number, now])?;
         self.remove_old.execute(valid(now))?;
         Ok(())
     }
 
-    pub(in crate::backend::sqlite) fn remove(&mut self, port: Port) -> Result<()> {
+    pub(crate) fn remove(&mut self, port: Port) -> Result<()> {
         self.remove.execute([port.token])?;
         Ok(())
     }
@@ -98,7 +98,7 @@ fn valid(now: i64) -> [i64; 3] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::sqlite::schema;
+    use crate::schema;
 
     const MINUTE: i64 = 60_000_000;
 

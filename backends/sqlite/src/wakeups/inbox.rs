@@ -14,8 +14,8 @@ use tokio::sync::oneshot;
 
 use super::consumers::RENEWAL;
 use super::datagram::{self, Datagram};
-use crate::backend::sqlite::command::{Answer, Command, Port, Request};
-use crate::backend::sqlite::failure::Result;
+use crate::command::{Answer, Command, Port, Request};
+use crate::failure::Result;
 use queue_clock::SystemClock;
 use queue_core::notify::LocalNotifier;
 

@@ -10,11 +10,11 @@ use queue_core::notify::{Notification, Notifier, Subscriber, Subscription};
 use super::inbox::Inbox;
 use super::outbox::Outbox;
 use super::peers::Peers;
-use crate::backend::sqlite::command::Command;
+use crate::command::Command;
 use queue_core::notify::{LocalNotifier, Writers};
 
 /// The notifier of one backend.
-pub(in crate::backend::sqlite) struct FileNotifier {
+pub(crate) struct FileNotifier {
     /// The URI of the file.
     account: String,
     peers: Arc<Peers>,
@@ -33,11 +33,7 @@ enum Receiving {
 }
 
 impl FileNotifier {
-    pub(in crate::backend::sqlite) fn new(
-        account: String,
-        peers: Arc<Peers>,
-        commands: Sender<Command>,
-    ) -> Self {
+    pub(crate) fn new(account: String, peers: Arc<Peers>, commands: Sender<Command>) -> Self {
         Self {
             account,
             outbox: Outbox::new(Arc::clone(&peers)),
@@ -48,7 +44,7 @@ impl FileNotifier {
     }
 
     /// Withdraws the registration and stops the threads.
-    pub(in crate::backend::sqlite) fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.outbox.stop();
         let receiving = std::mem::replace(&mut *self.receiving(), Receiving::Never);
         if let Receiving::Open(inbox) = receiving {

@@ -3,11 +3,11 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::backend::sqlite::command::Port;
+use crate::command::Port;
 
 /// The processes that wait for messages, as far as this one knows. The writer updates them.
 #[derive(Debug)]
-pub(in crate::backend::sqlite) struct Peers {
+pub(crate) struct Peers {
     /// The token of this backend's own registration, which is left out.
     own: i64,
     any: AtomicBool,
@@ -15,7 +15,7 @@ pub(in crate::backend::sqlite) struct Peers {
 }
 
 impl Peers {
-    pub(in crate::backend::sqlite) fn none() -> Self {
+    pub(crate) fn none() -> Self {
         Self {
             own: rand::random(),
             any: AtomicBool::new(false),
@@ -23,7 +23,7 @@ impl Peers {
         }
     }
 
-    pub(in crate::backend::sqlite) fn set(&self, mut ports: Vec<Port>) {
+    pub(crate) fn set(&self, mut ports: Vec<Port>) {
         ports.retain(|port| port.token != self.own);
         self.any.store(!ports.is_empty(), Ordering::Release);
         *self.ports.lock().unwrap_or_else(PoisonError::into_inner) = ports.into();

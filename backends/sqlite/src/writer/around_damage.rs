@@ -3,9 +3,9 @@
 use std::rc::Rc;
 
 use super::{Writer, answer, fail};
-use crate::backend::sqlite::command::Command;
-use crate::backend::sqlite::failure::{Failure, Result};
-use crate::backend::sqlite::repair;
+use crate::command::Command;
+use crate::failure::{Failure, Result};
+use crate::repair;
 
 impl Writer<'_> {
     /// Executes a command that has read damage once more, around it: at first only where it reads, then also

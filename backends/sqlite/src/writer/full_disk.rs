@@ -1,10 +1,10 @@
 //! Going on while the disk is full, or nearly.
 
 use super::Writer;
-use crate::backend::sqlite::command::Command;
-use crate::backend::sqlite::failure::Failure;
-use crate::backend::sqlite::files::Files;
-use crate::backend::sqlite::space::{self, Change};
+use crate::command::Command;
+use crate::failure::Failure;
+use crate::files::Files;
+use crate::space::{self, Change};
 
 impl Writer<'_> {
     /// Refuses what adds messages while too little space is left. Returns the other commands.

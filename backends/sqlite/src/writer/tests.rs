@@ -6,8 +6,8 @@ use queue_core::{ManualClock, QueueName};
 use tokio::sync::oneshot;
 
 use super::*;
-use crate::backend::sqlite::command::{Step, StepDone};
-use crate::backend::sqlite::receipt::Handle;
+use crate::command::{Step, StepDone};
+use crate::receipt::Handle;
 
 type Reply = oneshot::Receiver<Result<Answer>>;
 

@@ -5,12 +5,12 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use super::Writer;
-use crate::backend::sqlite::batch::Pending;
-use crate::backend::sqlite::command::Command;
-use crate::backend::sqlite::failure::{Failure, Result};
-use crate::backend::sqlite::files::Files;
-use crate::backend::sqlite::messages::Place;
-use crate::backend::sqlite::purge::Found;
+use crate::batch::Pending;
+use crate::command::Command;
+use crate::failure::{Failure, Result};
+use crate::files::Files;
+use crate::messages::Place;
+use crate::purge::Found;
 
 /// The pause between two transactions of upkeep while there is nothing else to do, so that other processes get
 /// the lock.
