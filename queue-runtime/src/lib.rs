@@ -89,7 +89,7 @@ pub use queue_derive::Message;
 #[cfg(feature = "nats")]
 pub use queue_nats as nats;
 #[cfg(feature = "sqlite")]
-pub use queue_sqlite::{self as sqlite, rusqlite};
+pub use queue_sqlite as sqlite;
 
 /// The README's programs compile.
 #[cfg(doctest)]

@@ -6,16 +6,15 @@ use async_trait::async_trait;
 use azure_core::http::Url;
 use bytes::Bytes;
 use queue_core::backend::{
-    ApplyError, Atomicity, Backend, BodyForm, Capabilities, Created, Lease, Metadata, NewMessage,
-    Op, OpOutcome, PeekedMessage, PopReceipt, PutReceipt, QueueProperties, ReceivedMessage,
-    StaleReceipts, StorageId,
+    ApplyError, Atomicity, Backend, BodyForm, Capabilities, Created, Lease, Limits, Metadata,
+    NewMessage, Op, OpOutcome, PeekedMessage, PopReceipt, PutReceipt, QueueProperties,
+    ReceivedMessage, StaleReceipts, StorageId, check_ops,
 };
+use queue_core::notify::{LocalNotifier, Notifier};
 use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
 
 use super::requests::Requests;
 use super::text::checked;
-use queue_core::backend::{Limits, check_ops};
-use queue_core::notify::{LocalNotifier, Notifier};
 
 /// Queues in an Azure Storage account.
 ///

@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use azure_core::http::{ClientOptions, RetryOptions, Transport as SdkTransport};
 use azure_storage_queue::{QueueServiceClient, QueueServiceClientOptions};
+use queue_core::notify::LocalNotifier;
 use queue_core::{Clock, Error, ErrorKind, Operation, Result};
 
 use super::account::{Account, Credential, EndpointKind};
@@ -14,7 +15,6 @@ use super::failure::Failure;
 use super::requests::Requests;
 use super::secret::Secret;
 use super::transport::Transport;
-use queue_core::notify::LocalNotifier;
 
 /// Configures and opens an [`AzureBackend`].
 ///

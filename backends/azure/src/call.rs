@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use azure_core::http::{ClientMethodOptions, Context};
+use queue_clock::KnownTimer;
 use queue_core::backend::PopReceipt;
 use queue_core::{Clock, Operation};
 
 use super::call_state::CallState;
 use super::failure::Failure;
-use queue_clock::KnownTimer;
 
 /// Runs operations within their deadlines.
 ///

@@ -8,11 +8,12 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 use queue_core::backend::{
-    ApplyError, Backend, Capabilities, Created, Lease, Metadata, NewMessage, Op, OpOutcome, Page,
-    PageMark, PeekedMessage, PopReceipt, PutIf, PutReceipt, QueueProperties, ReceivedMessage,
-    StorageId, Swap, Transactions,
+    ApplyError, Backend, Capabilities, Created, Lease, Limits, Metadata, NewMessage, Op, OpOutcome,
+    Page, PageMark, PeekedMessage, PopReceipt, PutIf, PutReceipt, QueueProperties, ReceivedMessage,
+    StorageId, Swap, Transactions, check_ops,
 };
 use queue_core::idempotency::IdempotencyStore;
+use queue_core::notify::Notifier;
 use queue_core::{Error, Operation, QueueName, Result};
 use tokio::sync::oneshot;
 
@@ -27,8 +28,6 @@ use super::results::SqliteResults;
 use super::threads::Threads;
 use super::transactions::SqliteTransactions;
 use super::wakeups::FileNotifier;
-use queue_core::backend::{Limits, check_ops};
-use queue_core::notify::Notifier;
 
 /// The characters of a path that are percent-encoded in a URI.
 const NOT_IN_URI: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'#').add(b'?');

@@ -2,13 +2,13 @@
 
 use bytes::Bytes;
 use queue_core::backend::{BrowsedMessage, MessageState, Page, PageMark};
+use queue_core::store_clock::timestamp;
 use rusqlite::{Connection, Row, params};
 
 use super::command::PageEnd;
 use super::convert::verified;
 use super::failure::Result;
 use super::receipt;
-use queue_core::store_clock::timestamp;
 
 /// Reads a range of the schedule's key, whatever the number of messages before it.
 const PAGE: &str = "SELECT visible_at, seq, nonce, dequeue_count, queue_schedule.expires_at, \

@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use queue_core::store_clock::StoreClock;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, MAIN_DB, OpenFlags};
 
 use super::failure::{Failure, Result};
 use super::files::{self, Files};
 use super::{file_system, schema, space, store_time};
-use queue_core::store_clock::StoreClock;
 
 /// The first version without the WAL-reset bug, which corrupts files that several connections use.
 const OLDEST_LIBRARY: i32 = 3_051_003;

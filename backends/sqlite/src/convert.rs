@@ -8,11 +8,11 @@ use queue_core::QueueName;
 use queue_core::backend::{
     Lease, NewMessage, Op, OpOutcome, PopReceipt, PutReceipt, ReceivedMessage, StorageId,
 };
+use queue_core::store_clock::timestamp;
 
 use super::checksum::checksum;
 use super::command::{Claimed, Parcel, Placed, Step, StepDone};
 use super::receipt::{self, Handle};
-use queue_core::store_clock::timestamp;
 
 impl Step {
     pub(super) fn put(queue: QueueName, message: NewMessage) -> Self {

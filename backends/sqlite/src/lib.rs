@@ -67,5 +67,6 @@ pub use builder::SqliteBuilder;
 pub use connection::Synchronous;
 pub use results::SqliteResults;
 pub use salvage::{Salvaged, salvage};
+pub use transactions::{SqliteTransactions, connect};
 
 pub use rusqlite;

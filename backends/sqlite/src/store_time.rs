@@ -1,10 +1,10 @@
 //! The record of store time in the file.
 
+use queue_core::store_clock::{Anchor, Moment, StoreClock};
 use rusqlite::{Connection, TransactionBehavior, params};
 
 use super::failure::Result;
 use super::lazy::Lazy;
-use queue_core::store_clock::{Anchor, Moment, StoreClock};
 
 /// The interval at which the time is recorded, in microseconds.
 const RECORD_INTERVAL: i64 = 1_000_000;

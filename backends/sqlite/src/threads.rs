@@ -5,6 +5,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 
 use queue_core::Clock;
+use queue_core::store_clock::StoreClock;
 use tokio::sync::oneshot;
 
 use super::command::{Answer, Command, Query};
@@ -14,7 +15,6 @@ use super::files::Identity;
 use super::reader::Reader;
 use super::wakeups::Peers;
 use super::writer::Writer;
-use queue_core::store_clock::StoreClock;
 
 /// The channels to the threads. The threads end when these are dropped.
 pub(super) struct Threads {

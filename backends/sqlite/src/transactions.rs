@@ -3,16 +3,18 @@
 //! The same statements run as on the writer's connection. Those on messages are prepared for each call, because
 //! the connection is the application's.
 
-use std::any::Any;
 use std::fmt;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use queue_core::backend::{
-    Capabilities, Completion, NewMessage, PutReceipt, TimeToLive, Token, Transactions,
+    Backend, Capabilities, Completion, Limits, NewMessage, PutReceipt, StorageTransaction,
+    TimeToLive, Token, Transactions, Writes,
 };
+use queue_core::store_clock::{StoreClock, after};
 use queue_core::{Error, ErrorKind, Operation, QueueName};
 use rusqlite::Connection;
 use serde_json::json;
@@ -31,8 +33,6 @@ use super::schema;
 use super::space::{self, Change};
 use super::steps::Steps;
 use super::store_time::StoreTime;
-use queue_core::backend::Limits;
-use queue_core::store_clock::{StoreClock, after};
 
 /// The most records of transactions that are removed with one completion, and that wait for it.
 const FORGOTTEN: usize = 64;
@@ -40,8 +40,9 @@ const FORGOTTEN: usize = 64;
 /// The largest body that the outbox takes, in bytes.
 const MAX_OUTBOX: usize = 8 * 1024 * 1024;
 
-/// Writes in transactions of connections to one file.
-pub(super) struct SqliteTransactions {
+/// Transactions of the application's own connections to the file of a [`SqliteBackend`](crate::SqliteBackend): the engine
+/// of which a `&rusqlite::Transaction` is a [`StorageTransaction`].
+pub struct SqliteTransactions {
     settings: Settings,
     identity: Identity,
     capabilities: Capabilities,
@@ -67,6 +68,59 @@ impl SqliteTransactions {
             commands,
             forgotten: Mutex::default(),
         }
+    }
+
+    /// Opens a connection to the file.
+    fn connect(&self) -> queue_core::Result<Connection> {
+        let opened = connection::open_for_application(&self.settings)
+            .and_then(|opened| self.identity.check().map(|_| opened));
+        opened.map_err(|failure| failure.into_error(Operation::Open, None, &self.settings.path))
+    }
+
+    /// Writes within the transaction that is open on the connection.
+    fn write(
+        &self,
+        connection: &Connection,
+        writes: &impl Writes,
+    ) -> queue_core::Result<Vec<PutReceipt>> {
+        let steps = writes
+            .puts()
+            .iter()
+            .map(|(queue, message)| self.step_of(queue, message));
+        let steps = steps.collect::<queue_core::Result<Vec<_>>>()?;
+        let completion = writes.completion();
+        let forgotten: Vec<Token> = match &completion {
+            Some(_) => self.forgotten().clone(),
+            None => Vec::new(),
+        };
+        let change = Change {
+            puts: steps.len(),
+            removals: usize::from(completion.is_some()),
+        };
+        let min_free = self.settings.min_free_space;
+        let written = self.within(connection, |guest| {
+            change.check(
+                space::left(connection, &self.settings.path, min_free)?,
+                min_free,
+            )?;
+            let put = guest.put_all(&steps)?;
+            if let Some(completion) = &completion {
+                guest.complete(completion)?;
+                results::execute(connection, &ResultsRequest::Sweep, guest.now)?;
+                for token in &forgotten {
+                    results::forget(connection, *token)?;
+                }
+            }
+            Ok(put)
+        });
+        let written = written.map_err(|failure| {
+            // A put that failed names its own queue.
+            let is_put = matches!(failure, Failure::Step(..));
+            let queue = completion.as_ref().map(|completion| completion.queue);
+            self.error(failure, queue.filter(|_| !is_put))
+        })?;
+        self.forgotten().retain(|token| !forgotten.contains(token));
+        Ok(written)
     }
 
     /// Runs `work` within the transaction that is open on the connection. If it fails, nothing of it stays.
@@ -152,63 +206,6 @@ impl SqliteTransactions {
 
 #[async_trait]
 impl Transactions for SqliteTransactions {
-    fn connect(&self) -> queue_core::Result<Box<dyn Any + Send>> {
-        let opened = connection::open_for_application(&self.settings)
-            .and_then(|opened| self.identity.check().map(|_| opened));
-        let opened = opened
-            .map_err(|failure| failure.into_error(Operation::Open, None, &self.settings.path))?;
-        Ok(Box::new(opened))
-    }
-
-    /// The connection is a [`rusqlite::Connection`].
-    fn write(
-        &self,
-        connection: &dyn Any,
-        puts: &[(QueueName, NewMessage)],
-        completion: Option<&Completion<'_>>,
-    ) -> queue_core::Result<Vec<PutReceipt>> {
-        let Some(connection) = connection.downcast_ref::<Connection>() else {
-            let why = "the connection is not a rusqlite::Connection of this library's version";
-            return Err(self.error(Failure::Unfit(why.to_owned()), None));
-        };
-        let steps = puts
-            .iter()
-            .map(|(queue, message)| self.step_of(queue, message));
-        let steps = steps.collect::<queue_core::Result<Vec<_>>>()?;
-        let forgotten: Vec<Token> = match completion {
-            Some(_) => self.forgotten().clone(),
-            None => Vec::new(),
-        };
-        let change = Change {
-            puts: puts.len(),
-            removals: usize::from(completion.is_some()),
-        };
-        let min_free = self.settings.min_free_space;
-        let written = self.within(connection, |guest| {
-            change.check(
-                space::left(connection, &self.settings.path, min_free)?,
-                min_free,
-            )?;
-            let put = guest.put_all(&steps)?;
-            if let Some(completion) = completion {
-                guest.complete(completion)?;
-                results::execute(connection, &ResultsRequest::Sweep, guest.now)?;
-                for token in &forgotten {
-                    results::forget(connection, *token)?;
-                }
-            }
-            Ok(put)
-        });
-        let written = written.map_err(|failure| {
-            // A put that failed names its own queue.
-            let is_put = matches!(failure, Failure::Step(..));
-            let queue = completion.map(|completion| completion.queue);
-            self.error(failure, queue.filter(|_| !is_put))
-        })?;
-        self.forgotten().retain(|token| !forgotten.contains(token));
-        Ok(written)
-    }
-
     async fn was_committed(&self, token: Option<Token>) -> queue_core::Result<bool> {
         match ask(&self.commands, Request::Ended { token }).await {
             Ok(Answer::Ended(committed)) => Ok(committed),
@@ -270,6 +267,59 @@ impl Transactions for SqliteTransactions {
         });
         Ok(encoded.to_string())
     }
+}
+
+impl StorageTransaction<SqliteTransactions> for &rusqlite::Transaction<'_> {
+    type Output<T: Send + 'static> = T;
+
+    fn write<W: Writes>(self, engine: Arc<SqliteTransactions>, mut writes: W) -> W::Output {
+        loop {
+            let written = engine.write(self, &writes);
+            match writes.written(written) {
+                ControlFlow::Break(output) => return output,
+                ControlFlow::Continue(changed) => writes = changed,
+            }
+        }
+    }
+
+    fn ready<T: Send + 'static>(value: T) -> T {
+        value
+    }
+}
+
+/// Opens a connection to the SQLite file of a backend, for the application's own tables in it, with the settings that
+/// transactions with messages need.
+///
+/// Opens the file on the current thread, which may block; in async code, call it at startup or in `spawn_blocking`.
+///
+/// ```
+/// use std::sync::Arc;
+/// use queue_clock::SystemClock;
+/// use queue_sqlite::SqliteBackend;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("shop.db");
+/// let backend = SqliteBackend::open(path, Arc::new(SystemClock::new())).await?;
+/// let connection = queue_sqlite::connect(&backend)?;
+/// connection.execute("CREATE TABLE orders (number INTEGER PRIMARY KEY)", [])?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// [`ErrorKind::Unsupported`] if the queues are not in a SQLite file; otherwise if the file cannot be opened, was
+/// replaced, or got a second hard link.
+pub fn connect(backend: &dyn Backend) -> queue_core::Result<Connection> {
+    let engine = backend
+        .transactions()
+        .and_then(<dyn Transactions>::downcast);
+    let engine: Arc<SqliteTransactions> = engine.ok_or_else(|| {
+        Error::new(ErrorKind::Unsupported, Operation::Open)
+            .with_detail("the queues are not in a SQLite file; those of `sqlite:PATH` are")
+    })?;
+    engine.connect()
 }
 
 /// The application's connection, within its transaction.

@@ -12,6 +12,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use queue_core::backend::{Swap, Token};
+use queue_core::store_clock::StoreClock;
 use rusqlite::{Connection, Statement};
 
 use super::batch::{Answers, Pace, Pending};
@@ -34,7 +35,6 @@ use super::store_time::StoreTime;
 use super::sync::Sync;
 use super::turn::{self, Turn};
 use super::wakeups::{Consumers, Peers};
-use queue_core::store_clock::StoreClock;
 
 /// The longest pause between two attempts to take the write lock, or the turn to do so.
 const MAX_PAUSE: Duration = Duration::from_micros(250);

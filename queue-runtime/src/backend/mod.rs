@@ -11,7 +11,6 @@
 //! its own.
 
 pub mod memory;
-mod transaction;
 
 pub use memory::MemoryBackend;
 #[cfg(feature = "azure")]
@@ -20,9 +19,8 @@ pub use queue_core::backend::{
     ApplyError, Atomicity, Backend, BackendExt, BodyForm, BrowsedMessage, Browsing, Capabilities,
     Completion, ConditionalPuts, Created, Finish, InvalidMetadata, Lease, MessageState, Metadata,
     NewMessage, Op, OpOutcome, Page, PageMark, PeekedMessage, PopReceipt, PutIf, PutReceipt,
-    QueueProperties, RECORD_RETENTION, ReceivedMessage, StaleReceipts, StorageId, Swap, TimeToLive,
-    Token, Transactions,
+    QueueProperties, RECORD_RETENTION, ReceivedMessage, StaleReceipts, StorageId,
+    StorageTransaction, Swap, TimeToLive, Token, Transactions, Writes,
 };
 #[cfg(feature = "sqlite")]
 pub use queue_sqlite::{SqliteBackend, SqliteBuilder, Synchronous};
-pub use transaction::OpenTransaction;

@@ -169,7 +169,7 @@ mod tests {
     async fn a_database_of_the_application_is_adopted_when_the_url_says_so() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("shop.db");
-        let own = queue_sqlite::rusqlite::Connection::open(&path).expect("opened");
+        let own = rusqlite::Connection::open(&path).expect("opened");
         own.execute_batch("CREATE TABLE messages (text TEXT)")
             .expect("created");
         for (query, accepted) in [

@@ -1,9 +1,9 @@
 use std::sync::atomic::AtomicUsize;
 
 use azure_core::time::OffsetDateTime;
+use queue_clock::SystemClock;
 
 use super::*;
-use queue_clock::SystemClock;
 
 #[derive(Debug)]
 struct Scripted {

@@ -8,16 +8,15 @@ use std::sync::mpsc::Sender;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use queue_clock::SystemClock;
 use queue_core::clock::Clock as _;
-use queue_core::notify::Notifier as _;
+use queue_core::notify::{LocalNotifier, Notifier as _};
 use tokio::sync::oneshot;
 
 use super::consumers::RENEWAL;
 use super::datagram::{self, Datagram};
 use crate::command::{Answer, Command, Port, Request};
 use crate::failure::Result;
-use queue_clock::SystemClock;
-use queue_core::notify::LocalNotifier;
 
 /// The pause before a registration that failed is tried again.
 const AGAIN: Duration = Duration::from_secs(30);

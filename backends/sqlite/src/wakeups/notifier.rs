@@ -5,13 +5,14 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use queue_core::QueueName;
-use queue_core::notify::{Notification, Notifier, Subscriber, Subscription};
+use queue_core::notify::{
+    LocalNotifier, Notification, Notifier, Subscriber, Subscription, Writers,
+};
 
 use super::inbox::Inbox;
 use super::outbox::Outbox;
 use super::peers::Peers;
 use crate::command::Command;
-use queue_core::notify::{LocalNotifier, Writers};
 
 /// The notifier of one backend.
 pub(crate) struct FileNotifier {

@@ -8,11 +8,10 @@ use std::thread;
 use std::time::Duration;
 
 use queue_core::QueueName;
-use queue_core::notify::Notification;
+use queue_core::notify::{Count, Notification, Pending};
 
 use super::datagram::Datagram;
 use super::peers::Peers;
-use queue_core::notify::{Count, Pending};
 
 /// The pause after sending. What is published meanwhile is sent together.
 const PAUSE: Duration = Duration::from_millis(1);
