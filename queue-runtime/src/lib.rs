@@ -73,6 +73,8 @@ pub use service::{
 pub use settings::{DEFAULT_TIMEOUT, InvalidSetting, POISON_THRESHOLD};
 pub use stop_on_drop::StopOnDrop;
 
+#[cfg(feature = "azure")]
+pub use queue_azure as azure;
 pub use queue_clock::SystemClock;
 pub use queue_core::encoder::{Encoded, MessageEncoding, RAW_KIND, TooLarge};
 #[doc(hidden)]
@@ -84,8 +86,10 @@ pub use queue_core::{
     Outcome, QueueName, RequestId, Result, Retry, Timestamp, Wire, envelope, golden, wire,
 };
 pub use queue_derive::Message;
+#[cfg(feature = "nats")]
+pub use queue_nats as nats;
 #[cfg(feature = "sqlite")]
-pub use rusqlite;
+pub use queue_sqlite as sqlite;
 
 /// The README's programs compile.
 #[cfg(doctest)]

@@ -52,7 +52,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// Operations within a transaction of the application's own connection to the storage. `None`, the default, if
+    /// The engine of transactions of the application's own connections to the storage. `None`, the default, if
     /// the storage has no such transactions.
     fn transactions(&self) -> Option<Arc<dyn Transactions>> {
         None

@@ -29,4 +29,6 @@ pub use model::{
     Created, Lease, NewMessage, Op, OpOutcome, PeekedMessage, PopReceipt, PutReceipt,
     QueueProperties, ReceivedMessage, StorageId, TimeToLive,
 };
-pub use transactions::{Completion, Finish, RECORD_RETENTION, Token, Transactions};
+pub use transactions::{
+    Completion, Finish, RECORD_RETENTION, StorageTransaction, Token, Transactions, Writes,
+};

@@ -10,24 +10,21 @@
 //! |---|---|
 //! | `notifiers` | which notifiers a service publishes to and subscribes at |
 //! | `unannounced` | what was put in transactions of the application's that have not ended |
-//! | `nats` (feature `nats`) | the connection to a NATS server |
 //! | `wakeups` | when one consumer receives because of notifications: at once, when a message becomes visible, or not yet, because they were false |
 //!
 //! A notification never stands for a message: the consumer receives, and polls as its idle policy says if nothing
 //! is announced.
 
 mod due_times;
-#[cfg(feature = "nats")]
-mod nats;
 mod notifiers;
 mod unannounced;
 mod wakeups;
 
-#[cfg(feature = "nats")]
-pub use nats::{NatsError, NatsNotifier};
 pub(crate) use notifiers::{Announced, Notifiers};
 pub use queue_core::notify::{
     LocalNotifier, Notification, Notifier, Subscriber, Subscription, Writers,
 };
+#[cfg(feature = "nats")]
+pub use queue_nats::{NatsError, NatsNotifier};
 pub(crate) use unannounced::Unannounced;
 pub(crate) use wakeups::{Wakeup, Wakeups};

@@ -3,6 +3,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
+use queue_clock::SystemClock;
 use queue_core::ClientId;
 use queue_core::backend::Backend;
 use queue_core::clock::Clock;
@@ -17,7 +18,6 @@ use crate::notify::Notifier;
 use crate::policy::StorageRetry;
 use crate::request::{DEFAULT_LEASE, LONGEST_LEASE, SHORTEST_LEASE};
 use crate::settings::InvalidSetting;
-use queue_clock::SystemClock;
 
 /// A builder of a [`QueueService`], from [`QueueService::builder`] or [`QueueService::over`].
 ///

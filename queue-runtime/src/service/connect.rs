@@ -30,7 +30,7 @@ pub(super) async fn open(
 #[cfg(feature = "sqlite")]
 mod sqlite {
     use super::*;
-    use crate::backend::sqlite::{SqliteBackend, Synchronous};
+    use queue_sqlite::{SqliteBackend, Synchronous};
 
     pub(super) async fn open(
         url: &str,
@@ -88,7 +88,7 @@ fn is_in_memory(path: &str) -> bool {
 #[cfg(feature = "azure")]
 mod azure {
     use super::*;
-    use crate::backend::azure::AzureBackend;
+    use queue_azure::AzureBackend;
 
     pub(super) async fn open(
         url: &str,

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use queue_core::backend::{Backend, Metadata, NewMessage, TimeToLive};
 use queue_core::{Error, ErrorKind};
-use queue_runtime::backend::{SqliteBackend, sqlite};
+use queue_runtime::backend::SqliteBackend;
+use queue_runtime::sqlite;
 use rusqlite::Connection;
 
 use crate::damaged_file::{count, drain, pages};

@@ -10,12 +10,12 @@ use queue_core::backend::{
     Created, Lease, Metadata, NewMessage, PeekedMessage, PopReceipt, PutReceipt, QueueProperties,
     ReceivedMessage, StorageId, TimeToLive,
 };
+use queue_core::notify::{LocalNotifier, Writers};
+use queue_core::store_clock::{StoreClock, after, timestamp};
 use queue_core::{Clock, ErrorKind, QueueName};
 
 use super::history::History;
 use super::results::MemoryResults;
-use queue_core::notify::{LocalNotifier, Writers};
-use queue_core::store_clock::{StoreClock, after, timestamp};
 
 /// An error of which only the kind is known; the backend adds operation and queue.
 pub(super) type Result<T> = std::result::Result<T, ErrorKind>;
