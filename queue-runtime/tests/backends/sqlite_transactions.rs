@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use queue_core::backend::{Backend, PutReceipt};
+use queue_core::backend::{Backend, PutReceipt, StorageTransaction as _};
 use queue_core::clock::BoxFuture;
-use queue_core::conformance::transactions::{End, Harness, Step, Store};
+use queue_core::conformance::transactions::{End, Harness, Step, Store, Write};
 use queue_core::{ManualClock, Result};
-use queue_runtime::backend::{OpenTransaction as _, SqliteBackend};
-use rusqlite::{Connection, TransactionBehavior};
+use queue_runtime::backend::SqliteBackend;
+use queue_runtime::sqlite::SqliteTransactions;
+use queue_runtime::sqlite::rusqlite::{self, Connection, TransactionBehavior};
 use tempfile::TempDir;
 use tokio::runtime::Handle;
 
@@ -82,7 +83,8 @@ impl Store for SqliteStore {
     }
 
     async fn transact(&self, steps: Vec<Step<'_>>, end: End) -> Vec<Result<Vec<PutReceipt>>> {
-        let transactions = self.client.transactions().expect("SQLite has them");
+        let engine = self.client.transactions().expect("SQLite has them");
+        let engine = engine.downcast::<SqliteTransactions>().expect("its own");
         let mut connection = self.connection();
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate);
         let transaction = transaction.expect("nobody else writes");
@@ -90,8 +92,8 @@ impl Store for SqliteStore {
         for step in steps {
             match step {
                 Step::Write(puts, completion) => {
-                    let connection = transaction.connection();
-                    answers.push(transactions.write(connection, &puts, completion.as_ref()));
+                    let write = Write::new(puts, completion);
+                    answers.push(transaction.write(Arc::clone(&engine), write));
                 }
                 Step::Row(row) => {
                     let insert = "INSERT INTO application VALUES (?1)";

@@ -79,7 +79,8 @@ impl FileNotifier {
 impl Notifier for FileNotifier {
     fn publish(&self, notification: &Notification<'_>) {
         self.local.publish(notification);
-        if self.peers.any() {
+        // A datagram does not name the account.
+        if notification.account == self.account && self.peers.any() {
             self.outbox.add(notification);
         }
     }

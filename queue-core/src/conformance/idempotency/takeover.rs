@@ -8,6 +8,7 @@ use futures_util::future::join_all;
 
 use super::fixture::{Fixture, LONG};
 use super::harness::Harness;
+use crate::clock::BoxFuture;
 use crate::idempotency::{Begun, Owner, Standing, WorkKey};
 
 pub(super) async fn a_claim_is_kept_until_its_lease_ends(harness: &dyn Harness) {
@@ -87,29 +88,28 @@ pub(super) async fn a_late_finish_and_a_takeover_exclude_each_other(harness: &dy
 
         let finished: Arc<Mutex<Option<Standing>>> = Arc::default();
         let taken: Arc<Mutex<Option<Begun>>> = Arc::default();
-        let mut tasks = vec![
-            {
-                let (client, key) = (f.client.clone(), key.clone());
-                let finished = Arc::clone(&finished);
-                harness.spawn(Box::pin(async move {
-                    let result = Bytes::from_static(b"late");
-                    let standing = client.finish(&key, claim, result, LONG).await;
-                    *finished.lock().expect("no panic") = Some(standing);
-                }))
-            },
-            {
-                let (other, key) = (other.clone(), key.clone());
-                let taken = Arc::clone(&taken);
-                harness.spawn(Box::pin(async move {
-                    let begun = other.begin(&key, owner, lease).await;
-                    *taken.lock().expect("no panic") = Some(begun);
-                }))
-            },
-        ];
+        let finish = {
+            let (client, key) = (f.client.clone(), key.clone());
+            let finished = Arc::clone(&finished);
+            async move {
+                let result = Bytes::from_static(b"late");
+                let standing = client.finish(&key, claim, result, LONG).await;
+                *finished.lock().expect("no panic") = Some(standing);
+            }
+        };
+        let take_over = {
+            let (other, key) = (other.clone(), key.clone());
+            let taken = Arc::clone(&taken);
+            async move {
+                let begun = other.begin(&key, owner, lease).await;
+                *taken.lock().expect("no panic") = Some(begun);
+            }
+        };
+        let mut tasks: [BoxFuture<'static, ()>; 2] = [Box::pin(finish), Box::pin(take_over)];
         if round % 2 == 0 {
             tasks.reverse();
         }
-        join_all(tasks).await;
+        join_all(tasks.map(|task| harness.spawn(task))).await;
         let finished = finished.lock().expect("no panic").take();
         let taken = taken.lock().expect("no panic").take();
         match (finished, taken) {

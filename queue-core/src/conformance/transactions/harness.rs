@@ -1,10 +1,13 @@
 use std::fmt;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::backend::{Backend, Completion, NewMessage, PutReceipt, Token};
+use crate::backend::{
+    Backend, Completion, Finish, NewMessage, PopReceipt, PutReceipt, StorageId, Swap, Token, Writes,
+};
 use crate::clock::BoxFuture;
 use crate::error::Result;
 use crate::name::QueueName;
@@ -53,12 +56,32 @@ pub trait Store: Send + Sync {
 
 /// One step of a transaction.
 pub enum Step<'a> {
-    /// Puts messages, and then completes one.
+    /// Puts messages, and then completes one: by a [`Write`].
     Write(Vec<(QueueName, NewMessage)>, Option<Completion<'a>>),
     /// Adds a row to the application's table.
     Row(&'a str),
     /// Waits for something else, while the transaction is open.
     Meanwhile(BoxFuture<'a, ()>),
+}
+
+/// The contents of a [`Step::Write`], for [`StorageTransaction::write`](crate::backend::StorageTransaction::write).
+#[derive(Debug)]
+pub struct Write {
+    puts: Vec<(QueueName, NewMessage)>,
+    completion: Option<Completing>,
+}
+
+/// A [`Completion`] that borrows nothing.
+#[derive(Debug)]
+struct Completing {
+    queue: QueueName,
+    id: StorageId,
+    receipt: PopReceipt,
+    dequeue_count: u32,
+    visibility: Duration,
+    token: Token,
+    finish: Option<Finish>,
+    release: Option<Swap>,
 }
 
 /// How a transaction ends.
@@ -70,6 +93,51 @@ pub enum End {
     RollBack,
     /// The application drops it, and its connection.
     Drop,
+}
+
+impl Write {
+    /// Creates the contents of a step.
+    #[must_use]
+    pub fn new(puts: Vec<(QueueName, NewMessage)>, completion: Option<Completion<'_>>) -> Self {
+        let completion = completion.map(|completion| Completing {
+            queue: completion.queue.clone(),
+            id: completion.id.clone(),
+            receipt: completion.receipt,
+            dequeue_count: completion.dequeue_count,
+            visibility: completion.visibility,
+            token: completion.token,
+            finish: completion.finish,
+            release: completion.release,
+        });
+        Self { puts, completion }
+    }
+}
+
+impl Writes for Write {
+    type Output = Result<Vec<PutReceipt>>;
+
+    fn puts(&self) -> &[(QueueName, NewMessage)] {
+        &self.puts
+    }
+
+    fn completion(&self) -> Option<Completion<'_>> {
+        let completing = self.completion.as_ref()?;
+        let mut completion = Completion::new(
+            &completing.queue,
+            &completing.id,
+            completing.receipt.clone(),
+            completing.dequeue_count,
+            completing.token,
+        );
+        completion.visibility = completing.visibility;
+        completion.finish.clone_from(&completing.finish);
+        completion.release.clone_from(&completing.release);
+        Some(completion)
+    }
+
+    fn written(self, result: Result<Vec<PutReceipt>>) -> ControlFlow<Self::Output, Self> {
+        ControlFlow::Break(result)
+    }
 }
 
 impl fmt::Debug for Step<'_> {

@@ -13,5 +13,5 @@ mod puts;
 mod records;
 mod suite;
 
-pub use harness::{End, Harness, Step, Store};
+pub use harness::{End, Harness, Step, Store, Write};
 pub use suite::*;
