@@ -24,7 +24,7 @@ use crate::notify::Notifier;
 /// # Common contract
 /// - An [`Error`] with [`Outcome::NotDone`](crate::Outcome::NotDone) proves that nothing happened; with
 ///   [`Outcome::Unknown`](crate::Outcome::Unknown) the operation may have been carried out.
-/// - No method blocks its thread for long: what waits for a disk or a database runs on a thread of the backend's own.
+/// - No method blocks its thread for long: what may, such as a database, runs on a thread of the backend's own.
 /// - A backend never retries: the caller knows what may be repeated, and until when.
 /// - A missing queue is [`ErrorKind::QueueNotFound`], and the error names the queue.
 /// - An argument outside [`capabilities`](Self::capabilities) is [`ErrorKind::InvalidInput`], or
