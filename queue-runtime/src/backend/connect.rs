@@ -1,23 +1,109 @@
 //! Opening the backend that a URL names.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
+use queue_clock::SystemClock;
 use queue_core::backend::Backend;
-use queue_core::clock::Clock;
+use queue_core::clock::{BoxFuture, Clock};
+use queue_core::{Error, ErrorKind, Operation};
 
-use super::error::ConnectError;
-use crate::backend::memory::MemoryBackend;
+use super::memory::MemoryBackend;
 
-pub(super) async fn open(
-    url: String,
-    clock: Arc<dyn Clock>,
-) -> Result<Arc<dyn Backend>, ConnectError> {
+/// Why a URL was not opened.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    Url {
+        url: String,
+        problem: String,
+    },
+    #[cfg_attr(
+        all(feature = "azure", feature = "sqlite"),
+        expect(dead_code, reason = "no feature is missing")
+    )]
+    MissingFeature {
+        url: String,
+        feature: &'static str,
+    },
+    Storage(Error),
+}
+
+/// Opens the storage of a URL whose scheme a program has registered.
+type Open = dyn Fn(String, Arc<dyn Clock>) -> BoxFuture<'static, Result<Arc<dyn Backend>, Error>>
+    + Send
+    + Sync;
+
+static SCHEMES: LazyLock<RwLock<HashMap<&'static str, Arc<Open>>>> = LazyLock::new(RwLock::default);
+
+/// Opens the storage that a URL names, without a service on it.
+/// [`QueueService::builder`](crate::QueueService::builder) lists the URLs; [`register`] adds a scheme.
+///
+/// ```
+/// use queue_runtime::backend::{self, Backend};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let backend = backend::connect("memory:shop").await?;
+/// assert!(backend.list_queues("").await?.is_empty());
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// [`ErrorKind::InvalidInput`] for an invalid URL, which the error does not repeat beyond its scheme;
+/// [`ErrorKind::Unsupported`] if this program was built without the engine's feature; otherwise why the storage could not
+/// be opened.
+pub async fn connect(url: &str) -> Result<Arc<dyn Backend>, Error> {
+    let opened = open(url.to_owned(), Arc::new(SystemClock::new())).await;
+    opened.map_err(Refused::into_error)
+}
+
+/// Registers a scheme of URLs in this process: [`connect`] and services open what begins with `SCHEME:` by calling `open`
+/// with the whole URL and the service's clock. An engine that is not one of ours is used like one of ours then.
+///
+/// Replaces what was registered for the scheme before, and an engine of ours for it.
+///
+/// ```
+/// use std::sync::Arc;
+/// use queue_runtime::QueueService;
+/// use queue_runtime::backend::{self, Backend, MemoryBackend};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// backend::register("folder", |url, clock| async move {
+///     println!("opening {url}");
+///     let backend: Arc<dyn Backend> = Arc::new(MemoryBackend::new(clock));
+///     Ok(backend)
+/// });
+/// let service = QueueService::connect("folder:/var/lib/shop").await?;
+/// # Ok(())
+/// # }
+/// ```
+pub fn register<F, O>(scheme: &'static str, open: F)
+where
+    F: Fn(String, Arc<dyn Clock>) -> O + Send + Sync + 'static,
+    O: Future<Output = Result<Arc<dyn Backend>, Error>> + Send + 'static,
+{
+    let open: Arc<Open> = Arc::new(move |url, clock| Box::pin(open(url, clock)));
+    let mut schemes = SCHEMES.write().unwrap_or_else(PoisonError::into_inner);
+    schemes.insert(scheme, open);
+}
+
+fn registered(scheme: &str) -> Option<Arc<Open>> {
+    let schemes = SCHEMES.read().unwrap_or_else(PoisonError::into_inner);
+    schemes.get(scheme).map(Arc::clone)
+}
+
+pub(crate) async fn open(url: String, clock: Arc<dyn Clock>) -> Result<Arc<dyn Backend>, Refused> {
     if is_connection_string(&url) {
         return azure::open(&url, clock).await;
     }
     let Some((scheme, rest)) = url.split_once(':') else {
         return Err(refused(&url, "it has no scheme"));
     };
+    if let Some(open) = registered(scheme) {
+        return open(url, clock).await.map_err(Refused::Storage);
+    }
     match scheme {
         "memory" if rest.is_empty() => Ok(Arc::new(MemoryBackend::new(clock))),
         "memory" => Ok(Arc::new(MemoryBackend::named(rest, clock))),
@@ -36,7 +122,7 @@ mod sqlite {
         url: &str,
         rest: &str,
         clock: Arc<dyn Clock>,
-    ) -> Result<Arc<dyn Backend>, ConnectError> {
+    ) -> Result<Arc<dyn Backend>, Refused> {
         let rest = rest.strip_prefix("//").unwrap_or(rest);
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
         if path.is_empty() {
@@ -57,7 +143,7 @@ mod sqlite {
                 other => return Err(refused(url, &format!("the option `{other}` is unknown"))),
             };
         }
-        let backend = builder.open().await.map_err(ConnectError::Storage)?;
+        let backend = builder.open().await.map_err(Refused::Storage)?;
         Ok(Arc::new(backend))
     }
 }
@@ -70,8 +156,8 @@ mod sqlite {
         url: &str,
         _rest: &str,
         _clock: Arc<dyn Clock>,
-    ) -> Result<Arc<dyn Backend>, ConnectError> {
-        Err(ConnectError::MissingFeature {
+    ) -> Result<Arc<dyn Backend>, Refused> {
+        Err(Refused::MissingFeature {
             url: shown(url),
             feature: "sqlite",
         })
@@ -93,9 +179,9 @@ mod azure {
     pub(super) async fn open(
         url: &str,
         clock: Arc<dyn Clock>,
-    ) -> Result<Arc<dyn Backend>, ConnectError> {
+    ) -> Result<Arc<dyn Backend>, Refused> {
         let backend = AzureBackend::builder(url, clock).open().await;
-        Ok(Arc::new(backend.map_err(ConnectError::Storage)?))
+        Ok(Arc::new(backend.map_err(Refused::Storage)?))
     }
 }
 
@@ -106,8 +192,8 @@ mod azure {
     pub(super) async fn open(
         url: &str,
         _clock: Arc<dyn Clock>,
-    ) -> Result<Arc<dyn Backend>, ConnectError> {
-        Err(ConnectError::MissingFeature {
+    ) -> Result<Arc<dyn Backend>, Refused> {
+        Err(Refused::MissingFeature {
             url: shown(url),
             feature: "azure",
         })
@@ -121,8 +207,27 @@ fn is_connection_string(text: &str) -> bool {
     end.is_some_and(|end| end > 0 && name[end..].starts_with('='))
 }
 
-fn refused(url: &str, problem: &str) -> ConnectError {
-    ConnectError::Url {
+impl Refused {
+    fn into_error(self) -> Error {
+        let (kind, detail) = match self {
+            Self::Storage(error) => return error,
+            Self::Url { url, problem } => (
+                ErrorKind::InvalidInput,
+                format!("the queue URL {url:?} is not supported: {problem}"),
+            ),
+            Self::MissingFeature { url, feature } => (
+                ErrorKind::Unsupported,
+                format!("the queue URL {url:?} needs the feature `{feature}` of `queue-runtime`"),
+            ),
+        };
+        Error::new(kind, Operation::Open)
+            .with_detail(detail)
+            .unsent()
+    }
+}
+
+fn refused(url: &str, problem: &str) -> Refused {
+    Refused::Url {
         url: shown(url),
         problem: problem.to_owned(),
     }
@@ -155,9 +260,12 @@ mod tests {
             "sqlite:data/:memory:",
         ] {
             let clock = Arc::new(crate::SystemClock::new());
-            let error = open(url.to_owned(), clock).await.expect_err(url);
-            let text = error.to_string();
-            assert!(text.contains("use `memory:`"), "{text}");
+            match open(url.to_owned(), clock).await {
+                Err(Refused::Url { problem, .. }) => {
+                    assert!(problem.contains("use `memory:`"), "{problem}");
+                }
+                other => panic!("{url}: {other:?}"),
+            }
         }
         for path in ["memory:", "a:memory:", ":memory", ":memory:.db"] {
             assert!(!is_in_memory(path), "{path}");
@@ -184,6 +292,36 @@ mod tests {
             let opened = open(url, Arc::new(crate::SystemClock::new())).await;
             assert_eq!(opened.is_ok(), accepted, "{query}: {opened:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_registered_scheme_is_opened_with_its_whole_url() {
+        register("registered", |url, clock| async move {
+            let name = url.strip_prefix("registered://").map(str::to_owned);
+            let name = name.ok_or(Error::new(ErrorKind::InvalidInput, Operation::Open))?;
+            let backend: Arc<dyn Backend> = Arc::new(MemoryBackend::named(&name, clock));
+            Ok(backend)
+        });
+        let (queue, metadata) = (&"orders".parse().expect("valid"), &Default::default());
+        let backend = connect("registered://shared").await.expect("opened");
+        backend
+            .create_queue(queue, metadata)
+            .await
+            .expect("created");
+        let same = connect("memory:shared").await.expect("opened");
+        assert_eq!(same.list_queues("").await.expect("listed"), [queue.clone()]);
+        let refused = connect("registered:").await.expect_err("it has no name");
+        assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+    }
+
+    #[tokio::test]
+    async fn a_url_that_cannot_be_opened_is_named_by_its_scheme_only() {
+        let refused = connect("amqp://guest:s3cret@host")
+            .await
+            .expect_err("unknown");
+        assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+        let text = refused.to_string();
+        assert!(text.contains("amqp:") && !text.contains("s3cret"), "{text}");
     }
 
     #[test]
