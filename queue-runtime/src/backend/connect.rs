@@ -259,7 +259,7 @@ mod tests {
             "sqlite:file::memory:",
             "sqlite:data/:memory:",
         ] {
-            let clock = Arc::new(crate::SystemClock::new());
+            let clock = Arc::new(SystemClock::new());
             match open(url.to_owned(), clock).await {
                 Err(Refused::Url { problem, .. }) => {
                     assert!(problem.contains("use `memory:`"), "{problem}");
@@ -289,7 +289,7 @@ mod tests {
             ("", true),
         ] {
             let url = format!("sqlite:{}{query}", path.display());
-            let opened = open(url, Arc::new(crate::SystemClock::new())).await;
+            let opened = open(url, Arc::new(SystemClock::new())).await;
             assert_eq!(opened.is_ok(), accepted, "{query}: {opened:?}");
         }
     }
