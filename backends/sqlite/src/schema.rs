@@ -102,7 +102,10 @@ fn inspect(connection: &Connection, versions: &[&str], adopt: bool) -> Result<us
         let count = format!("SELECT count(*) FROM main.sqlite_schema WHERE {condition}");
         Ok(connection.query_row(&count, [], |row| row.get(0))?)
     };
-    if count("name = 'queue_layout'")? > 0 {
+    // By its text: the application may have something of that name.
+    if count("name = 'queue_layout' AND sql LIKE 'CREATE VIEW queue_layout (version) AS SELECT %'")?
+        > 0
+    {
         let version = connection.query_row(VERSION, [], |row| row.get(0));
         return match version {
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::Unknown) => {

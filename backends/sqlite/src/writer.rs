@@ -20,7 +20,6 @@ use super::command::{Answer, Command, Request, Step};
 use super::connection::Settings;
 use super::failure::{Failure, Result};
 use super::files::Files;
-use super::lock_holder;
 use super::log::Log;
 use super::messages::Messages;
 use super::probe::Probe;
@@ -285,7 +284,7 @@ impl<'c> Writer<'c> {
             let (late, waiting): (Vec<_>, Vec<_>) = batch
                 .into_iter()
                 .partition(|command| now.duration_since(command.since) >= self.busy_timeout);
-            lock_holder::fail(late, self.files.as_ref(), self.busy_timeout);
+            locked::fail(late, self.files.as_ref(), self.busy_timeout);
             batch = waiting;
             std::thread::sleep(pause.mul_f64(rand::random_range(0.5..1.5)));
             pause = (pause * 2).min(MAX_PAUSE);
@@ -495,6 +494,7 @@ fn fail(batch: Vec<Command>, failure: &Failure) {
 
 mod around_damage;
 mod full_disk;
+mod locked;
 #[cfg(test)]
 mod tests;
 mod upkeep;

@@ -3,7 +3,6 @@
 
 mod engine;
 
-use std::path::PathBuf;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use queue_core::ManualClock;
 use queue_core::backend::Backend;
 use queue_core::clock::BoxFuture;
 use queue_core::conformance::{Harness, Load, Stepped, Store, Survival};
-use queue_runtime::{Disposition, Message, QueueService, Received, SystemClock};
+use queue_runtime::{Disposition, Message, QueueService, Received, backend};
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -112,16 +111,14 @@ struct Bill {
 fn a_service_runs_on_it() {
     let folder = TempDir::new().expect("a folder");
     RUNTIME.block_on(async {
-        let service = async |folder: PathBuf| {
-            let clock = Arc::new(SystemClock::new());
-            let backend = FolderBackend::open(folder, clock.clone()).expect("open");
-            let service = QueueService::over(Arc::new(backend)).clock(clock);
-            service.connect().await.expect("connects")
-        };
-        let [web, worker] = [
-            service(folder.path().to_owned()).await,
-            service(folder.path().to_owned()).await,
-        ];
+        backend::register("folder", |url, clock| async move {
+            let folder = url.strip_prefix("folder:").unwrap_or(&url);
+            let opened = FolderBackend::open(folder.into(), clock)?;
+            Ok(Arc::new(opened) as Arc<dyn Backend>)
+        });
+        let url = format!("folder:{}", folder.path().display());
+        let connect = async || QueueService::connect(&url).await.expect("connects");
+        let (web, worker) = (connect().await, connect().await);
         for queue in ["orders", "bills"] {
             let queue = web.queue_at(queue).expect("a name");
             queue.create().await.expect("created");
