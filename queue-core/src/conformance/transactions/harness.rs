@@ -55,6 +55,7 @@ pub trait Store: Send + Sync {
 }
 
 /// One step of a transaction.
+#[expect(clippy::large_enum_variant, reason = "a test has a few steps")]
 pub enum Step<'a> {
     /// Puts messages, and then completes one: by a [`Write`].
     Write(Vec<(QueueName, NewMessage)>, Option<Completion<'a>>),
