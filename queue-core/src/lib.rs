@@ -11,9 +11,10 @@
 //! | [`notify`] | announcing messages to consumers that wait: [`Notifier`](notify::Notifier) |
 //! | [`disposition`] | the outcome of a handler: [`Disposition`], [`FollowUp`] |
 //! | [`idempotency`] | the key by which repeated deliveries are recognised, and the contract of stores of results |
+//! | [`store_clock`] | the time that an engine stores |
 //! | [`name`], [`clock`], [`error`] | queue names, clocks, storage errors |
 //! | [`golden`] | golden files, for tests of a type's wire format |
-//! | `conformance` | the test suite for backends (feature `conformance`) |
+//! | `conformance` | the test suites for what an engine implements (feature `conformance`) |
 //!
 //! Data flows `message → encoder → wire → backend` on sending, and back on receiving. No module does I/O
 //! (except `golden`, which reads files in tests), waits, or depends on a runtime.
@@ -33,6 +34,7 @@ pub mod internal;
 pub mod message;
 pub mod name;
 pub mod notify;
+pub mod store_clock;
 mod text;
 mod timestamp;
 pub mod wire;

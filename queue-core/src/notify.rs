@@ -3,11 +3,17 @@
 //! Notifications are hints. One may be lost, duplicated, late, or forged: consumers receive from the storage to
 //! learn what is there, poll at long intervals all the same, and limit what false notifications cost.
 
+mod local;
+mod pending;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::name::QueueName;
+
+pub use local::{LocalNotifier, Writers};
+pub use pending::{Count, Pending};
 
 /// What a [`Notifier`] announces: messages that were put on a queue, or put back.
 ///
@@ -25,7 +31,8 @@ use crate::name::QueueName;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Notification<'a> {
-    /// The storage: the URI of its queues without the queue's name.
+    /// The storage: the URI of its queues without the queue's name, as
+    /// [`BackendExt::account`](crate::backend::BackendExt::account) returns it.
     pub account: &'a str,
     /// The queue.
     pub queue: &'a QueueName,

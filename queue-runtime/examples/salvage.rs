@@ -6,7 +6,7 @@
 
 use std::process::ExitCode;
 
-use queue_runtime::backend::sqlite;
+use queue_runtime::sqlite;
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);

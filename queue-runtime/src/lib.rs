@@ -25,7 +25,6 @@ mod settings;
 mod stop_on_drop;
 pub mod testing;
 
-pub use clock::SystemClock;
 pub use idempotency::{Once, OnceError, once};
 pub use listener::{
     CircuitBreaker, CircuitState, DrainEnd, DrainReport, Health, Lanes, LanesHandle,
@@ -51,6 +50,9 @@ pub use service::{
 pub use settings::{DEFAULT_TIMEOUT, InvalidSetting, POISON_THRESHOLD};
 pub use stop_on_drop::StopOnDrop;
 
+#[cfg(feature = "azure")]
+pub use queue_azure as azure;
+pub use queue_clock::SystemClock;
 pub use queue_core::encoder::{Encoded, MessageEncoding, RAW_KIND, TooLarge};
 #[doc(hidden)]
 pub use queue_core::internal;
@@ -61,8 +63,10 @@ pub use queue_core::{
     Outcome, QueueName, RequestId, Result, Retry, Timestamp, Wire, envelope, golden, wire,
 };
 pub use queue_derive::Message;
+#[cfg(feature = "nats")]
+pub use queue_nats as nats;
 #[cfg(feature = "sqlite")]
-pub use rusqlite;
+pub use queue_sqlite as sqlite;
 
 /// The README's programs compile.
 #[cfg(doctest)]

@@ -61,8 +61,6 @@ const NOT_A_STRING: &str = "a value that is not a string";
 thread_local! {
     /// Whether this thread is running code inside [`catch`].
     static CATCHING: Cell<bool> = const { Cell::new(false) };
-    /// Whether this thread expects a panic that is not to be printed.
-    static QUIET: Cell<bool> = const { Cell::new(false) };
     static LATEST: RefCell<Option<Site>> = const { RefCell::new(None) };
 }
 
@@ -130,14 +128,6 @@ pub(crate) fn catch<T>(code: impl FnOnce() -> T) -> Result<T, CaughtPanic> {
     })
 }
 
-/// As [`catch`], without a call of the application's panic hook, which would print the panic.
-pub(crate) fn catch_quietly<T>(code: impl FnOnce() -> T) -> Result<T, CaughtPanic> {
-    QUIET.set(true);
-    let caught = catch(code);
-    QUIET.set(false);
-    caught
-}
-
 /// Installs a panic hook, once per process, that records the location and backtrace, which `catch_unwind`
 /// does not return, and then calls the previous hook.
 fn chain_hook() {
@@ -152,9 +142,7 @@ fn chain_hook() {
             if CATCHING.get() {
                 LATEST.set(Some(Site::of(info)));
             }
-            if !QUIET.get() {
-                next(info);
-            }
+            next(info);
         }));
     });
 }

@@ -79,6 +79,21 @@ const STEPS: &[Step] = &[
         ],
     ),
     check(
+        "clippy: the engines without the runtime",
+        &[
+            "clippy",
+            "--package",
+            "queue-azure",
+            "--package",
+            "queue-nats",
+            "--package",
+            "queue-sqlite",
+            "--",
+            "-D",
+            "warnings",
+        ],
+    ),
+    check(
         "clippy: queue-core without features",
         &[
             "clippy",
@@ -289,7 +304,7 @@ mod tests {
             .iter()
             .filter(|step| step.arguments[0] == "clippy")
             .collect();
-        assert_eq!(lints.len(), 7);
+        assert_eq!(lints.len(), 8);
         for step in lints {
             assert!(
                 step.arguments.ends_with(&["--", "-D", "warnings"]),

@@ -11,7 +11,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use queue_runtime::rusqlite::{self, Connection, Transaction, TransactionBehavior};
+use queue_runtime::sqlite::rusqlite::{self, Connection, Transaction, TransactionBehavior};
 use queue_runtime::{Failure, FollowUp, Handler, Message, QueueService, Received, blocking};
 use serde::{Deserialize, Serialize};
 
@@ -152,7 +152,8 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let url = format!("sqlite:{}", folder.path().join("ledger.db").display());
         let service = QueueService::connect(&url).await.expect("connects");
-        let mut connection = service.connection().expect("a connection");
+        let mut connection =
+            queue_runtime::sqlite::connect(service.backend()).expect("a connection");
         create(&connection, &["ada", "bob"], 100).expect("created");
         for (number, to) in [(1, "nobody"), (2, "bob")] {
             let transfer = Transfer {
@@ -163,7 +164,8 @@ mod tests {
             };
             order(&service, &mut connection, &transfer).expect("ordered");
         }
-        let handler = transfers(service.connection().expect("a connection"));
+        let handler =
+            transfers(queue_runtime::sqlite::connect(service.backend()).expect("a connection"));
         let listener = service.listener(handler).until_empty();
         let drained = listener.start().expect("it starts").drained().await;
         assert_eq!((drained.info.completed, drained.info.poisoned), (1, 1));

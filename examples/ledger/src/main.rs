@@ -10,7 +10,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let folder = tempfile::tempdir()?;
     let url = format!("sqlite:{}", folder.path().join("ledger.db").display());
     let service = QueueService::connect(&url).await?;
-    let mut connection = service.connection()?;
+    let mut connection = queue_runtime::sqlite::connect(service.backend())?;
     create(&connection, &ACCOUNTS, 100)?;
     for number in 1..=10 {
         let account = |at: usize| ACCOUNTS[at % ACCOUNTS.len()].to_owned();
@@ -23,9 +23,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         order(&service, &mut connection, &transfer).map_err(|failure| failure.chain())?;
     }
 
-    let entering = service.listener(transfers(service.connection()?));
+    let entering = service.listener(transfers(queue_runtime::sqlite::connect(
+        service.backend(),
+    )?));
     let entered = entering.until_empty().start()?.drained().await;
-    let confirming = service.listener(receipts(service.connection()?));
+    let confirming = service.listener(receipts(queue_runtime::sqlite::connect(service.backend())?));
     let confirmed = confirming.until_empty().start()?.drained().await;
     let (entered, confirmed) = (entered.info.completed, confirmed.info.completed);
     println!("{entered} transfers entered, {confirmed} confirmed");

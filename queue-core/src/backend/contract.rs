@@ -24,6 +24,7 @@ use crate::notify::Notifier;
 /// # Common contract
 /// - An [`Error`] with [`Outcome::NotDone`](crate::Outcome::NotDone) proves that nothing happened; with
 ///   [`Outcome::Unknown`](crate::Outcome::Unknown) the operation may have been carried out.
+/// - No method blocks its thread for long: what may, such as a database, runs on a thread of the backend's own.
 /// - A backend never retries: the caller knows what may be repeated, and until when.
 /// - A missing queue is [`ErrorKind::QueueNotFound`], and the error names the queue.
 /// - An argument outside [`capabilities`](Self::capabilities) is [`ErrorKind::InvalidInput`], or
@@ -51,7 +52,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// Operations within a transaction of the application's own connection to the storage. `None`, the default, if
+    /// The engine of transactions of the application's own connections to the storage. `None`, the default, if
     /// the storage has no such transactions.
     fn transactions(&self) -> Option<Arc<dyn Transactions>> {
         None
@@ -248,6 +249,15 @@ impl ApplyError {
 /// Convenience methods for every [`Backend`].
 #[async_trait]
 pub trait BackendExt: Backend {
+    /// The storage in [notifications](crate::notify::Notification::account): what the URIs of all its queues have in
+    /// common.
+    fn account(&self) -> String {
+        const ANY: QueueName = QueueName::from_static("any");
+        let uri = self.queue_uri(&ANY);
+        let prefix = uri.strip_suffix(ANY.as_str()).unwrap_or(&uri);
+        prefix.trim_end_matches(['#', '/']).to_owned()
+    }
+
     /// Creates a queue unless it exists, with any metadata.
     ///
     /// # Errors

@@ -4,14 +4,13 @@ use std::sync::Arc;
 
 use super::Backend;
 
-/// Implements methods of [`Backend`] by those of another backend: `forward_backend!(self => self.inner; peek clear);`
-/// within an impl.
+/// Implements methods of [`Backend`](crate::backend::Backend) by those of another backend:
+/// `forward_backend!(self => self.inner; peek clear);` within an impl.
 ///
 /// The names are written out, so that the lint `clippy::missing_trait_methods` reports a method that neither stands
 /// there nor is implemented. The default of that method would bypass the other backend's own.
 ///
 /// `#[async_trait]` does not see into a macro, so the methods are what it would make of an `async fn`.
-#[doc(hidden)]
 #[macro_export]
 macro_rules! forward_backend {
     (@capabilities $self:ident, $inner:expr) => {

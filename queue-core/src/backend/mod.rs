@@ -12,6 +12,7 @@ mod capabilities;
 mod conditional;
 mod contract;
 mod forward;
+mod limits;
 mod metadata;
 mod model;
 mod transactions;
@@ -22,9 +23,12 @@ pub use capabilities::{
 };
 pub use conditional::{PutIf, Swap};
 pub use contract::{ApplyError, Backend, BackendExt};
+pub use limits::{Limits, check_ops};
 pub use metadata::{InvalidMetadata, Metadata};
 pub use model::{
     Created, Lease, NewMessage, Op, OpOutcome, PeekedMessage, PopReceipt, PutReceipt,
     QueueProperties, ReceivedMessage, StorageId, TimeToLive,
 };
-pub use transactions::{Completion, Finish, RECORD_RETENTION, Token, Transactions};
+pub use transactions::{
+    Completion, Finish, RECORD_RETENTION, StorageTransaction, Token, Transactions, Writes,
+};

@@ -9,7 +9,7 @@ use crate::clock::Timestamp;
 use crate::name::QueueName;
 
 /// The id that the storage gave a message. Not the message id of the envelope: duplicates share that, but
-/// have storage ids of their own.
+/// have storage ids of their own. No other message ever gets it, not even after its queue was deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StorageId(Box<str>);
 

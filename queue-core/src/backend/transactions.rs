@@ -2,6 +2,8 @@
 
 use std::any::Any;
 use std::fmt;
+use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -16,40 +18,11 @@ use crate::name::QueueName;
 /// The minimum time for which a storage keeps the record of a committed completion, in its own time.
 pub const RECORD_RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Operations within a transaction of the application's own connection to the storage, from
-/// [`Backend::transactions`](super::Backend::transactions).
-///
-/// What they write takes effect if and only if the application commits its transaction.
-///
-/// Connections are passed as [`Any`], because this crate knows no database. Each backend documents its type.
+/// What a storage engine offers for transactions of the application's own connection to the storage, from
+/// [`Backend::transactions`](super::Backend::transactions). What is written in one is written by
+/// [`StorageTransaction`].
 #[async_trait]
-pub trait Transactions: fmt::Debug + Send + Sync + 'static {
-    /// Opens a connection to the storage, for the application's own tables beside the queues.
-    ///
-    /// # Errors
-    /// If the storage cannot be opened, or is not the one that the backend has open.
-    fn connect(&self) -> Result<Box<dyn Any + Send>>;
-
-    /// Puts messages and then completes one, within the transaction that is open on `connection`. Creates the queues
-    /// of the messages that are missing, except for reply queues. Blocks while another connection writes. Returns a
-    /// receipt for each message.
-    ///
-    /// # Errors
-    /// Nothing was written by this call, and the transaction can go on, unless the storage itself has rolled it back.
-    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if the connection is of another type, has no
-    /// open transaction, is to another database, or is configured so that the storage would lose guarantees; also for
-    /// a message outside [`Capabilities`](super::Capabilities).
-    /// [`ErrorKind::QueueNotFound`](crate::ErrorKind::QueueNotFound) with the queue of a message, if a
-    /// [reply queue](QueueName::is_reply_queue) is missing. The errors of [`delete`](super::Backend::delete) for the completion, and
-    /// [`ErrorKind::ReceiptMismatch`](crate::ErrorKind::ReceiptMismatch) with
-    /// [`Operation::Idempotency`](crate::Operation::Idempotency) if the claim is not held in this storage.
-    fn write(
-        &self,
-        connection: &dyn Any,
-        puts: &[(QueueName, NewMessage)],
-        completion: Option<&Completion<'_>>,
-    ) -> Result<Vec<PutReceipt>>;
-
+pub trait Transactions: Any + fmt::Debug + Send + Sync {
     /// Waits for the transaction that is open now to end. Returns whether a completion with this token was committed;
     /// without a token, `false`.
     ///
@@ -73,6 +46,123 @@ pub trait Transactions: fmt::Debug + Send + Sync + 'static {
     /// [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge) for a message outside
     /// [`Capabilities`](super::Capabilities), or for a reply queue.
     fn encode(&self, queue: &QueueName, message: &NewMessage) -> Result<String>;
+}
+
+impl dyn Transactions {
+    /// Returns the engine if it is of type `E`, as [`StorageTransaction::write`] wants it.
+    #[must_use]
+    pub fn downcast<E: Transactions>(self: Arc<Self>) -> Option<Arc<E>> {
+        let engine: Arc<dyn Any + Send + Sync> = self;
+        engine.downcast().ok()
+    }
+}
+
+/// A transaction of the application's own connection to a storage of the engine `E`, in which messages are submitted and
+/// completed. What is written in it takes effect if and only if the application commits it.
+///
+/// An engine's crate implements it for the transactions of a driver, which may be another crate's type, because `E` is its
+/// own; usually for a reference to one. The framework prepares what is to be written, and the engine writes it: at once,
+/// with `Output<T> = T`, or with a future as `Output<T>`, if the driver is asynchronous.
+///
+/// ```
+/// use std::ops::ControlFlow;
+/// use std::sync::Arc;
+/// # use queue_core::backend::{NewMessage, Token, Transactions};
+/// use queue_core::backend::{PutReceipt, StorageTransaction, Writes};
+/// # use queue_core::QueueName;
+///
+/// /// A transaction of a driver.
+/// struct Transaction;
+///
+/// #[derive(Debug)]
+/// struct Engine;
+/// #
+/// # #[async_trait::async_trait]
+/// # impl Transactions for Engine {
+/// #     async fn was_committed(&self, _: Option<Token>) -> queue_core::Result<bool> {
+/// #         Ok(false)
+/// #     }
+/// #     fn forget(&self, _: Token) {}
+/// #     fn encode(&self, _: &QueueName, _: &NewMessage) -> queue_core::Result<String> {
+/// #         unimplemented!()
+/// #     }
+/// # }
+///
+/// impl Engine {
+///     fn put_and_complete(
+///         &self,
+///         transaction: &Transaction,
+///         writes: &impl Writes,
+///     ) -> queue_core::Result<Vec<PutReceipt>> {
+/// #       let _ = (transaction, writes.puts(), writes.completion());
+/// #       Ok(Vec::new())
+///         // …
+///     }
+/// }
+///
+/// impl StorageTransaction<Engine> for &Transaction {
+///     type Output<T: Send + 'static> = T;
+///
+///     fn write<W: Writes>(self, engine: Arc<Engine>, mut writes: W) -> W::Output {
+///         loop {
+///             let written = engine.put_and_complete(self, &writes);
+///             match writes.written(written) {
+///                 ControlFlow::Break(output) => return output,
+///                 ControlFlow::Continue(changed) => writes = changed,
+///             }
+///         }
+///     }
+///
+///     fn ready<T: Send + 'static>(value: T) -> T {
+///         value
+///     }
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a transaction of a storage",
+    label = "not a transaction",
+    note = "with `sqlite:PATH`, it is a `&rusqlite::Transaction` of the version in `queue_runtime::sqlite::rusqlite`"
+)]
+pub trait StorageTransaction<E: Transactions>: Sized {
+    /// What a method returns that writes in the transaction: `T`, or a future of it.
+    type Output<T: Send + 'static>;
+
+    /// Writes within this transaction: puts the messages, and then completes one. Creates the queues of the messages that
+    /// are missing, except for reply queues. Passes the result to [`Writes::written`], with a receipt for each message,
+    /// and writes again if that continues.
+    ///
+    /// # Errors
+    /// Passed to [`Writes::written`]. Nothing was written then, and the transaction can go on, unless the storage itself
+    /// has rolled it back.
+    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if the transaction is not open, is of
+    /// another database, or its connection is configured so that the storage would lose guarantees; also for
+    /// a message outside [`Capabilities`](super::Capabilities).
+    /// [`ErrorKind::QueueNotFound`](crate::ErrorKind::QueueNotFound) with the queue of a message, if a
+    /// [reply queue](QueueName::is_reply_queue) is missing. The errors of [`delete`](super::Backend::delete) for the
+    /// completion, and [`ErrorKind::ReceiptMismatch`](crate::ErrorKind::ReceiptMismatch) with
+    /// [`Operation::Idempotency`](crate::Operation::Idempotency) if the claim is not held in this storage.
+    ///
+    /// # Cancel safety
+    /// If `Output` is a future that is dropped before it completes, the application must roll the transaction back.
+    fn write<W: Writes>(self, engine: Arc<E>, writes: W) -> Self::Output<W::Output>;
+
+    /// Returns a value without writing anything.
+    fn ready<T: Send + 'static>(value: T) -> Self::Output<T>;
+}
+
+/// What the framework writes within a [`StorageTransaction`].
+pub trait Writes: Sized + Send + 'static {
+    /// What the caller gets in the end.
+    type Output: Send + 'static;
+
+    /// The messages to put, in this order.
+    fn puts(&self) -> &[(QueueName, NewMessage)];
+
+    /// The message to complete then.
+    fn completion(&self) -> Option<Completion<'_>>;
+
+    /// Takes the result of one try. Continues with what is to be tried next instead, in the same transaction.
+    fn written(self, result: Result<Vec<PutReceipt>>) -> ControlFlow<Self::Output, Self>;
 }
 
 /// The completion of a received message.

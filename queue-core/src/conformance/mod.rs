@@ -1,25 +1,24 @@
-//! The test suite for backends.
+//! Test suites for what a storage engine implements.
 //!
-//! A backend's tests implement [`Harness`] and [`Store`] and call
-//! [`conformance_tests!`](crate::conformance_tests), which generates a `#[test]` for each function listed
-//! here: a test added to the suite runs for all backends. Where a backend's
-//! [`Capabilities`](crate::backend::Capabilities) or its [`Store`] differ, the suite checks that difference
-//! instead.
+//! | suite | for | macro |
+//! |---|---|---|
+//! | this module | [`Backend`](crate::backend::Backend) | [`conformance_tests!`](crate::conformance_tests) |
+//! | [`idempotency`] | [`IdempotencyStore`](crate::idempotency::IdempotencyStore), as from [`results`](crate::backend::Backend::results) | [`idempotency_tests!`](crate::idempotency_tests) |
+//! | [`notify`] | [`Notifier`](crate::notify::Notifier), as from [`notifier`](crate::backend::Backend::notifier) | [`notifier_tests!`](crate::notifier_tests) |
+//! | [`transactions`] | [transactions](crate::backend::Backend::transactions) of the application's | [`transaction_tests!`](crate::transaction_tests) |
+//!
+//! An engine's tests implement the `Harness` and the `Store` of a suite and call its macro, which generates a `#[test]`
+//! for each function listed in the suite: a test added to it runs for all engines. [`OfBackend`] makes a backend's
+//! harness one for its results and its notifier. Where a backend's [`Capabilities`](crate::backend::Capabilities) or a
+//! `Store` differ, the suite checks that difference instead.
 
-mod apply;
-mod bodies;
-mod browsing;
-mod clients;
-mod concurrency;
-mod conditional;
-mod expiry;
-mod fixture;
-mod harness;
-mod limits;
-mod queues;
-mod receipts;
+#[doc(hidden)]
+pub mod backend;
+pub mod idempotency;
+pub mod notify;
+mod of_backend;
 mod suite;
-mod visibility;
+pub mod transactions;
 
-pub use harness::{Harness, Load, Ordering, ReceiptScope, Stepped, Store, Survival, Test, run};
-pub use suite::*;
+pub use backend::*;
+pub use of_backend::OfBackend;

@@ -1,42 +1,48 @@
-//! The one list of tests.
+//! What makes a list of tests a suite.
 
-use super::harness::{Harness, Test};
-use super::{
-    apply, bodies, browsing, clients, concurrency, conditional, expiry, limits, queues, receipts,
-    visibility,
-};
-use crate::clock::BoxFuture;
-
-/// Generates the public functions, the table of them, and the macro that gives each a `#[test]`. A test
-/// that is not listed is dead code, which the compiler reports.
+/// Generates for a list of tests the public functions, the table of them, and the macro that gives each a `#[test]`. A
+/// test that is not listed is dead code, which the compiler reports.
+///
+/// The arguments before the list are the name of the macro, and the module of `conformance` in which the suite is.
 macro_rules! suite {
-    ($dollar:tt $($module:ident { $($name:ident)* })*) => {
-        $($(
-            #[doc = concat!("A test of ", stringify!($module), ".")]
-            ///
-            /// # Panics
-            /// If the backend violates the contract.
-            pub fn $name(harness: &dyn Harness) -> BoxFuture<'_, ()> {
-                Box::pin($module::$name(harness))
-            }
-        )*)*
+    ($dollar:tt $tests:ident $suite:ident $($module:ident { $($name:ident)* })*) => {
+        /// One test of the suite.
+        pub type Test = for<'a> fn(&'a dyn Harness) -> $crate::clock::BoxFuture<'a, ()>;
 
         /// All tests of the suite, with their names.
         pub const TESTS: &[(&str, Test)] = &[$($((stringify!($name), $name as Test),)*)*];
 
+        #[doc = concat!("Runs one test. The functions that [`", stringify!($tests), "!`](crate::", stringify!($tests), ")")]
+        /// generates call this.
+        ///
+        /// # Panics
+        /// If the test fails.
+        pub fn run(harness: &dyn Harness, test: Test) {
+            harness.block_on(test(harness));
+        }
+
+        $($(
+            #[doc = concat!("A test of ", stringify!($module), ".")]
+            ///
+            /// # Panics
+            /// If what is tested violates its contract.
+            pub fn $name(harness: &dyn Harness) -> $crate::clock::BoxFuture<'_, ()> {
+                Box::pin($module::$name(harness))
+            }
+        )*)*
+
         /// Generates a `#[test]` for each test of the suite.
         ///
-        /// The argument is an expression for a [`Harness`](crate::conformance::Harness), evaluated by each
-        /// test.
+        /// The argument is an expression for the suite's `Harness`, evaluated by each test.
         #[macro_export]
-        macro_rules! conformance_tests {
+        macro_rules! $tests {
             ($dollar harness:expr) => {
                 $($(
                     #[test]
                     fn $name() {
-                        $dollar crate::conformance::run(
+                        $dollar crate::conformance::$suite::run(
                             &$dollar harness,
-                            $dollar crate::conformance::$name,
+                            $dollar crate::conformance::$suite::$name,
                         );
                     }
                 )*)*
@@ -45,115 +51,4 @@ macro_rules! suite {
     };
 }
 
-suite! { $
-    queues {
-        creating_a_queue_twice_is_idempotent
-        creating_with_other_metadata_is_refused
-        metadata_is_replaced_as_a_whole
-        queues_are_listed_by_prefix_in_order
-        a_deleted_queue_comes_back_empty
-        clearing_takes_invisible_messages_too
-        the_count_includes_invisible_messages
-        names_at_both_edges_work
-        every_method_reports_a_missing_queue
-    }
-    visibility {
-        what_was_put_is_received
-        an_empty_queue_gives_nothing
-        a_received_message_is_hidden_until_its_lease_ends
-        a_lease_ends_on_time
-        a_receive_tells_the_time_of_the_storage
-        a_delayed_message_is_hidden_until_then
-        each_receive_raises_the_dequeue_count
-        peeking_changes_nothing
-        a_receive_gives_at_most_what_was_asked
-        messages_come_by_visibility_then_in_order
-        many_come_in_the_order_of_the_puts
-        an_update_of_zero_shows_the_message_at_once
-        an_update_prolongs_and_shortens_the_lease
-        a_message_behind_many_hidden_ones_is_found
-    }
-    receipts {
-        a_deleted_message_is_gone
-        the_receipt_of_a_put_allows_to_delete
-        the_receipt_of_a_put_allows_to_update
-        the_receipt_of_a_put_is_stale_after_a_receive
-        a_receipt_is_stale_after_another_receive
-        a_receipt_is_stale_after_an_update
-        a_stale_receipt_is_told_from_a_missing_message
-        a_lease_that_ran_out_still_settles
-        an_update_replaces_or_keeps_the_body
-        an_update_changes_one_message_only
-        what_is_no_receipt_changes_nothing
-        ids_are_never_given_twice
-    }
-    expiry {
-        an_expired_message_is_never_seen
-        a_message_lives_until_it_expires
-        a_leased_message_expires
-        an_update_does_not_prolong_life
-        an_update_beyond_the_expiry_is_refused_or_ends_there
-        many_expired_hide_nothing_behind_them
-    }
-    limits {
-        bodies_at_the_limit
-        bodies_of_moved_messages
-        metadata_at_the_limit
-        how_many_a_receive_may_ask_for
-        a_full_receive_fills_up
-        visibility_timeouts_of_a_receive
-        visibility_timeouts_of_an_update
-        delays_of_a_put
-        times_to_live_of_a_put
-    }
-    browsing {
-        every_message_is_on_one_page_in_order
-        browsing_tells_the_state_and_changes_nothing
-        a_browsed_receipt_deletes_until_the_message_is_touched
-        expired_messages_are_not_browsed
-        arguments_of_a_browse
-    }
-    conditional {
-        a_value_is_recorded_with_its_message
-        a_value_that_differs_changes_nothing
-        a_value_is_kept_until_its_retention_is_over
-        a_value_is_recorded_without_a_message
-        a_refused_put_records_nothing
-        a_swap_is_one_step_with_the_operations_beside_it
-        a_forgotten_value_is_not_recorded_any_more
-        one_of_many_conditional_puts_wins
-        recorded_values_survive_like_messages
-    }
-    bodies {
-        text_comes_back_as_it_was
-        any_bytes_come_back_where_they_are_allowed
-    }
-    apply {
-        nothing_to_apply_does_nothing
-        operations_apply_across_queues
-        receipts_from_an_apply_are_valid
-        later_operations_see_earlier_ones
-        a_failure_in_the_middle
-        a_missing_queue_in_the_middle
-        a_refused_argument_spoils_an_atomic_apply
-        many_operations_apply
-        an_apply_is_bounded
-    }
-    clients {
-        a_second_client_sees_the_same
-        a_receipt_is_good_for_every_client
-        queues_made_and_deleted_elsewhere_are_noticed
-        a_queue_cleared_elsewhere_is_empty
-        reopening_finds_what_survives
-        ids_are_not_given_again_after_reopening
-        a_clock_stepped_back_does_not_prolong_leases
-        a_clock_stepped_back_while_closed_hides_nothing_for_long
-    }
-    concurrency {
-        nothing_is_lost_and_nothing_held_twice
-        two_clients_share_the_work
-        one_of_many_deletes_wins
-        one_of_many_updates_wins
-        one_of_many_creations_wins
-    }
-}
+pub(super) use suite;

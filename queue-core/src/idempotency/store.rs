@@ -36,7 +36,8 @@ pub const MAX_RESULT: usize = 8 * 1024 * 1024;
 /// - Of all that begin one key, at most one at a time holds its claim, as long as it renews the claim within the
 ///   lease.
 /// - At most one claim of a key is finished, and its result is what all later calls of `begin` return.
-/// - A claim that was taken over can never be finished: `finish` and `renew` return [`Standing::Lost`].
+/// - A claim that was taken over can never be finished: `finish` and `renew` return [`Standing::Lost`]. Until another
+///   takes it over, a claim whose lease has ended can be finished and renewed.
 ///
 /// A worker that stops for longer than its lease, and then goes on working, may work at the same time as the one
 /// that has taken over. Only one of the two can record its result.

@@ -10,25 +10,20 @@
 //! [`Backend`], and its types are here too, so that an application needs no other package for a backend of
 //! its own.
 
-#[cfg(feature = "azure")]
-pub mod azure;
-pub(crate) mod limits;
+mod connect;
 pub mod memory;
-#[cfg(feature = "sqlite")]
-pub mod sqlite;
-mod store_clock;
-mod transaction;
 
-#[cfg(feature = "azure")]
-pub use azure::{AzureBackend, AzureBuilder};
+pub(crate) use connect::{Refused, open};
+pub use connect::{connect, register};
 pub use memory::MemoryBackend;
+#[cfg(feature = "azure")]
+pub use queue_azure::{AzureBackend, AzureBuilder};
 pub use queue_core::backend::{
     ApplyError, Atomicity, Backend, BackendExt, BodyForm, BrowsedMessage, Browsing, Capabilities,
     Completion, ConditionalPuts, Created, Finish, InvalidMetadata, Lease, MessageState, Metadata,
     NewMessage, Op, OpOutcome, Page, PageMark, PeekedMessage, PopReceipt, PutIf, PutReceipt,
-    QueueProperties, RECORD_RETENTION, ReceivedMessage, StaleReceipts, StorageId, Swap, TimeToLive,
-    Token, Transactions,
+    QueueProperties, RECORD_RETENTION, ReceivedMessage, StaleReceipts, StorageId,
+    StorageTransaction, Swap, TimeToLive, Token, Transactions, Writes,
 };
 #[cfg(feature = "sqlite")]
-pub use sqlite::{SqliteBackend, SqliteBuilder, Synchronous};
-pub use transaction::OpenTransaction;
+pub use queue_sqlite::{SqliteBackend, SqliteBuilder, Synchronous};

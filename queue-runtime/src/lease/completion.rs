@@ -1,10 +1,8 @@
-use std::any::Any;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use queue_core::backend::{
-    Completion, Finish, NewMessage, PutReceipt, RECORD_RETENTION, StorageId, Swap, Token,
-    Transactions,
+    Completion, Finish, RECORD_RETENTION, StorageId, Swap, Token, Transactions,
 };
 use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, Retry};
 
@@ -31,35 +29,38 @@ impl Completer {
         self.0.storage_time
     }
 
-    /// Puts messages and completes the leased one, within the transaction that is open on the connection, with what is
-    /// recorded for its idempotency key, and the swap that releases its unique key. Does not wait for a renewal, which may be waiting for the end of that very transaction.
-    ///
-    /// # Errors
-    /// Those of [`Transactions::write`]. [`ErrorKind::Unsupported`] if the backend has no transactions.
-    pub(crate) fn complete_in(
+    /// Returns the completion of the leased message, with what is recorded for its idempotency key, and the swap that
+    /// releases its unique key. Does not wait for a renewal, which may be waiting for the end of the transaction.
+    pub(crate) fn completion(
         &self,
-        connection: &dyn Any,
         dequeue_count: u32,
-        puts: &[(QueueName, NewMessage)],
+        token: Token,
         (finish, release): (Option<Finish>, Option<Swap>),
-    ) -> Result<Vec<PutReceipt>, Error> {
+    ) -> Completion<'_> {
         let leased = &self.0;
-        if leased.machine().is_abandoned() {
-            return Err(leased.ended());
-        }
-        let transactions = transactions(leased)?;
-        let token = Token::random();
         let (queue, id, receipt) = (&leased.queue, &leased.id, leased.receipt());
         let mut completion = Completion::new(queue, id, receipt, dequeue_count, token);
         completion.visibility = leased.machine().longest_visibility();
         (completion.finish, completion.release) = (finish, release);
-        let receipts = transactions.write(connection, puts, Some(&completion))?;
+        completion
+    }
+
+    /// Records that a transaction has completed the message, which is open now.
+    pub(crate) fn promise(&self, token: Token) {
         // The message was there, so no earlier transaction that completed it was committed.
-        *leased.promise() = Promise::Open {
+        *self.0.promise() = Promise::Open {
             token,
-            written_at: leased.now(),
+            written_at: self.0.now(),
         };
-        Ok(receipts)
+    }
+
+    /// # Errors
+    /// If the message is settled, or its lease was given up.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.0.machine().is_abandoned() {
+            return Err(self.0.ended());
+        }
+        Ok(())
     }
 }
 

@@ -9,10 +9,7 @@
 //! | file | has authority over |
 //! |---|---|
 //! | `notifiers` | which notifiers a service publishes to and subscribes at |
-//! | `local` | the subscribers in this process, and which of them a notification wakes |
-//! | `pending` | what waits to be sent to other processes |
 //! | `unannounced` | what was put in transactions of the application's that have not ended |
-//! | `nats` (feature `nats`) | the connection to a NATS server |
 //! | `wakeups` | when one consumer receives because of notifications: at once, when a message becomes visible, or not yet, because they were false |
 //!
 //! A notification never stands for a message: the consumer receives, and polls as its idle policy says if nothing
@@ -28,20 +25,15 @@
 //! | The listener is paused, or a receive failed. | Wake-ups are not heeded. |
 
 mod due_times;
-mod local;
-#[cfg(feature = "nats")]
-mod nats;
 mod notifiers;
-mod pending;
 mod unannounced;
 mod wakeups;
 
-pub use local::{LocalNotifier, Writers};
-#[cfg(feature = "nats")]
-pub use nats::{NatsError, NatsNotifier};
 pub(crate) use notifiers::{Announced, Notifiers};
-#[cfg(feature = "sqlite")]
-pub(crate) use pending::{Count, Pending};
-pub use queue_core::notify::{Notification, Notifier, Subscriber, Subscription};
+pub use queue_core::notify::{
+    LocalNotifier, Notification, Notifier, Subscriber, Subscription, Writers,
+};
+#[cfg(feature = "nats")]
+pub use queue_nats::{NatsError, NatsNotifier};
 pub(crate) use unannounced::Unannounced;
 pub(crate) use wakeups::{Wakeup, Wakeups};

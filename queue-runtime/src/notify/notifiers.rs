@@ -2,11 +2,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_core::QueueName;
-use queue_core::backend::{Backend, NewMessage, Op};
-use queue_core::notify::{Notification, Notifier, Subscriber, Subscription};
-
-use super::local::{LocalNotifier, Writers};
-use super::pending::Count;
+use queue_core::backend::{Backend, BackendExt as _, NewMessage, Op};
+use queue_core::notify::{
+    Count, LocalNotifier, Notification, Notifier, Subscriber, Subscription, Writers,
+};
 
 /// The notifiers of one service: that of its storage, and those of its builder.
 #[derive(Debug)]
@@ -29,7 +28,7 @@ impl Notifiers {
             .notifier()
             .unwrap_or_else(|| Arc::new(LocalNotifier::new(Writers::OtherProcesses)));
         Self {
-            account: account(backend),
+            account: backend.account(),
             notifiers: [own].into_iter().chain(further).collect(),
         }
     }
@@ -115,14 +114,6 @@ impl<'a> Announced<'a> {
     fn goes_with(&self, notification: &Notification<'_>) -> bool {
         self.queue == notification.queue && self.visible_in == notification.visible_in
     }
-}
-
-/// Returns what the URIs of all queues of the storage have in common.
-fn account(backend: &dyn Backend) -> String {
-    const ANY: QueueName = QueueName::from_static("any");
-    let uri = backend.queue_uri(&ANY);
-    let prefix = uri.strip_suffix(ANY.as_str()).unwrap_or(&uri);
-    prefix.trim_end_matches(['#', '/']).to_owned()
 }
 
 #[cfg(test)]

@@ -5,10 +5,9 @@ use std::time::Duration;
 use queue_core::QueueName;
 use queue_core::backend::NewMessage;
 use queue_core::internal::LockExt as _;
-use queue_core::notify::Notification;
+use queue_core::notify::{Count, Notification, Pending};
 
 use super::notifiers::Notifiers;
-use super::pending::{Count, Pending};
 
 /// Messages that were put in transactions of the application's, which are announced when these have ended.
 #[derive(Debug, Default)]

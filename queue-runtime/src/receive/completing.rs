@@ -1,12 +1,12 @@
 use std::fmt;
 
 use queue_core::FollowUp;
+use queue_core::backend::{StorageTransaction, Transactions};
 
 use super::delivery::{Delivery, SettleError};
 use super::received::Received;
 use super::settlement::Settled;
 use super::transaction;
-use crate::backend::OpenTransaction;
 use crate::lease::Promise;
 
 /// A delivery that was completed within a transaction of the application's, whose outcome is not known yet. From
@@ -16,7 +16,7 @@ use crate::lease::Promise;
 /// message becomes visible again when the lease ends.
 ///
 /// ```
-/// # use queue_runtime::rusqlite::TransactionBehavior;
+/// # use queue_runtime::sqlite::rusqlite::TransactionBehavior;
 /// use queue_runtime::{ErrorKind, Message, QueueService, SettleProblem};
 /// # use serde::{Deserialize, Serialize};
 /// #
@@ -30,7 +30,7 @@ use crate::lease::Promise;
 /// # let folder = tempfile::tempdir()?;
 /// # let url = format!("sqlite:{}", folder.path().join("shop.db").display());
 /// # let service = QueueService::connect(&url).await?;
-/// # let mut connection = service.connection()?;
+/// # let mut connection = queue_runtime::sqlite::connect(service.backend())?;
 /// # service.submit(Order { number: 7 }).await?;
 /// # let order = service.accept::<Order>().await?.expect("just submitted");
 /// let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -53,7 +53,7 @@ impl<M> Delivery<M> {
     /// [`Completing::confirm`] tells whether it was committed.
     ///
     /// ```
-    /// use queue_runtime::rusqlite::TransactionBehavior;
+    /// use queue_runtime::sqlite::rusqlite::TransactionBehavior;
     /// use queue_runtime::{Message, QueueService};
     /// # use serde::{Deserialize, Serialize};
     /// #
@@ -67,7 +67,7 @@ impl<M> Delivery<M> {
     /// # let folder = tempfile::tempdir()?;
     /// # let url = format!("sqlite:{}", folder.path().join("shop.db").display());
     /// let service = QueueService::connect(&url).await?;
-    /// let mut connection = service.connection()?;
+    /// let mut connection = queue_runtime::sqlite::connect(service.backend())?;
     /// connection.execute("CREATE TABLE shipped (number INTEGER PRIMARY KEY)", [])?;
     /// service.submit(Order { number: 7 }).await?;
     ///
@@ -84,19 +84,23 @@ impl<M> Delivery<M> {
     ///
     /// # Errors
     /// [`SettleError`] returns the delivery, with the problems of [`Received::complete_in`].
-    #[expect(
-        clippy::result_large_err,
-        reason = "it gives the delivery back, as all methods that settle do"
-    )]
-    pub fn complete_in(
+    pub fn complete_in<E, T>(
         self,
-        transaction: &impl OpenTransaction,
+        transaction: T,
         follow_ups: impl IntoIterator<Item = FollowUp>,
-    ) -> Result<Completing<M>, SettleError<M>> {
+    ) -> T::Output<Result<Completing<M>, SettleError<M>>>
+    where
+        E: Transactions,
+        T: StorageTransaction<E>,
+        M: Send + 'static,
+    {
         let received: &Received<M> = &self;
-        match received.complete_in(transaction, follow_ups) {
-            Ok(()) => Ok(Completing { delivery: self }),
-            Err(problem) => Err(self.unsettled(problem)),
+        match received.completion(follow_ups) {
+            Ok(writes) => writes.write(transaction, |completed| match completed {
+                Ok(()) => Ok(Completing { delivery: self }),
+                Err(problem) => Err(self.unsettled(problem)),
+            }),
+            Err(problem) => T::ready(Err(self.unsettled(problem))),
         }
     }
 }

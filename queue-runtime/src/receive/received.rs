@@ -2,6 +2,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use queue_core::backend::{StorageTransaction, Transactions};
 use queue_core::clock::Timestamp;
 use queue_core::wire::Body;
 use queue_core::{
@@ -14,8 +15,7 @@ use serde::de::DeserializeOwned;
 use super::incoming::{Incoming, Meta, Shared};
 use super::progress::{CheckpointError, Checkpoints};
 use super::settlement::SettleProblem;
-use super::transaction::complete_in;
-use crate::backend::OpenTransaction;
+use super::transaction::CompletionWrites;
 use crate::context::Context;
 use crate::lease::{Cancellation, Cause, Completer};
 use crate::send::{Submit, SubmitAll};
@@ -270,7 +270,7 @@ impl<M> Received<M> {
     ///
     /// ```
     /// use std::sync::{Mutex, PoisonError};
-    /// use queue_runtime::rusqlite::{Connection, TransactionBehavior};
+    /// use queue_runtime::sqlite::rusqlite::{Connection, TransactionBehavior};
     /// use queue_runtime::{Failure, FollowUp, Message, QueueService, Received, blocking};
     /// # use serde::{Deserialize, Serialize};
     ///
@@ -302,7 +302,7 @@ impl<M> Received<M> {
     /// # let folder = tempfile::tempdir()?;
     /// # let url = format!("sqlite:{}", folder.path().join("bank.db").display());
     /// let service = QueueService::connect(&url).await?;
-    /// let connection = service.connection()?;
+    /// let connection = queue_runtime::sqlite::connect(service.backend())?;
     /// connection.execute("CREATE TABLE accounts (name TEXT PRIMARY KEY, balance INTEGER)", [])?;
     /// connection.execute("INSERT INTO accounts VALUES ('ann', 0)", [])?;
     /// service.submit(Deposit { account: "ann".to_owned(), amount: 10 }).await?;
@@ -336,11 +336,26 @@ impl<M> Received<M> {
     /// connection is to a mount of the file without its folder, and with
     /// [`ErrorKind::Timeout`](queue_core::ErrorKind::Timeout) if another connection writes: at once if the transaction has
     /// not written yet and was not begun as `TransactionBehavior::Immediate`.
-    pub fn complete_in(
+    pub fn complete_in<E, T>(
         &self,
-        transaction: &impl OpenTransaction,
+        transaction: T,
         follow_ups: impl IntoIterator<Item = FollowUp>,
-    ) -> Result<(), SettleProblem> {
+    ) -> T::Output<Result<(), SettleProblem>>
+    where
+        E: Transactions,
+        T: StorageTransaction<E>,
+    {
+        match self.completion(follow_ups) {
+            Ok(writes) => writes.write(transaction, |completed| completed),
+            Err(problem) => T::ready(Err(problem)),
+        }
+    }
+
+    /// Prepares the completion within a transaction.
+    pub(super) fn completion(
+        &self,
+        follow_ups: impl IntoIterator<Item = FollowUp>,
+    ) -> Result<CompletionWrites, SettleProblem> {
         let completer = self.completer.as_ref();
         let completer = completer.ok_or_else(|| {
             let detail = "a message made by hand is on no storage, and has no transactions; submit it to `sqlite:PATH`";
@@ -349,12 +364,11 @@ impl<M> Received<M> {
         })?;
         let follow_ups: Vec<_> = follow_ups.into_iter().collect();
         let first = self.shared.ordinals.of_settlement(follow_ups.len());
-        complete_in(
+        CompletionWrites::new(
             &self.context,
             completer,
             &self.envelope,
             self.meta,
-            transaction.connection(),
             (&follow_ups, first),
             self.shared.finish.get(),
         )

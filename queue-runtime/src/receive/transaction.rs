@@ -1,9 +1,12 @@
 //! Completing a message within a transaction of the application's, and learning its outcome.
 
-use std::any::Any;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use queue_core::backend::{Finish, NewMessage};
+use queue_core::backend::{
+    Completion, Finish, NewMessage, PutReceipt, StorageTransaction, Swap, Token, Transactions,
+    Writes,
+};
 use queue_core::envelope::Envelope;
 use queue_core::{Error, ErrorKind, FollowUp, Operation, QueueName};
 
@@ -13,38 +16,117 @@ use crate::clock::ready_by;
 use crate::context::Context;
 use crate::lease::{Completer, Promise};
 use crate::repeat::Repeats;
-use crate::send::{Role, Unreplied, announce_later, encode_follow_ups, release};
+use crate::send::{Role, Unreplied, announce_later, encode_follow_ups, engine, release};
 
-/// Completes the message and submits follow-ups, the first of which has this ordinal, within the transaction that is
-/// open on the connection.
-pub(super) fn complete_in(
-    context: &Arc<Context>,
-    completer: &Completer,
-    envelope: &Envelope,
+/// The completion of a message with its follow-ups, to be written within a transaction.
+pub(super) struct CompletionWrites {
+    context: Arc<Context>,
+    completer: Completer,
     meta: Meta,
-    connection: &dyn Any,
-    (follow_ups, first): (&[FollowUp], u32),
-    finish: Option<&Finish>,
-) -> Result<(), SettleProblem> {
-    let puts = encode_follow_ups(context, envelope, follow_ups, Role::Handler, first);
-    let mut puts = puts.map_err(|refusal| {
-        let error = Error::new(ErrorKind::InvalidInput, Operation::Apply).with_source(refusal);
-        SettleProblem::NotDone(error)
-    })?;
-    let finish = finish.map(|finish| recording_replies(finish, &puts));
-    Unreplied::Completed.tell(context, envelope, &mut puts);
-    let release = release(context, envelope);
-    loop {
-        let recorded = (finish.clone(), release.clone());
-        let completed = completer.complete_in(connection, meta.dequeue_count, &puts, recorded);
-        let Err(error) = completed else {
-            announce_later(context, &puts);
-            return Ok(());
-        };
-        if leave_out_replies(completer.message(), &mut puts, &error) {
-            continue;
+    puts: Vec<(QueueName, NewMessage)>,
+    finish: Option<Finish>,
+    release: Option<Swap>,
+    token: Token,
+}
+
+impl CompletionWrites {
+    /// Encodes the follow-ups, the first of which has this ordinal.
+    pub(super) fn new(
+        context: &Arc<Context>,
+        completer: &Completer,
+        envelope: &Envelope,
+        meta: Meta,
+        (follow_ups, first): (&[FollowUp], u32),
+        finish: Option<&Finish>,
+    ) -> Result<Self, SettleProblem> {
+        let puts = encode_follow_ups(context, envelope, follow_ups, Role::Handler, first);
+        let mut puts = puts.map_err(|refusal| {
+            let error = Error::new(ErrorKind::InvalidInput, Operation::Apply).with_source(refusal);
+            SettleProblem::NotDone(error)
+        })?;
+        let finish = finish.map(|finish| recording_replies(finish, &puts));
+        Unreplied::Completed.tell(context, envelope, &mut puts);
+        let abandoned = completer.check();
+        abandoned.map_err(|error| not_written(context, completer, meta, error))?;
+        Ok(Self {
+            context: Arc::clone(context),
+            completer: completer.clone(),
+            meta,
+            puts,
+            finish,
+            release: release(context, envelope),
+            token: Token::random(),
+        })
+    }
+
+    /// Writes within the transaction, and passes the result through `then`.
+    pub(super) fn write<E, T, O, F>(self, transaction: T, then: F) -> T::Output<O>
+    where
+        E: Transactions,
+        T: StorageTransaction<E>,
+        O: Send + 'static,
+        F: FnOnce(Result<(), SettleProblem>) -> O + Send + 'static,
+    {
+        let queue = self.completer.message().0;
+        match engine(&self.context, Operation::Delete).map_err(|error| error.with_queue(queue)) {
+            Ok(engine) => transaction.write(engine, Then { writes: self, then }),
+            Err(error) => T::ready(then(Err(SettleProblem::NotDone(error)))),
         }
-        return Err(not_written(context, completer, meta, error));
+    }
+
+    /// Handles the result of one try. Continues without the replies that nobody waits for.
+    fn written(
+        mut self,
+        written: Result<Vec<PutReceipt>, Error>,
+    ) -> ControlFlow<Result<(), SettleProblem>, Self> {
+        let Err(error) = written else {
+            self.completer.promise(self.token);
+            announce_later(&self.context, &self.puts);
+            return ControlFlow::Break(Ok(()));
+        };
+        if leave_out_replies(self.completer.message(), &mut self.puts, &error) {
+            return ControlFlow::Continue(self);
+        }
+        let problem = not_written(&self.context, &self.completer, self.meta, error);
+        ControlFlow::Break(Err(problem))
+    }
+}
+
+struct Then<F> {
+    writes: CompletionWrites,
+    then: F,
+}
+
+impl<O, F> Writes for Then<F>
+where
+    O: Send + 'static,
+    F: FnOnce(Result<(), SettleProblem>) -> O + Send + 'static,
+{
+    type Output = O;
+
+    fn puts(&self) -> &[(QueueName, NewMessage)] {
+        &self.writes.puts
+    }
+
+    fn completion(&self) -> Option<Completion<'_>> {
+        let CompletionWrites {
+            completer,
+            meta,
+            token,
+            finish,
+            release,
+            ..
+        } = &self.writes;
+        let recorded = (finish.clone(), release.clone());
+        Some(completer.completion(meta.dequeue_count, *token, recorded))
+    }
+
+    fn written(self, written: Result<Vec<PutReceipt>, Error>) -> ControlFlow<O, Self> {
+        let Self { writes, then } = self;
+        match writes.written(written) {
+            ControlFlow::Break(completed) => ControlFlow::Break(then(completed)),
+            ControlFlow::Continue(writes) => ControlFlow::Continue(Self { writes, then }),
+        }
     }
 }
 

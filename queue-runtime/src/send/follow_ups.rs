@@ -8,9 +8,9 @@ use queue_core::wire::{self, Body, Payload};
 use queue_core::{FollowUp, MessageId, MessageType, Operation, QueueName, Wire};
 use serde_json::Value;
 
-use crate::backend::limits::Limits;
 use crate::context::Context;
 use crate::observe::current_trace;
+use queue_core::backend::Limits;
 
 /// The position of a follow-up among those of its parent, which identifies one without a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,15 +1,16 @@
 //! Submitting within a transaction of the application's.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use queue_core::backend::{NewMessage, Transactions};
-use queue_core::clock::Timestamp;
+use queue_core::backend::{
+    Completion, NewMessage, PutReceipt, StorageTransaction, Transactions, Writes,
+};
 use queue_core::internal::error_chain;
 use queue_core::{Error, ErrorKind, Operation, QueueName};
 
 use super::submit::{Outgoing, Submit, Submitted};
 use super::submit_error::{SubmitError, SubmitProblem};
-use crate::backend::OpenTransaction;
 use crate::context::Context;
 use crate::lease::unsupported;
 use crate::panic::{catch_async, log_caught};
@@ -27,7 +28,7 @@ impl<M> Submit<M> {
     /// connection's busy timeout; [`storage_retry`](Self::storage_retry) has no effect.
     ///
     /// ```
-    /// use queue_runtime::rusqlite::TransactionBehavior;
+    /// use queue_runtime::sqlite::rusqlite::TransactionBehavior;
     /// use queue_runtime::{Message, QueueService};
     /// # use serde::{Deserialize, Serialize};
     /// #
@@ -41,7 +42,7 @@ impl<M> Submit<M> {
     /// # let folder = tempfile::tempdir()?;
     /// # let url = format!("sqlite:{}", folder.path().join("shop.db").display());
     /// let service = QueueService::connect(&url).await?;
-    /// let mut connection = service.connection()?;
+    /// let mut connection = queue_runtime::sqlite::connect(service.backend())?;
     /// connection.execute("CREATE TABLE orders (number INTEGER PRIMARY KEY)", [])?;
     ///
     /// let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -65,19 +66,33 @@ impl<M> Submit<M> {
     /// [`ErrorKind::QueueNotFound`] if the queue is a reply queue whose owner is gone;
     /// [`ErrorKind::Timeout`] if another connection writes, at once if the transaction has already read: begin it with
     /// `TransactionBehavior::Immediate`.
-    pub fn in_transaction(
+    pub fn in_transaction<E, T>(
         self,
-        transaction: &impl OpenTransaction,
-    ) -> Result<Submitted, SubmitError<M>> {
+        transaction: T,
+    ) -> T::Output<Result<Submitted, SubmitError<M>>>
+    where
+        E: Transactions,
+        T: StorageTransaction<E>,
+        M: Send + 'static,
+    {
         let context = Arc::clone(self.context());
-        let (outgoing, message) = self.check_unconditional()?.encode()?;
-        match put(&context, transaction, &outgoing) {
-            Ok(visible_at) => Ok(outgoing.into_submitted(visible_at)),
-            Err(error) => Err(SubmitError {
-                id: Some(outgoing.id),
-                message,
-                problem: SubmitProblem::Storage(error),
-            }),
+        let encoded = self.check_unconditional().and_then(Self::encode);
+        let (outgoing, message) = match encoded {
+            Ok(encoded) => encoded,
+            Err(error) => return T::ready(Err(error)),
+        };
+        match engine(&context, Operation::Put) {
+            Ok(engine) => {
+                let put = [(outgoing.queue.clone(), outgoing.new.clone())];
+                let submission = Submission {
+                    context,
+                    outgoing,
+                    put,
+                    message,
+                };
+                transaction.write(engine, submission)
+            }
+            Err(error) => T::ready(Err(refused(outgoing, message, error))),
         }
     }
 
@@ -104,7 +119,7 @@ impl<M> Submit<M> {
     /// let encoded = service.submit(Order { number: 7 }).encode_for_outbox()?;
     ///
     /// // With sqlx: sqlx::query("INSERT INTO queue_outbox (message) VALUES (?1)").bind(encoded).execute(&mut *tx)
-    /// # let other = service.connection()?;
+    /// # let other = queue_runtime::sqlite::connect(service.backend())?;
     /// other.execute("INSERT INTO queue_outbox (message) VALUES (?1)", [encoded])?;
     /// service.queue::<Order>().any().announce();
     /// assert!(service.accept::<Order>().await?.is_some());
@@ -118,7 +133,10 @@ impl<M> Submit<M> {
     pub fn encode_for_outbox(self) -> Result<String, SubmitError<M>> {
         let context = Arc::clone(self.context());
         let (outgoing, message) = self.check_unconditional()?.encode()?;
-        let encoded = transactions(&context, &outgoing.queue)
+        let transactions = context.backend.transactions();
+        let transactions =
+            transactions.ok_or_else(|| unsupported(Operation::Put).with_queue(&outgoing.queue));
+        let encoded = transactions
             .and_then(|transactions| transactions.encode(&outgoing.queue, &outgoing.new));
         encoded.map_err(|error| SubmitError {
             id: None,
@@ -128,22 +146,63 @@ impl<M> Submit<M> {
     }
 }
 
-fn put(
-    context: &Arc<Context>,
-    transaction: &impl OpenTransaction,
-    outgoing: &Outgoing,
-) -> Result<Timestamp, Error> {
-    let transactions = transactions(context, &outgoing.queue)?;
-    let puts = [(outgoing.queue.clone(), outgoing.new.clone())];
-    let put = transactions.write(transaction.connection(), &puts, None);
-    let put = put.map_err(|error| error.with_queue(&outgoing.queue))?;
-    announce_later(context, &puts);
-    Ok(put.first().expect("a receipt for each message").visible_at)
+/// A message to submit within a transaction.
+struct Submission<M> {
+    context: Arc<Context>,
+    outgoing: Outgoing,
+    put: [(QueueName, NewMessage); 1],
+    message: M,
 }
 
-fn transactions(context: &Context, queue: &QueueName) -> Result<Arc<dyn Transactions>, Error> {
-    let transactions = context.backend.transactions();
-    transactions.ok_or_else(|| unsupported(Operation::Put).with_queue(queue))
+impl<M: Send + 'static> Writes for Submission<M> {
+    type Output = Result<Submitted, SubmitError<M>>;
+
+    fn puts(&self) -> &[(QueueName, NewMessage)] {
+        &self.put
+    }
+
+    fn completion(&self) -> Option<Completion<'_>> {
+        None
+    }
+
+    fn written(self, written: Result<Vec<PutReceipt>, Error>) -> ControlFlow<Self::Output, Self> {
+        let Self {
+            context,
+            outgoing,
+            put,
+            message,
+        } = self;
+        ControlFlow::Break(match written {
+            Ok(receipts) => {
+                announce_later(&context, &put);
+                let receipt = receipts.first().expect("a receipt for each message");
+                Ok(outgoing.into_submitted(receipt.visible_at))
+            }
+            Err(error) => Err(refused(outgoing, message, error)),
+        })
+    }
+}
+
+fn refused<M>(outgoing: Outgoing, message: M, error: Error) -> SubmitError<M> {
+    let error = error.with_queue(&outgoing.queue);
+    SubmitError {
+        id: Some(outgoing.id),
+        message,
+        problem: SubmitProblem::Storage(error),
+    }
+}
+
+/// Returns the engine of the storage's transactions.
+///
+/// # Errors
+/// [`ErrorKind::Unsupported`] if it is another one, or there is none.
+pub(crate) fn engine<E: Transactions>(
+    context: &Context,
+    operation: Operation,
+) -> Result<Arc<E>, Error> {
+    let engine = context.backend.transactions();
+    let engine = engine.and_then(<dyn Transactions>::downcast);
+    engine.ok_or_else(|| unsupported(operation))
 }
 
 /// Announces messages that were put in a transaction, once that has ended. If it was rolled back, consumers look in

@@ -3,16 +3,16 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
+use queue_clock::SystemClock;
 use queue_core::ClientId;
 use queue_core::backend::Backend;
 use queue_core::clock::Clock;
 use queue_core::encoder::MessageEncoding;
 
-use super::connect::open;
 use super::error::ConnectError;
 use super::queue_service::QueueService;
+use crate::backend::open;
 use crate::background::Background;
-use crate::clock::SystemClock;
 use crate::context::Context;
 use crate::notify::Notifier;
 use crate::policy::StorageRetry;
@@ -109,7 +109,7 @@ impl QueueService {
     /// | `https://…?sig=…` | Azure Queue Storage with a shared access signature |
     /// | `AccountName=…;AccountKey=…`, `UseDevelopmentStorage=true` | Azure Queue Storage or its emulator, by a connection string |
     ///
-    /// The Azure URLs require the feature `azure`. Pass a URL that contains a secret in `QUEUE_URL` rather
+    /// The Azure URLs require the feature `azure`. [`backend::register`](crate::backend::register) adds a scheme. Pass a URL that contains a secret in `QUEUE_URL` rather
     /// than on a command line.
     pub fn builder(url: &str) -> ServiceBuilder {
         ServiceBuilder::new(Target::Url(url.to_owned()))
@@ -239,7 +239,9 @@ impl ServiceBuilder {
         let client = client.map_err(|source| ConnectError::Client { source })?;
         let backend = match self.target {
             Target::Backend(backend) => backend,
-            Target::Url(url) => open(url, Arc::clone(&clock)).await?,
+            Target::Url(url) => open(url, Arc::clone(&clock))
+                .await
+                .map_err(ConnectError::from)?,
         };
         let background = match self.background {
             Runs::OnOwnThread => Background::start_thread(),

@@ -1,5 +1,6 @@
 use queue_core::InvalidId;
 
+use crate::backend::Refused;
 use crate::settings::InvalidSetting;
 
 /// An error of connecting to queues.
@@ -70,6 +71,16 @@ pub enum ConnectError {
         /// The cause.
         source: std::io::Error,
     },
+}
+
+impl From<Refused> for ConnectError {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Url { url, problem } => Self::Url { url, problem },
+            Refused::MissingFeature { url, feature } => Self::MissingFeature { url, feature },
+            Refused::Storage(error) => Self::Storage(error),
+        }
+    }
 }
 
 /// Lists the URLs that this build supports.

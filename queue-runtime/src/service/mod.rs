@@ -2,7 +2,6 @@
 
 mod browse;
 mod builder;
-mod connect;
 mod error;
 mod queue;
 mod queue_service;

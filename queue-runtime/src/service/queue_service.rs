@@ -2,16 +2,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-#[cfg(feature = "sqlite")]
-use queue_core::Operation;
+use queue_core::backend::{Backend, StorageTransaction, Transactions};
 use queue_core::idempotency::IdempotencyStore;
 use queue_core::{ClientId, InvalidName, Message, QueueName, Timestamp};
 
 use super::queue::{AnyQueue, Queue};
-use crate::backend::OpenTransaction;
 use crate::context::Context;
-#[cfg(feature = "sqlite")]
-use crate::lease::unsupported;
 use crate::listener::{Health, ListenerBuilder, ListenerHandle, ListenerPhase, Listeners};
 use crate::meter::MeterReading;
 use crate::panic::log_caught;
@@ -354,29 +350,35 @@ impl QueueService {
     ///
     /// # Errors
     /// Those of [`Submit::in_transaction`].
-    pub fn submit_in<M: Message>(
+    pub fn submit_in<M, E, T>(
         &self,
-        transaction: &impl OpenTransaction,
+        transaction: T,
         message: M,
-    ) -> Result<Submitted, SubmitError<M>> {
+    ) -> T::Output<Result<Submitted, SubmitError<M>>>
+    where
+        M: Message,
+        E: Transactions,
+        T: StorageTransaction<E>,
+    {
         self.submit(message).in_transaction(transaction)
     }
 
-    /// Opens a connection to the SQLite file of the queues, for the application's own tables in it, with the settings
-    /// that transactions with messages need.
+    /// Returns the storage of the queues: below types and settings, metered and without retries.
     ///
-    /// Opens the file on the current thread, which may block; in async code, call it at startup or in `spawn_blocking`.
+    /// ```
+    /// use queue_runtime::QueueService;
+    /// use queue_runtime::backend::Backend;
     ///
-    /// # Errors
-    /// [`ErrorKind::Unsupported`](queue_core::ErrorKind::Unsupported) if the queues are not in a SQLite file;
-    /// otherwise if the file cannot be opened, was replaced, or got a second hard link.
-    #[cfg(feature = "sqlite")]
-    pub fn connection(&self) -> queue_core::Result<rusqlite::Connection> {
-        let unsupported = || unsupported(Operation::Open);
-        let transactions = self.context.backend.transactions();
-        let connection = transactions.ok_or_else(unsupported)?.connect()?;
-        let connection = connection.downcast().map_err(|_| unsupported())?;
-        Ok(*connection)
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let service = QueueService::connect("memory:").await?;
+    /// assert!(service.backend().list_queues("").await?.is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn backend(&self) -> &Arc<dyn Backend> {
+        &self.context.backend
     }
 
     /// Returns the client id of submitted messages.

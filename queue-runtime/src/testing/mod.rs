@@ -52,12 +52,11 @@ mod received;
 mod service;
 mod skew;
 mod submission;
-mod tokio_clock;
 
 pub use drain::{Drain, Drained, NotDrained, NotEmpty, drain};
 pub use fault::Fault;
 pub use fault_injector::FaultInjector;
+pub use queue_clock::TokioClock;
 pub use received::{ReceivedBuilder, received};
 pub use service::{TestService, service, service_with_faults};
 pub use submission::Submission;
-pub use tokio_clock::TokioClock;

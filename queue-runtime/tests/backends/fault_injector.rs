@@ -8,7 +8,7 @@ use crate::memory::MemoryHarness;
 
 fn harness() -> MemoryHarness {
     let mut harness = MemoryHarness::new();
-    harness.wrap = |memory| Arc::new(FaultInjector::new(Arc::new(memory)));
+    harness.wrap = Arc::new(|memory| Arc::new(FaultInjector::new(Arc::new(memory))));
     harness
 }
 

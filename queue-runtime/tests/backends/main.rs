@@ -1,4 +1,4 @@
-//! The local backends under the conformance suite, the suite itself against planted bugs, and tests that
+//! The local engines under the conformance suites, the suites themselves against planted bugs, and tests that
 //! are specific to one backend.
 
 #[cfg(feature = "sqlite")]
@@ -6,7 +6,9 @@ mod against_model;
 #[cfg(feature = "sqlite")]
 mod damaged_file;
 mod fault_injector;
+mod idempotency;
 mod memory;
+mod notifiers;
 #[cfg(feature = "sqlite")]
 mod place;
 mod planted_bugs;
@@ -30,6 +32,8 @@ mod sqlite_opening;
 mod sqlite_paths;
 #[cfg(feature = "sqlite")]
 mod sqlite_salvage;
+#[cfg(feature = "sqlite")]
+mod sqlite_transactions;
 #[cfg(feature = "sqlite")]
 mod sqlite_truncated;
 #[cfg(all(feature = "sqlite", unix))]

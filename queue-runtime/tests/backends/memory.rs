@@ -15,7 +15,7 @@ use queue_runtime::backend::MemoryBackend;
 use crate::threads;
 
 /// Wraps the backend that the suite tests.
-pub(crate) type Wrap = fn(MemoryBackend) -> Arc<dyn Backend>;
+pub(crate) type Wrap = Arc<dyn Fn(MemoryBackend) -> Arc<dyn Backend> + Send + Sync>;
 
 pub(crate) struct MemoryHarness {
     pub(crate) wrap: Wrap,
@@ -32,7 +32,7 @@ struct MemoryStore {
 impl MemoryHarness {
     pub(crate) fn new() -> Self {
         Self {
-            wrap: |backend| Arc::new(backend),
+            wrap: Arc::new(|backend| Arc::new(backend)),
             load: Load::default(),
         }
     }
@@ -45,7 +45,7 @@ impl Harness for MemoryHarness {
         let mut store = MemoryStore {
             name: format!("conformance-{}", NEXT.fetch_add(1, Relaxed)),
             clock: ManualClock::new(),
-            wrap: self.wrap,
+            wrap: Arc::clone(&self.wrap),
             client: None,
         };
         store.client = Some(store.connect());

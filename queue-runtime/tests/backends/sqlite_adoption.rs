@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use queue_core::backend::{Backend, Metadata, NewMessage, TimeToLive};
 use queue_core::{Error, ErrorKind};
-use queue_runtime::backend::{SqliteBackend, sqlite};
+use queue_runtime::backend::SqliteBackend;
+use queue_runtime::sqlite;
 use rusqlite::Connection;
 
 use crate::damaged_file::{count, drain, pages};
@@ -147,6 +148,8 @@ fn a_database_with_a_name_of_ours_is_refused_and_not_changed() {
         for sql in [
             "CREATE TABLE Queue_Messages (mine)",
             "CREATE VIEW queue_outbox AS SELECT 1",
+            "CREATE TABLE queue_layout (version); INSERT INTO queue_layout VALUES (1)",
+            "CREATE VIEW queue_layout AS SELECT 1 AS version",
             "CREATE TABLE mine (text); CREATE INDEX queue_results_by_end ON mine (text)",
         ] {
             let place = Place::new();

@@ -4,7 +4,7 @@ use std::fs;
 
 use queue_core::ErrorKind;
 use queue_core::backend::{Backend, TimeToLive};
-use queue_runtime::backend::sqlite;
+use queue_runtime::sqlite;
 use rusqlite::Connection;
 
 use crate::damaged_file::{PAGE, ROWS_OF_A_PAGE, bodies, body_of, drain, neighbours, pages};

@@ -7,7 +7,8 @@ use std::path::Path;
 
 use queue_core::backend::{Backend, Metadata, NewMessage, ReceivedMessage};
 use queue_core::{Error, ErrorKind, Outcome};
-use queue_runtime::backend::{SqliteBackend, sqlite};
+use queue_runtime::backend::SqliteBackend;
+use queue_runtime::sqlite;
 
 use crate::place::{LEASE, Place};
 use crate::threads;

@@ -1,14 +1,11 @@
-//! The contract of the stores of results, over each of them.
+//! Work that is done once, over each of the stores of results.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
-use queue_runtime::idempotency::{
-    Begun, IdempotencyStore, MemoryResults, Owner, Standing, WorkKey,
-};
+use queue_runtime::idempotency::{IdempotencyStore, MemoryResults};
 use queue_runtime::{SystemClock, once};
 use tokio::task::JoinSet;
 
@@ -66,92 +63,6 @@ async fn of_a_hundred_concurrent_duplicates_one_is_done_on_every_store() {
         let results: HashSet<u32> = calls.join_all().await.into_iter().collect();
         assert_eq!(results.len(), 1, "{name}: {results:?}");
         assert_eq!(effects.load(Ordering::Relaxed), 1, "{name}");
-    }
-}
-
-/// Asserts the contract of a store, call by call.
-#[tokio::test]
-async fn every_store_keeps_the_contract() {
-    let hour = Duration::from_secs(3600);
-    for (name, store, _folder) in stores().await {
-        let key = WorkKey::new("ship", "line\nbreak \u{1f600} '\"/\\");
-        let (one, two) = (Owner::random(), Owner::random());
-        let begin = |owner| {
-            let (store, key) = (&store, &key);
-            async move { store.begin(key, owner, hour).await.expect("begun") }
-        };
-        let Begun::Fresh(claim) = begin(one).await else {
-            panic!("{name}: not fresh")
-        };
-        assert_eq!(begin(one).await, Begun::Fresh(claim), "{name}: repeated");
-        let begun = begin(two).await;
-        assert!(
-            matches!(begun, Begun::InFlight { remaining } if !remaining.is_zero() && remaining <= hour),
-            "{name}: {begun:?}"
-        );
-        let other = store
-            .begin(&WorkKey::new("pack", key.key()), two, hour)
-            .await;
-        assert!(
-            matches!(other, Ok(Begun::Fresh(_))),
-            "{name}: another scope"
-        );
-        for _ in 0..3 {
-            let renewed = store.renew(&key, claim, hour).await.expect("renewed");
-            assert_eq!(renewed, Standing::Held, "{name}");
-        }
-        store.release(&key, claim).await.expect("released");
-        let finished = store.finish(&key, claim, Bytes::new(), hour).await;
-        assert_eq!(
-            finished.expect("answered"),
-            Standing::Lost,
-            "{name}: released"
-        );
-        let renewed = store.renew(&key, claim, hour).await.expect("answered");
-        assert_eq!(renewed, Standing::Lost, "{name}: released");
-
-        let Begun::Fresh(claim) = begin(two).await else {
-            panic!("{name}: released, and not fresh")
-        };
-        let result = Bytes::from_static(&[0, 255, b'\n']);
-        for _ in 0..2 {
-            let finished = store.finish(&key, claim, result.clone(), hour).await;
-            assert_eq!(finished.expect("answered"), Standing::Held, "{name}");
-        }
-        store.release(&key, claim).await.expect("without effect");
-        store.sweep().await.expect("swept");
-        assert_eq!(begin(one).await, Begun::Done(result), "{name}");
-    }
-}
-
-#[tokio::test]
-async fn a_lease_that_ended_is_taken_over_on_every_store() {
-    let moment = Duration::from_millis(20);
-    for (name, store, _folder) in stores().await {
-        let (key, one, two) = (WorkKey::from("order"), Owner::random(), Owner::random());
-        let begun = store.begin(&key, one, moment).await.expect("begun");
-        let Begun::Fresh(lost) = begun else {
-            panic!("{name}: {begun:?}")
-        };
-        let claim = loop {
-            match store.begin(&key, two, moment).await.expect("begun") {
-                Begun::Fresh(claim) => break claim,
-                Begun::InFlight { remaining } => store.clock().sleep(remaining).await,
-                done => panic!("{name}: {done:?}"),
-            }
-        };
-        let hour = Duration::from_secs(3600);
-        let finish = |claim| store.finish(&key, claim, Bytes::from_static(b"x"), hour);
-        assert_eq!(
-            finish(lost).await.expect("answered"),
-            Standing::Lost,
-            "{name}"
-        );
-        assert_eq!(
-            finish(claim).await.expect("answered"),
-            Standing::Held,
-            "{name}"
-        );
     }
 }
 

@@ -1,5 +1,7 @@
 //! Wake-ups by a real NATS server, which is restarted and stopped.
 
+mod conformance;
+
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,7 +15,6 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 static ORDERS: QueueName = QueueName::from_static("orders");
-static BILLS: QueueName = QueueName::from_static("bills");
 
 /// Long enough for the slowest machine; only a lost notification meets it.
 const GUARD: Duration = Duration::from_secs(60);
@@ -69,28 +70,6 @@ async fn until(what: &str, condition: impl Fn() -> bool) {
         assert!(started.elapsed() < GUARD, "not {what}");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn notifications_reach_the_subscribers_of_their_queue_and_account_elsewhere() {
-    let server = start();
-    let (here, there) = (connect(&server).await, connect(&server).await);
-    let (subscriber, mut received) = recorder();
-    let subscription = there.subscribe("azure://shop", &ORDERS, subscriber);
-    until("armed", || subscription.is_armed()).await;
-    here.publish(&Notification::new("azure://other", &ORDERS).with_messages(99, 0));
-    here.publish(&Notification::new("azure://shop", &BILLS).with_messages(99, 0));
-    let notification = Notification::new("azure://shop", &ORDERS).with_messages(3, 1200);
-    // Those before would have come first.
-    here.publish(&notification.with_visible_in(60 * SECOND));
-    let first = loop {
-        // The connection may have been reported only now.
-        match next(&mut received).await {
-            (u64::MAX, 0, _) => {}
-            other => break other,
-        }
-    };
-    assert_eq!(first, (3, 1200, 60 * SECOND));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_runtime::backend::SqliteBackend;
-use queue_runtime::rusqlite::{Connection, Transaction, TransactionBehavior};
+use queue_runtime::sqlite::rusqlite::{Connection, Transaction, TransactionBehavior};
 use queue_runtime::testing::FaultInjector;
 use queue_runtime::{Clock, Delivery, ManualClock, Message, QueueService, SystemClock};
 use serde::{Deserialize, Serialize};
@@ -68,7 +68,7 @@ impl Bank {
             let queue = service.queue_at(queue).expect("a name");
             queue.create().await.expect("created");
         }
-        let connection = service.connection().expect("a connection");
+        let connection = queue_runtime::sqlite::connect(service.backend()).expect("a connection");
         let account = "CREATE TABLE account (balance INTEGER); INSERT INTO account VALUES (0)";
         connection.execute_batch(account).expect("created");
         Self {

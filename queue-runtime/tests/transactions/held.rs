@@ -19,7 +19,7 @@ async fn it_is_warned_about() {
     let file = file.busy_timeout(Duration::from_millis(20)).open().await;
     let service = QueueService::over(Arc::new(file.expect("opened"))).connect();
     let service = service.await.expect("connects");
-    let mut connection = service.connection().expect("a connection");
+    let mut connection = queue_runtime::sqlite::connect(service.backend()).expect("a connection");
     let tx = begin(&mut connection);
     service.submit_in(&tx, notice("late")).expect("written");
     let warned = async {

@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use queue_runtime::policy::{Idle, IdlePolicy};
-use queue_runtime::rusqlite::Connection;
+use queue_runtime::sqlite::rusqlite::Connection;
 use queue_runtime::{
     Disposition, DrainReport, Failure, FollowUp, Handler, ListenerConfig, ListenerEvent, Operation,
     QueueService, Received, RetryPolicy, blocking,
@@ -34,7 +34,9 @@ impl Handled {
     fn by(bank: &Bank) -> Self {
         Self {
             calls: Arc::default(),
-            connection: Mutex::new(bank.service.connection().expect("a connection")),
+            connection: Mutex::new(
+                queue_runtime::sqlite::connect(bank.service.backend()).expect("a connection"),
+            ),
         }
     }
 
@@ -186,7 +188,7 @@ async fn handlers_that_do_not_commit_open_the_circuit_breaker() {
 async fn a_renewal_that_finds_the_message_gone_does_not_stop_the_handler() {
     let bank = Bank::open().await;
     bank.submit(1).await;
-    let connection = bank.service.connection().expect("a connection");
+    let connection = queue_runtime::sqlite::connect(bank.service.backend()).expect("a connection");
     let (clock, faults) = (bank.clock.clone(), bank.faults.clone());
     let connection = Arc::new(Mutex::new(connection));
     let (found, mut cancelled) = tokio::sync::mpsc::unbounded_channel();
@@ -240,7 +242,8 @@ async fn the_result_of_a_key_is_recorded_in_the_transaction() {
 #[tokio::test]
 async fn a_later_request_for_the_same_key_gets_the_reply_of_the_transaction() {
     let bank = Bank::in_real_time().await;
-    let connection = Mutex::new(bank.service.connection().expect("a connection"));
+    let connection =
+        Mutex::new(queue_runtime::sqlite::connect(bank.service.backend()).expect("a connection"));
     let handler = blocking(move |deposit: Received<Deposit>| -> Result<(), Failure> {
         let mut connection = connection.lock().map_err(|_| "a panic")?;
         let tx = begin(&mut connection);

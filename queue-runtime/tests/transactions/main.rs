@@ -1,6 +1,8 @@
-//! Messages in transactions of the application's own connection to the SQLite file of the queues.
+//! Messages in transactions of the application's own connection to the storage: the SQLite file of the queues, or one in
+//! memory whose driver is asynchronous.
 
 mod announcements;
+mod asynchronous;
 mod bank;
 mod held;
 mod listeners;

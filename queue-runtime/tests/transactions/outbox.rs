@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use queue_runtime::rusqlite::types::Null;
-use queue_runtime::rusqlite::{Connection, ToSql};
+use queue_runtime::sqlite::rusqlite::types::Null;
+use queue_runtime::sqlite::rusqlite::{Connection, ToSql};
 use queue_runtime::{Clock as _, QueueName, QueueService, Timestamp};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};

@@ -1,13 +1,13 @@
 //! Transactions in which no message can be submitted or completed.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use queue_runtime::idempotency::MemoryResults;
-use queue_runtime::rusqlite::{Connection, Transaction};
+use queue_runtime::sqlite::rusqlite::{Connection, Transaction};
 use queue_runtime::{
     ErrorKind, FollowUp, QueueService, SettleProblem, SubmitError, SubmitProblem, SystemClock,
 };
-use std::sync::Arc;
 
 use crate::bank::{Bank, Deposit, Notice, begin, notice};
 
@@ -56,7 +56,9 @@ async fn a_storage_without_transactions_is_a_typed_error() {
     let mut bank = Bank::open().await;
     let memory = QueueService::connect("memory:").await.expect("connects");
     assert_eq!(
-        memory.connection().expect_err("there is no file").kind(),
+        queue_runtime::sqlite::connect(memory.backend())
+            .expect_err("there is no file")
+            .kind(),
         ErrorKind::Unsupported
     );
     let tx = begin(&mut bank.connection);
@@ -136,7 +138,8 @@ async fn a_file_with_a_second_name_is_refused_by_each_of_them() {
         assert_eq!(kind, ErrorKind::Storage);
         assert!(text.contains("2 hard links"), "{text}");
     }
-    let error = bank.service.connection().expect_err("it has two names");
+    let error =
+        queue_runtime::sqlite::connect(bank.service.backend()).expect_err("it has two names");
     assert!(error.to_string().contains("2 hard links"), "{error}");
     drop(linked);
     std::fs::remove_file(link).expect("removed");
@@ -220,7 +223,7 @@ async fn a_newer_schema_is_refused() {
 #[tokio::test]
 async fn a_transaction_that_does_not_get_the_lock_can_be_repeated() {
     let mut bank = Bank::open().await;
-    let mut other = bank.service.connection().expect("a connection");
+    let mut other = queue_runtime::sqlite::connect(bank.service.backend()).expect("a connection");
     let writing = begin(&mut other);
     let busy = bank.connection.busy_timeout(Duration::ZERO);
     busy.expect("set");

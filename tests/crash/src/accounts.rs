@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use queue_runtime::QueueService;
-use queue_runtime::rusqlite::Connection;
+use queue_runtime::sqlite::rusqlite::Connection;
 use rand::RngExt as _;
 
 use crate::crew::Crew;
@@ -73,7 +73,7 @@ impl Accounts<'_> {
             bug: self.bug,
         };
         let service = run.crew.connect().await;
-        let connection = service.connection().expect("the file opens");
+        let connection = queue_runtime::sqlite::connect(service.backend()).expect("the file opens");
         ledger::create(&connection, &ACCOUNTS, BALANCE).expect("the tables are new");
         for role in ROLES {
             run.crew.start(role, run.bug);

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 use queue_crash::messages::Order;
-use queue_runtime::rusqlite::{Connection, TransactionBehavior};
+use queue_runtime::sqlite::rusqlite::{Connection, TransactionBehavior};
 use queue_runtime::{ConnectError, QueueService, SubmitProblem};
 use tempfile::TempDir;
 
@@ -66,7 +66,7 @@ async fn see_mounts(folder: &Path) {
     submit(&mounted.expect("its folder is a mount"), "by its folder").await;
 
     // So that a connection with another log can read it.
-    let connection = service.connection().expect("a connection");
+    let connection = queue_runtime::sqlite::connect(service.backend()).expect("a connection");
     let emptied = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0));
     assert_eq!(emptied, Ok(0));
     let mut connection = Connection::open(&file).expect("opened");

@@ -4,12 +4,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use queue_core::backend::{
-    ApplyError, Backend, Browsing, Capabilities, ConditionalPuts, Created, Lease, Metadata,
+    ApplyError, Backend, Browsing, Capabilities, ConditionalPuts, Created, Lease, Limits, Metadata,
     NewMessage, Op, OpOutcome, Page, PageMark, PeekedMessage, PopReceipt, PutIf, PutReceipt,
-    QueueProperties, ReceivedMessage, StorageId, Swap,
+    QueueProperties, ReceivedMessage, StorageId, Swap, check_ops,
 };
 use queue_core::idempotency::IdempotencyStore;
 use queue_core::internal::debug_fields;
+use queue_core::notify::Notifier;
 use queue_core::{Clock, Error, ErrorKind, Operation, QueueName, Result};
 
 use super::browse;
@@ -17,8 +18,6 @@ use super::history::History;
 use super::registry;
 use super::results::MemoryResults;
 use super::store::{self, Message, State, Store, Undo};
-use crate::backend::limits::{Limits, check_ops};
-use crate::notify::Notifier;
 
 /// Queues in this process: the reference model that other backends are compared with.
 ///

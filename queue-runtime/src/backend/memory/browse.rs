@@ -4,9 +4,9 @@ use std::ops::Bound;
 
 use queue_core::QueueName;
 use queue_core::backend::{BrowsedMessage, MessageState, Page, PageMark};
+use queue_core::store_clock::timestamp;
 
 use super::store::{Message, Result, State};
-use crate::backend::store_clock::timestamp;
 
 /// The last message of a page: when it becomes visible, and its number.
 pub(super) type Place = (i64, u64);

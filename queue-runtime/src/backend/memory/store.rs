@@ -11,12 +11,12 @@ use queue_core::backend::{
     ReceivedMessage, StorageId, TimeToLive,
 };
 use queue_core::internal::LockExt as _;
+use queue_core::notify::{LocalNotifier, Writers};
+use queue_core::store_clock::{StoreClock, after, timestamp};
 use queue_core::{Clock, ErrorKind, QueueName};
 
 use super::history::History;
 use super::results::MemoryResults;
-use crate::backend::store_clock::{StoreClock, after, timestamp};
-use crate::notify::{LocalNotifier, Writers};
 
 /// An error of which only the kind is known; the backend adds operation and queue.
 pub(super) type Result<T> = std::result::Result<T, ErrorKind>;

@@ -9,6 +9,7 @@ use futures_util::TryStreamExt as _;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt as _, PutMode};
+use queue_clock::SystemClock;
 use queue_core::clock::Clock;
 use queue_core::idempotency::{Begun, Claim, IdempotencyStore, Owner, Standing, Swept, WorkKey};
 use queue_core::internal::{LockExt, debug_fields};
@@ -20,7 +21,6 @@ use super::protocol::{
     Ask, Asked, Begin, EndObject, Next, Reply, Watch, finish, finishing, renew, renewing,
 };
 use super::sweeping;
-use crate::clock::SystemClock;
 
 /// Results in an object store: a folder, a container of Azure blobs, a bucket, or memory.
 ///

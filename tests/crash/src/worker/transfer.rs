@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use ledger::{Receipt, Transfer};
-use queue_runtime::rusqlite::{Connection, TransactionBehavior};
+use queue_runtime::sqlite::rusqlite::{Connection, TransactionBehavior};
 use queue_runtime::{
     Disposition, Failure, Handler, ListenerBuilder, ListenerEvent, ListenerHandle, Message,
     Received, RetryPolicy, blocking,
@@ -27,7 +27,8 @@ const FIRST: i64 = 1_000_000;
 
 /// Orders transfers, one after the other.
 pub(super) async fn order(desk: &Desk) {
-    let mut connection = desk.service.connection().expect("the file opens");
+    let mut connection =
+        queue_runtime::sqlite::connect(desk.service.backend()).expect("the file opens");
     let queue = desk.service.queue::<Transfer>();
     for round in 0.. {
         let account = |dice: u32| ACCOUNTS[dice as usize % ACCOUNTS.len()].to_owned();
@@ -57,7 +58,7 @@ pub(super) async fn order(desk: &Desk) {
 /// Handles transfers and receipts with listeners, which are shut down at the end of the input.
 pub(super) async fn handle(desk: &Desk, file: &Path, bug: Option<Bug>) {
     let service = &desk.service;
-    let connect = || service.connection().expect("the file opens");
+    let connect = || queue_runtime::sqlite::connect(service.backend()).expect("the file opens");
     let (transfers, noting_transfers) = match bug {
         Some(Bug::CompletesApart) => start(service.listener(apart(file, connect()))),
         _ => start(service.listener(ledger::transfers(connect()))),

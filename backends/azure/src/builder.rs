@@ -1,0 +1,146 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use azure_core::http::{ClientOptions, RetryOptions, Transport as SdkTransport};
+use azure_storage_queue::{QueueServiceClient, QueueServiceClientOptions};
+use queue_core::notify::LocalNotifier;
+use queue_core::{Clock, Error, ErrorKind, Operation, Result};
+
+use super::account::{Account, Credential, EndpointKind};
+use super::backend::{AzureBackend, capabilities};
+use super::call::Caller;
+use super::clients::Clients;
+use super::entra::Entra;
+use super::failure::Failure;
+use super::requests::Requests;
+use super::secret::Secret;
+use super::transport::Transport;
+
+/// Configures and opens an [`AzureBackend`].
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::time::Duration;
+/// use queue_azure::AzureBackend;
+/// use queue_clock::SystemClock;
+/// use queue_core::ErrorKind;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let clock = Arc::new(SystemClock::new());
+/// let builder = AzureBackend::builder("AccountName=shop;AccountKey=s3cret!", clock);
+/// let error = builder.deadline(Duration::from_secs(5)).open().await.unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::InvalidInput);
+/// assert!(error.to_string().contains("AccountKey is not Base64"));
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct AzureBuilder {
+    url: Secret,
+    clock: Arc<dyn Clock>,
+    deadline: Duration,
+}
+
+/// A service version that emulators of the last years accept by default and that has every feature used
+/// here. They reject the SDK's default.
+const EMULATOR_VERSION: &str = "2021-12-02";
+
+/// The timeout of the first token: developer tools start a process for it.
+const FIRST_TOKEN_TIMEOUT: Duration = Duration::from_secs(60);
+
+impl AzureBackend {
+    /// Returns a builder for a backend on an account. `url` is a connection string, a SAS URL, or
+    /// `azure://ACCOUNT` for Entra ID. `clock` provides the time of signatures and timeouts.
+    pub fn builder(url: &str, clock: Arc<dyn Clock>) -> AzureBuilder {
+        AzureBuilder {
+            url: Secret::new(url),
+            clock,
+            deadline: Duration::from_secs(10),
+        }
+    }
+}
+
+impl AzureBuilder {
+    /// Sets the timeout of one operation, up to the last byte of its reply; 10 s by default. Connecting
+    /// may take half of it; an operation that fails to connect has certainly had no effect. Keep this
+    /// below the visibility timeout.
+    ///
+    /// After a timeout, the same operation gets twice as long the next time, up to eight times this, until an
+    /// answer comes within this time again. Receives, renewals and settlements also end before the lease does.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// Parses the URL or connection string and, for Entra ID, gets a first token. Sends no request to the
+    /// storage service.
+    ///
+    /// Operations require a Tokio runtime with timers and I/O enabled. Each runtime has its own
+    /// connections, so a runtime whose workers are all blocked does not delay another.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] if the URL or connection string is invalid (the error does not repeat
+    /// it); [`ErrorKind::Denied`] if no credential of Entra ID gives a token, with the reason of each;
+    /// [`ErrorKind::Unsupported`] if the system's trusted certificates cannot be loaded.
+    ///
+    /// # Cancel safety
+    /// Dropping the future has no lasting effect.
+    pub async fn open(self) -> Result<AzureBackend> {
+        let Self {
+            url,
+            clock,
+            deadline,
+        } = self;
+        let account = Account::parse(url.reveal()).map_err(|problem| {
+            Error::new(ErrorKind::InvalidInput, Operation::Open).with_detail(problem.to_string())
+        })?;
+        let Account {
+            endpoint,
+            kind,
+            credential,
+        } = account;
+        let entra = match credential {
+            Credential::Entra => {
+                let entra = Entra::new(Arc::clone(&clock), FIRST_TOKEN_TIMEOUT);
+                entra
+                    .check()
+                    .await
+                    .map_err(|failure| open_failed(failure, &*clock))?;
+                Some(Arc::new(entra) as _)
+            }
+            _ => None,
+        };
+        let clients = Clients::new(&endpoint, kind, deadline / 2).map_err(|error| {
+            Error::new(ErrorKind::Unsupported, Operation::Open)
+                .with_detail(format!("TLS cannot be configured: {error}"))
+        })?;
+        let transport = Transport::new(credential, clients, Arc::clone(&clock));
+        let mut options = QueueServiceClientOptions {
+            client_options: ClientOptions {
+                retry: RetryOptions::none(),
+                transport: Some(SdkTransport::with_policy(Arc::new(transport))),
+                ..ClientOptions::default()
+            },
+            ..QueueServiceClientOptions::default()
+        };
+        if kind == EndpointKind::Emulator {
+            options.version = EMULATOR_VERSION.to_owned();
+        }
+        let service = QueueServiceClient::new(endpoint.clone(), entra, Some(options))
+            .map_err(|error| open_failed(Failure::from_sdk(error), &*clock))?;
+        Ok(AzureBackend {
+            requests: Requests {
+                service,
+                caller: Caller::new(clock, deadline),
+            },
+            notifier: LocalNotifier::of_storage(endpoint.as_str()),
+            endpoint,
+            capabilities: capabilities(),
+        })
+    }
+}
+
+fn open_failed(failure: Failure, clock: &dyn Clock) -> Error {
+    failure.into_error(Operation::Open, clock.now())
+}

@@ -1,0 +1,6 @@
+//! Wake-ups between machines, by a NATS server: a [`Notifier`](queue_core::notify::Notifier) for consumers of queues
+//! whose storage announces nothing to other machines.
+
+mod notifier;
+
+pub use notifier::{NatsError, NatsNotifier};

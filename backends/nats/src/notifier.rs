@@ -1,0 +1,320 @@
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_nats::{Client, ConnectOptions, Event};
+use futures_util::StreamExt as _;
+use queue_core::QueueName;
+use queue_core::notify::{
+    LocalNotifier, Notification, Notifier, Pending, Subscriber, Subscription,
+};
+use serde::{Deserialize, Serialize};
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+
+/// A [`Notifier`] between machines, by a NATS server.
+///
+/// Each account and queue has a subject, `queue.wakeup.ACCOUNT.QUEUE`, with other characters than letters and digits
+/// of the account as `_` and two hexadecimal digits. A notification is a JSON object with the number of messages, their
+/// bytes, and `visible_in_ms`. Everybody who may publish on the subject may wake consumers, and do nothing else.
+///
+/// While the server is unreachable, consumers poll, and what is announced is merged or lost. The connection is
+/// established again in the background; then all consumers look for messages once.
+///
+/// ```no_run
+/// use std::sync::Arc;
+/// use queue_core::notify::Notifier;
+/// use queue_nats::NatsNotifier;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let notifier = NatsNotifier::connect("nats://127.0.0.1:4222").await?;
+/// let notifier: Arc<dyn Notifier> = Arc::new(notifier); // for `ServiceBuilder::notifier` of `queue-runtime`
+/// # Ok(())
+/// # }
+/// ```
+pub struct NatsNotifier {
+    client: Client,
+    runtime: Handle,
+    shared: Arc<Shared>,
+    tasks: Mutex<JoinSet<()>>,
+}
+
+/// An error of connecting to a NATS server. Its text does not contain the URL, which may have a password.
+///
+/// ```
+/// use std::error::Error;
+/// use queue_nats::NatsNotifier;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let connected = NatsNotifier::connect("http://user:s3cret@127.0.0.1").await;
+/// let error = connected.expect_err("not a URL of a NATS server");
+/// assert_eq!(error.to_string(), "connect to the NATS server");
+/// assert!(error.source().is_some_and(|cause| !cause.to_string().contains("s3cret")));
+/// # }
+/// ```
+#[derive(Debug, thiserror::Error)]
+#[error("connect to the NATS server")]
+pub struct NatsError(#[source] async_nats::ConnectError);
+
+#[derive(Default)]
+struct Shared {
+    pending: Mutex<Pending<Key>>,
+    published: Notify,
+    reconnected: Notify,
+    /// Whether the connection, with its subscriptions, is known to work.
+    connected: AtomicBool,
+    /// The subscriptions at the server, which stay until the notifier is dropped.
+    subjects: Mutex<HashMap<(String, QueueName), Arc<AtomicBool>>>,
+    local: LocalNotifier,
+}
+
+/// Account, queue, and when the messages become visible.
+type Key = (String, QueueName, Duration);
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Payload {
+    messages: u64,
+    bytes: u64,
+    visible_in_ms: u64,
+}
+
+struct Subscribed {
+    _local: Box<dyn Subscription>,
+    shared: Arc<Shared>,
+    /// Whether the server has the subscription.
+    subscribed: Arc<AtomicBool>,
+}
+
+impl NatsNotifier {
+    /// Connects to the NATS server at `url`, such as `nats://USER:PASSWORD@HOST:4222` or, with TLS, `tls://HOST`.
+    /// Requires a Tokio runtime, on which the connection then runs.
+    ///
+    /// # Errors
+    /// [`NatsError`] if the URL is invalid, or there is no such server, or it refuses the connection.
+    pub async fn connect(url: &str) -> Result<Self, NatsError> {
+        let shared = Arc::new(Shared::default());
+        let state = Arc::downgrade(&shared);
+        let options = ConnectOptions::new()
+            .no_echo()
+            .event_callback(move |event| {
+                if let Some(shared) = state.upgrade() {
+                    shared.heed(&event);
+                }
+                std::future::ready(())
+            });
+        let client = options.connect(url).await.map_err(NatsError)?;
+        let mut tasks = JoinSet::new();
+        tasks.spawn(Arc::clone(&shared).send(client.clone()));
+        tasks.spawn(Arc::clone(&shared).watch(client.clone()));
+        Ok(Self {
+            client,
+            runtime: Handle::current(),
+            shared,
+            tasks: Mutex::new(tasks),
+        })
+    }
+}
+
+impl Notifier for NatsNotifier {
+    fn publish(&self, notification: &Notification<'_>) {
+        self.shared.local.publish(notification);
+        let (account, queue) = (notification.account.to_owned(), notification.queue.clone());
+        let key = (account, queue, notification.visible_in);
+        lock(&self.shared.pending).add(key, notification);
+        self.shared.published.notify_one();
+    }
+
+    fn subscribe(
+        &self,
+        account: &str,
+        queue: &QueueName,
+        subscriber: Arc<dyn Subscriber>,
+    ) -> Box<dyn Subscription> {
+        let local = self.shared.local.subscribe(account, queue, subscriber);
+        let key = (account.to_owned(), queue.clone());
+        let mut subjects = lock(&self.shared.subjects);
+        let subscribed = subjects.entry(key.clone()).or_insert_with(|| {
+            let subscribed = Arc::new(AtomicBool::new(false));
+            let receive = receive(
+                Arc::clone(&self.shared),
+                self.client.clone(),
+                key,
+                Arc::clone(&subscribed),
+            );
+            lock(&self.tasks).spawn_on(receive, &self.runtime);
+            subscribed
+        });
+        Box::new(Subscribed {
+            _local: local,
+            shared: Arc::clone(&self.shared),
+            subscribed: Arc::clone(subscribed),
+        })
+    }
+}
+
+impl Subscription for Subscribed {
+    fn is_armed(&self) -> bool {
+        self.shared.connected.load(Ordering::Acquire) && self.subscribed.load(Ordering::Acquire)
+    }
+}
+
+impl Shared {
+    fn heed(&self, event: &Event) {
+        match event {
+            Event::Connected => self.reconnected.notify_one(),
+            Event::Disconnected | Event::Closed => {
+                self.connected.store(false, Ordering::Release);
+                tracing::warn!("the connection to the NATS server is lost; consumers poll");
+            }
+            other => tracing::warn!(event = %other, "the NATS connection reports trouble"),
+        }
+    }
+
+    /// Publishes what is pending. Waits while the server is unreachable.
+    async fn send(self: Arc<Self>, client: Client) {
+        loop {
+            self.published.notified().await;
+            let pending = lock(&self.pending).take();
+            for ((account, queue, visible_in), count) in pending {
+                let millis = visible_in.as_nanos().div_ceil(1_000_000);
+                let payload = Payload {
+                    messages: count.messages,
+                    bytes: count.bytes,
+                    visible_in_ms: u64::try_from(millis).unwrap_or(u64::MAX),
+                };
+                let payload = serde_json::to_vec(&payload).expect("numbers are JSON");
+                let subject = subject(&account, &queue);
+                if let Err(error) = client.publish(subject, payload.into()).await {
+                    tracing::warn!(%queue, %error, "failed to publish a wake-up");
+                }
+            }
+        }
+    }
+
+    /// Wakes all consumers whenever the connection was established: they may have missed something.
+    async fn watch(self: Arc<Self>, client: Client) {
+        loop {
+            self.reconnected.notified().await;
+            // The server has the subscriptions after it has answered.
+            if let Err(error) = client.flush().await {
+                tracing::warn!(%error, "failed to flush the connection to the NATS server");
+                continue;
+            }
+            self.connected.store(true, Ordering::Release);
+            self.wake_all();
+        }
+    }
+
+    /// Has all consumers look for messages, of an unknown number.
+    fn wake_all(&self) {
+        let subjects: Vec<_> = lock(&self.subjects).keys().cloned().collect();
+        for (account, queue) in subjects {
+            let unknown = Notification::new(&account, &queue).with_messages(u64::MAX, 0);
+            self.local.publish(&unknown);
+        }
+    }
+}
+
+/// Hands the notifications of one subject to the subscribers in this process.
+async fn receive(
+    shared: Arc<Shared>,
+    client: Client,
+    (account, queue): (String, QueueName),
+    subscribed: Arc<AtomicBool>,
+) {
+    let mut messages = match client.subscribe(subject(&account, &queue)).await {
+        Ok(messages) => messages,
+        Err(error) => {
+            tracing::warn!(%queue, %error, "failed to subscribe to wake-ups; polling instead");
+            return;
+        }
+    };
+    match client.flush().await {
+        Ok(()) => subscribed.store(true, Ordering::Release),
+        Err(error) => {
+            tracing::warn!(%queue, %error, "failed to confirm the subscription to wake-ups")
+        }
+    }
+    while let Some(message) = messages.next().await {
+        match serde_json::from_slice::<Payload>(&message.payload) {
+            Ok(payload) => {
+                let notification = Notification::new(&account, &queue)
+                    .with_messages(payload.messages, payload.bytes)
+                    .with_visible_in(Duration::from_millis(payload.visible_in_ms));
+                shared.local.publish(&notification);
+            }
+            Err(error) => tracing::debug!(%queue, %error, "ignored an invalid wake-up"),
+        }
+    }
+    subscribed.store(false, Ordering::Release);
+}
+
+fn subject(account: &str, queue: &QueueName) -> String {
+    let mut subject = "queue.wakeup.".to_owned();
+    for byte in account.bytes() {
+        match byte.is_ascii_alphanumeric() {
+            true => subject.push(byte.into()),
+            false => subject.push_str(&format!("_{byte:02x}")),
+        }
+    }
+    format!("{subject}.{queue}")
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Hides the client, which may contain a password.
+impl fmt::Debug for NatsNotifier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NatsNotifier")
+            .field("connected", &self.shared.connected)
+            .field("subjects", &lock(&self.shared.subjects).len())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn when_something_may_have_been_missed_all_look_and_no_number_is_believed() {
+        struct Consumer(Mutex<Vec<u64>>);
+
+        impl Subscriber for Consumer {
+            fn notified(&self, notification: &Notification<'_>) -> u64 {
+                lock(&self.0).push(notification.messages);
+                32
+            }
+        }
+
+        let orders: QueueName = "orders".parse().expect("valid");
+        let shared = Shared::default();
+        let key = ("here".to_owned(), orders.clone());
+        lock(&shared.subjects).insert(key, Arc::default());
+        let consumers = [(); 2].map(|()| Arc::new(Consumer(Mutex::default())));
+        let _subscriptions = consumers.each_ref().map(|consumer| {
+            let local = &shared.local;
+            local.subscribe("here", &orders, consumer.clone())
+        });
+        shared.wake_all();
+        for consumer in &consumers {
+            assert_eq!(*lock(&consumer.0), [u64::MAX]);
+        }
+    }
+
+    #[test]
+    fn each_account_and_queue_has_a_valid_subject() {
+        let queue = "orders-poison".parse().expect("valid");
+        assert_eq!(
+            subject("https://shop_1.example/", &queue),
+            "queue.wakeup.https_3a_2f_2fshop_5f1_2eexample_2f.orders-poison"
+        );
+    }
+}

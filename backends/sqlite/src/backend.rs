@@ -1,0 +1,410 @@
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
+use queue_core::backend::{
+    ApplyError, Backend, Capabilities, Created, Lease, Limits, Metadata, NewMessage, Op, OpOutcome,
+    Page, PageMark, PeekedMessage, PopReceipt, PutIf, PutReceipt, QueueProperties, ReceivedMessage,
+    StorageId, Swap, Transactions, check_ops,
+};
+use queue_core::idempotency::IdempotencyStore;
+use queue_core::notify::Notifier;
+use queue_core::{Error, Operation, QueueName, Result};
+use tokio::sync::oneshot;
+
+use super::browse;
+use super::command::{Answer, Claimed, Command, Query, Request, Step, StepDone, ask};
+use super::connection::Settings;
+use super::convert::lease;
+use super::failure::{self, Failure};
+use super::reader::{Reader, format_metadata};
+use super::receipt::Handle;
+use super::results::SqliteResults;
+use super::threads::Threads;
+use super::transactions::SqliteTransactions;
+use super::wakeups::FileNotifier;
+
+/// The characters of a path that are percent-encoded in a URI.
+const NOT_IN_URI: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'#').add(b'?');
+
+/// Queues in one SQLite file, shared by the processes of one machine.
+///
+/// ```
+/// # use std::sync::Arc;
+/// use queue_clock::SystemClock;
+/// use queue_core::backend::{Backend, Metadata, NewMessage};
+/// use queue_sqlite::SqliteBackend;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # let path = directory.path().join("queue.db");
+/// let clock = Arc::new(SystemClock::new());
+/// let backend = SqliteBackend::open(&path, clock.clone()).await?;
+/// let orders = "orders".parse()?;
+/// backend.create_queue(&orders, &Metadata::new()).await?;
+/// backend.put(&orders, NewMessage::new("order 7")).await?;
+/// backend.close().await;
+///
+/// let backend = SqliteBackend::open(&path, clock).await?;
+/// assert_eq!(backend.properties(&orders).await?.approximate_count, 1);
+/// # drop(backend);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Durability
+/// An operation completes after its commit. With [`Synchronous::Full`](super::Synchronous), the default,
+/// it then survives a power failure; a receive does after about 10 ms. Concurrent operations share a commit, so throughput grows with the
+/// number of tasks.
+///
+/// # Atomicity
+/// Every operation is atomic, including [`apply`](Backend::apply). If the commit itself fails, the
+/// outcome is [`Outcome::Unknown`](queue_core::Outcome::Unknown).
+///
+/// # Time
+/// Store time follows the given clock's [`boot`](queue_core::Clock::boot) clock. All processes of a boot
+/// compute the same store time, whenever they open the file and whatever their wall clocks say: a step of
+/// the wall clock neither ends nor prolongs a lease. In a new boot, store time starts at the wall clock, but
+/// not before the time recorded in the file, which lags by up to one second.
+///
+/// Without a boot clock (the system's clock has one on Linux and Android), each process starts at its wall
+/// clock and then follows its monotonic clock. Processes then disagree about a lease by the amount by which
+/// the wall clock was stepped between their starts.
+///
+/// # Several processes
+/// Any number of processes on one machine may use the file, but not over a network file system, and by one path only:
+/// with a second hard link or as a mount of the file alone, it is refused. A
+/// receive from an empty queue takes no lock. An operation that waits for the lock longer than the busy
+/// timeout fails with [`ErrorKind::Timeout`](queue_core::ErrorKind::Timeout).
+///
+/// # Cancel safety
+/// As for every [`Backend`], an operation whose future was dropped may still be executed. A receive is
+/// not started if its future was dropped before.
+///
+/// When the backend is dropped, its threads finish the pending operations and close the file in the
+/// background; [`close`](Self::close) waits for that.
+pub struct SqliteBackend {
+    settings: Settings,
+    uri: String,
+    capabilities: Capabilities,
+    commands: Sender<Command>,
+    queries: Sender<Query>,
+    notifier: Arc<FileNotifier>,
+    results: SqliteResults,
+    transactions: Arc<SqliteTransactions>,
+}
+
+impl SqliteBackend {
+    /// Returns the absolute path of the file, with symbolic links resolved.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.settings.path
+    }
+
+    /// Returns the store of results in this file, for work that is done once.
+    #[must_use]
+    pub fn results(&self) -> SqliteResults {
+        self.results.clone()
+    }
+
+    /// Finishes the pending operations and closes the file. Later operations fail with
+    /// [`ErrorKind::Closed`](queue_core::ErrorKind::Closed). Idempotent.
+    ///
+    /// # Cancel safety
+    /// Dropping the future only stops waiting; the file is still closed.
+    pub async fn close(&self) {
+        self.notifier.stop();
+        let (reply, closed) = oneshot::channel();
+        if self.queries.send(Query::Close(reply)).is_ok() {
+            drop(closed.await);
+        }
+        // The writer closes last, because the last connection to close removes the log.
+        drop(ask(&self.commands, Request::Close).await);
+    }
+
+    pub(super) fn new(threads: Threads, capabilities: Capabilities) -> Self {
+        let Threads {
+            settings,
+            commands,
+            queries,
+            peers,
+            clock,
+            store_clock,
+            identity,
+        } = threads;
+        let encoded = percent_encode(settings.path.as_os_str().as_encoded_bytes(), NOT_IN_URI);
+        let uri = format!("sqlite:{encoded}");
+        let notifier = FileNotifier::new(uri.clone(), peers, commands.clone());
+        Self {
+            uri,
+            notifier: Arc::new(notifier),
+            results: SqliteResults::new(commands.clone(), settings.path.clone(), clock),
+            transactions: Arc::new(SqliteTransactions::new(
+                settings.clone(),
+                identity,
+                capabilities.clone(),
+                store_clock,
+                commands.clone(),
+            )),
+            settings,
+            capabilities,
+            commands,
+            queries,
+        }
+    }
+
+    pub(super) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    fn limits<'a>(&'a self, operation: Operation, queue: &'a QueueName) -> Limits<'a> {
+        Limits {
+            capabilities: &self.capabilities,
+            operation,
+            queue,
+        }
+    }
+
+    async fn ask_about(
+        &self,
+        operation: Operation,
+        queue: &QueueName,
+        request: Request,
+    ) -> Result<Answer> {
+        let answer = ask(&self.commands, request).await;
+        answer.map_err(|failure| failure.into_error(operation, Some(queue), &self.settings.path))
+    }
+
+    async fn read<T: Send + 'static>(
+        &self,
+        operation: Operation,
+        queue: Option<&QueueName>,
+        read: impl FnOnce(&Reader) -> failure::Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (reply, answered) = oneshot::channel();
+        let query = Query::Read(Box::new(move |reader| drop(reply.send(read(reader)))));
+        let answer = match self.queries.send(query) {
+            Ok(()) => answered.await.unwrap_or(Err(Failure::Closed)),
+            Err(_) => Err(Failure::Closed),
+        };
+        answer.map_err(|failure| failure.into_error(operation, queue, &self.settings.path))
+    }
+}
+
+#[async_trait]
+impl Backend for SqliteBackend {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn queue_uri(&self, queue: &QueueName) -> String {
+        format!("{}#{queue}", self.uri)
+    }
+
+    fn notifier(&self) -> Option<Arc<dyn Notifier>> {
+        Some(self.notifier.clone())
+    }
+
+    fn results(&self) -> Option<Arc<dyn IdempotencyStore>> {
+        Some(Arc::new(self.results.clone()))
+    }
+
+    fn transactions(&self) -> Option<Arc<dyn Transactions>> {
+        Some(self.transactions.clone())
+    }
+
+    async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created> {
+        let limits = self.limits(Operation::CreateQueue, queue);
+        limits.check_metadata(metadata)?;
+        let request = Request::Create {
+            queue: queue.clone(),
+            metadata: format_metadata(metadata),
+        };
+        let answer = self
+            .ask_about(Operation::CreateQueue, queue, request)
+            .await?;
+        match answer {
+            Answer::Created(created) => Ok(created),
+            other => mismatched(&other),
+        }
+    }
+
+    async fn delete_queue(&self, queue: &QueueName) -> Result<()> {
+        let request = Request::Remove {
+            queue: queue.clone(),
+        };
+        let answer = self.ask_about(Operation::DeleteQueue, queue, request);
+        answer.await.map(drop)
+    }
+
+    async fn list_queues(&self, prefix: &str) -> Result<Vec<QueueName>> {
+        let prefix = prefix.to_owned();
+        let list = move |reader: &Reader| reader.list(&prefix);
+        self.read(Operation::ListQueues, None, list).await
+    }
+
+    async fn properties(&self, queue: &QueueName) -> Result<QueueProperties> {
+        let name = queue.clone();
+        let read = move |reader: &Reader| reader.properties(&name);
+        self.read(Operation::Properties, Some(queue), read).await
+    }
+
+    async fn set_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<()> {
+        let limits = self.limits(Operation::SetMetadata, queue);
+        limits.check_metadata(metadata)?;
+        let request = Request::SetMetadata {
+            queue: queue.clone(),
+            metadata: format_metadata(metadata),
+        };
+        let answer = self.ask_about(Operation::SetMetadata, queue, request);
+        answer.await.map(drop)
+    }
+
+    async fn put(&self, queue: &QueueName, message: NewMessage) -> Result<PutReceipt> {
+        self.limits(Operation::Put, queue).check_put(&message)?;
+        let request = Request::Step(Step::put(queue.clone(), message));
+        match self.ask_about(Operation::Put, queue, request).await? {
+            Answer::Step(StepDone::Put(placed)) => Ok(placed.into_receipt()),
+            other => mismatched(&other),
+        }
+    }
+
+    async fn put_if(
+        &self,
+        queue: &QueueName,
+        message: Option<NewMessage>,
+        swap: &Swap,
+    ) -> Result<PutIf> {
+        if let Some(message) = &message {
+            self.limits(Operation::Put, queue).check_put(message)?;
+        }
+        let request = Request::PutIf {
+            step: message.map(|message| Step::put(queue.clone(), message)),
+            swap: swap.clone(),
+        };
+        match self.ask_about(Operation::Put, queue, request).await? {
+            Answer::Swapped(None) => Ok(PutIf::Swapped(None)),
+            Answer::Swapped(Some(StepDone::Put(placed))) => {
+                Ok(PutIf::Swapped(Some(placed.into_receipt())))
+            }
+            Answer::Differs(current) => Ok(PutIf::Differs(current)),
+            other => mismatched(&other),
+        }
+    }
+
+    async fn receive(
+        &self,
+        queue: &QueueName,
+        max: u32,
+        visibility: Duration,
+    ) -> Result<Vec<ReceivedMessage>> {
+        self.limits(Operation::Receive, queue)
+            .check_receive(max, visibility)?;
+        let request = Request::Receive {
+            queue: queue.clone(),
+            max,
+            visibility,
+        };
+        match self.ask_about(Operation::Receive, queue, request).await? {
+            Answer::Received(claimed) => {
+                Ok(claimed.into_iter().map(Claimed::into_received).collect())
+            }
+            other => mismatched(&other),
+        }
+    }
+
+    async fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>> {
+        self.limits(Operation::Peek, queue).check_max(max)?;
+        let name = queue.clone();
+        let peek = move |reader: &Reader| reader.peek(&name, max);
+        self.read(Operation::Peek, Some(queue), peek).await
+    }
+
+    async fn browse(&self, queue: &QueueName, from: Option<&PageMark>, max: u32) -> Result<Page> {
+        let limits = self.limits(Operation::Browse, queue);
+        limits.check_max(max)?;
+        let after = from.map(|mark| browse::parse(mark).ok_or_else(|| limits.invalid_mark(mark)));
+        let (after, name) = (after.transpose()?, queue.clone());
+        let browse = move |reader: &Reader| reader.browse(&name, after, max);
+        self.read(Operation::Browse, Some(queue), browse).await
+    }
+
+    async fn update(
+        &self,
+        queue: &QueueName,
+        id: &StorageId,
+        receipt: &PopReceipt,
+        visibility: Duration,
+        body: Option<Bytes>,
+    ) -> Result<Lease> {
+        self.limits(Operation::Update, queue)
+            .check_update(visibility, body.as_ref().map(Bytes::len))?;
+        let step = Step::update(queue.clone(), id, receipt, visibility, body);
+        let request = Request::Step(step);
+        match self.ask_about(Operation::Update, queue, request).await? {
+            Answer::Step(StepDone::Updated { visible_at, nonce }) => Ok(lease(visible_at, nonce)),
+            other => mismatched(&other),
+        }
+    }
+
+    async fn delete(&self, queue: &QueueName, id: &StorageId, receipt: &PopReceipt) -> Result<()> {
+        let request = Request::Step(Step::Delete {
+            queue: queue.clone(),
+            handle: Handle::parse(id, receipt),
+        });
+        let answer = self.ask_about(Operation::Delete, queue, request);
+        answer.await.map(drop)
+    }
+
+    async fn clear(&self, queue: &QueueName) -> Result<()> {
+        let request = Request::Clear {
+            queue: queue.clone(),
+        };
+        let answer = self.ask_about(Operation::Clear, queue, request);
+        answer.await.map(drop)
+    }
+
+    async fn apply(&self, ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError> {
+        check_ops(&self.capabilities, &ops, |_| Ok(()))?;
+        if ops.is_empty() {
+            return Ok(Vec::new());
+        }
+        let steps = ops.into_iter().map(Step::from_op).collect();
+        match ask(&self.commands, Request::Apply(steps)).await {
+            Ok(Answer::Applied(done)) => Ok(done.into_iter().map(StepDone::into_outcome).collect()),
+            Ok(other) => mismatched(&other),
+            Err(failure) => {
+                let index = match &failure {
+                    Failure::Step(index, ..) => *index,
+                    _ => 0,
+                };
+                let error: Error = failure.into_error(Operation::Apply, None, &self.settings.path);
+                Err(ApplyError::new(index, Vec::new(), error))
+            }
+        }
+    }
+}
+
+impl Drop for SqliteBackend {
+    fn drop(&mut self) {
+        self.notifier.stop();
+    }
+}
+
+impl fmt::Debug for SqliteBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteBackend")
+            .field("path", &self.settings.path)
+            .finish_non_exhaustive()
+    }
+}
+
+pub(super) fn mismatched(answer: &Answer) -> ! {
+    unreachable!("the writer answered another request: {answer:?}")
+}

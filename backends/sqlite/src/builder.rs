@@ -1,0 +1,183 @@
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use queue_core::backend::{Browsing, Capabilities, ConditionalPuts};
+use queue_core::{Clock, Operation, Result};
+
+use super::backend::SqliteBackend;
+use super::connection::{Settings, Synchronous};
+use super::threads;
+
+/// Configures and opens a [`SqliteBackend`].
+///
+/// ```
+/// # use std::sync::Arc;
+/// use std::time::Duration;
+/// use queue_clock::SystemClock;
+/// use queue_core::backend::Backend;
+/// use queue_sqlite::SqliteBackend;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # let path = directory.path().join("queue.db");
+/// let builder = SqliteBackend::builder(&path, Arc::new(SystemClock::new()));
+/// let builder = builder.busy_timeout(Duration::from_secs(2)).max_body(8 * 1024);
+/// let backend = builder.open().await?;
+/// assert_eq!(backend.capabilities().max_body, 8 * 1024);
+/// # drop(backend);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct SqliteBuilder {
+    settings: Settings,
+    clock: Arc<dyn Clock>,
+    capabilities: Capabilities,
+}
+
+impl SqliteBackend {
+    /// Opens a file with the default settings.
+    ///
+    /// # Errors
+    /// Those of [`SqliteBuilder::open`].
+    pub async fn open(path: impl Into<PathBuf>, clock: Arc<dyn Clock>) -> Result<Self> {
+        Self::builder(path, clock).open().await
+    }
+
+    /// Returns a builder for a backend on this file.
+    pub fn builder(path: impl Into<PathBuf>, clock: Arc<dyn Clock>) -> SqliteBuilder {
+        let mut capabilities = Capabilities::local();
+        capabilities.browsing = Browsing::Supported;
+        // Processes of one machine wake each other, so polling is for those that cannot.
+        capabilities.idle_cap = Duration::from_secs(1);
+        capabilities.conditional_puts = ConditionalPuts::Supported;
+        SqliteBuilder {
+            settings: Settings::new(path),
+            clock,
+            capabilities,
+        }
+    }
+}
+
+impl SqliteBuilder {
+    /// Sets when a commit counts as durable; [`Synchronous::Full`] by default.
+    pub fn synchronous(mut self, synchronous: Synchronous) -> Self {
+        self.settings.synchronous = synchronous;
+        self
+    }
+
+    /// Sets how long an operation waits while other processes write; 5 s by default. It then fails
+    /// with [`ErrorKind::Timeout`](queue_core::ErrorKind::Timeout) and has had no effect. Keep this
+    /// below the visibility timeout.
+    pub fn busy_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.busy_timeout = timeout;
+        self
+    }
+
+    /// Sets how many bytes puts leave free on the file system; 32 MiB by default.
+    ///
+    /// While less is free, messages can be received and settled, but a put fails with
+    /// [`ErrorKind::Storage`](queue_core::ErrorKind::Storage), and can be retried. An operation that removes a message
+    /// and puts several, such as a completion with follow-ups, fails while less than half of it is free; one that puts
+    /// as many as it removes never does. Zero turns this off: once the disk is full, messages may be neither received
+    /// nor settled before there is space again. On systems other than Unix, it has no effect.
+    ///
+    /// # Examples
+    /// ```
+    /// # use std::sync::Arc;
+    /// use queue_clock::SystemClock;
+    /// use queue_sqlite::SqliteBackend;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("queue.db");
+    /// let builder = SqliteBackend::builder(&path, Arc::new(SystemClock::new()));
+    /// let backend = builder.min_free_space(8 * 1024 * 1024).open().await?;
+    /// # drop(backend);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn min_free_space(mut self, bytes: u64) -> Self {
+        self.settings.min_free_space = bytes;
+        self
+    }
+
+    /// Adopts the database of another application, usually this program's own: the queues are kept in it, beside its
+    /// tables. Otherwise, such a file is refused.
+    ///
+    /// Everything that is created has a name that begins with `queue_`; the application's tables, `user_version` and
+    /// `application_id` stay as they are. The file is switched to WAL mode. Once it was adopted, it can be opened without
+    /// this. There is no difference for a file that is missing or empty.
+    ///
+    /// # Examples
+    /// ```
+    /// # use std::sync::Arc;
+    /// use queue_clock::SystemClock;
+    /// use queue_sqlite::SqliteBackend;
+    /// use queue_sqlite::rusqlite::Connection;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("shop.db");
+    /// Connection::open(&path)?.execute_batch("CREATE TABLE messages (text TEXT)")?;
+    /// let builder = SqliteBackend::builder(&path, Arc::new(SystemClock::new()));
+    /// let backend = builder.adopt().open().await?;
+    /// # drop(backend);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn adopt(mut self) -> Self {
+        self.settings.adopt = true;
+        self
+    }
+
+    /// Sets the largest body, in bytes; 48 KiB by default, as on Azure.
+    pub fn max_body(mut self, bytes: usize) -> Self {
+        self.capabilities.max_body = bytes;
+        self
+    }
+
+    /// Sets the shortest visibility timeout; 1 second by default, as on Azure.
+    pub fn min_visibility(mut self, timeout: Duration) -> Self {
+        self.capabilities.min_visibility = timeout;
+        self
+    }
+
+    /// Sets the largest metadata of a queue, in bytes of names and values; 8 KiB by default, as on Azure.
+    pub fn max_metadata(mut self, bytes: usize) -> Self {
+        self.capabilities.max_metadata = bytes;
+        self
+    }
+
+    /// Opens the file. Creates it if it does not exist, and migrates it if its schema is older.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Storage`](queue_core::ErrorKind::Storage) if the directory is missing, the
+    /// file cannot be opened, or it has a second path, for which SQLite would keep another log: a hard link, or a mount
+    /// of the file without its folder; [`ErrorKind::Denied`](queue_core::ErrorKind::Denied) if it is read-only;
+    /// [`ErrorKind::Corrupt`](queue_core::ErrorKind::Corrupt) if it is not a database;
+    /// [`ErrorKind::Unsupported`](queue_core::ErrorKind::Unsupported) if it belongs to another
+    /// application and is not to be [adopted](Self::adopt), or was written by a newer version or one from before the
+    /// first release, in which cases it is not changed, if it is on a network file system (recognised on Linux and Android), or if the SQLite library is older than 3.51.3. The error
+    /// names the path.
+    ///
+    /// # Cancel safety
+    /// Dropping the future may leave a new file without queues.
+    pub async fn open(self) -> Result<SqliteBackend> {
+        let Self {
+            settings,
+            clock,
+            capabilities,
+        } = self;
+        let given = settings.path.clone();
+        let threads = threads::start(settings, clock).await;
+        let threads =
+            threads.map_err(|failure| failure.into_error(Operation::Open, None, &given))?;
+        Ok(SqliteBackend::new(threads, capabilities))
+    }
+}

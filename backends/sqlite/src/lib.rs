@@ -1,0 +1,72 @@
+//! Queues in one SQLite file, shared by the processes of one machine.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `backend`, `builder` | [`SqliteBackend`], and how it is opened |
+//! | `connection`, `schema`, `files`, `file_system` | opening the file: pragmas, the tables and their version; noticing that it was replaced; refusing network file systems |
+//! | `threads`, `command` | the backend's two threads, the requests to them, and their answers |
+//! | `convert` | conversion between the contract's types and theirs |
+//! | `writer` | the thread that writes |
+//! | `probe`, `repair` | reading around damage; putting a damaged part of a queue aside |
+//! | `turn`, `lock_holder` | the order in which processes write; who keeps others from writing |
+//! | `batch`, `receive` | which commands share a transaction; which receives share a claim |
+//! | `sync`, `log`, `shrink` | which commits wait for the disk; when the log is moved into the database; shortening the file |
+//! | `space` | what puts leave free on the disk, so that messages can be settled when it is full |
+//! | `steps` | the changes to messages, in the writer's transactions and in the application's |
+//! | `queues`, `messages`, `row`, `counts`, `purge` | the statements of a transaction |
+//! | `lazy` | statements that are prepared when they are first used |
+//! | `transactions` | messages in transactions of the application's own connections |
+//! | `results` | the results of work that is done once |
+//! | `store_time`, `checksum` | the store time that the file records; the checksum of a body |
+//! | `reader` | the thread that reads |
+//! | `wakeups` | datagrams between the processes, so that none needs to poll to learn of a message soon |
+//! | `backup`, `salvage` | copying a file that is in use; copying what is readable of a damaged file |
+//! | `receipt`, `failure` | storage ids and pop receipts as text; errors |
+
+mod backend;
+mod backup;
+mod batch;
+mod browse;
+mod builder;
+mod checksum;
+mod command;
+mod connection;
+mod convert;
+mod counts;
+mod failure;
+mod file_system;
+mod files;
+mod lazy;
+mod lock_holder;
+mod log;
+mod messages;
+mod probe;
+mod purge;
+mod queues;
+mod reader;
+mod receipt;
+mod receive;
+mod repair;
+mod results;
+mod row;
+mod salvage;
+mod schema;
+mod shrink;
+mod space;
+mod steps;
+mod store_time;
+mod sync;
+mod threads;
+mod transactions;
+mod turn;
+mod wakeups;
+mod writer;
+
+pub use backend::SqliteBackend;
+pub use builder::SqliteBuilder;
+pub use connection::Synchronous;
+pub use results::SqliteResults;
+pub use salvage::{Salvaged, salvage};
+pub use transactions::{SqliteTransactions, connect};
+
+pub use rusqlite;

@@ -1,0 +1,417 @@
+//! The SQL statements on messages.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use queue_core::backend::TimeToLive;
+use queue_core::store_clock::after;
+use rusqlite::{Connection, OptionalExtension as _, params};
+
+use super::command::{Claimed, Parcel, Placed};
+use super::counts::Counts;
+use super::failure::{Failure, Result};
+use super::lazy::Lazy;
+use super::probe::Probe;
+use super::receipt::Handle;
+use super::row::{read_body, scheduled};
+
+/// The number of expired messages that one claim removes before it gives up.
+const MAX_EXPIRED: usize = 4096;
+
+/// The statements that change messages, within a transaction.
+pub(super) struct Messages<'c> {
+    pub(super) counts: Counts<'c>,
+    /// Set while a transaction reads around damage.
+    pub(super) probe: Option<Rc<Probe>>,
+    /// Whether the bodies of removed messages stay where they are.
+    pub(super) leave_bodies: bool,
+    /// The number of the message that was put last, if any was.
+    last_put: Option<i64>,
+    insert: Lazy<'c>,
+    schedule: Lazy<'c>,
+    any_visible: Lazy<'c>,
+    first_visible: Lazy<'c>,
+    lease: Lazy<'c>,
+    unschedule_all: Lazy<'c>,
+    unschedule: Lazy<'c>,
+    reschedule: Lazy<'c>,
+    release: Lazy<'c>,
+    remove: Lazy<'c>,
+    discard: Lazy<'c>,
+    set_body: Lazy<'c>,
+    find: Lazy<'c>,
+    renewed: Lazy<'c>,
+}
+
+/// The result of a claim.
+pub(super) enum Visible {
+    /// As many messages as requested, or all visible ones.
+    Messages(Vec<Claimed>),
+    /// None among the first [`MAX_EXPIRED`], all of which had expired. There may be more.
+    NotYetKnown,
+}
+
+/// A receive of a message.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Received {
+    pub(super) dequeue_count: u32,
+    /// The longest visibility timeout of its updates.
+    pub(super) visibility: Duration,
+}
+
+/// The key of a message in the schedule.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    pub(super) queue: i64,
+    pub(super) visible_at: i64,
+    pub(super) seq: i64,
+}
+
+impl<'c> Messages<'c> {
+    pub(super) fn new(connection: &'c Connection) -> Self {
+        let prepare = |sql| Lazy::new(connection, sql);
+        Self {
+            counts: Counts::new(connection),
+            probe: None,
+            leave_bodies: false,
+            last_put: None,
+            insert: prepare(
+                "INSERT INTO queue_messages (queue, salt, inserted_at, expires_at, body, checksum) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            ),
+            schedule: prepare("INSERT INTO queue_schedule VALUES (?1, ?2, ?3, ?4, ?5, ?6)"),
+            any_visible: prepare(
+                "SELECT 1 FROM queue_schedule WHERE queue = ?1 AND visible_at <= ?2 LIMIT 1",
+            ),
+            first_visible: prepare(
+                "SELECT visible_at, seq, dequeue_count, queue_schedule.expires_at, \
+                 salt, inserted_at, body, checksum FROM queue_schedule LEFT JOIN queue_messages USING (seq) \
+                 WHERE queue_schedule.queue = ?1 AND visible_at <= ?2 ORDER BY visible_at, seq LIMIT ?3",
+            ),
+            lease: prepare(
+                "UPDATE queue_schedule SET visible_at = ?4, nonce = ?5, dequeue_count = ?6 \
+                 WHERE queue = ?1 AND visible_at = ?2 AND seq = ?3",
+            ),
+            unschedule_all: prepare(
+                "DELETE FROM queue_schedule WHERE queue = ?1 \
+                 AND (visible_at, seq) >= (?2, ?3) AND (visible_at, seq) <= (?4, ?5)",
+            ),
+            unschedule: prepare(
+                "DELETE FROM queue_schedule WHERE queue = ?1 AND visible_at = ?2 AND seq = ?3",
+            ),
+            reschedule: prepare(
+                "UPDATE queue_schedule SET visible_at = ?5, nonce = ?6 \
+                 WHERE queue = ?1 AND visible_at = ?2 AND seq = ?3 AND nonce = ?4 \
+                 AND (expires_at IS NULL OR expires_at > ?7)",
+            ),
+            release: prepare(
+                "DELETE FROM queue_schedule \
+                 WHERE queue = ?1 AND visible_at = ?2 AND seq = ?3 AND nonce = ?4 \
+                 AND (expires_at IS NULL OR expires_at > ?5)",
+            ),
+            remove: prepare("DELETE FROM queue_messages WHERE seq = ?1"),
+            discard: prepare("INSERT OR IGNORE INTO queue_discarded VALUES (?1)"),
+            set_body: prepare(
+                "UPDATE queue_messages SET body = ?3, checksum = ?4 WHERE seq = ?1 AND salt = ?2",
+            ),
+            find: prepare(
+                "SELECT expires_at FROM queue_messages WHERE seq = ?1 AND salt = ?2 \
+                 AND (queue = ?3 OR queue IN (SELECT old FROM queue_moved WHERE queue_moved.queue = ?3))",
+            ),
+            renewed: prepare(
+                "SELECT visible_at, nonce FROM queue_schedule JOIN queue_messages USING (seq) \
+                 WHERE queue_schedule.queue = ?1 AND visible_at BETWEEN ?2 AND ?3 \
+                 AND seq = ?4 AND salt = ?5 AND dequeue_count = ?6",
+            ),
+        }
+    }
+
+    pub(super) fn put(&mut self, queue: i64, parcel: &Parcel, now: i64) -> Result<Placed> {
+        let Parcel {
+            message, checksum, ..
+        } = parcel;
+        let mut placed = Placed {
+            seq: 0,
+            salt: parcel.salt,
+            nonce: rand::random(),
+            inserted_at: now,
+            visible_at: after(now, message.delay),
+            expires_at: match message.time_to_live {
+                TimeToLive::Never => None,
+                TimeToLive::After(lifetime) => Some(after(now, lifetime)),
+            },
+        };
+        let Placed {
+            salt, expires_at, ..
+        } = placed;
+        let body = &message.body[..];
+        let row = params![queue, salt, now, expires_at, body, checksum];
+        placed.seq = self.insert.insert(row)?;
+        self.check_number(queue, placed.seq, salt)?;
+        self.schedule.execute(params![
+            queue,
+            placed.visible_at,
+            placed.seq,
+            placed.nonce,
+            0,
+            expires_at
+        ])?;
+        self.counts.add(queue, 1);
+        if expires_at.is_some() {
+            self.counts.expect_expiry(queue)?;
+        }
+        Ok(placed)
+    }
+
+    /// Checks that a new message is found by its number. SQLite numbers it after the last row; if that row is
+    /// damaged, the number can be one that another message has.
+    fn check_number(&mut self, queue: i64, seq: i64, salt: i64) -> Result<()> {
+        let follows = self.last_put.is_some_and(|last| seq == last + 1);
+        if !follows && !self.find.exists(params![seq, salt, queue])? {
+            return Err(Failure::Corrupt("the last message is damaged"));
+        }
+        self.last_put = Some(seq);
+        Ok(())
+    }
+
+    /// Whether any message is visible, including expired ones.
+    pub(super) fn any_visible(&mut self, queue: i64, now: i64) -> Result<bool> {
+        Ok(self.any_visible.exists(params![queue, now])?)
+    }
+
+    /// Leases the first visible messages, each until the next time of `leases`.
+    pub(super) fn claim(
+        &mut self,
+        queue: i64,
+        leases: &mut dyn Iterator<Item = i64>,
+        max: usize,
+        now: i64,
+    ) -> Result<Visible> {
+        let mut claimed = Vec::new();
+        let mut expired = 0;
+        loop {
+            let wanted = max - claimed.len();
+            let found = self.first_visible(queue, now, wanted)?;
+            let all = found.len() < wanted && (self.probe.is_none() || found.is_empty());
+            if self.probe.is_none() {
+                self.unschedule_all(queue, &found)?;
+            }
+            for mut message in found {
+                let place = message.place(queue);
+                if message.placed.expires_at.is_some_and(|at| at <= now) {
+                    self.drop_expired(&place)?;
+                    expired += 1;
+                } else {
+                    let until = leases.next().expect("a lease for each of `max` messages");
+                    self.lease(&mut message, &place, until)?;
+                    claimed.push(message);
+                }
+            }
+            if all || claimed.len() == max {
+                return Ok(Visible::Messages(claimed));
+            }
+            // The probe does not see what this transaction has changed.
+            if expired >= MAX_EXPIRED || self.probe.is_some() {
+                return Ok(if claimed.is_empty() {
+                    Visible::NotYetKnown
+                } else {
+                    Visible::Messages(claimed)
+                });
+            }
+        }
+    }
+
+    fn first_visible(&mut self, queue: i64, now: i64, max: usize) -> Result<Vec<Claimed>> {
+        if let Some(probe) = &self.probe {
+            return probe.first_visible(queue, now, max);
+        }
+        let mut rows = self.first_visible.query(params![queue, now, max as i64])?;
+        let mut found = Vec::new();
+        while let Some(row) = rows.next()? {
+            let mut claimed = scheduled(row, now)?;
+            read_body(&mut claimed, row, 4)?;
+            found.push(claimed);
+        }
+        Ok(found)
+    }
+
+    /// Removes the messages at the start of a queue from the schedule, with one statement. Around damage, each
+    /// is moved or removed by itself, because this would read on after the last one.
+    fn unschedule_all(&mut self, queue: i64, found: &[Claimed]) -> Result<()> {
+        let (Some(first), Some(last)) = (found.first(), found.last()) else {
+            return Ok(());
+        };
+        let (first, last) = (first.place(queue), last.place(queue));
+        let removed = self.unschedule_all.execute(params![
+            queue,
+            first.visible_at,
+            first.seq,
+            last.visible_at,
+            last.seq
+        ])?;
+        if removed != found.len() {
+            return Err(Failure::Corrupt("the schedule is not in order"));
+        }
+        Ok(())
+    }
+
+    /// Removes an expired message that a claim has found.
+    fn drop_expired(&mut self, place: &Place) -> Result<()> {
+        if self.probe.is_some() {
+            return self.drop_at(place);
+        }
+        self.counts.add(place.queue, -1);
+        self.remove_body(place.seq)
+    }
+
+    fn lease(&mut self, message: &mut Claimed, place: &Place, until: i64) -> Result<()> {
+        message.dequeue_count = message.dequeue_count.saturating_add(1);
+        message.placed.visible_at = until;
+        message.placed.nonce = rand::random();
+        let Placed {
+            nonce, expires_at, ..
+        } = message.placed;
+        let Place {
+            queue,
+            visible_at,
+            seq,
+        } = *place;
+        let count = message.dequeue_count;
+        if self.probe.is_some() {
+            let row = params![queue, visible_at, seq, until, nonce, count];
+            self.lease.execute(row)?;
+        } else {
+            let row = params![queue, until, seq, nonce, count, expires_at];
+            self.schedule.execute(row)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a message visible after `visibility`. Returns the time and the new nonce.
+    pub(super) fn update(
+        &mut self,
+        queue: i64,
+        handle: Handle,
+        visibility: Duration,
+        body: Option<&(Bytes, i64)>,
+        now: i64,
+    ) -> Result<(i64, i64)> {
+        let (visible_at, nonce) = (after(now, visibility), rand::random());
+        let changed = self.reschedule.execute(params![
+            queue,
+            handle.visible_at,
+            handle.seq,
+            handle.nonce,
+            visible_at,
+            nonce,
+            now
+        ])?;
+        if changed == 0 {
+            return Err(self.why_not(queue, handle, now)?);
+        }
+        if let Some((body, checksum)) = body {
+            let row = params![handle.seq, handle.salt, &body[..], checksum];
+            if self.set_body.execute(row)? == 0 {
+                return Err(Failure::Corrupt("a scheduled message has no body"));
+            }
+        }
+        Ok((visible_at, nonce))
+    }
+
+    pub(super) fn delete(&mut self, queue: i64, handle: Handle, now: i64) -> Result<()> {
+        let changed = self.release.execute(params![
+            queue,
+            handle.visible_at,
+            handle.seq,
+            handle.nonce,
+            now
+        ])?;
+        if changed == 0 {
+            return Err(self.why_not(queue, handle, now)?);
+        }
+        self.counts.add(queue, -1);
+        self.remove_body(handle.seq)
+    }
+
+    /// Deletes a message that has not been received again since this receive, even if an update has changed its
+    /// receipt.
+    pub(super) fn complete(
+        &mut self,
+        queue: i64,
+        handle: Handle,
+        receive: Received,
+        now: i64,
+    ) -> Result<()> {
+        match self.delete(queue, handle, now) {
+            Err(Failure::ReceiptMismatch) => {}
+            deleted => return deleted,
+        }
+        let grant = after(0, receive.visibility);
+        let (earliest, latest) = (
+            handle.visible_at.saturating_sub(grant),
+            now.saturating_add(grant),
+        );
+        let Handle { seq, salt, .. } = handle;
+        let found = self.renewed.query_row(
+            params![queue, earliest, latest, seq, salt, receive.dequeue_count],
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        );
+        let (visible_at, nonce) = found.optional()?.ok_or(Failure::ReceiptMismatch)?;
+        let renewed = Handle {
+            visible_at,
+            nonce,
+            ..handle
+        };
+        self.delete(queue, renewed, now)
+    }
+
+    /// Removes a body. One on a damaged page stays where it is: it is recorded as
+    /// discarded.
+    fn remove_body(&mut self, seq: i64) -> Result<()> {
+        let readable = match &self.probe {
+            Some(probe) => !self.leave_bodies && probe.can_read_body(seq)?,
+            None => true,
+        };
+        let remove = match readable {
+            true => &mut self.remove,
+            false => &mut self.discard,
+        };
+        remove.execute([seq])?;
+        Ok(())
+    }
+
+    /// Removes the message at a place, if there still is one.
+    pub(super) fn drop_at(&mut self, place: &Place) -> Result<()> {
+        let key = params![place.queue, place.visible_at, place.seq];
+        if self.unschedule.execute(key)? > 0 {
+            self.counts.add(place.queue, -1);
+            self.remove_body(place.seq)?;
+        }
+        Ok(())
+    }
+
+    /// Finds out why no message has this handle.
+    fn why_not(&mut self, queue: i64, handle: Handle, now: i64) -> Result<Failure> {
+        let mut rows = self.find.query(params![handle.seq, handle.salt, queue])?;
+        let lives = match rows.next()? {
+            Some(row) => row.get::<_, Option<i64>>(0)?.is_none_or(|at| at > now),
+            None => false,
+        };
+        Ok(if lives {
+            Failure::ReceiptMismatch
+        } else {
+            Failure::MessageNotFound
+        })
+    }
+}
+
+impl Claimed {
+    fn place(&self, queue: i64) -> Place {
+        Place {
+            queue,
+            visible_at: self.placed.visible_at,
+            seq: self.placed.seq,
+        }
+    }
+}

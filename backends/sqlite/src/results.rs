@@ -1,0 +1,381 @@
+//! The results of work that is done once, in the table `queue_results`. Leases and retentions are in store time, which all
+//! processes that use the file share.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use queue_core::backend::{RECORD_RETENTION, Swap, Token};
+use queue_core::clock::Clock;
+use queue_core::idempotency::{Begun, Claim, IdempotencyStore, Owner, Standing, Swept, WorkKey};
+use queue_core::internal::debug_fields;
+use queue_core::store_clock::after;
+use queue_core::{Error, ErrorKind, Operation, Result, Retry};
+use rusqlite::{Connection, OptionalExtension as _, params};
+
+use super::backend::mismatched;
+use super::checksum::checksum;
+use super::command::{Answer, Command, Request, ResultsRequest, ask};
+use super::failure::{self, Failure};
+
+/// The most results that one sweep removes, so that it does not hold up other commands.
+const SWEEP: usize = 500;
+/// How long a claim is kept after its lease has ended, in microseconds: its work may still be finished.
+const ABANDONED: i64 = 24 * 60 * 60 * 1_000_000;
+
+/// The results in the file of a [`SqliteBackend`](super::SqliteBackend), shared by the processes of one machine.
+///
+/// Every operation is a durable commit of the backend's writer, shared with whatever else is queued up. Leases do not
+/// depend on the wall clock; see [Time](super::SqliteBackend#time). Clones share the backend's threads.
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::time::Duration;
+/// use queue_clock::SystemClock;
+/// use queue_core::idempotency::{IdempotencyStore, Owner};
+/// use queue_sqlite::SqliteBackend;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("queues.db");
+/// let backend = SqliteBackend::builder(path, Arc::new(SystemClock::new())).open().await?;
+/// let store = backend.results();
+/// let (key, minute) = ("order-1234".into(), Duration::from_secs(60));
+/// println!("{:?}", store.begin(&key, Owner::random(), minute).await?);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct SqliteResults {
+    commands: Sender<Command>,
+    path: PathBuf,
+    clock: Arc<dyn Clock>,
+}
+
+impl SqliteResults {
+    pub(super) fn new(commands: Sender<Command>, path: PathBuf, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            commands,
+            path,
+            clock,
+        }
+    }
+
+    async fn ask(&self, request: ResultsRequest) -> Result<Answer> {
+        let answer = ask(&self.commands, Request::Results(request)).await;
+        answer.map_err(|failure| {
+            let of_one_key = matches!(failure, Failure::Corrupt(_));
+            let error = failure.into_error(Operation::Idempotency, None, &self.path);
+            match error.kind() {
+                // The damage of a page concerns many keys: no message is to blame.
+                ErrorKind::Corrupt if !of_one_key => {
+                    let storage = Error::new(ErrorKind::Storage, Operation::Idempotency);
+                    storage.with_retry(Retry::Permanent).with_source(error)
+                }
+                _ => error,
+            }
+        })
+    }
+}
+
+#[async_trait]
+impl IdempotencyStore for SqliteResults {
+    fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.clock)
+    }
+
+    async fn begin(&self, key: &WorkKey, owner: Owner, lease: Duration) -> Result<Begun> {
+        let begin = ResultsRequest::Begin(key.clone(), owner, lease);
+        match self.ask(begin).await? {
+            Answer::Begun(begun) => Ok(begun),
+            other => mismatched(&other),
+        }
+    }
+
+    async fn renew(&self, key: &WorkKey, claim: Claim, lease: Duration) -> Result<Standing> {
+        let renew = ResultsRequest::Renew(key.clone(), claim, lease);
+        match self.ask(renew).await? {
+            Answer::Standing(standing) => Ok(standing),
+            other => mismatched(&other),
+        }
+    }
+
+    async fn finish(
+        &self,
+        key: &WorkKey,
+        claim: Claim,
+        result: Bytes,
+        retention: Duration,
+    ) -> Result<Standing> {
+        let finish = ResultsRequest::Finish(key.clone(), claim, result, retention);
+        match self.ask(finish).await? {
+            Answer::Standing(standing) => Ok(standing),
+            other => mismatched(&other),
+        }
+    }
+
+    async fn release(&self, key: &WorkKey, claim: Claim) -> Result<()> {
+        let release = ResultsRequest::Release(key.clone(), claim);
+        self.ask(release).await.map(drop)
+    }
+
+    async fn sweep(&self) -> Result<Swept> {
+        match self.ask(ResultsRequest::Sweep).await? {
+            Answer::Swept(swept) => Ok(swept),
+            other => mismatched(&other),
+        }
+    }
+}
+
+debug_fields!(SqliteResults { path });
+
+/// A row of a key.
+struct Row {
+    id: i64,
+    owner: i64,
+    ends_at: i64,
+    result: Option<(Bytes, i64)>,
+}
+
+impl Row {
+    /// Returns the result, unless the work is in flight.
+    fn recorded(&self) -> failure::Result<Option<Bytes>> {
+        match &self.result {
+            Some((result, sum)) if checksum(self.id, result) == *sum => Ok(Some(result.clone())),
+            Some(_) => Err(Failure::Corrupt("a recorded result is damaged")),
+            None => Ok(None),
+        }
+    }
+}
+
+/// Executes a request within a transaction. The statements are prepared at their first use.
+pub(super) fn execute(
+    connection: &Connection,
+    request: &ResultsRequest,
+    now: i64,
+) -> failure::Result<Answer> {
+    let results = Results { connection, now };
+    match request {
+        ResultsRequest::Begin(key, owner, lease) => {
+            results.begin(key, *owner, *lease).map(Answer::Begun)
+        }
+        ResultsRequest::Renew(key, claim, lease) => {
+            results.renew(key, *claim, *lease).map(Answer::Standing)
+        }
+        ResultsRequest::Finish(key, claim, result, retention) => {
+            let finished = results.finish(key, *claim, result, *retention);
+            finished.map(Answer::Standing)
+        }
+        ResultsRequest::Release(key, claim) => results.release(key, *claim).map(|()| Answer::Done),
+        ResultsRequest::Sweep => results.sweep().map(Answer::Swept),
+    }
+}
+
+/// Returns what is recorded under the key of a swap, if it is not what the swap expects.
+pub(super) fn differs(
+    connection: &Connection,
+    swap: &Swap,
+    now: i64,
+) -> failure::Result<Option<Option<Bytes>>> {
+    let results = Results { connection, now };
+    let found = results.find(&swap.key)?;
+    let current = match found.filter(|row| row.ends_at > now) {
+        Some(row) => row.recorded()?,
+        None => None,
+    };
+    Ok((current != swap.expected).then_some(current))
+}
+
+/// Carries out a swap as part of a step. A value that is damaged is not the one that it expects.
+pub(super) fn swap_in_step(connection: &Connection, new: &Swap, now: i64) -> failure::Result<()> {
+    match differs(connection, new, now) {
+        Ok(None) => swap(connection, new, now),
+        Ok(Some(_)) | Err(Failure::Corrupt(_)) => Err(Failure::Conflict),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Records the value of a swap, and sweeps: nobody else may do so.
+pub(super) fn swap(connection: &Connection, swap: &Swap, now: i64) -> failure::Result<()> {
+    if swap.retention.is_zero() {
+        return remove(connection, &swap.key);
+    }
+    let results = Results { connection, now };
+    results.sweep()?;
+    let mut upsert = connection.prepare_cached(
+        "INSERT INTO queue_results (scope, key, owner, ends_at) VALUES (?1, ?2, 0, ?3) \
+         ON CONFLICT (scope, key) DO UPDATE SET owner = 0, ends_at = ?3 RETURNING id",
+    )?;
+    let (scope, key) = (swap.key.scope(), swap.key.key().as_bytes());
+    let ends_at = after(now, swap.retention);
+    let id: i64 = upsert.query_row(params![scope, key, ends_at], |row| row.get(0))?;
+    let mut set = connection
+        .prepare_cached("UPDATE queue_results SET result = ?2, checksum = ?3 WHERE id = ?1")?;
+    let value = swap.value.as_ref();
+    set.execute(params![id, value, checksum(id, value)])?;
+    Ok(())
+}
+
+/// Records that the transaction of a completion was committed, if it will be.
+pub(super) fn record(connection: &Connection, token: Token, now: i64) -> failure::Result<()> {
+    let record = Swap::new(key_of(token), Bytes::new(), RECORD_RETENTION);
+    match swap_in_step(connection, &record, now) {
+        Err(Failure::Conflict) => Err(Failure::Corrupt("a completion was recorded before")),
+        recorded => recorded,
+    }
+}
+
+/// Whether the transaction of a completion was committed.
+pub(super) fn is_recorded(connection: &Connection, token: Token) -> failure::Result<bool> {
+    let results = Results { connection, now: 0 };
+    let found = results.find(&key_of(token))?;
+    Ok(found.is_some_and(|row| row.result.is_some()))
+}
+
+/// Removes the record of a completion.
+pub(super) fn forget(connection: &Connection, token: Token) -> failure::Result<()> {
+    remove(connection, &key_of(token))
+}
+
+fn remove(connection: &Connection, key: &WorkKey) -> failure::Result<()> {
+    let mut delete =
+        connection.prepare_cached("DELETE FROM queue_results WHERE scope = ?1 AND key = ?2")?;
+    delete.execute(params![key.scope(), key.key().as_bytes()])?;
+    Ok(())
+}
+
+fn key_of(token: Token) -> WorkKey {
+    WorkKey::new("transaction", format!("{:016x}", token.to_u64()))
+}
+
+struct Results<'c> {
+    connection: &'c Connection,
+    now: i64,
+}
+
+impl Results<'_> {
+    fn begin(&self, key: &WorkKey, owner: Owner, lease: Duration) -> failure::Result<Begun> {
+        let (number, ends_at) = (number(owner), after(self.now, lease));
+        let found = self.find(key)?;
+        if let Some(row) = &found
+            && row.ends_at > self.now
+        {
+            match row.recorded()? {
+                Some(result) => return Ok(Begun::Done(result)),
+                None if row.owner != number => {
+                    let remaining = u64::try_from(row.ends_at - self.now).unwrap_or(0);
+                    return Ok(Begun::InFlight {
+                        remaining: Duration::from_micros(remaining),
+                    });
+                }
+                None => {}
+            }
+        }
+        match found {
+            Some(row) => {
+                let mut update = self.connection.prepare_cached(
+                    "UPDATE queue_results SET owner = ?2, ends_at = ?3, result = NULL, checksum = NULL WHERE id = ?1",
+                )?;
+                update.execute(params![row.id, number, ends_at])?;
+            }
+            None => {
+                let mut insert = self.connection.prepare_cached(
+                    "INSERT INTO queue_results (scope, key, owner, ends_at) VALUES (?1, ?2, ?3, ?4)",
+                )?;
+                insert.execute(params![key.scope(), key.key().as_bytes(), number, ends_at])?;
+            }
+        }
+        Ok(Begun::Fresh(Claim::new(owner, 0)))
+    }
+
+    fn renew(&self, key: &WorkKey, claim: Claim, lease: Duration) -> failure::Result<Standing> {
+        self.with_held(key, claim, |row| {
+            let mut update = self
+                .connection
+                .prepare_cached("UPDATE queue_results SET ends_at = ?2 WHERE id = ?1")?;
+            update.execute(params![row.id, after(self.now, lease)])?;
+            Ok(())
+        })
+    }
+
+    fn finish(
+        &self,
+        key: &WorkKey,
+        claim: Claim,
+        result: &Bytes,
+        retention: Duration,
+    ) -> failure::Result<Standing> {
+        self.with_held(key, claim, |row| {
+            let mut update = self.connection.prepare_cached(
+                "UPDATE queue_results SET ends_at = ?2, result = ?3, checksum = ?4 WHERE id = ?1",
+            )?;
+            let (ends_at, sum) = (after(self.now, retention), checksum(row.id, result));
+            update.execute(params![row.id, ends_at, result.as_ref(), sum])?;
+            Ok(())
+        })
+    }
+
+    /// Changes the row that the claim holds, unless it has a result: a repeated call must not change that.
+    fn with_held(
+        &self,
+        key: &WorkKey,
+        claim: Claim,
+        change: impl FnOnce(&Row) -> failure::Result<()>,
+    ) -> failure::Result<Standing> {
+        match self.find(key)? {
+            Some(row) if row.owner == number(claim.owner) => {
+                if row.result.is_none() {
+                    change(&row)?;
+                }
+                Ok(Standing::Held)
+            }
+            _ => Ok(Standing::Lost),
+        }
+    }
+
+    fn release(&self, key: &WorkKey, claim: Claim) -> failure::Result<()> {
+        let mut delete = self.connection.prepare_cached(
+            "DELETE FROM queue_results WHERE scope = ?1 AND key = ?2 AND owner = ?3 AND result IS NULL",
+        )?;
+        let owner = number(claim.owner);
+        delete.execute(params![key.scope(), key.key().as_bytes(), owner])?;
+        Ok(())
+    }
+
+    /// Removes results whose retention is over. A claim whose lease has ended stays: its owner may still finish.
+    fn sweep(&self) -> failure::Result<Swept> {
+        let mut delete = self.connection.prepare_cached(
+            "DELETE FROM queue_results WHERE id IN \
+             (SELECT id FROM queue_results WHERE ends_at <= ?1 AND (result IS NOT NULL OR ends_at <= ?2) LIMIT ?3)",
+        )?;
+        let abandoned = self.now.saturating_sub(ABANDONED);
+        let removed = delete.execute(params![self.now, abandoned, SWEEP as i64])?;
+        Ok(Swept::new(removed as u64, removed == SWEEP))
+    }
+
+    fn find(&self, key: &WorkKey) -> failure::Result<Option<Row>> {
+        let mut find = self.connection.prepare_cached(
+            "SELECT id, owner, ends_at, result, checksum FROM queue_results WHERE scope = ?1 AND key = ?2",
+        )?;
+        let found = find.query_row(params![key.scope(), key.key().as_bytes()], |row| {
+            let result: Option<Vec<u8>> = row.get(3)?;
+            let sum: Option<i64> = row.get(4)?;
+            Ok(Row {
+                id: row.get(0)?,
+                owner: row.get(1)?,
+                ends_at: row.get(2)?,
+                result: result.map(|result| (result.into(), sum.unwrap_or(-1))),
+            })
+        });
+        Ok(found.optional()?)
+    }
+}
+
+/// Returns an owner's number as SQLite stores it.
+fn number(owner: Owner) -> i64 {
+    owner.to_u64().cast_signed()
+}

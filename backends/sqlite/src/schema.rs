@@ -1,0 +1,199 @@
+//! The layout of the queues' tables in a file: its version, its creation, and migrations.
+
+use rusqlite::{Connection, ErrorCode, OptionalExtension, TransactionBehavior, params_from_iter};
+
+use super::failure::{Failure, Result};
+
+/// The migrations from each version to the next; the first creates version 1. What they create is in [`NAMES`].
+///
+/// | table | contents |
+/// |---|---|
+/// | `queue_layout` | a view of one row, the version: it marks a file in which there are queues, and no damaged page hides it |
+/// | `queue_queues` | names and metadata; ids are never reused |
+/// | `queue_messages` | what does not change with a receive; `checksum` is that of salt and body |
+/// | `queue_schedule` | what a receive changes, in small rows. Its key is the order in which messages are received: a receive reads the start of the queue's range, independent of the backlog. |
+/// | `queue_counts` | the number of messages of each queue, and whether any had a time to live, updated once per transaction |
+/// | `queue_dropped` | ids of deleted and cleared queues, whose messages are removed in small steps |
+/// | `queue_store` | the highest store time that any process has seen, exact to one second, and the anchor from which all processes of one boot compute it |
+/// | `queue_damage`, `queue_moved` | what was found damaged and put aside; the ids that queues had before that |
+/// | `queue_discarded` | removed messages whose bodies could not be removed because of damage |
+/// | `queue_consumers` | the processes that wait for messages, each with the port where it receives datagrams |
+/// | `queue_outbox` | a view by which other drivers put messages: see `docs/sqlite.md` |
+/// | `queue_results` | results recorded by idempotency key: in flight until `ends_at` while `result` is null, kept until then afterwards |
+const VERSIONS: &[&str] = &[include_str!("version_1.sql")];
+
+/// The names of the tables, views, triggers and indexes, which nothing else of a file or connection may have.
+pub(super) const NAMES: &[&str] = &[
+    "queue_layout",
+    "queue_queues",
+    "queue_messages",
+    "queue_schedule",
+    "queue_counts",
+    "queue_dropped",
+    "queue_store",
+    "queue_damage",
+    "queue_moved",
+    "queue_discarded",
+    "queue_consumers",
+    "queue_results",
+    "queue_results_by_end",
+    "queue_outbox",
+    "queue_outbox_put",
+];
+
+/// Reads the version of a file in which there are queues.
+pub(super) const VERSION: &str = "SELECT version FROM main.queue_layout";
+
+/// The application id of files that were written before version 1, whose tables have other names.
+const PRE_RELEASE: i64 = 0x514d_5347;
+
+/// Refuses a file that a newer version of this library has written, and one of another application in which there are
+/// no queues, unless it is to be adopted. Changes nothing.
+pub(super) fn check(connection: &Connection, adopt: bool) -> Result<()> {
+    inspect_alone(connection, VERSIONS, adopt).map(drop)
+}
+
+/// Refuses a file that a newer version of this library has migrated since it was opened.
+pub(super) fn check_version(version: i64) -> Result<()> {
+    known(version, VERSIONS).map(drop)
+}
+
+/// Creates the tables, or migrates them to the current version, in one transaction.
+pub(super) fn migrate(connection: &mut Connection, adopt: bool) -> Result<()> {
+    migrate_to(connection, VERSIONS, adopt)
+}
+
+/// Returns the name of a table or view in this schema of the connection that has a name of ours, if there is one.
+pub(super) fn taken(connection: &Connection, schema: &str) -> Result<Option<String>> {
+    let marks = vec!["?"; NAMES.len()].join(", ");
+    let taken =
+        format!("SELECT name FROM {schema}.sqlite_schema WHERE lower(name) IN ({marks}) LIMIT 1");
+    let taken = connection.query_row(&taken, params_from_iter(NAMES), |row| row.get(0));
+    Ok(taken.optional()?)
+}
+
+fn migrate_to(connection: &mut Connection, versions: &[&str], adopt: bool) -> Result<()> {
+    if inspect_alone(connection, versions, adopt)? == versions.len() {
+        return Ok(());
+    }
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    // Another process may have migrated the file before this one got the lock.
+    let present = inspect(&transaction, versions, adopt)?;
+    for step in &versions[present..] {
+        transaction.execute_batch(step)?;
+    }
+    let mark = format!(
+        "DROP VIEW IF EXISTS queue_layout; CREATE VIEW queue_layout (version) AS SELECT {}",
+        versions.len()
+    );
+    transaction.execute_batch(&mark)?;
+    Ok(transaction.commit()?)
+}
+
+/// Inspects the file in a read transaction: while another process creates the tables, all are seen together or none.
+fn inspect_alone(connection: &Connection, versions: &[&str], adopt: bool) -> Result<usize> {
+    let transaction = connection.unchecked_transaction()?;
+    inspect(&transaction, versions, adopt)
+}
+
+/// Returns the version of the tables, or zero if there are none and they can be created.
+fn inspect(connection: &Connection, versions: &[&str], adopt: bool) -> Result<usize> {
+    let count = |condition: &str| -> Result<i64> {
+        let count = format!("SELECT count(*) FROM main.sqlite_schema WHERE {condition}");
+        Ok(connection.query_row(&count, [], |row| row.get(0))?)
+    };
+    // By its text: the application may have something of that name.
+    if count("name = 'queue_layout' AND sql LIKE 'CREATE VIEW queue_layout (version) AS SELECT %'")?
+        > 0
+    {
+        let version = connection.query_row(VERSION, [], |row| row.get(0));
+        return match version {
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::Unknown) => {
+                Err(Failure::Corrupt("the list of its tables is damaged"))
+            }
+            version => known(version?, versions),
+        };
+    }
+    let pragma = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
+    let (application, version) = (pragma("application_id")?, pragma("user_version")?);
+    if application == PRE_RELEASE {
+        return Err(Failure::PreRelease);
+    }
+    let untouched = application == 0 && version == 0 && count("true")? == 0;
+    if !untouched && !adopt {
+        return Err(Failure::Foreign);
+    }
+    match taken(connection, "main")? {
+        Some(name) => Err(Failure::NameTaken(name)),
+        None => Ok(0),
+    }
+}
+
+fn known(version: i64, versions: &[&str]) -> Result<usize> {
+    match usize::try_from(version) {
+        Ok(present) if (1..=versions.len()).contains(&present) => Ok(present),
+        _ => Err(Failure::Newer {
+            found: version,
+            known: versions.len() as i64,
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NEXT: &str = "ALTER TABLE queue_queues ADD COLUMN owner TEXT NOT NULL DEFAULT 'nobody'";
+
+    fn created() -> Connection {
+        let mut connection = Connection::open_in_memory().expect("open");
+        migrate(&mut connection, false).expect("create");
+        connection
+    }
+
+    #[test]
+    fn an_older_file_is_migrated_with_its_contents() {
+        let mut connection = created();
+        let insert = "INSERT INTO queue_queues (name, metadata) VALUES ('orders', '{}')";
+        connection.execute(insert, []).expect("insert");
+
+        let next = [VERSIONS, &[NEXT]].concat();
+        migrate_to(&mut connection, &next, false).expect("migrate");
+        let owner: String = connection
+            .query_row(
+                "SELECT owner FROM queue_queues WHERE name = 'orders'",
+                [],
+                |row| row.get(0),
+            )
+            .expect("query the new column");
+        assert_eq!(owner, "nobody");
+        let refused = migrate(&mut connection, true).expect_err("newer now");
+        assert!(matches!(refused, Failure::Newer { found: 2, known: 1 }));
+    }
+
+    #[test]
+    fn a_migration_that_fails_changes_nothing() {
+        let mut connection = created();
+        let broken = [VERSIONS, &[NEXT, "SELECT nonsense"]].concat();
+        migrate_to(&mut connection, &broken, false).expect_err("the second step fails");
+        assert_eq!(inspect(&connection, VERSIONS, false).expect("inspect"), 1);
+        let owner = connection.prepare("SELECT owner FROM queue_queues");
+        owner.expect_err("the first step was rolled back");
+    }
+
+    #[test]
+    fn everything_has_a_name_of_ours_and_strict_columns() {
+        let connection = created();
+        let named = "SELECT name FROM sqlite_schema WHERE name NOT LIKE 'sqlite!_%' ESCAPE '!'";
+        let mut named = connection.prepare(named).expect("prepare");
+        let names = named.query_map([], |row| row.get(0));
+        let mut names: Vec<String> = names.and_then(Iterator::collect).expect("names");
+        let mut expected = NAMES.to_vec();
+        names.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(names, expected);
+        let lax = "SELECT count(*) FROM pragma_table_list WHERE type = 'table' AND NOT strict \
+            AND name NOT LIKE 'sqlite!_%' ESCAPE '!'";
+        assert_eq!(connection.query_row(lax, [], |row| row.get(0)), Ok(0));
+    }
+}

@@ -1,0 +1,407 @@
+//! Messages in transactions of the application's own connections to the file.
+//!
+//! The same statements run as on the writer's connection. Those on messages are prepared for each call, because
+//! the connection is the application's.
+
+use std::fmt;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use queue_core::backend::{
+    Backend, Capabilities, Completion, Limits, NewMessage, PutReceipt, StorageTransaction,
+    TimeToLive, Token, Transactions, Writes,
+};
+use queue_core::idempotency::Standing;
+use queue_core::store_clock::{StoreClock, after};
+use queue_core::{Error, ErrorKind, Operation, QueueName};
+use rusqlite::Connection;
+use serde_json::json;
+
+use super::command::{Answer, Command, Parcel, Request, ResultsRequest, Step, StepDone, ask};
+use super::connection::{self, Settings, Synchronous};
+use super::failure::{Failure, Result};
+use super::files::Identity;
+use super::messages::{Messages, Received};
+use super::queues::Queues;
+use super::receipt::Handle;
+use super::results;
+use super::schema;
+use super::space::{self, Change};
+use super::steps::Steps;
+use super::store_time::StoreTime;
+
+/// The most records of transactions that are removed with one completion, and that wait for it.
+const FORGOTTEN: usize = 64;
+
+/// The largest body that the outbox takes, in bytes.
+const MAX_OUTBOX: usize = 8 * 1024 * 1024;
+
+/// Transactions of the application's own connections to the file of a [`SqliteBackend`](crate::SqliteBackend): the engine
+/// of which a `&rusqlite::Transaction` is a [`StorageTransaction`].
+pub struct SqliteTransactions {
+    settings: Settings,
+    identity: Identity,
+    capabilities: Capabilities,
+    store_clock: Arc<StoreClock>,
+    commands: Sender<Command>,
+    /// Completions whose records can be removed.
+    forgotten: Mutex<Vec<Token>>,
+}
+
+impl SqliteTransactions {
+    pub(super) fn new(
+        settings: Settings,
+        identity: Identity,
+        capabilities: Capabilities,
+        store_clock: Arc<StoreClock>,
+        commands: Sender<Command>,
+    ) -> Self {
+        Self {
+            settings,
+            identity,
+            capabilities,
+            store_clock,
+            commands,
+            forgotten: Mutex::default(),
+        }
+    }
+
+    /// Opens a connection to the file.
+    fn connect(&self) -> queue_core::Result<Connection> {
+        let opened = connection::open_for_application(&self.settings)
+            .and_then(|opened| self.identity.check().map(|_| opened));
+        opened.map_err(|failure| failure.into_error(Operation::Open, None, &self.settings.path))
+    }
+
+    /// Writes within the transaction that is open on the connection.
+    fn write(
+        &self,
+        connection: &Connection,
+        writes: &impl Writes,
+    ) -> queue_core::Result<Vec<PutReceipt>> {
+        let steps = writes
+            .puts()
+            .iter()
+            .map(|(queue, message)| self.step_of(queue, message));
+        let steps = steps.collect::<queue_core::Result<Vec<_>>>()?;
+        let completion = writes.completion();
+        let forgotten: Vec<Token> = match &completion {
+            Some(_) => self.forgotten().clone(),
+            None => Vec::new(),
+        };
+        let change = Change {
+            puts: steps.len(),
+            removals: usize::from(completion.is_some()),
+        };
+        let min_free = self.settings.min_free_space;
+        let written = self.within(connection, |guest| {
+            change.check(
+                space::left(connection, &self.settings.path, min_free)?,
+                min_free,
+            )?;
+            let put = guest.put_all(&steps)?;
+            if let Some(completion) = &completion {
+                guest.complete(completion)?;
+                results::execute(connection, &ResultsRequest::Sweep, guest.now)?;
+                for token in &forgotten {
+                    results::forget(connection, *token)?;
+                }
+            }
+            Ok(put)
+        });
+        let written = written.map_err(|failure| {
+            // A put that failed names its own queue.
+            let is_put = matches!(failure, Failure::Step(..));
+            let queue = completion.as_ref().map(|completion| completion.queue);
+            self.error(failure, queue.filter(|_| !is_put))
+        })?;
+        self.forgotten().retain(|token| !forgotten.contains(token));
+        Ok(written)
+    }
+
+    /// Runs `work` within the transaction that is open on the connection. If it fails, nothing of it stays.
+    fn within<T>(
+        &self,
+        connection: &Connection,
+        work: impl FnOnce(&mut Guest<'_>) -> Result<T>,
+    ) -> Result<T> {
+        self.check(connection)?;
+        connection.execute_batch("SAVEPOINT queue_runtime")?;
+        let done = Guest::enter(connection, &self.store_clock).and_then(|mut guest| {
+            let done = work(&mut guest)?;
+            guest.messages.counts.write()?;
+            Ok(done)
+        });
+        if done.is_ok() {
+            connection.execute_batch("RELEASE queue_runtime")?;
+            return done;
+        }
+        // SQLite itself ends the transaction after some errors.
+        let undo = "ROLLBACK TO queue_runtime; RELEASE queue_runtime";
+        if !connection.is_autocommit() && connection.execute_batch(undo).is_err() {
+            // Better nothing than a part. The application's commit fails then.
+            drop(connection.execute_batch("ROLLBACK"));
+        }
+        done
+    }
+
+    /// Refuses a connection by which the file would lose what it promises. Changes nothing.
+    fn check(&self, connection: &Connection) -> Result<()> {
+        let unfit = |why: String| Err(Failure::Unfit(why));
+        let path = connection.path().filter(|path| !path.is_empty());
+        let Some(path) = path else {
+            let own = self.settings.path.display();
+            return unfit(format!(
+                "the connection is to a database without a file; the queues are in `{own}`"
+            ));
+        };
+        self.identity.admit(Path::new(path))?;
+        if connection.is_autocommit() {
+            return unfit("the connection has no open transaction".to_owned());
+        }
+        schema::check_version(connection.query_row(schema::VERSION, [], |row| row.get(0))?)?;
+        if let Some(name) = schema::taken(connection, "temp")? {
+            return unfit(format!(
+                "the connection's temporary table `{name}` hides the queues' table of that name"
+            ));
+        }
+        let level: i64 = connection.pragma_query_value(None, "synchronous", |row| row.get(0))?;
+        let (least, name) = match self.settings.synchronous {
+            Synchronous::Full => (2, "FULL"),
+            Synchronous::Normal => (1, "NORMAL"),
+        };
+        if level < least {
+            return unfit(format!(
+                "the connection has PRAGMA synchronous = {level}, so its commits may be lost; the service promises \
+                 {name} ({least}), which is set before the transaction begins"
+            ));
+        }
+        Ok(())
+    }
+
+    fn step_of(&self, queue: &QueueName, message: &NewMessage) -> queue_core::Result<Step> {
+        let limits = Limits {
+            capabilities: &self.capabilities,
+            operation: Operation::Put,
+            queue,
+        };
+        limits.check_put(message)?;
+        Ok(Step::put(queue.clone(), message.clone()))
+    }
+
+    fn error(&self, failure: Failure, queue: Option<&QueueName>) -> Error {
+        failure.into_error(Operation::Apply, queue, &self.settings.path)
+    }
+
+    fn forgotten(&self) -> MutexGuard<'_, Vec<Token>> {
+        self.forgotten
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Transactions for SqliteTransactions {
+    async fn was_committed(&self, token: Option<Token>) -> queue_core::Result<bool> {
+        match ask(&self.commands, Request::Ended { token }).await {
+            Ok(Answer::Ended(committed)) => Ok(committed),
+            Ok(other) => unreachable!("the writer answered another request: {other:?}"),
+            Err(failure) => Err(self.error(failure, None)),
+        }
+    }
+
+    fn forget(&self, token: Token) {
+        let mut forgotten = self.forgotten();
+        // Those beyond that are removed when they are old.
+        if forgotten.len() < FORGOTTEN {
+            forgotten.push(token);
+        }
+    }
+
+    fn encode(&self, queue: &QueueName, message: &NewMessage) -> queue_core::Result<String> {
+        if queue.is_reply_queue() {
+            // The trigger would create it for ever if its owner is gone.
+            let why = "the outbox takes no replies: `complete_in` and dispositions do";
+            return Err(self.error(Failure::Unfit(why.to_owned()), Some(queue)));
+        }
+        let Step::Put { parcel, .. } = self.step_of(queue, message)? else {
+            unreachable!("it is a put");
+        };
+        let Parcel {
+            message,
+            salt,
+            checksum,
+        } = parcel;
+        if message.body.len() > MAX_OUTBOX {
+            let length = message.body.len();
+            let too_large = Error::new(ErrorKind::TooLarge, Operation::Put).with_queue(queue);
+            return Err(too_large.unsent().with_detail(format!(
+                "it has {length} bytes; the outbox takes at most {MAX_OUTBOX}"
+            )));
+        }
+        let now = self.store_clock.now();
+        let expires_at = match message.time_to_live {
+            TimeToLive::Never => None,
+            TimeToLive::After(lifetime) => Some(after(now, lifetime)),
+        };
+        let body: String = message
+            .body
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        let nonce: i64 = rand::random();
+        let encoded = json!({
+            "format": 1,
+            "queue": queue.as_str(),
+            "salt": salt,
+            "checksum": checksum,
+            "nonce": nonce,
+            "inserted_at": now,
+            "visible_at": after(now, message.delay),
+            "expires_at": expires_at,
+            "body": body,
+        });
+        Ok(encoded.to_string())
+    }
+}
+
+impl StorageTransaction<SqliteTransactions> for &rusqlite::Transaction<'_> {
+    type Output<T: Send + 'static> = T;
+
+    fn write<W: Writes>(self, engine: Arc<SqliteTransactions>, mut writes: W) -> W::Output {
+        loop {
+            let written = engine.write(self, &writes);
+            match writes.written(written) {
+                ControlFlow::Break(output) => return output,
+                ControlFlow::Continue(changed) => writes = changed,
+            }
+        }
+    }
+
+    fn ready<T: Send + 'static>(value: T) -> T {
+        value
+    }
+}
+
+/// Opens a connection to the SQLite file of a backend, for the application's own tables in it, with the settings that
+/// transactions with messages need.
+///
+/// Opens the file on the current thread, which may block; in async code, call it at startup or in `spawn_blocking`.
+///
+/// ```
+/// use std::sync::Arc;
+/// use queue_clock::SystemClock;
+/// use queue_sqlite::SqliteBackend;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("shop.db");
+/// let backend = SqliteBackend::open(path, Arc::new(SystemClock::new())).await?;
+/// let connection = queue_sqlite::connect(&backend)?;
+/// connection.execute("CREATE TABLE orders (number INTEGER PRIMARY KEY)", [])?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// [`ErrorKind::Unsupported`] if the queues are not in a SQLite file; otherwise if the file cannot be opened, was
+/// replaced, or got a second hard link.
+pub fn connect(backend: &dyn Backend) -> queue_core::Result<Connection> {
+    let engine = backend
+        .transactions()
+        .and_then(<dyn Transactions>::downcast);
+    let engine: Arc<SqliteTransactions> = engine.ok_or_else(|| {
+        Error::new(ErrorKind::Unsupported, Operation::Open)
+            .with_detail("the queues are not in a SQLite file; those of `sqlite:PATH` are")
+    })?;
+    engine.connect()
+}
+
+/// The application's connection, within its transaction.
+struct Guest<'c> {
+    connection: &'c Connection,
+    queues: Queues<'c>,
+    messages: Messages<'c>,
+    now: i64,
+}
+
+impl<'c> Guest<'c> {
+    /// Takes the write lock, unless the transaction has it, and reads the store time.
+    fn enter(connection: &'c Connection, store_clock: &StoreClock) -> Result<Self> {
+        let mut store_time = StoreTime::new(connection);
+        store_time.follow(store_clock)?;
+        store_time.write(store_clock.now())?;
+        Ok(Self {
+            connection,
+            queues: Queues::new(connection),
+            messages: Messages::new(connection),
+            // Again: the lock may have been waited for.
+            now: store_clock.now(),
+        })
+    }
+
+    /// Creates missing queues, but no reply queue: only the instance that waits for replies there may do that, with
+    /// the metadata by which others see that it is alive.
+    fn put_all(&mut self, steps: &[Step]) -> Result<Vec<PutReceipt>> {
+        for queue in steps.iter().map(Step::queue) {
+            if !queue.is_reply_queue()
+                && let Err(Failure::QueueNotFound) = self.queues.id(queue)
+            {
+                self.queues.create(queue, "{}")?;
+            }
+        }
+        let mut all = Steps {
+            connection: self.connection,
+            queues: &mut self.queues,
+            messages: &mut self.messages,
+        };
+        let done = all.all(steps, self.now)?;
+        let receipts = done.into_iter().map(|done| match done {
+            StepDone::Put(placed) => placed.into_receipt(),
+            other => unreachable!("it was a put: {other:?}"),
+        });
+        Ok(receipts.collect())
+    }
+
+    fn complete(&mut self, completion: &Completion<'_>) -> Result<()> {
+        let queue = self.queues.id(completion.queue)?;
+        let handle = Handle::parse(completion.id, &completion.receipt);
+        let receive = Received {
+            dequeue_count: completion.dequeue_count,
+            visibility: completion.visibility,
+        };
+        self.messages.complete(queue, handle, receive, self.now)?;
+        results::record(self.connection, completion.token, self.now)?;
+        if let Some(release) = &completion.release {
+            match results::swap_in_step(self.connection, release, self.now) {
+                Ok(()) | Err(Failure::Conflict) => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+        let Some(finish) = &completion.finish else {
+            return Ok(());
+        };
+        let request = ResultsRequest::Finish(
+            finish.key.clone(),
+            finish.claim,
+            finish.result.clone(),
+            finish.retention,
+        );
+        match results::execute(self.connection, &request, self.now)? {
+            Answer::Standing(Standing::Held) => Ok(()),
+            _ => Err(Failure::ClaimLost(finish.key.clone())),
+        }
+    }
+}
+
+impl fmt::Debug for SqliteTransactions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteTransactions")
+            .field("path", &self.settings.path)
+            .finish_non_exhaustive()
+    }
+}

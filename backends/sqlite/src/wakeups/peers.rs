@@ -1,0 +1,43 @@
+//! The processes that wait for messages, as far as this one knows.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::command::Port;
+
+/// The processes that wait for messages, as far as this one knows. The writer updates them.
+#[derive(Debug)]
+pub(crate) struct Peers {
+    /// The token of this backend's own registration, which is left out.
+    own: i64,
+    any: AtomicBool,
+    ports: Mutex<Arc<[Port]>>,
+}
+
+impl Peers {
+    pub(crate) fn none() -> Self {
+        Self {
+            own: rand::random(),
+            any: AtomicBool::new(false),
+            ports: Mutex::new(Arc::new([])),
+        }
+    }
+
+    pub(crate) fn set(&self, mut ports: Vec<Port>) {
+        ports.retain(|port| port.token != self.own);
+        self.any.store(!ports.is_empty(), Ordering::Release);
+        *self.ports.lock().unwrap_or_else(PoisonError::into_inner) = ports.into();
+    }
+
+    pub(super) fn any(&self) -> bool {
+        self.any.load(Ordering::Acquire)
+    }
+
+    pub(super) fn ports(&self) -> Arc<[Port]> {
+        Arc::clone(&self.ports.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(super) fn own(&self) -> i64 {
+        self.own
+    }
+}

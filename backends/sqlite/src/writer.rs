@@ -1,0 +1,498 @@
+//! The one thread of a backend that writes.
+//!
+//! It executes all queued commands in one transaction, commits, and then answers (group commit): they
+//! share the cost of a durable commit. A refused command leaves the transaction intact. If SQLite fails
+//! before the commit, the transaction is rolled back and each command is retried in a transaction of its
+//! own, so that one that reads a damaged page does not fail the others; that one is executed once more
+//! around the damage. If the commit fails, the outcome is *unknown* for every command.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use queue_core::backend::{Swap, Token};
+use queue_core::store_clock::StoreClock;
+use rusqlite::{Connection, Statement};
+
+use super::batch::{Answers, Pace, Pending};
+use super::command::{Answer, Command, Request, Step};
+use super::connection::Settings;
+use super::failure::{Failure, Result};
+use super::files::Files;
+use super::log::Log;
+use super::messages::Messages;
+use super::probe::Probe;
+use super::purge::Purge;
+use super::queues::Queues;
+use super::receive::Receives;
+use super::results;
+use super::schema;
+use super::shrink::Shrink;
+use super::steps::Steps;
+use super::store_time::StoreTime;
+use super::sync::Sync;
+use super::turn::{self, Turn};
+use super::wakeups::{Consumers, Peers};
+
+/// The longest pause between two attempts to take the write lock, or the turn to do so.
+const MAX_PAUSE: Duration = Duration::from_micros(250);
+
+/// The interval between two transactions of a purge while commands are waiting.
+const PURGE_INTERVAL: Duration = Duration::from_millis(50);
+
+/// The read-write connection with its statements.
+pub(super) struct Writer<'c> {
+    connection: &'c Connection,
+    /// `None` for a database in memory.
+    files: Option<Files>,
+    /// Whether the last commit went to files that the path does not lead to, or not alone.
+    is_astray: bool,
+    turn: Turn,
+    log: Log,
+    sync: Sync<'c>,
+    shrink: Shrink<'c>,
+    store_clock: Arc<StoreClock>,
+    busy_timeout: Duration,
+    min_free_space: u64,
+    space_is_low: bool,
+    has_made_room: bool,
+    pace: Pace,
+    queues: Queues<'c>,
+    messages: Messages<'c>,
+    purge: Purge<'c>,
+    purged_at: Instant,
+    probe: Rc<Probe>,
+    begin: Statement<'c>,
+    commit: Statement<'c>,
+    version: Statement<'c>,
+    any_dropped: Statement<'c>,
+    store_time: StoreTime<'c>,
+    consumers: Consumers<'c>,
+    peers: Arc<Peers>,
+}
+
+impl<'c> Writer<'c> {
+    pub(super) fn prepare(
+        connection: &'c Connection,
+        files: Option<Files>,
+        store_clock: Arc<StoreClock>,
+        peers: Arc<Peers>,
+        settings: Settings,
+    ) -> Result<Self> {
+        let (busy_timeout, min_free_space) = (settings.busy_timeout, settings.min_free_space);
+        let synchronous = settings.synchronous;
+        let probe = Probe::new(settings);
+        // `begin` waits for the lock itself, with jitter and with the deadline of each command.
+        connection.busy_timeout(Duration::ZERO)?;
+        let mut writer = Self {
+            connection,
+            turn: files.as_ref().map_or_else(|| Turn::on(None), Files::turn),
+            files,
+            is_astray: false,
+            log: Log::default(),
+            sync: Sync::new(connection, synchronous),
+            shrink: Shrink::prepare(connection)?,
+            store_clock,
+            busy_timeout,
+            min_free_space,
+            space_is_low: false,
+            has_made_room: false,
+            pace: Pace::default(),
+            queues: Queues::new(connection),
+            messages: Messages::new(connection),
+            purge: Purge::prepare(connection)?,
+            purged_at: Instant::now(),
+            probe: Rc::new(probe),
+            begin: connection.prepare("BEGIN IMMEDIATE")?,
+            commit: connection.prepare("COMMIT")?,
+            version: connection.prepare(schema::VERSION)?,
+            any_dropped: connection.prepare("SELECT 1 FROM queue_dropped LIMIT 1")?,
+            store_time: StoreTime::new(connection),
+            consumers: Consumers::prepare(connection)?,
+            peers,
+        };
+        // Detects what an earlier process left to purge.
+        writer.refresh()?;
+        Ok(writer)
+    }
+
+    /// Serves commands until every sender is gone or a command requests to close. Returns those commands,
+    /// to be answered when the file is closed.
+    pub(super) fn serve(&mut self, commands: &Receiver<Command>) -> Vec<Command> {
+        let closing = self.serve_all(commands);
+        if self.sync.is_pending() {
+            self.sync_log();
+        }
+        closing
+    }
+
+    fn serve_all(&mut self, commands: &Receiver<Command>) -> Vec<Command> {
+        let mut pending = Pending::default();
+        loop {
+            if pending.is_empty() {
+                if pending.is_closing() {
+                    return pending.into_closing();
+                }
+                let quiet = self.log.is_due();
+                let shrinking = quiet && self.shrink();
+                if shrinking {
+                    self.let_others_write(commands, &mut pending);
+                } else if quiet {
+                    self.empty_log();
+                }
+                if self.sync.is_due(Instant::now()) {
+                    self.sync_log();
+                }
+                if !shrinking && !self.purge.has_work() {
+                    match self.wait(commands) {
+                        Ok(command) => pending.push(command),
+                        Err(RecvTimeoutError::Timeout) => continue,
+                        Err(RecvTimeoutError::Disconnected) => return Vec::new(),
+                    }
+                }
+            }
+            if self.log.is_too_long() {
+                self.empty_log();
+            }
+            let open = self.pace.gather(commands, &mut pending);
+            if !pending.is_empty() {
+                self.pace.begin(&pending);
+                let batch = self.admit(pending.take_batch());
+                let unfinished = self.run(batch);
+                if self.space_is_low {
+                    self.lengthen();
+                }
+                pending.put_back(unfinished);
+            } else if !open {
+                return pending.into_closing();
+            }
+            if pending.is_closing() {
+                continue;
+            }
+            let now = self.store_clock.now();
+            if self.purge.is_due(now)
+                && (pending.is_empty() || self.purged_at.elapsed() >= PURGE_INTERVAL)
+            {
+                self.purge();
+                if pending.is_empty() && self.purge.has_work() {
+                    self.let_others_write(commands, &mut pending);
+                }
+            }
+        }
+    }
+
+    /// Waits for a command, or until something is due to be done without one.
+    fn wait(&self, commands: &Receiver<Command>) -> Result<Command, RecvTimeoutError> {
+        let due = [self.log.due_in(), self.sync.due_in(Instant::now())];
+        match due.into_iter().flatten().min() {
+            None => commands.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(due) => commands.recv_timeout(due),
+        }
+    }
+
+    /// Executes and answers a batch. Returns the commands that continue in the next one.
+    fn run(&mut self, mut batch: Vec<Command>) -> Vec<Command> {
+        let only_receives = only_receives(&batch);
+        // A check follows each commit. Once that has failed, nothing is committed before another.
+        if only_receives || self.is_astray {
+            if let Err(failure) = self.check_files() {
+                fail(batch, &failure);
+                return Vec::new();
+            }
+            self.is_astray = false;
+        }
+        if only_receives {
+            let now = self.refresh();
+            batch = self.receives().answer_idle(batch, &now);
+        }
+        let batch = self.begin(batch);
+        if batch.is_empty() {
+            return batch;
+        }
+        let (batch, result) = self.transact_or_make_room(batch);
+        match result {
+            Ok(answers) => {
+                self.pace.answered(&answers);
+                answer(batch, answers)
+            }
+            Err(failure) if failure.is_final() => {
+                fail(batch, &failure);
+                Vec::new()
+            }
+            Err(failure) if batch.len() == 1 && failure.is_damage() => self.run_carefully(batch),
+            Err(failure) if batch.len() == 1 => {
+                fail(batch, &failure);
+                Vec::new()
+            }
+            Err(_) => batch
+                .into_iter()
+                .flat_map(|command| self.run(vec![command]))
+                .collect(),
+        }
+    }
+
+    /// Executes and commits a batch, and once more if there was no room in the log and now is. In between, the
+    /// transaction was rolled back, and the next one overwrites what is left of it.
+    fn transact_or_make_room(&mut self, batch: Vec<Command>) -> (Vec<Command>, Result<Answers>) {
+        match self.transact(&batch) {
+            Err(failure) if self.make_room(&failure) => self.attempt(batch),
+            result => (batch, result),
+        }
+    }
+
+    /// Executes and commits a batch. Returns the commands that did not time out, and their answers.
+    fn attempt(&mut self, batch: Vec<Command>) -> (Vec<Command>, Result<Answers>) {
+        let batch = self.begin(batch);
+        let result = match batch.is_empty() {
+            true => Ok(Vec::new()),
+            false => self.transact(&batch),
+        };
+        (batch, result)
+    }
+
+    /// Takes the write lock. Answers the commands that time out meanwhile and returns the others.
+    fn begin(&mut self, mut batch: Vec<Command>) -> Vec<Command> {
+        if batch.is_empty() {
+            return batch;
+        }
+        let relied_on = self.mend_log();
+        if let Err(failure) = relied_on {
+            fail(batch, &failure);
+            return Vec::new();
+        }
+        if let Err(failure) = self.sync.prepare(only_receives(&batch), Instant::now()) {
+            fail(batch, &failure);
+            return Vec::new();
+        }
+        let (start, patience) = (Instant::now(), turn::patience(self.busy_timeout));
+        let mut pause = Duration::from_micros(50);
+        while !batch.is_empty() {
+            let now = Instant::now();
+            if self.turn.take() || now.duration_since(start) >= patience {
+                let failure = match self.begin.execute([]) {
+                    Ok(_) => break,
+                    Err(error) => Failure::from(error),
+                };
+                if !failure.is_busy() {
+                    self.roll_back();
+                    fail(batch, &failure);
+                    batch = Vec::new();
+                    break;
+                }
+            }
+            let (late, waiting): (Vec<_>, Vec<_>) = batch
+                .into_iter()
+                .partition(|command| now.duration_since(command.since) >= self.busy_timeout);
+            locked::fail(late, self.files.as_ref(), self.busy_timeout);
+            batch = waiting;
+            std::thread::sleep(pause.mul_f64(rand::random_range(0.5..1.5)));
+            pause = (pause * 2).min(MAX_PAUSE);
+        }
+        self.turn.pass_on();
+        batch
+    }
+
+    /// Executes and commits a batch. On failure the transaction is rolled back.
+    fn transact(&mut self, batch: &[Command]) -> Result<Answers> {
+        let before = self.connection.total_changes();
+        let executed = self.execute(batch);
+        if executed.is_err() {
+            self.roll_back();
+            return executed;
+        }
+        let start = Instant::now();
+        if let Err(error) = self.commit.execute([]) {
+            self.roll_back();
+            let error = Arc::new(error);
+            let failure = Failure::Sqlite(Arc::clone(&error));
+            if failure.is_of_sync() {
+                self.sync.failed(failure);
+            }
+            return Err(Failure::Commit(error));
+        }
+        if !self.sync.was_skipped() {
+            self.pace.note(start.elapsed());
+        }
+        let wrote = self.connection.total_changes() != before;
+        self.sync.committed(wrote, Instant::now());
+        match self.check_files() {
+            Err(failure @ (Failure::Replaced(_) | Failure::Linked(..))) => {
+                self.is_astray = true;
+                Err(Failure::CommittedElsewhere(Box::new(failure)))
+            }
+            // Whether the path leads elsewhere is unknown; the commit is not.
+            Err(_) => executed,
+            Ok(log) => {
+                self.log.committed(log);
+                executed
+            }
+        }
+    }
+
+    /// Checks that the path still leads to the open files, and is the only one. Returns the length of the log.
+    fn check_files(&self) -> Result<u64> {
+        self.files.as_ref().map_or(Ok(0), Files::check)
+    }
+
+    fn execute(&mut self, batch: &[Command]) -> Result<Answers> {
+        let now = self.refresh()?;
+        let mut answers = Vec::with_capacity(batch.len());
+        for command in batch {
+            let answer = match &command.request {
+                Request::Receive { .. } => None,
+                request => Some(spare_others(self.request(request, now))?),
+            };
+            answers.push(answer);
+        }
+        self.receives().answer_all(batch, &mut answers, now)?;
+        self.messages.counts.write()?;
+        self.store_time.write(now)?;
+        Ok(answers)
+    }
+
+    fn receives(&mut self) -> Receives<'_, 'c> {
+        Receives {
+            queues: &mut self.queues,
+            messages: &mut self.messages,
+        }
+    }
+
+    fn request(&mut self, request: &Request, now: i64) -> Result<Answer> {
+        match request {
+            Request::Create { queue, metadata } => {
+                self.queues.create(queue, metadata).map(Answer::Created)
+            }
+            Request::Remove { queue } => {
+                self.purge.expect_work();
+                self.queues.remove(queue).map(|()| Answer::Done)
+            }
+            Request::SetMetadata { queue, metadata } => self
+                .queues
+                .set_metadata(queue, metadata)
+                .map(|()| Answer::Done),
+            Request::Clear { queue } => {
+                self.purge.expect_work();
+                self.queues.clear(queue).map(|()| Answer::Done)
+            }
+            Request::Step(step) => self.steps().one(step, now).map(Answer::Step),
+            Request::Apply(steps) => {
+                let done = self.steps().all(steps, now);
+                done.map(Answer::Applied)
+            }
+            Request::PutIf { step, swap } => self.put_if(step.as_ref(), swap, now),
+            Request::Ended { token } => self.is_committed(*token).map(Answer::Ended),
+            Request::Register { port } => {
+                self.consumers.register(*port, now).map(|()| Answer::Done)
+            }
+            Request::Withdraw { port } => self.consumers.remove(*port).map(|()| Answer::Done),
+            Request::Results(request) => results::execute(self.connection, request, now),
+            Request::Receive { .. } | Request::Close => Ok(Answer::Done),
+        }
+    }
+
+    fn steps(&mut self) -> Steps<'_, 'c> {
+        Steps {
+            connection: self.connection,
+            queues: &mut self.queues,
+            messages: &mut self.messages,
+        }
+    }
+
+    /// Refuses a message before anything is recorded.
+    fn put_if(&mut self, step: Option<&Step>, swap: &Swap, now: i64) -> Result<Answer> {
+        if let Some(step) = step {
+            self.queues.id(step.queue())?;
+        }
+        if let Some(current) = results::differs(self.connection, swap, now)? {
+            return Ok(Answer::Differs(current));
+        }
+        let put = step.map(|step| self.steps().one(step, now)).transpose()?;
+        results::swap(self.connection, swap, now)?;
+        Ok(Answer::Swapped(put))
+    }
+
+    /// Whether a completion with this token was committed. If not, the next commit of this transaction overwrites what
+    /// a commit that failed may have left in the log, so that no recovery finds it.
+    fn is_committed(&mut self, token: Option<Token>) -> Result<bool> {
+        let Some(token) = token else {
+            return Ok(false);
+        };
+        let committed = results::is_recorded(self.connection, token)?;
+        if !committed {
+            self.store_time.forget();
+        }
+        Ok(committed)
+    }
+
+    /// Reads what other processes have changed, and returns the current time.
+    fn refresh(&mut self) -> Result<i64> {
+        let changed = self.queues.changed_elsewhere()?;
+        if changed && let Err(failure) = self.read_changes() {
+            self.queues.forget();
+            return Err(failure);
+        }
+        let now = self.store_clock.now();
+        if changed || self.consumers.is_outdated(now) {
+            self.peers.set(self.consumers.read_or_none(now));
+        }
+        Ok(now)
+    }
+
+    fn read_changes(&mut self) -> Result<()> {
+        schema::check_version(self.version.query_row([], |row| row.get(0))?)?;
+        self.store_time.follow(&self.store_clock)?;
+        if self.any_dropped.exists([])? {
+            self.purge.expect_work();
+        }
+        Ok(())
+    }
+
+    fn roll_back(&mut self) {
+        self.queues.forget();
+        self.store_time.forget();
+        self.messages.counts.roll_back(Vec::new());
+        if !self.connection.is_autocommit() {
+            // If this fails too, the next BEGIN reports it.
+            drop(self.connection.execute_batch("ROLLBACK"));
+        }
+    }
+}
+
+fn only_receives(batch: &[Command]) -> bool {
+    batch
+        .iter()
+        .all(|command| matches!(command.request, Request::Receive { .. }))
+}
+
+/// Separates a refusal, which concerns one command, from an error of SQLite, which fails the batch.
+fn spare_others(answer: Result<Answer>) -> Result<Result<Answer>> {
+    match answer {
+        Err(failure) if !failure.is_refusal() => Err(failure),
+        answer => Ok(answer),
+    }
+}
+
+fn answer(batch: Vec<Command>, answers: Answers) -> Vec<Command> {
+    let mut unfinished = Vec::new();
+    for (command, answer) in batch.into_iter().zip(answers) {
+        match answer {
+            Some(answer) => command.answer(answer),
+            None => unfinished.push(command),
+        }
+    }
+    unfinished
+}
+
+fn fail(batch: Vec<Command>, failure: &Failure) {
+    for command in batch {
+        command.fail(failure);
+    }
+}
+
+mod around_damage;
+mod full_disk;
+mod locked;
+#[cfg(test)]
+mod tests;
+mod upkeep;

@@ -1,0 +1,34 @@
+//! The error of commands that have waited for the write lock in vain.
+
+use std::time::Duration;
+
+use queue_core::Retry;
+
+use crate::command::Command;
+use crate::failure::Failure;
+use crate::files::Files;
+use crate::lock_holder::Holder;
+use crate::space::Change;
+
+/// Answers commands that have waited for the write lock in vain. A put is not to be repeated while one transaction of
+/// this process keeps the lock: that may be the caller's, which goes on only after the put.
+pub(super) fn fail(commands: Vec<Command>, files: Option<&Files>, waited: Duration) {
+    if commands.is_empty() {
+        return;
+    }
+    let holder = files.map_or(Holder::Any, |files| Holder::of(files.path()));
+    let is_one = holder == Holder::ThisProcess
+        && files.is_some_and(|files| files.is_log_unchanged_for(waited));
+    for command in commands {
+        let change = Change::of(&command.request);
+        let retry = match is_one && change.puts > 0 && change.removals == 0 {
+            true => Retry::Permanent,
+            false => Retry::Temporary,
+        };
+        command.fail(&Failure::Locked {
+            waited,
+            holder,
+            retry,
+        });
+    }
+}

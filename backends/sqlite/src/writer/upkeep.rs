@@ -1,0 +1,122 @@
+//! What the writer does besides commands.
+
+use std::rc::Rc;
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+use super::Writer;
+use crate::batch::Pending;
+use crate::command::Command;
+use crate::failure::{Failure, Result};
+use crate::files::Files;
+use crate::messages::Place;
+use crate::purge::Found;
+
+/// The pause between two transactions of upkeep while there is nothing else to do, so that other processes get
+/// the lock.
+const PAUSE: Duration = Duration::from_millis(1);
+
+impl Writer<'_> {
+    /// Removes some of what can no longer be received, in a transaction of its own.
+    pub(super) fn purge(&mut self) {
+        let now = self.store_clock.now();
+        let purged = self.purge.find(now).and_then(|found| {
+            let removed = self.remove_around_damage(&found);
+            if let Err(failure) = &removed {
+                self.purge.not_removed(found, failure, now);
+            }
+            removed
+        });
+        if let Err(failure) = purged
+            && !failure.is_busy()
+        {
+            tracing::error!(?failure, "failed to remove expired or deleted messages");
+        }
+        self.purged_at = Instant::now();
+    }
+
+    /// Removes what was found; if that meets damage, the way a command does that is executed around it.
+    fn remove_around_damage(&mut self, found: &Found) -> Result<()> {
+        let mut removed = self.try_remove(found);
+        for leave_bodies in [false, true] {
+            if !removed.as_ref().is_err_and(Failure::is_damage) {
+                break;
+            }
+            self.messages.probe = Some(Rc::clone(&self.probe));
+            self.messages.leave_bodies = leave_bodies;
+            removed = self.try_remove(found);
+            self.messages.leave_bodies = false;
+            self.messages.probe = None;
+        }
+        removed
+    }
+
+    fn try_remove(&mut self, found: &Found) -> Result<()> {
+        if found.places.is_empty() && found.finished.is_none() {
+            return Ok(());
+        }
+        self.begin.execute([])?;
+        let removed = self.remove(&found.places, found.finished);
+        if removed.is_err() {
+            self.roll_back();
+            return removed;
+        }
+        self.transact(&[]).map(drop)
+    }
+
+    fn remove(&mut self, places: &[Place], finished: Option<i64>) -> Result<()> {
+        for place in places {
+            self.messages.drop_at(place)?;
+        }
+        finished.map_or(Ok(()), |queue| self.purge.forget(queue))
+    }
+
+    /// Waits for a command, but not for long. Other processes get the lock meanwhile.
+    pub(super) fn let_others_write(&self, commands: &Receiver<Command>, pending: &mut Pending) {
+        if let Ok(command) = commands.recv_timeout(PAUSE) {
+            pending.push(command);
+        }
+    }
+
+    /// Shortens the file, if most of it is free. Returns whether there is more to do.
+    pub(super) fn shrink(&mut self) -> bool {
+        match self.shrink.step() {
+            Ok(more) => more,
+            // At another time.
+            Err(failure) if failure.is_busy() => false,
+            Err(failure) => {
+                tracing::error!(?failure, "failed to shorten the file");
+                self.shrink.give_up();
+                false
+            }
+        }
+    }
+
+    /// Starts the log anew if it cannot be relied on.
+    ///
+    /// # Errors
+    /// The failure that made it unreliable, if the log cannot be started anew now.
+    pub(super) fn mend_log(&mut self) -> Result<()> {
+        let Some(failure) = self.sync.suspect().cloned() else {
+            return Ok(());
+        };
+        if !self.empty_log() {
+            return Err(failure);
+        }
+        self.sync.started_anew();
+        Ok(())
+    }
+
+    /// Brings the receives to the disk that were committed without waiting for it.
+    pub(super) fn sync_log(&mut self) {
+        let synced = self.files.as_ref().map_or(Ok(()), Files::sync_log);
+        if let Err(failure) = synced {
+            tracing::error!(
+                ?failure,
+                "failed to sync the log; a power failure may undo receives"
+            );
+            return self.sync.failed(failure);
+        }
+        self.sync.finished();
+    }
+}

@@ -1,0 +1,198 @@
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod boot;
+
+use std::time::Duration;
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+use queue_core::clock::{BootTime, BoxFuture, Clock, Timestamp};
+
+/// The longest wait before a sleeper looks at the clock again: how late it may wake after the machine was
+/// suspended.
+const LONGEST_NAP: Duration = Duration::from_secs(5);
+
+/// The system's wall clock, and a monotonic clock that runs on while the machine is suspended.
+///
+/// A lease runs on at the storage while a laptop sleeps or a virtual machine is suspended, so leases are
+/// timed by a clock that does so too:
+///
+/// | system | clock |
+/// |---|---|
+/// | Linux, Android | `CLOCK_BOOTTIME` |
+/// | macOS, iOS | `CLOCK_MONOTONIC`, which counts sleep there |
+/// | Windows | the performance counter ([`Instant`](std::time::Instant)), which counts sleep |
+/// | others | [`Instant`](std::time::Instant), which may stand still |
+///
+/// On Linux and Android, it also knows the boot clock that all processes of the machine share. Sleeps use
+/// Tokio's timer, which stands still during a suspension. They look at the clock at least every
+/// five seconds, so that they end at most that late.
+///
+/// ```
+/// use std::time::Duration;
+/// use queue_clock::SystemClock;
+/// use queue_core::Clock;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let clock = SystemClock::new();
+/// clock.sleep(Duration::from_millis(1)).await;
+/// assert!(clock.monotonic() >= Duration::from_millis(1));
+/// # }
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct SystemClock {
+    origin: system::Moment,
+}
+
+impl SystemClock {
+    /// Creates a clock whose monotonic time starts now.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            origin: system::now(),
+        }
+    }
+}
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for SystemClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::now()
+    }
+
+    fn monotonic(&self) -> Duration {
+        system::since(self.origin)
+    }
+
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    fn boot(&self) -> Option<BootTime> {
+        boot::read()
+    }
+
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        self.sleep_until(self.monotonic().saturating_add(duration))
+    }
+
+    fn sleep_until(&self, at: Duration) -> BoxFuture<'static, ()> {
+        Box::pin(sleep_until(*self, at, LONGEST_NAP))
+    }
+}
+
+/// Sleeps until `clock` shows `at`, and looks at it after each nap.
+async fn sleep_until(clock: impl Clock, at: Duration, longest_nap: Duration) {
+    loop {
+        let left = at.saturating_sub(clock.monotonic());
+        if left.is_zero() {
+            return;
+        }
+        tokio::time::sleep(left.min(longest_nap)).await;
+    }
+}
+
+/// The clocks of systems on which [`Instant`](std::time::Instant) stands still during a suspension.
+#[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
+mod system {
+    use std::time::Duration;
+
+    use rustix::time::{ClockId, clock_gettime};
+
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    const CLOCK: ClockId = ClockId::Boottime;
+    #[cfg(target_vendor = "apple")]
+    const CLOCK: ClockId = ClockId::Monotonic;
+
+    pub(super) type Moment = Duration;
+
+    pub(super) fn now() -> Moment {
+        let time = clock_gettime(CLOCK);
+        Duration::try_from(time).expect("the system has been up for a positive time")
+    }
+
+    pub(super) fn since(origin: Moment) -> Duration {
+        now().saturating_sub(origin)
+    }
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
+mod system {
+    use std::time::{Duration, Instant};
+
+    pub(super) type Moment = Instant;
+
+    pub(super) fn now() -> Moment {
+        Instant::now()
+    }
+
+    pub(super) fn since(origin: Moment) -> Duration {
+        origin.elapsed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// `/proc/uptime` counts suspensions, and shows hundredths of a second.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn the_monotonic_clock_counts_suspensions() {
+        let uptime = || {
+            let uptime = std::fs::read_to_string("/proc/uptime").expect("readable");
+            let seconds = uptime.split(' ').next().expect("two numbers");
+            Duration::from_secs_f64(seconds.parse().expect("a number"))
+        };
+        let clock = SystemClock {
+            origin: Duration::ZERO,
+        };
+        let (before, now, after) = (uptime(), clock.monotonic(), uptime());
+        assert!(now >= before, "{now:?} is before {before:?}");
+        assert!(now < after + SECOND / 100, "{now:?} is after {after:?}");
+    }
+
+    /// A clock that is an hour ahead from the second look on, as after a suspension.
+    #[derive(Debug, Clone, Default)]
+    struct Suspended {
+        looks: Arc<AtomicU32>,
+    }
+
+    impl Clock for Suspended {
+        fn now(&self) -> Timestamp {
+            Timestamp::UNIX_EPOCH
+        }
+
+        fn monotonic(&self) -> Duration {
+            match self.looks.fetch_add(1, Ordering::Relaxed) {
+                0 => Duration::ZERO,
+                _ => 3600 * SECOND,
+            }
+        }
+
+        fn sleep(&self, _: Duration) -> BoxFuture<'static, ()> {
+            unreachable!("the test sleeps on Tokio's timer")
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_sleep_ends_soon_after_a_suspension() {
+        let started = tokio::time::Instant::now();
+        sleep_until(Suspended::default(), 1800 * SECOND, LONGEST_NAP).await;
+        assert_eq!(started.elapsed(), LONGEST_NAP);
+    }
+
+    #[tokio::test]
+    async fn a_sleep_is_as_long_as_it_was_asked_for() {
+        let clock = SystemClock::new();
+        let at = clock.monotonic() + Duration::from_millis(5);
+        sleep_until(clock, at, Duration::from_millis(1)).await;
+        assert!(clock.monotonic() >= at);
+    }
+}

@@ -1,0 +1,209 @@
+//! Checks of arguments against a backend's [`Capabilities`], made before the operation starts.
+
+use std::time::Duration;
+
+use super::{
+    ApplyError, Capabilities, ConditionalPuts, Metadata, NewMessage, Op, PageMark, TimeToLive,
+};
+use crate::{Error, ErrorKind, Operation, QueueName, Result};
+
+/// Checks the arguments of one operation on one queue, before anything is sent or written: part of what every
+/// [`Backend`](super::Backend) promises.
+///
+/// The errors are [`ErrorKind::InvalidInput`], or [`ErrorKind::TooLarge`] for a body, name the limit, and say that nothing
+/// was sent.
+///
+/// ```
+/// use queue_core::backend::{Capabilities, Limits, NewMessage};
+/// use queue_core::{ErrorKind, Operation, QueueName};
+///
+/// # fn check(capabilities: &Capabilities) -> queue_core::Result<()> {
+/// let limits = Limits {
+///     capabilities,
+///     operation: Operation::Put,
+///     queue: &QueueName::from_static("orders"),
+/// };
+/// limits.check_put(&NewMessage::new(&b"hello"[..]))?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct Limits<'a> {
+    /// What the backend can do.
+    pub capabilities: &'a Capabilities,
+    /// The operation, for the error.
+    pub operation: Operation,
+    /// The queue, for the error.
+    pub queue: &'a QueueName,
+}
+
+impl Limits<'_> {
+    /// Checks a message to be put: the size of its body, its delay and its time to live.
+    ///
+    /// # Errors
+    /// If it is outside the limits.
+    pub fn check_put(&self, message: &NewMessage) -> Result<()> {
+        let largest = match message.moved {
+            true => self.capabilities.max_moved_body,
+            false => self.capabilities.max_body,
+        };
+        self.check_body(message.body.len(), largest)?;
+        let longest = self.capabilities.max_visibility;
+        if message.delay > longest {
+            return Err(self.invalid(format!(
+                "the delay of {:?} exceeds the maximum of {longest:?}",
+                message.delay
+            )));
+        }
+        match message.time_to_live {
+            TimeToLive::After(Duration::ZERO) => {
+                Err(self.invalid("the time to live is zero".into()))
+            }
+            TimeToLive::After(lifetime) if lifetime <= message.delay => Err(self.invalid(format!(
+                "the time to live of {lifetime:?} does not exceed the delay of {:?}",
+                message.delay
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks the number of messages and the visibility timeout of a receive.
+    ///
+    /// # Errors
+    /// If one is outside the limits.
+    pub fn check_receive(&self, max: u32, visibility: Duration) -> Result<()> {
+        self.check_max(max)?;
+        let (shortest, longest) = (
+            self.capabilities.min_visibility,
+            self.capabilities.max_visibility,
+        );
+        if visibility < shortest || visibility > longest {
+            return Err(self.invalid(format!(
+                "the visibility timeout of {visibility:?} is not within {shortest:?} to {longest:?}"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Checks the number of messages of a peek or a page.
+    ///
+    /// # Errors
+    /// If it is zero or above the limit.
+    pub fn check_max(&self, max: u32) -> Result<()> {
+        let most = self.capabilities.max_receive;
+        if max == 0 || max > most {
+            return Err(self.invalid(format!(
+                "the number of messages must be 1 to {most}, not {max}"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Checks the visibility timeout of an update, and the length of the new body in bytes.
+    ///
+    /// # Errors
+    /// If one is outside the limits.
+    pub fn check_update(&self, visibility: Duration, body: Option<usize>) -> Result<()> {
+        let longest = self.capabilities.max_visibility;
+        if visibility > longest {
+            return Err(self.invalid(format!(
+                "the visibility timeout of {visibility:?} exceeds the maximum of {longest:?}"
+            )));
+        }
+        let largest = self.capabilities.max_body;
+        body.map_or(Ok(()), |length| self.check_body(length, largest))
+    }
+
+    /// Checks the size of a queue's metadata.
+    ///
+    /// # Errors
+    /// If it is above the limit.
+    pub fn check_metadata(&self, metadata: &Metadata) -> Result<()> {
+        let (size, largest) = (metadata.size(), self.capabilities.max_metadata);
+        if size > largest {
+            return Err(self.invalid(format!(
+                "names and values of the metadata have {size} bytes; the maximum is {largest}"
+            )));
+        }
+        Ok(())
+    }
+
+    fn check_body(&self, length: usize, largest: usize) -> Result<()> {
+        if length > largest {
+            return Err(self.error(
+                ErrorKind::TooLarge,
+                format!("it has {length} bytes; the maximum is {largest}"),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Returns the error of a mark that no page has returned.
+    #[must_use]
+    pub fn invalid_mark(&self, mark: &PageMark) -> Error {
+        self.invalid(format!("{:?} is not the mark of a page", mark.as_str()))
+    }
+
+    /// Returns an error of kind [`ErrorKind::InvalidInput`] for another invalid argument.
+    #[must_use]
+    pub fn invalid(&self, detail: String) -> Error {
+        self.error(ErrorKind::InvalidInput, detail)
+    }
+
+    fn error(&self, kind: ErrorKind, detail: String) -> Error {
+        Error::new(kind, self.operation)
+            .with_queue(self.queue)
+            .with_detail(detail)
+            .unsent()
+    }
+}
+
+/// Checks the operations of an [`apply`](super::Backend::apply), each also with `check`.
+///
+/// # Errors
+/// [`ApplyError`] with the index of the first that is refused, and nothing done.
+pub fn check_ops(
+    capabilities: &Capabilities,
+    ops: &[Op],
+    check: impl Fn(&Op) -> Result<()>,
+) -> Result<(), ApplyError> {
+    let refused = |index, error| Err(ApplyError::new(index, Vec::new(), error));
+    let fitting = capabilities.fitting(ops);
+    if fitting < ops.len() {
+        let (most, bytes) = (capabilities.max_apply, capabilities.max_apply_bytes);
+        let detail = format!(
+            "of its {} operations, {fitting} are within the limit of {most} operations, and of {bytes} bytes \
+             of bodies besides the largest",
+            ops.len()
+        );
+        let error = Error::new(ErrorKind::InvalidInput, Operation::Apply).with_detail(detail);
+        return refused(fitting, error.unsent());
+    }
+    for (index, op) in ops.iter().enumerate() {
+        if let Err(error) = check_op(capabilities, op).and_then(|()| check(op)) {
+            return refused(index, error);
+        }
+    }
+    Ok(())
+}
+
+/// Checks one operation of an [`apply`](super::Backend::apply).
+fn check_op(capabilities: &Capabilities, op: &Op) -> Result<()> {
+    let limits = |queue| Limits {
+        capabilities,
+        operation: Operation::Apply,
+        queue,
+    };
+    match op {
+        Op::Put { queue, message } => limits(queue).check_put(message),
+        Op::Update {
+            queue,
+            visibility,
+            body,
+            ..
+        } => limits(queue).check_update(*visibility, body.as_ref().map(bytes::Bytes::len)),
+        Op::Delete { .. } => Ok(()),
+        Op::Swap { .. } if capabilities.conditional_puts == ConditionalPuts::Supported => Ok(()),
+        _ => Err(Error::new(ErrorKind::Unsupported, Operation::Apply).unsent()),
+    }
+}

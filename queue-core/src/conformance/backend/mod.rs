@@ -1,0 +1,19 @@
+//! The suite for [`Backend`](crate::backend::Backend).
+
+mod apply;
+mod bodies;
+mod browsing;
+mod clients;
+mod concurrency;
+mod conditional;
+mod expiry;
+mod fixture;
+mod harness;
+mod limits;
+mod queues;
+mod receipts;
+mod suite;
+mod visibility;
+
+pub use harness::{Harness, Load, Ordering, ReceiptScope, Stepped, Store, Survival};
+pub use suite::*;

@@ -1,0 +1,125 @@
+//! The stores of results under their conformance suite.
+
+mod memory {
+    use queue_core::conformance::OfBackend;
+
+    use crate::memory::MemoryHarness;
+
+    queue_core::idempotency_tests!(OfBackend::new(MemoryHarness::new()));
+}
+
+#[cfg(feature = "sqlite")]
+mod sqlite {
+    use queue_core::conformance::OfBackend;
+
+    use crate::sqlite::SqliteHarness;
+
+    queue_core::idempotency_tests!(OfBackend::new(SqliteHarness));
+}
+
+#[cfg(feature = "object-store")]
+mod objects {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use async_trait::async_trait;
+    use object_store::ObjectStore;
+    use object_store::memory::InMemory;
+    use queue_core::ManualClock;
+    use queue_core::clock::BoxFuture;
+    use queue_core::conformance::Survival;
+    use queue_core::conformance::idempotency::{Harness, Retention, Store};
+    use queue_core::idempotency::IdempotencyStore;
+    use queue_runtime::idempotency::ObjectResults;
+    use tempfile::TempDir;
+
+    use crate::threads;
+
+    /// Where the objects are.
+    #[derive(Clone, Copy)]
+    enum Place {
+        Memory,
+        Folder,
+    }
+
+    enum Objects {
+        Memory(Arc<dyn ObjectStore>),
+        Folder(TempDir),
+    }
+
+    struct Results {
+        objects: Objects,
+        clock: ManualClock,
+        client: Arc<dyn IdempotencyStore>,
+    }
+
+    fn connect(objects: &Objects, clock: &ManualClock) -> Arc<dyn IdempotencyStore> {
+        let results = match objects {
+            Objects::Memory(objects) => ObjectResults::new(Arc::clone(objects), "results"),
+            Objects::Folder(folder) => ObjectResults::in_folder(folder.path()).expect("opened"),
+        };
+        Arc::new(results.with_clock(Arc::new(clock.clone())))
+    }
+
+    #[async_trait]
+    impl Harness for Place {
+        async fn open(&self) -> Box<dyn Store> {
+            let objects = match self {
+                Self::Memory => Objects::Memory(Arc::new(InMemory::new())),
+                Self::Folder => Objects::Folder(TempDir::new().expect("a folder")),
+            };
+            let clock = ManualClock::new();
+            let client = connect(&objects, &clock);
+            Box::new(Results {
+                objects,
+                clock,
+                client,
+            })
+        }
+
+        fn block_on(&self, test: BoxFuture<'_, ()>) {
+            threads::block_on(test);
+        }
+
+        fn spawn(&self, task: BoxFuture<'static, ()>) -> BoxFuture<'static, ()> {
+            threads::spawn(task)
+        }
+    }
+
+    #[async_trait]
+    impl Store for Results {
+        fn client(&self) -> Arc<dyn IdempotencyStore> {
+            Arc::clone(&self.client)
+        }
+
+        async fn second_client(&self) -> Arc<dyn IdempotencyStore> {
+            connect(&self.objects, &self.clock)
+        }
+
+        async fn reopen(&mut self) -> Arc<dyn IdempotencyStore> {
+            self.client = connect(&self.objects, &self.clock);
+            self.client()
+        }
+
+        fn survival(&self) -> Survival {
+            Survival::Kept
+        }
+
+        async fn advance(&self, duration: Duration) {
+            self.clock.advance(duration);
+        }
+
+        /// Ages are told by the object store's own clock.
+        fn retention(&self) -> Retention {
+            Retention::AtLeast
+        }
+    }
+
+    mod in_memory {
+        queue_core::idempotency_tests!(super::Place::Memory);
+    }
+
+    mod in_a_folder {
+        queue_core::idempotency_tests!(super::Place::Folder);
+    }
+}

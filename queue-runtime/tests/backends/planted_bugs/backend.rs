@@ -1,0 +1,76 @@
+//! Bugs in a backend.
+
+use std::sync::Arc;
+
+use queue_core::conformance::{self as suite, Load};
+
+use super::buggy_backend::{Bug, Buggy};
+use super::{fails, planted};
+use crate::memory::MemoryHarness;
+
+fn notices(test: suite::Test, bug: Bug) -> bool {
+    let mut harness = MemoryHarness::new();
+    harness.wrap = Arc::new(move |backend| Arc::new(Buggy::new(backend, bug)));
+    harness.load = Load {
+        tasks: 8,
+        messages: 800,
+    };
+    fails(|| suite::run(&harness, test))
+}
+
+planted! {
+    AcceptsStaleDelete => a_receipt_is_stale_after_another_receive a_deleted_message_is_gone
+        a_receipt_is_stale_after_an_update;
+    AcceptsStaleUpdate => a_receipt_is_stale_after_another_receive a_receipt_is_stale_after_an_update;
+    CountStaysOne => each_receive_raises_the_dequeue_count;
+    AppliesBeforeFailing => a_failure_in_the_middle a_missing_queue_in_the_middle;
+    LosesPutOfApply => operations_apply_across_queues many_operations_apply;
+    ReceivesTwice => a_received_message_is_hidden_until_its_lease_ends
+        nothing_is_lost_and_nothing_held_twice;
+    LosesPuts => many_come_in_the_order_of_the_puts;
+    DropsDelay => a_delayed_message_is_hidden_until_then;
+    DropsTimeToLive => an_expired_message_is_never_seen a_leased_message_expires
+        an_update_beyond_the_expiry_is_refused_or_ends_there;
+    UpdateForgetsBody => an_update_replaces_or_keeps_the_body;
+    PeekLeases => peeking_changes_nothing;
+    ForgetsMetadata => metadata_is_replaced_as_a_whole;
+    CountsVisibleOnly => the_count_includes_invisible_messages;
+    ClearsVisibleOnly => clearing_takes_invisible_messages_too;
+    RefusesAtLimit => bodies_at_the_limit;
+    AllowsPastLimit => bodies_at_the_limit;
+    RefusesMoved => bodies_of_moved_messages;
+    AllowsAnyMoved => bodies_of_moved_messages;
+    RefusesMetadataAtLimit => metadata_at_the_limit;
+    AllowsMetadataPastLimit => metadata_at_the_limit;
+    AllowsShorterVisibility => visibility_timeouts_of_a_receive;
+    MissingLooksEmpty => every_method_reports_a_missing_queue;
+    ListsUnsorted => queues_are_listed_by_prefix_in_order;
+    ReceivesLastFirst => messages_come_by_visibility_then_in_order many_come_in_the_order_of_the_puts;
+    TrimsBodies => text_comes_back_as_it_was;
+    ReceiptsStay => a_receipt_is_stale_after_an_update;
+    ReceivedWhenPut => a_receive_tells_the_time_of_the_storage;
+    ConfusesStaleReceipts => a_stale_receipt_is_told_from_a_missing_message;
+    AppliesMore => an_apply_is_bounded;
+    AppliesLarger => an_apply_is_bounded;
+    BrowsesVisibleOnly => every_message_is_on_one_page_in_order;
+    BrowsesOnePage => every_message_is_on_one_page_in_order;
+    BrowsesTwice => every_message_is_on_one_page_in_order;
+    BrowsesBackwards => every_message_is_on_one_page_in_order;
+    BrowseReceives => browsing_tells_the_state_and_changes_nothing;
+    BrowseTellsNoState => browsing_tells_the_state_and_changes_nothing;
+    BrowsesFirstReceipts => a_browsed_receipt_deletes_until_the_message_is_touched;
+    BrowsesExpired => expired_messages_are_not_browsed;
+    BrowsesAnyMark => arguments_of_a_browse;
+    ClaimsNotToBrowse => arguments_of_a_browse;
+    PutsWithoutSwap => a_value_that_differs_changes_nothing;
+    SwapsAnything => a_value_that_differs_changes_nothing one_of_many_conditional_puts_wins;
+    SwapsWithoutPut => a_value_is_recorded_with_its_message;
+    SwapsBeforeRefusal => a_refused_put_records_nothing;
+    ForgetsRetention => a_value_is_kept_until_its_retention_is_over;
+    SwapsOnlyOnce => a_value_that_differs_changes_nothing a_value_is_recorded_without_a_message;
+    NeedsQueueToSwap => a_value_is_recorded_without_a_message;
+    ClaimsNotToSwap => a_value_is_recorded_with_its_message;
+    AppliesWithoutSwap => a_swap_is_one_step_with_the_operations_beside_it;
+    SwapsBeforeApplying => a_swap_is_one_step_with_the_operations_beside_it;
+    ForgetsNothing => a_forgotten_value_is_not_recorded_any_more;
+}

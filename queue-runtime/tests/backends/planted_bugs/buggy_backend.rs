@@ -1,0 +1,411 @@
+//! A backend with a planted bug.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use queue_core::backend::{
+    ApplyError, Backend, BrowsedMessage, Browsing, Capabilities, ConditionalPuts, Lease,
+    MessageState, Metadata, NewMessage, Op, OpOutcome, Page, PageMark, PeekedMessage, PopReceipt,
+    PutIf, PutReceipt, QueueProperties, ReceivedMessage, StorageId, Swap,
+};
+use queue_core::internal::forward_backend;
+use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
+use queue_runtime::backend::MemoryBackend;
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Bug {
+    None,
+    AcceptsStaleDelete,
+    AcceptsStaleUpdate,
+    CountStaysOne,
+    AppliesBeforeFailing,
+    LosesPutOfApply,
+    ReceivesTwice,
+    LosesPuts,
+    DropsDelay,
+    DropsTimeToLive,
+    UpdateForgetsBody,
+    PeekLeases,
+    CountsVisibleOnly,
+    ForgetsMetadata,
+    ClearsVisibleOnly,
+    RefusesAtLimit,
+    AllowsPastLimit,
+    RefusesMoved,
+    AllowsAnyMoved,
+    RefusesMetadataAtLimit,
+    AllowsMetadataPastLimit,
+    AllowsShorterVisibility,
+    MissingLooksEmpty,
+    ListsUnsorted,
+    ReceivesLastFirst,
+    TrimsBodies,
+    ReceiptsStay,
+    ReceivedWhenPut,
+    ConfusesStaleReceipts,
+    AppliesMore,
+    AppliesLarger,
+    BrowsesVisibleOnly,
+    BrowsesOnePage,
+    BrowsesTwice,
+    BrowsesBackwards,
+    BrowseReceives,
+    BrowseTellsNoState,
+    BrowsesFirstReceipts,
+    BrowsesExpired,
+    BrowsesAnyMark,
+    ClaimsNotToBrowse,
+    PutsWithoutSwap,
+    SwapsAnything,
+    SwapsWithoutPut,
+    SwapsBeforeRefusal,
+    ForgetsRetention,
+    SwapsOnlyOnce,
+    NeedsQueueToSwap,
+    ClaimsNotToSwap,
+    AppliesWithoutSwap,
+    SwapsBeforeApplying,
+    ForgetsNothing,
+}
+
+/// A backend with one planted bug.
+pub(super) struct Buggy {
+    inner: MemoryBackend,
+    bug: Bug,
+    capabilities: Capabilities,
+    /// The current receipt of each message.
+    latest: Mutex<HashMap<StorageId, PopReceipt>>,
+    /// The first receipt of each message.
+    first: Mutex<HashMap<StorageId, PopReceipt>>,
+    /// What was browsed last.
+    browsed: Mutex<Vec<BrowsedMessage>>,
+}
+
+impl fmt::Debug for Buggy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buggy({:?})", self.bug)
+    }
+}
+
+impl Buggy {
+    pub(super) fn new(inner: MemoryBackend, bug: Bug) -> Self {
+        let mut capabilities = inner.capabilities().clone();
+        match bug {
+            Bug::RefusesAtLimit => capabilities.max_body += 1,
+            Bug::AllowsPastLimit => capabilities.max_body -= 1,
+            Bug::AllowsAnyMoved => capabilities.max_moved_body = 64 * 1024,
+            Bug::RefusesMetadataAtLimit => capabilities.max_metadata += 1,
+            Bug::AllowsMetadataPastLimit => capabilities.max_metadata -= 1,
+            Bug::AllowsShorterVisibility => capabilities.min_visibility += Duration::from_millis(1),
+            Bug::ClaimsNotToBrowse => capabilities.browsing = Browsing::Unsupported,
+            Bug::ClaimsNotToSwap => {
+                capabilities.conditional_puts = ConditionalPuts::Unsupported;
+            }
+            Bug::AppliesMore => capabilities.max_apply -= 1,
+            Bug::AppliesLarger => capabilities.max_apply_bytes -= capabilities.max_body,
+            _ => {}
+        }
+        Self {
+            inner,
+            bug,
+            capabilities,
+            latest: Mutex::default(),
+            first: Mutex::default(),
+            browsed: Mutex::default(),
+        }
+    }
+
+    fn record(&self, id: &StorageId, receipt: &PopReceipt) {
+        let mut latest = self.latest.lock().expect("no panic");
+        latest.insert(id.clone(), receipt.clone());
+        let mut first = self.first.lock().expect("no panic");
+        first.entry(id.clone()).or_insert_with(|| receipt.clone());
+    }
+
+    fn current(&self, id: &StorageId, given: &PopReceipt) -> PopReceipt {
+        let latest = self.latest.lock().expect("no panic");
+        latest.get(id).unwrap_or(given).clone()
+    }
+}
+
+#[warn(
+    clippy::missing_trait_methods,
+    reason = "a method that is not forwarded would hide the backend's own"
+)]
+#[async_trait]
+impl Backend for Buggy {
+    forward_backend!(self => self.inner;
+        queue_uri notifier results transactions create_queue delete_queue set_metadata);
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    async fn list_queues(&self, prefix: &str) -> Result<Vec<QueueName>> {
+        let mut listed = self.inner.list_queues(prefix).await?;
+        if self.bug == Bug::ListsUnsorted {
+            listed.reverse();
+        }
+        Ok(listed)
+    }
+
+    async fn properties(&self, queue: &QueueName) -> Result<QueueProperties> {
+        let mut properties = self.inner.properties(queue).await?;
+        if self.bug == Bug::CountsVisibleOnly {
+            properties.approximate_count = self.inner.peek(queue, 256).await?.len() as u64;
+        }
+        Ok(properties)
+    }
+
+    async fn metadata(&self, queue: &QueueName) -> Result<Metadata> {
+        match self.bug {
+            Bug::ForgetsMetadata => Ok(Metadata::new()),
+            _ => self.inner.metadata(queue).await,
+        }
+    }
+
+    async fn put(&self, queue: &QueueName, mut message: NewMessage) -> Result<PutReceipt> {
+        match self.bug {
+            Bug::DropsDelay => message.delay = Duration::ZERO,
+            Bug::DropsTimeToLive => message.time_to_live = Default::default(),
+            Bug::RefusesMoved => message.moved = false,
+            Bug::TrimsBodies => message.body = Bytes::copy_from_slice(message.body.trim_ascii()),
+            _ => {}
+        }
+        let put = self.inner.put(queue, message).await?;
+        self.record(&put.id, &put.receipt);
+        if self.bug == Bug::LosesPuts && put.id.as_str().ends_with('7') {
+            self.inner.delete(queue, &put.id, &put.receipt).await?;
+        }
+        Ok(put)
+    }
+
+    async fn put_if(
+        &self,
+        queue: &QueueName,
+        message: Option<NewMessage>,
+        swap: &Swap,
+    ) -> Result<PutIf> {
+        let mut swap = swap.clone();
+        match self.bug {
+            Bug::PutsWithoutSwap => {
+                let put = self.inner.put_if(queue, None, &swap).await?;
+                if let Some(message) = message {
+                    self.inner.put(queue, message).await?;
+                }
+                return Ok(put);
+            }
+            Bug::SwapsAnything => {
+                if let PutIf::Differs(current) = self.inner.put_if(queue, None, &swap).await? {
+                    swap.expected = current;
+                }
+            }
+            Bug::SwapsWithoutPut => return self.inner.put_if(queue, None, &swap).await,
+            Bug::SwapsBeforeRefusal => {
+                let swapped = self.inner.put_if(queue, None, &swap).await?;
+                return match (swapped, message) {
+                    (PutIf::Swapped(None), Some(message)) => {
+                        let put = self.inner.put(queue, message).await?;
+                        Ok(PutIf::Swapped(Some(put)))
+                    }
+                    (swapped, _) => Ok(swapped),
+                };
+            }
+            Bug::ForgetsRetention => swap.retention *= 2,
+            Bug::ForgetsNothing if swap.retention.is_zero() => {
+                swap.retention = Duration::from_secs(60);
+            }
+            Bug::SwapsOnlyOnce => swap.expected = None,
+            Bug::NeedsQueueToSwap => drop(self.inner.metadata(queue).await?),
+            _ => {}
+        }
+        self.inner.put_if(queue, message, &swap).await
+    }
+
+    async fn receive(
+        &self,
+        queue: &QueueName,
+        max: u32,
+        visibility: Duration,
+    ) -> Result<Vec<ReceivedMessage>> {
+        let received = self.inner.receive(queue, max, visibility).await;
+        let mut received = match received {
+            Err(error)
+                if self.bug == Bug::MissingLooksEmpty
+                    && error.kind() == ErrorKind::QueueNotFound =>
+            {
+                Vec::new()
+            }
+            other => other?,
+        };
+        for message in &mut received {
+            self.record(&message.id, &message.receipt);
+            match self.bug {
+                Bug::CountStaysOne => message.dequeue_count = 1,
+                Bug::ReceivedWhenPut => message.received_at = message.inserted_at,
+                Bug::ReceivesTwice => {
+                    let (id, receipt) = (&message.id, &message.receipt);
+                    let shown = self.inner.update(queue, id, receipt, Duration::ZERO, None);
+                    self.record(id, &shown.await?.receipt);
+                }
+                _ => {}
+            }
+        }
+        if self.bug == Bug::ReceivesLastFirst {
+            received.reverse();
+        }
+        Ok(received)
+    }
+
+    async fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>> {
+        let peeked = self.inner.peek(queue, max).await?;
+        if self.bug == Bug::PeekLeases && !peeked.is_empty() {
+            self.inner
+                .receive(queue, max, Duration::from_secs(1))
+                .await?;
+        }
+        Ok(peeked)
+    }
+
+    async fn browse(&self, queue: &QueueName, from: Option<&PageMark>, max: u32) -> Result<Page> {
+        let mut page = match (self.inner.browse(queue, from, max).await, from) {
+            (Err(error), Some(_))
+                if self.bug == Bug::BrowsesAnyMark && error.kind() == ErrorKind::InvalidInput =>
+            {
+                self.inner.browse(queue, None, max).await?
+            }
+            (page, _) => page?,
+        };
+        let visible = |one: &BrowsedMessage| one.state == MessageState::Visible;
+        match self.bug {
+            Bug::BrowsesVisibleOnly => page.messages.retain(visible),
+            Bug::BrowsesOnePage => page.next = None,
+            Bug::BrowsesTwice if from.is_none() => page.messages.extend(page.messages.clone()),
+            Bug::BrowsesBackwards => page.messages.reverse(),
+            Bug::BrowsesExpired => {
+                let mut browsed = self.browsed.lock().expect("no panic");
+                let gone = browsed.iter().filter(|one| !page.messages.contains(one));
+                let gone: Vec<_> = gone.cloned().collect();
+                page.messages.extend(gone);
+                browsed.clone_from(&page.messages);
+            }
+            Bug::BrowseReceives => {
+                let lease = Duration::from_secs(1);
+                self.inner.receive(queue, max, lease).await?;
+            }
+            Bug::BrowseTellsNoState => {
+                let states = page.messages.iter_mut().map(|one| &mut one.state);
+                states.for_each(|state| *state = MessageState::Visible);
+            }
+            Bug::BrowsesFirstReceipts => {
+                let first = self.first.lock().expect("no panic");
+                for one in &mut page.messages {
+                    one.receipt = first.get(&one.id).unwrap_or(&one.receipt).clone();
+                }
+            }
+            _ => {}
+        }
+        Ok(page)
+    }
+
+    async fn update(
+        &self,
+        queue: &QueueName,
+        id: &StorageId,
+        receipt: &PopReceipt,
+        visibility: Duration,
+        body: Option<Bytes>,
+    ) -> Result<Lease> {
+        let receipt = match self.bug {
+            Bug::AcceptsStaleUpdate | Bug::ReceiptsStay => self.current(id, receipt),
+            _ => receipt.clone(),
+        };
+        let body = body.filter(|_| self.bug != Bug::UpdateForgetsBody);
+        let updated = self.inner.update(queue, id, &receipt, visibility, body);
+        let mut lease = updated.await?;
+        self.record(id, &lease.receipt);
+        if self.bug == Bug::ReceiptsStay {
+            let first = self.first.lock().expect("no panic");
+            lease.receipt = first.get(id).unwrap_or(&receipt).clone();
+        }
+        Ok(lease)
+    }
+
+    async fn delete(&self, queue: &QueueName, id: &StorageId, receipt: &PopReceipt) -> Result<()> {
+        match self.bug {
+            Bug::AcceptsStaleDelete => {
+                let deleted = self
+                    .inner
+                    .delete(queue, id, &self.current(id, receipt))
+                    .await;
+                deleted.or_else(|error| match error.kind() {
+                    ErrorKind::MessageNotFound => Ok(()),
+                    _ => Err(error),
+                })
+            }
+            Bug::ReceiptsStay => {
+                self.inner
+                    .delete(queue, id, &self.current(id, receipt))
+                    .await
+            }
+            Bug::ConfusesStaleReceipts => {
+                let deleted = self.inner.delete(queue, id, receipt).await;
+                deleted.map_err(|error| match error.kind() {
+                    ErrorKind::ReceiptMismatch => {
+                        Error::new(ErrorKind::MessageNotFound, Operation::Delete)
+                    }
+                    _ => error,
+                })
+            }
+            _ => self.inner.delete(queue, id, receipt).await,
+        }
+    }
+
+    async fn clear(&self, queue: &QueueName) -> Result<()> {
+        if self.bug != Bug::ClearsVisibleOnly {
+            return self.inner.clear(queue).await;
+        }
+        let visible = self
+            .inner
+            .receive(queue, 256, Duration::from_secs(1))
+            .await?;
+        for message in visible {
+            let (id, receipt) = (&message.id, &message.receipt);
+            self.inner.delete(queue, id, receipt).await?;
+        }
+        Ok(())
+    }
+
+    async fn apply(&self, mut ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError> {
+        match self.bug {
+            Bug::AppliesBeforeFailing => {
+                for (index, op) in ops.into_iter().enumerate() {
+                    let done = self.inner.apply(vec![op]).await;
+                    done.map_err(|failure| ApplyError::new(index, Vec::new(), failure.error))?;
+                }
+                Err(ApplyError::new(
+                    0,
+                    Vec::new(),
+                    Error::new(ErrorKind::Storage, Operation::Apply),
+                ))
+            }
+            Bug::LosesPutOfApply => {
+                ops.retain(|op| !matches!(op, Op::Put { .. }));
+                self.inner.apply(ops).await
+            }
+            Bug::AppliesWithoutSwap | Bug::SwapsBeforeApplying => {
+                let is_swap = |op: &Op| matches!(op, Op::Swap { .. });
+                let (swaps, others) = ops.into_iter().partition(is_swap);
+                if self.bug == Bug::SwapsBeforeApplying {
+                    self.inner.apply(swaps).await?;
+                }
+                self.inner.apply(others).await
+            }
+            _ => self.inner.apply(ops).await,
+        }
+    }
+}

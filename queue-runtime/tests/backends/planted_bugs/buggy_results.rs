@@ -1,0 +1,282 @@
+//! A store of results with a planted bug.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use queue_core::clock::BoxFuture;
+use queue_core::conformance::Survival;
+use queue_core::conformance::idempotency::{Harness, Store};
+use queue_core::idempotency::{Begun, Claim, IdempotencyStore, Owner, Standing, Swept, WorkKey};
+use queue_core::{Clock, ManualClock, Result};
+use queue_runtime::idempotency::MemoryResults;
+
+use crate::threads;
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Bug {
+    None,
+    GrantsToAll,
+    RefusesTheOwner,
+    TellsNoTime,
+    IgnoresTheScope,
+    JoinsScopeAndKey,
+    FoldsCase,
+    ReleasesNothing,
+    ReleasesForAnyone,
+    FinishesForAnyone,
+    RenewsForAnyone,
+    ForgetsRenewals,
+    EndsEarly,
+    NeverEnds,
+    EndsClaimsWithTheirLease,
+    LosesResults,
+    LosesEmptyResults,
+    CutsResultsOff,
+    ReplacesResults,
+    ReleasesResults,
+    KeepsResultsForALease,
+    KeepsResultsForever,
+    SweepsResults,
+    SweepsNothing,
+    SweepsWithoutEnd,
+    SecondClientIsApart,
+    LosesAllWhenClosed,
+}
+
+pub(super) struct BuggyHarness(pub(super) Bug);
+
+struct BuggyStore {
+    bug: Bug,
+    clock: ManualClock,
+    results: Buggy,
+}
+
+/// A store with one planted bug. Clones share the results.
+#[derive(Debug, Clone)]
+struct Buggy {
+    bug: Bug,
+    inner: MemoryResults,
+    seen: Arc<Mutex<HashMap<WorkKey, Seen>>>,
+}
+
+/// What the store knows of a key beside its results.
+#[derive(Debug)]
+struct Seen {
+    claim: Claim,
+    ends_at: Duration,
+    /// The last result, whether or not it was recorded.
+    result: Option<Bytes>,
+    /// It is as if the key had never been seen.
+    erased: bool,
+}
+
+impl Buggy {
+    fn new(bug: Bug, clock: &ManualClock) -> Self {
+        Self {
+            bug,
+            inner: MemoryResults::new(Arc::new(clock.clone())),
+            seen: Arc::default(),
+        }
+    }
+
+    fn seen(&self) -> MutexGuard<'_, HashMap<WorkKey, Seen>> {
+        self.seen.lock().expect("no panic")
+    }
+
+    /// The claim that holds the key, if any, instead of the one that is given.
+    fn current(&self, key: &WorkKey, given: Claim) -> Claim {
+        self.seen().get(key).map_or(given, |seen| seen.claim)
+    }
+
+    fn has_ended(&self, key: &WorkKey) -> bool {
+        let now = self.inner.clock().monotonic();
+        self.seen().get(key).is_some_and(|seen| seen.ends_at <= now)
+    }
+
+    fn key(&self, key: &WorkKey) -> WorkKey {
+        match self.bug {
+            Bug::IgnoresTheScope => WorkKey::new("", key.key()),
+            Bug::JoinsScopeAndKey => WorkKey::new("", format!("{}/{}", key.scope(), key.key())),
+            Bug::FoldsCase => WorkKey::new(key.scope().to_lowercase(), key.key()),
+            _ => key.clone(),
+        }
+    }
+}
+
+#[async_trait]
+impl IdempotencyStore for Buggy {
+    fn clock(&self) -> Arc<dyn Clock> {
+        self.inner.clock()
+    }
+
+    async fn begin(&self, key: &WorkKey, owner: Owner, lease: Duration) -> Result<Begun> {
+        let key = &self.key(key);
+        let lease = match self.bug {
+            Bug::EndsEarly => lease / 4,
+            Bug::NeverEnds => lease * 1000,
+            _ => lease,
+        };
+        let begun = self.inner.begin(key, owner, lease).await?;
+        if let Begun::Fresh(claim) = begun {
+            let ends_at = self.inner.clock().monotonic() + lease;
+            let seen = Seen {
+                claim,
+                ends_at,
+                result: None,
+                erased: false,
+            };
+            let before = self.seen().insert(key.clone(), seen);
+            let repeated = before.is_some_and(|before| before.claim == claim);
+            if repeated && self.bug == Bug::RefusesTheOwner {
+                return Ok(Begun::InFlight { remaining: lease });
+            }
+        }
+        let seen = self.seen();
+        let seen = seen.get(key);
+        Ok(match (self.bug, begun) {
+            (Bug::GrantsToAll, Begun::InFlight { .. }) => Begun::Fresh(Claim::new(owner, 0)),
+            (Bug::TellsNoTime, Begun::InFlight { .. }) => Begun::InFlight {
+                remaining: Duration::ZERO,
+            },
+            (Bug::ReplacesResults, Begun::Done(result)) => {
+                let last = seen.and_then(|seen| seen.result.clone());
+                Begun::Done(last.unwrap_or(result))
+            }
+            (_, Begun::Done(_)) if seen.is_some_and(|seen| seen.erased) => {
+                Begun::Fresh(Claim::new(owner, 0))
+            }
+            (_, begun) => begun,
+        })
+    }
+
+    async fn renew(&self, key: &WorkKey, claim: Claim, lease: Duration) -> Result<Standing> {
+        let key = &self.key(key);
+        match self.bug {
+            Bug::ForgetsRenewals => return Ok(Standing::Held),
+            Bug::RenewsForAnyone => {
+                let claim = self.current(key, claim);
+                let _ = self.inner.renew(key, claim, lease).await?;
+                return Ok(Standing::Held);
+            }
+            Bug::EndsClaimsWithTheirLease if self.has_ended(key) => return Ok(Standing::Lost),
+            _ => {}
+        }
+        if let Some(seen) = self.seen().get_mut(key) {
+            seen.ends_at = self.inner.clock().monotonic() + lease;
+        }
+        self.inner.renew(key, claim, lease).await
+    }
+
+    async fn finish(
+        &self,
+        key: &WorkKey,
+        mut claim: Claim,
+        mut result: Bytes,
+        mut retention: Duration,
+    ) -> Result<Standing> {
+        let key = &self.key(key);
+        match self.bug {
+            Bug::EndsClaimsWithTheirLease if self.has_ended(key) => return Ok(Standing::Lost),
+            Bug::FinishesForAnyone => claim = self.current(key, claim),
+            Bug::LosesEmptyResults if result.is_empty() => {
+                self.inner.release(key, claim).await?;
+                return Ok(Standing::Held);
+            }
+            Bug::CutsResultsOff => result.truncate(1 << 20),
+            Bug::KeepsResultsForALease => retention = Duration::from_secs(30),
+            Bug::KeepsResultsForever => retention *= 1000,
+            _ => {}
+        }
+        if let Some(seen) = self.seen().get_mut(key) {
+            seen.result = Some(result.clone());
+            seen.erased = self.bug == Bug::LosesResults;
+        }
+        let standing = self.inner.finish(key, claim, result, retention).await?;
+        match self.bug {
+            Bug::FinishesForAnyone => Ok(Standing::Held),
+            _ => Ok(standing),
+        }
+    }
+
+    async fn release(&self, key: &WorkKey, mut claim: Claim) -> Result<()> {
+        let key = &self.key(key);
+        match self.bug {
+            Bug::ReleasesNothing => return Ok(()),
+            Bug::ReleasesForAnyone => claim = self.current(key, claim),
+            Bug::ReleasesResults => {
+                if let Some(seen) = self.seen().get_mut(key) {
+                    seen.erased = true;
+                }
+            }
+            _ => {}
+        }
+        self.inner.release(key, claim).await
+    }
+
+    async fn sweep(&self) -> Result<Swept> {
+        match self.bug {
+            Bug::SweepsNothing => return Ok(Swept::default()),
+            Bug::SweepsResults => {
+                for seen in self.seen().values_mut() {
+                    seen.erased = true;
+                }
+            }
+            _ => {}
+        }
+        let mut swept = self.inner.sweep().await?;
+        swept.more |= self.bug == Bug::SweepsWithoutEnd;
+        Ok(swept)
+    }
+}
+
+#[async_trait]
+impl Harness for BuggyHarness {
+    async fn open(&self) -> Box<dyn Store> {
+        let clock = ManualClock::new();
+        Box::new(BuggyStore {
+            bug: self.0,
+            results: Buggy::new(self.0, &clock),
+            clock,
+        })
+    }
+
+    fn block_on(&self, test: BoxFuture<'_, ()>) {
+        threads::block_on(test);
+    }
+
+    fn spawn(&self, task: BoxFuture<'static, ()>) -> BoxFuture<'static, ()> {
+        threads::spawn(task)
+    }
+}
+
+#[async_trait]
+impl Store for BuggyStore {
+    fn client(&self) -> Arc<dyn IdempotencyStore> {
+        Arc::new(self.results.clone())
+    }
+
+    async fn second_client(&self) -> Arc<dyn IdempotencyStore> {
+        match self.bug {
+            Bug::SecondClientIsApart => Arc::new(Buggy::new(self.bug, &self.clock)),
+            _ => self.client(),
+        }
+    }
+
+    async fn reopen(&mut self) -> Arc<dyn IdempotencyStore> {
+        if self.bug == Bug::LosesAllWhenClosed {
+            self.results = Buggy::new(self.bug, &self.clock);
+        }
+        self.client()
+    }
+
+    fn survival(&self) -> Survival {
+        Survival::Kept
+    }
+
+    async fn advance(&self, duration: Duration) {
+        self.clock.advance(duration);
+    }
+}

@@ -1,0 +1,92 @@
+//! What an application compiles: only the engines that it asks for.
+
+use std::process::Command;
+
+/// Returns the names of the packages that the runtime is built from with these features.
+fn packages(features: &str) -> Vec<String> {
+    let mut tree = Command::new(env!("CARGO"));
+    tree.args([
+        "tree",
+        "--offline",
+        "--locked",
+        "--package",
+        "queue-runtime",
+    ])
+    .args(["--no-default-features", "--features", features])
+    .args([
+        "--edges",
+        "normal,build",
+        "--prefix",
+        "none",
+        "--format",
+        "{p}",
+    ])
+    .current_dir(env!("CARGO_MANIFEST_DIR"));
+    let output = tree.output().expect("cargo runs");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let lines = String::from_utf8(output.stdout).expect("UTF-8");
+    let names = lines.lines().filter_map(|line| line.split(' ').next());
+    names.map(str::to_owned).collect()
+}
+
+/// Asserts which of these packages an application with these features compiles.
+fn assert_compiled(features: &str, compiled: &[&str], not: &[&str]) {
+    let packages = packages(features);
+    let has = |name: &&&str| packages.iter().any(|package| package == **name);
+    let missing: Vec<_> = compiled.iter().filter(|name| !has(name)).collect();
+    let needless: Vec<_> = not.iter().filter(has).collect();
+    assert!(
+        missing.is_empty() && needless.is_empty(),
+        "with {features:?}: {missing:?} are missing, {needless:?} are not needed"
+    );
+}
+
+const SQL: [&str; 3] = ["queue-sqlite", "rusqlite", "libsqlite3-sys"];
+const AZURE: [&str; 3] = ["queue-azure", "azure_core", "hyper"];
+const TLS: [&str; 2] = ["rustls", "aws-lc-rs"];
+const NATS: [&str; 2] = ["queue-nats", "async-nats"];
+
+#[test]
+fn an_application_on_azure_compiles_no_sql() {
+    assert_compiled(
+        "azure",
+        &[&AZURE[..], &TLS].concat(),
+        &[&SQL[..], &NATS].concat(),
+    );
+}
+
+#[test]
+fn an_application_on_sqlite_compiles_no_tls() {
+    assert_compiled("sqlite", &SQL, &[&AZURE[..], &TLS, &NATS].concat());
+}
+
+#[test]
+fn an_application_in_memory_compiles_no_engine() {
+    assert_compiled("", &[], &[&SQL[..], &AZURE, &TLS, &NATS].concat());
+}
+
+#[test]
+fn the_engines_do_not_depend_on_the_runtime() {
+    for engine in ["queue-sqlite", "queue-azure", "queue-nats"] {
+        let mut tree = Command::new(env!("CARGO"));
+        tree.args([
+            "tree",
+            "--offline",
+            "--locked",
+            "--package",
+            engine,
+            "--edges",
+            "all",
+        ])
+        .args(["--prefix", "none", "--format", "{p}"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"));
+        let output = tree.output().expect("cargo runs");
+        assert!(output.status.success(), "{engine}");
+        let lines = String::from_utf8(output.stdout).expect("UTF-8");
+        let found = lines
+            .lines()
+            .find(|line| line.starts_with("queue-runtime "));
+        assert_eq!(found, None, "{engine}");
+    }
+}
