@@ -49,7 +49,7 @@ pub struct Completing<M> {
 
 impl<M> Delivery<M> {
     /// Completes the message and submits follow-ups as part of a transaction of the application's own connection to the
-    /// SQLite file of the queues, as [`Received::complete_in`] does. After the end of the transaction,
+    /// storage, as [`Received::complete_in`] does. After the end of the transaction,
     /// [`Completing::confirm`] tells whether it was committed.
     ///
     /// ```
