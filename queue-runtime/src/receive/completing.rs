@@ -84,6 +84,10 @@ impl<M> Delivery<M> {
     ///
     /// # Errors
     /// [`SettleError`] returns the delivery, with the problems of [`Received::complete_in`].
+    #[expect(
+        clippy::result_large_err,
+        reason = "it gives the delivery back, as all methods that settle do"
+    )]
     pub fn complete_in<E, T>(
         self,
         transaction: T,
