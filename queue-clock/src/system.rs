@@ -40,7 +40,7 @@ const LONGEST_NAP: Duration = Duration::from_secs(5);
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct SystemClock {
-    origin: system::Moment,
+    origin: monotonic::Moment,
 }
 
 impl SystemClock {
@@ -48,7 +48,7 @@ impl SystemClock {
     #[must_use]
     pub fn new() -> Self {
         Self {
-            origin: system::now(),
+            origin: monotonic::now(),
         }
     }
 }
@@ -65,7 +65,7 @@ impl Clock for SystemClock {
     }
 
     fn monotonic(&self) -> Duration {
-        system::since(self.origin)
+        monotonic::since(self.origin)
     }
 
     #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -95,7 +95,7 @@ async fn sleep_until(clock: impl Clock, at: Duration, longest_nap: Duration) {
 
 /// The clocks of systems on which [`Instant`](std::time::Instant) stands still during a suspension.
 #[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
-mod system {
+mod monotonic {
     use std::time::Duration;
 
     use rustix::time::{ClockId, clock_gettime};
@@ -118,7 +118,7 @@ mod system {
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
-mod system {
+mod monotonic {
     use std::time::{Duration, Instant};
 
     pub(super) type Moment = Instant;

@@ -4,8 +4,17 @@
 //! time to live, a dequeue count, an insertion time, and a pop receipt that changes with every receive
 //! and update. Bodies are bytes: backends never see a message type.
 //!
-//! A backend implements [`Backend`], and [`BackendExt`] adds conveniences. The `conformance` module
-//! (feature `conformance`) tests backends.
+//! A backend implements [`Backend`], and [`BackendExt`] adds conveniences. What its author need not write:
+//!
+//! | item | does |
+//! |---|---|
+//! | [`Limits`], [`check_ops`] | check arguments against the [`Capabilities`] |
+//! | [`store_clock`](crate::store_clock) | store time, for an engine without a server's clock |
+//! | [`LocalNotifier`](crate::notify::LocalNotifier), [`Pending`](crate::notify::Pending) | announce messages in this process, and collect what is announced to others |
+//! | [`forward_backend!`](crate::forward_backend) | forwards methods to another backend |
+//! | [`StorageTransaction`], [`Transactions`] | the contract of transactions that the application shares with the queues |
+//!
+//! The `conformance` module (feature `conformance`) tests backends.
 
 mod browse;
 mod capabilities;

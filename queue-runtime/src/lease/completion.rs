@@ -54,8 +54,7 @@ impl Completer {
         };
     }
 
-    /// # Errors
-    /// If the message is settled, or its lease was given up.
+    /// Refuses a message that is settled, or whose lease was given up.
     pub(crate) fn check(&self) -> Result<(), Error> {
         if self.0.machine().is_abandoned() {
             return Err(self.0.ended());

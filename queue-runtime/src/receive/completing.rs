@@ -49,7 +49,7 @@ pub struct Completing<M> {
 
 impl<M> Delivery<M> {
     /// Completes the message and submits follow-ups as part of a transaction of the application's own connection to the
-    /// SQLite file of the queues, as [`Received::complete_in`] does. After the end of the transaction,
+    /// storage, as [`Received::complete_in`] does. After the end of the transaction,
     /// [`Completing::confirm`] tells whether it was committed.
     ///
     /// ```
@@ -84,6 +84,10 @@ impl<M> Delivery<M> {
     ///
     /// # Errors
     /// [`SettleError`] returns the delivery, with the problems of [`Received::complete_in`].
+    #[expect(
+        clippy::result_large_err,
+        reason = "it gives the delivery back, as all methods that settle do"
+    )]
     pub fn complete_in<E, T>(
         self,
         transaction: T,

@@ -258,7 +258,10 @@ impl<M> Received<M> {
     }
 
     /// Completes the message and submits follow-ups as part of a transaction of the application's own connection to
-    /// the SQLite file of the queues: together with the rows that the transaction writes, or not at all.
+    /// the storage: together with the rows that the transaction writes, or not at all.
+    ///
+    /// For `sqlite:PATH`, `transaction` is a `&rusqlite::Transaction`, and this returns the `Result` itself. For an engine
+    /// whose driver is asynchronous, this returns a future of it; see [`StorageTransaction`].
     ///
     /// After this, a handler commits its transaction and returns. The listener then finds out whether the transaction
     /// was committed, even if the commit returned an error. If it was, the message is completed, whatever the handler

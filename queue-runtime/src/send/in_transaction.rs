@@ -20,8 +20,11 @@ use crate::policy::SHORTEST;
 const MAX_WAITS: u32 = 100;
 
 impl<M> Submit<M> {
-    /// Stores the message as part of a transaction of the application's own connection to the SQLite file of the
-    /// queues: if and only if the application commits it.
+    /// Stores the message as part of a transaction of the application's own connection to the storage: if and only if the
+    /// application commits it.
+    ///
+    /// For `sqlite:PATH`, `transaction` is a `&rusqlite::Transaction`, and this returns the `Result` itself. For an engine
+    /// whose driver is asynchronous, this returns a future of it; see [`StorageTransaction`].
     ///
     /// The queue is created, in the same transaction, if it does not exist and is not a reply queue. Consumers learn of
     /// the message when the transaction has ended. Blocks the thread while another connection writes, for up to the

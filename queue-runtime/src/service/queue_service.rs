@@ -343,7 +343,7 @@ impl QueueService {
         self.running.listeners.health()
     }
 
-    /// Submits a message within a transaction of the application's own connection to the SQLite file of the queues, as
+    /// Submits a message within a transaction of the application's own connection to the storage of the queues, as
     /// [`Submit::in_transaction`] does. To configure it (id, request, delay, …), call that.
     ///
     /// Blocks the thread while another connection writes, for up to the busy timeout.

@@ -61,7 +61,8 @@ impl<'a> StorageTransaction<Engine> for &'a mut Transaction {
         Box::pin(async move {
             loop {
                 tokio::task::yield_now().await;
-                match writes.written(Ok(self.stage(&writes))) {
+                let staged = self.stage(&writes);
+                match writes.written(Ok(staged)) {
                     ControlFlow::Break(output) => return output,
                     ControlFlow::Continue(changed) => writes = changed,
                 }
