@@ -14,10 +14,9 @@ use tokio::runtime::Runtime;
 use tokio::sync::broadcast::Receiver;
 use tokio::time::sleep;
 
-use crate::listener::{Job, Mood, completed};
+use crate::support::jobs::{Job, Mood, completed, submit_jobs};
 use crate::support::{
     GUARD, NEVER, assert_few_threads, count, events, gate, guarded, is_alone, poison, stop,
-    submit_jobs,
 };
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -18,31 +18,13 @@ use queue_runtime::{
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
+use crate::support::jobs::{Job, Mood, completed};
 use crate::support::{GUARD, NEVER, accepted, count, events, gate, guarded, memory, poison, stop};
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Mood {
-    Good,
-    Panics,
-    Fails,
-    Hangs,
-    Blocks,
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
-#[message(queue = "jobs", kind = "job", poison_threshold = 3)]
-pub(crate) struct Job {
-    pub(crate) mood: Mood,
-}
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
 #[message(queue = "reports")]
 struct Report {
     about: String,
-}
-
-pub(crate) fn completed(event: &ListenerEvent) -> bool {
-    matches!(event, ListenerEvent::Completed { .. })
 }
 
 fn poisoned(event: &ListenerEvent) -> bool {

@@ -11,8 +11,8 @@ use tokio::time::{Instant, sleep};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-use crate::listener::{Job, Mood, completed};
-use crate::support::{GUARD, NEVER, count, events, poison, stop, submit_jobs};
+use crate::support::jobs::{Job, Mood, completed, submit_jobs};
+use crate::support::{GUARD, NEVER, count, events, poison, stop};
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -10,10 +10,10 @@ use queue_runtime::{
 };
 use tokio::time::{Instant, advance, sleep};
 
-use crate::requests::{
+use crate::support::questions::{
     Answer, LEASE, MINUTE, Question, Refusal, answering, ask, instance, reply_queues, shared,
 };
-use crate::storage::Storage;
+use crate::support::storage::Storage;
 use crate::support::{count, guarded, stop};
 
 #[tokio::test(start_paused = true)]

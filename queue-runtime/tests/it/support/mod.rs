@@ -1,4 +1,15 @@
-//! What the runtime's tests share.
+//! What the runtime's tests share. A test file imports from here, and never from another test file.
+
+pub(crate) mod flaky_results;
+pub(crate) mod jobs;
+pub(crate) mod log;
+pub(crate) mod orders;
+pub(crate) mod parcels;
+pub(crate) mod poisoned;
+pub(crate) mod questions;
+pub(crate) mod remote;
+pub(crate) mod storage;
+pub(crate) mod ticks;
 
 use std::future::Future;
 use std::process::Command;
@@ -10,8 +21,6 @@ use queue_runtime::envelope::PoisonRecord;
 use queue_runtime::wire::Body;
 use queue_runtime::{Delivery, ListenerEvent, ListenerHandle, Message, QueueService};
 use tokio::sync::broadcast::Receiver;
-
-use crate::listener::{Job, Mood};
 
 /// Long enough for the slowest machine; only a hang meets it.
 pub(crate) const GUARD: Duration = Duration::from_secs(60);
@@ -125,14 +134,6 @@ pub(crate) async fn poison(service: &QueueService, queue: &str) -> Vec<(PoisonRe
             )
         })
         .collect()
-}
-
-/// Submits good jobs, and creates their queue if there are none.
-pub(crate) async fn submit_jobs(service: &QueueService, jobs: usize) {
-    let queue = service.queue_at("jobs").expect("a name");
-    queue.create().await.expect("created");
-    let jobs = (0..jobs).map(|_| Job { mood: Mood::Good });
-    service.submit_all(jobs).await.expect("submitted");
 }
 
 /// Accepts a message that must be there.

@@ -15,7 +15,7 @@ use queue_runtime::{
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast;
 
-use crate::remote::Remote;
+use crate::support::remote::Remote;
 use crate::support::{NEVER, count};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
