@@ -103,9 +103,9 @@ fn a_bare_type_has_its_payload_alone_in_the_file() {
 
 #[tokio::test(flavor = "current_thread")]
 async fn submit_stores_what_a_golden_file_holds() {
-    let file = include_str!("../golden/order-v2.json");
+    let file = include_str!("../../golden/order-v2.json");
     assert_eq!(stored(order(), "orders").await, without_space(file));
-    let file = include_str!("../golden/thumbnail.json");
+    let file = include_str!("../../golden/thumbnail.json");
     assert_eq!(stored(thumbnail(), "thumbnail").await, without_space(file));
 }
 

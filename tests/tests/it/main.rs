@@ -1,0 +1,6 @@
+//! What holds for more than one package.
+
+mod derive;
+mod golden;
+mod guarantees;
+mod layout;
