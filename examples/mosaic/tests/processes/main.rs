@@ -10,7 +10,7 @@ mod support;
 use std::fs;
 use std::time::Duration;
 
-use mosaic::store::Store;
+use mosaic::storage::store::Store;
 use support::{Location, pictures};
 use tempfile::TempDir;
 

@@ -11,10 +11,10 @@ use object_store::{ClientOptions, ObjectStore as _, ObjectStoreExt as _, RetryCo
 
 use super::account::{Account, Credential, Problem};
 use super::entra;
-use crate::blob::Container;
-use crate::library_store::{MAX_FILES, MAX_LIBRARY, is_picture};
-use crate::object_error::describe;
-use crate::store::Store;
+use crate::storage::blob::Container;
+use crate::storage::library_store::{MAX_FILES, MAX_LIBRARY, is_picture};
+use crate::storage::object_error::describe;
+use crate::storage::store::Store;
 use pictures::Size;
 
 /// The error for an account whose blobs cannot be used.

@@ -2,8 +2,8 @@
 
 use queue_runtime::{ListenerBuilder, Message, OnError};
 
-use crate::library_store::LibraryStoreError;
-use crate::store::StoreError;
+use crate::storage::library_store::LibraryStoreError;
+use crate::storage::store::StoreError;
 use pictures::{JoinError, PlanError, SliceError, SourceError, TileSizeError};
 
 /// Has the listener reject messages whose blobs or settings are at fault, and retry after other errors.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use object_store::path::Path;
 
-use crate::blob::Container;
+use crate::storage::blob::Container;
 
 /// A folder of blobs, or nothing if the blobs are elsewhere.
 #[derive(Debug, Clone, Default)]

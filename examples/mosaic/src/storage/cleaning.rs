@@ -8,9 +8,9 @@ use std::collections::HashSet;
 
 use queue_runtime::RequestId;
 
-use crate::blob::{BlobName, Container};
-use crate::records::Records;
-use crate::store::{Removed, Store, StoreError};
+use crate::storage::blob::{BlobName, Container};
+use crate::storage::records::Records;
+use crate::storage::store::{Removed, Store, StoreError};
 
 /// Removes the blobs of a finished request, except its records.
 ///

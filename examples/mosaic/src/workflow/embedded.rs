@@ -5,8 +5,8 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use queue_runtime::{QueueService, StartError};
 
-use crate::roles::{Role, Settings, Totals, broker, controller, processor};
-use crate::store::Store;
+use crate::storage::store::Store;
+use crate::workflow::roles::{Role, Settings, Totals, broker, controller, processor};
 
 /// A broker, a controller and processors, running. Dropping them stops them at once.
 #[derive(Debug)]

@@ -17,11 +17,14 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// The age from which the death of a process is not one of a series.
 const STABLE: Duration = Duration::from_secs(60);
 
+/// The time that other processes have to end, which is longer than that of their handlers.
+pub(crate) const GRACE: Duration = Duration::from_secs(30);
+
 /// The greatest number of instances.
 const MAX_INSTANCES: usize = 64;
 
 /// The instances of a role, except the one in this process. Dropping this has them stop, and does not wait.
-pub(super) struct Instances {
+pub(crate) struct Instances {
     command: Command,
     running: Vec<Instance>,
     /// Told to stop.
@@ -39,7 +42,7 @@ struct Instance {
 
 impl Instances {
     /// Has not started any yet. The command ends at the end of its standard input.
-    pub(super) fn new(mut command: Command) -> Self {
+    pub(crate) fn new(mut command: Command) -> Self {
         command.stdin(Stdio::piped());
         Self {
             command,
@@ -54,7 +57,7 @@ impl Instances {
     ///
     /// # Cancel safety
     /// If the future is dropped, the processes go on.
-    pub(super) async fn keep(&mut self, wanted: impl Fn() -> usize) -> Infallible {
+    pub(crate) async fn keep(&mut self, wanted: impl Fn() -> usize) -> Infallible {
         loop {
             self.reap();
             self.adjust(wanted().saturating_sub(1));
@@ -64,7 +67,7 @@ impl Instances {
 
     /// Has all processes stop, and waits until they have finished what they have. Those that have not within `grace`
     /// are killed.
-    pub(super) async fn stop(mut self, grace: Duration) {
+    pub(crate) async fn stop(mut self, grace: Duration) {
         let begun = Instant::now();
         self.adjust(0);
         while !self.stopping.is_empty() {
@@ -154,7 +157,7 @@ fn ended(instances: &mut Vec<Instance>) -> Vec<(Instance, std::process::ExitStat
 }
 
 /// Parses `MIN..MAX`.
-pub(super) fn parse_range(text: &str) -> Result<RangeInclusive<usize>, String> {
+pub(crate) fn parse_range(text: &str) -> Result<RangeInclusive<usize>, String> {
     let range = text.split_once("..").and_then(|(min, max)| {
         let (min, max): (usize, usize) = (min.parse().ok()?, max.parse().ok()?);
         (1 <= min && min <= max && max <= MAX_INSTANCES).then_some(min..=max)

@@ -6,12 +6,12 @@ use std::time::SystemTime;
 
 use queue_runtime::{QueueService, RequestId};
 
-use crate::blob::BlobName;
-use crate::client::{ClientError, Job, Progress};
-use crate::library_store::{LibraryStore, MAX_PICTURE};
-use crate::messages::ImageRequest;
-use crate::records::{Records, RequestRecord};
-use crate::store::{Store, StoreError};
+use crate::storage::blob::BlobName;
+use crate::storage::library_store::{LibraryStore, MAX_PICTURE};
+use crate::storage::records::{Records, RequestRecord};
+use crate::storage::store::{Store, StoreError};
+use crate::workflow::client::{ClientError, Job, Progress};
+use crate::workflow::messages::ImageRequest;
 use pictures::Fingerprint;
 
 /// Takes requests in.

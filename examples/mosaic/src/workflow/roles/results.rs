@@ -9,8 +9,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::role::Settings;
-use crate::records::Records;
-use crate::store::Store;
+use crate::storage::records::Records;
+use crate::storage::store::Store;
 
 /// The recorded results of work that is done once for each request.
 #[derive(Debug, Clone)]

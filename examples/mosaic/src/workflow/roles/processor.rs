@@ -8,11 +8,11 @@ use tokio::task::spawn_blocking;
 
 use super::handling::{Handling, reason};
 use super::role::{Role, Settings};
-use crate::blob::BlobName;
-use crate::library_store::LibraryStore;
-use crate::messages::{ImageResponse, SliceOutcome, SliceRequest, SliceResponse};
-use crate::records::Records;
-use crate::store::Store;
+use crate::storage::blob::BlobName;
+use crate::storage::library_store::LibraryStore;
+use crate::storage::records::Records;
+use crate::storage::store::Store;
+use crate::workflow::messages::{ImageResponse, SliceOutcome, SliceRequest, SliceResponse};
 use pictures::{Slice, TileSize, encode_png};
 
 /// The size limit of a slice of a source picture, in bytes: more than the largest takes uncompressed.

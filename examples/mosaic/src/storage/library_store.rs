@@ -13,9 +13,9 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex, OnceCell};
 use tokio::task::{JoinError, spawn_blocking};
 
-use crate::blob::BlobName;
-use crate::object_error::describe;
-use crate::store::{Store, StoreError};
+use crate::storage::blob::BlobName;
+use crate::storage::object_error::describe;
+use crate::storage::store::{Store, StoreError};
 use pictures::Size;
 use pictures::{Fingerprint, Library, LibraryError, Renderer, Skipped};
 

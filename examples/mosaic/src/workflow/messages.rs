@@ -13,7 +13,7 @@
 use queue_runtime::{Message, RequestId};
 use serde::{Deserialize, Serialize};
 
-use crate::blob::BlobName;
+use crate::storage::blob::BlobName;
 use pictures::Fingerprint;
 
 /// Requests a mosaic. Sent by the client to the job controller.

@@ -15,9 +15,9 @@ use object_store::prefix::PrefixStore;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt as _, PutMode, WriteMultipart};
 use queue_runtime::idempotency::ObjectResults;
 
-use crate::blob::{BlobName, Container};
-use crate::links::Links;
-use crate::object_error::{describe, is_about_container};
+use crate::storage::blob::{BlobName, Container};
+use crate::storage::links::Links;
+use crate::storage::object_error::{describe, is_about_container};
 use pictures::Size;
 
 /// The containers and their blobs. Clones share them.

@@ -16,9 +16,9 @@ use queue_runtime::{Disposition, Failure, RequestId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::blob::{BlobName, Container};
-use crate::messages::{ImageOutcome, ImageRequest, SliceOutcome};
-use crate::store::{Created, Store, StoreError};
+use crate::storage::blob::{BlobName, Container};
+use crate::storage::store::{Created, Store, StoreError};
+use crate::workflow::messages::{ImageOutcome, ImageRequest, SliceOutcome};
 use pictures::{Fingerprint, Layout, Plan, TileSize};
 
 /// The size limit of a record, in bytes; reasons of failures are cut far below it.

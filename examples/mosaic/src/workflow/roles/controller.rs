@@ -26,13 +26,13 @@ use super::handling::{Handling, reason};
 use super::join::join;
 use super::results::Results;
 use super::role::{Role, Settings};
-use crate::blob::BlobName;
-use crate::library_store::{LibraryStore, MAX_PICTURE};
-use crate::messages::{
+use crate::storage::blob::BlobName;
+use crate::storage::library_store::{LibraryStore, MAX_PICTURE};
+use crate::storage::records::{PlanRecord, Records, SliceRecord};
+use crate::storage::store::Store;
+use crate::workflow::messages::{
     Figures, ImageRequest, ImageResponse, MAX_SLICES, SliceOutcome, SliceRequest, SliceResponse,
 };
-use crate::records::{PlanRecord, Records, SliceRecord};
-use crate::store::Store;
 use pictures::{Layout, Plan, TileSize, cut, load_source};
 
 /// The maximum number of concurrent reads or writes of blobs.

@@ -5,9 +5,9 @@ use queue_runtime::{Failure, QueueService, Received, StartError};
 use super::handling::Handling;
 use super::results::Results;
 use super::role::{Role, Settings};
-use crate::messages::ImageResponse;
-use crate::records::{Records, ResponseRecord};
-use crate::store::Store;
+use crate::storage::records::{Records, ResponseRecord};
+use crate::storage::store::Store;
+use crate::workflow::messages::ImageResponse;
 
 /// Starts a job broker.
 ///

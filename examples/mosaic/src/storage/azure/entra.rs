@@ -3,7 +3,7 @@ use std::time::Duration;
 use object_store::azure::{AzureCredentialProvider, MicrosoftAzureBuilder};
 use tokio::time::timeout;
 
-use crate::object_error::describe;
+use crate::storage::object_error::describe;
 
 /// The sources of tokens, with their names in `object_store` and their timeouts: the endpoint of
 /// managed identities responds at once where there is one, and often never elsewhere.

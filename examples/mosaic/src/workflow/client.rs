@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use queue_runtime::{QueueService, RequestId, SubmitError};
 
-use crate::blob::BlobName;
-use crate::cleaning;
-use crate::intake::Intake;
-use crate::library_store::{LibraryStore, LibraryStoreError};
-use crate::messages::{ImageOutcome, ImageRequest};
-use crate::records::{Records, ResponseRecord};
-use crate::store::{Store, StoreError};
+use crate::storage::blob::BlobName;
+use crate::storage::cleaning;
+use crate::storage::library_store::{LibraryStore, LibraryStoreError};
+use crate::storage::records::{Records, ResponseRecord};
+use crate::storage::store::{Store, StoreError};
+use crate::workflow::intake::Intake;
+use crate::workflow::messages::{ImageOutcome, ImageRequest};
 
 /// The interval at which the records are polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);

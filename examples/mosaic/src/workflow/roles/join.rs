@@ -6,8 +6,8 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
-use crate::blob::BlobName;
-use crate::store::{Store, failed};
+use crate::storage::blob::BlobName;
+use crate::storage::store::{Store, failed};
 use pictures::{Joiner, Plan};
 
 /// The size limit of a rendered slice, in bytes: more than the largest mosaic takes uncompressed.
