@@ -5,6 +5,8 @@ mod commands;
 mod instances;
 mod kill;
 mod manners;
+#[cfg(unix)]
+mod signals;
 mod support;
 
 use std::fs;
