@@ -156,7 +156,6 @@ pub async fn contents_of(image: &Image) -> Contents {
 }
 
 /// Returns a builder that opens a file after all leases have ended.
-#[must_use]
 pub fn builder(file: &Path) -> SqliteBuilder {
     let clock = ManualClock::new();
     clock.step_wall_clock(Timestamp::now().duration_since(clock.now()));
