@@ -1,5 +1,6 @@
 //! What holds for more than one package.
 
+pub mod accepted;
 mod derive;
 mod golden;
 mod guarantees;

@@ -1,4 +1,4 @@
-//! A crate without the names of the prelude.
+//! A module without the names of the prelude.
 
 #![no_implicit_prelude]
 
@@ -32,6 +32,6 @@ struct Generic<T> {
     value: T,
 }
 
-fn main() {
+pub(super) fn main() {
     let _ = (Job::Empty, Generic { value: 1 });
 }

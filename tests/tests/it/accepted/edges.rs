@@ -1,4 +1,3 @@
-
 //! What is at the edge of what the derive takes.
 
 use queue_derive::Message;
@@ -41,7 +40,7 @@ where
 
 fn is_message<M: queue_core::Message>() {}
 
-fn main() {
+pub(super) fn main() {
     is_message::<r#Match>();
     is_message::<Never>();
     is_message::<Marked>();

@@ -1,4 +1,3 @@
-
 #![deny(warnings)]
 #![deny(
     let_underscore_drop,
@@ -19,10 +18,19 @@ use queue_derive::Message;
 use serde::{Deserialize, Serialize};
 
 /// A message with everything.
-#[derive(Serialize, Deserialize, Message)]
+#[derive(Debug, Serialize, Deserialize, Message)]
 #[message(kind = "order", queue = "orders", version = 2, upgrade_from = OldOrder)]
-#[message(alias = "bestellung", visibility_timeout = "30s", time_to_live = "7days")]
-#[message(poison_threshold = 3, poison_queue = "broken", key_scope = "global", wire = "event")]
+#[message(
+    alias = "bestellung",
+    visibility_timeout = "30s",
+    time_to_live = "7days"
+)]
+#[message(
+    poison_threshold = 3,
+    poison_queue = "broken",
+    key_scope = "global",
+    wire = "event"
+)]
 #[message(crate = queue_core)]
 pub struct Order {
     /// The key.
@@ -32,7 +40,7 @@ pub struct Order {
 
 /// What it was.
 #[deprecated]
-#[derive(Serialize, Deserialize, Message)]
+#[derive(Debug, Serialize, Deserialize, Message)]
 #[message(kind = "order", queue = "orders", crate = queue_core)]
 pub struct OldOrder {
     #[deprecated]
@@ -48,7 +56,7 @@ impl From<OldOrder> for Order {
 }
 
 /// Every variant has a key.
-#[derive(Serialize, Deserialize, Message)]
+#[derive(Debug, Serialize, Deserialize, Message)]
 #[message(crate = queue_core)]
 pub enum Job {
     /// Named.
@@ -63,4 +71,5 @@ pub enum Job {
     Erase(#[message(key)] u64, String),
 }
 
-fn main() {}
+/// Has nothing to do.
+pub fn main() {}

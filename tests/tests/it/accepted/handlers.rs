@@ -40,8 +40,11 @@ fn listen(service: &QueueService) {
     let _ = service.listener(unit);
     let _ = service.listener(fallible);
     let _ = service.listener(boxed);
+    let _ = service.listener(Counting);
     let _ = service.listener(async |order: Received<Order>| drop(order));
     let _ = service.listener(|order: Received<Order>| async move { println!("{}", order.number) });
 }
 
-fn main() {}
+pub(super) fn main() {
+    let _ = listen;
+}

@@ -1,4 +1,3 @@
-
 //! Names of the user's that are also names that the derive needs.
 
 use queue_derive::Message as Derive;
@@ -13,19 +12,19 @@ type Vec = ();
 type String = ();
 type Box = ();
 
-#[allow(non_snake_case)]
+#[expect(non_snake_case)]
 fn Some() {}
-#[allow(non_snake_case)]
+#[expect(non_snake_case)]
 fn Ok() {}
-#[allow(non_snake_case)]
+#[expect(non_snake_case)]
 fn Err() {}
 
-#[allow(non_camel_case_types)]
+#[expect(non_camel_case_types)]
 struct u32;
 
-#[allow(non_upper_case_globals)]
+#[expect(non_upper_case_globals)]
 const version: &str = "a constant is a pattern";
-#[allow(non_upper_case_globals)]
+#[expect(non_upper_case_globals)]
 const old: &str = "so is this one";
 
 macro_rules! vec {
@@ -35,6 +34,7 @@ macro_rules! assert {
     () => {};
 }
 
+#[expect(dead_code)]
 trait Message {
     fn encode(&self) {}
     fn key(&self) {}
@@ -74,9 +74,9 @@ impl From<Old> for Order {
     }
 }
 
-fn main() {
+pub(super) fn main() {
     let _ = (version, old);
-    vec!();
+    vec![];
     assert!();
     let _: (Option, Result, Vec, String, Box) = ((), (), (), (), ());
     let _ = (Some(), Ok(), Err(), u32, Order::None, NoKey);

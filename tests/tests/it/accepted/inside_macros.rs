@@ -1,10 +1,12 @@
+//! Messages that a macro declares.
+
 use queue_derive::Message;
 use serde::{Deserialize, Serialize};
 
 macro_rules! message {
     ($name:ident, $kind:literal, $version:literal, $old:ty, $key:ty) => {
         #[derive(Serialize, Deserialize, Message)]
-        #[message(kind = $kind, version = $version, upgrade_from = $old, crate = $crate::shop)]
+        #[message(kind = $kind, version = $version, upgrade_from = $old, crate = $crate::accepted::inside_macros::shop)]
         struct $name {
             #[message(key)]
             key: $key,
@@ -21,7 +23,7 @@ macro_rules! message {
 }
 
 mod shop {
-    pub use queue_core::*;
+    pub(super) use queue_core::*;
 }
 
 #[derive(Serialize, Deserialize, Message)]
@@ -30,6 +32,6 @@ struct OrderV1;
 
 message!(Order, "order", 2, OrderV1, Option<u64>);
 
-fn main() {
+pub(super) fn main() {
     assert_eq!(<Order as queue_core::Message>::TYPE.version(), 2);
 }
