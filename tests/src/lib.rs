@@ -1,5 +1,8 @@
-//! Servers for the tests of several packages. `tests/` holds tests that need more than one crate.
+//! Servers, and a log, for the tests of several packages. `tests/` holds tests that need more than one crate.
 
 pub mod azurite;
 pub mod http;
 pub mod nats;
+mod written;
+
+pub use written::Written;

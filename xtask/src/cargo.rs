@@ -8,6 +8,10 @@ pub(crate) fn command() -> Command {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
     let mut command = Command::new(cargo);
     command.current_dir(root.expect("this package is below the root of the workspace"));
+    if std::env::var_os("CI").is_some() {
+        // Nothing is built twice there.
+        command.env("CARGO_INCREMENTAL", "0");
+    }
     command
 }
 

@@ -13,6 +13,8 @@ pub(crate) struct Step {
     pub(crate) arguments: &'static [&'static str],
     /// Additional environment variables.
     pub(crate) environment: &'static [(&'static str, &'static str)],
+    /// It mostly waits, so that it runs beside those of its kind before and after it.
+    pub(crate) waits: bool,
 }
 
 /// The part that a step plays, which decides whether it may be skipped.
@@ -116,6 +118,7 @@ mod tests {
             part: Part::Check,
             arguments: &["doc", "--no-deps"],
             environment: &[("RUSTDOCFLAGS", "-D warnings")],
+            waits: false,
         };
         let line = step.shell_line();
         assert_eq!(line, "RUSTDOCFLAGS='-D warnings' cargo doc --no-deps");
@@ -130,6 +133,7 @@ mod tests {
             },
             arguments: &["no-such-thing", "check"],
             environment: &[],
+            waits: false,
         };
         let obstacle = tool.obstacle().expect("it is not installed");
         assert!(obstacle.contains("cargo install --locked cargo-no-such-thing"));

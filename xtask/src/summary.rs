@@ -19,6 +19,8 @@ pub(crate) struct Summary {
     /// Under CI a skipped suite is a failure, since nobody reads the summary.
     pub(crate) under_ci: bool,
     pub(crate) rows: Vec<(Step, Outcome, Duration)>,
+    /// Of the whole run, in which some steps run beside each other.
+    pub(crate) took: Duration,
 }
 
 impl Summary {
@@ -29,6 +31,11 @@ impl Summary {
             Outcome::Failed(_) | Outcome::NotRun => true,
             Outcome::Skipped(_) => self.forbids_skipping(step),
         })
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        let mut rows = self.rows.iter();
+        rows.any(|(_, outcome, _)| matches!(outcome, Outcome::Failed(_)))
     }
 
     fn forbids_skipping(&self, step: &Step) -> bool {
@@ -56,8 +63,7 @@ impl fmt::Display for Summary {
                 Outcome::NotRun => writeln!(f, "   not run   {name}")?,
             }
         }
-        let total: Duration = self.rows.iter().map(|(_, _, took)| *took).sum();
-        let total = seconds(total);
+        let total = seconds(self.took);
         let failed = self
             .rows
             .iter()
@@ -100,10 +106,13 @@ mod tests {
             part,
             arguments: &["test", "--workspace"],
             environment: &[],
+            waits: false,
         };
+        let took = Duration::from_secs(61);
         Summary {
             under_ci,
-            rows: vec![(step, outcome, Duration::from_secs(61))],
+            rows: vec![(step, outcome, took)],
+            took,
         }
     }
 

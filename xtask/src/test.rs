@@ -2,9 +2,11 @@
 //!
 //! Dependencies are built twice: once for checking, which clippy and rustdoc share, and once for running.
 //! All steps use one target directory and, except for the checks of feature sets, the whole workspace
-//! with all features, so that no step invalidates what another built.
+//! with all features, so that no step invalidates what another built. What is quick comes first, and the longest
+//! suites last.
 
-use std::process::ExitCode;
+use std::io::Write as _;
+use std::process::{ExitCode, Output};
 use std::time::{Duration, Instant};
 
 use crate::step::{Need, Part, Step};
@@ -47,6 +49,8 @@ const STEPS: &[Step] = &[
             "mounts",
             "--test",
             "harm",
+            "--test",
+            "crash",
             "--",
             "-D",
             "warnings",
@@ -132,21 +136,27 @@ const STEPS: &[Step] = &[
         ],
     ),
     Step {
-        name: "tests",
-        part: Part::Suite(Need::Nothing),
-        arguments: &["test", "--workspace", "--all-features"],
-        environment: &[],
+        environment: &[("RUSTDOCFLAGS", "-D warnings")],
+        ..check(
+            "docs",
+            &["doc", "--workspace", "--all-features", "--no-deps"],
+        )
     },
     Step {
-        name: "power loss and failing writes",
-        part: Part::Suite(Need::Preload),
-        arguments: &["test", "--workspace", "--all-features", "--test", "power"],
-        environment: &[],
+        part: Part::Tool {
+            install: "cargo-deny",
+        },
+        ..check("dependencies", &["deny", "--all-features", "check"])
     },
-    Step {
-        name: "a full disk and mounted files",
-        part: Part::Suite(Need::Mount),
-        arguments: &[
+    suite(
+        "tests",
+        Need::Nothing,
+        &["test", "--workspace", "--all-features"],
+    ),
+    waiting(
+        "a full disk and mounted files",
+        Need::Mount,
+        &[
             "test",
             "--workspace",
             "--all-features",
@@ -155,12 +165,54 @@ const STEPS: &[Step] = &[
             "--test",
             "mounts",
         ],
-        environment: &[],
-    },
-    Step {
-        name: "tests against Azurite",
-        part: Part::Suite(Need::Azurite),
-        arguments: &[
+    ),
+    waiting(
+        "tests with a NATS server",
+        Need::Nats,
+        &["test", "--workspace", "--all-features", "--test", "nats"],
+    ),
+    waiting(
+        "tests with Python's packages",
+        Need::AzuriteAndPython,
+        &["test", "--workspace", "--all-features", "--test", "interop"],
+    ),
+    waiting(
+        "mosaic over Azurite",
+        Need::Azurite,
+        &[
+            "test",
+            "--workspace",
+            "--all-features",
+            "--test",
+            "mosaic-azurite",
+        ],
+    ),
+    waiting(
+        "harmed requests",
+        Need::Azurite,
+        &["test", "--workspace", "--all-features", "--test", "harm"],
+    ),
+    suite(
+        "migrations by rusqlite_migration and sqlx",
+        Need::Nothing,
+        &[
+            "test",
+            "--locked",
+            "--manifest-path",
+            "tests/migrations/Cargo.toml",
+            "--target-dir",
+            "target/migrations",
+        ],
+    ),
+    suite(
+        "power loss and failing writes",
+        Need::Preload,
+        &["test", "--workspace", "--all-features", "--test", "power"],
+    ),
+    suite(
+        "tests against Azurite",
+        Need::Azurite,
+        &[
             "test",
             "--workspace",
             "--all-features",
@@ -170,96 +222,55 @@ const STEPS: &[Step] = &[
             // They mostly wait for leases to expire.
             "--test-threads=24",
         ],
-        environment: &[],
-    },
-    Step {
-        name: "harmed requests",
-        part: Part::Suite(Need::Azurite),
-        arguments: &["test", "--workspace", "--all-features", "--test", "harm"],
-        environment: &[],
-    },
-    Step {
-        name: "tests with Python's packages",
-        part: Part::Suite(Need::AzuriteAndPython),
-        arguments: &["test", "--workspace", "--all-features", "--test", "interop"],
-        environment: &[],
-    },
-    Step {
-        name: "tests with a NATS server",
-        part: Part::Suite(Need::Nats),
-        arguments: &["test", "--workspace", "--all-features", "--test", "nats"],
-        environment: &[],
-    },
-    Step {
-        name: "mosaic over Azurite",
-        part: Part::Suite(Need::Azurite),
-        arguments: &[
+    ),
+    suite(
+        "crashes",
+        Need::Nothing,
+        &[
             "test",
             "--workspace",
             "--all-features",
             "--test",
-            "mosaic-azurite",
+            "crash",
+            "--",
+            // They mostly wait for processes and for the disk.
+            "--test-threads=4",
         ],
-        environment: &[],
-    },
-    Step {
-        name: "migrations by rusqlite_migration and sqlx",
-        part: Part::Suite(Need::Nothing),
-        arguments: &[
-            "test",
-            "--locked",
-            "--manifest-path",
-            "tests/migrations/Cargo.toml",
-            "--target-dir",
-            "target/migrations",
-        ],
-        environment: &[],
-    },
-    Step {
-        name: "docs",
-        part: Part::Check,
-        arguments: &["doc", "--workspace", "--all-features", "--no-deps"],
-        environment: &[("RUSTDOCFLAGS", "-D warnings")],
-    },
-    Step {
-        name: "dependencies",
-        part: Part::Tool {
-            install: "cargo-deny",
-        },
-        arguments: &["deny", "--all-features", "check"],
-        environment: &[],
-    },
+    ),
 ];
 
-/// Runs the steps in order, up to the first that fails.
+/// Runs the steps in order, up to the first that fails. Suites in a row that mostly wait run beside each other.
 pub(crate) fn run() -> ExitCode {
     let mut summary = Summary {
         under_ci: is_set("CI"),
         rows: Vec::new(),
+        took: Duration::ZERO,
     };
-    let mut failed = false;
-    for (at, step) in STEPS.iter().enumerate() {
-        if failed {
-            summary.rows.push((*step, Outcome::NotRun, Duration::ZERO));
+    let started = Instant::now();
+    let together = |one: &Step, other: &Step| one.waits && other.waits;
+    for steps in STEPS.chunk_by(together) {
+        if summary.has_failed() {
+            let not_run = steps.iter();
+            let not_run = not_run.map(|step| (*step, Outcome::NotRun, Duration::ZERO));
+            summary.rows.extend(not_run);
             continue;
         }
-        eprintln!(
-            "\n── {} of {}: {} ── {}",
-            at + 1,
-            STEPS.len(),
-            step.name,
-            step.shell_line()
-        );
-        let started = Instant::now();
-        let outcome = run_step(step);
-        let took = started.elapsed();
-        match &outcome {
-            Outcome::Skipped(why) => eprintln!("   SKIPPED: {why}"),
-            _ => eprintln!("   {}: {}", step.name, seconds(took)),
+        for step in steps {
+            let at = summary.rows.len() + 1;
+            eprintln!(
+                "\n── {at} of {}: {} ── {}",
+                STEPS.len(),
+                step.name,
+                step.shell_line()
+            );
+            summary.rows.push((*step, Outcome::NotRun, Duration::ZERO));
         }
-        failed = matches!(outcome, Outcome::Failed(_));
-        summary.rows.push((*step, outcome, took));
+        let at = summary.rows.len() - steps.len();
+        for (row, (outcome, took)) in summary.rows[at..].iter_mut().zip(run_steps(steps)) {
+            (row.1, row.2) = (outcome, took);
+        }
     }
+    summary.took = started.elapsed();
     eprint!("{summary}");
     if summary.passed() {
         ExitCode::SUCCESS
@@ -268,14 +279,57 @@ pub(crate) fn run() -> ExitCode {
     }
 }
 
-fn run_step(step: &Step) -> Outcome {
-    if let Some(why) = step.obstacle() {
-        return Outcome::Skipped(why);
-    }
-    match step.command().status() {
-        Ok(status) if status.success() => Outcome::Ran,
-        Ok(status) => Outcome::Failed(status.to_string()),
-        Err(error) => Outcome::Failed(format!("it did not start: {error}")),
+/// Runs steps beside each other, and prints what each has written when all before it have ended.
+fn run_steps(steps: &[Step]) -> Vec<(Outcome, Duration)> {
+    let ready = steps.iter().map(|step| (step, step.obstacle()));
+    let ready: Vec<_> = ready.collect();
+    std::thread::scope(|scope| {
+        let alone = steps.len() == 1;
+        let running = ready.into_iter().map(|(step, obstacle)| {
+            let run = move || {
+                let started = Instant::now();
+                let (outcome, output) = match obstacle {
+                    Some(why) => (Outcome::Skipped(why), None),
+                    None => run_step(step, alone),
+                };
+                (outcome, output, started.elapsed())
+            };
+            (step, scope.spawn(run))
+        });
+        let running: Vec<_> = running.collect();
+        let ended = running.into_iter().map(|(step, running)| {
+            let (outcome, output, took) = running.join().expect("no panic");
+            if let Some(output) = output {
+                // The step has failed or not, whether or not anybody reads this.
+                let _ = std::io::stdout().write_all(&output.stdout);
+                let _ = std::io::stderr().write_all(&output.stderr);
+            }
+            match &outcome {
+                Outcome::Skipped(why) => eprintln!("   SKIPPED: {}: {why}", step.name),
+                _ => eprintln!("   {}: {}", step.name, seconds(took)),
+            }
+            (outcome, took)
+        });
+        ended.collect()
+    })
+}
+
+/// Runs a step. Returns what it has written, unless it runs alone, which shows it at once.
+fn run_step(step: &Step, alone: bool) -> (Outcome, Option<Output>) {
+    let mut command = step.command();
+    let ended = if alone {
+        command.status().map(|status| (status, None))
+    } else {
+        let output = command.output();
+        output.map(|output| (output.status, Some(output)))
+    };
+    match ended {
+        Ok((status, output)) if status.success() => (Outcome::Ran, output),
+        Ok((status, output)) => (Outcome::Failed(status.to_string()), output),
+        Err(error) => {
+            let why = format!("it did not start: {error}");
+            (Outcome::Failed(why), None)
+        }
     }
 }
 
@@ -291,6 +345,22 @@ const fn check(name: &'static str, arguments: &'static [&'static str]) -> Step {
         part: Part::Check,
         arguments,
         environment: &[],
+        waits: false,
+    }
+}
+
+const fn suite(name: &'static str, need: Need, arguments: &'static [&'static str]) -> Step {
+    Step {
+        part: Part::Suite(need),
+        ..check(name, arguments)
+    }
+}
+
+/// A suite that mostly waits, so that it runs beside others.
+const fn waiting(name: &'static str, need: Need, arguments: &'static [&'static str]) -> Step {
+    Step {
+        waits: true,
+        ..suite(name, need, arguments)
     }
 }
 
@@ -311,6 +381,19 @@ mod tests {
                 "{step:?}"
             );
         }
+    }
+
+    #[test]
+    fn steps_beside_each_other_all_run_and_say_how_they_ended() {
+        let steps = [
+            waiting("one", Need::Nothing, &["--version"]),
+            waiting("two", Need::Nothing, &["no-such-subcommand"]),
+            waiting("three", Need::Nothing, &["--version"]),
+        ];
+        let ended = run_steps(&steps);
+        let ended: Vec<_> = ended.into_iter().map(|(outcome, _)| outcome).collect();
+        assert_eq!([&ended[0], &ended[2]], [&Outcome::Ran, &Outcome::Ran]);
+        assert!(matches!(ended[1], Outcome::Failed(_)), "{ended:?}");
     }
 
     #[test]

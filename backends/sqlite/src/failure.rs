@@ -59,8 +59,6 @@ pub(super) enum Failure {
     Exists,
     /// A database of another application, which is not to be adopted.
     Foreign,
-    /// A file of this library from before its first release.
-    PreRelease,
     /// Another application's table, or the like, has this name of ours.
     NameTaken(String),
     Newer {
@@ -258,10 +256,6 @@ impl Failure {
             Self::Foreign => error(ErrorKind::Unsupported).with_detail(format!(
                 "`{file}` is the database of another application; to keep the queues in it, beside that application's \
                  tables, open it with `sqlite:PATH?adopt` or `SqliteBuilder::adopt`"
-            )),
-            Self::PreRelease => error(ErrorKind::Unsupported).with_detail(format!(
-                "`{file}` was written by a version of this library from before its first release, whose tables are \
-                 not read any more; use another file"
             )),
             Self::NameTaken(name) => error(ErrorKind::Unsupported).with_detail(format!(
                 "`{file}` has `{name}`, which is a name of the queues' tables, and no queues; rename it, or keep the \

@@ -9,7 +9,7 @@ use queue_runtime::policy::{Idle, IdlePolicy};
 use queue_runtime::testing::TokioClock;
 use queue_runtime::{Failure, ListenerBuilder, Message as _, QueueService, Received};
 
-use crate::messages::SliceRequest;
+use crate::workflow::messages::SliceRequest;
 
 /// The longest pause between two polls on Azure, by default.
 const AZURE_IDLE_CAP: Duration = Duration::from_secs(30);

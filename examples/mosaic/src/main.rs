@@ -1,6 +1,7 @@
 //! Makes photo mosaics: all in one process, or one role in each.
 
 mod cli;
+mod supervisor;
 
 use clap::Parser as _;
 use cli::{Arguments, Bars, Command, QUIET};

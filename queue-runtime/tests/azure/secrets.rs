@@ -1,13 +1,12 @@
 //! Secrets (a key, a signature and receipts) must not appear in any output: each is a canary.
 
 use std::error::Error as _;
-use std::io::Write;
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use queue_core::backend::{Backend, NewMessage, PopReceipt, StorageId};
 use queue_runtime::QueueService;
-use tracing_subscriber::fmt::MakeWriter;
+use queue_tests::Written;
 
 use crate::responder::{KEY, Reply, Responder, answer, builder, every_error, queue, with};
 
@@ -27,37 +26,16 @@ const CANARIES: [&str; 8] = [
 ];
 
 /// The log of all crates and threads, at TRACE.
-static LOG: LazyLock<Log> = LazyLock::new(|| {
-    let log = Log::default();
+static LOG: LazyLock<Written> = LazyLock::new(|| {
+    let log = Written::default();
+    let written = log.clone();
     tracing_subscriber::fmt()
         .with_env_filter("trace")
         .with_ansi(false)
-        .with_writer(log.clone())
+        .with_writer(move || written.clone())
         .init();
     log
 });
-
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().expect("no panic").extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl<'a> MakeWriter<'a> for Log {
-    type Writer = Self;
-
-    fn make_writer(&'a self) -> Self {
-        self.clone()
-    }
-}
 
 #[track_caller]
 fn assert_clean(shown: &str) {
@@ -126,7 +104,7 @@ fn neither_errors_nor_logs_contain_a_secret() {
         "AccountName=acct;AccountKey={KEY};QueueEndpoint=http://127.0.0.1:1/acct"
     ));
     successes();
-    let logged = String::from_utf8(log.0.lock().expect("no panic").clone()).expect("text");
+    let logged = log.text();
     for proof in ["==> Request", "popreceipt=held-back", "hyper_util"] {
         assert!(logged.contains(proof), "the log does not contain `{proof}`");
     }

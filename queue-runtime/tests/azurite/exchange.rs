@@ -8,8 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::case::{PATIENCE, connect as connect_backend};
 use crate::proxy::GUARD;
-use crate::server::connection_string;
-use crate::service::runtime;
+use crate::server::{connection_string, runtime};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
 #[message(queue = "price-requests", visibility_timeout = "4s")]

@@ -1,7 +1,6 @@
 //! A service that restarts repeatedly while it is in use.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,7 +14,7 @@ use crate::case::run;
 use crate::operation;
 use crate::proxy::GUARD;
 use crate::server::ACCOUNT;
-use crate::stage::{LEASE, Order};
+use crate::stage::{LEASE, Order, changed, durable, until_empty};
 
 const RESTARTS: usize = 3;
 const PRODUCERS: u32 = 4;
@@ -163,21 +162,6 @@ fn acknowledged_messages_are_handled_despite_restarts() {
     });
 }
 
-/// Starts a service that keeps its messages when it stops.
-pub(crate) fn durable() -> Azurite {
-    Azurite::durable(&[ACCOUNT]).unwrap_or_else(|error| panic!("{error}"))
-}
-
-/// Stops, starts or restarts the service, which blocks a thread.
-pub(crate) async fn changed(
-    mut server: Azurite,
-    change: fn(&mut Azurite) -> Result<(), io::Error>,
-) -> Azurite {
-    let changed = tokio::task::spawn_blocking(move || change(&mut server).map(|()| server));
-    let changed = changed.await.expect("no panic");
-    changed.unwrap_or_else(|error| panic!("{error}"))
-}
-
 /// A message that is leased while the service restarts.
 struct Held {
     delivery: Delivery<Order>,
@@ -208,22 +192,4 @@ impl Held {
         assert_eq!(again.number, number);
         again.complete().await.expect("complete");
     }
-}
-
-/// Polls until the queue is empty; the service has no notification for it.
-pub(crate) async fn until_empty(queue: &Queue<Order>) {
-    let queue = queue.any();
-    let empty = async {
-        while queue
-            .properties()
-            .await
-            .expect("properties")
-            .approximate_count
-            > 0
-        {
-            tokio::time::sleep(Duration::from_millis(250)).await;
-        }
-    };
-    let emptied = tokio::time::timeout(GUARD, empty).await;
-    emptied.expect("in time");
 }

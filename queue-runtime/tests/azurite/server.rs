@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 
 use queue_tests::azurite::Azurite;
+use tokio::runtime::{Builder, Runtime};
 
 pub(crate) const ACCOUNT: &str = "conformance";
 
@@ -15,4 +16,11 @@ pub(crate) fn start() -> Azurite {
 
 pub(crate) fn connection_string() -> String {
     SERVER.connection_string(ACCOUNT)
+}
+
+/// One for each test, whose connections end with it.
+pub(crate) fn runtime() -> Runtime {
+    let mut builder = Builder::new_multi_thread();
+    let runtime = builder.worker_threads(1).enable_all().build();
+    runtime.expect("threads start")
 }

@@ -11,22 +11,15 @@ use queue_runtime::backend::AzureBackend;
 use queue_runtime::meter::TransactionKind;
 use queue_runtime::{ErrorKind, Message, Outcome, QueueService, SystemClock};
 use serde::{Deserialize, Serialize};
-use tokio::runtime::{Builder, Runtime};
 
 use crate::case::{PATIENCE, connect};
-use crate::server::{ACCOUNT, SERVER, connection_string};
+use crate::server::{ACCOUNT, SERVER, connection_string, runtime};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
 #[message(queue = "whole-orders", visibility_timeout = "4s")]
 struct Order {
     number: u32,
     note: String,
-}
-
-pub(crate) fn runtime() -> Runtime {
-    let mut builder = Builder::new_multi_thread();
-    let runtime = builder.worker_threads(1).enable_all().build();
-    runtime.expect("threads start")
 }
 
 #[test]

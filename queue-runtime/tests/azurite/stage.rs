@@ -1,15 +1,17 @@
 //! A service that uses a proxy, and its messages.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use queue_runtime::{Delivery, ListenerEvent, Message, Queue, QueueService};
+use queue_tests::azurite::Azurite;
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast;
 
 use crate::case::{PATIENCE, connect};
 use crate::proxy::{GUARD, Proxy};
-use crate::server::{SERVER, connection_string};
+use crate::server::{ACCOUNT, SERVER, connection_string};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
 pub(crate) struct Order {
@@ -87,4 +89,37 @@ pub(crate) async fn next(
     };
     let found = tokio::time::timeout(GUARD, found).await;
     found.expect("in time")
+}
+
+/// Starts a service that keeps its messages when it stops.
+pub(crate) fn durable() -> Azurite {
+    Azurite::durable(&[ACCOUNT]).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Stops, starts or restarts the service, which blocks a thread.
+pub(crate) async fn changed(
+    mut server: Azurite,
+    change: fn(&mut Azurite) -> Result<(), io::Error>,
+) -> Azurite {
+    let changed = tokio::task::spawn_blocking(move || change(&mut server).map(|()| server));
+    let changed = changed.await.expect("no panic");
+    changed.unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Polls until the queue is empty; the service has no notification for it.
+pub(crate) async fn until_empty(queue: &Queue<Order>) {
+    let queue = queue.any();
+    let empty = async {
+        while queue
+            .properties()
+            .await
+            .expect("properties")
+            .approximate_count
+            > 0
+        {
+            tokio::time::sleep(Duration::from_millis(250)).await;
+        }
+    };
+    let emptied = tokio::time::timeout(GUARD, empty).await;
+    emptied.expect("in time");
 }

@@ -13,9 +13,8 @@ use tokio::sync::broadcast::Receiver;
 
 use crate::case::{PATIENCE, connect, run};
 use crate::proxy::GUARD;
-use crate::restarts::{changed, durable, until_empty};
 use crate::server::ACCOUNT;
-use crate::stage::{LEASE, Order, next};
+use crate::stage::{LEASE, Order, changed, durable, next, until_empty};
 
 const ROUNDS: usize = 3;
 const TASKS: usize = 4;

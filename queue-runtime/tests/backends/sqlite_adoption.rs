@@ -163,25 +163,6 @@ fn a_database_with_a_name_of_ours_is_refused_and_not_changed() {
 }
 
 #[test]
-fn a_file_from_before_the_first_release_is_refused_and_not_changed() {
-    threads::block_on(async {
-        for (version, adopt) in [(1, false), (4, false), (1, true), (4, true)] {
-            let place = Place::new();
-            let connection = place.connection();
-            let tables = format!(
-                "CREATE TABLE queues (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT, metadata TEXT); \
-                 PRAGMA application_id = {}; PRAGMA user_version = {version}",
-                0x514d_5347
-            );
-            connection.execute_batch(&tables).expect("created");
-            drop(connection);
-            let refused = refused_and_not_changed(&place, adopt).await.to_string();
-            assert!(refused.contains("before its first release"), "{refused}");
-        }
-    });
-}
-
-#[test]
 fn all_encodings_of_a_database_can_be_adopted() {
     threads::block_on(async {
         for encoding in ["UTF-8", "UTF-16le", "UTF-16be"] {

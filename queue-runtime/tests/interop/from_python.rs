@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::peer::ask;
-use crate::{runtime, service};
+use crate::server::runtime;
+use crate::service;
 
 #[derive(Debug, PartialEq, Serialize, Deserialize, Message)]
 #[message(kind = "shop.order", queue = "bare-orders", wire = "bare")]

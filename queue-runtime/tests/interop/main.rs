@@ -12,15 +12,8 @@ mod server;
 mod to_python;
 
 use queue_runtime::QueueService;
-use tokio::runtime::{Builder, Runtime};
 
 use crate::server::connection_string;
-
-fn runtime() -> Runtime {
-    let mut builder = Builder::new_multi_thread();
-    let runtime = builder.worker_threads(1).enable_all().build();
-    runtime.expect("threads start")
-}
 
 async fn service() -> QueueService {
     let connected = QueueService::connect(&connection_string()).await;

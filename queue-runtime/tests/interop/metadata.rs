@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::peer::ask;
-use crate::{runtime, service};
+use crate::server::runtime;
+use crate::service;
 
 #[derive(Debug, Serialize, Deserialize, Message)]
 #[message(queue = "judged", poison_threshold = 5)]

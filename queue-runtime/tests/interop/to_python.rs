@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::peer::ask;
-use crate::server::{ACCOUNT, SERVER};
-use crate::{runtime, service};
+use crate::server::{ACCOUNT, SERVER, runtime};
+use crate::service;
 
 #[derive(Debug, PartialEq, Serialize, Deserialize, Message)]
 #[message(kind = "shop.invoice", version = 2, upgrade_from = InvoiceV1, queue = "invoices")]

@@ -14,26 +14,12 @@ use queue_runtime::{
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, advance};
 
+use crate::support::orders::{Order, order};
 use crate::support::{accepted, count, guarded, memory, poison};
-
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
-#[message(queue = "orders", kind = "order")]
-pub(crate) struct Order {
-    #[message(key)]
-    pub(crate) number: u32,
-    pub(crate) note: String,
-}
 
 #[derive(Debug, PartialEq, Serialize, Deserialize, Message)]
 struct Invoice {
     order: u32,
-}
-
-pub(crate) fn order(number: u32) -> Order {
-    Order {
-        number,
-        note: String::new(),
-    }
 }
 
 #[tokio::test]

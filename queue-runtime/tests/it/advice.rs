@@ -7,8 +7,8 @@ use queue_runtime::testing::{self, Fault};
 use queue_runtime::{ErrorKind, ListenerConfig, ListenerEvent, Operation, Received, StartError};
 use tokio::time::sleep;
 
-use crate::listener::Job;
-use crate::support::{NEVER, stop, submit_jobs};
+use crate::support::jobs::{Job, submit_jobs};
+use crate::support::{NEVER, stop};
 
 const SECOND: Duration = Duration::from_secs(1);
 

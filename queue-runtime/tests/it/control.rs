@@ -13,8 +13,8 @@ use queue_runtime::{
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
 
-use crate::listener::{Job, Mood, completed};
-use crate::support::{GUARD, NEVER, accepted, count, events, guarded, memory, stop, submit_jobs};
+use crate::support::jobs::{Job, Mood, completed, submit_jobs};
+use crate::support::{GUARD, NEVER, accepted, count, events, guarded, memory, stop};
 
 /// Long enough, in paused time, for a listener to do all that it would ever do.
 const HOUR: Duration = Duration::from_secs(3600);

@@ -7,8 +7,8 @@ use queue_runtime::testing::{self, Fault};
 use queue_runtime::{DrainEnd, ErrorKind, ListenerPhase, Operation, Received, RetryPolicy};
 use tokio::time::{Instant, sleep};
 
-use crate::listener::{Job, Mood};
-use crate::support::{GUARD, accepted, count, stop, submit_jobs};
+use crate::support::jobs::{Job, Mood, submit_jobs};
+use crate::support::{GUARD, accepted, count, stop};
 
 const SECOND: Duration = Duration::from_secs(1);
 

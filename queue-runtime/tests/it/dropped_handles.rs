@@ -15,9 +15,9 @@ use queue_runtime::{
 };
 use tokio::sync::Semaphore;
 
-use crate::listener::{Job, Mood};
-use crate::log::Log;
-use crate::support::{GUARD, NEVER, accepted, count, guarded, submit_jobs};
+use crate::support::jobs::{Job, Mood, submit_jobs};
+use crate::support::log::Log;
+use crate::support::{GUARD, NEVER, accepted, count, guarded};
 
 const DROPPED: &str = "the last handle to the service was dropped";
 

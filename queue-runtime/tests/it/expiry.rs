@@ -14,7 +14,7 @@ use queue_runtime::{
 };
 use tokio::time::Instant;
 
-use crate::accept::{Order, order};
+use crate::support::orders::{Order, order};
 use crate::support::{count, events, guarded, poison, stop};
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -14,8 +14,8 @@ use queue_runtime::{
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast::Receiver;
 
-use crate::accept::{Order, order};
-use crate::storage::Storage;
+use crate::support::orders::{Order, order};
+use crate::support::storage::Storage;
 use crate::support::{accepted, count, events, poison, stop};
 
 #[derive(Debug, Serialize, Deserialize, Message)]

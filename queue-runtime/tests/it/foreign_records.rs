@@ -13,9 +13,9 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
 use tokio::time::advance;
 
-use crate::accept::Order;
-use crate::remote::Remote;
-use crate::storage::Storage;
+use crate::support::orders::Order;
+use crate::support::remote::Remote;
+use crate::support::storage::Storage;
 use crate::support::{count, poison};
 
 const THRESHOLD: u32 = 5;

@@ -9,8 +9,8 @@ use queue_runtime::{
 };
 use tokio::time::sleep;
 
-use crate::listener::Job;
-use crate::support::{guarded, stop, submit_jobs};
+use crate::support::jobs::{Job, submit_jobs};
+use crate::support::{guarded, stop};
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -14,7 +14,7 @@ use queue_runtime::{
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
-use crate::flaky_results::{Flaky, memory_results};
+use crate::support::flaky_results::{Flaky, memory_results};
 use crate::support::{accepted, count, events, stop};
 
 #[derive(Debug, Serialize, Deserialize, Message)]

@@ -13,8 +13,8 @@ use queue_runtime::{
 use tokio::runtime::{self, Runtime};
 use tokio::time::{advance, sleep, timeout};
 
-use crate::listener::{Job, completed};
-use crate::support::{GUARD, NEVER, count, events, guarded, stop, submit_jobs};
+use crate::support::jobs::{Job, completed, submit_jobs};
+use crate::support::{GUARD, NEVER, count, events, guarded, stop};
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -15,8 +15,8 @@ use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use tokio::time::sleep;
 
-use crate::listener::{Job, Mood};
-use crate::support::{GUARD, count, stop, submit_jobs};
+use crate::support::jobs::{Job, Mood, submit_jobs};
+use crate::support::{GUARD, count, stop};
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -12,8 +12,8 @@ use queue_runtime::{
 };
 use tokio::time::sleep;
 
-use crate::listener::{Job, Mood};
-use crate::support::{stop, submit_jobs};
+use crate::support::jobs::{Job, Mood, submit_jobs};
+use crate::support::stop;
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -10,8 +10,8 @@ use queue_runtime::{
 use serde::{Deserialize, Serialize};
 use tokio::time::advance;
 
-use crate::accept::{Order, order};
-use crate::storage::Storage;
+use crate::support::orders::{Order, order};
+use crate::support::storage::Storage;
 use crate::support::{count, events, poison, stop};
 
 const BULK: QueueName = QueueName::from_static("orders-bulk");

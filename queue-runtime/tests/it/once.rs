@@ -5,7 +5,7 @@ use std::time::Duration;
 use queue_runtime::idempotency::MAX_RESULT;
 use queue_runtime::{ErrorKind, Failure, OnceError, Result, Retry, once};
 
-use crate::flaky_results::{Flaky, memory_results};
+use crate::support::flaky_results::{Flaky, memory_results};
 
 #[tokio::test(start_paused = true)]
 async fn work_that_fails_is_done_again_and_work_that_is_dropped_too() {

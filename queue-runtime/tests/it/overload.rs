@@ -12,8 +12,8 @@ use queue_runtime::{
 use tokio::sync::broadcast::Receiver;
 use tokio::time::{Instant, sleep};
 
-use crate::listener::{Job, Mood, completed};
-use crate::support::{NEVER, count, events, stop, submit_jobs};
+use crate::support::jobs::{Job, Mood, completed, submit_jobs};
+use crate::support::{NEVER, count, events, stop};
 
 const SECOND: Duration = Duration::from_secs(1);
 const THRESHOLD: u32 = 3;

@@ -16,8 +16,8 @@ use queue_runtime::{
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, advance};
 
-use crate::accept::{Order, order};
-use crate::remote::Remote;
+use crate::support::orders::{Order, order};
+use crate::support::remote::Remote;
 use crate::support::{accepted, count, poison, stop};
 
 #[tokio::test(start_paused = true)]

@@ -11,8 +11,8 @@ use queue_runtime::{
 use serde::{Deserialize, Serialize};
 use tracing::Level;
 
-use crate::flaky_results::Flaky;
-use crate::log::Log;
+use crate::support::flaky_results::Flaky;
+use crate::support::log::Log;
 use crate::support::{events, stop};
 
 const CHARGES: QueueName = QueueName::from_static("charges");

@@ -12,8 +12,8 @@ use queue_runtime::{
 use serde::{Deserialize, Serialize};
 use tokio::time::{advance, sleep};
 
-use crate::accept::{Order, order};
-use crate::storage::Storage;
+use crate::support::orders::{Order, order};
+use crate::support::storage::Storage;
 use crate::support::{accepted, count, guarded, memory, poison, stop};
 
 #[derive(Debug, Serialize, Deserialize, Message)]

@@ -12,21 +12,14 @@ use queue_runtime::{ErrorKind, Operation, QueueName, QueueService, Received};
 use tokio::sync::Notify;
 use tokio::time::{advance, sleep};
 
-use crate::accept::{Order, order};
-use crate::remote::Remote;
-use crate::storage::Storage;
+use crate::support::orders::{Order, order};
+use crate::support::poisoned::poison_event;
+use crate::support::remote::Remote;
+use crate::support::storage::Storage;
 use crate::support::{count, guarded, stop};
 
 /// As many messages as need three receives.
 const MESSAGES: u32 = 600;
-
-/// An event on a poison queue that comes from this queue. Its id is also that of its request.
-pub(crate) fn poison_event(id: &str, queue: &str) -> String {
-    let record = format!(r#""poisonreason":"rejected","poisonqueue":"{queue}""#);
-    format!(
-        r#"{{"specversion":"1.0","id":"{id}","source":"/s","type":"order","requestid":"{id}",{record},"data":{{"number":1,"note":""}}}}"#
-    )
-}
 
 /// Puts messages on a poison queue. Their request ids count from zero.
 async fn poisoned(service: &QueueService, backend: &FaultInjector) -> QueueName {

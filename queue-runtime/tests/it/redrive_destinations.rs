@@ -6,11 +6,10 @@ use queue_runtime::backend::{Backend, BackendExt as _, NewMessage};
 use queue_runtime::{AnyQueue, ErrorKind, Message, QueueName, Redrive, RedriveOutcome};
 use serde::{Deserialize, Serialize};
 
-use crate::accept::Order;
-use crate::redrive::poison_event;
-use crate::redrive_steps::{poison, storages};
-use crate::storage::Storage;
 use crate::support::count;
+use crate::support::orders::Order;
+use crate::support::poisoned::{poison, poison_event, storages};
+use crate::support::storage::Storage;
 
 #[derive(Debug, Serialize, Deserialize, Message)]
 #[message(queue = "slices", poison_queue = "broken")]

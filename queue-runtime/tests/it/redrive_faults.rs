@@ -8,10 +8,10 @@ use queue_runtime::testing::{Fault, FaultInjector, TokioClock};
 use queue_runtime::{Envelope, ErrorKind, Operation, QueueService};
 use tokio::time::{Instant, sleep};
 
-use crate::accept::{Order, order};
-use crate::remote::Remote;
-use crate::storage::Storage;
 use crate::support::count;
+use crate::support::orders::{Order, order};
+use crate::support::remote::Remote;
+use crate::support::storage::Storage;
 
 const SECOND: Duration = Duration::from_secs(1);
 const UNREACHABLE: Fault = Fault::Refused(ErrorKind::Unreachable);

@@ -5,30 +5,21 @@ use std::time::Duration;
 
 use queue_runtime::backend::{Backend, MessageState, NewMessage};
 use queue_runtime::envelope::PoisonReason;
-use queue_runtime::testing::{self, Fault, FaultInjector, TokioClock};
+use queue_runtime::testing::{self, Fault, TokioClock};
 use queue_runtime::{
     AnyQueue, DrainEnd, ErrorKind, Operation, QueueName, QueueService, RAW_KIND, Received, Redrive,
     RedriveOutcome, SettleProblem,
 };
 use tokio::time::{Instant, advance, sleep};
 
-use crate::accept::{Order, order};
-use crate::redrive::poison_event;
-use crate::remote::Remote;
-use crate::storage::Storage;
 use crate::support::count;
+use crate::support::orders::{Order, order};
+use crate::support::poisoned::{poison, poison_event, storages};
+use crate::support::remote::Remote;
+use crate::support::storage::Storage;
 
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3600);
-
-pub(crate) async fn storages() -> [(QueueService, FaultInjector); 2] {
-    let browsable = Storage::new().browsable().connect().await;
-    [browsable, Storage::new().connect().await]
-}
-
-pub(crate) fn poison(service: &QueueService) -> AnyQueue {
-    service.queue_at("orders-poison").expect("a name")
-}
 
 /// Moves so many orders to the poison queue, each with its number as the error.
 async fn poisoned(service: &QueueService, orders: u32) {

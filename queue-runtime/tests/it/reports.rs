@@ -12,9 +12,9 @@ use queue_runtime::{
 };
 use tracing::Level;
 
-use crate::listener::{Job, Mood};
-use crate::log::Log;
-use crate::support::{accepted, count, events, stop, submit_jobs};
+use crate::support::jobs::{Job, Mood, submit_jobs};
+use crate::support::log::Log;
+use crate::support::{accepted, count, events, stop};
 
 #[derive(Debug, thiserror::Error)]
 #[error("read the order")]

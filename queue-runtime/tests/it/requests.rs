@@ -4,81 +4,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use queue_runtime::backend::{Backend, MemoryBackend, NewMessage};
-use queue_runtime::testing::{self, Fault, FaultInjector, TokioClock};
+use queue_runtime::backend::{Backend, NewMessage};
+use queue_runtime::testing::{self, Fault, FaultInjector};
 use queue_runtime::{
-    Disposition, ErrorKind, FollowUp, ListenerHandle, Message, Operation, Poisoned, QueueName,
-    QueueService, Received, Reply, RequestError, RequestProblem, SubmitProblem, wire::Body,
+    Disposition, ErrorKind, FollowUp, Message, Operation, Poisoned, QueueName, QueueService,
+    Received, RequestProblem, SubmitProblem, wire::Body,
 };
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, advance, sleep};
 
-use crate::storage::Storage;
+use crate::support::questions::{
+    Answer, LEASE, MINUTE, Question, Refusal, answering, ask, instance, reply_queues, shared,
+};
+use crate::support::storage::Storage;
 use crate::support::{count, stop};
-
-#[derive(Debug, PartialEq, Serialize, Deserialize, Message)]
-#[message(queue = "questions")]
-pub(crate) struct Question {
-    pub(crate) number: u32,
-}
-
-#[derive(Debug, PartialEq, Serialize, Deserialize, Message)]
-#[message(queue = "answers")]
-pub(crate) struct Answer {
-    pub(crate) number: u32,
-}
-
-#[derive(Debug, Serialize, Deserialize, Message)]
-pub(crate) struct Refusal {
-    pub(crate) why: String,
-}
 
 #[derive(Debug, PartialEq, Serialize, Deserialize, Message)]
 #[message(queue = "readings", wire = "bare")]
 struct Reading {
     celsius: i32,
-}
-
-pub(crate) const LEASE: Duration = Duration::from_secs(60);
-pub(crate) const MINUTE: Duration = Duration::from_secs(60);
-
-/// Answers with twice the number.
-pub(crate) fn answering(service: &QueueService) -> ListenerHandle {
-    let handler = async |question: Received<Question>| {
-        let number = question.number * 2;
-        Disposition::reply(&Answer { number })
-    };
-    let listener = service.listener(handler).create_queue();
-    listener.start().expect("starts")
-}
-
-pub(crate) async fn ask(
-    service: &QueueService,
-    number: u32,
-) -> Result<Reply<Answer>, RequestError<Question>> {
-    let request = service.request(Question { number });
-    request.reply::<Answer>().within(MINUTE).await
-}
-
-pub(crate) async fn reply_queues(service: &QueueService) -> Vec<QueueName> {
-    let mut queues = service.queues().await.expect("lists");
-    queues.retain(QueueName::is_reply_queue);
-    queues
-}
-
-/// A service of its own on this storage, like another process.
-pub(crate) async fn instance(storage: &Arc<dyn Backend>) -> QueueService {
-    QueueService::over(Arc::clone(storage))
-        .clock(Arc::new(TokioClock::new()))
-        .reply_lease(LEASE)
-        .on_current_runtime()
-        .connect()
-        .await
-        .expect("connects")
-}
-
-pub(crate) fn shared() -> Arc<dyn Backend> {
-    Arc::new(MemoryBackend::new(Arc::new(TokioClock::new())))
 }
 
 #[tokio::test(start_paused = true)]

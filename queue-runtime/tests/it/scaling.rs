@@ -12,8 +12,8 @@ use queue_runtime::{
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
 
-use crate::listener::{Job, completed};
-use crate::support::{NEVER, count, events, stop, submit_jobs};
+use crate::support::jobs::{Job, completed, submit_jobs};
+use crate::support::{NEVER, count, events, stop};
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -10,11 +10,11 @@ use queue_runtime::testing::{self, TokioClock};
 use queue_runtime::{Clock as _, ErrorKind, QueueService, Timestamp};
 use tokio::time::sleep;
 
-use crate::log::Log;
-use crate::schedules::{
+use crate::support::log::Log;
+use crate::support::storage::Storage;
+use crate::support::ticks::{
     HOUR, MINUTE, SECOND, Tick, at, connect, expected, memory, schedule, ticks, until,
 };
-use crate::storage::Storage;
 
 const FAR: &str = "is far ahead of the clock";
 const REPLACED: &str = "replaced the last tick";

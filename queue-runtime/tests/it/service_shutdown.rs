@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::listener::{Job, Mood};
+use crate::support::jobs::{Job, Mood};
 use crate::support::{NEVER, accepted, count, guarded};
 
 const SECOND: Duration = Duration::from_secs(1);

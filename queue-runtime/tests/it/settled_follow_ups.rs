@@ -6,7 +6,7 @@ use std::time::Duration;
 use queue_runtime::testing::Fault;
 use queue_runtime::{ErrorKind, ListenerEvent, MessageId, Operation, SettleProblem, Settled};
 
-use crate::parcels::{Invoice, Stage, lease_lost, not_done, with_invoice};
+use crate::support::parcels::{Invoice, Stage, lease_lost, not_done, with_invoice};
 use crate::support::{events, stop};
 
 /// The lease ends after an unanswered settlement that did nothing, and another consumer has the message for a

@@ -8,11 +8,11 @@ use queue_runtime::testing::{Fault, FaultInjector, TokioClock};
 use queue_runtime::{Delivery, ErrorKind, Operation, QueueService, SettleError, Settled};
 use tokio::time::{sleep, sleep_until};
 
-use crate::parcels::{
+use crate::support::count;
+use crate::support::parcels::{
     LEASE, MOMENT, Parcel, Stage, lease_lost, not_done, submit_parcel, unknown, with_invoice,
 };
-use crate::remote::Remote;
-use crate::support::count;
+use crate::support::remote::Remote;
 
 /// A renewal is carried out and its answer lost; a delete is not carried out. The repeated delete fails
 /// because of the renewal.

@@ -11,8 +11,8 @@ use queue_runtime::testing::{FaultInjector, TokioClock};
 use queue_runtime::wire::Body;
 use queue_runtime::{ListenerEvent, Operation, QueueName, QueueService, Received, SystemClock};
 
-use crate::accept::{Order, order};
-use crate::storage::Storage;
+use crate::support::orders::{Order, order};
+use crate::support::storage::Storage;
 use crate::support::{accepted, count, events, stop};
 
 const LIMIT: usize = 48 * 1024;

@@ -14,9 +14,9 @@ use queue_runtime::{
 use tokio::sync::broadcast::Receiver;
 use tokio::time::{Instant, sleep};
 
-use crate::listener::{Job, completed};
-use crate::storage::Storage;
-use crate::support::{NEVER, events, stop, submit_jobs};
+use crate::support::jobs::{Job, completed, submit_jobs};
+use crate::support::storage::Storage;
+use crate::support::{NEVER, events, stop};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use queue_runtime::{DrainEnd, Received, blocking, testing};
 
-use crate::listener::{Job, Mood};
-use crate::support::{NEVER, submit_jobs};
+use crate::support::NEVER;
+use crate::support::jobs::{Job, Mood, submit_jobs};
 
 #[derive(Clone, Default)]
 struct App {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use queue_runtime::{DecodeError, EncodeError, Message, MessageType, QueueService, SubmitProblem};
 
-use crate::accept::{Order, order};
-use crate::storage::Storage;
+use crate::support::orders::{Order, order};
+use crate::support::storage::Storage;
 use crate::support::{accepted, count, guarded, memory};
 
 #[tokio::test]

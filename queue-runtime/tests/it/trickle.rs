@@ -14,8 +14,8 @@ use queue_runtime::{
 };
 use tokio::time::{Instant, sleep};
 
-use crate::listener::{Job, Mood, completed};
-use crate::support::{events, stop, submit_jobs};
+use crate::support::jobs::{Job, Mood, completed, submit_jobs};
+use crate::support::{events, stop};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);

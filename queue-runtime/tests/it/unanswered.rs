@@ -11,7 +11,7 @@ use queue_runtime::{
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{advance, sleep};
 
-use crate::parcels::{
+use crate::support::parcels::{
     Invoice, LEASE, MOMENT, Parcel, Stage, lease_lost, submit_parcel, unknown, with_invoice,
 };
 use crate::support::{GUARD, NEVER, count, guarded, poison};

@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 use tokio::time::advance;
 
-use crate::accept::{Order, order};
-use crate::storage::Storage;
+use crate::support::orders::{Order, order};
+use crate::support::storage::Storage;
 use crate::support::{accepted, count};
 
 const HOUR: Duration = Duration::from_secs(3600);

@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 use tokio::time::advance;
 
-use crate::accept::{Order, order};
-use crate::storage::Storage;
+use crate::support::orders::{Order, order};
+use crate::support::storage::Storage;
 use crate::support::{accepted, count};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);

@@ -14,8 +14,10 @@ use queue_runtime::{
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use crate::requests::{Answer, MINUTE, Question, Refusal, ask, instance, reply_queues, shared};
-use crate::storage::Storage;
+use crate::support::questions::{
+    Answer, MINUTE, Question, Refusal, ask, instance, reply_queues, shared,
+};
+use crate::support::storage::Storage;
 use crate::support::{count, stop};
 
 /// A message with a key, whose work is done once.

@@ -1,11 +1,11 @@
 //! With the filter of `docs/observability.md`, log lines have no fields of spans, and other layers see the spans.
 
-use std::io::{self, Write};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use queue_runtime::{Failure, Received, testing};
+use queue_tests::Written;
 use tracing::span::{Attributes, Id};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 use tracing_subscriber::{EnvFilter, fmt};
@@ -14,19 +14,6 @@ use crate::Order;
 
 const PAGE: &str = include_str!("../../../docs/observability.md");
 const FILTER: &str = "info,queue_runtime::spans=off";
-
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Lines {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().expect("no panic").write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
 
 /// Counts spans, as an exporter of traces would.
 #[derive(Clone, Default)]
@@ -41,7 +28,7 @@ impl<S: tracing::Subscriber> Layer<S> for Spans {
 #[tokio::test(start_paused = true)]
 async fn log_lines_are_short_with_the_filter_of_the_page() {
     assert!(PAGE.contains(FILTER), "the page shows the filter");
-    let (lines, spans) = (Lines::default(), Spans::default());
+    let (lines, spans) = (Written::default(), Spans::default());
     let written = lines.clone();
     let short = fmt::layer().with_ansi(false);
     let short = short.with_writer(move || written.clone());
@@ -62,8 +49,7 @@ async fn log_lines_are_short_with_the_filter_of_the_page() {
     tokio::time::sleep(Duration::from_secs(60)).await;
     listener.shutdown(Duration::from_secs(60)).await;
     assert!(spans.0.load(Ordering::Relaxed) >= 2, "send and process");
-    let lines = lines.0.lock().expect("no panic").clone();
-    let lines = String::from_utf8(lines).expect("text");
+    let lines = lines.text();
     let own = |part: &str| lines.lines().any(|line| line.contains(part));
     assert!(own("packed number=7") && own("no address"), "{lines}");
     for line in lines.lines() {

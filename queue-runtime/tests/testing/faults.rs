@@ -1,42 +1,12 @@
 //! Scripted faults: what the caller is told, and what was done.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use queue_core::backend::{Backend, Metadata, NewMessage, Op, PutReceipt, ReceivedMessage};
-use queue_runtime::backend::MemoryBackend;
-use queue_runtime::testing::{Fault, FaultInjector, TokioClock};
-use queue_runtime::{Error, ErrorKind, Operation, Outcome, QueueName, Retry};
+use queue_core::backend::{Backend, NewMessage, Op, PutReceipt, ReceivedMessage};
+use queue_runtime::testing::{Fault, FaultInjector};
+use queue_runtime::{Error, ErrorKind, Operation, Outcome, Retry};
 
-pub(crate) const MINUTE: Duration = Duration::from_secs(60);
-
-pub(crate) fn queue() -> QueueName {
-    "orders".parse().expect("a name")
-}
-
-/// An injector over one empty queue.
-pub(crate) async fn injector() -> FaultInjector {
-    let memory = MemoryBackend::new(Arc::new(TokioClock::new()));
-    let faults = FaultInjector::seeded(Arc::new(memory), 7);
-    let created = faults.create_queue(&queue(), &Metadata::new()).await;
-    created.expect("created");
-    faults
-}
-
-pub(crate) async fn put(faults: &FaultInjector, body: &'static str) {
-    let put = faults.put(&queue(), NewMessage::new(body)).await;
-    put.expect("put");
-}
-
-pub(crate) async fn receive(faults: &FaultInjector) -> ReceivedMessage {
-    let received = faults.receive(&queue(), 1, MINUTE).await;
-    received.expect("received").pop().expect("a message")
-}
-
-pub(crate) async fn count(faults: &FaultInjector) -> u64 {
-    let properties = faults.properties(&queue()).await;
-    properties.expect("the queue exists").approximate_count
-}
+use crate::support::{MINUTE, count, injector, put, queue, receive};
 
 /// Asserts how a put on the queue failed.
 #[track_caller]

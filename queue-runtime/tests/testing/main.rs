@@ -6,3 +6,4 @@ mod faults;
 mod kit;
 mod random;
 mod stalls;
+mod support;

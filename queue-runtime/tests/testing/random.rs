@@ -7,7 +7,7 @@ use queue_runtime::backend::MemoryBackend;
 use queue_runtime::testing::{Fault, FaultInjector};
 use queue_runtime::{ManualClock, Operation};
 
-use crate::faults::{count, queue};
+use crate::support::{count, queue};
 
 const CALLS: usize = 1000;
 

@@ -7,7 +7,7 @@ use queue_runtime::Operation;
 use queue_runtime::testing::Fault;
 use tokio::time::{Instant, timeout};
 
-use crate::faults::{MINUTE, count, injector, queue};
+use crate::support::{MINUTE, count, injector, queue};
 
 #[tokio::test(start_paused = true)]
 async fn a_delay_is_paused_time() {

@@ -1,45 +1,25 @@
 //! The log of the process, which has entries of all tests.
 
-use std::io::Write;
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::LazyLock;
 
-use tracing_subscriber::fmt::MakeWriter;
+use queue_tests::Written;
 
 /// The warnings of all threads.
 pub(crate) static LOG: LazyLock<Log> = LazyLock::new(|| {
-    let log = Log::default();
+    let log = Written::default();
+    let written = log.clone();
     let subscriber = tracing_subscriber::fmt().with_max_level(tracing::Level::WARN);
-    subscriber.with_ansi(false).with_writer(log.clone()).init();
-    log
+    let subscriber = subscriber.with_ansi(false);
+    subscriber.with_writer(move || written.clone()).init();
+    Log(log)
 });
 
-#[derive(Clone, Default)]
-pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().expect("no panic").extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl<'a> MakeWriter<'a> for Log {
-    type Writer = Self;
-
-    fn make_writer(&'a self) -> Self {
-        self.clone()
-    }
-}
+pub(crate) struct Log(Written);
 
 impl Log {
     /// Whether an entry has all these texts.
     pub(crate) fn has(&self, texts: &[&str]) -> bool {
-        let log = self.0.lock().expect("no panic");
-        let log = String::from_utf8_lossy(&log);
+        let log = self.0.text();
         log.lines()
             .any(|line| texts.iter().all(|text| line.contains(text)))
     }

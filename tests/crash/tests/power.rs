@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, channel};
 use queue_crash::plan;
 use queue_crash::power::{
     Change, Disk, Durability, Environment, FILE, Fate, Ledgers, Operation, Shim,
-    assert_application, contents, contents_of, create_application, parse,
+    assert_application, builder, contents, contents_of, create_application, parse,
 };
 use queue_crash::process::Process;
 use queue_crash::sabotage::Bug;
@@ -146,7 +146,7 @@ fn with_normal_the_file_is_consistent_and_the_loss_is_since_the_last_sync() {
 /// stored.
 fn fail_each(errno: i32, failing: u64) {
     let runtime = Runtime::new().expect("a runtime");
-    let total = operations_of_an_errand(|_| {});
+    let total = operations_of_an_errand(Role::Errand, |_| {});
     let mut reported = 0;
     for first in 1..=total {
         let told = format!("operation {first} of {total}");
@@ -164,7 +164,7 @@ fn fail_each(errno: i32, failing: u64) {
             assert!(error.is_none_or(typed), "{told}: {line}");
             reported += u64::from(error.is_some());
         }
-        let judged = judge_errand(&runtime, folder.path());
+        let judged = judge_errand(&runtime, Role::Errand, folder.path());
         judged.unwrap_or_else(|what| panic!("{told}: {what}"));
     }
     println!("{total} operations failed in turn, {reported} errors");
@@ -175,12 +175,12 @@ fn fail_each(errno: i32, failing: u64) {
 }
 
 /// Returns the number of operations on the database of an errand, in a folder that `prepare` has filled.
-fn operations_of_an_errand(prepare: impl FnOnce(&Path)) -> u64 {
+fn operations_of_an_errand(role: Role, prepare: impl FnOnce(&Path)) -> u64 {
     let folder = TempDir::new().expect("a folder");
     prepare(folder.path());
     let count = folder.path().with_extension("count");
     let counting = SHIM.counting(folder.path(), &count);
-    let (undisturbed, _lines) = start(folder.path(), 0, Role::Errand, None, counting);
+    let (undisturbed, _lines) = start(folder.path(), 0, role, None, counting);
     let (status, complaints) = undisturbed.wait();
     assert!(
         status.success() && complaints.is_empty(),
@@ -193,29 +193,33 @@ fn operations_of_an_errand(prepare: impl FnOnce(&Path)) -> u64 {
     total
 }
 
-/// Compares the file with the ledger, which may not have been created.
-fn judge_errand(runtime: &Runtime, folder: &Path) -> Result<(), String> {
+/// Compares the file with the ledger.
+fn judge_errand(runtime: &Runtime, role: Role, folder: &Path) -> Result<(), String> {
     let mut ledgers = Ledgers::default();
-    let file = "0.ledger".to_owned();
-    let change = Change::Write(0, std::fs::read(folder.join(&file)).unwrap_or_default());
-    ledgers.take_note(&Operation { file, change });
-    let contents = runtime.block_on(contents(&folder.join(FILE)));
+    ledgers.read(folder, 0);
+    let file = folder.join(FILE);
+    let builder = builder(&file);
+    let builder = match role {
+        Role::Adopt => builder.adopt(),
+        _ => builder,
+    };
+    let contents = runtime.block_on(contents(&file, builder));
     ledgers.judge(&contents, Durability::Full)
 }
 
 /// Runs the errand with the process killed before each of its operations on the database in turn: before, within
 /// and after each commit, each checkpoint and the creation of the tables, and whatever its ledger says next. Checks
 /// that what was acknowledged is stored.
-fn kill_at_each(prepare: impl Fn(&Path), check: impl Fn(&Path)) {
+fn kill_at_each(role: Role, prepare: impl Fn(&Path), check: impl Fn(&Path)) {
     let runtime = Runtime::new().expect("a runtime");
-    let total = operations_of_an_errand(&prepare);
+    let total = operations_of_an_errand(role, &prepare);
     let mut killed = 0;
     for at in 1..=total {
         let told = format!("operation {at} of {total}");
         let folder = TempDir::new().expect("a folder");
         prepare(folder.path());
         let with = SHIM.killing(folder.path(), at);
-        let (process, _lines) = start(folder.path(), 0, Role::Errand, None, with);
+        let (process, _lines) = start(folder.path(), 0, role, None, with);
         let (status, complaints) = process.wait();
         assert!(complaints.is_empty(), "{told}: {complaints}");
         match status.signal() {
@@ -226,7 +230,7 @@ fn kill_at_each(prepare: impl Fn(&Path), check: impl Fn(&Path)) {
                 killed += 1;
             }
         }
-        let judged = judge_errand(&runtime, folder.path());
+        let judged = judge_errand(&runtime, role, folder.path());
         judged.unwrap_or_else(|what| panic!("{told}: {what}"));
         check(folder.path());
     }
@@ -236,12 +240,12 @@ fn kill_at_each(prepare: impl Fn(&Path), check: impl Fn(&Path)) {
 
 #[test]
 fn a_process_may_die_before_each_write_and_each_sync() {
-    kill_at_each(|_| {}, |_| {});
+    kill_at_each(Role::Errand, |_| {}, |_| {});
 }
 
 #[test]
 fn a_process_may_die_before_each_write_and_each_sync_of_an_adoption() {
-    kill_at_each(create_application, assert_application);
+    kill_at_each(Role::Adopt, create_application, assert_application);
 }
 
 #[test]
@@ -264,6 +268,7 @@ fn a_false_acknowledgement_is_detected() {
     // It fails when it looks for its messages.
     let _ = process.wait();
     let runtime = Runtime::new().expect("a runtime");
-    let judged = judge_errand(&runtime, folder.path()).expect_err("the suite misses the bug");
+    let judged =
+        judge_errand(&runtime, Role::Errand, folder.path()).expect_err("the suite misses the bug");
     assert!(judged.ends_with("is lost"), "{judged}");
 }

@@ -4,12 +4,12 @@ use std::thread::available_parallelism;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use mosaic::messages::MAX_SLICES;
 use mosaic::output::Output;
+use mosaic::workflow::messages::MAX_SLICES;
 use pictures::{DEFAULT_TINT, MAX_ACROSS, MAX_TILE_SIZE};
 use queue_runtime::policy::InstanceTarget;
 
-use super::instances::parse_range;
+use crate::supervisor::parse_range;
 
 /// Makes a photo mosaic with four queues and three roles. Without a command, runs all roles in this
 /// process and makes `mosaic.png` from a built-in picture and built-in tiles.

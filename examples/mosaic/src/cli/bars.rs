@@ -2,7 +2,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
-use mosaic::client::Progress;
+use mosaic::workflow::client::Progress;
 use tracing_subscriber::fmt::MakeWriter;
 
 /// Progress bars on a terminal, and a log writer that does not garble them.

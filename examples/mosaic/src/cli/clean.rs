@@ -1,4 +1,4 @@
-use mosaic::cleaning;
+use mosaic::storage::cleaning;
 use queue_runtime::Failure;
 
 use super::arguments::Clean;

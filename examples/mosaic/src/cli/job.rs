@@ -2,8 +2,8 @@ use std::fs::{self, File};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use mosaic::client::Job;
-use mosaic::library_store::{MAX_LIBRARY, MAX_PICTURE, is_picture};
+use mosaic::storage::library_store::{MAX_LIBRARY, MAX_PICTURE, is_picture};
+use mosaic::workflow::client::Job;
 use pictures::Size;
 use pictures::{SCENE_SIZE, check_source, draw_scene, draw_tiles, encode_png};
 use queue_runtime::Failure;

@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use mosaic::store::Store;
+use mosaic::storage::store::Store;
 use queue_runtime::{Failure, QueueService};
 
 use super::arguments::Location;
@@ -62,7 +62,7 @@ pub(super) async fn pictures(
 }
 
 /// Whether requests outlive a run without a data folder of its own.
-pub(super) fn is_durable(location: &Location) -> bool {
+pub(crate) fn is_durable(location: &Location) -> bool {
     location.data.is_some() || account(location).is_some()
 }
 
@@ -92,8 +92,8 @@ fn is_azure(queue: &str) -> bool {
 
 #[cfg(feature = "azure")]
 mod azure {
-    use mosaic::azure::{Account, AzureError, container_pictures};
-    use mosaic::store::Store;
+    use mosaic::storage::azure::{Account, AzureError, container_pictures};
+    use mosaic::storage::store::Store;
     use queue_runtime::Failure;
 
     pub(super) async fn open(blobs: &str) -> Result<Store, AzureError> {
@@ -117,7 +117,7 @@ mod azure {
 
 #[cfg(not(feature = "azure"))]
 mod azure {
-    use mosaic::store::Store;
+    use mosaic::storage::store::Store;
     use queue_runtime::Failure;
 
     const MISSING_FEATURE: &str = "this program was built without the feature `azure`; build it with \

@@ -1,22 +1,17 @@
 use std::future::pending;
 use std::io;
-use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
-use mosaic::roles::{Settings, broker, controller, processor};
+use mosaic::workflow::roles::{Settings, broker, controller, processor};
 use queue_runtime::{Failure, StopSignals};
 use tokio::sync::oneshot;
 
-use super::arguments::{Kind, Location, Role, or_cores};
-use super::instances::Instances;
-use super::location::{is_durable, open};
+use super::arguments::{Kind, Role, or_cores};
+use super::location::open;
+use crate::supervisor::{self, Instances, another};
 
 /// The time that handlers have to finish after the signal to stop.
 const GRACE: Duration = Duration::from_secs(20);
-
-/// The time that other processes have to end, which is longer than that of their handlers.
-pub(super) const INSTANCES_GRACE: Duration = Duration::from_secs(30);
 
 /// Runs one role until a signal to stop. A second one ends the time that handlers have to finish.
 pub(crate) async fn role(arguments: Role) -> Result<(), Failure> {
@@ -44,50 +39,14 @@ pub(crate) async fn role(arguments: Role) -> Result<(), Failure> {
         () = end_of_input(arguments.until_end_of_input) => {}
         never = instances.keep(|| role.wanted_instances().unwrap_or(1)) => match never {},
     }
-    let stopping = async { tokio::join!(service.shutdown(GRACE), instances.stop(INSTANCES_GRACE)) };
+    let stopping =
+        async { tokio::join!(service.shutdown(GRACE), instances.stop(supervisor::GRACE)) };
     let stopped = tokio::select! {
         (stopped, ()) = stopping => stopped,
         () = signals.next() => service.shutdown(Duration::ZERO).await,
     };
     role.end(stopped);
     Ok(())
-}
-
-/// The command of another processor, which stops at the end of its standard input. Locations may hold secrets, so they
-/// are in its environment.
-pub(super) fn another(
-    data: &Path,
-    location: &Location,
-    settings: &Settings,
-) -> io::Result<Command> {
-    let mut command = Command::new(std::env::current_exe()?);
-    command.args(["role", "processor", "--until-end-of-input"]);
-    if location.data.is_some() || !is_durable(location) {
-        command.arg("--data").arg(data);
-    }
-    for (name, value) in [
-        ("QUEUE_URL", &location.queue),
-        ("BLOBS_URL", &location.blobs),
-    ] {
-        match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
-    }
-    if let Some(client) = &location.client {
-        command.args(["--client", client]);
-    }
-    command.args(["--tasks", &settings.tasks.to_string()]);
-    let pace = humantime::format_duration(settings.pace);
-    command.arg(format!("--pace={pace}"));
-    if let Some(timeout) = settings.visibility_timeout {
-        let timeout = humantime::format_duration(timeout);
-        command.arg(format!("--visibility-timeout={timeout}"));
-    }
-    if let Some(attempts) = settings.poison_threshold {
-        command.args(["--poison-threshold", &attempts.to_string()]);
-    }
-    Ok(command)
 }
 
 /// Waits for the end of the standard input, if that is to stop the process.

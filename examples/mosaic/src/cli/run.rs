@@ -2,12 +2,12 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use mosaic::blob::BlobName;
-use mosaic::client::{Client, Job};
-use mosaic::embedded::Embedded;
-use mosaic::messages::{Figures, ImageOutcome};
 use mosaic::output::Output;
-use mosaic::roles::Settings;
+use mosaic::storage::blob::BlobName;
+use mosaic::workflow::client::{Client, Job};
+use mosaic::workflow::embedded::Embedded;
+use mosaic::workflow::messages::{Figures, ImageOutcome};
+use mosaic::workflow::roles::Settings;
 use queue_runtime::meter::TransactionKind;
 use queue_runtime::{Failure, RequestId, StopSignals};
 use tempfile::TempDir;
@@ -15,11 +15,10 @@ use tokio::task::spawn_blocking;
 
 use super::Bars;
 use super::arguments::{Location, Picture, Run, Submit, or_cores};
-use super::instances::Instances;
 use super::job::job;
 use super::location::{is_durable, open, pictures};
 use super::log::QUIET;
-use super::role::{INSTANCES_GRACE, another};
+use crate::supervisor::{self, Instances, another};
 
 /// The time that handlers have to finish once the mosaic is complete, or after a signal to stop.
 const GRACE: Duration = Duration::from_secs(10);
@@ -79,7 +78,7 @@ pub(crate) async fn run(arguments: Run, mut bars: Bars) -> Result<(), Failure> {
         () = signals.next() => Err(stopped(&going_on)),
         never = instances.keep(|| roles.wanted_instances().unwrap_or(1)) => match never {},
     };
-    let stopping = async { tokio::join!(roles.shutdown(GRACE), instances.stop(INSTANCES_GRACE)) };
+    let stopping = async { tokio::join!(roles.shutdown(GRACE), instances.stop(supervisor::GRACE)) };
     let totals = tokio::select! {
         (totals, ()) = stopping => Some(totals),
         // It stops the roles at once, whether it is the first or follows the one that stopped the job.

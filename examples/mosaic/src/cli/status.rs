@@ -1,5 +1,5 @@
-use mosaic::messages::{ImageOutcome, ImageRequest};
-use mosaic::records::{Records, Summary};
+use mosaic::storage::records::{Records, Summary};
+use mosaic::workflow::messages::{ImageOutcome, ImageRequest};
 use queue_runtime::{Failure, RequestId};
 
 use super::arguments::Status;

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
 
-use mosaic::azure::Account;
-use mosaic::messages::SliceOutcome;
-use mosaic::records::{Records, SliceRecord};
-use mosaic::store::Store;
+use mosaic::storage::azure::Account;
+use mosaic::storage::records::{Records, SliceRecord};
+use mosaic::storage::store::Store;
+use mosaic::workflow::messages::SliceOutcome;
 use queue_runtime::RequestId;
 
 use crate::server::SERVER;

@@ -11,8 +11,8 @@ mod support;
 use std::fs;
 use std::time::Duration;
 
-use mosaic::azure::Account;
-use mosaic::store::Store;
+use mosaic::storage::azure::Account;
+use mosaic::storage::store::Store;
 use server::SERVER;
 use support::{Location, job, output, pictures};
 use tempfile::TempDir;

@@ -2,9 +2,9 @@
 
 use std::error::Error;
 
-use mosaic::azure::{Account, AzureError};
-use mosaic::blob::{BlobName, Container};
-use mosaic::store::{Created, Store, StoreError};
+use mosaic::storage::azure::{Account, AzureError};
+use mosaic::storage::blob::{BlobName, Container};
+use mosaic::storage::store::{Created, Store, StoreError};
 use queue_tests::azurite::KEY;
 use tempfile::TempDir;
 

@@ -1,11 +1,11 @@
-#[cfg(unix)]
-use std::process::Child;
 use std::process::Command;
 #[cfg(unix)]
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+#[cfg(unix)]
+use crate::signals::signal;
 #[cfg(unix)]
 use crate::support::{GUARD, Log, Worker, output};
 use crate::support::{Location, job, pictures, program};
@@ -161,11 +161,4 @@ fn a_second_signal_hands_messages_back_at_once_and_nothing_is_lost() {
     let submitted = submitted.join().expect("no panic");
     let error = String::from_utf8(submitted.stderr).expect("text");
     assert!(submitted.status.success() && out.exists(), "{error}");
-}
-
-#[cfg(unix)]
-pub(crate) fn signal(child: &Child, signal: &str) {
-    let id = child.id().to_string();
-    let sent = Command::new("kill").args([signal, &id]).status();
-    assert!(sent.expect("kill runs").success());
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::commands::signal;
+use crate::signals::signal;
 use crate::support::{GUARD, Location, Worker, job, pictures, program};
 
 /// The supervisor, with the lines of its log and of those that it starts. Killed when this is dropped.

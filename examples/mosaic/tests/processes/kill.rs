@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use mosaic::blob::{BlobName, Container};
-use mosaic::store::Store;
+use mosaic::storage::blob::{BlobName, Container};
+use mosaic::storage::store::Store;
 use queue_runtime::{ErrorKind, QueueService};
 use rand::rngs::SmallRng;
 use rand::{RngExt as _, SeedableRng as _};

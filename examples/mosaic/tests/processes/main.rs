@@ -5,12 +5,14 @@ mod commands;
 mod instances;
 mod kill;
 mod manners;
+#[cfg(unix)]
+mod signals;
 mod support;
 
 use std::fs;
 use std::time::Duration;
 
-use mosaic::store::Store;
+use mosaic::storage::store::Store;
 use support::{Location, pictures};
 use tempfile::TempDir;
 

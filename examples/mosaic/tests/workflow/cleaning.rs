@@ -1,6 +1,6 @@
-use mosaic::blob::BlobName;
-use mosaic::cleaning;
-use mosaic::client::Job;
+use mosaic::storage::blob::BlobName;
+use mosaic::storage::cleaning;
+use mosaic::workflow::client::Job;
 use queue_runtime::RequestId;
 
 use crate::support::{Fixture, GUARD, job, tiles};

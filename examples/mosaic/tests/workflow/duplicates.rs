@@ -1,12 +1,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use mosaic::blob::BlobName;
-use mosaic::client::{ClientError, Job};
-use mosaic::messages::{
+use mosaic::storage::blob::BlobName;
+use mosaic::workflow::client::{ClientError, Job};
+use mosaic::workflow::messages::{
     ImageOutcome, ImageRequest, ImageResponse, SliceOutcome, SliceRequest, SliceResponse,
 };
-use mosaic::roles::{Settings, broker, controller, processor};
+use mosaic::workflow::roles::{Settings, broker, controller, processor};
 use pictures::encode_png;
 use queue_runtime::backend::MemoryBackend;
 use queue_runtime::testing::{Fault, FaultInjector};

@@ -1,7 +1,7 @@
-use mosaic::blob::BlobName;
-use mosaic::client::Job;
-use mosaic::messages::ImageOutcome;
-use mosaic::roles::{Settings, broker, controller, processor};
+use mosaic::storage::blob::BlobName;
+use mosaic::workflow::client::Job;
+use mosaic::workflow::messages::ImageOutcome;
+use mosaic::workflow::roles::{Settings, broker, controller, processor};
 use queue_runtime::Message;
 use serde::{Deserialize, Serialize};
 

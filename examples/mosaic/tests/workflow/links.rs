@@ -3,8 +3,8 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use mosaic::blob::{BlobName, Container};
-use mosaic::store::{Store, StoreError};
+use mosaic::storage::blob::{BlobName, Container};
+use mosaic::storage::store::{Store, StoreError};
 use tempfile::TempDir;
 
 const CONTENTS: &str = "not a blob";

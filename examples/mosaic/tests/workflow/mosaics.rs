@@ -1,8 +1,8 @@
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
-use mosaic::client::{ClientError, Job, Progress};
-use mosaic::messages::{Figures, ImageOutcome};
+use mosaic::workflow::client::{ClientError, Job, Progress};
+use mosaic::workflow::messages::{Figures, ImageOutcome};
 use pictures::{Joiner, Layout, Library, Renderer, TileSize, cut, load_source};
 use std::time::Duration;
 

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use mosaic::blob::BlobName;
-use mosaic::messages::{SliceOutcome, SliceResponse};
-use mosaic::roles::{Settings, broker, controller, processor};
+use mosaic::storage::blob::BlobName;
+use mosaic::workflow::messages::{SliceOutcome, SliceResponse};
+use mosaic::workflow::roles::{Settings, broker, controller, processor};
 use queue_runtime::QueueService;
 use queue_runtime::backend::{Backend, MemoryBackend};
 use queue_runtime::idempotency::{Begun, Claim, IdempotencyStore, Owner, Standing, Swept, WorkKey};

@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use image::{Rgb, RgbImage};
-use mosaic::client::{Client, Job};
-use mosaic::embedded::Embedded;
-use mosaic::messages::ImageOutcome;
-use mosaic::records::{PlanRecord, Records};
-use mosaic::roles::Settings;
-use mosaic::store::Store;
+use mosaic::storage::records::{PlanRecord, Records};
+use mosaic::storage::store::Store;
+use mosaic::workflow::client::{Client, Job};
+use mosaic::workflow::embedded::Embedded;
+use mosaic::workflow::messages::ImageOutcome;
+use mosaic::workflow::roles::Settings;
 use pictures::{draw_scene, encode_png};
 use queue_runtime::{QueueService, RequestId};
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use queue_core::backend::{Backend, Metadata, NewMessage};
 use queue_core::{Clock as _, ErrorKind, ManualClock, QueueName, Timestamp};
-use queue_runtime::backend::SqliteBackend;
+use queue_runtime::backend::{SqliteBackend, SqliteBuilder};
 use tempfile::TempDir;
 
 use super::disk::{self, Image};
@@ -64,6 +64,13 @@ impl Ledgers {
             }
             _ => {}
         }
+    }
+
+    /// Takes note of all that a process has written to its ledger, which may not have been created.
+    pub fn read(&mut self, folder: &Path, number: u64) {
+        let file = format!("{number}.ledger");
+        let written = std::fs::read(folder.join(&file)).unwrap_or_default();
+        self.text.insert(file, written);
     }
 
     /// Compares an image with the ledgers.
@@ -144,19 +151,24 @@ fn named(ledgers: &BTreeMap<String, Vec<u8>>) -> Named {
 pub async fn contents_of(image: &Image) -> Contents {
     let folder = TempDir::new().expect("a folder");
     disk::write(image, folder.path());
-    contents(&folder.path().join(FILE)).await
+    let file = folder.path().join(FILE);
+    contents(&file, builder(&file)).await
 }
 
-/// Opens a file with the backend, after all leases have ended, and returns its messages.
-///
-/// # Panics
-/// If the backend refuses the file, or does not work with it.
-pub async fn contents(file: &Path) -> Contents {
+/// Returns a builder that opens a file after all leases have ended.
+pub fn builder(file: &Path) -> SqliteBuilder {
     let clock = ManualClock::new();
     clock.step_wall_clock(Timestamp::now().duration_since(clock.now()));
     clock.advance(LATER);
-    let backend = SqliteBackend::builder(file, Arc::new(clock)).adopt();
-    let backend = backend.open().await.expect("the file opens");
+    SqliteBackend::builder(file, Arc::new(clock))
+}
+
+/// Opens a file with its [`builder`], and returns its messages.
+///
+/// # Panics
+/// If the backend refuses the file, or does not work with it.
+pub async fn contents(file: &Path, builder: SqliteBuilder) -> Contents {
+    let backend = builder.open().await.expect("the file opens");
     let mut names = Vec::new();
     for queue in ["orders", "receipts"] {
         let queue: QueueName = queue.parse().expect("a name");

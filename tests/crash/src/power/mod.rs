@@ -16,6 +16,6 @@ mod trace;
 
 pub use application::{assert_application, create_application};
 pub use disk::{Disk, Fate, Image};
-pub use judge::{Contents, Durability, FILE, Ledgers, contents, contents_of};
+pub use judge::{Contents, Durability, FILE, Ledgers, builder, contents, contents_of};
 pub use shim::{Environment, Shim};
 pub use trace::{Change, Operation, parse};

@@ -30,10 +30,10 @@ pub(super) async fn run(desk: &Desk) {
     }
 }
 
-/// Submits an order. Each attempt has another name, because several may be carried out.
+/// Submits an order. Each attempt of each process has another name, because several may be carried out.
 async fn submit(desk: &Desk, at: usize, class: Class) {
     for attempt in 0..ATTEMPTS {
-        let name = format!("{at}.{attempt}-{}", class.letter());
+        let name = format!("{}.{at}.{attempt}-{}", desk.number, class.letter());
         desk.ledger
             .write(Event::Submitting, &name, Lease::default());
         match desk.service.submit(Order::named(&name)).await {

@@ -18,7 +18,7 @@
 //! | `fill`, `consume` | submit large orders and complete them, each a fixed number |
 //! | `drain` | completes a number of orders, and says what that has used (Linux only) |
 //! | `soak` | works in rounds under faults, and says what the process uses (Linux only) |
-//! | `errand` | a short fixed sequence of submissions and completions, repeated where the storage fails |
+//! | `errand` | a short fixed sequence of submissions and completions, repeated where the storage fails, also in an application's database |
 //! | `full_disk` | fills its disk, completes everything on it, and submits again |
 //! | `work` | what a consumer does with a message |
 
@@ -109,6 +109,8 @@ pub enum Role {
     Consume,
     /// Submits and completes a few orders, and ends.
     Errand,
+    /// The same in the database of an application, which it adopts.
+    Adopt,
     /// Fills a disk with orders, completes them while it is full, and ends.
     FullDisk,
     /// Completes so many orders, reports what that has used, and ends.
@@ -196,7 +198,12 @@ pub async fn run(arguments: Arguments) {
     }
     let input = input();
     let ledger = Ledger::create(&arguments.ledger);
-    let backend = open(&arguments.file, arguments.bug).await;
+    let builder = builder(&arguments.file);
+    let builder = match arguments.role {
+        Role::Adopt => builder.adopt(),
+        _ => builder,
+    };
+    let backend = sabotaged(builder, arguments.bug).await;
     let mut service = QueueService::over(Arc::clone(&backend)).reply_lease(REPLY_LEASE);
     if arguments.bug == Some(Bug::AcceptsStaleReceipts) {
         // The service itself would know from the clock that its lease has ended.
@@ -231,7 +238,7 @@ pub async fn run(arguments: Arguments) {
         Role::Hold(settle) => hold::run(&desk, settle).await,
         Role::Fill => fill::run(&desk).await,
         Role::Consume => consume::run(&desk).await,
-        Role::Errand => errand::run(&desk).await,
+        Role::Errand | Role::Adopt => errand::run(&desk).await,
         Role::FullDisk => full_disk::run(&arguments.file).await,
         #[cfg(target_os = "linux")]
         Role::Drain(orders) => drain::run(&desk, orders).await,
@@ -245,7 +252,14 @@ pub async fn run(arguments: Arguments) {
 /// # Panics
 /// If it cannot be opened.
 pub async fn open(file: &Path, bug: Option<Bug>) -> Arc<dyn Backend> {
-    let mut builder = SqliteBackend::builder(file, Arc::new(SystemClock::new())).adopt();
+    sabotaged(builder(file), bug).await
+}
+
+fn builder(file: &Path) -> SqliteBuilder {
+    SqliteBackend::builder(file, Arc::new(SystemClock::new()))
+}
+
+async fn sabotaged(mut builder: SqliteBuilder, bug: Option<Bug>) -> Arc<dyn Backend> {
     if bug == Some(Bug::SkipsSync) {
         builder = builder.synchronous(Synchronous::Normal);
     }
@@ -310,6 +324,7 @@ impl fmt::Display for Role {
             Self::Fill => f.write_str("fill"),
             Self::Consume => f.write_str("consume"),
             Self::Errand => f.write_str("errand"),
+            Self::Adopt => f.write_str("adopt"),
             Self::FullDisk => f.write_str("full-disk"),
             Self::Once(kept) => write!(f, "once-{kept}"),
             Self::Submit(kept) => write!(f, "submit-{kept}"),
@@ -353,6 +368,7 @@ impl FromStr for Role {
             Self::Fill,
             Self::Consume,
             Self::Errand,
+            Self::Adopt,
             Self::FullDisk,
             Self::Schedule,
             Self::Portions,

@@ -1,0 +1,217 @@
+//! The client: submits a job, follows its progress and downloads the mosaic.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use queue_runtime::{QueueService, RequestId, SubmitError};
+
+use crate::storage::blob::BlobName;
+use crate::storage::cleaning;
+use crate::storage::library_store::{LibraryStore, LibraryStoreError};
+use crate::storage::records::{Records, ResponseRecord};
+use crate::storage::store::{Store, StoreError};
+use crate::workflow::intake::Intake;
+use crate::workflow::messages::{ImageOutcome, ImageRequest};
+
+/// The interval at which the records are polled.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+/// The size limit of a mosaic to download, in bytes.
+const MAX_MOSAIC: u64 = 4 << 30;
+
+/// Submits jobs and waits for their mosaics.
+#[derive(Debug, Clone)]
+pub struct Client {
+    intake: Intake,
+    store: Store,
+    records: Records,
+}
+
+/// A mosaic to make.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Job {
+    /// The source picture's display name.
+    pub image_name: String,
+    /// The contents of the source picture's file.
+    pub image: Vec<u8>,
+    /// The names and contents of the tiles' files.
+    pub library: Vec<(String, Vec<u8>)>,
+    /// Pixels along each side of a tile.
+    pub tile_size: u8,
+    /// The number of tiles across.
+    pub across: u32,
+    /// The number of slices that the work is divided into.
+    pub slices: u32,
+    /// How strongly tiles are tinted with the picture's colours, from 0 to 1.
+    pub tint: f32,
+}
+
+/// The progress of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Progress {
+    /// Files are being uploaded.
+    Uploaded {
+        /// Files uploaded so far.
+        done: usize,
+        /// The total number of files.
+        total: usize,
+    },
+    /// The request has been submitted.
+    Submitted,
+    /// Slices are being rendered.
+    Rendered {
+        /// Slices rendered so far.
+        done: usize,
+        /// The total number of slices.
+        total: usize,
+    },
+}
+
+/// An error of a [`Client`].
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The library cannot be uploaded.
+    #[error("upload the tile library")]
+    Library(#[source] LibraryStoreError),
+    /// The request id was used for another job.
+    #[error("the request id `{request}` is already used with another {other}")]
+    Taken {
+        /// The id.
+        request: RequestId,
+        /// What differs.
+        other: &'static str,
+    },
+    /// The mosaic was removed.
+    #[error(
+        "the mosaic of request `{0}` is no longer in the store: it was saved before, without `--keep`; use another \
+         request id to make it again"
+    )]
+    Gone(RequestId),
+    /// The request could not be submitted.
+    #[error(transparent)]
+    Submit(#[from] SubmitError<ImageRequest>),
+    /// No response came in time.
+    #[error(
+        "no response to request `{request}` within {waited:?}: {state}; are a broker, a \
+         controller and a processor running on the same queues and data?"
+    )]
+    NoResponse {
+        /// The request.
+        request: RequestId,
+        /// How long the client waited.
+        waited: Duration,
+        /// The progress of the request.
+        state: String,
+    },
+}
+
+impl Client {
+    /// Returns a client of a service and a store.
+    #[must_use]
+    pub fn new(service: QueueService, store: Store) -> Self {
+        Self {
+            records: Records::new(store.clone()),
+            intake: Intake::new(service, store.clone()),
+            store,
+        }
+    }
+
+    /// Submits a job through the [`Intake`].
+    ///
+    /// # Errors
+    /// Those of [`Intake::take_in`].
+    pub async fn submit(
+        &self,
+        job: Job,
+        request: &RequestId,
+        progress: impl FnMut(Progress),
+    ) -> Result<(), ClientError> {
+        self.intake.take_in(job, request, progress).await
+    }
+
+    /// Waits up to `timeout` for the response to a request.
+    ///
+    /// # Errors
+    /// [`ClientError::NoResponse`] after the timeout, and [`ClientError::Store`].
+    pub async fn follow(
+        &self,
+        request: &RequestId,
+        timeout: Duration,
+        mut progress: impl FnMut(Progress),
+    ) -> Result<ImageOutcome, ClientError> {
+        let begun = Instant::now();
+        let mut slices = None;
+        loop {
+            if let Some(ResponseRecord { outcome, .. }) = self.records.response(request).await? {
+                return Ok(outcome);
+            }
+            if slices.is_none() {
+                slices = self
+                    .records
+                    .plan(request)
+                    .await?
+                    .map(|plan| plan.slices as usize);
+            }
+            let mut state = "it has not been planned".to_owned();
+            if let Some(total) = slices {
+                let done = self.records.slices_recorded(request).await?;
+                progress(Progress::Rendered { done, total });
+                state = format!("{done} of {total} slices are done");
+            }
+            let waited = begun.elapsed();
+            if waited >= timeout {
+                let request = request.clone();
+                return Err(ClientError::NoResponse {
+                    request,
+                    waited: timeout,
+                    state,
+                });
+            }
+            tokio::time::sleep(POLL_INTERVAL.min(timeout - waited)).await;
+        }
+    }
+
+    /// Returns a request's mosaic, a PNG.
+    ///
+    /// # Errors
+    /// [`ClientError::Gone`] after [`discard`](Self::discard), and [`ClientError::Store`].
+    pub async fn mosaic(
+        &self,
+        request: &RequestId,
+        mosaic: &BlobName,
+    ) -> Result<Bytes, ClientError> {
+        match self.store.find(mosaic, MAX_MOSAIC).await? {
+            Some(bytes) => Ok(bytes),
+            None => Err(ClientError::Gone(request.clone())),
+        }
+    }
+
+    /// Returns the names of the tiles that were left out of a request's library, with the reasons.
+    ///
+    /// # Errors
+    /// [`ClientError::Store`].
+    pub async fn skipped_tiles(
+        &self,
+        request: &RequestId,
+    ) -> Result<Vec<(String, String)>, ClientError> {
+        let Some(record) = self.records.request(request).await? else {
+            return Ok(Vec::new());
+        };
+        let libraries = LibraryStore::new(self.store.clone());
+        let skipped = libraries.skipped(record.asked.library).await;
+        skipped.map_err(ClientError::Library)
+    }
+
+    /// Removes the blobs of a finished request, except its records.
+    ///
+    /// # Errors
+    /// [`ClientError::Store`].
+    pub async fn discard(&self, request: &RequestId) -> Result<(), ClientError> {
+        cleaning::discard(&self.store, request).await?;
+        Ok(())
+    }
+}

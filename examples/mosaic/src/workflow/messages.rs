@@ -1,0 +1,172 @@
+//! The four messages, each on a queue of its own.
+//!
+//! ```text
+//!  client ──ImageRequest──► controller ──SliceRequest──► processor
+//!    ▲                          ▲  │                         │
+//!    │ status records           └──┼──────SliceResponse──────┘
+//!  broker ◄──ImageResponse─────────┘
+//! ```
+//!
+//! The key fields identify the work within one request. A request has one picture and one response,
+//! so the picture's name identifies both; a slice is identified by its sequence number.
+
+use queue_runtime::{Message, RequestId};
+use serde::{Deserialize, Serialize};
+
+use crate::storage::blob::BlobName;
+use pictures::Fingerprint;
+
+/// Requests a mosaic. Sent by the client to the job controller.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
+#[message(
+    kind = "mosaic.image-request",
+    queue = "imagerequest",
+    visibility_timeout = "1m",
+    poison_threshold = 5
+)]
+pub struct ImageRequest {
+    /// The source picture.
+    #[message(key)]
+    pub image: BlobName,
+    /// The picture's display name.
+    pub image_name: String,
+    /// The fingerprint of the tile library.
+    pub library: Fingerprint,
+    /// Pixels along each side of a tile, 1 to 64.
+    pub tile_size: u8,
+    /// The number of tiles across, 1 to 2,000.
+    pub across: u32,
+    /// The number of slices that the work is divided into, 1 to [`MAX_SLICES`].
+    pub slices: u32,
+    /// How strongly tiles are tinted with the picture's colours, from 0 to 1.
+    pub tint: f32,
+}
+
+/// Requests the rendering of a slice. Sent by the job controller to an image processor.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
+#[message(
+    kind = "mosaic.slice-request",
+    queue = "slicerequest",
+    visibility_timeout = "1m",
+    poison_threshold = 5
+)]
+pub struct SliceRequest {
+    /// The slice's sequence number, from 0.
+    #[message(key)]
+    pub slice_sequence: u32,
+    /// The blob of the slice.
+    pub slice: BlobName,
+    /// The fingerprint of the tile library.
+    pub library: Fingerprint,
+    /// Pixels along each side of a tile, 1 to 64.
+    pub tile_size: u8,
+    /// How strongly tiles are tinted with the picture's colours, from 0 to 1.
+    pub tint: f32,
+}
+
+/// Reports the outcome of a slice. Sent by an image processor to the job controller.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
+#[message(
+    kind = "mosaic.slice-response",
+    queue = "sliceresponse",
+    visibility_timeout = "1m",
+    poison_threshold = 5
+)]
+pub struct SliceResponse {
+    /// The slice's sequence number, from 0.
+    #[message(key)]
+    pub slice_sequence: u32,
+    /// The outcome.
+    pub outcome: SliceOutcome,
+    /// The number of attempts.
+    pub attempts: u32,
+}
+
+/// The outcome of a slice.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SliceOutcome {
+    /// It was rendered.
+    Rendered {
+        /// The blob of the rendered slice.
+        blob: BlobName,
+    },
+    /// It cannot be rendered.
+    Failed {
+        /// The error and its causes.
+        reason: String,
+    },
+}
+
+/// Responds to an [`ImageRequest`]. Sent by the job controller to the job broker.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Message)]
+#[message(
+    kind = "mosaic.image-response",
+    queue = "imageresponse",
+    visibility_timeout = "30s",
+    poison_threshold = 10
+)]
+pub struct ImageResponse {
+    /// The source picture.
+    #[message(key)]
+    pub image: BlobName,
+    /// The outcome of the request.
+    pub outcome: ImageOutcome,
+}
+
+impl ImageResponse {
+    /// The response to a request whose mosaic is complete.
+    #[must_use]
+    pub fn done(request: &RequestId, figures: Figures) -> Self {
+        let image = BlobName::mosaic(request);
+        Self {
+            image: BlobName::source(request),
+            outcome: ImageOutcome::Done { image, figures },
+        }
+    }
+
+    /// The response to a request that failed.
+    #[must_use]
+    pub fn failed(request: &RequestId, reason: String) -> Self {
+        Self {
+            image: BlobName::source(request),
+            outcome: ImageOutcome::Failed { reason },
+        }
+    }
+}
+
+/// The outcome of a request.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ImageOutcome {
+    /// The mosaic is complete.
+    Done {
+        /// The blob of the mosaic.
+        image: BlobName,
+        /// Its size, and the work that it took.
+        figures: Figures,
+    },
+    /// The mosaic cannot be made.
+    Failed {
+        /// The error and its causes.
+        reason: String,
+    },
+}
+
+/// The size of a mosaic, and the work that it took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Figures {
+    /// The mosaic's width in pixels.
+    pub width: u32,
+    /// The mosaic's height in pixels.
+    pub height: u32,
+    /// The number of tiles.
+    pub tiles: u32,
+    /// The number of slices.
+    pub slices: u32,
+    /// The number of attempts at slices beyond the first at each.
+    pub retries: u32,
+}
+
+/// The maximum number of slices.
+pub const MAX_SLICES: u32 = 1_000;

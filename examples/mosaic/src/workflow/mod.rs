@@ -1,0 +1,17 @@
+//! The workflow: who sends which message to whom, and what each does with it.
+//!
+//! In the order in which a job passes through them:
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`messages`] | the messages on the four queues |
+//! | [`client`] | submits a job, waits for the mosaic, downloads it |
+//! | [`intake`] | the job broker's entrance: records a request, uploads its pictures, submits it |
+//! | [`roles`] | job controller, image processor, job broker |
+//! | [`embedded`] | all roles in one process |
+
+pub mod client;
+pub mod embedded;
+pub mod intake;
+pub mod messages;
+pub mod roles;

@@ -1,0 +1,118 @@
+//! The image processor: renders slices. Its only state is the tile libraries that it has loaded.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use queue_runtime::{Disposition, Failure, FollowUp, Poisoned, QueueService, Received, StartError};
+use tokio::task::spawn_blocking;
+
+use super::handling::{Handling, reason};
+use super::role::{Role, Settings};
+use crate::storage::blob::BlobName;
+use crate::storage::library_store::LibraryStore;
+use crate::storage::records::Records;
+use crate::storage::store::Store;
+use crate::workflow::messages::{ImageResponse, SliceOutcome, SliceRequest, SliceResponse};
+use pictures::{Slice, TileSize, encode_png};
+
+/// The size limit of a slice of a source picture, in bytes: more than the largest takes uncompressed.
+const MAX_SLICE: u64 = 256 << 20;
+
+/// Starts an image processor.
+///
+/// # Errors
+/// [`StartError`] if a setting is invalid.
+pub fn processor(
+    service: &QueueService,
+    store: &Store,
+    settings: &Settings,
+) -> Result<Role, StartError> {
+    let processor = Processor {
+        store: store.clone(),
+        records: Records::new(store.clone()),
+        libraries: LibraryStore::new(store.clone()),
+        settings: *settings,
+    };
+    let listener = service.listener_with(processor, Processor::handle);
+    let mut listener = settings.apply(listener).on_poison(slice_failed);
+    if let Some(target) = settings.instances {
+        listener = listener.advise_instances(target);
+    }
+    let listener = listener.start()?.stop_on_drop();
+    Ok(Role::new("processor", vec![listener]))
+}
+
+#[derive(Debug, Clone)]
+struct Processor {
+    store: Store,
+    records: Records,
+    libraries: LibraryStore,
+    settings: Settings,
+}
+
+impl Processor {
+    async fn handle(self, received: Received<SliceRequest>) -> Result<Disposition, Failure> {
+        let request = received.envelope().request.clone();
+        let processed = self.process(received).await;
+        self.records.unless_answered(&request, processed).await
+    }
+
+    async fn process(&self, received: Received<SliceRequest>) -> Result<Disposition, Failure> {
+        let _handling = Handling::of(&received);
+        let begun = Instant::now();
+        let blob = BlobName::rendered(&received.envelope().request, received.slice_sequence);
+        let there = self.store.exists(&blob).await?;
+        if !there {
+            let rendered = self.render(&received).await?;
+            self.store.write(&blob, rendered).await?;
+        }
+        tokio::time::sleep(self.settings.pace.saturating_sub(begun.elapsed())).await;
+        Ok(Disposition::complete().then(&SliceResponse {
+            slice_sequence: received.slice_sequence,
+            outcome: SliceOutcome::Rendered { blob },
+            attempts: received.attempt(),
+        }))
+    }
+
+    async fn render(&self, asked: &SliceRequest) -> Result<Vec<u8>, Failure> {
+        let tile_size = TileSize::try_from(asked.tile_size)?;
+        let (sequence, tint) = (asked.slice_sequence, asked.tint);
+        let slice = self.store.read(&asked.slice, MAX_SLICE);
+        let slice = slice.await?;
+        let renderer = self.libraries.renderer(asked.library);
+        let renderer = renderer.await?;
+        let rendering = spawn_blocking(move || {
+            let slice = decode(&slice, sequence)?;
+            Ok(encode_png(&renderer.render(&slice, tile_size, tint)))
+        });
+        rendering.await?
+    }
+}
+
+fn decode(bytes: &Bytes, sequence: u32) -> Result<Slice, Failure> {
+    let slice = Slice::decode(bytes)?;
+    if slice.index() == sequence {
+        return Ok(slice);
+    }
+    let found = slice.index();
+    Err(Failure::reject(format!(
+        "the blob holds slice {found} instead of {sequence}"
+    )))
+}
+
+/// Reports the failure of a slice whose request was moved to the poison queue, or of the whole image
+/// request if the message cannot be decoded.
+fn slice_failed(poisoned: Poisoned<SliceRequest>) -> Option<FollowUp> {
+    let reason = reason(&poisoned.record);
+    Some(match poisoned.message {
+        Some(asked) => FollowUp::new(&SliceResponse {
+            slice_sequence: asked.slice_sequence,
+            outcome: SliceOutcome::Failed { reason },
+            attempts: poisoned.record.attempts,
+        }),
+        None => {
+            let reason = format!("a slice request could not be handled: {reason}");
+            FollowUp::new(&ImageResponse::failed(&poisoned.envelope.request, reason))
+        }
+    })
+}

@@ -1,0 +1,156 @@
+//! What the runtime's tests share. A test file imports from here, and never from another test file.
+
+pub(crate) mod flaky_results;
+pub(crate) mod jobs;
+pub(crate) mod log;
+pub(crate) mod orders;
+pub(crate) mod parcels;
+pub(crate) mod poisoned;
+pub(crate) mod questions;
+pub(crate) mod remote;
+pub(crate) mod storage;
+pub(crate) mod ticks;
+
+use std::future::Future;
+use std::process::Command;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use queue_runtime::envelope::PoisonRecord;
+use queue_runtime::wire::Body;
+use queue_runtime::{Delivery, ListenerEvent, ListenerHandle, Message, QueueService};
+use tokio::sync::broadcast::Receiver;
+
+/// Long enough for the slowest machine; only a hang meets it.
+pub(crate) const GUARD: Duration = Duration::from_secs(60);
+
+pub(crate) async fn memory() -> QueueService {
+    QueueService::connect("memory:")
+        .await
+        .expect("the memory engine opens")
+}
+
+/// Long enough that no handler times out while its thread is started, in tests with paused time too.
+pub(crate) const NEVER: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// The future's output, or `None` after [`GUARD`] on the real clock, also while Tokio's time is paused.
+pub(crate) async fn guarded<T>(future: impl Future<Output = T>) -> Option<T> {
+    let (_ended, end) = mpsc::channel::<()>();
+    let (give_up, given_up) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || {
+        if end.recv_timeout(GUARD) == Err(RecvTimeoutError::Timeout) {
+            let _ = give_up.send(());
+        }
+    });
+    tokio::select! {
+        biased;
+        output = future => Some(output),
+        _ = given_up => None,
+    }
+}
+
+/// Where handlers block their threads until the other half of the [`gate`] is dropped.
+#[derive(Clone)]
+pub(crate) struct Closed(Arc<Mutex<mpsc::Receiver<()>>>);
+
+impl Closed {
+    pub(crate) fn wait(&self) {
+        let receiver = self.0.lock().expect("no panic");
+        // Nothing is ever sent.
+        let _ = receiver.recv();
+    }
+}
+
+/// A gate that opens when the sender is dropped.
+pub(crate) fn gate() -> (mpsc::Sender<()>, Closed) {
+    let (open, closed) = mpsc::channel();
+    (open, Closed(Arc::new(Mutex::new(closed))))
+}
+
+/// Returns whether the calling test, with this name, is the only one of its process. If not, runs it in a process of
+/// its own, and panics if it fails there.
+pub(crate) fn is_alone(test: &str) -> bool {
+    const ALONE: &str = "QUEUE_RUNTIME_TEST_ALONE";
+
+    if std::env::var_os(ALONE).is_some_and(|name| name == test) {
+        return true;
+    }
+    let mut process = Command::new(std::env::current_exe().expect("a program"));
+    process.args(["--exact", test]).env(ALONE, test);
+    let output = process.output().expect("it starts");
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    // No test of that name would be a success, too.
+    let has_run = stdout.contains("1 passed");
+    assert!(output.status.success() && has_run, "{test}: {stdout}");
+    false
+}
+
+/// Panics if this process has more than ten threads besides one for each core. Does nothing on systems other than
+/// Linux.
+pub(crate) fn assert_few_threads() {
+    #[cfg(target_os = "linux")]
+    {
+        let threads = std::fs::read_dir("/proc/self/task").expect("readable");
+        let threads = threads.count();
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        assert!(threads <= cores + 10, "{threads} on {cores} cores");
+    }
+}
+
+/// Waits for `count` events that `wanted` picks.
+pub(crate) async fn events(
+    events: &mut Receiver<ListenerEvent>,
+    count: usize,
+    wanted: impl Fn(&ListenerEvent) -> bool,
+) -> Vec<ListenerEvent> {
+    let mut found = Vec::new();
+    let collect = async {
+        while found.len() < count {
+            let event = events.recv().await.expect("the listener runs");
+            if wanted(&event) {
+                found.push(event);
+            }
+        }
+    };
+    let in_time = guarded(collect).await;
+    assert!(in_time.is_some(), "only {found:?} of {count} events came");
+    found
+}
+
+/// The poison records of a queue, with the bodies, by message id.
+pub(crate) async fn poison(service: &QueueService, queue: &str) -> Vec<(PoisonRecord, Body)> {
+    let queue = service.queue_at(queue).expect("a name");
+    let peeked = queue.peek(256).await.expect("the poison queue exists");
+    peeked
+        .into_iter()
+        .map(|peeked| {
+            let Body::Event(event) = &peeked.body else {
+                panic!("no event: {:?}", peeked.body)
+            };
+            (
+                event.envelope.poison.clone().expect("a record"),
+                peeked.body,
+            )
+        })
+        .collect()
+}
+
+/// Accepts a message that must be there.
+pub(crate) async fn accepted<M: Message>(service: &QueueService) -> Delivery<M> {
+    let accepted = service.accept().await.expect("no error");
+    accepted.expect("a message")
+}
+
+pub(crate) async fn count(service: &QueueService, queue: &str) -> u64 {
+    let queue = service.queue_at(queue).expect("a name");
+    queue
+        .properties()
+        .await
+        .expect("the queue exists")
+        .approximate_count
+}
+
+pub(crate) async fn stop(handle: ListenerHandle) {
+    handle.shutdown(GUARD).await;
+}

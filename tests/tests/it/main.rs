@@ -1,0 +1,7 @@
+//! What holds for more than one package.
+
+pub mod accepted;
+mod derive;
+mod golden;
+mod guarantees;
+mod layout;
