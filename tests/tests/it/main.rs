@@ -5,3 +5,6 @@ mod derive;
 mod golden;
 mod guarantees;
 mod layout;
+mod modules;
+mod pages;
+mod trees;
