@@ -4,7 +4,7 @@ use queue_core::Disposition;
 
 use super::breaker::{Change, Probed};
 use super::core::Core;
-use super::event::ListenerEvent;
+use super::event::ListenerEventKind;
 use super::run::{Ended, Handler, Run};
 use crate::lease::Cause;
 use crate::receive::Classifiers;
@@ -77,7 +77,7 @@ fn report(core: &Core, change: Option<Change>) {
             probe_after,
         }) => {
             tracing::error!(%queue, failed, attempts, ?probe_after, "the circuit breaker has opened: the listener receives probes only");
-            core.publish(|| ListenerEvent::CircuitOpened {
+            core.publish(|| ListenerEventKind::CircuitOpened {
                 failed,
                 attempts,
                 probe_after,
@@ -85,11 +85,11 @@ fn report(core: &Core, change: Option<Change>) {
         }
         Some(Change::ProbeFailed { probe_after }) => {
             tracing::warn!(%queue, ?probe_after, "a probe of the circuit breaker failed");
-            core.publish(|| ListenerEvent::CircuitProbeFailed { probe_after });
+            core.publish(|| ListenerEventKind::CircuitProbeFailed { probe_after });
         }
         Some(Change::Closed { open_for }) => {
             tracing::info!(%queue, ?open_for, "the circuit breaker has closed");
-            core.publish(|| ListenerEvent::CircuitClosed { open_for });
+            core.publish(|| ListenerEventKind::CircuitClosed { open_for });
         }
     }
 }

@@ -1,5 +1,5 @@
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use queue_core::internal::error_chain;
@@ -12,13 +12,14 @@ use super::advice::Advice;
 use super::breaker::Breaker;
 use super::bytes::ByteLimit;
 use super::drain::{Drain, DrainEnd};
-use super::event::{Events, ListenerEvent};
+use super::event::{Events, ListenerEvent, ListenerEventKind};
 use super::info::{Counters, ListenerInfo};
 use super::limit::Limit;
 use super::phase::Phase;
 use super::receiving::ReceiveError;
 use super::runs::Runs;
 use super::shared_room::Lane;
+use super::sighting::Sighting;
 use super::tasks::Tasks;
 use super::threads::HandlerThreads;
 use super::throttle::{Throttle, is_throttled};
@@ -28,7 +29,9 @@ use crate::meter::TransactionCounts;
 use crate::notify::Wakeups;
 use crate::observe::Measures;
 use crate::panic::{CaughtPanic, catch, log_caught};
-use crate::policy::{ExponentialIdle, IdlePolicy, ScalePolicy, Throttled, receive_visibility};
+use crate::policy::{
+    ExponentialIdle, Idle, IdlePolicy, ScalePolicy, Throttled, jitter, receive_visibility,
+};
 use crate::receive::{Consumer, ErasedHandler, open};
 use crate::served::Serving;
 use crate::settings::{Settings, read_in_time};
@@ -72,8 +75,7 @@ pub(super) struct Core {
     pub(super) tracker: TaskTracker,
     /// Filled once the queue exists and its metadata was read, which one dequeue task does for all.
     pub(super) opened: OnceCell<()>,
-    /// Whether the queue is known to be missing.
-    pub(super) missing: AtomicBool,
+    pub(super) sighting: Sighting,
     pub(super) counters: Counters,
     /// The queue's metrics.
     pub(super) measures: Arc<Measures>,
@@ -84,8 +86,12 @@ pub(super) struct Core {
 
 impl Core {
     /// Publishes an event, which is created only if there has been a subscriber.
-    pub(super) fn publish(&self, event: impl FnOnce() -> ListenerEvent) {
-        self.events.publish(event);
+    pub(super) fn publish(&self, kind: impl FnOnce() -> ListenerEventKind) {
+        self.events.publish(|| ListenerEvent {
+            at: self.context.clock.now(),
+            queue: self.consumer.queue.clone(),
+            kind: kind(),
+        });
     }
 
     /// Adapts the number of messages that may be in flight to the number of dequeue tasks and to throttling.
@@ -101,7 +107,7 @@ impl Core {
     pub(super) fn scaled(&self, from: usize, to: usize) {
         if from != to {
             tracing::debug!(queue = %self.consumer.queue, from, to, "scaled the dequeue tasks");
-            self.publish(|| ListenerEvent::Scaled { from, to });
+            self.publish(|| ListenerEventKind::Scaled { from, to });
         }
     }
 
@@ -125,12 +131,22 @@ impl Core {
         visibility
     }
 
+    /// Returns what the idle policy is told by a task that has found the queue empty `count` times in a row.
+    pub(super) fn idleness(&self, count: u32) -> Idle {
+        Idle {
+            depth: self.counters.depth(),
+            active_tasks: self.tasks.state().active,
+            in_flight: self.counters.in_flight(),
+            ..Idle::new(count, jitter())
+        }
+    }
+
     /// Asks the idle policy. If it panics, the default policy answers.
     pub(super) fn ask_idle<T>(&self, question: impl Fn(&dyn IdlePolicy) -> T) -> T {
         catch(|| question(&*self.idle)).unwrap_or_else(|panic| {
             let queue = &self.consumer.queue;
             tracing::error!(%queue, %panic, "the idle policy panicked; using the default");
-            self.publish(|| ListenerEvent::PolicyPanicked { panic });
+            self.publish(|| ListenerEventKind::PolicyPanicked { panic });
             let idle_cap = self.context.backend.capabilities().idle_cap;
             question(&ExponentialIdle::up_to(idle_cap))
         })
@@ -199,7 +215,7 @@ impl Core {
         }
         let queue = &self.consumer.queue;
         log_caught(|| tracing::error!(%queue, "stopping a listener: its runtime has shut down"));
-        self.publish(|| ListenerEvent::RuntimeGone);
+        self.publish(|| ListenerEventKind::RuntimeGone);
     }
 
     /// Reports a dequeue task that starts again after a pause.
@@ -208,7 +224,7 @@ impl Core {
         log_caught(
             || tracing::error!(%queue, %panic, ?after, "a dequeue task panicked; starting it again"),
         );
-        self.publish(|| ListenerEvent::TaskPanicked { panic, after });
+        self.publish(|| ListenerEventKind::TaskPanicked { panic, after });
     }
 
     /// Counts and reports a message whose task panicked outside its handler.
@@ -218,7 +234,7 @@ impl Core {
         log_caught(
             || tracing::error!(%queue, %id, "the task of a message panicked; the message is left to its lease"),
         );
-        self.publish(|| ListenerEvent::MessageTaskPanicked { id: id.clone() });
+        self.publish(|| ListenerEventKind::MessageTaskPanicked { id: id.clone() });
     }
 
     /// Records why no message could be received.
@@ -241,11 +257,11 @@ impl Core {
         let in_flight_limit = self.permits.current();
         if result != Throttled::Again {
             tracing::warn!(%queue, in_flight_limit, "the storage throttles; fewer messages are in flight for now");
-            self.publish(|| ListenerEvent::Throttled { in_flight_limit });
+            self.publish(|| ListenerEventKind::Throttled { in_flight_limit });
         }
         if let Throttled::Persistent(lasted) = result {
             tracing::error!(%queue, ?lasted, "the storage throttles persistently; distribute the messages over several queues");
-            self.publish(|| ListenerEvent::ThrottledPersistently { lasted });
+            self.publish(|| ListenerEventKind::ThrottledPersistently { lasted });
         }
     }
 

@@ -10,7 +10,7 @@ use queue_core::{ErrorKind, Retry};
 
 use super::core::Core;
 use super::drain::DrainEnd;
-use super::event::ListenerEvent;
+use super::event::ListenerEventKind;
 use super::executor::MessageTasks;
 use super::phase::ListenerPhase;
 use super::presence::Presence;
@@ -137,7 +137,8 @@ async fn receive_until_end(
                     core.counters.empty_receives.fetch_add(1, Ordering::Relaxed);
                     message_tasks.end_idle();
                     core.stop_if_empty().await;
-                    streak.empty(core, woken);
+                    let in_a_row = streak.empty(core, woken);
+                    core.publish(|| ListenerEventKind::QueueEmpty { in_a_row });
                 } else {
                     core.wakeups
                         .found(found.is_full && !found.is_all_of(announced));
@@ -164,7 +165,7 @@ async fn receive_until_end(
                 core.receive_failed(ReceiveError::Storage(error));
                 report_missing(core);
                 core.stop_if_draining(DrainEnd::QueueMissing);
-                idle_pause(core, Idle::new(streak.empty(core, woken), jitter()))
+                idle_pause(core, core.idleness(streak.empty(core, woken)))
             }
             Err(error) => {
                 woken = None;
@@ -207,7 +208,7 @@ const CHECK_DEPTH_EVERY: u32 = 10;
 
 /// Asks the idle policy what to do while the queue is empty.
 async fn idle(core: &Core, presence: &mut Presence, streak: &mut Streak) -> Next {
-    let idle = Idle::new(streak.empty.max(1), jitter());
+    let idle = core.idleness(streak.empty.max(1));
     let ends = || streak.empty > 0 && core.ask_idle(|policy| policy.ends(idle));
     if core.tasks.has_spare() {
         if ends() && presence.leave_if_spare() {
@@ -246,10 +247,10 @@ fn aligned(pause: Duration, now: Duration) -> Duration {
 
 /// Reports a missing queue, once until it exists.
 fn report_missing(core: &Core) {
-    if !core.missing.swap(true, Ordering::Relaxed) {
+    if core.sighting.missing() {
         let queue = &core.consumer.queue;
         tracing::warn!(%queue, "the queue does not exist; waiting for it");
-        core.publish(|| ListenerEvent::QueueMissing);
+        core.publish(|| ListenerEventKind::QueueMissing);
     }
 }
 
@@ -315,7 +316,9 @@ async fn receive(
     core.observe_receive(fetched.as_ref().err());
     let fetched = fetched.map_err(ReceiveError::Storage)?;
     core.counters.receiving.succeeded(&*core.context.clock);
-    core.missing.store(false, Ordering::Relaxed);
+    if core.sighting.received(fetched.len()) {
+        core.publish(|| ListenerEventKind::WorkDetected);
+    }
     let found = Found {
         messages: fetched.len() as u64,
         is_full: fetched.len() >= max as usize,
@@ -341,11 +344,11 @@ fn failed(core: &Core, error: ReceiveError, failures: u32) -> Duration {
         ReceiveError::Storage(error) => {
             let text = error_chain(&error);
             tracing::warn!(%queue, error = text, ?after, "failed to receive; trying again");
-            core.publish(|| ListenerEvent::ReceiveFailed { error, after });
+            core.publish(|| ListenerEventKind::ReceiveFailed { error, after });
         }
         ReceiveError::NoThread(error) => {
             tracing::error!(%queue, %error, ?after, "failed to start a thread for a handler; trying again");
-            core.publish(|| ListenerEvent::NoThread { error, after });
+            core.publish(|| ListenerEventKind::NoThread { error, after });
         }
         ReceiveError::Panicked(panic) => core.task_panicked(panic, after),
     }

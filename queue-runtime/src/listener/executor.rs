@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use tracing::Instrument as _;
 
 use super::core::Core;
-use super::event::ListenerEvent;
+use super::event::ListenerEventKind;
 use super::finish::{abandon, finish, finish_in_background, report};
 use super::phase::ListenerPhase;
 use super::room::Room;
@@ -199,7 +199,7 @@ async fn claim_key(core: &Core, incoming: &mut Incoming) -> Option<Result<Settle
     consumer.options.idempotency.as_ref()?;
     let report = |error: &Error, after| {
         let error = error.clone();
-        core.publish(|| ListenerEvent::IdempotencyStoreFailed { error, after });
+        core.publish(|| ListenerEventKind::IdempotencyStoreFailed { error, after });
     };
     let claimed = tokio::select! {
         biased;

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use queue_core::internal::error_chain;
-use queue_core::{Disposition, MessageId};
+use queue_core::{Disposition, Failure, MessageId};
 use tracing::Instrument as _;
 
 use super::attempt_counts::attempt_counts;
 use super::core::Core;
-use super::event::ListenerEvent;
+use super::event::ListenerEventKind;
 use super::run::{Ended, Handler, Run};
 use crate::lease::{Cause, Promise};
 use crate::observe;
@@ -71,18 +71,18 @@ fn publish(core: &Core, id: &MessageId, attempt: u32, settled: Result<Settled, S
     match settled {
         Ok(Settled::Completed) => {
             counters.completed.fetch_add(1, Ordering::Relaxed);
-            core.publish(|| ListenerEvent::Completed {
+            core.publish(|| ListenerEventKind::Completed {
                 id: id.clone(),
                 attempt,
             });
         }
         Ok(Settled::Duplicate) => {
             counters.duplicates.fetch_add(1, Ordering::Relaxed);
-            core.publish(|| ListenerEvent::Duplicate { id: id.clone() });
+            core.publish(|| ListenerEventKind::Duplicate { id: id.clone() });
         }
         Ok(Settled::Retried { after, error }) => {
             counters.retried.fetch_add(1, Ordering::Relaxed);
-            core.publish(|| ListenerEvent::Retried {
+            core.publish(|| ListenerEventKind::Retried {
                 id: id.clone(),
                 attempt,
                 after,
@@ -91,7 +91,7 @@ fn publish(core: &Core, id: &MessageId, attempt: u32, settled: Result<Settled, S
         }
         Ok(Settled::Poisoned(reason)) => {
             counters.poisoned.fetch_add(1, Ordering::Relaxed);
-            core.publish(|| ListenerEvent::Poisoned {
+            core.publish(|| ListenerEventKind::Poisoned {
                 id: id.clone(),
                 reason,
                 attempts: attempt,
@@ -99,11 +99,11 @@ fn publish(core: &Core, id: &MessageId, attempt: u32, settled: Result<Settled, S
         }
         Ok(Settled::Released) => {
             counters.released.fetch_add(1, Ordering::Relaxed);
-            core.publish(|| ListenerEvent::Released { id: id.clone() });
+            core.publish(|| ListenerEventKind::Released { id: id.clone() });
         }
         Ok(Settled::Postponed { after }) => {
             counters.released.fetch_add(1, Ordering::Relaxed);
-            core.publish(|| ListenerEvent::Postponed {
+            core.publish(|| ListenerEventKind::Postponed {
                 id: id.clone(),
                 after,
             });
@@ -112,7 +112,7 @@ fn publish(core: &Core, id: &MessageId, attempt: u32, settled: Result<Settled, S
             counters.unsettled.fetch_add(1, Ordering::Relaxed);
             let error = error_chain(&problem);
             tracing::warn!(%queue, %id, error, "failed to settle a message");
-            core.publish(|| ListenerEvent::NotSettled {
+            core.publish(|| ListenerEventKind::NotSettled {
                 id: id.clone(),
                 problem,
             });
@@ -139,11 +139,11 @@ async fn settle(run: &Run) -> Result<Settled, SettleProblem> {
     let counts = *run
         .counts
         .get_or_init(|| attempt_counts(run, not_committed));
-    let fail = async |error: &str| match counts {
-        true => put_back::fail(context, consumer, incoming, None, error).await,
+    let fail = async |error: Failure| match counts {
+        true => put_back::fail(context, consumer, incoming, None, &error).await,
         false => {
             let delay = Delay::ByPolicy(&consumer.options.retry);
-            put_back::forgive_failure(context, consumer, incoming, delay, error).await
+            put_back::forgive_failure(context, consumer, incoming, delay, &error).await
         }
     };
     match ended {
@@ -160,7 +160,7 @@ async fn settle(run: &Run) -> Result<Settled, SettleProblem> {
         }
         Ended::Returned(_) if not_committed => {
             incoming.release_claim().await;
-            fail(transaction::NOT_COMMITTED).await
+            fail(transaction::NOT_COMMITTED.into()).await
         }
         Ended::Returned(returned) => {
             disposition::apply(context, consumer, incoming, returned).await
@@ -168,7 +168,7 @@ async fn settle(run: &Run) -> Result<Settled, SettleProblem> {
         Ended::Panicked(panic) => {
             let error = format!("the handler panicked: {panic}");
             report_panic(run, panic.clone());
-            fail(&error).await
+            fail(error.into()).await
         }
         Ended::Stopped(Cause::Stopping | Cause::ClaimLost, _) | Ended::NotStarted => {
             put_back::release(context, incoming).await
@@ -186,7 +186,7 @@ async fn settle(run: &Run) -> Result<Settled, SettleProblem> {
                 Handler::Dropped | Handler::Unpolled => "",
             };
             let error = format!("the handler timed out after {timeout:?}{remark}");
-            fail(&error).await
+            fail(error.into()).await
         }
     }
 }
@@ -196,7 +196,7 @@ fn report_panic(run: &Run, panic: CaughtPanic) {
     let (queue, id) = (&core.consumer.queue, &run.incoming.envelope.id);
     let backtrace = panic.backtrace().map(tracing::field::display);
     tracing::error!(%queue, %id, %panic, backtrace, "a handler panicked");
-    core.publish(|| ListenerEvent::HandlerPanicked {
+    core.publish(|| ListenerEventKind::HandlerPanicked {
         id: id.clone(),
         panic,
     });

@@ -49,7 +49,7 @@ use crate::stop_on_drop::StopOnDrop;
 /// listener.resume();
 ///
 /// service.submit(Order { number: 7 }).await?;
-/// println!("{:?}", events.recv().await?);
+/// while !events.recv().await?.is_outcome() {}
 /// assert_eq!(listener.info().completed, 1);
 /// listener.shutdown(Duration::from_secs(30)).await;
 /// # Ok(())

@@ -1,5 +1,5 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use queue_core::Timestamp;
@@ -126,17 +126,18 @@ impl Counters {
                 0 => None,
                 millis => Some(Duration::from_millis(millis)),
             },
-            depth: *self.depth(),
+            depth: self.depth(),
             ..ListenerInfo::default()
         }
     }
 
     pub(super) fn measured(&self, depth: u64) {
-        *self.depth() = Some(depth);
+        *self.depth.lock().unwrap_or_else(PoisonError::into_inner) = Some(depth);
     }
 
-    fn depth(&self) -> MutexGuard<'_, Option<u64>> {
-        self.depth.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Returns the depth when it was last measured.
+    pub(super) fn depth(&self) -> Option<u64> {
+        *self.depth.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn received(&self, messages: usize) {

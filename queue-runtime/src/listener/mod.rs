@@ -20,6 +20,7 @@
 //! | `attempt_counts` | which failed attempts count while it is open |
 //! | `throttle` | how much of the room is used while the storage throttles |
 //! | `drain` | when the queue of a listener that runs until then is empty |
+//! | `sighting` | whether the queue was found empty or missing, and so when work is detected |
 //! | `standby` | whether no task polls at all, and until when |
 //! | `scaler` | when to ask the scale policy how many that should be |
 //! | `advice` | how many instances of the program are wanted |
@@ -68,6 +69,7 @@ mod sampling;
 mod scaler;
 mod shared_room;
 mod shutdown;
+mod sighting;
 mod standby;
 mod start;
 mod sweeping;
@@ -84,7 +86,7 @@ pub use builder::ListenerBuilder;
 pub use config::{ListenerConfig, RetryConfig};
 pub use drain::{DrainEnd, DrainReport};
 pub use error::StartError;
-pub use event::ListenerEvent;
+pub use event::{ListenerEvent, ListenerEventKind};
 pub use handle::ListenerHandle;
 pub use health::{Health, ListenerHealth};
 pub use info::ListenerInfo;

@@ -9,7 +9,7 @@ use queue_core::internal::error_chain;
 
 use super::advice::Advice;
 use super::core::Core;
-use super::event::ListenerEvent;
+use super::event::ListenerEventKind;
 use super::phase::ListenerPhase;
 use super::processor::Processor;
 use super::workers::Workers;
@@ -109,7 +109,7 @@ async fn ask(workers: &Workers, reason: ScaleReason, processor: &mut Processor) 
         }),
         Err(panic) => {
             tracing::error!(%queue, %panic, "the scale policy panicked; keeping the number of dequeue tasks");
-            core.publish(|| ListenerEvent::PolicyPanicked { panic });
+            core.publish(|| ListenerEventKind::PolicyPanicked { panic });
         }
     }
 }
@@ -123,7 +123,7 @@ fn advise(core: &Core, load: &Load) {
     core.measures.wanted_instances(to);
     if from != to {
         tracing::debug!(queue = %core.consumer.queue, from, to, "the number of wanted instances has changed");
-        core.publish(|| ListenerEvent::InstancesAdvised { from, to });
+        core.publish(|| ListenerEventKind::InstancesAdvised { from, to });
     }
 }
 

@@ -1,5 +1,4 @@
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use queue_core::Message;
 use tokio::runtime::Handle;
@@ -22,6 +21,7 @@ use super::runs::Runs;
 use super::sampling;
 use super::scaler;
 use super::shared_room::Lane;
+use super::sighting::Sighting;
 use super::sweeping;
 use super::tasks::Tasks;
 use super::threads::HandlerThreads;
@@ -100,7 +100,7 @@ impl<M: Message> ListenerBuilder<M> {
             serving,
             tracker: TaskTracker::new(),
             opened: OnceCell::new(),
-            missing: AtomicBool::new(false),
+            sighting: Sighting::default(),
             counters: Counters::default(),
             measures,
             transactions_before,

@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::core::Core;
-use super::event::ListenerEvent;
+use super::event::ListenerEventKind;
 use super::finish::finish_in_background;
 use super::phase::ListenerPhase;
 use super::run::{Ended, Handler, Run, Watched, Watchlist};
@@ -64,7 +64,7 @@ async fn run(core: Arc<Core>, watchlist: Arc<Watchlist>, stopped: Arc<impl Fn()>
             stopped();
             core.serving.end();
             core.phase.stopped();
-            core.publish(|| ListenerEvent::Stopped);
+            core.publish(|| ListenerEventKind::Stopped);
         }
         ((), ()) = async { tokio::join!(stopping, watching) } => {}
     }
@@ -165,11 +165,11 @@ fn report_stuck(run: &Run, stuck: usize) {
     let (queue, id) = (&core.consumer.queue, run.incoming.envelope.id.clone());
     // A panic of a subscriber would lose the message that was just taken over.
     log_caught(|| tracing::error!(%queue, %id, stuck, "a handler blocks its thread"));
-    core.publish(|| ListenerEvent::HandlerStuck { id });
+    core.publish(|| ListenerEventKind::HandlerStuck { id });
     if stuck >= core.permits.current() {
         log_caught(
             || tracing::error!(%queue, stuck, "all room in flight is held by stuck handlers; nothing is received"),
         );
-        core.publish(|| ListenerEvent::AllHandlersStuck { stuck });
+        core.publish(|| ListenerEventKind::AllHandlersStuck { stuck });
     }
 }

@@ -94,7 +94,7 @@ pub(crate) async fn admit<T>(
             Admission::Refused(Box::pin(refused).await)
         }
         Err(panic) => {
-            let error = format!("decoding panicked: {panic}");
+            let error = format!("decoding panicked: {panic}").into();
             let failed = put_back::fail(context, consumer, incoming, None, &error);
             Admission::Refused(Box::pin(failed).await)
         }

@@ -58,7 +58,7 @@ async fn not_completed(
             classified(context, consumer, incoming, error).await
         }
         Disposition::Retry { after, error } => {
-            put_back::fail(context, consumer, incoming, *after, &text(error)).await
+            put_back::fail(context, consumer, incoming, *after, error).await
         }
         Disposition::Reject(error) => reject(context, consumer, incoming, error).await,
         Disposition::Postpone { after, reason } => {
@@ -67,7 +67,7 @@ async fn not_completed(
         }
         other => {
             let error = format!("the disposition {other:?} is unknown to this runtime");
-            put_back::fail(context, consumer, incoming, None, &error).await
+            put_back::fail(context, consumer, incoming, None, &error.into()).await
         }
     }
 }
@@ -79,18 +79,19 @@ async fn classified(
     incoming: &Incoming,
     error: &Failure,
 ) -> Result<Settled, SettleProblem> {
-    let (fail, text) = (put_back::fail_after, text(error));
+    let fail = put_back::fail_after;
     match consumer.options.classifiers.decide(error) {
-        OnError::Retry => put_back::fail(context, consumer, incoming, None, &text).await,
+        OnError::Retry => put_back::fail(context, consumer, incoming, None, error).await,
         OnError::RetryBy(policy) => {
-            fail(context, consumer, incoming, Delay::ByPolicy(&policy), &text).await
+            fail(context, consumer, incoming, Delay::ByPolicy(&policy), error).await
         }
         OnError::RetryAfter(after) => {
-            fail(context, consumer, incoming, Delay::Exactly(after), &text).await
+            fail(context, consumer, incoming, Delay::Exactly(after), error).await
         }
         OnError::Reject => reject(context, consumer, incoming, error).await,
         OnError::Postpone(after) => {
-            put_back::postpone_for(context, consumer, incoming, after, Some(text)).await
+            let reason = Some(text(error));
+            put_back::postpone_for(context, consumer, incoming, after, reason).await
         }
     }
 }
@@ -112,7 +113,7 @@ pub(crate) async fn forgive(
         (None, _) => Delay::ByPolicy(&consumer.options.retry),
     };
     incoming.release_claim().await;
-    put_back::forgive_failure(context, consumer, incoming, delay, &text(error)).await
+    put_back::forgive_failure(context, consumer, incoming, delay, error).await
 }
 
 /// Reports what a handler returned although a transaction had completed its message.
@@ -243,7 +244,6 @@ async fn follow_ups_refused(
     incoming: &Incoming,
     error: &Error,
 ) -> Result<Settled, SettleProblem> {
-    let text = error_chain(error);
     match error.kind() {
         ErrorKind::TooLarge | ErrorKind::InvalidInput | ErrorKind::Unsupported => {
             poison(
@@ -251,10 +251,13 @@ async fn follow_ups_refused(
                 consumer,
                 incoming,
                 PoisonReason::Rejected,
-                Some(text),
+                Some(error_chain(error)),
             )
             .await
         }
-        _ => put_back::fail(context, consumer, incoming, None, &text).await,
+        _ => {
+            let error = Failure::from(error.clone());
+            put_back::fail(context, consumer, incoming, None, &error).await
+        }
     }
 }

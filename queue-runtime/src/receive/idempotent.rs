@@ -136,7 +136,7 @@ async fn wait_for(
         };
         if error.kind() == ErrorKind::Corrupt {
             // It concerns this key only, and waiting does not mend it.
-            let error = error_chain(&error);
+            let error = error.into();
             let failed = put_back::fail(context, consumer, incoming, None, &error);
             return Err(Claimed::Refused(failed.await));
         }
@@ -245,7 +245,7 @@ async fn complete_again(
         Ok(puts) => puts,
         Err(problem) => {
             let error = format!("the recorded result of `{key}` cannot be read: {problem}");
-            return put_back::fail(context, consumer, incoming, None, &error).await;
+            return put_back::fail(context, consumer, incoming, None, &error.into()).await;
         }
     };
     let puts = puts.into_iter();

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use queue_core::Failure;
 use queue_core::backend::ReceivedMessage;
 use queue_core::envelope::{AttemptRecord, PoisonReason};
 use queue_core::internal::{between, clip, error_chain, escape_text, later};
@@ -10,6 +11,7 @@ use queue_core::wire::Body;
 
 use super::attempts::believe;
 use super::consumer::{Caller, Consumer};
+use super::disposition::text;
 use super::incoming::Incoming;
 use super::poison::poison;
 use super::settle::{Settlement, fingerprint, settle};
@@ -47,7 +49,7 @@ pub(crate) async fn fail(
     consumer: &Consumer,
     incoming: &Incoming,
     after: Option<Duration>,
-    error: &str,
+    error: &Failure,
 ) -> Result<Settled, SettleProblem> {
     let by_policy = Delay::ByPolicy(&consumer.options.retry);
     let delay = after.map_or(by_policy, Delay::Exactly);
@@ -60,22 +62,23 @@ pub(crate) async fn fail_after(
     consumer: &Consumer,
     incoming: &Incoming,
     delay: Delay<'_>,
-    error: &str,
+    failure: &Failure,
 ) -> Result<Settled, SettleProblem> {
+    let error = text(failure);
     let purpose = Purpose::Retry {
         after: match delay {
             Delay::ByPolicy(_) => None,
             Delay::Exactly(after) => Some(after),
         },
-        error: fingerprint(error),
+        error: fingerprint(&*error),
     };
     let attempt = incoming.attempt();
-    let to_poison = |reason| poison(context, consumer, incoming, reason, Some(error.to_owned()));
+    let to_poison = |reason| poison(context, consumer, incoming, reason, Some(error.clone()));
     if attempt >= incoming.settings.threshold {
         let moved = to_poison(PoisonReason::Failed).await;
         // The caller of `accept` still has it, and decides.
         if is_not_done(&moved) && consumer.caller == Caller::Listener {
-            keep_failed(context, consumer, incoming, error).await;
+            keep_failed(context, consumer, incoming, &error).await;
         }
         return moved;
     }
@@ -84,7 +87,7 @@ pub(crate) async fn fail_after(
     if incoming.expires_within(context, after) {
         return to_poison(PoisonReason::Expiring).await;
     }
-    let error = escape_text(error).into_owned();
+    let error = escape_text(&error);
     put_back(context, incoming, purpose, after, |record| {
         record.failures = record.failures.saturating_add(1);
         record.last_error = last_error(&error);
@@ -95,11 +98,12 @@ pub(crate) async fn fail_after(
         id = %incoming.envelope.id,
         kind = &*escape_text(&incoming.envelope.kind),
         attempt,
-        error,
+        %error,
         ?after,
         next_at = %later(context.clock.now(), after),
         "an attempt failed; the message will be retried"
     );
+    let error = failure.clone();
     Ok(Settled::Retried { after, error })
 }
 
@@ -110,7 +114,7 @@ pub(crate) async fn forgive_failure(
     consumer: &Consumer,
     incoming: &Incoming,
     delay: Delay<'_>,
-    error: &str,
+    error: &Failure,
 ) -> Result<Settled, SettleProblem> {
     let attempt = incoming.attempt();
     let after = delay.after(attempt);
@@ -119,7 +123,8 @@ pub(crate) async fn forgive_failure(
         true => Duration::ZERO,
         false => after,
     };
-    let error = escape_text(error).into_owned();
+    let error = text(error);
+    let error = escape_text(&error);
     put_back(context, incoming, Purpose::Release, after, |record| {
         forgive(record);
         record.last_error = last_error(&error);

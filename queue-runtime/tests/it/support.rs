@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use queue_runtime::envelope::PoisonRecord;
 use queue_runtime::wire::Body;
-use queue_runtime::{Delivery, ListenerEvent, ListenerHandle, Message, QueueService};
+use queue_runtime::{
+    Delivery, ListenerEvent, ListenerEventKind, ListenerHandle, Message, QueueService,
+};
 use tokio::sync::broadcast::Receiver;
 
 use crate::listener::{Job, Mood};
@@ -89,17 +91,21 @@ pub(crate) fn assert_few_threads() {
     }
 }
 
-/// Waits for `count` events that `wanted` picks.
+/// Waits for `count` events that `wanted` picks, other than those of polling.
 pub(crate) async fn events(
     events: &mut Receiver<ListenerEvent>,
     count: usize,
-    wanted: impl Fn(&ListenerEvent) -> bool,
-) -> Vec<ListenerEvent> {
+    wanted: impl Fn(&ListenerEventKind) -> bool,
+) -> Vec<ListenerEventKind> {
     let mut found = Vec::new();
     let collect = async {
         while found.len() < count {
-            let event = events.recv().await.expect("the listener runs");
-            if wanted(&event) {
+            let event = events.recv().await.expect("the listener runs").kind;
+            let is_of_polling = matches!(
+                event,
+                ListenerEventKind::QueueEmpty { .. } | ListenerEventKind::WorkDetected
+            );
+            if !is_of_polling && wanted(&event) {
                 found.push(event);
             }
         }
