@@ -7,11 +7,11 @@ use queue_core::idempotency::IdempotencyStore;
 use queue_core::{FollowUp, Message, QueueName};
 use tokio::sync::broadcast;
 
-use super::bounds::Bounds;
-use super::breaker::CircuitBreaker;
+use super::capacity::Bounds;
+use super::capacity::CircuitBreaker;
+use super::capacity::threads::{self, StartThread};
 use super::event::{Events, ListenerEvent};
 use super::listeners::Listeners;
-use super::threads::{self, StartThread};
 use crate::context::Context;
 use crate::policy::{IdlePolicy, InstanceTarget, RetryPolicy, ScalePolicy, TaskRange};
 use crate::receive::{

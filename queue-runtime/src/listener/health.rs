@@ -4,8 +4,8 @@ use queue_core::internal::error_chain;
 use queue_core::{QueueName, Timestamp};
 
 use super::core::Core;
+use super::intake::ReceiveFailure;
 use super::phase::ListenerPhase;
-use super::receiving::ReceiveFailure;
 
 /// Whether the listeners of a service can receive, from [`QueueService::health`](crate::QueueService::health). Its text
 /// is a line for each listener that cannot, or `healthy`.

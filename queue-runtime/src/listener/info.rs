@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use queue_core::Timestamp;
 
-use super::breaker::CircuitState;
-use super::receiving::{ReceiveFailure, Receiving};
+use super::capacity::CircuitState;
+use super::intake::{ReceiveFailure, Receiving};
 use crate::meter::TransactionCounts;
 
 /// A snapshot of a listener's figures. Counts of past events are since its start.

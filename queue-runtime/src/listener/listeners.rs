@@ -11,9 +11,9 @@ use tokio::sync::watch;
 use super::error::StartError;
 use super::handle::ListenerHandle;
 use super::health::Health;
+use super::intake::{WeakWorkers, Workers};
 use super::phase::ListenerPhase;
-use super::shutdown::{ShutdownReport, Stopping};
-use super::workers::{WeakWorkers, Workers};
+use super::phase::{ShutdownReport, Stopping};
 use crate::context::Context;
 use crate::recurring::{ScheduleHandle, Schedules};
 

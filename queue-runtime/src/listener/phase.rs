@@ -1,8 +1,16 @@
 //! The listener's phase: one value, which only moves forward, except for pausing and resuming.
 
+mod drain;
+mod shutdown;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::watch;
+
+pub(super) use drain::Drain;
+pub use drain::{DrainEnd, DrainReport};
+pub use shutdown::ShutdownReport;
+pub(super) use shutdown::Stopping;
 
 /// The phase of a listener.
 ///

@@ -5,30 +5,29 @@ use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
 use tokio_util::task::TaskTracker;
 
-use super::advice::Advice;
-use super::breaker::{Breaker, CircuitBreaker};
 use super::builder::ListenerBuilder;
+use super::capacity::HandlerThreads;
+use super::capacity::Lane;
+use super::capacity::Limit;
+use super::capacity::Throttle;
+use super::capacity::{Breaker, CircuitBreaker};
 use super::core::Core;
-use super::drain::Drain;
 use super::error::StartError;
-use super::executor::MessageTasks;
 use super::handle::ListenerHandle;
+use super::handling::MessageTasks;
+use super::handling::Runs;
+use super::handling::watchdog;
 use super::info::Counters;
-use super::limit::Limit;
+use super::intake::Advice;
+use super::intake::Tasks;
+use super::intake::Workers;
+use super::intake::Workload;
+use super::intake::scaler;
+use super::phase::Drain;
 use super::phase::Phase;
-use super::run::Watchlist;
-use super::runs::Runs;
 use super::sampling;
-use super::scaler;
-use super::shared_room::Lane;
 use super::sighting::Sighting;
 use super::sweeping;
-use super::tasks::Tasks;
-use super::threads::HandlerThreads;
-use super::throttle::Throttle;
-use super::watchdog;
-use super::workers::Workers;
-use super::workload::Workload;
 use crate::clock::has_timer;
 use crate::policy::{DepthRules, ExponentialIdle};
 use crate::receive::Caller;
@@ -106,7 +105,7 @@ impl<M: Message> ListenerBuilder<M> {
             transactions_before,
             events: self.events,
         });
-        let watchlist = Arc::new(Watchlist::default());
+        let watchlist = Arc::default();
         let message_tasks = Arc::new(MessageTasks::new(&core, Arc::clone(&watchlist)));
         let workers = Workers {
             core,

@@ -1,0 +1,44 @@
+use tokio::sync::Semaphore;
+
+/// A limit on the bytes of the bodies in flight. The size of a message is known only once it is received, so
+/// room for the largest one is acquired first, and what the message does not need is given back.
+pub(crate) struct ByteLimit {
+    available: Semaphore,
+    /// The largest body that can be put.
+    pub(crate) largest: usize,
+}
+
+impl ByteLimit {
+    pub(crate) fn new(bytes: usize, largest: usize) -> Self {
+        Self {
+            available: Semaphore::new(bytes),
+            largest,
+        }
+    }
+
+    /// Waits until there is room for one of the largest messages, and acquires room for up to `messages` of them.
+    /// Returns for how many.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(crate) async fn acquire(&self, messages: usize) -> usize {
+        let first = self.available.acquire_many(self.largest as u32).await;
+        first.expect("the semaphore is never closed").forget();
+        let most = (messages - 1).min(u32::MAX as usize / self.largest);
+        let more = most.min(self.available.available_permits() / self.largest);
+        match self
+            .available
+            .try_acquire_many((more * self.largest) as u32)
+        {
+            Ok(permits) => {
+                permits.forget();
+                1 + more
+            }
+            Err(_) => 1,
+        }
+    }
+
+    pub(crate) fn release(&self, bytes: usize) {
+        self.available.add_permits(bytes);
+    }
+}
