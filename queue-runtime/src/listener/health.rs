@@ -91,12 +91,12 @@ impl fmt::Display for Health {
 
 impl ListenerHealth {
     pub(super) fn of(core: &Core) -> Self {
-        let receiving = &core.counters.receiving;
+        let info = core.info();
         Self {
             queue: core.consumer.queue.clone(),
             phase: core.phase.current(),
-            last_success: receiving.last_success(),
-            failure: receiving.failure(&*core.context.clock),
+            last_success: info.last_success,
+            failure: info.failure,
         }
     }
 }

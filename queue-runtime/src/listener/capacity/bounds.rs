@@ -58,7 +58,7 @@ impl Bounds {
         self.max_in_flight.div_ceil(self.tasks.max)
     }
 
-    pub(crate) fn byte_limit(&self, capabilities: &Capabilities) -> Option<ByteLimit> {
+    pub(super) fn byte_limit(&self, capabilities: &Capabilities) -> Option<ByteLimit> {
         let limit = |bytes| ByteLimit::new(bytes, capabilities.max_body);
         self.max_bytes.map(limit)
     }

@@ -2,14 +2,14 @@ use tokio::sync::Semaphore;
 
 /// A limit on the bytes of the bodies in flight. The size of a message is known only once it is received, so
 /// room for the largest one is acquired first, and what the message does not need is given back.
-pub(crate) struct ByteLimit {
+pub(super) struct ByteLimit {
     available: Semaphore,
     /// The largest body that can be put.
-    pub(crate) largest: usize,
+    pub(super) largest: usize,
 }
 
 impl ByteLimit {
-    pub(crate) fn new(bytes: usize, largest: usize) -> Self {
+    pub(super) fn new(bytes: usize, largest: usize) -> Self {
         Self {
             available: Semaphore::new(bytes),
             largest,
@@ -21,7 +21,7 @@ impl ByteLimit {
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(crate) async fn acquire(&self, messages: usize) -> usize {
+    pub(super) async fn acquire(&self, messages: usize) -> usize {
         let first = self.available.acquire_many(self.largest as u32).await;
         first.expect("the semaphore is never closed").forget();
         let most = (messages - 1).min(u32::MAX as usize / self.largest);
@@ -38,7 +38,7 @@ impl ByteLimit {
         }
     }
 
-    pub(crate) fn release(&self, bytes: usize) {
+    pub(super) fn release(&self, bytes: usize) {
         self.available.add_permits(bytes);
     }
 }

@@ -8,14 +8,14 @@ use tokio::sync::Semaphore;
 /// After a decrease, permits that are still held become debt: they vanish when they are released. Always
 /// `available + held − debt = limit`.
 #[derive(Debug)]
-pub(crate) struct Limit {
+pub(super) struct Limit {
     available: Semaphore,
     debt: AtomicUsize,
     limit: Mutex<usize>,
 }
 
 impl Limit {
-    pub(crate) fn new(limit: usize) -> Self {
+    pub(super) fn new(limit: usize) -> Self {
         Self {
             available: Semaphore::new(limit),
             debt: AtomicUsize::new(0),
@@ -23,12 +23,12 @@ impl Limit {
         }
     }
 
-    pub(crate) fn current(&self) -> usize {
+    pub(super) fn current(&self) -> usize {
         *self.limit.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sets the limit to what `new` returns. Calls do not overlap, so the last one to read its inputs wins.
-    pub(crate) fn set(&self, new: impl FnOnce() -> usize) {
+    pub(super) fn set(&self, new: impl FnOnce() -> usize) {
         let mut limit = self.limit.lock().unwrap_or_else(PoisonError::into_inner);
         let new = new();
         if new > *limit {
@@ -45,13 +45,13 @@ impl Limit {
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(crate) async fn acquire(&self) {
+    pub(super) async fn acquire(&self) {
         let permit = self.available.acquire().await;
         permit.expect("the semaphore is never closed").forget();
     }
 
     /// Acquires up to `most` permits that are available now, and returns their number.
-    pub(crate) fn acquire_available(&self, most: usize) -> usize {
+    pub(super) fn acquire_available(&self, most: usize) -> usize {
         let more = self.available.available_permits().min(most);
         match self.available.try_acquire_many(more as u32) {
             Ok(permits) => {
@@ -63,7 +63,7 @@ impl Limit {
     }
 
     /// Releases permits.
-    pub(crate) fn release(&self, permits: usize) {
+    pub(super) fn release(&self, permits: usize) {
         let mut released = permits;
         if self.debt.load(Ordering::Acquire) > 0 {
             let pay = |debt: usize| Some(debt.saturating_sub(permits));

@@ -12,7 +12,7 @@ use tokio::task::yield_now;
 /// The room of all lanes.
 #[derive(Debug)]
 pub(crate) struct SharedRoom {
-    state: Mutex<State>,
+    state: Mutex<Shares>,
     /// There is more room, or another lane may be next.
     changed: Notify,
 }
@@ -25,7 +25,7 @@ pub(crate) struct Lane {
 }
 
 #[derive(Debug)]
-struct State {
+struct Shares {
     free: usize,
     /// The pass of the lane that was served last.
     now: u64,
@@ -53,7 +53,7 @@ impl SharedRoom {
             waiting: 0,
         };
         let room = Arc::new(Self {
-            state: Mutex::new(State {
+            state: Mutex::new(Shares {
                 free: messages,
                 now: 0,
                 lanes: weights.iter().map(lane).collect(),
@@ -67,7 +67,7 @@ impl SharedRoom {
         (0..weights.len()).map(lane).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Shares> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -131,7 +131,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-impl State {
+impl Shares {
     fn begin_to_wait(&mut self, lane: usize) {
         let now = self.now;
         let lane = &mut self.lanes[lane];

@@ -12,8 +12,7 @@ type Job = Box<dyn FnOnce() + Send>;
 /// Starts a thread that runs a job. Tests replace it.
 pub(crate) type StartThread = Arc<dyn Fn(Job) -> io::Result<()> + Send + Sync>;
 
-/// A pool that grows to the number of threads reserved at once. Closing it ends the threads.
-#[derive(Clone)]
+/// A pool that grows to the number of threads reserved at once. Dropping it ends the threads as they become idle.
 pub(crate) struct HandlerThreads {
     shared: Arc<Shared>,
     start: StartThread,
@@ -27,12 +26,12 @@ pub(crate) struct Reserved {
 
 #[derive(Default)]
 struct Shared {
-    state: Mutex<State>,
+    state: Mutex<Pool>,
     work: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct Pool {
     jobs: VecDeque<Job>,
     /// Threads that have been started.
     started: usize,
@@ -68,9 +67,10 @@ impl HandlerThreads {
             threads,
         })
     }
+}
 
-    /// Ends the threads as they become idle.
-    pub(crate) fn close(&self) {
+impl Drop for HandlerThreads {
+    fn drop(&mut self) {
         self.shared.lock().closed = true;
         self.shared.work.notify_all();
     }
@@ -119,7 +119,7 @@ impl Drop for Reserved {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Pool> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -196,7 +196,6 @@ mod tests {
             meet(&threads, jobs);
         }
         assert_eq!(threads.shared.lock().started, 16);
-        threads.close();
     }
 
     #[test]
@@ -209,7 +208,6 @@ mod tests {
         let state = threads.shared.lock();
         assert_eq!((state.started, state.reserved), (2, 0));
         drop(state);
-        threads.close();
     }
 
     #[test]
@@ -225,6 +223,5 @@ mod tests {
             meet(&threads, 1);
         }
         drop(release);
-        threads.close();
     }
 }

@@ -5,7 +5,7 @@ use queue_core::Disposition;
 use super::capacity::{Change, Probed};
 use super::core::Core;
 use super::event::ListenerEventKind;
-use super::run::{Ended, Handler, Run};
+use super::run::{Ended, HandlerState, Run};
 use crate::lease::Cause;
 use crate::receive::Classifiers;
 
@@ -23,7 +23,7 @@ enum Health {
 /// last one, which would move the message to the poison queue.
 pub(super) fn attempt_counts(run: &Run, not_committed: bool) -> bool {
     let core = run.core();
-    let Some(breaker) = &core.breaker else {
+    let Some(breaker) = core.capacity.breaker() else {
         return true;
     };
     let probe = run.room.take_probe();
@@ -62,7 +62,9 @@ fn health(ended: &Ended, classifiers: &Classifiers) -> Option<Health> {
             classifiers.retries(*after, error).then_some(Health::Bad)
         }
         Ended::Panicked(_) => Some(Health::Bad),
-        Ended::Stopped(Cause::TimedOut, Handler::Dropped | Handler::Blocking) => Some(Health::Bad),
+        Ended::Stopped(Cause::TimedOut, HandlerState::Dropped | HandlerState::Blocking) => {
+            Some(Health::Bad)
+        }
         Ended::Returned(_) | Ended::Stopped(..) | Ended::NotStarted => None,
     }
 }

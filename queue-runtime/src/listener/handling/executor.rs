@@ -12,8 +12,7 @@ use tokio::sync::oneshot;
 use tracing::Instrument as _;
 
 use super::finish::{abandon, finish, finish_in_background, report};
-use super::run::{Ended, Handler, Run, Taken, Watchlist};
-use super::task_pool::TaskPool;
+use super::run::{Ended, HandlerState, Run, Taken};
 use super::watchdog;
 use crate::lease::Cause;
 use crate::listener::capacity::Room;
@@ -24,38 +23,14 @@ use crate::panic::{catch, catch_async};
 use crate::receive::idempotent::{self, Claimed};
 use crate::receive::{Admission, Call, Fetched, Incoming, SettleProblem, Settled, admit, put_back};
 
-/// The tasks that handle messages. A task that has finished with one is kept for others until the queue is found empty.
-pub(crate) struct MessageTasks {
-    pool: TaskPool<Arrival>,
-    watchlist: Arc<Watchlist>,
-}
-
-impl MessageTasks {
-    /// Keeps as many idle tasks as one receive may find messages.
-    pub(crate) fn new(core: &Core, watchlist: Arc<Watchlist>) -> Self {
-        let pool = TaskPool::new(core.runtime.clone(), core.batch as usize, run);
-        Self { pool, watchlist }
-    }
-
-    /// Has a task handle each message.
-    pub(crate) fn handle(&self, messages: impl Iterator<Item = (Fetched, Room)>) {
-        let arrival = |(message, room)| Arrival(Some((message, room, Arc::clone(&self.watchlist))));
-        self.pool.work_on(messages.map(arrival).collect());
-    }
-
-    /// Ends the tasks that have nothing to do.
-    pub(crate) fn end_idle(&self) {
-        self.pool.end_idle();
-    }
-
-    /// Ends each task once it has nothing to do.
-    pub(crate) fn close(&self) {
-        self.pool.close();
-    }
+/// Has a task handle each message.
+pub(crate) fn handle(core: &Core, messages: impl Iterator<Item = (Fetched, Room)>) {
+    let arrival = |message| Arrival(Some(message));
+    core.handling.pool.work_on(messages.map(arrival).collect());
 }
 
 /// Handles one message, from its receive to its settlement.
-async fn run(arrival: Arrival) {
+pub(super) async fn run(arrival: Arrival) {
     let mut task = arrival.read();
     // Pinned here, so that catching does not store the future twice.
     let span = task.run.span.clone();
@@ -69,20 +44,20 @@ async fn run(arrival: Arrival) {
 
 /// A message that was received. The task that handles it reads it, so that the messages of a batch are read side by
 /// side.
-struct Arrival(Option<(Fetched, Room, Arc<Watchlist>)>);
+pub(super) struct Arrival(Option<(Fetched, Room)>);
 
 impl Arrival {
     fn read(mut self) -> Task {
         let message = self.0.take();
-        let (message, room, watchlist) = message.expect("it is taken here and in `drop` only");
-        Task::of(message, room, watchlist)
+        let (message, room) = message.expect("it is taken here and in `drop` only");
+        Task::of(message, room)
     }
 }
 
 impl Drop for Arrival {
     fn drop(&mut self) {
-        if let Some((message, room, watchlist)) = self.0.take() {
-            drop(Task::of(message, room, watchlist));
+        if let Some((message, room)) = self.0.take() {
+            drop(Task::of(message, room));
         }
     }
 }
@@ -104,8 +79,9 @@ enum Stage {
 }
 
 impl Task {
-    fn of(message: Fetched, room: Room, watchlist: Arc<Watchlist>) -> Self {
+    fn of(message: Fetched, room: Room) -> Self {
         let core = room.core();
+        let watchlist = Arc::clone(&core.handling.watchlist);
         let incoming = Incoming::read(&core.context, &core.consumer, message);
         Self {
             run: Arc::new(Run::new(incoming, room, watchlist)),
@@ -122,7 +98,7 @@ impl Task {
         let settled = if core.phase.is_stopping() {
             put_back::release(context, incoming).await
         } else {
-            let call = |incoming: &Incoming| core.handler.call(context, incoming);
+            let call = |incoming: &Incoming| core.handling.handler.call(context, incoming);
             match admit(context, consumer, incoming, call).await {
                 Admission::Handle(call) => match claim_key(core, incoming).await {
                     None => return Some(call),
@@ -170,7 +146,7 @@ impl Drop for Task {
             // What was asked of the backend may be carried out or not; settling again finds out.
             Stage::Settling => finish_in_background(&self.run),
             Stage::Handling => {
-                let stopped = Ended::Stopped(Cause::Stopping, Handler::Dropped);
+                let stopped = Ended::Stopped(Cause::Stopping, HandlerState::Dropped);
                 // An error says that the watchdog has the message, or that the handler has ended on a
                 // thread of its own, which may have claimed it.
                 let _ = self.run.end_unpolled(stopped);
@@ -185,10 +161,11 @@ impl Drop for Task {
 fn record_time(run: &Run, started: Duration) {
     let core = run.core();
     let took = core.context.clock.monotonic().saturating_sub(started);
-    core.measures.processed(took);
+    core.counters.measures.processed(took);
     let succeeded = |ended| matches!(ended, &Ended::Returned(Disposition::Complete(_)));
-    if core.runs.are_recorded() && run.ended().is_some_and(succeeded) {
-        core.runs.record(took);
+    let times = &core.handling.times;
+    if times.are_recorded() && run.ended().is_some_and(succeeded) {
+        times.record(took);
     }
 }
 
@@ -235,7 +212,7 @@ async fn run_task(run: &Run, mut handler: BoxFuture<'static, Disposition>) -> Re
                 drop_caught(handler);
                 return ended;
             }
-            cause = run.cancellation().cancelled() => Ended::Stopped(cause, Handler::Dropped),
+            cause = run.cancellation().cancelled() => Ended::Stopped(cause, HandlerState::Dropped),
         },
     };
     // Its destructors are the handler's code, too. They end before the message becomes visible to others.
@@ -249,7 +226,7 @@ async fn run_task(run: &Run, mut handler: BoxFuture<'static, Disposition>) -> Re
 /// process may have been stopped since the lease was renewed, and a thread takes time to wake.
 fn must_not_start(run: &Run) -> Option<Ended> {
     match run.cancellation().cause() {
-        Some(cause) => Some(Ended::Stopped(cause, Handler::Dropped)),
+        Some(cause) => Some(Ended::Stopped(cause, HandlerState::Dropped)),
         None if run.incoming.lease.is_overdue() => Some(Ended::NotStarted),
         None => None,
     }

@@ -10,7 +10,7 @@ use tracing::Instrument as _;
 use super::attempt_counts::attempt_counts;
 use super::core::Core;
 use super::event::ListenerEventKind;
-use super::run::{Ended, Handler, Run};
+use super::run::{Ended, HandlerState, Run};
 use crate::lease::{Cause, Promise};
 use crate::observe;
 use crate::panic::{CaughtPanic, catch_async};
@@ -54,7 +54,7 @@ pub(super) fn abandon(run: &Run) {
 pub(super) fn report(run: &Run, settled: Result<Settled, SettleProblem>) {
     let (id, attempt) = (&run.incoming.envelope.id, run.incoming.attempt());
     let outcome = outcome(&settled);
-    run.core().measures.settled(outcome);
+    run.core().counters.measures.settled(outcome);
     observe::record_outcome(&run.span, outcome);
     // Figures before the event that leads somebody to read them, and all before the listener may stop.
     let token = run.room.settled();
@@ -149,7 +149,7 @@ async fn settle(run: &Run) -> Result<Settled, SettleProblem> {
     match ended {
         // It releases or records the claim itself.
         Ended::Returned(_) => {}
-        Ended::Stopped(_, Handler::Blocking) => incoming.leave_claim(),
+        Ended::Stopped(_, HandlerState::Blocking) => incoming.leave_claim(),
         _ => incoming.release_claim().await,
     }
     match ended {
@@ -174,7 +174,7 @@ async fn settle(run: &Run) -> Result<Settled, SettleProblem> {
             put_back::release(context, incoming).await
         }
         Ended::Stopped(Cause::LeaseLost, _) => Err(lost(context, incoming, incoming.lease.ended())),
-        Ended::Stopped(Cause::TimedOut, Handler::Unpolled) => {
+        Ended::Stopped(Cause::TimedOut, HandlerState::Unpolled) => {
             let (queue, id) = (&consumer.queue, &incoming.envelope.id);
             tracing::error!(%queue, %id, "a handler was not polled within its timeout; its runtime is blocked or overloaded");
             put_back::release(context, incoming).await
@@ -182,8 +182,8 @@ async fn settle(run: &Run) -> Result<Settled, SettleProblem> {
         Ended::Stopped(Cause::TimedOut, handler) => {
             let timeout = incoming.settings.handler_timeout;
             let remark = match handler {
-                Handler::Blocking => " and blocks its thread",
-                Handler::Dropped | Handler::Unpolled => "",
+                HandlerState::Blocking => " and blocks its thread",
+                HandlerState::Dropped | HandlerState::Unpolled => "",
             };
             let error = format!("the handler timed out after {timeout:?}{remark}");
             fail(error.into()).await

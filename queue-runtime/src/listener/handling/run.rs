@@ -79,14 +79,14 @@ pub(super) enum Ended {
     Returned(Disposition),
     Panicked(CaughtPanic),
     /// It was cancelled.
-    Stopped(Cause, Handler),
+    Stopped(Cause, HandlerState),
     /// Its lease had ended when it was about to start.
     NotStarted,
 }
 
 /// The state of a cancelled handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Handler {
+pub(super) enum HandlerState {
     /// It was dropped at an `await`.
     Dropped,
     /// It waits at an `await`, and its runtime does not poll it.
@@ -177,14 +177,14 @@ impl Run {
     }
 
     /// Takes the message over from its task. Returns `None` if the handler has ended.
-    pub(super) fn take_over(&self) -> Option<Handler> {
+    pub(super) fn take_over(&self) -> Option<HandlerState> {
         // A poll may begin or end between two tries.
         loop {
             if self.advance(READY, REVOKED).is_ok() {
-                return Some(Handler::Unpolled);
+                return Some(HandlerState::Unpolled);
             }
             if self.advance(POLLING, STUCK).is_ok() {
-                return Some(Handler::Blocking);
+                return Some(HandlerState::Blocking);
             }
             if !matches!(self.progress.load(Ordering::Acquire), READY | POLLING) {
                 return None;

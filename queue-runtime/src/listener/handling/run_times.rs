@@ -1,10 +1,15 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
+use crate::policy::receive_visibility;
+use crate::settings::Settings;
+
 /// The times of recent successful runs of the handler, as a histogram with four buckets for each doubling from
 /// 1 ms. Recording one is a single addition.
 #[derive(Debug)]
-pub(crate) struct Runs {
+pub(crate) struct RunTimes {
+    /// Whether the visibility timeout of receives follows the runs.
+    adaptive: bool,
     enabled: AtomicBool,
     /// Whether the counts are being reduced.
     decaying: AtomicBool,
@@ -17,32 +22,40 @@ const BUCKETS: usize = 4 * 30;
 /// Once there are more runs, the counts are reduced to half as many, so that recent runs weigh more.
 const ENOUGH: u64 = 4_096;
 
-impl Default for Runs {
-    fn default() -> Self {
+impl RunTimes {
+    /// `adaptive` is whether the visibility timeout of receives follows the runs.
+    pub(crate) fn new(adaptive: bool) -> Self {
         Self {
-            enabled: AtomicBool::new(false),
+            adaptive,
+            enabled: AtomicBool::new(adaptive),
             decaying: AtomicBool::new(false),
             buckets: [const { AtomicU32::new(0) }; BUCKETS],
         }
     }
-}
 
-impl Runs {
+    /// Returns the visibility timeout of the next receive.
+    pub(super) fn visibility(&self, settings: &Settings) -> Duration {
+        let configured = settings.visibility;
+        let adapts = self.adaptive && settings.may_adapt;
+        let p99 = adapts.then(|| self.p99()).flatten();
+        p99.map_or(configured, |p99| receive_visibility(p99, configured))
+    }
+
     /// Has runs recorded from now on.
-    pub(crate) fn enable(&self) {
+    pub(super) fn enable(&self) {
         self.enabled.store(true, Ordering::Relaxed);
     }
 
-    pub(crate) fn are_recorded(&self) -> bool {
+    pub(super) fn are_recorded(&self) -> bool {
         self.enabled.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn record(&self, time: Duration) {
+    pub(super) fn record(&self, time: Duration) {
         self.buckets[bucket(time)].fetch_add(1, Ordering::Relaxed);
     }
 
     /// Returns the mean time, to within an eighth, or `None` without runs.
-    pub(crate) fn mean(&self) -> Option<Duration> {
+    pub(super) fn mean(&self) -> Option<Duration> {
         let counts = self.counts();
         let total: u64 = counts.iter().sum();
         let sum = counts.iter().zip(0..).map(|(count, bucket)| {
@@ -53,7 +66,7 @@ impl Runs {
     }
 
     /// Returns a time that 99 of 100 runs did not exceed, to within a fifth, or `None` if there were fewer.
-    pub(crate) fn p99(&self) -> Option<Duration> {
+    pub(super) fn p99(&self) -> Option<Duration> {
         let counts = self.counts();
         let total: u64 = counts.iter().sum();
         let within = |seen: &mut u64, count: u64| {
@@ -113,10 +126,10 @@ mod tests {
 
     #[test]
     fn the_mean_is_within_an_eighth() {
-        let runs = Runs::default();
+        let runs = RunTimes::new(false);
         assert_eq!(runs.mean(), None);
         for millis in [2_u64, 10, 100, 1_000, 60_000] {
-            let runs = Runs::default();
+            let runs = RunTimes::new(false);
             runs.record(Duration::from_millis(millis));
             let mean = runs.mean().expect("one run").as_secs_f64() * 1_000.0;
             let off = mean / millis as f64;
@@ -128,7 +141,7 @@ mod tests {
 
     #[test]
     fn one_run_in_a_hundred_exceeds_the_percentile() {
-        let runs = Runs::default();
+        let runs = RunTimes::new(false);
         for _ in 0..99 {
             runs.record(Duration::from_millis(1_000));
         }
@@ -142,7 +155,7 @@ mod tests {
 
     #[test]
     fn recent_runs_weigh_more() {
-        let runs = Runs::default();
+        let runs = RunTimes::new(false);
         for _ in 0..100 * ENOUGH {
             runs.record(Duration::from_millis(10));
         }

@@ -13,20 +13,20 @@ use crate::panic::{catch, log_caught};
 
 /// Tasks that work on items, each item in a task of its own. A task that has finished takes another item, because waking
 /// a task costs less than starting one.
-pub(crate) struct TaskPool<T> {
+pub(super) struct TaskPool<T> {
     shared: Arc<Shared<T>>,
     start: Box<dyn Fn(PoolTask<T>) + Send + Sync>,
 }
 
 struct Shared<T> {
-    state: Mutex<State<T>>,
+    state: Mutex<PoolState<T>>,
     /// A permit for each item that waits, and for each idle task that is to end.
     permits: Semaphore,
     /// The number of idle tasks that are kept.
     max_idle: usize,
 }
 
-struct State<T> {
+struct PoolState<T> {
     /// The items that idle tasks will take.
     waiting: VecDeque<T>,
     /// The number of tasks without an item, at least as many as there are items that wait.
@@ -36,14 +36,14 @@ struct State<T> {
 
 impl<T: Send + 'static> TaskPool<T> {
     /// Keeps up to `max_idle` idle tasks.
-    pub(crate) fn new<W, F>(runtime: Handle, max_idle: usize, work: W) -> Self
+    pub(super) fn new<W, F>(runtime: Handle, max_idle: usize, work: W) -> Self
     where
         W: Fn(T) -> F + Copy + Send + Sync + 'static,
         F: Future<Output = ()> + Send + 'static,
     {
         Self {
             shared: Arc::new(Shared {
-                state: Mutex::new(State {
+                state: Mutex::new(PoolState {
                     waiting: VecDeque::new(),
                     idle: 0,
                     is_runtime_gone: false,
@@ -57,7 +57,7 @@ impl<T: Send + 'static> TaskPool<T> {
     }
 
     /// Has a task work on each item. Items are dropped if the runtime has shut down.
-    pub(crate) fn work_on(&self, items: Vec<T>) {
+    pub(super) fn work_on(&self, items: Vec<T>) {
         let count = items.len();
         let mut state = self.shared.lock();
         if state.is_runtime_gone {
@@ -80,7 +80,7 @@ impl<T: Send + 'static> TaskPool<T> {
 
 impl<T> TaskPool<T> {
     /// Ends the tasks that are idle now.
-    pub(crate) fn end_idle(&self) {
+    pub(super) fn end_idle(&self) {
         let state = self.shared.lock();
         let surplus = state.idle.saturating_sub(state.waiting.len());
         drop(state);
@@ -88,7 +88,7 @@ impl<T> TaskPool<T> {
     }
 
     /// Ends each task as soon as it is idle and no item waits.
-    pub(crate) fn close(&self) {
+    pub(super) fn close(&self) {
         self.shared.permits.close();
     }
 }
@@ -100,7 +100,7 @@ impl<T> Drop for TaskPool<T> {
 }
 
 impl<T> Shared<T> {
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
+    fn lock(&self) -> MutexGuard<'_, PoolState<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::finish::finish_in_background;
-use super::run::{Ended, Handler, Run, Watched, Watchlist};
+use super::run::{Ended, HandlerState, Run, Watched};
 use crate::lease::Cause;
 use crate::listener::core::Core;
 use crate::listener::event::ListenerEventKind;
@@ -25,27 +25,18 @@ use crate::panic::log_caught;
 /// How long a handler that was told to stop has to reach an `await`.
 const CANCEL_GRACE: Duration = Duration::from_secs(1);
 
-/// Starts the watchdog in the background. It calls `stopped` once all messages are settled.
-pub(crate) fn start(
-    core: &Arc<Core>,
-    watchlist: &Arc<Watchlist>,
-    stopped: impl Fn() + Send + Sync + 'static,
-) {
+/// Starts the watchdog in the background.
+pub(crate) fn start(core: &Arc<Core>) {
     let (clock, background) = (&core.context.clock, &core.context.background);
-    let (core, watchlist) = (Arc::clone(core), Arc::clone(watchlist));
-    let stopped = Arc::new(stopped);
+    let core = Arc::clone(core);
     background.keep_running("watchdog", Arc::clone(clock), move || {
-        run(
-            Arc::clone(&core),
-            Arc::clone(&watchlist),
-            Arc::clone(&stopped),
-        )
+        run(Arc::clone(&core))
     });
 }
 
 /// Watches the running handlers until the listener has stopped, and then gives up its queue.
-async fn run(core: Arc<Core>, watchlist: Arc<Watchlist>, stopped: Arc<impl Fn()>) {
-    let clock = Arc::clone(&core.context.clock);
+async fn run(core: Arc<Core>) {
+    let (clock, watchlist) = (&core.context.clock, &core.handling.watchlist);
     let stopping = async {
         core.phase.reached(ListenerPhase::Aborting).await;
         for watched in watchlist.take_all() {
@@ -54,14 +45,14 @@ async fn run(core: Arc<Core>, watchlist: Arc<Watchlist>, stopped: Arc<impl Fn()>
     };
     let watching = async {
         loop {
-            for watched in watchlist.due(&*clock).await {
+            for watched in watchlist.due(&**clock).await {
                 check(watched);
             }
         }
     };
     tokio::select! {
-        () = core.tracker.wait() => {
-            stopped();
+        () = core.phase.all_settled() => {
+            core.handling.pool.close();
             core.serving.end();
             core.phase.stopped();
             core.publish(|| ListenerEventKind::Stopped);
@@ -71,7 +62,7 @@ async fn run(core: Arc<Core>, watchlist: Arc<Watchlist>, stopped: Arc<impl Fn()>
 }
 
 /// Starts to watch a handler that is about to run. Returns the time, on the monotonic clock.
-pub(crate) fn watch(run: &Arc<Run>) -> Duration {
+pub(super) fn watch(run: &Arc<Run>) -> Duration {
     let core = run.core();
     let now = core.context.clock.monotonic();
     let deadline = now.saturating_add(run.incoming.settings.handler_timeout);
@@ -93,7 +84,7 @@ pub(crate) fn watch(run: &Arc<Run>) -> Duration {
 }
 
 /// Releases the permit of a handler that has returned after its message was taken over.
-pub(crate) fn handler_returned(run: &Run) {
+pub(super) fn handler_returned(run: &Run) {
     if run.is_stuck() {
         run.core().counters.stuck.fetch_sub(1, Ordering::Relaxed);
     }
@@ -149,7 +140,7 @@ fn take_over(run: Arc<Run>, cause: Cause) {
     // Counted before the handler, which counts itself out, can return.
     let stuck = core.counters.stuck.fetch_add(1, Ordering::Relaxed) + 1;
     let taken_from = run.take_over();
-    if taken_from == Some(Handler::Blocking) {
+    if taken_from == Some(HandlerState::Blocking) {
         report_stuck(&run, stuck);
     } else {
         core.counters.stuck.fetch_sub(1, Ordering::Relaxed);
@@ -166,7 +157,7 @@ fn report_stuck(run: &Run, stuck: usize) {
     // A panic of a subscriber would lose the message that was just taken over.
     log_caught(|| tracing::error!(%queue, %id, stuck, "a handler blocks its thread"));
     core.publish(|| ListenerEventKind::HandlerStuck { id });
-    if stuck >= core.permits.current() {
+    if stuck >= core.capacity.in_flight_limit() {
         log_caught(
             || tracing::error!(%queue, stuck, "all room in flight is held by stuck handlers; nothing is received"),
         );

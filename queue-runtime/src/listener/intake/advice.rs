@@ -20,17 +20,17 @@ impl Advice {
         })
     }
 
-    pub(crate) fn wanted(&self) -> usize {
+    pub(super) fn wanted(&self) -> usize {
         self.wanted.load(Ordering::Relaxed)
     }
 
     /// Returns whether fewer instances may be wanted soon, although this one has nothing to do.
-    pub(crate) fn is_above_least(&self) -> bool {
+    pub(super) fn is_above_least(&self) -> bool {
         self.wanted() > *self.target.range().start()
     }
 
     /// Finds out how many instances are wanted. Returns the number before and now.
-    pub(crate) fn update(&self, load: &Load) -> (usize, usize) {
+    pub(super) fn update(&self, load: &Load) -> (usize, usize) {
         let to = self.target.instances(load);
         (self.wanted.swap(to, Ordering::Relaxed), to)
     }

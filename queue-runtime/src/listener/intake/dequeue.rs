@@ -6,20 +6,20 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use queue_core::internal::error_chain;
-use queue_core::{ErrorKind, Retry};
+use queue_core::{Error, ErrorKind, Retry};
 
+use super::idling::{self, idleness};
 use super::presence::Presence;
 use super::receiving::ReceiveError;
-use super::standby;
-use crate::listener::capacity::Capacity;
+use super::{open_once, report_panic, standby};
+use crate::listener::capacity::{Capacity, Grant, is_throttled};
 use crate::listener::core::Core;
 use crate::listener::event::ListenerEventKind;
-use crate::listener::handling::MessageTasks;
-use crate::listener::phase::DrainEnd;
-use crate::listener::phase::ListenerPhase;
+use crate::listener::handling::handle;
+use crate::listener::phase::{DrainEnd, ListenerPhase};
 use crate::notify::Wakeup;
 use crate::panic::catch_async;
-use crate::policy::{Idle, jitter, outage_pause};
+use crate::policy::{Idle, Throttled, jitter, outage_pause};
 use crate::receive::fetch;
 
 /// The numbers of consecutive empty and failed receives of one task.
@@ -39,7 +39,7 @@ impl Streak {
     /// row did.
     fn empty(&mut self, core: &Core, woken: Option<Wakeup>) -> u32 {
         self.failed = 0;
-        self.empty = core.wakeups.found_none(woken, self.empty);
+        self.empty = core.intake.wakeups.found_none(woken, self.empty);
         // Another consumer has what was announced, and may crash.
         self.known_empty = self.known_empty.filter(|_| woken.is_none());
         self.empty
@@ -71,7 +71,7 @@ impl Streak {
     /// Returns whether the queue certainly has no messages that will become visible without an announcement, except by a
     /// crash of another consumer.
     fn is_known_empty(&self, core: &Core) -> bool {
-        self.known_empty == Some(core.counters.unsettled()) && core.wakeups.is_armed()
+        self.known_empty == Some(core.counters.unsettled()) && core.intake.wakeups.is_armed()
     }
 }
 
@@ -83,16 +83,10 @@ const SHORTEST_IDLE: Duration = Duration::from_millis(1);
 const ALIGNMENT: Duration = Duration::from_millis(250);
 
 /// Runs one dequeue task. If it panics, it starts again after a pause.
-pub(crate) async fn run(mut presence: Presence, message_tasks: Arc<MessageTasks>) {
+pub(super) async fn run(mut presence: Presence) {
     let core = Arc::clone(&presence.core);
     let mut streak = Streak::default();
-    while let Err(panic) = catch_async(receive_until_end(
-        &mut presence,
-        &message_tasks,
-        &mut streak,
-    ))
-    .await
-    {
+    while let Err(panic) = catch_async(receive_until_end(&mut presence, &mut streak)).await {
         let after = failed(&core, ReceiveError::Panicked(panic), streak.failure());
         if stopped_within(&core, after).await || !presence.is_needed() {
             return;
@@ -101,11 +95,7 @@ pub(crate) async fn run(mut presence: Presence, message_tasks: Arc<MessageTasks>
 }
 
 /// Receives until the listener stops, or the task leaves because there are too many.
-async fn receive_until_end(
-    presence: &mut Presence,
-    message_tasks: &MessageTasks,
-    streak: &mut Streak,
-) {
+async fn receive_until_end(presence: &mut Presence, streak: &mut Streak) {
     let core = &Arc::clone(&presence.core);
     let mut woken = None;
     loop {
@@ -113,38 +103,40 @@ async fn receive_until_end(
             // For a task that stays.
             woken
                 .into_iter()
-                .for_each(|wakeup| core.wakeups.give_back(wakeup));
+                .for_each(|wakeup| core.intake.wakeups.give_back(wakeup));
             return;
         }
-        let capacity = tokio::select! {
+        let granted = tokio::select! {
             biased;
             _ = core.phase.reached(ListenerPhase::Stopping) => return,
-            capacity = room(core) => capacity,
+            granted = Capacity::acquire(core) => granted,
         };
         let opened = tokio::select! {
             biased;
             _ = core.phase.reached(ListenerPhase::Stopping) => return,
-            opened = core.open() => opened,
+            opened = open_once(core) => opened,
         };
-        let announced = core.wakeups.receive_begins(woken);
-        let found = match opened {
-            Ok(()) => receive(core, message_tasks, capacity, announced).await,
-            Err(error) => Err(ReceiveError::Storage(error)),
+        let announced = core.intake.wakeups.receive_begins(woken);
+        let found = match (opened, granted) {
+            (Ok(()), Ok(grant)) => receive(core, grant, announced).await,
+            (Err(error), _) => Err(ReceiveError::Storage(error)),
+            (_, Err(error)) => Err(ReceiveError::NoThread(Arc::new(error))),
         };
         let pause = match found {
             Ok(found) => {
                 if found.messages == 0 {
                     core.counters.empty_receives.fetch_add(1, Ordering::Relaxed);
-                    message_tasks.end_idle();
-                    core.stop_if_empty().await;
+                    core.handling.end_idle();
+                    stop_if_empty(core).await;
                     let in_a_row = streak.empty(core, woken);
                     core.publish(|| ListenerEventKind::QueueEmpty { in_a_row });
                 } else {
-                    core.wakeups
+                    core.intake
+                        .wakeups
                         .found(found.is_full && !found.is_all_of(announced));
                     woken = None;
                     // One that drains the queue waits for nothing.
-                    if streak.found(found, announced) || core.drain.is_some() {
+                    if streak.found(found, announced) || core.phase.drains() {
                         continue;
                     }
                 }
@@ -162,10 +154,9 @@ async fn receive_until_end(
                 }
             }
             Err(ReceiveError::Storage(error)) if error.kind() == ErrorKind::QueueNotFound => {
-                core.receive_failed(ReceiveError::Storage(error));
-                report_missing(core);
-                core.stop_if_draining(DrainEnd::QueueMissing);
-                idle_pause(core, core.idleness(streak.empty(core, woken)))
+                missing(core, ReceiveError::Storage(error));
+                core.phase.drained(DrainEnd::QueueMissing);
+                idle_pause(core, idleness(core, streak.empty(core, woken)))
             }
             Err(error) => {
                 woken = None;
@@ -179,7 +170,7 @@ async fn receive_until_end(
             biased;
             // Paused, it must not take a wake-up from another consumer.
             _ = core.phase.reached(ListenerPhase::Paused) => None,
-            wakeup = core.wakeups.wait(1) => Some(wakeup),
+            wakeup = core.intake.wakeups.wait(1) => Some(wakeup),
             () = core.context.clock.sleep(pause) => None,
         };
     }
@@ -208,14 +199,14 @@ const CHECK_DEPTH_EVERY: u32 = 10;
 
 /// Asks the idle policy what to do while the queue is empty.
 async fn idle(core: &Core, presence: &mut Presence, streak: &mut Streak) -> Next {
-    let idle = core.idleness(streak.empty.max(1));
-    let ends = || streak.empty > 0 && core.ask_idle(|policy| policy.ends(idle));
-    if core.tasks.has_spare() {
+    let idle = idleness(core, streak.empty.max(1));
+    let ends = || streak.empty > 0 && idling::ask(core, |policy| policy.ends(idle));
+    if core.intake.tasks.has_spare() {
         if ends() && presence.leave_if_spare() {
             return Next::End;
         }
-    } else if core.drain.is_none()
-        && core.tasks.may_stand_by()
+    } else if !core.phase.drains()
+        && core.intake.tasks.may_stand_by()
         && streak.empty >= streak.check_depth_at
         && ends()
     {
@@ -231,7 +222,7 @@ async fn idle(core: &Core, presence: &mut Presence, streak: &mut Streak) -> Next
 }
 
 fn idle_pause(core: &Core, idle: Idle) -> Duration {
-    let pause = core.ask_idle(|policy| policy.delay(idle));
+    let pause = idling::ask(core, |policy| policy.delay(idle));
     aligned(pause.max(SHORTEST_IDLE), core.context.clock.monotonic())
 }
 
@@ -245,39 +236,22 @@ fn aligned(pause: Duration, now: Duration) -> Duration {
     pause.saturating_add(left)
 }
 
-/// Reports a missing queue, once until it exists.
-fn report_missing(core: &Core) {
-    if core.sighting.missing() {
+/// Records that the queue is missing, and reports it once until it exists.
+fn missing(core: &Core, error: ReceiveError) {
+    if core.intake.receiving.missing(&*core.context.clock, error) {
         let queue = &core.consumer.queue;
         tracing::warn!(%queue, "the queue does not exist; waiting for it");
         core.publish(|| ListenerEventKind::QueueMissing);
     }
 }
 
-/// Waits until the listener is not paused, the circuit breaker lets it receive and there is room, and acquires
-/// room for up to a batch, or for a probe.
-async fn room(core: &Arc<Core>) -> Capacity {
-    loop {
-        core.phase.not_paused().await;
-        let probe = match &core.breaker {
-            Some(breaker) => breaker.pass().await,
-            None => None,
-        };
-        let most = match probe {
-            Some(_) => 1,
-            None => core.batch as usize,
-        };
-        let mut capacity = Capacity::acquire(core, most).await;
-        // It may have been paused, or the circuit breaker opened, while there was no room.
-        let is_open = core
-            .breaker
-            .as_ref()
-            .is_some_and(|breaker| breaker.is_open());
-        let still = probe.is_some() || !is_open;
-        if still && core.phase.current() != ListenerPhase::Paused {
-            capacity.probe = probe;
-            return capacity;
-        }
+/// Stops the listener if it runs until its queue is empty, and that is so. To be called after a receive found
+/// no visible message.
+async fn stop_if_empty(core: &Core) {
+    // The messages in flight are still on the queue, and their handlers may submit others.
+    let may_be_empty = core.phase.drains() && core.counters.in_flight() == 0;
+    if may_be_empty && standby::is_empty(core).await {
+        core.phase.drained(DrainEnd::Empty);
     }
 }
 
@@ -296,27 +270,23 @@ impl Found {
     }
 }
 
-/// Receives as many messages as there is capacity for, and has a task handle each. `announced` is the number of messages
-/// that it is to find.
-async fn receive(
-    core: &Arc<Core>,
-    message_tasks: &MessageTasks,
-    mut capacity: Capacity,
-    announced: u64,
-) -> Result<Found, ReceiveError> {
-    if core.handler.is_blocking() {
-        let reserved = capacity.reserve_threads();
-        reserved.map_err(|error| ReceiveError::NoThread(Arc::new(error)))?;
-    }
-    let max = u32::try_from(capacity.count()).unwrap_or(core.batch);
+/// Receives as many messages as are granted, and has a task handle each. `announced` is the number of messages that it is
+/// to find.
+async fn receive(core: &Core, mut grant: Grant, announced: u64) -> Result<Found, ReceiveError> {
+    let max = u32::try_from(grant.count()).unwrap_or(u32::MAX);
     let fetched = fetch(&core.context, &core.consumer, max, |settings| {
-        core.visibility(settings)
+        let visibility = core.handling.visibility(settings);
+        core.counters.receives_for(visibility);
+        visibility
     })
     .await;
-    core.observe_receive(fetched.as_ref().err());
+    observe(core, fetched.as_ref().err());
     let fetched = fetched.map_err(ReceiveError::Storage)?;
-    core.counters.receiving.succeeded(&*core.context.clock);
-    if core.sighting.received(fetched.len()) {
+    let intake = &core.intake;
+    if intake
+        .receiving
+        .succeeded(&*core.context.clock, fetched.len())
+    {
         core.publish(|| ListenerEventKind::WorkDetected);
     }
     let found = Found {
@@ -324,17 +294,41 @@ async fn receive(
         is_full: fetched.len() >= max as usize,
     };
     let has_backlog = found.is_full || !found.is_all_of(announced);
-    core.workload
-        .received(&fetched, has_backlog || core.advice.is_some());
-    message_tasks.handle(capacity.split(fetched));
+    intake
+        .workload
+        .received(&fetched, has_backlog || intake.advice.is_some());
+    handle(core, grant.split(fetched));
     Ok(found)
+}
+
+/// Records a receive and its error, if it failed, and adapts the number of messages that may be in flight if the
+/// storage throttles.
+fn observe(core: &Core, error: Option<&Error>) {
+    if error.is_some_and(is_throttled) {
+        core.intake.workload.throttled();
+    }
+    let Some(result) = core.capacity.observe(error, &*core.context.clock) else {
+        return;
+    };
+    core.fit_capacity();
+    let queue = &core.consumer.queue;
+    let in_flight_limit = core.capacity.in_flight_limit();
+    if result != Throttled::Again {
+        tracing::warn!(%queue, in_flight_limit, "the storage throttles; fewer messages are in flight for now");
+        core.publish(|| ListenerEventKind::Throttled { in_flight_limit });
+    }
+    if let Throttled::Persistent(lasted) = result {
+        tracing::error!(%queue, ?lasted, "the storage throttles persistently; distribute the messages over several queues");
+        core.publish(|| ListenerEventKind::ThrottledPersistently { lasted });
+    }
 }
 
 /// Records and reports a failure, the last of `failures` in a row, and returns the delay before the next receive. Unlike
 /// an empty or missing queue, a failure does not count as idleness.
 fn failed(core: &Core, error: ReceiveError, failures: u32) -> Duration {
     let queue = &core.consumer.queue;
-    core.receive_failed(error.clone());
+    let receiving = &core.intake.receiving;
+    receiving.failed(&*core.context.clock, error.clone());
     let retry = match &error {
         ReceiveError::Storage(error) => error.retry(),
         ReceiveError::NoThread(_) | ReceiveError::Panicked(_) => Retry::Temporary,
@@ -350,7 +344,7 @@ fn failed(core: &Core, error: ReceiveError, failures: u32) -> Duration {
             tracing::error!(%queue, %error, ?after, "failed to start a thread for a handler; trying again");
             core.publish(|| ListenerEventKind::NoThread { error, after });
         }
-        ReceiveError::Panicked(panic) => core.task_panicked(panic, after),
+        ReceiveError::Panicked(panic) => report_panic(core, panic, after),
     }
     after
 }

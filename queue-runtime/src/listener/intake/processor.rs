@@ -6,13 +6,13 @@ const SHORTEST: Duration = Duration::from_millis(100);
 /// Measures the share of all processors that this process uses. Both times are real ones, also while a test
 /// has paused its own.
 #[derive(Debug, Default)]
-pub(crate) struct Processor {
+pub(super) struct Processor {
     last: Option<(Instant, Duration)>,
 }
 
 impl Processor {
     /// Returns the share used since the last call that returned one. The first call returns `None`.
-    pub(crate) fn load(&mut self) -> Option<f64> {
+    pub(super) fn load(&mut self) -> Option<f64> {
         let (now, used) = (Instant::now(), processor_time()?);
         let (since, used_before) = *self.last.get_or_insert((now, used));
         let elapsed = now.saturating_duration_since(since);

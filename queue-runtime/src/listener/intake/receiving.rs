@@ -34,14 +34,24 @@ pub enum ReceiveError {
     Panicked(CaughtPanic),
 }
 
-/// How the last receives of a listener ended.
+/// How the last receives of a listener ended, and what they found.
 #[derive(Debug, Default)]
-pub(crate) struct Receiving(Mutex<State>);
+pub(super) struct Receiving(Mutex<LastReceives>);
 
 #[derive(Debug, Default)]
-struct State {
+struct LastReceives {
     last_success: Option<Timestamp>,
     failing: Option<Failing>,
+    found: Found,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Found {
+    /// Messages, or nothing yet.
+    #[default]
+    Messages,
+    NoMessage,
+    NoQueue,
 }
 
 #[derive(Debug)]
@@ -53,16 +63,35 @@ struct Failing {
 }
 
 impl Receiving {
-    /// Records that the storage answered, with or without messages.
-    pub(crate) fn succeeded(&self, clock: &dyn Clock) {
-        let now = clock.now();
-        *self.lock() = State {
-            last_success: Some(now),
-            failing: None,
+    /// Records that the storage answered with so many messages. Returns whether they are the first after a receive that
+    /// found none or no queue.
+    pub(super) fn succeeded(&self, clock: &dyn Clock, messages: usize) -> bool {
+        let found = if messages > 0 {
+            Found::Messages
+        } else {
+            Found::NoMessage
         };
+        let last_success = Some(clock.now());
+        let mut last = self.lock();
+        let detected = found == Found::Messages && last.found != found;
+        *last = LastReceives {
+            last_success,
+            failing: None,
+            found,
+        };
+        detected
     }
 
-    pub(crate) fn failed(&self, clock: &dyn Clock, error: ReceiveError) {
+    /// Records that the queue does not exist. Returns whether that is news.
+    pub(super) fn missing(&self, clock: &dyn Clock, error: ReceiveError) -> bool {
+        self.failed(clock, error);
+        let mut last = self.lock();
+        let is_news = last.found != Found::NoQueue;
+        last.found = Found::NoQueue;
+        is_news
+    }
+
+    pub(super) fn failed(&self, clock: &dyn Clock, error: ReceiveError) {
         let mut state = self.lock();
         let (since, began) = match &state.failing {
             Some(failing) => (failing.since, failing.began),
@@ -75,11 +104,11 @@ impl Receiving {
         });
     }
 
-    pub(crate) fn last_success(&self) -> Option<Timestamp> {
+    pub(super) fn last_success(&self) -> Option<Timestamp> {
         self.lock().last_success
     }
 
-    pub(crate) fn failure(&self, clock: &dyn Clock) -> Option<ReceiveFailure> {
+    pub(super) fn failure(&self, clock: &dyn Clock) -> Option<ReceiveFailure> {
         let state = self.lock();
         state.failing.as_ref().map(|failing| ReceiveFailure {
             since: failing.since,
@@ -88,7 +117,7 @@ impl Receiving {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, LastReceives> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -2,6 +2,7 @@
 //! there is load. Without load it waits for the next message, at no cost.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use queue_core::Retry;
@@ -9,7 +10,7 @@ use queue_core::internal::error_chain;
 
 use super::advice::Advice;
 use super::processor::Processor;
-use super::workers::Workers;
+use super::{report_panic, set_wanted};
 use crate::listener::core::Core;
 use crate::listener::event::ListenerEventKind;
 use crate::listener::phase::ListenerPhase;
@@ -22,56 +23,59 @@ const SHORTEST_INTERVAL: Duration = Duration::from_secs(1);
 const LONGEST_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Starts the scaler if there is something to choose and it does not run yet.
-pub(crate) fn start(workers: &Workers) {
-    let core = &workers.core;
-    if has_questions(core) && core.workload.start_scaler() {
-        core.runs.enable();
-        let task = run(workers.clone());
-        drop(core.runtime.spawn(core.tracker.track_future(task)));
+pub(super) fn start(core: &Arc<Core>) {
+    if has_questions(core) && core.intake.workload.start_scaler() {
+        core.handling.record_times();
+        let task = run(Arc::clone(core));
+        drop(core.runtime.spawn(core.phase.track(task)));
     }
 }
 
 /// Returns whether there is something to choose, or to advise.
 fn has_questions(core: &Core) -> bool {
-    core.tasks.state().range.is_elastic() || core.advice.is_some()
+    core.intake.tasks.counts().range.is_elastic() || core.intake.advice.is_some()
 }
 
-async fn run(workers: Workers) {
+async fn run(core: Arc<Core>) {
     tokio::select! {
         biased;
-        _ = workers.core.phase.reached(ListenerPhase::Stopping) => {}
-        () = scale_until_stopped(&workers) => {}
+        _ = core.phase.reached(ListenerPhase::Stopping) => {}
+        () = scale_until_stopped(&core) => {}
     }
 }
 
 /// Asks the policy again and again. After a panic, for example of a custom backend, it goes on after a pause.
-async fn scale_until_stopped(workers: &Workers) {
-    let core = &workers.core;
+async fn scale_until_stopped(core: &Arc<Core>) {
     let mut panics = 0;
     loop {
-        let Err(panic) = catch_async(scale(workers)).await;
+        let Err(panic) = catch_async(scale(core)).await;
         panics += 1;
         let after = outage_pause(Retry::Temporary, panics, jitter());
-        core.task_panicked(panic, after);
+        report_panic(core, panic, after);
         core.context.clock.sleep(after).await;
     }
 }
 
-async fn scale(workers: &Workers) -> Infallible {
-    let core = &workers.core;
+async fn scale(core: &Arc<Core>) -> Infallible {
     let idle_cap = core.context.backend.capabilities().idle_cap;
     let interval = idle_cap.clamp(SHORTEST_INTERVAL, LONGEST_INTERVAL);
     let mut processor = Processor::default();
     loop {
-        core.workload.work().await;
+        core.intake.workload.work().await;
         let mut reason = ScaleReason::WorkDetected;
         // Until there has been no load for one interval.
         loop {
-            ask(workers, reason, &mut processor).await;
+            ask(core, reason, &mut processor).await;
             let pause = spread(interval, jitter());
             core.context.clock.sleep(pause).await;
-            let idle = core.counters.in_flight() == 0 && !core.workload.has_received();
-            if idle && !core.advice.as_ref().is_some_and(Advice::is_above_least) {
+            let idle = core.counters.in_flight() == 0 && !core.intake.workload.has_received();
+            if idle
+                && !core
+                    .intake
+                    .advice
+                    .as_ref()
+                    .is_some_and(Advice::is_above_least)
+            {
                 break;
             }
             reason = ScaleReason::UnderLoad;
@@ -81,10 +85,9 @@ async fn scale(workers: &Workers) -> Infallible {
 
 /// Asks the policy once, and scales as it says. Without the depth, for example in an outage, nothing
 /// changes.
-async fn ask(workers: &Workers, reason: ScaleReason, processor: &mut Processor) {
-    let core = &workers.core;
+async fn ask(core: &Arc<Core>, reason: ScaleReason, processor: &mut Processor) {
     let queue = &core.consumer.queue;
-    core.workload.begin_question();
+    core.intake.workload.begin_question();
     if !has_questions(core) {
         return;
     }
@@ -101,8 +104,8 @@ async fn ask(workers: &Workers, reason: ScaleReason, processor: &mut Processor) 
     if !load.range.is_elastic() {
         return;
     }
-    match catch(|| core.scale.tasks(&load)) {
-        Ok(wanted) => workers.scale(|state| match state.active {
+    match catch(|| core.intake.scale.tasks(&load)) {
+        Ok(wanted) => set_wanted(core, |tasks| match tasks.active {
             // The task that stands by decides.
             0 => 0,
             _ => wanted.max(1),
@@ -116,11 +119,11 @@ async fn ask(workers: &Workers, reason: ScaleReason, processor: &mut Processor) 
 
 /// Publishes how many instances are wanted, if that is asked for.
 fn advise(core: &Core, load: &Load) {
-    let Some(advice) = &core.advice else {
+    let Some(advice) = &core.intake.advice else {
         return;
     };
     let (from, to) = advice.update(load);
-    core.measures.wanted_instances(to);
+    core.counters.measures.wanted_instances(to);
     if from != to {
         tracing::debug!(queue = %core.consumer.queue, from, to, "the number of wanted instances has changed");
         core.publish(|| ListenerEventKind::InstancesAdvised { from, to });
@@ -128,17 +131,17 @@ fn advise(core: &Core, load: &Load) {
 }
 
 fn load(core: &Core, reason: ScaleReason, depth: u64, processor_load: Option<f64>) -> Load {
-    let state = core.tasks.state();
-    let recent = core.workload.take_recent();
+    let tasks = core.intake.tasks.counts();
+    let recent = core.intake.workload.take_recent();
     Load {
-        in_flight_per_task: core.in_flight_per_task,
-        max_in_flight: core.max_in_flight,
+        in_flight_per_task: core.capacity.in_flight_per_task(),
+        max_in_flight: core.capacity.max_in_flight(),
         in_flight: core.counters.in_flight(),
         depth,
         longest_wait: recent.longest_wait,
-        handler_time: core.runs.mean(),
+        handler_time: core.handling.mean_time(),
         throttled: recent.throttled,
         processor_load,
-        ..Load::new(reason, state.range, state.wanted)
+        ..Load::new(reason, tasks.range, tasks.wanted)
     }
 }

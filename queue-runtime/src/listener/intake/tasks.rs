@@ -13,8 +13,8 @@ use crate::policy::TaskRange;
 /// In both cases the decision and the count change under one lock, so that no two tasks end for one reason. If the
 /// minimum is zero, the last task does not end but stands by: it is not counted, and does not receive.
 #[derive(Debug)]
-pub(crate) struct Tasks {
-    state: Mutex<State>,
+pub(super) struct Tasks {
+    state: Mutex<TaskCounts>,
     /// The number of running tasks above the wanted one: what each task reads before it receives.
     surplus: AtomicUsize,
     /// Notified when tasks start although none ran.
@@ -22,19 +22,19 @@ pub(crate) struct Tasks {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct State {
-    pub(crate) range: TaskRange,
-    pub(crate) wanted: usize,
-    pub(crate) active: usize,
-    pub(crate) peak: usize,
+pub(super) struct TaskCounts {
+    pub(super) range: TaskRange,
+    pub(super) wanted: usize,
+    pub(super) active: usize,
+    pub(super) peak: usize,
     /// The number of tasks started so far.
-    pub(crate) started: u64,
+    pub(super) started: u64,
 }
 
 impl Tasks {
-    pub(crate) fn new(range: TaskRange) -> Self {
+    pub(super) fn new(range: TaskRange) -> Self {
         Self {
-            state: Mutex::new(State {
+            state: Mutex::new(TaskCounts {
                 range,
                 wanted: range.least(),
                 active: 0,
@@ -46,18 +46,18 @@ impl Tasks {
         }
     }
 
-    pub(crate) fn state(&self) -> State {
+    pub(super) fn counts(&self) -> TaskCounts {
         *self.lock()
     }
 
     /// Changes the range. [`want`](Self::want) moves the wanted number into it.
-    pub(crate) fn set_range(&self, range: TaskRange) {
+    pub(super) fn set_range(&self, range: TaskRange) {
         self.lock().range = range;
     }
 
     /// Sets the wanted number within the range, and counts those that are missing as started. Returns the wanted
     /// number before and after, and how many tasks to start.
-    pub(crate) fn want(&self, tasks: impl FnOnce(State) -> usize) -> (usize, usize, usize) {
+    pub(super) fn want(&self, tasks: impl FnOnce(TaskCounts) -> usize) -> (usize, usize, usize) {
         let mut state = self.lock();
         let before = state.wanted;
         state.wanted = state.range.clamp(tasks(*state));
@@ -68,36 +68,36 @@ impl Tasks {
     }
 
     /// Returns whether tasks that find the queue empty may end, the last one excepted.
-    pub(crate) fn has_spare(&self) -> bool {
+    pub(super) fn has_spare(&self) -> bool {
         let state = self.lock();
         state.active > state.range.least()
     }
 
     /// Returns whether the last task may stand by.
-    pub(crate) fn may_stand_by(&self) -> bool {
+    pub(super) fn may_stand_by(&self) -> bool {
         let state = self.lock();
         state.range.min == 0 && state.active == 1
     }
 
     /// Takes a task that is about to receive out of the count if more run than are wanted.
-    pub(crate) fn leave_if_surplus(&self) -> bool {
+    pub(super) fn leave_if_surplus(&self) -> bool {
         self.surplus.load(Ordering::Relaxed) > 0
             && self.leave_if(|state| state.active > state.wanted)
     }
 
     /// Takes a task that found the queue empty out of the count if more than the minimum run, and
     /// lowers the wanted number.
-    pub(crate) fn leave_if_spare(&self) -> bool {
+    pub(super) fn leave_if_spare(&self) -> bool {
         self.leave_if(|state| state.active > state.range.least())
     }
 
     /// Takes the last task out of the count, which found the queue empty, if none is needed.
-    pub(crate) fn stand_by(&self) -> bool {
+    pub(super) fn stand_by(&self) -> bool {
         self.leave_if(|state| state.range.min == 0 && state.active == 1)
     }
 
     /// Counts the task that stands by as running again, unless others run.
-    pub(crate) fn rejoin(&self) -> bool {
+    pub(super) fn rejoin(&self) -> bool {
         let mut state = self.lock();
         let joins = state.active == 0;
         if joins {
@@ -111,15 +111,15 @@ impl Tasks {
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(crate) async fn started(&self) {
+    pub(super) async fn started(&self) {
         let mut started = std::pin::pin!(self.started.notified());
         started.as_mut().enable();
-        if self.state().active == 0 {
+        if self.counts().active == 0 {
             started.await;
         }
     }
 
-    fn add(&self, state: &mut State, tasks: usize) {
+    fn add(&self, state: &mut TaskCounts, tasks: usize) {
         if state.active == 0 && tasks > 0 {
             self.started.notify_waiters();
         }
@@ -128,7 +128,7 @@ impl Tasks {
         self.note_surplus(state);
     }
 
-    fn leave_if(&self, may: impl FnOnce(&State) -> bool) -> bool {
+    fn leave_if(&self, may: impl FnOnce(&TaskCounts) -> bool) -> bool {
         let mut state = self.lock();
         let leaves = may(&state);
         if leaves {
@@ -140,18 +140,18 @@ impl Tasks {
     }
 
     /// Counts a task that has ended for another reason.
-    pub(crate) fn ended(&self) {
+    pub(super) fn ended(&self) {
         let mut state = self.lock();
         state.active -= 1;
         self.note_surplus(&state);
     }
 
-    fn note_surplus(&self, state: &State) {
+    fn note_surplus(&self, state: &TaskCounts) {
         let surplus = state.active.saturating_sub(state.wanted);
         self.surplus.store(surplus, Ordering::Relaxed);
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, TaskCounts> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -170,9 +170,9 @@ mod tests {
         assert!(!tasks.leave_if_surplus());
         assert_eq!(tasks.want(|_| 6), (8, 6, 0));
         let left = (0..8).filter(|_| tasks.leave_if_surplus()).count();
-        assert_eq!((left, tasks.state().active), (2, 6));
+        assert_eq!((left, tasks.counts().active), (2, 6));
         let left = (0..8).filter(|_| tasks.leave_if_spare()).count();
-        let state = tasks.state();
+        let state = tasks.counts();
         assert_eq!((left, state.active, state.wanted), (4, 2, 2));
         assert_eq!((state.peak, state.started), (8, 8));
     }
@@ -186,7 +186,7 @@ mod tests {
             "one looks first"
         );
         assert!(tasks.may_stand_by() && tasks.stand_by());
-        assert_eq!((tasks.state().active, tasks.state().wanted), (0, 0));
+        assert_eq!((tasks.counts().active, tasks.counts().wanted), (0, 0));
         let mut started = std::pin::pin!(tasks.started());
         assert!(started.as_mut().now_or_never().is_none());
         assert_eq!(tasks.want(|_| 2), (0, 2, 2));

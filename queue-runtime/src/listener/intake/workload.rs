@@ -8,7 +8,7 @@ use crate::receive::Fetched;
 
 /// What the dequeue tasks tell the scaler.
 #[derive(Debug)]
-pub(crate) struct Workload {
+pub(super) struct Workload {
     /// Whether the scaler has been started, so that it needs to know of what is received.
     has_scaler: AtomicBool,
     /// Whether the scaler waits for the next message.
@@ -23,15 +23,15 @@ pub(crate) struct Workload {
 }
 
 /// What happened since the policy was last asked.
-pub(crate) struct Recent {
+pub(super) struct Recent {
     /// The longest wait of the messages received, if there were any.
-    pub(crate) longest_wait: Option<Duration>,
+    pub(super) longest_wait: Option<Duration>,
     /// Whether a receive was throttled.
-    pub(crate) throttled: bool,
+    pub(super) throttled: bool,
 }
 
 impl Workload {
-    pub(crate) fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             has_scaler: AtomicBool::new(false),
             idle: AtomicBool::new(true),
@@ -43,12 +43,12 @@ impl Workload {
     }
 
     /// Records that the scaler starts. Returns false if it has been started before.
-    pub(crate) fn start_scaler(&self) -> bool {
+    pub(super) fn start_scaler(&self) -> bool {
         !self.has_scaler.swap(true, Ordering::Relaxed)
     }
 
     /// Records messages that were received, and whether that is a reason to ask the policy.
-    pub(crate) fn received(&self, messages: &[Fetched], asks: bool) {
+    pub(super) fn received(&self, messages: &[Fetched], asks: bool) {
         if messages.is_empty() || !self.has_scaler.load(Ordering::Relaxed) {
             return;
         }
@@ -71,12 +71,12 @@ impl Workload {
     }
 
     /// Records a throttled receive.
-    pub(crate) fn throttled(&self) {
+    pub(super) fn throttled(&self) {
         self.throttled.store(true, Ordering::Relaxed);
     }
 
     /// Waits for a message.
-    pub(crate) async fn work(&self) {
+    pub(super) async fn work(&self) {
         self.idle.store(true, Ordering::SeqCst);
         if self.received.load(Ordering::SeqCst) {
             self.idle.store(false, Ordering::SeqCst);
@@ -86,16 +86,16 @@ impl Workload {
     }
 
     /// Records that the policy is about to be asked.
-    pub(crate) fn begin_question(&self) {
+    pub(super) fn begin_question(&self) {
         self.received.store(false, Ordering::SeqCst);
     }
 
     /// Returns whether messages were received since the policy was last asked.
-    pub(crate) fn has_received(&self) -> bool {
+    pub(super) fn has_received(&self) -> bool {
         self.received.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn take_recent(&self) -> Recent {
+    pub(super) fn take_recent(&self) -> Recent {
         let longest_wait = self.longest_wait.swap(0, Ordering::Relaxed);
         Recent {
             longest_wait: longest_wait.checked_sub(1).map(Duration::from_millis),

@@ -71,9 +71,8 @@ pub enum DrainEnd {
 }
 
 impl DrainReport {
-    /// `drain` is that of a listener that runs until its queue is empty.
-    pub(crate) fn new(drain: Option<&Drain>, info: ListenerInfo) -> Self {
-        let end = drain.and_then(|drain| drain.0.get().copied());
+    /// `end` is `None` if the listener was stopped before its queue was empty.
+    pub(crate) fn new(end: Option<DrainEnd>, info: ListenerInfo) -> Self {
         Self {
             end: end.unwrap_or(DrainEnd::Stopped),
             info,
@@ -115,13 +114,17 @@ impl Termination for DrainReport {
 
 /// Why a listener that runs until its queue is empty has ended, once it has.
 #[derive(Debug, Default)]
-pub(crate) struct Drain(OnceLock<DrainEnd>);
+pub(super) struct Drain(OnceLock<DrainEnd>);
 
 impl Drain {
     /// Records the end, unless another task was first.
-    pub(crate) fn end(&self, end: DrainEnd) {
+    pub(super) fn end(&self, end: DrainEnd) {
         // Its reason is the same, or as good.
         let _ = self.0.set(end);
+    }
+
+    pub(super) fn reason(&self) -> Option<DrainEnd> {
+        self.0.get().copied()
     }
 }
 

@@ -66,7 +66,7 @@ impl Stopping {
     /// Stops receiving.
     pub(crate) fn begin(core: &Arc<Core>) -> Self {
         let released_before = core.info().released;
-        core.stop();
+        core.phase.stop();
         Self {
             core: Arc::clone(core),
             released_before,
@@ -82,7 +82,7 @@ impl Stopping {
             () = grace_over => false,
         };
         if !in_time {
-            core.abort();
+            core.phase.abort();
             tokio::select! {
                 _ = core.phase.reached(ListenerPhase::Stopped) => {}
                 () = core.context.clock.sleep(HAND_BACK) => log_caught(|| tracing::error!(

@@ -108,11 +108,11 @@ pub(super) struct Circuit {
     /// Whether each of the last attempts failed. Empty unless closed.
     window: VecDeque<bool>,
     failed: usize,
-    state: State,
+    state: Position,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum State {
+enum Position {
     Closed,
     Open { since: Duration, probe_at: Duration },
     Probing { since: Duration },
@@ -158,15 +158,15 @@ impl Circuit {
             settings,
             window: VecDeque::new(),
             failed: 0,
-            state: State::Closed,
+            state: Position::Closed,
         }
     }
 
     pub(super) fn state(&self) -> CircuitState {
         match self.state {
-            State::Closed => CircuitState::Closed,
-            State::Open { .. } => CircuitState::Open,
-            State::Probing { .. } => CircuitState::Probing,
+            Position::Closed => CircuitState::Closed,
+            Position::Open { .. } => CircuitState::Open,
+            Position::Probing { .. } => CircuitState::Probing,
         }
     }
 
@@ -174,19 +174,19 @@ impl Circuit {
     /// recorded.
     pub(super) fn pass(&mut self, now: Duration) -> Pass {
         match self.state {
-            State::Closed => Pass::All,
-            State::Open { since, probe_at } if now >= probe_at => {
-                self.state = State::Probing { since };
+            Position::Closed => Pass::All,
+            Position::Open { since, probe_at } if now >= probe_at => {
+                self.state = Position::Probing { since };
                 Pass::Probe
             }
-            State::Open { probe_at, .. } => Pass::Wait(Some(probe_at - now)),
-            State::Probing { .. } => Pass::Wait(None),
+            Position::Open { probe_at, .. } => Pass::Wait(Some(probe_at - now)),
+            Position::Probing { .. } => Pass::Wait(None),
         }
     }
 
     /// Records an attempt that was not a probe.
     pub(super) fn record(&mut self, failed: bool, now: Duration, random: f64) -> Option<Change> {
-        let State::Closed = self.state else {
+        let Position::Closed = self.state else {
             return None;
         };
         if self.window.len() == self.settings.attempts {
@@ -211,12 +211,12 @@ impl Circuit {
 
     /// Records the result of the probe.
     pub(super) fn probed(&mut self, result: Probed, now: Duration, random: f64) -> Option<Change> {
-        let State::Probing { since } = self.state else {
+        let Position::Probing { since } = self.state else {
             return None;
         };
         match result {
             Probed::Succeeded => {
-                self.state = State::Closed;
+                self.state = Position::Closed;
                 let open_for = now.saturating_sub(since);
                 Some(Change::Closed { open_for })
             }
@@ -226,7 +226,7 @@ impl Circuit {
             }
             Probed::NoResult => {
                 let probe_at = now;
-                self.state = State::Open { since, probe_at };
+                self.state = Position::Open { since, probe_at };
                 None
             }
         }
@@ -237,7 +237,7 @@ impl Circuit {
         let interval = self.settings.probe_interval;
         let probe_after = interval.mul_f64(0.8 + 0.2 * random.clamp(0.0, 1.0));
         let probe_at = now.saturating_add(probe_after);
-        self.state = State::Open { since, probe_at };
+        self.state = Position::Open { since, probe_at };
         probe_after
     }
 }
