@@ -10,9 +10,10 @@ use super::event::{Events, ListenerEvent, ListenerEventKind};
 use super::handling::Handling;
 use super::info::ListenerInfo;
 use super::intake::Intake;
-use super::phase::Phase;
+use super::phase::{ListenerPhase, Phase};
 use crate::context::Context;
 use crate::meter::TransactionCounts;
+use crate::observe::Measures;
 use crate::panic::log_caught;
 use crate::receive::Consumer;
 use crate::served::Serving;
@@ -31,6 +32,8 @@ pub(super) struct Core {
     pub(super) capacity: Capacity,
     pub(super) handling: Handling,
     pub(super) counters: Counters,
+    /// The queue's metrics.
+    pub(super) measures: Arc<Measures>,
     /// The storage transactions on the queue before the listener was started.
     pub(super) transactions_before: TransactionCounts,
     pub(super) events: Events,
@@ -58,7 +61,32 @@ impl Core {
         let properties = read_in_time(clock, queue, properties).await?;
         let depth = properties.approximate_count;
         self.counters.measured(depth);
+        // The metric would stay at this value.
+        if self.measures.is_sampled() {
+            self.measures.depth(Some(depth));
+        }
         Ok(depth)
+    }
+
+    /// Runs a job in the background until it ends or the listener stops. If it panics, it starts again.
+    pub(super) fn keep_running<F>(
+        self: &Arc<Self>,
+        name: &'static str,
+        job: impl Fn(Arc<Self>) -> F + Send + 'static,
+    ) where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let (core, clock) = (Arc::clone(self), Arc::clone(&self.context.clock));
+        let run = move || {
+            let (core, job) = (Arc::clone(&core), job(Arc::clone(&core)));
+            async move {
+                tokio::select! {
+                    _ = core.phase.reached(ListenerPhase::Stopping) => {}
+                    () = job => {}
+                }
+            }
+        };
+        self.context.background.keep_running(name, clock, run);
     }
 
     /// Returns the listener's current figures.

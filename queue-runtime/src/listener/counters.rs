@@ -1,14 +1,12 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use super::info::ListenerInfo;
-use crate::observe::Measures;
 
-/// What a listener counts, for its [figures](ListenerInfo) and for the metrics of its queue.
-#[derive(Debug)]
+/// What a listener counts, for its [figures](ListenerInfo).
+#[derive(Debug, Default)]
 pub(super) struct Counters {
-    pub(super) measures: Arc<Measures>,
     in_flight: AtomicUsize,
     peak_in_flight: AtomicUsize,
     pub(super) completed: AtomicU64,
@@ -25,24 +23,6 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    pub(super) fn new(measures: Arc<Measures>) -> Self {
-        Self {
-            measures,
-            in_flight: AtomicUsize::new(0),
-            peak_in_flight: AtomicUsize::new(0),
-            completed: AtomicU64::new(0),
-            duplicates: AtomicU64::new(0),
-            retried: AtomicU64::new(0),
-            poisoned: AtomicU64::new(0),
-            released: AtomicU64::new(0),
-            unsettled: AtomicU64::new(0),
-            stuck: AtomicUsize::new(0),
-            empty_receives: AtomicU64::new(0),
-            visibility: AtomicU64::new(0),
-            depth: Mutex::new(None),
-        }
-    }
-
     /// Returns the figures that are counted here.
     pub(super) fn snapshot(&self) -> ListenerInfo {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -66,13 +46,8 @@ impl Counters {
         }
     }
 
-    /// Records the depth of the queue.
     pub(super) fn measured(&self, depth: u64) {
         *self.depth.lock().unwrap_or_else(PoisonError::into_inner) = Some(depth);
-        // The metric would stay at this value.
-        if self.measures.is_sampled() {
-            self.measures.depth(Some(depth));
-        }
     }
 
     /// Returns the depth when it was last measured.
@@ -83,7 +58,6 @@ impl Counters {
     pub(super) fn received(&self, messages: usize) {
         let now = self.in_flight.fetch_add(messages, Ordering::Relaxed) + messages;
         self.peak_in_flight.fetch_max(now, Ordering::Relaxed);
-        self.measures.in_flight(messages as f64);
     }
 
     pub(super) fn receives_for(&self, visibility: Duration) {
@@ -101,6 +75,5 @@ impl Counters {
 
     pub(super) fn settled(&self) {
         self.in_flight.fetch_sub(1, Ordering::Relaxed);
-        self.measures.in_flight(-1.0);
     }
 }

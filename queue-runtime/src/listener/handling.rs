@@ -21,7 +21,6 @@ mod task_pool;
 pub(super) mod watchdog;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::runtime::Handle;
 
@@ -33,7 +32,6 @@ use task_pool::TaskPool;
 
 use super::{capacity, core, event};
 use crate::receive::ErasedHandler;
-use crate::settings::Settings;
 
 /// What runs the handlers of a listener.
 pub(super) struct Handling {
@@ -41,7 +39,7 @@ pub(super) struct Handling {
     pool: TaskPool<Arrival>,
     /// The running handlers, for the watchdog.
     watchlist: Arc<Watchlist>,
-    times: RunTimes,
+    pub(super) times: RunTimes,
 }
 
 impl Handling {
@@ -63,20 +61,5 @@ impl Handling {
     /// Ends the tasks that have nothing to do.
     pub(super) fn end_idle(&self) {
         self.pool.end_idle();
-    }
-
-    /// Has the times of runs recorded from now on.
-    pub(super) fn record_times(&self) {
-        self.times.enable();
-    }
-
-    /// Returns the mean time of recent successful runs, if there were any and they are recorded.
-    pub(super) fn mean_time(&self) -> Option<Duration> {
-        self.times.mean()
-    }
-
-    /// Returns the visibility timeout of the next receive.
-    pub(super) fn visibility(&self, settings: &Settings) -> Duration {
-        self.times.visibility(settings)
     }
 }

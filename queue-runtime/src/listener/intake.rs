@@ -75,7 +75,7 @@ impl Intake {
             wakeups,
             idle,
             scale,
-            workload: Workload::new(),
+            workload: Workload::default(),
             advice,
         }
     }

@@ -12,13 +12,13 @@
 mod drain;
 mod shutdown;
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::{TaskTrackerToken, TrackedFuture};
 
-use drain::Drain;
 pub use drain::{DrainEnd, DrainReport};
 pub use shutdown::ShutdownReport;
 pub(super) use shutdown::Stopping;
@@ -86,7 +86,7 @@ pub(super) struct Phase {
     /// Tracks dequeue tasks and unsettled messages. The listener has stopped once there are none.
     tracker: TaskTracker,
     /// For a listener that runs until its queue is empty.
-    drain: Option<Drain>,
+    drain: Option<OnceLock<DrainEnd>>,
 }
 
 impl Phase {
@@ -96,7 +96,7 @@ impl Phase {
             current: watch::Sender::new(ListenerPhase::Running),
             aborted: AtomicBool::new(false),
             tracker: TaskTracker::new(),
-            drain: drains.then(Drain::default),
+            drain: drains.then(OnceLock::new),
         }
     }
 
@@ -123,14 +123,15 @@ impl Phase {
     /// Stops the listener if it runs until its queue is empty.
     pub(super) fn drained(&self, end: DrainEnd) {
         if let Some(drain) = &self.drain {
-            drain.end(end);
+            // An error says that another task was first, whose reason is the same, or as good.
+            let _ = drain.set(end);
             self.stop();
         }
     }
 
     /// Returns why a listener that runs until its queue is empty has ended, if it has for a reason of its own.
     pub(super) fn drain_end(&self) -> Option<DrainEnd> {
-        self.drain.as_ref().and_then(Drain::reason)
+        self.drain.as_ref().and_then(OnceLock::get).copied()
     }
 
     pub(super) fn current(&self) -> ListenerPhase {

@@ -8,30 +8,19 @@ use queue_core::internal::error_chain;
 use queue_core::{ErrorKind, QueueName};
 
 use super::core::Core;
-use super::phase::ListenerPhase;
 use crate::policy::{jitter, spread};
 use crate::settings::read_in_time;
 
 /// Reads the depths from time to time until the listener stops, if the service does that and the application has
 /// installed a recorder of metrics. Then they are not known any more.
 pub(super) fn start(core: &Arc<Core>) {
-    if core.context.depth_interval.is_none() || !core.counters.measures.is_recorded() {
+    if core.context.depth_interval.is_none() || !core.measures.is_recorded() {
         return;
     }
-    let core = Arc::clone(core);
-    let (context, clock) = (Arc::clone(&core.context), Arc::clone(&core.context.clock));
-    context.background.keep_running("depths", clock, move || {
-        let core = Arc::clone(&core);
-        async move {
-            tokio::select! {
-                _ = core.phase.reached(ListenerPhase::Stopping) => {}
-                () = sample(&core) => {}
-            }
-        }
-    });
+    core.keep_running("depths", sample);
 }
 
-async fn sample(core: &Core) {
+async fn sample(core: Arc<Core>) {
     let Some(interval) = core.context.depth_interval else {
         return;
     };
@@ -42,19 +31,19 @@ async fn sample(core: &Core) {
     loop {
         core.context.clock.sleep(pause).await;
         pause = spread(interval, jitter());
-        claim = claim.or_else(|| core.counters.measures.claim_sampling());
+        claim = claim.or_else(|| core.measures.claim_sampling());
         if claim.is_none() {
             continue;
         }
-        let depth = read(core, &core.consumer.queue).await.ok();
+        let depth = read(&core, &core.consumer.queue).await.ok();
         depth.inspect(|depth| core.counters.measured(*depth));
-        core.counters.measures.depth(depth);
-        let poison_depth = match read(core, &poison_queue).await {
+        core.measures.depth(depth);
+        let poison_depth = match read(&core, &poison_queue).await {
             // It is created with its first message.
             Err(ErrorKind::QueueNotFound) => Some(0),
             depth => depth.ok(),
         };
-        core.counters.measures.poison_depth(poison_depth);
+        core.measures.poison_depth(poison_depth);
     }
 }
 

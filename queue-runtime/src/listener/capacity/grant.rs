@@ -92,6 +92,7 @@ impl Grant {
             "no more is received than there is room for"
         );
         self.core.counters.received(count);
+        self.core.measures.in_flight(count as f64);
         let largest = self.core.capacity.largest_message();
         messages.into_iter().map(move |fetched| {
             self.permits -= 1;

@@ -67,6 +67,7 @@ impl Room {
         let unsettled = self.with(|held| held.unsettled.take());
         if unsettled.is_some() {
             self.core.counters.settled();
+            self.core.measures.in_flight(-1.0);
         }
         unsettled
     }

@@ -1,4 +1,3 @@
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use queue_core::clock::Clock;
@@ -10,8 +9,6 @@ use crate::policy::{Throttled, Throttling};
 #[derive(Debug)]
 pub(crate) struct Throttle {
     enabled: bool,
-    /// Whether less than all of it is used.
-    active: AtomicBool,
     throttling: Mutex<Throttling>,
 }
 
@@ -19,7 +16,6 @@ impl Throttle {
     pub(crate) fn new(enabled: bool) -> Self {
         Self {
             enabled,
-            active: AtomicBool::new(false),
             throttling: Mutex::new(Throttling::NONE),
         }
     }
@@ -37,23 +33,17 @@ impl Throttle {
     /// Records a receive and its error, if it failed. Returns what changed, if anything: other errors than
     /// throttling change nothing.
     pub(crate) fn observe(&self, error: Option<&Error>, clock: &dyn Clock) -> Option<Throttled> {
-        let throttled = error.is_some_and(is_throttled);
-        let calm = error.is_none() && self.active.load(Ordering::Relaxed);
-        if !self.enabled || !(throttled || calm) {
+        if !self.enabled {
             return None;
         }
-        let now = clock.monotonic();
-        Some(self.with(|throttling| {
-            let result = match throttled {
-                true => throttling.throttled(now),
-                false => {
-                    throttling.succeeded(now);
-                    Throttled::Again
-                }
-            };
-            self.active.store(throttling.is_active(), Ordering::Relaxed);
-            result
-        }))
+        self.with(|throttling| match error {
+            Some(error) if is_throttled(error) => Some(throttling.throttled(clock.monotonic())),
+            None if throttling.is_active() => {
+                throttling.succeeded(clock.monotonic());
+                Some(Throttled::Again)
+            }
+            _ => None,
+        })
     }
 }
 

@@ -54,7 +54,7 @@ pub(super) fn abandon(run: &Run) {
 pub(super) fn report(run: &Run, settled: Result<Settled, SettleProblem>) {
     let (id, attempt) = (&run.incoming.envelope.id, run.incoming.attempt());
     let outcome = outcome(&settled);
-    run.core().counters.measures.settled(outcome);
+    run.core().measures.settled(outcome);
     observe::record_outcome(&run.span, outcome);
     // Figures before the event that leads somebody to read them, and all before the listener may stop.
     let token = run.room.settled();

@@ -34,7 +34,7 @@ impl RunTimes {
     }
 
     /// Returns the visibility timeout of the next receive.
-    pub(super) fn visibility(&self, settings: &Settings) -> Duration {
+    pub(crate) fn visibility(&self, settings: &Settings) -> Duration {
         let configured = settings.visibility;
         let adapts = self.adaptive && settings.may_adapt;
         let p99 = adapts.then(|| self.p99()).flatten();
@@ -42,7 +42,7 @@ impl RunTimes {
     }
 
     /// Has runs recorded from now on.
-    pub(super) fn enable(&self) {
+    pub(crate) fn enable(&self) {
         self.enabled.store(true, Ordering::Relaxed);
     }
 
@@ -55,7 +55,7 @@ impl RunTimes {
     }
 
     /// Returns the mean time, to within an eighth, or `None` without runs.
-    pub(super) fn mean(&self) -> Option<Duration> {
+    pub(crate) fn mean(&self) -> Option<Duration> {
         let counts = self.counts();
         let total: u64 = counts.iter().sum();
         let sum = counts.iter().zip(0..).map(|(count, bucket)| {

@@ -275,7 +275,7 @@ impl Found {
 async fn receive(core: &Core, mut grant: Grant, announced: u64) -> Result<Found, ReceiveError> {
     let max = u32::try_from(grant.count()).unwrap_or(u32::MAX);
     let fetched = fetch(&core.context, &core.consumer, max, |settings| {
-        let visibility = core.handling.visibility(settings);
+        let visibility = core.handling.times.visibility(settings);
         core.counters.receives_for(visibility);
         visibility
     })

@@ -23,7 +23,7 @@ enum Status {
 impl Presence {
     pub(super) fn of(core: &Arc<Core>) -> Self {
         let core = Arc::clone(core);
-        core.counters.measures.tasks(1.0);
+        core.measures.tasks(1.0);
         let state = Status::Counted;
         Self { core, state }
     }
@@ -58,7 +58,7 @@ impl Presence {
             false => Status::Left,
         };
         if joins {
-            self.core.counters.measures.tasks(1.0);
+            self.core.measures.tasks(1.0);
             report_scaled(&self.core, 0, 1);
         }
         joins
@@ -69,7 +69,7 @@ impl Presence {
         let from = tasks.counts().wanted;
         let leaves = leave(tasks);
         if leaves {
-            self.core.counters.measures.tasks(-1.0);
+            self.core.measures.tasks(-1.0);
             self.state = state;
             self.core.fit_capacity();
             report_scaled(&self.core, from, tasks.counts().wanted);
@@ -84,7 +84,7 @@ impl Drop for Presence {
             Status::Left => return,
             Status::StandingBy => {}
             Status::Counted => {
-                self.core.counters.measures.tasks(-1.0);
+                self.core.measures.tasks(-1.0);
                 self.core.intake.tasks.ended();
             }
         }

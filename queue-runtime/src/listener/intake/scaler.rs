@@ -25,7 +25,7 @@ const LONGEST_INTERVAL: Duration = Duration::from_secs(5);
 /// Starts the scaler if there is something to choose and it does not run yet.
 pub(super) fn start(core: &Arc<Core>) {
     if has_questions(core) && core.intake.workload.start_scaler() {
-        core.handling.record_times();
+        core.handling.times.enable();
         let task = run(Arc::clone(core));
         drop(core.runtime.spawn(core.phase.track(task)));
     }
@@ -123,7 +123,7 @@ fn advise(core: &Core, load: &Load) {
         return;
     };
     let (from, to) = advice.update(load);
-    core.counters.measures.wanted_instances(to);
+    core.measures.wanted_instances(to);
     if from != to {
         tracing::debug!(queue = %core.consumer.queue, from, to, "the number of wanted instances has changed");
         core.publish(|| ListenerEventKind::InstancesAdvised { from, to });
@@ -139,7 +139,7 @@ fn load(core: &Core, reason: ScaleReason, depth: u64, processor_load: Option<f64
         in_flight: core.counters.in_flight(),
         depth,
         longest_wait: recent.longest_wait,
-        handler_time: core.handling.mean_time(),
+        handler_time: core.handling.times.mean(),
         throttled: recent.throttled,
         processor_load,
         ..Load::new(reason, tasks.range, tasks.wanted)

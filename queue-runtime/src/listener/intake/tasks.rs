@@ -1,6 +1,5 @@
 //! Which dequeue tasks run: their number follows the wanted one, within the range.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
@@ -15,8 +14,6 @@ use crate::policy::TaskRange;
 #[derive(Debug)]
 pub(super) struct Tasks {
     state: Mutex<TaskCounts>,
-    /// The number of running tasks above the wanted one: what each task reads before it receives.
-    surplus: AtomicUsize,
     /// Notified when tasks start although none ran.
     started: Notify,
 }
@@ -41,7 +38,6 @@ impl Tasks {
                 peak: 0,
                 started: 0,
             }),
-            surplus: AtomicUsize::new(0),
             started: Notify::new(),
         }
     }
@@ -81,8 +77,7 @@ impl Tasks {
 
     /// Takes a task that is about to receive out of the count if more run than are wanted.
     pub(super) fn leave_if_surplus(&self) -> bool {
-        self.surplus.load(Ordering::Relaxed) > 0
-            && self.leave_if(|state| state.active > state.wanted)
+        self.leave_if(|state| state.active > state.wanted)
     }
 
     /// Takes a task that found the queue empty out of the count if more than the minimum run, and
@@ -125,7 +120,6 @@ impl Tasks {
         }
         state.active += tasks;
         state.peak = state.peak.max(state.active);
-        self.note_surplus(state);
     }
 
     fn leave_if(&self, may: impl FnOnce(&TaskCounts) -> bool) -> bool {
@@ -134,21 +128,13 @@ impl Tasks {
         if leaves {
             state.active -= 1;
             state.wanted = state.wanted.min(state.active).max(state.range.min);
-            self.note_surplus(&state);
         }
         leaves
     }
 
     /// Counts a task that has ended for another reason.
     pub(super) fn ended(&self) {
-        let mut state = self.lock();
-        state.active -= 1;
-        self.note_surplus(&state);
-    }
-
-    fn note_surplus(&self, state: &TaskCounts) {
-        let surplus = state.active.saturating_sub(state.wanted);
-        self.surplus.store(surplus, Ordering::Relaxed);
+        self.lock().active -= 1;
     }
 
     fn lock(&self) -> MutexGuard<'_, TaskCounts> {

@@ -7,12 +7,10 @@ use tokio::sync::Notify;
 use crate::receive::Fetched;
 
 /// What the dequeue tasks tell the scaler.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Workload {
     /// Whether the scaler has been started, so that it needs to know of what is received.
     has_scaler: AtomicBool,
-    /// Whether the scaler waits for the next message.
-    idle: AtomicBool,
     work: Notify,
     /// Whether messages were received since the policy was last asked.
     received: AtomicBool,
@@ -31,17 +29,6 @@ pub(super) struct Recent {
 }
 
 impl Workload {
-    pub(super) fn new() -> Self {
-        Self {
-            has_scaler: AtomicBool::new(false),
-            idle: AtomicBool::new(true),
-            work: Notify::new(),
-            received: AtomicBool::new(false),
-            longest_wait: AtomicU64::new(0),
-            throttled: AtomicBool::new(false),
-        }
-    }
-
     /// Records that the scaler starts. Returns false if it has been started before.
     pub(super) fn start_scaler(&self) -> bool {
         !self.has_scaler.swap(true, Ordering::Relaxed)
@@ -62,12 +49,8 @@ impl Workload {
         if !asks {
             return;
         }
-        // Of this and `work`, each writes one flag and then reads the other: at least one sees both.
-        self.received.store(true, Ordering::SeqCst);
-        if self.idle.load(Ordering::SeqCst) {
-            self.idle.store(false, Ordering::SeqCst);
-            self.work.notify_one();
-        }
+        self.received.store(true, Ordering::Release);
+        self.work.notify_one();
     }
 
     /// Records a throttled receive.
@@ -75,24 +58,22 @@ impl Workload {
         self.throttled.store(true, Ordering::Relaxed);
     }
 
-    /// Waits for a message.
+    /// Waits until messages were received since the policy was last asked.
     pub(super) async fn work(&self) {
-        self.idle.store(true, Ordering::SeqCst);
-        if self.received.load(Ordering::SeqCst) {
-            self.idle.store(false, Ordering::SeqCst);
-        } else {
+        // A notification may be left of those that the policy was asked about.
+        while !self.has_received() {
             self.work.notified().await;
         }
     }
 
     /// Records that the policy is about to be asked.
     pub(super) fn begin_question(&self) {
-        self.received.store(false, Ordering::SeqCst);
+        self.received.store(false, Ordering::Relaxed);
     }
 
     /// Returns whether messages were received since the policy was last asked.
     pub(super) fn has_received(&self) -> bool {
-        self.received.load(Ordering::SeqCst)
+        self.received.load(Ordering::Acquire)
     }
 
     pub(super) fn take_recent(&self) -> Recent {

@@ -1,5 +1,4 @@
 use std::process::{ExitCode, Termination};
-use std::sync::OnceLock;
 
 use crate::listener::info::ListenerInfo;
 
@@ -109,22 +108,6 @@ impl From<DrainReport> for ExitCode {
 impl Termination for DrainReport {
     fn report(self) -> ExitCode {
         self.exit_code()
-    }
-}
-
-/// Why a listener that runs until its queue is empty has ended, once it has.
-#[derive(Debug, Default)]
-pub(super) struct Drain(OnceLock<DrainEnd>);
-
-impl Drain {
-    /// Records the end, unless another task was first.
-    pub(super) fn end(&self, end: DrainEnd) {
-        // Its reason is the same, or as good.
-        let _ = self.0.set(end);
-    }
-
-    pub(super) fn reason(&self) -> Option<DrainEnd> {
-        self.0.get().copied()
     }
 }
 
