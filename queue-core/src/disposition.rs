@@ -5,6 +5,7 @@ mod follow_up;
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use follow_up::FollowUp;
@@ -65,9 +66,12 @@ pub enum Disposition {
 /// }
 /// assert!(parse("seven").is_err());
 /// ```
+///
+/// Clones share the error, so that events and reports carry the one that the handler returned.
+#[derive(Clone)]
 pub struct Failure {
     advice: Advice,
-    error: Box<dyn StdError + Send + Sync>,
+    error: Arc<dyn StdError + Send + Sync>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -237,35 +241,28 @@ impl Disposition {
 impl Failure {
     /// Creates a failure that is retried according to the retry policy.
     pub fn retry(error: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        Self {
-            advice: Advice::Retry(None),
-            error: error.into(),
-        }
+        Self::new(Advice::Retry(None), error)
     }
 
     /// Creates a failure that is retried after `delay`.
     pub fn retry_after(delay: Duration, error: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        Self {
-            advice: Advice::Retry(Some(delay)),
-            error: error.into(),
-        }
+        Self::new(Advice::Retry(Some(delay)), error)
     }
 
     /// Creates a failure that moves the message to the poison queue without a retry.
     pub fn reject(error: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        Self {
-            advice: Advice::Reject,
-            error: error.into(),
-        }
+        Self::new(Advice::Reject, error)
     }
 
     /// Creates a failure that puts the message back without counting the attempt, as
     /// [`Disposition::postpone`] does. The error is logged as the reason.
     pub fn postpone(after: Duration, error: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        Self {
-            advice: Advice::Postpone(after),
-            error: error.into(),
-        }
+        Self::new(Advice::Postpone(after), error)
+    }
+
+    fn new(advice: Advice, error: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        let error = Arc::from(error.into());
+        Self { advice, error }
     }
 
     /// Returns the error, for example to look for a type in its [source](StdError::source) chain.

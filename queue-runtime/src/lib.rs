@@ -28,9 +28,9 @@ pub mod testing;
 pub use idempotency::{Once, OnceError, once};
 pub use listener::{
     CircuitBreaker, CircuitState, DrainEnd, DrainReport, Health, Lanes, LanesHandle,
-    ListenerBuilder, ListenerConfig, ListenerEvent, ListenerHandle, ListenerHealth, ListenerInfo,
-    ListenerPhase, ReceiveError, ReceiveFailure, RetryConfig, ServiceShutdown, ShutdownReport,
-    StartError,
+    ListenerBuilder, ListenerConfig, ListenerEvent, ListenerEventKind, ListenerHandle,
+    ListenerHealth, ListenerInfo, ListenerPhase, ReceiveError, ReceiveFailure, RetryConfig,
+    ServiceShutdown, ShutdownReport, StartError,
 };
 pub use panic::CaughtPanic;
 pub use policy::{RetryPolicy, StorageRetry};

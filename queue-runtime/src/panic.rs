@@ -15,7 +15,7 @@ use std::thread::panicking;
 /// Its text is the message and the location: `out of cheese (at src/main.rs:12:9)`.
 ///
 /// ```
-/// use queue_runtime::{ListenerEvent, Message, Received, testing};
+/// use queue_runtime::{ListenerEventKind, Message, Received, testing};
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]
@@ -32,13 +32,16 @@ use std::thread::panicking;
 /// let listener = listener.start()?;
 /// service.submit(Order { number: 13 }).await?;
 ///
-/// if let ListenerEvent::HandlerPanicked { id, panic, .. } = events.recv().await? {
-///     eprintln!("the handler of message {id} panicked: {panic}");
-///     if let Some(backtrace) = panic.backtrace() {
-///         eprintln!("{backtrace}");
+/// let panicked = loop {
+///     if let ListenerEventKind::HandlerPanicked { panic, .. } = events.recv().await?.kind {
+///         break panic;
 ///     }
-///     # assert!(panic.message().contains("bad luck"));
+/// };
+/// eprintln!("the handler panicked: {panicked}");
+/// if let Some(backtrace) = panicked.backtrace() {
+///     eprintln!("{backtrace}");
 /// }
+/// assert!(panicked.message().contains("bad luck"));
 /// # Ok(())
 /// # }
 /// ```

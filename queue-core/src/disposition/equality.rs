@@ -61,6 +61,8 @@ impl PartialEq for Failure {
     }
 }
 
+impl Eq for Failure {}
+
 /// Compares types, queues, delays, keys and payloads. Payloads that are JSON are equal if their values are, whatever the order
 /// of their members. Two follow-ups that cannot be encoded are equal if the errors have the same text.
 impl PartialEq for FollowUp {

@@ -7,11 +7,11 @@ use queue_core::idempotency::IdempotencyStore;
 use queue_core::{FollowUp, Message, QueueName};
 use tokio::sync::broadcast;
 
-use super::bounds::Bounds;
-use super::breaker::CircuitBreaker;
+use super::capacity::Bounds;
+use super::capacity::CircuitBreaker;
+use super::capacity::threads::{self, StartThread};
 use super::event::{Events, ListenerEvent};
 use super::listeners::Listeners;
-use super::threads::{self, StartThread};
 use crate::context::Context;
 use crate::policy::{IdlePolicy, InstanceTarget, RetryPolicy, ScalePolicy, TaskRange};
 use crate::receive::{
@@ -149,7 +149,7 @@ impl<M: Message> ListenerBuilder<M> {
 
     /// Makes the listener compute how many instances of the program should run. The number is in
     /// [`ListenerInfo::wanted_instances`](super::ListenerInfo::wanted_instances), the event
-    /// [`InstancesAdvised`](super::ListenerEvent::InstancesAdvised) and a metric, for an
+    /// [`InstancesAdvised`](super::ListenerEventKind::InstancesAdvised) and a metric, for an
     /// autoscaler to read; the listener starts and stops no processes.
     ///
     /// Costs one storage transaction every 1 to 5 seconds while there is load or more than the minimum is wanted;
@@ -221,8 +221,8 @@ impl<M: Message> ListenerBuilder<M> {
     /// by default.
     ///
     /// Throttling halves the number, at most once a second. It rises again while receives succeed, from zero to all
-    /// in 16 seconds. [`Throttled`](ListenerEvent::Throttled) and
-    /// [`ThrottledPersistently`](ListenerEvent::ThrottledPersistently) report it.
+    /// in 16 seconds. [`Throttled`](super::ListenerEventKind::Throttled) and
+    /// [`ThrottledPersistently`](super::ListenerEventKind::ThrottledPersistently) report it.
     pub fn adaptive_concurrency(mut self, on: bool) -> Self {
         self.adaptive_concurrency = on;
         self

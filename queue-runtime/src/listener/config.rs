@@ -3,8 +3,8 @@ use std::time::Duration;
 use queue_core::Message;
 use serde::{Deserialize, Serialize};
 
-use super::breaker::CircuitBreaker;
 use super::builder::ListenerBuilder;
+use super::capacity::CircuitBreaker;
 use crate::policy::{ExponentialIdle, InstanceTarget, RetryPolicy, ScaleRules, TaskRange};
 
 /// The settings of a listener in a configuration file, in any format that serde reads.

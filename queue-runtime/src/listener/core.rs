@@ -1,79 +1,36 @@
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::Ordering;
 
-use queue_core::internal::error_chain;
-use queue_core::{Error, MessageId};
+use queue_core::MessageId;
 use tokio::runtime::Handle;
-use tokio::sync::OnceCell;
-use tokio_util::task::TaskTracker;
 
-use super::advice::Advice;
-use super::breaker::Breaker;
-use super::bytes::ByteLimit;
-use super::drain::{Drain, DrainEnd};
-use super::event::{Events, ListenerEvent};
-use super::info::{Counters, ListenerInfo};
-use super::limit::Limit;
-use super::phase::Phase;
-use super::receiving::ReceiveError;
-use super::runs::Runs;
-use super::shared_room::Lane;
-use super::tasks::Tasks;
-use super::threads::HandlerThreads;
-use super::throttle::{Throttle, is_throttled};
-use super::workload::Workload;
+use super::capacity::{Breaker, Capacity};
+use super::counters::Counters;
+use super::event::{Events, ListenerEvent, ListenerEventKind};
+use super::handling::Handling;
+use super::info::ListenerInfo;
+use super::intake::Intake;
+use super::phase::{ListenerPhase, Phase};
 use crate::context::Context;
 use crate::meter::TransactionCounts;
-use crate::notify::Wakeups;
 use crate::observe::Measures;
-use crate::panic::{CaughtPanic, catch, log_caught};
-use crate::policy::{ExponentialIdle, IdlePolicy, ScalePolicy, Throttled, receive_visibility};
-use crate::receive::{Consumer, ErasedHandler, open};
+use crate::panic::log_caught;
+use crate::receive::Consumer;
 use crate::served::Serving;
-use crate::settings::{Settings, read_in_time};
+use crate::settings::read_in_time;
 
-/// The state that the parts of one listener share.
+/// One listener: what its parts share, and the parts. Each owns its state, which others change by its methods only.
 pub(super) struct Core {
     pub(super) context: Arc<Context>,
     pub(super) consumer: Arc<Consumer>,
-    pub(super) handler: ErasedHandler,
-    pub(super) idle: Arc<dyn IdlePolicy>,
-    /// The maximum number of messages per receive.
-    pub(super) batch: u32,
-    pub(super) max_in_flight: usize,
-    /// The number of messages that may be in flight for each dequeue task.
-    pub(super) in_flight_per_task: usize,
-    /// One permit for each message that may be in flight.
-    pub(super) permits: Limit,
-    /// The bytes that may be in flight, if they are limited.
-    pub(super) bytes: Option<ByteLimit>,
-    /// The part in the room that it shares with other listeners, if it does.
-    pub(super) lane: Option<Lane>,
-    pub(super) tasks: Tasks,
-    pub(super) scale: Arc<dyn ScalePolicy>,
-    pub(super) workload: Workload,
-    pub(super) advice: Option<Advice>,
-    pub(super) runs: Runs,
-    /// Whether the visibility timeout of receives follows the runs.
-    pub(super) adaptive_visibility: bool,
-    pub(super) breaker: Option<Arc<Breaker>>,
-    pub(super) throttle: Throttle,
-    /// For a listener that runs until its queue is empty.
-    pub(super) drain: Option<Drain>,
-    pub(super) threads: HandlerThreads,
     /// The application's runtime, on which handlers and dequeue tasks run.
     pub(super) runtime: Handle,
-    pub(super) phase: Phase,
-    pub(super) wakeups: Wakeups,
     /// The claim to the queue for this kind of message.
     pub(super) serving: Serving,
-    /// Tracks dequeue tasks and unsettled messages. The listener has stopped once there are none.
-    pub(super) tracker: TaskTracker,
-    /// Filled once the queue exists and its metadata was read, which one dequeue task does for all.
-    pub(super) opened: OnceCell<()>,
-    /// Whether the queue is known to be missing.
-    pub(super) missing: AtomicBool,
+    pub(super) phase: Phase,
+    pub(super) intake: Intake,
+    pub(super) capacity: Capacity,
+    pub(super) handling: Handling,
     pub(super) counters: Counters,
     /// The queue's metrics.
     pub(super) measures: Arc<Measures>,
@@ -84,63 +41,17 @@ pub(super) struct Core {
 
 impl Core {
     /// Publishes an event, which is created only if there has been a subscriber.
-    pub(super) fn publish(&self, event: impl FnOnce() -> ListenerEvent) {
-        self.events.publish(event);
-    }
-
-    /// Adapts the number of messages that may be in flight to the number of dequeue tasks and to throttling.
-    pub(super) fn fit_limit(&self) {
-        self.permits.set(|| {
-            let tasks = self.tasks.state().wanted.max(1);
-            let share = self.in_flight_per_task.saturating_mul(tasks);
-            self.throttle.of(share.min(self.max_in_flight))
+    pub(super) fn publish(&self, kind: impl FnOnce() -> ListenerEventKind) {
+        self.events.publish(|| ListenerEvent {
+            at: self.context.clock.now(),
+            queue: self.consumer.queue.clone(),
+            kind: kind(),
         });
     }
 
-    /// Reports that the number of dequeue tasks has changed, if it has.
-    pub(super) fn scaled(&self, from: usize, to: usize) {
-        if from != to {
-            tracing::debug!(queue = %self.consumer.queue, from, to, "scaled the dequeue tasks");
-            self.publish(|| ListenerEvent::Scaled { from, to });
-        }
-    }
-
-    /// Reads the queue's metadata, and creates the queue if it is missing and the listener does that: once, in one of
-    /// the tasks that call this.
-    ///
-    /// # Errors
-    /// Those of [`open`].
-    pub(super) async fn open(&self) -> queue_core::Result<()> {
-        let open = || async { open(&self.context, &self.consumer).await.map(drop) };
-        self.opened.get_or_try_init(open).await.copied()
-    }
-
-    /// Returns the visibility timeout of the next receive.
-    pub(super) fn visibility(&self, settings: &Settings) -> Duration {
-        let configured = settings.visibility;
-        let adapts = self.adaptive_visibility && settings.may_adapt;
-        let p99 = adapts.then(|| self.runs.p99()).flatten();
-        let visibility = p99.map_or(configured, |p99| receive_visibility(p99, configured));
-        self.counters.receives_for(visibility);
-        visibility
-    }
-
-    /// Asks the idle policy. If it panics, the default policy answers.
-    pub(super) fn ask_idle<T>(&self, question: impl Fn(&dyn IdlePolicy) -> T) -> T {
-        catch(|| question(&*self.idle)).unwrap_or_else(|panic| {
-            let queue = &self.consumer.queue;
-            tracing::error!(%queue, %panic, "the idle policy panicked; using the default");
-            self.publish(|| ListenerEvent::PolicyPanicked { panic });
-            let idle_cap = self.context.backend.capabilities().idle_cap;
-            question(&ExponentialIdle::up_to(idle_cap))
-        })
-    }
-
-    /// Gives back bytes in flight.
-    pub(super) fn release_bytes(&self, bytes: usize) {
-        if let Some(limit) = self.bytes.as_ref().filter(|_| bytes > 0) {
-            limit.release(bytes);
-        }
+    /// Adapts the number of messages that may be in flight to the number of dequeue tasks and to throttling.
+    pub(super) fn fit_capacity(&self) {
+        self.capacity.fit(|| self.intake.wanted_tasks());
     }
 
     /// Asks the storage for the approximate number of messages on the queue.
@@ -157,58 +68,48 @@ impl Core {
         Ok(depth)
     }
 
-    /// Returns the storage transactions on the queue since the listener was started.
-    fn transactions(&self) -> TransactionCounts {
-        let now = self.context.meter.of(&self.consumer.queue);
-        now.since(&self.transactions_before)
+    /// Runs a job in the background until it ends or the listener stops. If it panics, it starts again.
+    pub(super) fn keep_running<F>(
+        self: &Arc<Self>,
+        name: &'static str,
+        job: impl Fn(Arc<Self>) -> F + Send + 'static,
+    ) where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let (core, clock) = (Arc::clone(self), Arc::clone(&self.context.clock));
+        let run = move || {
+            let (core, job) = (Arc::clone(&core), job(Arc::clone(&core)));
+            async move {
+                tokio::select! {
+                    _ = core.phase.reached(ListenerPhase::Stopping) => {}
+                    () = job => {}
+                }
+            }
+        };
+        self.context.background.keep_running(name, clock, run);
     }
 
     /// Returns the listener's current figures.
     pub(super) fn info(&self) -> ListenerInfo {
-        let tasks = self.tasks.state();
-        ListenerInfo {
-            tasks: tasks.active,
-            peak_tasks: tasks.peak,
-            started_tasks: tasks.started,
-            in_flight_limit: self.permits.current(),
-            circuit: self.breaker.as_ref().map(|breaker| breaker.state()),
-            transactions: self.transactions(),
-            wanted_instances: self.advice.as_ref().map(Advice::wanted),
-            failure: self.counters.receiving.failure(&*self.context.clock),
+        let transactions = self.context.meter.of(&self.consumer.queue);
+        let mut info = ListenerInfo {
+            in_flight_limit: self.capacity.in_flight_limit(),
+            circuit: self.capacity.breaker().map(Breaker::state),
+            transactions: transactions.since(&self.transactions_before),
             ..self.counters.snapshot()
-        }
-    }
-
-    /// Stops receiving. Messages in flight are still handled.
-    pub(super) fn stop(&self) {
-        self.phase.stop();
-        self.tracker.close();
-    }
-
-    /// Stops receiving and hands back the messages in flight. Returns false if that had already begun.
-    pub(super) fn abort(&self) -> bool {
-        let began = self.phase.abort();
-        self.tracker.close();
-        began
+        };
+        self.intake.fill(&mut info, &*self.context.clock);
+        info
     }
 
     /// Stops the listener because the application's runtime dropped one of its tasks.
     pub(super) fn task_dropped(&self) {
-        if !self.abort() {
+        if !self.phase.abort() {
             return;
         }
         let queue = &self.consumer.queue;
         log_caught(|| tracing::error!(%queue, "stopping a listener: its runtime has shut down"));
-        self.publish(|| ListenerEvent::RuntimeGone);
-    }
-
-    /// Reports a dequeue task that starts again after a pause.
-    pub(super) fn task_panicked(&self, panic: CaughtPanic, after: Duration) {
-        let queue = &self.consumer.queue;
-        log_caught(
-            || tracing::error!(%queue, %panic, ?after, "a dequeue task panicked; starting it again"),
-        );
-        self.publish(|| ListenerEvent::TaskPanicked { panic, after });
+        self.publish(|| ListenerEventKind::RuntimeGone);
     }
 
     /// Counts and reports a message whose task panicked outside its handler.
@@ -218,72 +119,6 @@ impl Core {
         log_caught(
             || tracing::error!(%queue, %id, "the task of a message panicked; the message is left to its lease"),
         );
-        self.publish(|| ListenerEvent::MessageTaskPanicked { id: id.clone() });
-    }
-
-    /// Records why no message could be received.
-    pub(super) fn receive_failed(&self, error: ReceiveError) {
-        let clock = &*self.context.clock;
-        self.counters.receiving.failed(clock, error);
-    }
-
-    /// Records a receive and its error, if it failed, and adapts the number of messages that may be in flight if the
-    /// storage throttles.
-    pub(super) fn observe_receive(&self, error: Option<&Error>) {
-        if error.is_some_and(is_throttled) {
-            self.workload.throttled();
-        }
-        let Some(result) = self.throttle.observe(error, &*self.context.clock) else {
-            return;
-        };
-        self.fit_limit();
-        let queue = &self.consumer.queue;
-        let in_flight_limit = self.permits.current();
-        if result != Throttled::Again {
-            tracing::warn!(%queue, in_flight_limit, "the storage throttles; fewer messages are in flight for now");
-            self.publish(|| ListenerEvent::Throttled { in_flight_limit });
-        }
-        if let Throttled::Persistent(lasted) = result {
-            tracing::error!(%queue, ?lasted, "the storage throttles persistently; distribute the messages over several queues");
-            self.publish(|| ListenerEvent::ThrottledPersistently { lasted });
-        }
-    }
-
-    /// Stops the listener if it runs until its queue is empty, and that is so. To be called after a receive found
-    /// no visible message.
-    pub(super) async fn stop_if_empty(&self) {
-        // The messages in flight are still on the queue, and their handlers may submit others.
-        if self.drain.is_none() || self.counters.in_flight() > 0 {
-            return;
-        }
-        if self.is_empty().await {
-            self.stop_if_draining(DrainEnd::Empty);
-        }
-    }
-
-    /// Returns whether the queue is known to have no messages, invisible ones included.
-    pub(super) async fn is_empty(&self) -> bool {
-        match self.measure_depth().await {
-            Ok(depth) => depth == 0,
-            Err(error) => {
-                let (queue, error) = (&self.consumer.queue, error_chain(&error));
-                tracing::warn!(%queue, error, "failed to find out whether the queue is empty; polling it");
-                false
-            }
-        }
-    }
-
-    /// Stops the listener if it runs until its queue is empty.
-    pub(super) fn stop_if_draining(&self, end: DrainEnd) {
-        if let Some(drain) = &self.drain {
-            drain.end(end);
-            self.stop();
-        }
-    }
-}
-
-impl Drop for Core {
-    fn drop(&mut self) {
-        self.threads.close();
+        self.publish(|| ListenerEventKind::MessageTaskPanicked { id: id.clone() });
     }
 }

@@ -2,14 +2,16 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use queue_core::envelope::PoisonReason;
-use queue_core::{Error, MessageId};
+use queue_core::{Error, Failure, MessageId, QueueName, Timestamp};
 use tokio::sync::broadcast;
 
 use crate::panic::CaughtPanic;
 use crate::receive::SettleProblem;
 
-/// An event of a listener. Subscribe with [`ListenerHandle::events`](super::ListenerHandle::events), or with
-/// [`ListenerBuilder::events`](super::ListenerBuilder::events) to miss none.
+/// An event of a listener: when it happened, on which queue, and what. Subscribe with
+/// [`ListenerHandle::events`](super::ListenerHandle::events), or with
+/// [`ListenerBuilder::events`](super::ListenerBuilder::events) to miss none. The events of several listeners can be
+/// merged: each names its queue.
 ///
 /// Subscribers observe the listener beside its handler. There may be any number of them, and none affects a message: one
 /// that panics ends its own task, and one that is slow loses the oldest events, and is told how many.
@@ -17,12 +19,12 @@ use crate::receive::SettleProblem;
 /// | observer pattern | here |
 /// |---|---|
 /// | `OnNext` | An [outcome](Self::is_outcome): there is one for each message that was received. |
-/// | `OnError` | [`Retried`](Self::Retried), [`Poisoned`](Self::Poisoned), [`NotSettled`](Self::NotSettled) and [`HandlerPanicked`](Self::HandlerPanicked) for one message; [`ReceiveFailed`](Self::ReceiveFailed), [`CircuitOpened`](Self::CircuitOpened) and others for the listener, which goes on. |
-/// | `OnCompleted` | [`Stopped`](Self::Stopped), the last event. |
+/// | `OnError` | [`Retried`](ListenerEventKind::Retried), [`Poisoned`](ListenerEventKind::Poisoned), [`NotSettled`](ListenerEventKind::NotSettled) and [`HandlerPanicked`](ListenerEventKind::HandlerPanicked) for one message; [`ReceiveFailed`](ListenerEventKind::ReceiveFailed), [`CircuitOpened`](ListenerEventKind::CircuitOpened) and others for the listener, which goes on. |
+/// | `OnCompleted` | [`Stopped`](ListenerEventKind::Stopped), the last event. |
 ///
 /// ```
 /// use std::time::Duration;
-/// use queue_runtime::{ListenerEvent, Message, Received, testing};
+/// use queue_runtime::{ListenerEventKind, Message, Received, testing};
 /// use tokio::sync::broadcast::error::RecvError;
 /// # use serde::{Deserialize, Serialize};
 /// #
@@ -42,7 +44,8 @@ use crate::receive::SettleProblem;
 ///     let (mut outcomes, mut missed) = (0, 0);
 ///     loop {
 ///         match events.recv().await {
-///             Ok(ListenerEvent::Stopped) | Err(RecvError::Closed) => return (outcomes, missed),
+///             Ok(event) if matches!(event.kind, ListenerEventKind::Stopped) => return (outcomes, missed),
+///             Err(RecvError::Closed) => return (outcomes, missed),
 ///             Ok(event) => outcomes += usize::from(event.is_outcome()),
 ///             Err(RecvError::Lagged(events)) => missed += events,
 ///         }
@@ -56,10 +59,10 @@ use crate::receive::SettleProblem;
 /// # }
 /// ```
 ///
-/// What an event tells is read from its variant:
+/// What happened is the event's kind, with the errors as their types:
 ///
 /// ```
-/// use queue_runtime::{ListenerEvent, Message, Received, testing};
+/// use queue_runtime::{ListenerEventKind, Message, Received, testing};
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]
@@ -77,11 +80,12 @@ use crate::receive::SettleProblem;
 /// let listener = listener.start()?;
 /// service.submit(Order { number: 7 }).await?;
 ///
-/// match events.recv().await? {
-///     ListenerEvent::Poisoned { id, reason, attempts, .. } => {
-///         println!("message {id} was moved to the poison queue after {attempts} attempts: {reason}");
+/// let event = events.recv().await?;
+/// match &event.kind {
+///     ListenerEventKind::Poisoned { id, reason, attempts, .. } => {
+///         println!("{}: {id} on `{}` is poison after {attempts} attempts: {reason}", event.at, event.queue);
 ///     }
-///     ListenerEvent::ReceiveFailed { error, .. } => eprintln!("failed to {error}"),
+///     ListenerEventKind::ReceiveFailed { error, .. } => eprintln!("failed to {error}"),
 ///     other => println!("{other:?}"),
 /// }
 /// # Ok(())
@@ -89,7 +93,19 @@ use crate::receive::SettleProblem;
 /// ```
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub enum ListenerEvent {
+pub struct ListenerEvent {
+    /// When it happened, by this machine's clock.
+    pub at: Timestamp,
+    /// The queue of the listener.
+    pub queue: QueueName,
+    /// What happened.
+    pub kind: ListenerEventKind,
+}
+
+/// What happened to a listener or to one of its messages: the kind of a [`ListenerEvent`].
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum ListenerEventKind {
     /// A message was handled and completed.
     Completed {
         /// The message.
@@ -111,8 +127,8 @@ pub enum ListenerEvent {
         attempt: u32,
         /// The delay before the next attempt.
         after: Duration,
-        /// The error of the attempt and its causes.
-        error: String,
+        /// The error that the handler returned, or what ended it.
+        error: Failure,
     },
     /// A message was moved to the poison queue.
     Poisoned {
@@ -162,6 +178,15 @@ pub enum ListenerEvent {
         /// The number of stuck handlers.
         stuck: usize,
     },
+    /// A receive found no message. The [idle policy](crate::policy::IdlePolicy) is asked what the dequeue task does.
+    QueueEmpty {
+        /// The number of receives in a row in which this dequeue task found none, from 1, as the policy is told. A receive
+        /// that found what a [notifier](crate::notify) had announced, and no more, does not interrupt the row.
+        in_a_row: u32,
+    },
+    /// A receive found messages, the first of the listener after one that found none or a missing queue. Published
+    /// before the events of the messages.
+    WorkDetected,
     /// The queue does not exist. The listener keeps polling for it.
     QueueMissing,
     /// A receive failed and will be retried.
@@ -266,6 +291,19 @@ impl ListenerEvent {
     /// Returns the message that the event is about, if it is about one.
     #[must_use]
     pub fn message(&self) -> Option<&MessageId> {
+        self.kind.message()
+    }
+
+    /// Returns whether this tells how a message was settled, or that it was not. There is one such event for each
+    /// time that the listener receives a message.
+    #[must_use]
+    pub fn is_outcome(&self) -> bool {
+        self.kind.is_outcome()
+    }
+}
+
+impl ListenerEventKind {
+    fn message(&self) -> Option<&MessageId> {
         match self {
             Self::Completed { id, .. }
             | Self::Duplicate { id }
@@ -281,10 +319,7 @@ impl ListenerEvent {
         }
     }
 
-    /// Returns whether this tells how a message was settled, or that it was not. There is one such event for each
-    /// time that the listener receives a message.
-    #[must_use]
-    pub fn is_outcome(&self) -> bool {
+    fn is_outcome(&self) -> bool {
         let is_remark = matches!(
             self,
             Self::HandlerPanicked { .. } | Self::HandlerStuck { .. }

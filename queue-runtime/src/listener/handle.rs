@@ -1,19 +1,18 @@
 use std::fmt;
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use queue_core::QueueName;
 use tokio::sync::broadcast;
 
-use super::bounds::check_tasks;
-use super::drain::DrainReport;
+use super::capacity::check_tasks;
+use super::core::Core;
 use super::event::ListenerEvent;
 use super::health::ListenerHealth;
 use super::info::ListenerInfo;
-use super::phase::ListenerPhase;
-use super::scaler;
-use super::shutdown::{ShutdownReport, Stopping};
-use super::workers::Workers;
+use super::intake;
+use super::phase::{DrainReport, ListenerPhase, ShutdownReport, Stopping};
 use crate::policy::TaskRange;
 use crate::settings::InvalidSetting;
 use crate::stop_on_drop::StopOnDrop;
@@ -49,7 +48,7 @@ use crate::stop_on_drop::StopOnDrop;
 /// listener.resume();
 ///
 /// service.submit(Order { number: 7 }).await?;
-/// println!("{:?}", events.recv().await?);
+/// while !events.recv().await?.is_outcome() {}
 /// assert_eq!(listener.info().completed, 1);
 /// listener.shutdown(Duration::from_secs(30)).await;
 /// # Ok(())
@@ -57,29 +56,29 @@ use crate::stop_on_drop::StopOnDrop;
 /// ```
 #[derive(Clone)]
 pub struct ListenerHandle {
-    workers: Workers,
+    core: Arc<Core>,
 }
 
 impl ListenerHandle {
-    pub(super) fn new(workers: Workers) -> Self {
-        Self { workers }
+    pub(super) fn new(core: Arc<Core>) -> Self {
+        Self { core }
     }
 
     /// Returns the queue that the listener receives from.
     #[must_use]
     pub fn queue(&self) -> &QueueName {
-        &self.workers.core.consumer.queue
+        &self.core.consumer.queue
     }
 
     /// Returns whether the listener can receive.
     pub(super) fn health(&self) -> ListenerHealth {
-        ListenerHealth::of(&self.workers.core)
+        ListenerHealth::of(&self.core)
     }
 
     /// Returns the listener's current figures.
     #[must_use]
     pub fn info(&self) -> ListenerInfo {
-        self.workers.core.info()
+        self.core.info()
     }
 
     /// Asks the storage for the approximate number of messages on the queue, with those that are invisible. The
@@ -93,7 +92,7 @@ impl ListenerHandle {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn depth(&self) -> queue_core::Result<u64> {
-        self.workers.core.measure_depth().await
+        self.core.measure_depth().await
     }
 
     /// Changes the number of dequeue tasks to a fixed number or a range, as
@@ -127,10 +126,8 @@ impl ListenerHandle {
     /// If the number is not from 1 to 1,024, or the range is empty or exceeds 1,024.
     pub fn scale(&self, tasks: impl Into<TaskRange>) -> Result<(), InvalidSetting> {
         let range = check_tasks(tasks.into())?;
-        if !self.workers.core.phase.is_stopping() {
-            self.workers.core.tasks.set_range(range);
-            self.workers.scale(|state| state.wanted);
-            scaler::start(&self.workers);
+        if !self.core.phase.is_stopping() {
+            intake::scale(&self.core, range);
         }
         Ok(())
     }
@@ -138,7 +135,7 @@ impl ListenerHandle {
     /// Returns the listener's current phase.
     #[must_use]
     pub fn phase(&self) -> ListenerPhase {
-        self.workers.core.phase.current()
+        self.core.phase.current()
     }
 
     /// Subscribes to future events.
@@ -147,19 +144,19 @@ impl ListenerHandle {
     /// [`Lagged`](broadcast::error::RecvError::Lagged) error with their number.
     #[must_use]
     pub fn events(&self) -> broadcast::Receiver<ListenerEvent> {
-        self.workers.core.events.subscribe()
+        self.core.events.subscribe()
     }
 
     /// Stops receiving. Handlers continue.
     ///
     /// Messages of a receive in progress are still handled.
     pub fn pause(&self) {
-        self.workers.core.phase.pause();
+        self.core.phase.pause();
     }
 
     /// Resumes receiving after [`pause`](Self::pause).
     pub fn resume(&self) {
-        self.workers.core.phase.resume();
+        self.core.phase.resume();
     }
 
     /// Waits until a listener that runs [until its queue is empty](super::ListenerBuilder::until_empty) has
@@ -195,9 +192,9 @@ impl ListenerHandle {
     /// # Cancel safety
     /// Cancel safe. Dropping the future does not stop the listener.
     pub async fn drained(&self) -> DrainReport {
-        let core = &self.workers.core;
+        let core = &self.core;
         core.phase.reached(ListenerPhase::Stopped).await;
-        DrainReport::new(core.drain.as_ref(), core.info())
+        DrainReport::new(core.phase.drain_end(), core.info())
     }
 
     /// Stops receiving and waits for running handlers for up to `grace`. Then cancels the remaining ones and
@@ -208,7 +205,7 @@ impl ListenerHandle {
     pub fn shutdown(self, grace: Duration) -> impl Future<Output = ShutdownReport> + Send + use<> {
         let guard = self.stop_on_drop();
         async move {
-            let clock = &guard.workers.core.context.clock;
+            let clock = &guard.core.context.clock;
             guard.begin_stop().finish(clock.sleep(grace)).await
         }
     }
@@ -221,19 +218,19 @@ impl ListenerHandle {
 
     /// Stops receiving.
     pub(super) fn begin_stop(&self) -> Stopping {
-        Stopping::begin(&self.workers.core)
+        Stopping::begin(&self.core)
     }
 
     /// Stops the listener at once.
     pub(super) fn abort(&self) {
-        self.workers.core.abort();
+        self.core.phase.abort();
     }
 }
 
 impl fmt::Debug for ListenerHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ListenerHandle")
-            .field("queue", &self.workers.core.consumer.queue)
+            .field("queue", &self.core.consumer.queue)
             .field("phase", &self.phase())
             .field("info", &self.info())
             .finish()

@@ -4,8 +4,8 @@ use queue_core::internal::error_chain;
 use queue_core::{QueueName, Timestamp};
 
 use super::core::Core;
+use super::intake::ReceiveFailure;
 use super::phase::ListenerPhase;
-use super::receiving::ReceiveFailure;
 
 /// Whether the listeners of a service can receive, from [`QueueService::health`](crate::QueueService::health). Its text
 /// is a line for each listener that cannot, or `healthy`.
@@ -91,12 +91,12 @@ impl fmt::Display for Health {
 
 impl ListenerHealth {
     pub(super) fn of(core: &Core) -> Self {
-        let receiving = &core.counters.receiving;
+        let info = core.info();
         Self {
             queue: core.consumer.queue.clone(),
             phase: core.phase.current(),
-            last_success: receiving.last_success(),
-            failure: receiving.failure(&*core.context.clock),
+            last_success: info.last_success,
+            failure: info.failure,
         }
     }
 }

@@ -1,11 +1,9 @@
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use queue_core::Timestamp;
 
-use super::breaker::CircuitState;
-use super::receiving::{ReceiveFailure, Receiving};
+use super::capacity::CircuitState;
+use super::intake::ReceiveFailure;
 use crate::meter::TransactionCounts;
 
 /// A snapshot of a listener's figures. Counts of past events are since its start.
@@ -86,78 +84,4 @@ pub struct ListenerInfo {
     /// The storage transactions on the listener's queue since its start: those of the listener, and of everything else
     /// that uses the queue through the same service.
     pub transactions: TransactionCounts,
-}
-
-/// The counters behind [`ListenerInfo`].
-#[derive(Debug, Default)]
-pub(super) struct Counters {
-    in_flight: AtomicUsize,
-    peak_in_flight: AtomicUsize,
-    pub(super) completed: AtomicU64,
-    pub(super) duplicates: AtomicU64,
-    pub(super) retried: AtomicU64,
-    pub(super) poisoned: AtomicU64,
-    pub(super) released: AtomicU64,
-    pub(super) unsettled: AtomicU64,
-    pub(super) stuck: AtomicUsize,
-    pub(super) empty_receives: AtomicU64,
-    /// In milliseconds. Zero before the first receive.
-    visibility: AtomicU64,
-    depth: Mutex<Option<u64>>,
-    pub(super) receiving: Receiving,
-}
-
-impl Counters {
-    /// Returns the figures that are counted here.
-    pub(super) fn snapshot(&self) -> ListenerInfo {
-        ListenerInfo {
-            in_flight: self.in_flight.load(Ordering::Relaxed),
-            peak_in_flight: self.peak_in_flight.load(Ordering::Relaxed),
-            completed: self.completed.load(Ordering::Relaxed),
-            duplicates: self.duplicates.load(Ordering::Relaxed),
-            retried: self.retried.load(Ordering::Relaxed),
-            poisoned: self.poisoned.load(Ordering::Relaxed),
-            released: self.released.load(Ordering::Relaxed),
-            unsettled: self.unsettled.load(Ordering::Relaxed),
-            stuck: self.stuck.load(Ordering::Relaxed),
-            empty_receives: self.empty_receives.load(Ordering::Relaxed),
-            last_success: self.receiving.last_success(),
-            visibility_timeout: match self.visibility.load(Ordering::Relaxed) {
-                0 => None,
-                millis => Some(Duration::from_millis(millis)),
-            },
-            depth: *self.depth(),
-            ..ListenerInfo::default()
-        }
-    }
-
-    pub(super) fn measured(&self, depth: u64) {
-        *self.depth() = Some(depth);
-    }
-
-    fn depth(&self) -> MutexGuard<'_, Option<u64>> {
-        self.depth.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn received(&self, messages: usize) {
-        let now = self.in_flight.fetch_add(messages, Ordering::Relaxed) + messages;
-        self.peak_in_flight.fetch_max(now, Ordering::Relaxed);
-    }
-
-    pub(super) fn receives_for(&self, visibility: Duration) {
-        let millis = u64::try_from(visibility.as_millis()).unwrap_or(u64::MAX);
-        self.visibility.store(millis, Ordering::Relaxed);
-    }
-
-    pub(super) fn unsettled(&self) -> u64 {
-        self.unsettled.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn in_flight(&self) -> usize {
-        self.in_flight.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn settled(&self) {
-        self.in_flight.fetch_sub(1, Ordering::Relaxed);
-    }
 }

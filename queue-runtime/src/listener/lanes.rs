@@ -8,10 +8,10 @@ use queue_core::Message;
 use tokio::sync::Semaphore;
 
 use super::builder::ListenerBuilder;
+use super::capacity::SharedRoom;
 use super::error::StartError;
 use super::handle::ListenerHandle;
-use super::shared_room::SharedRoom;
-use super::shutdown::ShutdownReport;
+use super::phase::ShutdownReport;
 use crate::settings::InvalidSetting;
 use crate::stop_on_drop::StopOnDrop;
 

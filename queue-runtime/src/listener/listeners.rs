@@ -1,19 +1,18 @@
 //! The listeners of one service, which are shut down together, with its schedules.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use queue_core::clock::Clock;
 use tokio::sync::watch;
 
+use super::core::Core;
 use super::error::StartError;
 use super::handle::ListenerHandle;
 use super::health::Health;
-use super::phase::ListenerPhase;
-use super::shutdown::{ShutdownReport, Stopping};
-use super::workers::{WeakWorkers, Workers};
+use super::phase::{ListenerPhase, ShutdownReport, Stopping};
 use crate::context::Context;
 use crate::recurring::{ScheduleHandle, Schedules};
 
@@ -71,12 +70,12 @@ impl ServiceShutdown {
 
 /// The listeners of one service.
 #[derive(Default)]
-pub(crate) struct Listeners(Mutex<State>);
+pub(crate) struct Listeners(Mutex<Registry>);
 
 #[derive(Default)]
-struct State {
+struct Registry {
     /// In the order in which they were started. Those that have stopped are removed now and then.
-    listeners: Vec<WeakWorkers>,
+    listeners: Vec<Weak<Core>>,
     /// Once there is one, no more are started.
     shutdown: Option<ShuttingDown>,
 }
@@ -94,17 +93,17 @@ impl Listeners {
     ///
     /// # Errors
     /// [`StartError::ShutDown`].
-    pub(super) fn add(&self, workers: &Workers) -> Result<(), StartError> {
+    pub(super) fn add(&self, core: &Arc<Core>) -> Result<(), StartError> {
         let mut state = self.lock();
         if state.shutdown.is_some() {
-            let queue = &workers.core.consumer.queue;
+            let queue = &core.consumer.queue;
             return Err(StartError::ShutDown(queue.clone()));
         }
         let listeners = &mut state.listeners;
         if listeners.len() == listeners.capacity() {
-            listeners.retain(|listener| !listener.is_gone());
+            listeners.retain(|listener| listener.strong_count() > 0);
         }
-        listeners.push(workers.downgrade());
+        listeners.push(Arc::downgrade(core));
         Ok(())
     }
 
@@ -178,17 +177,17 @@ impl Listeners {
         begun
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Registry> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl Registry {
     /// Returns handles to the listeners of which something is left. They must be dropped after the lock: what a handler
     /// owns is dropped with the last of them, and may ask for the listeners.
     fn handles(&self) -> Vec<ListenerHandle> {
-        let workers = self.listeners.iter().filter_map(WeakWorkers::upgrade);
-        workers.map(ListenerHandle::new).collect()
+        let cores = self.listeners.iter().filter_map(Weak::upgrade);
+        cores.map(ListenerHandle::new).collect()
     }
 }
 

@@ -1,8 +1,27 @@
 //! The listener's phase: one value, which only moves forward, except for pausing and resuming.
+//!
+//! [`Phase`] owns it, and the count of what has to end before the listener has stopped. These decide:
+//!
+//! | who | decides |
+//! |---|---|
+//! | the [handle](super::ListenerHandle), and `shutdown` | to pause, resume, stop and abort |
+//! | a dequeue task that finds the queue empty | to stop, if the listener runs until then: `drain` |
+//! | a task that its runtime drops | to abort |
+//! | the watchdog | that all is settled, so that the listener has stopped |
 
+mod drain;
+mod shutdown;
+
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::watch;
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::{TaskTrackerToken, TrackedFuture};
+
+pub use drain::{DrainEnd, DrainReport};
+pub use shutdown::ShutdownReport;
+pub(super) use shutdown::Stopping;
 
 /// The phase of a listener.
 ///
@@ -64,18 +83,55 @@ pub enum ListenerPhase {
 pub(super) struct Phase {
     current: watch::Sender<ListenerPhase>,
     aborted: AtomicBool,
+    /// Tracks dequeue tasks and unsettled messages. The listener has stopped once there are none.
+    tracker: TaskTracker,
+    /// For a listener that runs until its queue is empty.
+    drain: Option<OnceLock<DrainEnd>>,
 }
 
 impl Phase {
-    pub(super) fn running() -> Self {
-        Self::of(ListenerPhase::Running)
+    /// `drains` is whether the listener runs until its queue is empty.
+    pub(super) fn running(drains: bool) -> Self {
+        Self {
+            current: watch::Sender::new(ListenerPhase::Running),
+            aborted: AtomicBool::new(false),
+            tracker: TaskTracker::new(),
+            drain: drains.then(OnceLock::new),
+        }
     }
 
-    fn of(phase: ListenerPhase) -> Self {
-        Self {
-            current: watch::Sender::new(phase),
-            aborted: AtomicBool::new(false),
+    /// Returns a future that the listener does not stop before.
+    pub(super) fn track<F: Future>(&self, task: F) -> TrackedFuture<F> {
+        self.tracker.track_future(task)
+    }
+
+    /// Returns a token that the listener does not stop before it is dropped.
+    pub(super) fn token(&self) -> TaskTrackerToken {
+        self.tracker.token()
+    }
+
+    /// Waits until the listener is stopping, and no task and no unsettled message is left.
+    pub(super) async fn all_settled(&self) {
+        self.tracker.wait().await;
+    }
+
+    /// Returns whether the listener runs until its queue is empty.
+    pub(super) fn drains(&self) -> bool {
+        self.drain.is_some()
+    }
+
+    /// Stops the listener if it runs until its queue is empty.
+    pub(super) fn drained(&self, end: DrainEnd) {
+        if let Some(drain) = &self.drain {
+            // An error says that another task was first, whose reason is the same, or as good.
+            let _ = drain.set(end);
+            self.stop();
         }
+    }
+
+    /// Returns why a listener that runs until its queue is empty has ended, if it has for a reason of its own.
+    pub(super) fn drain_end(&self) -> Option<DrainEnd> {
+        self.drain.as_ref().and_then(OnceLock::get).copied()
     }
 
     pub(super) fn current(&self) -> ListenerPhase {
@@ -100,13 +156,15 @@ impl Phase {
         );
     }
 
+    /// Stops receiving. Messages in flight are still handled.
     pub(super) fn stop(&self) {
         self.forward(ListenerPhase::Stopping);
+        self.tracker.close();
     }
 
-    /// Returns false if the abort had already begun.
+    /// Stops receiving and hands back the messages in flight. Returns false if that had already begun.
     pub(super) fn abort(&self) -> bool {
-        self.current.send_if_modified(|phase| {
+        let began = self.current.send_if_modified(|phase| {
             let begins = *phase < ListenerPhase::Aborting;
             if begins {
                 *phase = ListenerPhase::Aborting;
@@ -114,7 +172,9 @@ impl Phase {
                 self.aborted.store(true, Ordering::Relaxed);
             }
             begins
-        })
+        });
+        self.tracker.close();
+        began
     }
 
     /// Returns whether the phase was ever [`Aborting`](ListenerPhase::Aborting).
@@ -181,7 +241,8 @@ mod tests {
         use ListenerPhase::{Aborting, Paused, Running, Stopped, Stopping};
         let expected = CHANGES.map(|(event, change)| {
             let cells = [Running, Paused, Stopping, Aborting, Stopped].map(|from| {
-                let phase = Phase::of(from);
+                let phase = Phase::running(false);
+                phase.current.send_replace(from);
                 change(&phase);
                 match phase.current() {
                     to if to == from => " |".to_owned(),

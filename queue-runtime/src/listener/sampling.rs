@@ -8,7 +8,6 @@ use queue_core::internal::error_chain;
 use queue_core::{ErrorKind, QueueName};
 
 use super::core::Core;
-use super::phase::ListenerPhase;
 use crate::policy::{jitter, spread};
 use crate::settings::read_in_time;
 
@@ -18,20 +17,10 @@ pub(super) fn start(core: &Arc<Core>) {
     if core.context.depth_interval.is_none() || !core.measures.is_recorded() {
         return;
     }
-    let core = Arc::clone(core);
-    let (context, clock) = (Arc::clone(&core.context), Arc::clone(&core.context.clock));
-    context.background.keep_running("depths", clock, move || {
-        let core = Arc::clone(&core);
-        async move {
-            tokio::select! {
-                _ = core.phase.reached(ListenerPhase::Stopping) => {}
-                () = sample(&core) => {}
-            }
-        }
-    });
+    core.keep_running("depths", sample);
 }
 
-async fn sample(core: &Core) {
+async fn sample(core: Arc<Core>) {
     let Some(interval) = core.context.depth_interval else {
         return;
     };
@@ -46,10 +35,10 @@ async fn sample(core: &Core) {
         if claim.is_none() {
             continue;
         }
-        let depth = read(core, &core.consumer.queue).await.ok();
+        let depth = read(&core, &core.consumer.queue).await.ok();
         depth.inspect(|depth| core.counters.measured(*depth));
         core.measures.depth(depth);
-        let poison_depth = match read(core, &poison_queue).await {
+        let poison_depth = match read(&core, &poison_queue).await {
             // It is created with its first message.
             Err(ErrorKind::QueueNotFound) => Some(0),
             depth => depth.ok(),

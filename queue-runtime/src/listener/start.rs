@@ -1,34 +1,18 @@
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use queue_core::Message;
 use tokio::runtime::Handle;
-use tokio::sync::OnceCell;
-use tokio_util::task::TaskTracker;
 
-use super::advice::Advice;
-use super::breaker::{Breaker, CircuitBreaker};
 use super::builder::ListenerBuilder;
+use super::capacity::{Breaker, Capacity, CircuitBreaker, HandlerThreads, Lane, Throttle};
 use super::core::Core;
-use super::drain::Drain;
+use super::counters::Counters;
 use super::error::StartError;
-use super::executor::MessageTasks;
 use super::handle::ListenerHandle;
-use super::info::Counters;
-use super::limit::Limit;
+use super::handling::{Handling, RunTimes, watchdog};
+use super::intake::{self, Advice, Intake};
 use super::phase::Phase;
-use super::run::Watchlist;
-use super::runs::Runs;
-use super::sampling;
-use super::scaler;
-use super::shared_room::Lane;
-use super::sweeping;
-use super::tasks::Tasks;
-use super::threads::HandlerThreads;
-use super::throttle::Throttle;
-use super::watchdog;
-use super::workers::Workers;
-use super::workload::Workload;
+use super::{sampling, sweeping};
 use crate::clock::has_timer;
 use crate::policy::{DepthRules, ExponentialIdle};
 use crate::receive::Caller;
@@ -67,62 +51,39 @@ impl<M: Message> ListenerBuilder<M> {
         let scale = self.scale;
         let scale = scale.unwrap_or_else(|| Arc::new(DepthRules::default()));
         let advice = self.advice.map(Advice::new).transpose()?;
-        let (batch, bytes) = (bounds.batch(capabilities), bounds.byte_limit(capabilities));
-        let wakeups = self.context.wakeups(&consumer.queue, batch);
-        let clock = Arc::clone(&self.context.clock);
-        let breaker = |settings| Arc::new(Breaker::new(settings, clock));
-        let transactions_before = self.context.meter.of(&consumer.queue);
-        let measures = self.context.meter.measures(&consumer.queue);
-        let core = Arc::new(Core {
-            context: self.context,
-            wakeups,
-            consumer: Arc::new(consumer),
-            handler: self.handler,
-            idle,
-            batch,
-            max_in_flight: bounds.max_in_flight,
-            in_flight_per_task: bounds.in_flight_per_task(),
-            permits: Limit::new(0),
-            bytes,
+        let (context, clock) = (&self.context, &self.context.clock);
+        let new_breaker = |settings| Breaker::new(settings, Arc::clone(clock));
+        let threads = self.handler.is_blocking();
+        let capacity = Capacity::new(
+            &bounds,
+            capabilities,
             lane,
-            tasks: Tasks::new(bounds.tasks),
-            scale,
-            workload: Workload::new(),
-            advice,
-            runs: Runs::default(),
-            adaptive_visibility: self.adaptive_visibility,
-            breaker: self.breaker.map(breaker),
-            throttle: Throttle::new(self.adaptive_concurrency),
-            drain: self.until_empty.then(Drain::default),
-            threads: HandlerThreads::new(self.start_thread),
-            runtime,
-            phase: Phase::running(),
-            serving,
-            tracker: TaskTracker::new(),
-            opened: OnceCell::new(),
-            missing: AtomicBool::new(false),
+            threads.then(|| HandlerThreads::new(self.start_thread)),
+            Throttle::new(self.adaptive_concurrency),
+            self.breaker.map(new_breaker),
+        );
+        let batch = capacity.batch();
+        let wakeups = context.wakeups(&consumer.queue, batch);
+        let times = RunTimes::new(self.adaptive_visibility);
+        let core = Arc::new(Core {
+            phase: Phase::running(self.until_empty),
+            intake: Intake::new(bounds.tasks, wakeups, idle, scale, advice),
+            capacity,
+            handling: Handling::new(self.handler, runtime.clone(), batch as usize, times),
             counters: Counters::default(),
-            measures,
-            transactions_before,
+            measures: context.meter.measures(&consumer.queue),
+            transactions_before: context.meter.of(&consumer.queue),
             events: self.events,
+            consumer: Arc::new(consumer),
+            runtime,
+            serving,
+            context: self.context,
         });
-        let watchlist = Arc::new(Watchlist::default());
-        let message_tasks = Arc::new(MessageTasks::new(&core, Arc::clone(&watchlist)));
-        let workers = Workers {
-            core,
-            message_tasks,
-        };
-        self.listeners.add(&workers)?;
-        let core = &workers.core;
-        if core.adaptive_visibility {
-            core.runs.enable();
-        }
-        let tasks = Arc::clone(&workers.message_tasks);
-        watchdog::start(core, &watchlist, move || tasks.close());
-        sweeping::start(core);
-        workers.scale(|state| state.wanted);
-        scaler::start(&workers);
-        sampling::start(&workers.core);
-        Ok(ListenerHandle::new(workers))
+        self.listeners.add(&core)?;
+        watchdog::start(&core);
+        sweeping::start(&core);
+        intake::start(&core);
+        sampling::start(&core);
+        Ok(ListenerHandle::new(core))
     }
 }

@@ -6,7 +6,6 @@ use std::time::Duration;
 use queue_core::internal::error_chain;
 
 use super::core::Core;
-use super::phase::ListenerPhase;
 use crate::policy::jitter;
 
 /// The pause between two sweeps, of which a random half is taken off at most, so that the processes of a fleet do not
@@ -22,21 +21,10 @@ pub(super) fn start(core: &Arc<Core>) {
     if core.consumer.options.idempotency.is_none() {
         return;
     }
-    let core = Arc::clone(core);
-    let clock = Arc::clone(&core.context.clock);
-    let background = Arc::clone(&core.context);
-    background.background.keep_running("sweep", clock, move || {
-        let core = Arc::clone(&core);
-        async move {
-            tokio::select! {
-                _ = core.phase.reached(ListenerPhase::Stopping) => {}
-                () = sweep(&core) => {}
-            }
-        }
-    });
+    core.keep_running("sweep", sweep);
 }
 
-async fn sweep(core: &Core) {
+async fn sweep(core: Arc<Core>) {
     let Some(idempotency) = &core.consumer.options.idempotency else {
         return;
     };

@@ -8,23 +8,39 @@ use super::{doubled, spread};
 /// ```
 /// use queue_runtime::policy::Idle;
 ///
-/// let third_in_a_row = Idle::new(3, 0.5);
-/// assert_eq!(third_in_a_row.count, 3);
+/// let mut third_in_a_row = Idle::new(3, 0.5);
+/// assert_eq!((third_in_a_row.count, third_in_a_row.depth), (3, None));
+///
+/// third_in_a_row.depth = Some(0); // to test a policy that looks at it
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct Idle {
     /// The number of consecutive receives of this task that found the queue empty, from 1.
     pub count: u32,
+    /// The approximate number of messages on the queue, with those that are invisible, when it was last measured, which
+    /// may be long ago. `None` if it never was: a listener measures it only to scale, to drain or to stand by, or when
+    /// [asked](crate::ListenerHandle::depth).
+    pub depth: Option<u64>,
+    /// The number of running dequeue tasks of the listener, with this one.
+    pub active_tasks: usize,
+    /// The number of messages that the listener has received and not settled yet.
+    pub in_flight: usize,
     /// A random number from 0 to 1 for jitter, so that the policy can be a pure function.
     pub random: f64,
 }
 
 impl Idle {
-    /// Creates the argument for the `count`th consecutive empty receive.
+    /// Creates the argument for the `count`th consecutive empty receive of a single task with nothing in flight.
     #[must_use]
     pub fn new(count: u32, random: f64) -> Self {
-        Self { count, random }
+        Self {
+            count,
+            depth: None,
+            active_tasks: 1,
+            in_flight: 0,
+            random,
+        }
     }
 }
 
@@ -56,7 +72,7 @@ impl Idle {
 pub trait IdlePolicy: fmt::Debug + Send + Sync + 'static {
     /// Returns how long to sleep before the next receive. The listener sleeps for at least one millisecond. From half a
     /// second, it sleeps up to a quarter of a second longer, so that idle listeners of a service wake together. If this
-    /// panics, it publishes [`PolicyPanicked`](crate::ListenerEvent::PolicyPanicked) and sleeps as by
+    /// panics, it publishes [`PolicyPanicked`](crate::ListenerEventKind::PolicyPanicked) and sleeps as by
     /// default.
     fn delay(&self, idle: Idle) -> Duration;
 

@@ -188,7 +188,7 @@ impl Load {
 /// ```
 pub trait ScalePolicy: fmt::Debug + Send + Sync + 'static {
     /// Returns the number of tasks that should run. The listener clamps it to the configured range. If this
-    /// panics, the listener publishes [`PolicyPanicked`](crate::ListenerEvent::PolicyPanicked) and keeps the
+    /// panics, the listener publishes [`PolicyPanicked`](crate::ListenerEventKind::PolicyPanicked) and keeps the
     /// number of tasks.
     fn tasks(&self, load: &Load) -> usize;
 }

@@ -11,10 +11,10 @@
 //! [`judge`] judges a message when it is received, `settlement::plan` when an attempt has failed: it is moved to the poison
 //! queue as soon as its last attempt has. [`Account`] is what a put-back adds to the record.
 
-use queue_core::Timestamp;
 use queue_core::backend::ReceivedMessage;
 use queue_core::envelope::{AttemptRecord, PoisonReason};
 use queue_core::internal::{clip, escape_text, later};
+use queue_core::{Failure, Timestamp};
 
 use crate::lease::MARGIN;
 
@@ -109,7 +109,10 @@ pub(crate) fn judge_bare(dequeue_count: u32, threshold: u32) -> Verdict {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Account<'a> {
     /// It has failed, with this error.
-    Failed(&'a str),
+    Failed {
+        error: &'a str,
+        failure: Option<&'a Failure>,
+    },
     /// It has failed with this error, and does not count.
     Forgiven(&'a str),
     /// It was none.
@@ -134,14 +137,14 @@ impl Account<'_> {
         // The mark is for one attempt only.
         record.last_chance &= matches!(self, Self::Judged);
         match *self {
-            Self::Failed(_) => record.failures = record.failures.saturating_add(1),
+            Self::Failed { .. } => record.failures = record.failures.saturating_add(1),
             Self::Exhausted { receives, .. } => {
                 record.failures = receives.saturating_sub(record.forgiven);
             }
             _ => record.forgiven = record.forgiven.saturating_add(1),
         }
         match *self {
-            Self::Failed(error) | Self::Forgiven(error) | Self::Exhausted { error, .. } => {
+            Self::Failed { error, .. } | Self::Forgiven(error) | Self::Exhausted { error, .. } => {
                 let error = escape_text(error);
                 record.last_error = Some(clip(&error, MAX_LAST_ERROR).to_owned());
             }

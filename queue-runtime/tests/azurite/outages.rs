@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use queue_runtime::policy::ExponentialIdle;
-use queue_runtime::{ErrorKind, ListenerEvent, Received, StorageRetry, SubmitProblem};
+use queue_runtime::{ErrorKind, ListenerEventKind, Received, StorageRetry, SubmitProblem};
 use queue_tests::http::Message;
 
 use crate::case::run;
@@ -106,11 +106,12 @@ fn a_listener_backs_off_with_jitter_during_an_outage() {
         let listener = listener.idle(ExponentialIdle::up_to(Duration::from_millis(250)));
         let mut events = listener.events();
         let listener = listener.start().expect("start");
-        let done = |event: &ListenerEvent| matches!(event, ListenerEvent::Completed { .. });
+        let done = |event: &ListenerEventKind| matches!(event, ListenerEventKind::Completed { .. });
         next(&mut events, done).await;
-        let failed = |event: &ListenerEvent| matches!(event, ListenerEvent::ReceiveFailed { .. });
+        let failed =
+            |event: &ListenerEventKind| matches!(event, ListenerEventKind::ReceiveFailed { .. });
         let pause = |event| match event {
-            ListenerEvent::ReceiveFailed { after, .. } => after,
+            ListenerEventKind::ReceiveFailed { after, .. } => after,
             other => panic!("{other:?}"),
         };
 
@@ -133,7 +134,7 @@ fn a_listener_backs_off_with_jitter_during_an_outage() {
         stage.proxy.always(Some(Fault::ResetBefore));
         stage.proxy.accept_connections().await;
         let two = Duration::from_secs(2);
-        let as_asked = |event: &ListenerEvent| matches!(event, ListenerEvent::ReceiveFailed { after, .. } if *after == two);
+        let as_asked = |event: &ListenerEventKind| matches!(event, ListenerEventKind::ReceiveFailed { after, .. } if *after == two);
         next(&mut events, as_asked).await;
         let longest = pause(next(&mut events, failed).await);
         assert_eq!(

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use queue_runtime::policy::ExponentialIdle;
-use queue_runtime::{ListenerEvent, Received, SettleProblem};
+use queue_runtime::{ListenerEventKind, Received, SettleProblem};
 use queue_tests::http::Message;
 use tokio::runtime::Builder;
 use tokio::sync::watch;
@@ -51,10 +51,11 @@ fn a_handler_whose_renewal_went_unanswered_is_neither_cancelled_nor_run_again() 
         // The second renewal uses the receipt that the first one has made stale.
         stage.proxy.until(|log| renewals(log) >= 2).await;
         go.send_replace(true);
-        let completed = |event: &ListenerEvent| matches!(event, ListenerEvent::Completed { .. });
+        let completed =
+            |event: &ListenerEventKind| matches!(event, ListenerEventKind::Completed { .. });
         let mut unsettled = 0;
         next(&mut events, |event| {
-            unsettled += u32::from(matches!(event, ListenerEvent::NotSettled { .. }));
+            unsettled += u32::from(matches!(event, ListenerEventKind::NotSettled { .. }));
             completed(event)
         })
         .await;
@@ -99,7 +100,7 @@ fn an_application_whose_threads_are_blocked_loses_no_lease() {
         // One per half visibility timeout.
         stage.proxy.until(|log| renewals(log) >= 5).await;
         drop(free_handler);
-        let done = |event: &ListenerEvent| matches!(event, ListenerEvent::Completed { .. });
+        let done = |event: &ListenerEventKind| matches!(event, ListenerEventKind::Completed { .. });
         next(&mut events, done).await;
         assert_eq!(stage.count().await, 0);
         listener.shutdown(GUARD).await;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use queue_runtime::policy::ExponentialIdle;
 use queue_runtime::wire::Body;
 use queue_runtime::{
-    Disposition, ListenerEvent, Message as Kind, Received, SettleProblem, Settled,
+    Disposition, ListenerEventKind, Message as Kind, Received, SettleProblem, Settled,
 };
 use serde::{Deserialize, Serialize};
 
@@ -34,13 +34,13 @@ fn a_delete_whose_answer_is_lost_is_done() {
         let listener = queue.listener(handler).visibility_timeout(LEASE);
         let mut events = listener.events();
         let listener = listener.start().expect("start");
-        let settled = |event: &ListenerEvent| {
-            let failed = matches!(event, ListenerEvent::NotSettled { .. });
-            failed || matches!(event, ListenerEvent::Completed { .. })
+        let settled = |event: &ListenerEventKind| {
+            let failed = matches!(event, ListenerEventKind::NotSettled { .. });
+            failed || matches!(event, ListenerEventKind::Completed { .. })
         };
         let event = next(&mut events, settled).await;
         assert!(
-            matches!(event, ListenerEvent::Completed { .. }),
+            matches!(event, ListenerEventKind::Completed { .. }),
             "{event:?}"
         );
         assert_eq!(stage.proxy.seen(Call::Delete).len(), 4);
@@ -72,12 +72,12 @@ fn lost_receives_do_not_poison() {
         let listener = listener.idle(ExponentialIdle::up_to(Duration::from_millis(250)));
         let mut events = listener.events();
         let listener = listener.start().expect("start");
-        let settled = |event: &ListenerEvent| {
-            let poisoned = matches!(event, ListenerEvent::Poisoned { .. });
-            poisoned || matches!(event, ListenerEvent::Completed { .. })
+        let settled = |event: &ListenerEventKind| {
+            let poisoned = matches!(event, ListenerEventKind::Poisoned { .. });
+            poisoned || matches!(event, ListenerEventKind::Completed { .. })
         };
         let event = next(&mut events, settled).await;
-        let completed = matches!(event, ListenerEvent::Completed { .. });
+        let completed = matches!(event, ListenerEventKind::Completed { .. });
         assert!(completed, "{event:?}");
         assert_eq!(stage.count().await, 0);
         listener.shutdown(GUARD).await;
@@ -189,9 +189,10 @@ fn a_message_moved_to_the_poison_queue_is_never_lost() {
         let listener = listener.idle(ExponentialIdle::up_to(Duration::from_millis(250)));
         let mut events = listener.events();
         let listener = listener.start().expect("start");
-        let poisoned = |event: &ListenerEvent| matches!(event, ListenerEvent::Poisoned { .. });
+        let poisoned =
+            |event: &ListenerEventKind| matches!(event, ListenerEventKind::Poisoned { .. });
         let event = next(&mut events, poisoned).await;
-        let ListenerEvent::Poisoned { id, .. } = event else {
+        let ListenerEventKind::Poisoned { id, .. } = event else {
             panic!("{event:?}")
         };
         assert_eq!(stage.count().await, 0);

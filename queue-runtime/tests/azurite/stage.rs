@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_runtime::{Delivery, ListenerEvent, Message, Queue, QueueService};
+use queue_runtime::{Delivery, ListenerEvent, ListenerEventKind, Message, Queue, QueueService};
 use queue_tests::azurite::Azurite;
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast;
@@ -77,13 +77,13 @@ impl Stage {
 
 pub(crate) async fn next(
     events: &mut broadcast::Receiver<ListenerEvent>,
-    mut wanted: impl FnMut(&ListenerEvent) -> bool,
-) -> ListenerEvent {
+    mut wanted: impl FnMut(&ListenerEventKind) -> bool,
+) -> ListenerEventKind {
     let found = async {
         loop {
             let event = events.recv().await.expect("the listener runs");
-            if wanted(&event) {
-                return event;
+            if wanted(&event.kind) {
+                return event.kind;
             }
         }
     };

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use queue_runtime::policy::{DepthRules, ExponentialIdle};
 use queue_runtime::testing::FaultInjector;
-use queue_runtime::{ListenerEvent, ListenerHandle, Operation, Queue, QueueService, Received};
+use queue_runtime::{
+    ListenerEvent, ListenerEventKind, ListenerHandle, Operation, Queue, QueueService, Received,
+};
 use queue_tests::azurite::Azurite;
 use tokio::sync::Semaphore;
 use tokio::sync::broadcast::Receiver;
@@ -99,7 +101,7 @@ impl Load {
         let listener = listener.handler_timeout(100 * GUARD);
         let mut events = listener.events();
         let listener = listener.start().expect("start");
-        let scaled = |event: &ListenerEvent| matches!(event, ListenerEvent::Scaled { .. });
+        let scaled = |event: &ListenerEventKind| matches!(event, ListenerEventKind::Scaled { .. });
         next(&mut events, scaled).await;
         let load = Self {
             listener,
@@ -117,7 +119,7 @@ impl Load {
     }
 
     /// Waits for a number of events. Returns how many receives failed meanwhile.
-    async fn until(&mut self, count: usize, wanted: fn(&ListenerEvent) -> bool) -> usize {
+    async fn until(&mut self, count: usize, wanted: fn(&ListenerEventKind) -> bool) -> usize {
         let (mut found, mut failed) = (0, 0);
         while found < count {
             let event = next(&mut self.events, |_| true).await;
@@ -132,7 +134,7 @@ impl Load {
     /// Checks the events until now, and the number of tasks.
     fn check(&mut self) {
         while let Ok(event) = self.events.try_recv() {
-            check_event(&event);
+            check_event(&event.kind);
         }
         self.check_tasks();
     }
@@ -154,21 +156,21 @@ impl Load {
 }
 
 /// No task has ended, and no message is poison or has failed.
-fn check_event(event: &ListenerEvent) {
+fn check_event(event: &ListenerEventKind) {
     let expected = matches!(
         event,
-        ListenerEvent::Completed { .. }
-            | ListenerEvent::NotSettled { .. }
-            | ListenerEvent::ReceiveFailed { .. }
-            | ListenerEvent::Released { .. }
+        ListenerEventKind::Completed { .. }
+            | ListenerEventKind::NotSettled { .. }
+            | ListenerEventKind::ReceiveFailed { .. }
+            | ListenerEventKind::Released { .. }
     );
     assert!(expected, "{event:?}");
 }
 
-fn is_completed(event: &ListenerEvent) -> bool {
-    matches!(event, ListenerEvent::Completed { .. })
+fn is_completed(event: &ListenerEventKind) -> bool {
+    matches!(event, ListenerEventKind::Completed { .. })
 }
 
-fn is_failed_receive(event: &ListenerEvent) -> bool {
-    matches!(event, ListenerEvent::ReceiveFailed { .. })
+fn is_failed_receive(event: &ListenerEventKind) -> bool {
+    matches!(event, ListenerEventKind::ReceiveFailed { .. })
 }

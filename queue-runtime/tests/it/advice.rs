@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use queue_runtime::policy::InstanceTarget;
 use queue_runtime::testing::{self, Fault};
-use queue_runtime::{ErrorKind, ListenerConfig, ListenerEvent, Operation, Received, StartError};
+use queue_runtime::{
+    ErrorKind, ListenerConfig, ListenerEvent, ListenerEventKind, Operation, Received, StartError,
+};
 use tokio::time::sleep;
 
 use crate::support::jobs::{Job, submit_jobs};
@@ -16,7 +18,7 @@ const SECOND: Duration = Duration::from_secs(1);
 fn advised(events: &mut tokio::sync::broadcast::Receiver<ListenerEvent>) -> Vec<usize> {
     let mut all = Vec::new();
     while let Ok(event) = events.try_recv() {
-        if let ListenerEvent::InstancesAdvised { from, to } = event {
+        if let ListenerEventKind::InstancesAdvised { from, to } = event.kind {
             assert_ne!(from, to);
             all.push(to);
         }

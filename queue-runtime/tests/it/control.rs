@@ -7,7 +7,7 @@ use std::time::Duration;
 use queue_runtime::backend::MemoryBackend;
 use queue_runtime::testing::{Fault, FaultInjector};
 use queue_runtime::{
-    AcceptError, ErrorKind, ListenerEvent, Operation, QueueService, Received, StartError,
+    AcceptError, ErrorKind, ListenerEventKind, Operation, QueueService, Received, StartError,
     SystemClock, testing,
 };
 use tokio::sync::Semaphore;
@@ -188,7 +188,10 @@ async fn a_missing_queue_is_reported_once_and_waited_for() {
     sleep(HOUR).await;
     submit_jobs(&service, 1).await;
     let found = events(&mut seen, 2, |_| true).await;
-    assert!(matches!(found[0], ListenerEvent::QueueMissing), "{found:?}");
+    assert!(
+        matches!(found[0], ListenerEventKind::QueueMissing),
+        "{found:?}"
+    );
     assert!(completed(&found[1]), "{found:?}");
     stop(listener).await;
 }

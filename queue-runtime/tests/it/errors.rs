@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use queue_runtime::envelope::PoisonReason;
 use queue_runtime::{
-    Disposition, Failure, ListenerEvent, Message, OnError, Received, RetryPolicy, testing,
+    Disposition, Failure, ListenerEventKind, Message, OnError, Received, RetryPolicy, testing,
 };
 use serde::{Deserialize, Serialize};
 
@@ -60,11 +60,13 @@ async fn the_type_of_an_error_decides_wherever_it_is_in_the_chain() {
         service.submit(Fetch { status }).await.expect("submitted");
         let event = events(&mut seen, 1, |_| true).await.remove(0);
         match (event, expected) {
-            (ListenerEvent::Retried { after, error, .. }, Some(expected)) => {
+            (ListenerEventKind::Retried { after, error, .. }, Some(expected)) => {
                 assert_eq!(after, expected, "status {status}");
-                assert_eq!(error, format!("fetch the picture: status {status}"));
+                assert_eq!(error.chain(), format!("fetch the picture: status {status}"));
+                let returned = error.error().downcast_ref::<FetchError>();
+                assert_eq!(returned.map(|FetchError(found)| found.0), Some(status));
             }
-            (ListenerEvent::Poisoned { reason, .. }, None) => {
+            (ListenerEventKind::Poisoned { reason, .. }, None) => {
                 assert_eq!(reason, PoisonReason::Rejected);
             }
             (event, _) => panic!("status {status}: {event:?}"),
@@ -108,7 +110,7 @@ async fn a_classifier_is_asked_once_about_each_failure() {
     }
     stop(listener).await;
     let late = std::iter::from_fn(|| seen.try_recv().ok());
-    let late = late.filter(ListenerEvent::is_outcome).count();
+    let late = late.filter(|event| event.is_outcome()).count();
     let failures = failures + u32::try_from(late).expect("few");
     assert_eq!(asked.load(Ordering::Relaxed), failures);
 }
@@ -130,7 +132,7 @@ async fn what_a_handler_asks_for_itself_is_not_classified() {
         .expect("submitted");
     let event = events(&mut seen, 1, |_| true).await.remove(0);
     assert!(
-        matches!(event, ListenerEvent::Retried { after, .. } if after == MINUTE),
+        matches!(event, ListenerEventKind::Retried { after, .. } if after == MINUTE),
         "{event:?}"
     );
     stop(listener).await;
@@ -167,12 +169,12 @@ async fn a_postponed_message_comes_back_later_and_has_all_its_attempts() {
     for (n, event) in seen[..12].iter().enumerate() {
         let expected = if n < 6 { MINUTE } else { 3 * MINUTE };
         assert!(
-            matches!(event, ListenerEvent::Postponed { after, .. } if *after == expected),
+            matches!(event, ListenerEventKind::Postponed { after, .. } if *after == expected),
             "{event:?}"
         );
     }
     assert!(
-        matches!(seen[12], ListenerEvent::Completed { attempt: 1, .. }),
+        matches!(seen[12], ListenerEventKind::Completed { attempt: 1, .. }),
         "{:?}",
         seen[12]
     );

@@ -10,7 +10,8 @@ use queue_runtime::backend::{Backend, MemoryBackend};
 use queue_runtime::envelope::PoisonReason;
 use queue_runtime::testing::{self, Fault, FaultInjector};
 use queue_runtime::{
-    Delivery, ListenerEvent, ManualClock, Operation, QueueService, Received, SettleProblem, Settled,
+    Delivery, Failure, ListenerEventKind, ManualClock, Operation, QueueService, Received,
+    SettleProblem, Settled,
 };
 use tokio::time::Instant;
 
@@ -97,7 +98,7 @@ async fn whether_a_retry_outlives_its_message_is_judged_in_the_storages_time() {
             let delivery = apart.accept().await;
             apart.advance(held * SECOND);
             let settled = delivery.retry_after(in_time, "busy").await;
-            let (after, error) = (in_time, "busy".to_owned());
+            let (after, error) = (in_time, Failure::retry_after(in_time, "busy"));
             assert_eq!(settled.expect("settled"), Settled::Retried { after, error });
             apart.advance(in_time);
             let again = apart.service.accept::<Order>().await.expect("no error");
@@ -219,7 +220,7 @@ async fn a_handler_is_told_to_stop_when_its_message_has_expired() {
     assert!(
         matches!(
             &found[..],
-            [ListenerEvent::NotSettled {
+            [ListenerEventKind::NotSettled {
                 problem: SettleProblem::Expired(_),
                 ..
             }]

@@ -8,8 +8,8 @@ use queue_runtime::backend::Backend as _;
 use queue_runtime::envelope::PoisonReason;
 use queue_runtime::testing::{self, Fault};
 use queue_runtime::{
-    Disposition, ErrorKind, FollowUp, ListenerEvent, Message, Operation, Poisoned, QueueService,
-    Received, RetryPolicy, SettleProblem, Settled,
+    Disposition, ErrorKind, FollowUp, ListenerEvent, ListenerEventKind, Message, Operation,
+    Poisoned, QueueService, Received, RetryPolicy, SettleProblem, Settled,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast::Receiver;
@@ -54,13 +54,13 @@ fn impossible() -> [(FollowUp, &'static str); 4] {
     ]
 }
 
-fn settled(event: &ListenerEvent) -> bool {
+fn settled(event: &ListenerEventKind) -> bool {
     matches!(
         event,
-        ListenerEvent::Completed { .. }
-            | ListenerEvent::Retried { .. }
-            | ListenerEvent::Poisoned { .. }
-            | ListenerEvent::NotSettled { .. }
+        ListenerEventKind::Completed { .. }
+            | ListenerEventKind::Retried { .. }
+            | ListenerEventKind::Poisoned { .. }
+            | ListenerEventKind::NotSettled { .. }
     )
 }
 
@@ -70,7 +70,7 @@ async fn handle(
     service: &QueueService,
     follow_ups: &[FollowUp],
     count: usize,
-) -> (u32, ListenerEvent) {
+) -> (u32, ListenerEventKind) {
     service.submit(order(1)).await.expect("submitted");
     let runs = Arc::new(AtomicU32::new(0));
     let (counted, follow_ups) = (Arc::clone(&runs), follow_ups.to_vec());
@@ -91,8 +91,8 @@ async fn handle(
     (runs.load(Ordering::Relaxed), last)
 }
 
-fn is_rejected(event: &ListenerEvent) -> bool {
-    let ListenerEvent::Poisoned { reason, .. } = event else {
+fn is_rejected(event: &ListenerEventKind) -> bool {
+    let ListenerEventKind::Poisoned { reason, .. } = event else {
         return false;
     };
     *reason == PoisonReason::Rejected
@@ -125,7 +125,7 @@ async fn too_many_reject_their_message_before_anything_is_done() {
         let most = faults.capabilities().max_apply - 1;
         let (_, event) = handle(&service, &vec![report(String::new()); most], 1).await;
         assert!(
-            matches!(event, ListenerEvent::Completed { .. }),
+            matches!(event, ListenerEventKind::Completed { .. }),
             "{event:?}"
         );
         assert_eq!(count(&service, "reports").await, most as u64);
@@ -194,7 +194,7 @@ async fn one_that_the_storage_refuses_is_a_failed_attempt_with_that_error() {
         assert!(
             matches!(
                 event,
-                ListenerEvent::Poisoned {
+                ListenerEventKind::Poisoned {
                     reason: PoisonReason::Failed,
                     attempts: 3,
                     ..
@@ -288,7 +288,7 @@ async fn a_storage_that_cannot_be_reached_for_a_while_decides_nothing() {
         let (service, _) = storage.connect().await;
         let (_, event) = handle(&service, &[report(String::new())], 1).await;
         assert!(
-            matches!(event, ListenerEvent::NotSettled { .. }),
+            matches!(event, ListenerEventKind::NotSettled { .. }),
             "{event:?}"
         );
 

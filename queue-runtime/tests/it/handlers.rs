@@ -7,8 +7,8 @@ use std::time::Duration;
 use queue_runtime::backend::MemoryBackend;
 use queue_runtime::testing::{self, Fault, FaultInjector};
 use queue_runtime::{
-    ErrorKind, ListenerBuilder, ListenerEvent, ListenerHandle, ManualClock, Operation,
-    QueueService, Received, SettleProblem, blocking,
+    ErrorKind, ListenerBuilder, ListenerEvent, ListenerEventKind, ListenerHandle, ManualClock,
+    Operation, QueueService, Received, SettleProblem, blocking,
 };
 use tokio::runtime::Runtime;
 use tokio::sync::broadcast::Receiver;
@@ -84,8 +84,8 @@ impl Apart {
         &self,
         seen: &mut Receiver<ListenerEvent>,
         count: usize,
-        wanted: impl Fn(&ListenerEvent) -> bool,
-    ) -> Vec<ListenerEvent> {
+        wanted: impl Fn(&ListenerEventKind) -> bool,
+    ) -> Vec<ListenerEventKind> {
         let passing = async {
             loop {
                 self.pass_time();
@@ -149,12 +149,13 @@ fn a_runtime_that_is_gone_stops_the_listener_and_costs_no_attempt() {
     gone.shutdown_background();
     test.block_on(async {
         let found = events(&mut seen, 4, |_| true).await;
-        let count = |wanted: fn(&ListenerEvent) -> bool| found.iter().filter(|e| wanted(e)).count();
+        let count =
+            |wanted: fn(&ListenerEventKind) -> bool| found.iter().filter(|e| wanted(e)).count();
         assert_eq!(
-            count(|event| matches!(event, ListenerEvent::RuntimeGone)),
+            count(|event| matches!(event, ListenerEventKind::RuntimeGone)),
             1
         );
-        let released = count(|event| matches!(event, ListenerEvent::Released { .. }));
+        let released = count(|event| matches!(event, ListenerEventKind::Released { .. }));
         assert_eq!(released, 3, "{found:?}");
         assert_eq!(listener.info().in_flight, 0);
         // The runtime drops them when it comes to them.
@@ -198,10 +199,10 @@ fn a_runtime_whose_main_future_panics_hands_its_messages_back() {
     unwound.join().expect_err("it panics");
     apart.test.block_on(async {
         let found = events(&mut seen, 1, |event| {
-            !matches!(event, ListenerEvent::RuntimeGone)
+            !matches!(event, ListenerEventKind::RuntimeGone)
         })
         .await;
-        let released = matches!(found[0], ListenerEvent::Released { .. });
+        let released = matches!(found[0], ListenerEventKind::Released { .. });
         assert!(released, "{found:?}");
         let delivery = apart.service.accept::<Job>().await.expect("no error");
         let delivery = delivery.expect("handed back at once");
@@ -252,7 +253,7 @@ fn a_blocking_handler_whose_runtime_is_gone_settles_its_message() {
     gone.shutdown_background();
     test.block_on(async {
         events(&mut seen, 1, |event| {
-            matches!(event, ListenerEvent::RuntimeGone)
+            matches!(event, ListenerEventKind::RuntimeGone)
         })
         .await;
         drop(release);
@@ -287,10 +288,10 @@ fn no_handler_starts_on_a_lease_that_has_ended() {
         .expect("one of the handlers runs");
     listener.pause();
     faults.fail_every(Operation::Update, Fault::Refused(ErrorKind::Denied));
-    let lost = |event: &ListenerEvent| {
+    let lost = |event: &ListenerEventKind| {
         matches!(
             event,
-            ListenerEvent::NotSettled {
+            ListenerEventKind::NotSettled {
                 problem: SettleProblem::LeaseLost(_),
                 ..
             }
@@ -339,10 +340,10 @@ fn the_watchdog_tells_an_unpolled_handler_from_a_stuck_one() {
 
     apart.clock.advance(DAY);
     let found = apart.events_as_time_passes(&mut seen, 3, |_| true);
-    let count = |wanted: fn(&ListenerEvent) -> bool| found.iter().filter(|e| wanted(e)).count();
-    let stuck = count(|event| matches!(event, ListenerEvent::HandlerStuck { .. }));
-    let poisoned = count(|event| matches!(event, ListenerEvent::Poisoned { .. }));
-    let released = count(|event| matches!(event, ListenerEvent::Released { .. }));
+    let count = |wanted: fn(&ListenerEventKind) -> bool| found.iter().filter(|e| wanted(e)).count();
+    let stuck = count(|event| matches!(event, ListenerEventKind::HandlerStuck { .. }));
+    let poisoned = count(|event| matches!(event, ListenerEventKind::Poisoned { .. }));
+    let released = count(|event| matches!(event, ListenerEventKind::Released { .. }));
     assert_eq!((stuck, poisoned, released), (1, 1, 1), "{found:?}");
     let poison = apart.within_guard(poison(&apart.service, "jobs-poison"));
     let errors = poison.into_iter().filter_map(|(record, _)| record.error);
@@ -383,7 +384,7 @@ fn stuck_handlers_hold_up_no_other_until_all_room_is_theirs() {
         .visibility_timeout(NEVER)
         .handler_timeout(DAY)
         .max_in_flight(2);
-    let stuck = |event: &ListenerEvent| matches!(event, ListenerEvent::HandlerStuck { .. });
+    let stuck = |event: &ListenerEventKind| matches!(event, ListenerEventKind::HandlerStuck { .. });
     apart.submit(Mood::Blocks);
     let (listener, mut seen) = apart.start(listener);
     blocked.recv_timeout(GUARD).expect("the handler runs");
@@ -401,10 +402,11 @@ fn stuck_handlers_hold_up_no_other_until_all_room_is_theirs() {
     };
     apart.within_guard(running);
     apart.clock.advance(DAY);
-    let all_stuck = |event: &ListenerEvent| matches!(event, ListenerEvent::AllHandlersStuck { .. });
+    let all_stuck =
+        |event: &ListenerEventKind| matches!(event, ListenerEventKind::AllHandlersStuck { .. });
     let found = apart.events_as_time_passes(&mut seen, 1, all_stuck);
     assert!(
-        matches!(found[0], ListenerEvent::AllHandlersStuck { stuck: 2 }),
+        matches!(found[0], ListenerEventKind::AllHandlersStuck { stuck: 2 }),
         "{found:?}"
     );
     let all_settled = async {
@@ -452,7 +454,7 @@ async fn a_panic_says_what_and_where() {
     let mut seen = listener.events();
     let listener = listener.start().expect("starts");
     let found = events(&mut seen, 1, |_| true).await;
-    let [ListenerEvent::HandlerPanicked { panic, .. }] = &found[..] else {
+    let [ListenerEventKind::HandlerPanicked { panic, .. }] = &found[..] else {
         panic!("{found:?}")
     };
     assert_eq!(panic.message(), "out of cheese");
@@ -483,7 +485,7 @@ async fn an_error_that_panics_as_it_is_written_is_a_failed_attempt() {
     let mut seen = listener.events();
     let listener = listener.start().expect("starts");
     events(&mut seen, 1, |event| {
-        matches!(event, ListenerEvent::Poisoned { .. })
+        matches!(event, ListenerEventKind::Poisoned { .. })
     })
     .await;
     let (record, _) = poison(&service, "jobs-poison").await.remove(0);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use queue_runtime::testing::{self, Fault};
 use queue_runtime::{
-    ErrorKind, Health, ListenerEvent, ListenerPhase, Operation, QueueService, ReceiveError,
+    ErrorKind, Health, ListenerEventKind, ListenerPhase, Operation, QueueService, ReceiveError,
     ReceiveFailure, Received,
 };
 use tokio::time::sleep;
@@ -111,7 +111,7 @@ async fn with_the_database_deleted_a_listener_is_not_healthy() {
     std::fs::remove_file(&file).expect("removed");
     loop {
         let next = guarded(events.recv()).await.expect("it fails");
-        if let ListenerEvent::ReceiveFailed { .. } = next.expect("no gap") {
+        if let ListenerEventKind::ReceiveFailed { .. } = next.expect("no gap").kind {
             break;
         }
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use queue_runtime::idempotency::{Begun, IdempotencyStore, Owner, WorkKey};
 use queue_runtime::testing::{self, Fault};
 use queue_runtime::{
-    AcceptError, Disposition, ListenerEvent, Message, Operation, QueueService, Received,
+    AcceptError, Disposition, ListenerEventKind, Message, Operation, QueueService, Received,
     SettleProblem,
 };
 use serde::{Deserialize, Serialize};
@@ -66,10 +66,10 @@ async fn a_listener_handles_one_of_many_duplicates_and_repeats_its_follow_up() {
     }
     submit(&service, 8).await;
     let listener = listener.start().expect("valid settings");
-    let ended = |event: &ListenerEvent| {
+    let ended = |event: &ListenerEventKind| {
         matches!(
             event,
-            ListenerEvent::Completed { .. } | ListenerEvent::Duplicate { .. }
+            ListenerEventKind::Completed { .. } | ListenerEventKind::Duplicate { .. }
         )
     };
     events(&mut seen, 101, ended).await;
@@ -113,11 +113,11 @@ async fn a_message_whose_work_is_in_flight_elsewhere_is_put_back_and_keeps_its_a
     let listener = listener.start().expect("valid settings");
     let seen = events(&mut seen, 2, |_| true).await;
     assert!(
-        matches!(seen[0], ListenerEvent::Postponed { after, .. } if after == lease),
+        matches!(seen[0], ListenerEventKind::Postponed { after, .. } if after == lease),
         "{seen:?}"
     );
     assert!(
-        matches!(seen[1], ListenerEvent::Completed { attempt: 1, .. }),
+        matches!(seen[1], ListenerEventKind::Completed { attempt: 1, .. }),
         "{seen:?}"
     );
     assert_eq!(*attempts.lock().expect("no panic"), [1]);
@@ -152,7 +152,7 @@ async fn a_bare_body_waits_in_place() {
     let listener = listener.start().expect("valid settings");
     let seen = events(&mut seen, 1, |_| true).await;
     assert!(
-        matches!(seen[0], ListenerEvent::Completed { .. }),
+        matches!(seen[0], ListenerEventKind::Completed { .. }),
         "{seen:?}"
     );
     assert!(began.elapsed() >= lease, "the other's lease ended");
@@ -174,10 +174,11 @@ async fn a_store_that_is_down_stops_the_handling_and_costs_no_attempts() {
         submit(&service, order).await;
     }
     let listener = listener.start().expect("valid settings");
-    let is_down =
-        |event: &ListenerEvent| matches!(event, ListenerEvent::IdempotencyStoreFailed { .. });
+    let is_down = |event: &ListenerEventKind| {
+        matches!(event, ListenerEventKind::IdempotencyStoreFailed { .. })
+    };
     let failures = events(&mut seen, 10, is_down).await;
-    let ListenerEvent::IdempotencyStoreFailed { after, .. } = failures[9] else {
+    let ListenerEventKind::IdempotencyStoreFailed { after, .. } = failures[9] else {
         panic!("{failures:?}")
     };
     assert!(after >= Duration::from_secs(10), "it backs off: {after:?}");
@@ -189,11 +190,12 @@ async fn a_store_that_is_down_stops_the_handling_and_costs_no_attempts() {
         "{refused} requests in an hour"
     );
     store.set_down(false);
-    let completed = |event: &ListenerEvent| matches!(event, ListenerEvent::Completed { .. });
+    let completed =
+        |event: &ListenerEventKind| matches!(event, ListenerEventKind::Completed { .. });
     let completed = events(&mut seen.resubscribe(), 50, completed).await;
     for event in completed {
         assert!(
-            matches!(event, ListenerEvent::Completed { attempt: 1, .. }),
+            matches!(event, ListenerEventKind::Completed { attempt: 1, .. }),
             "{event:?}"
         );
     }
@@ -243,16 +245,23 @@ async fn a_failed_attempt_releases_the_key_and_a_lost_claim_puts_the_message_bac
     let mut seen = listener.events();
     let listener = listener.start().expect("valid settings");
     submit(&service, 7).await;
-    let settled = |event: &ListenerEvent| !matches!(event, ListenerEvent::HandlerPanicked { .. });
+    let settled =
+        |event: &ListenerEventKind| !matches!(event, ListenerEventKind::HandlerPanicked { .. });
     let seen = events(&mut seen, 4, settled).await;
-    assert!(matches!(seen[0], ListenerEvent::Retried { .. }), "{seen:?}");
-    assert!(matches!(seen[1], ListenerEvent::Retried { .. }), "{seen:?}");
     assert!(
-        matches!(seen[2], ListenerEvent::Released { .. }),
+        matches!(seen[0], ListenerEventKind::Retried { .. }),
         "{seen:?}"
     );
     assert!(
-        matches!(seen[3], ListenerEvent::Completed { attempt: 3, .. }),
+        matches!(seen[1], ListenerEventKind::Retried { .. }),
+        "{seen:?}"
+    );
+    assert!(
+        matches!(seen[2], ListenerEventKind::Released { .. }),
+        "{seen:?}"
+    );
+    assert!(
+        matches!(seen[3], ListenerEventKind::Completed { attempt: 3, .. }),
         "{seen:?}"
     );
     assert_eq!(calls.load(Ordering::Relaxed), 4);
@@ -283,10 +292,11 @@ async fn a_handler_whose_claim_is_lost_is_cancelled() {
     submit(&service, 7).await;
     started.notified().await;
     store.set_down(true);
-    let released = |event: &ListenerEvent| matches!(event, ListenerEvent::Released { .. });
+    let released = |event: &ListenerEventKind| matches!(event, ListenerEventKind::Released { .. });
     events(&mut seen, 1, released).await;
     store.set_down(false);
-    let completed = |event: &ListenerEvent| matches!(event, ListenerEvent::Completed { .. });
+    let completed =
+        |event: &ListenerEventKind| matches!(event, ListenerEventKind::Completed { .. });
     events(&mut seen, 1, completed).await;
     assert_eq!(calls.load(Ordering::Relaxed), 2);
     stop(listener).await;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use queue_runtime::backend::MemoryBackend;
 use queue_runtime::testing::{self, Fault, FaultInjector};
 use queue_runtime::{
-    Handler, ListenerEvent, ListenerHandle, ListenerPhase, ManualClock, Operation, QueueService,
-    Received,
+    Handler, ListenerEventKind, ListenerHandle, ListenerPhase, ManualClock, Operation,
+    QueueService, Received,
 };
 use tokio::runtime::{self, Runtime};
 use tokio::time::{advance, sleep, timeout};
@@ -86,7 +86,7 @@ async fn a_listener_hands_back_what_it_has_no_room_for() {
         .max_in_flight(3);
     let mut seen = listener.events();
     let listener = listener.start().expect("starts");
-    let ended = |event: &ListenerEvent| !matches!(event, ListenerEvent::Released { .. });
+    let ended = |event: &ListenerEventKind| !matches!(event, ListenerEventKind::Released { .. });
     let ended = events(&mut seen, JOBS as usize, ended).await;
     assert!(ended.iter().all(completed), "{ended:?}");
     let info = listener.info();

@@ -8,7 +8,7 @@ use queue_runtime::backend::MemoryBackend;
 use queue_runtime::envelope::PoisonReason;
 use queue_runtime::testing::{self, Fault, FaultInjector};
 use queue_runtime::{
-    Accept, Delivery, ErrorKind, ListenerEvent, ManualClock, Message, Operation, QueueService,
+    Accept, Delivery, ErrorKind, ListenerEventKind, ManualClock, Message, Operation, QueueService,
     Received, SettleProblem,
 };
 use serde::{Deserialize, Serialize};
@@ -121,7 +121,7 @@ async fn no_handler_runs_if_the_lease_is_lost_while_it_is_marked() {
     let mut seen = listener.events();
     let listener = listener.start().expect("starts");
     let found = events(&mut seen, 1, |_| true).await;
-    let [ListenerEvent::NotSettled { problem, .. }] = &found[..] else {
+    let [ListenerEventKind::NotSettled { problem, .. }] = &found[..] else {
         panic!("{found:?}")
     };
     assert!(

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use queue_runtime::testing::{self, Fault, FaultInjector};
 use queue_runtime::{
-    Delivery, ErrorKind, ListenerEvent, Message, Operation, QueueService, Received, SettleProblem,
+    Delivery, ErrorKind, ListenerEventKind, Message, Operation, QueueService, Received,
+    SettleProblem,
 };
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
@@ -86,8 +87,8 @@ async fn a_handled_message_that_could_not_be_deleted_is_not_handled_again() {
         matches!(
             found[..],
             [
-                ListenerEvent::NotSettled { .. },
-                ListenerEvent::Completed { .. }
+                ListenerEventKind::NotSettled { .. },
+                ListenerEventKind::Completed { .. }
             ]
         ),
         "{found:?}"

@@ -12,8 +12,8 @@ use queue_runtime::envelope::PoisonReason;
 use queue_runtime::meter::TransactionKind;
 use queue_runtime::testing::{self, FaultInjector};
 use queue_runtime::{
-    Clock, Disposition, Failure, FollowUp, Handler, ListenerEvent, ManualClock, Message, Operation,
-    QueueService, Received, RetryPolicy, SystemClock, blocking,
+    Clock, Disposition, Failure, FollowUp, Handler, ListenerEventKind, ManualClock, Message,
+    Operation, QueueService, Received, RetryPolicy, SystemClock, blocking,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
@@ -27,8 +27,8 @@ struct Report {
     about: String,
 }
 
-fn poisoned(event: &ListenerEvent) -> bool {
-    matches!(event, ListenerEvent::Poisoned { .. })
+fn poisoned(event: &ListenerEventKind) -> bool {
+    matches!(event, ListenerEventKind::Poisoned { .. })
 }
 
 async fn on_memory() -> Arc<dyn Backend> {
@@ -190,7 +190,7 @@ impl<H: Handler<Job>> Misbehaving<H> {
         while done < 500 || bad.len() < 4 {
             let ended = events(&mut seen, 1, |event| completed(event) || poisoned(event));
             match ended.await.remove(0) {
-                ListenerEvent::Poisoned {
+                ListenerEventKind::Poisoned {
                     reason, attempts, ..
                 } => bad.push((reason, attempts)),
                 _ => done += 1,
@@ -315,7 +315,7 @@ async fn a_rejection_is_poison_at_once_and_on_poison_goes_with_it() {
     let found = events(&mut seen, 1, poisoned).await;
     assert!(matches!(
         found[0],
-        ListenerEvent::Poisoned {
+        ListenerEventKind::Poisoned {
             reason: PoisonReason::Rejected,
             attempts: 1,
             ..
@@ -394,7 +394,7 @@ async fn what_is_poisoned_on_the_way_in_says_its_attempts() {
     assert!(
         matches!(
             found[0],
-            ListenerEvent::Poisoned {
+            ListenerEventKind::Poisoned {
                 reason: PoisonReason::Crashed,
                 attempts: 4,
                 ..

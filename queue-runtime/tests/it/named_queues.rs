@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use queue_runtime::envelope::PoisonReason;
 use queue_runtime::{
-    Delivery, Disposition, FollowUp, ListenerEvent, Message, MessageId, QueueName, QueueService,
-    Received, testing,
+    Delivery, Disposition, FollowUp, ListenerEventKind, Message, MessageId, QueueName,
+    QueueService, Received, testing,
 };
 use serde::{Deserialize, Serialize};
 use tokio::time::advance;
@@ -57,7 +57,7 @@ async fn a_message_is_handled_and_becomes_poison_by_the_queue_that_it_was_put_on
         });
     let mut seen = bulk.events();
     let bulk = bulk.start().expect("starts");
-    let poisoned = |event: &ListenerEvent| matches!(event, ListenerEvent::Poisoned { .. });
+    let poisoned = |event: &ListenerEventKind| matches!(event, ListenerEventKind::Poisoned { .. });
     events(&mut seen, 1, poisoned).await;
     stop(bulk).await;
 
@@ -135,7 +135,7 @@ async fn a_message_of_another_kind_becomes_poison_of_that_queue() {
     let queue: QueueName = "orders".parse().expect("a name");
     let receipt = service.submit(Receipt { order: 1 }).to(queue);
     receipt.await.expect("its consumers may run elsewhere");
-    let poisoned = |event: &ListenerEvent| matches!(event, ListenerEvent::Poisoned { .. });
+    let poisoned = |event: &ListenerEventKind| matches!(event, ListenerEventKind::Poisoned { .. });
     events(&mut seen, 1, poisoned).await;
     stop(orders).await;
     let record = poison(&service, "orders-poison").await.remove(0).0;

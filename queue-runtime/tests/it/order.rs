@@ -7,7 +7,7 @@ use std::time::Duration;
 use queue_runtime::backend::MemoryBackend;
 use queue_runtime::testing::{Fault, FaultInjector, TokioClock};
 use queue_runtime::{
-    Disposition, ListenerEvent, Message, Operation, QueueService, Received, RetryPolicy,
+    Disposition, ListenerEventKind, Message, Operation, QueueService, Received, RetryPolicy,
 };
 use serde::{Deserialize, Serialize};
 
@@ -82,9 +82,9 @@ async fn each_message_is_handled_whatever_the_order() {
         .handler_timeout(NEVER);
     let mut seen = listener.events();
     let listener = listener.start().expect("starts");
-    let settled = |event: &ListenerEvent| match event {
-        ListenerEvent::Completed { .. } | ListenerEvent::Poisoned { .. } => true,
-        ListenerEvent::NotSettled { .. } => panic!("{event:?}"),
+    let settled = |event: &ListenerEventKind| match event {
+        ListenerEventKind::Completed { .. } | ListenerEventKind::Poisoned { .. } => true,
+        ListenerEventKind::NotSettled { .. } => panic!("{event:?}"),
         _ => false,
     };
     events(&mut seen, (JOURNEYS * STEPS) as usize, settled).await;

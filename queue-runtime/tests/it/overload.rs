@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use queue_runtime::testing::{self, Fault};
 use queue_runtime::{
-    CircuitState, Failure, ListenerEvent, ListenerHandle, Operation, QueueService, Received,
-    RetryPolicy,
+    CircuitState, Failure, ListenerEvent, ListenerEventKind, ListenerHandle, Operation,
+    QueueService, Received, RetryPolicy,
 };
 use tokio::sync::broadcast::Receiver;
 use tokio::time::{Instant, sleep};
@@ -74,13 +74,16 @@ async fn survive(jobs: usize) -> (u64, usize) {
 
     downstream.set_down(false);
     let up = Instant::now();
-    let closed = |event: &ListenerEvent| matches!(event, ListenerEvent::CircuitClosed { .. });
+    let closed =
+        |event: &ListenerEventKind| matches!(event, ListenerEventKind::CircuitClosed { .. });
     let mut probes = 0;
     loop {
         match seen.recv().await {
-            Ok(event) if closed(&event) => break,
-            Ok(ListenerEvent::CircuitProbeFailed { .. }) => probes += 1,
-            Ok(_) => {}
+            Ok(event) if closed(&event.kind) => break,
+            Ok(event) => {
+                let failed = matches!(event.kind, ListenerEventKind::CircuitProbeFailed { .. });
+                probes += usize::from(failed);
+            }
             Err(lagged) => panic!("{lagged}"),
         }
     }
@@ -139,9 +142,10 @@ async fn failures_of_single_messages_open_no_circuit() {
     let listener = listener.until_empty().start().expect("starts");
     let report = listener.drained().await;
     assert_eq!((report.info.completed, report.info.poisoned), (200, 100));
-    let opened = |event: &ListenerEvent| matches!(event, ListenerEvent::CircuitOpened { .. });
+    let opened =
+        |event: &ListenerEventKind| matches!(event, ListenerEventKind::CircuitOpened { .. });
     while let Ok(event) = seen.try_recv() {
-        assert!(!opened(&event), "{event:?}");
+        assert!(!opened(&event.kind), "{event:?}");
     }
 }
 
@@ -166,7 +170,8 @@ async fn a_probe_without_a_result_is_followed_by_another() {
         .retry(RetryPolicy::fixed(600 * SECOND));
     let mut seen = listener.events();
     let listener = listener.start().expect("starts");
-    let opened = |event: &ListenerEvent| matches!(event, ListenerEvent::CircuitOpened { .. });
+    let opened =
+        |event: &ListenerEventKind| matches!(event, ListenerEventKind::CircuitOpened { .. });
     events(&mut seen, 1, opened).await;
     // The queue looks empty, and then it has messages that tell nothing.
     sleep(60 * SECOND).await;
@@ -185,9 +190,9 @@ async fn a_probe_without_a_result_is_followed_by_another() {
 fn throttled(events: &mut Receiver<ListenerEvent>) -> (Vec<usize>, usize) {
     let (mut limits, mut persistent) = (Vec::new(), 0);
     while let Ok(event) = events.try_recv() {
-        match event {
-            ListenerEvent::Throttled { in_flight_limit } => limits.push(in_flight_limit),
-            ListenerEvent::ThrottledPersistently { lasted } => {
+        match event.kind {
+            ListenerEventKind::Throttled { in_flight_limit } => limits.push(in_flight_limit),
+            ListenerEventKind::ThrottledPersistently { lasted } => {
                 assert!(lasted >= 60 * SECOND, "{lasted:?}");
                 persistent += 1;
             }

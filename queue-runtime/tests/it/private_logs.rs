@@ -6,7 +6,7 @@ use queue_runtime::backend::{Backend as _, NewMessage};
 use queue_runtime::idempotency::WorkKey;
 use queue_runtime::testing;
 use queue_runtime::{
-    JsonError, ListenerEvent, Message, OnceError, QueueName, QueueService, Received, once,
+    JsonError, ListenerEventKind, Message, OnceError, QueueName, QueueService, Received, once,
 };
 use serde::{Deserialize, Serialize};
 use tracing::Level;
@@ -41,18 +41,18 @@ fn charge() -> Charge {
     }
 }
 
-async fn handle(service: &QueueService, store: &Flaky, count: usize) -> Vec<ListenerEvent> {
+async fn handle(service: &QueueService, store: &Flaky, count: usize) -> Vec<ListenerEventKind> {
     let listener = service
         .listener(async |_: Received<Charge>| {})
         .idempotent(store.clone());
     let mut seen = listener.events();
     let listener = listener.start().expect("starts");
-    let ended = |event: &ListenerEvent| {
+    let ended = |event: &ListenerEventKind| {
         matches!(
             event,
-            ListenerEvent::Completed { .. }
-                | ListenerEvent::Duplicate { .. }
-                | ListenerEvent::Poisoned { .. }
+            ListenerEventKind::Completed { .. }
+                | ListenerEventKind::Duplicate { .. }
+                | ListenerEventKind::Poisoned { .. }
         )
     };
     let seen = events(&mut seen, count, ended).await;
@@ -72,7 +72,7 @@ async fn no_log_line_contains_a_payload_or_a_key() {
     wrong.await.expect("submitted");
     let seen = handle(&service, &store, 1).await;
     assert!(
-        matches!(seen[0], ListenerEvent::Poisoned { .. }),
+        matches!(seen[0], ListenerEventKind::Poisoned { .. }),
         "{seen:?}"
     );
     let line = log.line("moved a message to the poison queue");

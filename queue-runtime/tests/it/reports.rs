@@ -8,7 +8,7 @@ use queue_runtime::backend::{Backend, MemoryBackend, NewMessage};
 use queue_runtime::internal::error_chain;
 use queue_runtime::testing::{self, Fault, TokioClock};
 use queue_runtime::{
-    ErrorKind, ListenerEvent, Operation, QueueService, Received, RetryPolicy, Settled,
+    ErrorKind, ListenerEventKind, Operation, QueueService, Received, RetryPolicy, Settled,
 };
 use tracing::Level;
 
@@ -43,7 +43,7 @@ async fn each_change_of_the_number_of_tasks_is_logged() {
     listener.scale(1..=4).expect("in range");
     let (mut scaled, mut last) = (0, None);
     while last != Some((2, 1)) {
-        if let ListenerEvent::Scaled { from, to } = seen.recv().await.expect("it runs") {
+        if let ListenerEventKind::Scaled { from, to } = seen.recv().await.expect("it runs").kind {
             (scaled, last) = (scaled + 1, Some((from, to)));
         }
     }
@@ -66,14 +66,14 @@ async fn a_failed_attempt_says_why_and_when_it_is_retried() {
     let listener = listener.start().expect("starts");
     let found = events(&mut seen, 1, |_| true).await;
     let [
-        ListenerEvent::Retried {
+        ListenerEventKind::Retried {
             attempt: 1, error, ..
         },
     ] = &found[..]
     else {
         panic!("{found:?}")
     };
-    assert_eq!(error, UNREADABLE);
+    assert_eq!(error.chain(), UNREADABLE);
     let line = log.line("an attempt failed");
     let error = format!("error={UNREADABLE}");
     for part in [
@@ -96,7 +96,7 @@ async fn a_failed_attempt_says_why_and_when_it_is_retried() {
     let Settled::Retried { error, .. } = settled else {
         panic!("{settled:?}")
     };
-    assert_eq!(error, UNREADABLE);
+    assert_eq!(error.chain(), UNREADABLE);
 }
 
 #[tokio::test(start_paused = true)]

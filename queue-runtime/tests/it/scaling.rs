@@ -7,7 +7,7 @@ use std::time::Duration;
 use queue_runtime::policy::{Idle, IdlePolicy, LatencyTarget, Load, ScalePolicy, TaskRange};
 use queue_runtime::testing::{self, Fault};
 use queue_runtime::{
-    ErrorKind, ListenerConfig, ListenerEvent, ListenerInfo, Operation, QueueService, Received,
+    ErrorKind, ListenerConfig, ListenerEventKind, ListenerInfo, Operation, QueueService, Received,
 };
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
@@ -220,7 +220,8 @@ async fn policies_that_panic_change_nothing() {
     let listener = listener.idle(policy.clone()).handler_timeout(NEVER);
     let mut seen = listener.events();
     let listener = listener.start().expect("starts");
-    let panicked = |event: &ListenerEvent| matches!(event, ListenerEvent::PolicyPanicked { .. });
+    let panicked =
+        |event: &ListenerEventKind| matches!(event, ListenerEventKind::PolicyPanicked { .. });
     events(&mut seen, 3, panicked).await;
     assert_eq!(listener.info().tasks, 1);
     let asked = policy.0.load(Ordering::Relaxed);

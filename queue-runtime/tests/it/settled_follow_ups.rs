@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use queue_runtime::testing::Fault;
-use queue_runtime::{ErrorKind, ListenerEvent, MessageId, Operation, SettleProblem, Settled};
+use queue_runtime::{ErrorKind, ListenerEventKind, MessageId, Operation, SettleProblem, Settled};
 
 use crate::support::parcels::{Invoice, Stage, lease_lost, not_done, with_invoice};
 use crate::support::{events, stop};
@@ -24,8 +24,8 @@ async fn follow_ups_are_not_presumed_stored() {
     let mut listener = stage.listen();
     let found = events(&mut listener.events, 2, |_| true).await;
     let [
-        ListenerEvent::NotSettled { problem, .. },
-        ListenerEvent::Completed { .. },
+        ListenerEventKind::NotSettled { problem, .. },
+        ListenerEventKind::Completed { .. },
     ] = &found[..]
     else {
         panic!("{found:?}")
@@ -91,14 +91,17 @@ async fn a_completion_is_remembered_when_its_follow_ups_are_stored() {
         let mut listener = stage.listen();
         let found = events(&mut listener.events, 2, |_| true).await;
         match (&found[..], stored) {
-            ([ListenerEvent::NotSettled { problem, .. }, _], true) => {
+            ([ListenerEventKind::NotSettled { problem, .. }, _], true) => {
                 assert!(matches!(problem, SettleProblem::NotDone(_)), "{problem:?}");
             }
-            ([ListenerEvent::Retried { .. }, _], false) => {}
+            ([ListenerEventKind::Retried { .. }, _], false) => {}
             _ => panic!("stored: {stored}, {found:?}"),
         }
         let last = &found[1];
-        assert!(matches!(last, ListenerEvent::Completed { .. }), "{last:?}");
+        assert!(
+            matches!(last, ListenerEventKind::Completed { .. }),
+            "{last:?}"
+        );
         assert_eq!(listener.runs(), runs, "stored: {stored}");
         assert_eq!(stage.stored().await, (0, 1));
         stop(listener.handle).await;
@@ -176,7 +179,7 @@ async fn a_damaged_storage_does_not_count_as_refused_follow_ups() {
         let found = events(&mut listener.events, 1, |_| true).await;
         let left = matches!(
             found[0],
-            ListenerEvent::NotSettled {
+            ListenerEventKind::NotSettled {
                 problem: SettleProblem::NotDone(_),
                 ..
             }

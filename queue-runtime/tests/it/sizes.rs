@@ -9,7 +9,7 @@ use queue_runtime::backend::{Backend, MemoryBackend, Metadata, NewMessage, Sqlit
 use queue_runtime::envelope::PoisonReason;
 use queue_runtime::testing::{FaultInjector, TokioClock};
 use queue_runtime::wire::Body;
-use queue_runtime::{ListenerEvent, Operation, QueueName, QueueService, Received, SystemClock};
+use queue_runtime::{ListenerEventKind, Operation, QueueName, QueueService, Received, SystemClock};
 
 use crate::support::orders::{Order, order};
 use crate::support::storage::Storage;
@@ -66,7 +66,7 @@ async fn a_body_over_the_readers_limit_is_moved_once_and_comes_back_whole() {
         let mut seen = listener.events();
         let listener = listener.start().expect("starts");
         let found = events(&mut seen, 1, |_| true).await;
-        let ListenerEvent::Poisoned {
+        let ListenerEventKind::Poisoned {
             reason: PoisonReason::Undecodable,
             ..
         } = &found[0]

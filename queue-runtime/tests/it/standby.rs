@@ -9,7 +9,8 @@ use queue_runtime::notify::{
 };
 use queue_runtime::testing::{Fault, FaultInjector};
 use queue_runtime::{
-    ErrorKind, ListenerEvent, ListenerHandle, Operation, QueueName, QueueService, Received,
+    ErrorKind, ListenerEvent, ListenerEventKind, ListenerHandle, Operation, QueueName,
+    QueueService, Received,
 };
 use tokio::sync::broadcast::Receiver;
 use tokio::time::{Instant, sleep};
@@ -227,7 +228,8 @@ async fn an_outage_makes_a_task_poll_until_it_is_over() {
     idle.faults
         .fail_every(Operation::Properties, outage.clone());
     idle.faults.fail_every(Operation::Receive, outage);
-    let failed = |event: &ListenerEvent| matches!(event, ListenerEvent::ReceiveFailed { .. });
+    let failed =
+        |event: &ListenerEventKind| matches!(event, ListenerEventKind::ReceiveFailed { .. });
     events(&mut idle.events, 3, failed).await;
     assert_eq!(idle.tasks(), 1);
     idle.faults.heal();
@@ -242,7 +244,8 @@ async fn a_panic_while_it_stands_by_is_survived() {
     sleep(MINUTE).await;
     idle.faults
         .fail_next(1, Operation::Properties, Fault::Panics);
-    let panicked = |event: &ListenerEvent| matches!(event, ListenerEvent::TaskPanicked { .. });
+    let panicked =
+        |event: &ListenerEventKind| matches!(event, ListenerEventKind::TaskPanicked { .. });
     events(&mut idle.events, 1, panicked).await;
     sleep(MINUTE).await;
     assert_eq!(idle.tasks(), 0, "it stands by again");

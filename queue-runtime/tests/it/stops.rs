@@ -12,8 +12,8 @@ use queue_core::clock::BoxFuture;
 use queue_runtime::backend::{Backend, MemoryBackend};
 use queue_runtime::testing::{Fault, FaultInjector};
 use queue_runtime::{
-    Clock, DecodeError, EncodeError, ErrorKind, ListenerEvent, ManualClock, Message, MessageType,
-    Operation, QueueService, Received, SettleProblem, Timestamp, blocking,
+    Clock, DecodeError, EncodeError, ErrorKind, ListenerEventKind, ManualClock, Message,
+    MessageType, Operation, QueueService, Received, SettleProblem, Timestamp, blocking,
 };
 
 use crate::support::{GUARD, events, guarded, stop};
@@ -165,7 +165,8 @@ async fn a_listener_renews_a_lease_that_has_ended() {
     });
     let mut seen = listener.events();
     let listener = listener.start().expect("starts");
-    let completed = |event: &ListenerEvent| matches!(event, ListenerEvent::Completed { .. });
+    let completed =
+        |event: &ListenerEventKind| matches!(event, ListenerEventKind::Completed { .. });
     events(&mut seen, 1, completed).await;
     assert_eq!(starts.try_iter().collect::<Vec<_>>(), [(1, 1)]);
     stop(listener).await;
@@ -186,7 +187,7 @@ async fn a_listener_starts_no_handler_on_a_message_that_another_consumer_has() {
     assert!(
         matches!(
             &found[..],
-            [ListenerEvent::NotSettled {
+            [ListenerEventKind::NotSettled {
                 problem: SettleProblem::LeaseLost(_),
                 ..
             }]
@@ -211,7 +212,8 @@ async fn a_blocking_handler_whose_lease_ends_before_its_thread_wakes_does_not_st
     let listener = service.listener(handler).tasks(1).max_in_flight(1);
     let mut seen = listener.events();
     let listener = listener.start().expect("starts");
-    let completed = |event: &ListenerEvent| matches!(event, ListenerEvent::Completed { .. });
+    let completed =
+        |event: &ListenerEventKind| matches!(event, ListenerEventKind::Completed { .. });
     events(&mut seen, 1, completed).await;
     let first = starts.recv_timeout(GUARD).expect("it ran at last");
     assert_eq!(first, (2, 1, 1), "handed back without counting the attempt");

@@ -10,7 +10,7 @@ use queue_runtime::notify::{LocalNotifier, Notification, Notifier as _, Writers}
 use queue_runtime::policy::{ExponentialIdle, TaskRange};
 use queue_runtime::testing::{self, Fault, FaultInjector, TokioClock};
 use queue_runtime::{
-    ListenerEvent, ListenerHandle, Message as _, Operation, QueueService, Received,
+    ListenerEventKind, ListenerHandle, Message as _, Operation, QueueService, Received,
 };
 use tokio::time::{Instant, sleep};
 
@@ -188,7 +188,8 @@ async fn a_message_that_was_not_settled_comes_again_although_no_task_polled() {
     assert_eq!(listener.info().tasks, 0, "none polls");
     faults.fail_next(1, Operation::Delete, Fault::Panics);
     service.submit(Job { mood: Mood::Good }).await.expect("ok");
-    let left = |event: &ListenerEvent| matches!(event, ListenerEvent::MessageTaskPanicked { .. });
+    let left =
+        |event: &ListenerEventKind| matches!(event, ListenerEventKind::MessageTaskPanicked { .. });
     events(&mut seen, 1, left).await;
     assert_eq!(listener.info().tasks, 0, "none polls");
     let started = Instant::now();

@@ -6,7 +6,8 @@ use std::time::Duration;
 use queue_runtime::backend::MemoryBackend;
 use queue_runtime::testing::{Fault, FaultInjector};
 use queue_runtime::{
-    Delivery, Disposition, FollowUp, ListenerEvent, ManualClock, Operation, QueueService, Received,
+    Delivery, Disposition, FollowUp, ListenerEventKind, ManualClock, Operation, QueueService,
+    Received,
 };
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{advance, sleep};
@@ -159,9 +160,9 @@ fn a_settlement_with_follow_ups_that_is_dropped_half_way_is_unanswered() {
     faults.release();
     let settled = async {
         loop {
-            match events.recv().await.expect("it is settled") {
-                ListenerEvent::Completed { .. } => return,
-                event @ ListenerEvent::NotSettled { .. } => panic!("{event:?}"),
+            match events.recv().await.expect("it is settled").kind {
+                ListenerEventKind::Completed { .. } => return,
+                event @ ListenerEventKind::NotSettled { .. } => panic!("{event:?}"),
                 _ => {}
             }
         }

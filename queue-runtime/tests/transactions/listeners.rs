@@ -7,8 +7,8 @@ use std::time::Duration;
 use queue_runtime::policy::{Idle, IdlePolicy};
 use queue_runtime::sqlite::rusqlite::Connection;
 use queue_runtime::{
-    Disposition, DrainReport, Failure, FollowUp, Handler, ListenerConfig, ListenerEvent, Operation,
-    QueueService, Received, RetryPolicy, blocking,
+    Disposition, DrainReport, Failure, FollowUp, Handler, ListenerConfig, ListenerEvent,
+    ListenerEventKind, Operation, QueueService, Received, RetryPolicy, blocking,
 };
 use tokio::sync::broadcast::Receiver;
 
@@ -73,9 +73,9 @@ async fn handled(events: &mut Receiver<ListenerEvent>, messages: usize) -> (usiz
     let (mut completed, mut duplicates) = (0, 0);
     let counting = async {
         while completed + duplicates < messages {
-            match events.recv().await.expect("the listener runs") {
-                ListenerEvent::Completed { .. } => completed += 1,
-                ListenerEvent::Duplicate { .. } => duplicates += 1,
+            match events.recv().await.expect("the listener runs").kind {
+                ListenerEventKind::Completed { .. } => completed += 1,
+                ListenerEventKind::Duplicate { .. } => duplicates += 1,
                 _ => {}
             }
         }
@@ -163,11 +163,11 @@ async fn handlers_that_do_not_commit_open_the_circuit_breaker() {
     let watching = async {
         let mut completed = false;
         while !completed || changes.last() != Some(&"closed") {
-            match events.recv().await.expect("the listener runs") {
-                ListenerEvent::CircuitOpened { .. } => changes.push("opened"),
-                ListenerEvent::CircuitProbeFailed { .. } => changes.push("probe failed"),
-                ListenerEvent::CircuitClosed { .. } => changes.push("closed"),
-                ListenerEvent::Completed { .. } => completed = true,
+            match events.recv().await.expect("the listener runs").kind {
+                ListenerEventKind::CircuitOpened { .. } => changes.push("opened"),
+                ListenerEventKind::CircuitProbeFailed { .. } => changes.push("probe failed"),
+                ListenerEventKind::CircuitClosed { .. } => changes.push("closed"),
+                ListenerEventKind::Completed { .. } => completed = true,
                 _ => {}
             }
         }

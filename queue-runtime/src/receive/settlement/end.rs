@@ -13,7 +13,13 @@ pub(crate) enum End {
     /// The handler succeeded, or its work was done before.
     Completed,
     /// The attempt failed.
-    Failed { error: String, delay: Delay },
+    Failed {
+        /// The text of the error and its causes.
+        error: String,
+        /// The application's error, if it returned one.
+        failure: Option<Failure>,
+        delay: Delay,
+    },
     /// Handling the message again would be of no use, or is asked for by nobody.
     Unusable {
         reason: PoisonReason,
@@ -56,6 +62,7 @@ impl End {
                 error,
             } => Self::Failed {
                 error: text(error),
+                failure: Some(error.clone()),
                 delay: Delay::Exactly(*after),
             },
             Disposition::Retry { after: None, error } => Self::of_error(error, classifiers),
@@ -70,9 +77,9 @@ impl End {
         }
     }
 
-    fn of_error(error: &Failure, classifiers: &Classifiers) -> Self {
-        let decided = classifiers.decide(error);
-        let error = text(error);
+    fn of_error(failure: &Failure, classifiers: &Classifiers) -> Self {
+        let decided = classifiers.decide(failure);
+        let error = text(failure);
         let delay = match decided {
             OnError::Retry => Delay::Usual,
             OnError::RetryBy(policy) => Delay::ByPolicy(policy),
@@ -85,13 +92,18 @@ impl End {
                 };
             }
         };
-        Self::Failed { error, delay }
+        Self::Failed {
+            error,
+            failure: Some(failure.clone()),
+            delay,
+        }
     }
 
     /// A failed attempt, which is retried by the policy of the consumer.
     pub(crate) fn failed(error: String) -> Self {
         Self::Failed {
             error,
+            failure: None,
             delay: Delay::Usual,
         }
     }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use queue_core::Timestamp;
 use queue_core::envelope::{AttemptRecord, PoisonReason};
 use queue_core::internal::between;
+use queue_core::{Failure, Timestamp};
 
 use super::end::{Delay, End};
 use super::write::fingerprint;
@@ -114,10 +114,14 @@ impl<'a> Known<'a> {
         match self.end {
             // The caller of `accept` has learned from `confirm` that nothing was committed.
             End::Completed if self.is_rolled_back() && self.caller == Caller::Listener => {
-                self.failed(NOT_COMMITTED, &Delay::Usual)
+                self.failed(NOT_COMMITTED, None, &Delay::Usual)
             }
             End::Completed => Step::Complete,
-            End::Failed { error, delay } => self.failed(error, delay),
+            End::Failed {
+                error,
+                failure,
+                delay,
+            } => self.failed(error, failure.as_ref(), delay),
             End::Unusable { reason, error } => poison(*reason, error.as_deref()),
             End::OutOfAttempts { reason, error } => Step::Poison {
                 reason: *reason,
@@ -140,7 +144,7 @@ impl<'a> Known<'a> {
         self.transaction == Promise::RolledBack
     }
 
-    fn failed(&self, error: &'a str, delay: &Delay) -> Step<'a> {
+    fn failed(&self, error: &'a str, failure: Option<&'a Failure>, delay: &Delay) -> Step<'a> {
         let after = self.delay(delay);
         if !self.counts {
             let expires = self.expires_within(after);
@@ -169,7 +173,7 @@ impl<'a> Known<'a> {
         }
         Step::PutBack(PutBack {
             delay: after,
-            account: Account::Failed(error),
+            account: Account::Failed { error, failure },
             purpose: Purpose::Retry {
                 after: match delay {
                     Delay::Exactly(after) => Some(*after),

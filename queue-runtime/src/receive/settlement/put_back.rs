@@ -1,6 +1,7 @@
 //! Putting a message back: one update makes it visible again and records the attempt.
 
 use bytes::Bytes;
+use queue_core::Failure;
 use queue_core::backend::ReceivedMessage;
 use queue_core::internal::{error_chain, escape_text, later};
 use queue_core::wire::Body;
@@ -25,9 +26,9 @@ impl Settling<'_> {
         write(self.context, self.incoming, purpose, Vec::new(), change).await?;
         self.log(&put_back);
         Ok(match account {
-            Account::Failed(error) => Settled::Retried {
+            Account::Failed { error, failure } => Settled::Retried {
                 after: delay,
-                error: escape_text(error).into_owned(),
+                error: failure.map_or_else(|| error.into(), Failure::clone),
             },
             Account::Postponed(_) | Account::NewerVersion { .. } => {
                 Settled::Postponed { after: delay }
@@ -69,7 +70,7 @@ impl Settling<'_> {
         let (queue, id) = (&self.consumer.queue, &self.incoming.envelope.id);
         let (after, attempt) = (put_back.delay, self.incoming.attempt());
         match put_back.account {
-            Account::Failed(error) => tracing::warn!(
+            Account::Failed { error, .. } => tracing::warn!(
                 %queue,
                 %id,
                 kind = &*escape_text(&self.incoming.envelope.kind),

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
-use queue_core::Error;
 use queue_core::envelope::PoisonReason;
+use queue_core::{Error, Failure};
 
 use crate::observe::Outcome;
 
@@ -41,8 +41,8 @@ pub enum Settled {
     Retried {
         /// The delay before the next attempt.
         after: Duration,
-        /// The error of the attempt and its causes.
-        error: String,
+        /// The error that the handler returned, or what ended it.
+        error: Failure,
     },
     /// The message was handed back without counting the attempt.
     Released,

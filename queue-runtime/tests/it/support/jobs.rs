@@ -1,6 +1,6 @@
 //! A message whose handler misbehaves as it says.
 
-use queue_runtime::{ListenerEvent, Message, QueueService};
+use queue_runtime::{ListenerEventKind, Message, QueueService};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,8 +18,8 @@ pub(crate) struct Job {
     pub(crate) mood: Mood,
 }
 
-pub(crate) fn completed(event: &ListenerEvent) -> bool {
-    matches!(event, ListenerEvent::Completed { .. })
+pub(crate) fn completed(event: &ListenerEventKind) -> bool {
+    matches!(event, ListenerEventKind::Completed { .. })
 }
 
 /// Submits good jobs, and creates their queue if there are none.

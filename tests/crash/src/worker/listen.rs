@@ -2,7 +2,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use queue_runtime::{ListenerEvent, ListenerHandle, MessageId, Queue, Received, RetryPolicy};
+use queue_runtime::{ListenerEventKind, ListenerHandle, MessageId, Queue, Received, RetryPolicy};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinHandle;
 
@@ -53,7 +53,7 @@ fn start<M: Named>(desk: &Arc<Desk>, queue: Queue<M>) -> (ListenerHandle, JoinHa
     let noting = tokio::spawn(async move {
         loop {
             match events.recv().await {
-                Ok(event) => note(&desk, &held, &event),
+                Ok(event) => note(&desk, &held, &event.kind),
                 // An entry less to check.
                 Err(RecvError::Lagged(_)) => {}
                 Err(RecvError::Closed) => return,
@@ -63,10 +63,10 @@ fn start<M: Named>(desk: &Arc<Desk>, queue: Queue<M>) -> (ListenerHandle, JoinHa
     (listener, noting)
 }
 
-fn note(desk: &Desk, held: &Held, event: &ListenerEvent) {
+fn note(desk: &Desk, held: &Held, event: &ListenerEventKind) {
     let (id, event) = match event {
-        ListenerEvent::Completed { id, .. } => (id, Event::Completed),
-        ListenerEvent::Poisoned { id, .. } => (id, Event::Poisoned),
+        ListenerEventKind::Completed { id, .. } => (id, Event::Completed),
+        ListenerEventKind::Poisoned { id, .. } => (id, Event::Poisoned),
         _ => return,
     };
     // A message that is poison before a handler has run is not held.

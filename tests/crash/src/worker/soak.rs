@@ -4,7 +4,7 @@ use std::time::Duration;
 use queue_core::backend::Backend;
 use queue_runtime::testing::{Fault, FaultInjector};
 use queue_runtime::{
-    ErrorKind, ListenerEvent, Operation, QueueService, Received, RetryPolicy, StorageRetry,
+    ErrorKind, ListenerEventKind, Operation, QueueService, Received, RetryPolicy, StorageRetry,
 };
 
 use crate::messages::Order;
@@ -76,7 +76,7 @@ async fn round(faults: FaultInjector) {
     let orders = service.queue::<Order>().any();
     loop {
         while let Ok(event) = events.try_recv() {
-            if let ListenerEvent::Poisoned { reason, .. } = event {
+            if let ListenerEventKind::Poisoned { reason, .. } = event.kind {
                 panic!("poison: {reason}");
             }
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ledger::{Receipt, Transfer};
 use queue_runtime::sqlite::rusqlite::{Connection, TransactionBehavior};
 use queue_runtime::{
-    Disposition, Failure, Handler, ListenerBuilder, ListenerEvent, ListenerHandle, Message,
+    Disposition, Failure, Handler, ListenerBuilder, ListenerEventKind, ListenerHandle, Message,
     Received, RetryPolicy, blocking,
 };
 use tokio::sync::broadcast::error::RecvError;
@@ -84,7 +84,9 @@ fn start<M: Message>(listener: ListenerBuilder<M>) -> (ListenerHandle, JoinHandl
     let noting = tokio::spawn(async move {
         loop {
             match events.recv().await {
-                Ok(ListenerEvent::Completed { .. }) => println!("{PROGRESS}"),
+                Ok(event) if matches!(event.kind, ListenerEventKind::Completed { .. }) => {
+                    println!("{PROGRESS}");
+                }
                 Ok(_) | Err(RecvError::Lagged(_)) => {}
                 Err(RecvError::Closed) => return,
             }

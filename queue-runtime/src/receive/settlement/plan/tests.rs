@@ -139,7 +139,7 @@ fn put_back(put_back: &PutBack<'_>) -> String {
         _ => "after 1 s, doubling",
     };
     let record = match put_back.account {
-        Account::Failed(_) => "as a failure",
+        Account::Failed { .. } => "as a failure",
         Account::Forgiven(_) => "forgiven, with the error",
         Account::Released | Account::Postponed(_) => "forgiven",
         Account::NewerVersion { .. } => "forgiven, with the time of the first postponement",
@@ -178,13 +178,16 @@ fn row(plan: &Plan<'_>) -> String {
     format!("{} | {claim}", step(plan))
 }
 
-/// Returns the rows for an end below these answers, as conditions and what they lead to. A question is asked only where its
+/// The conditions of a row, and what they lead to.
+type Row = (Vec<String>, String);
+
+/// Returns the rows for an end below these answers. A question is asked only where its
 /// answer makes a difference, and equal answers are one.
-fn rows(end: &End, case: Case, asked: usize) -> Vec<(Vec<String>, String)> {
+fn rows(end: &End, case: Case, asked: usize) -> Vec<Row> {
     let Some((_, answers)) = QUESTIONS.get(asked) else {
         return vec![(Vec::new(), planned(end, case, row))];
     };
-    let mut groups: Vec<(Vec<&str>, Vec<(Vec<String>, String)>)> = Vec::new();
+    let mut groups: Vec<(Vec<&str>, Vec<Row>)> = Vec::new();
     for (answer, text) in answers.iter().enumerate() {
         let mut case = case;
         case[asked] = answer;
@@ -280,6 +283,7 @@ fn the_delay_is_that_of_the_handler_the_classifier_or_the_policy_and_at_most_the
     let delay = |delay: Delay, longest: Duration| {
         let end = End::Failed {
             error: "no".to_owned(),
+            failure: None,
             delay,
         };
         let retry = RetryPolicy::fixed(RETRY);

@@ -1,0 +1,168 @@
+//! How many messages may be received.
+//!
+//! [`Capacity`] owns every limit. A dequeue task asks for it in one place, [`Capacity::acquire`], and gets a [`Grant`]:
+//! the right to receive that many messages, or one as the probe of the circuit breaker. Each message that is received
+//! takes its [`Room`] along, which gives back what it occupies: a part when the message is settled, the rest when its
+//! handler has returned.
+//!
+//! | file | limits | changed by |
+//! |---|---|---|
+//! | `limit` | messages in flight | [`Capacity::fit`]: the number of dequeue tasks, and throttling |
+//! | `bytes` | bytes in flight | nobody |
+//! | `shared_room` | messages in flight of several listeners | the lanes that wait |
+//! | `threads` | blocking handlers | nobody: the pool grows to what is reserved |
+//! | `throttle` | the share of all that is used | receives, by [`Capacity::observe`] |
+//! | `breaker` | anything but probes | the ends of attempts |
+//! | `bounds` | what a builder may ask for | |
+
+mod bounds;
+mod breaker;
+mod bytes;
+mod grant;
+mod limit;
+mod room;
+mod shared_room;
+pub(super) mod threads;
+mod throttle;
+
+use std::io;
+use std::sync::Arc;
+
+use queue_core::Error;
+use queue_core::backend::Capabilities;
+use queue_core::clock::Clock;
+
+pub(super) use bounds::{Bounds, check_tasks};
+pub(super) use breaker::{Breaker, Change, Probed};
+pub use breaker::{CircuitBreaker, CircuitState};
+use bytes::ByteLimit;
+pub(super) use grant::Grant;
+use limit::Limit;
+pub(super) use room::Room;
+pub(super) use shared_room::{Lane, SharedRoom};
+pub(super) use threads::HandlerThreads;
+pub(super) use throttle::{Throttle, is_throttled};
+
+use super::core::Core;
+use super::phase::ListenerPhase;
+use crate::policy::Throttled;
+
+/// What limits the receives of a listener.
+pub(super) struct Capacity {
+    /// The maximum number of messages per receive.
+    batch: u32,
+    max_in_flight: usize,
+    /// The number of messages that may be in flight for each dequeue task.
+    in_flight_per_task: usize,
+    /// One permit for each message that may be in flight.
+    permits: Limit,
+    /// The bytes that may be in flight, if they are limited.
+    bytes: Option<ByteLimit>,
+    /// The part in the room that it shares with other listeners, if it does.
+    lane: Option<Lane>,
+    /// The threads of a blocking handler.
+    threads: Option<HandlerThreads>,
+    throttle: Throttle,
+    breaker: Option<Arc<Breaker>>,
+}
+
+impl Capacity {
+    /// Has no room until [`fit`](Self::fit) is called.
+    pub(super) fn new(
+        bounds: &Bounds,
+        capabilities: &Capabilities,
+        lane: Option<Lane>,
+        threads: Option<HandlerThreads>,
+        throttle: Throttle,
+        breaker: Option<Breaker>,
+    ) -> Self {
+        Self {
+            batch: bounds.batch(capabilities),
+            max_in_flight: bounds.max_in_flight,
+            in_flight_per_task: bounds.in_flight_per_task(),
+            permits: Limit::new(0),
+            bytes: bounds.byte_limit(capabilities),
+            lane,
+            threads,
+            throttle,
+            breaker: breaker.map(Arc::new),
+        }
+    }
+
+    /// Waits until the listener may receive, and acquires room for up to a batch of messages, or for a probe.
+    ///
+    /// # Errors
+    /// If the handler blocks, and there is no thread for it.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(super) async fn acquire(core: &Arc<Core>) -> io::Result<Grant> {
+        let capacity = &core.capacity;
+        loop {
+            core.phase.not_paused().await;
+            let probe = match &capacity.breaker {
+                Some(breaker) => breaker.pass().await,
+                None => None,
+            };
+            let most = match probe {
+                Some(_) => 1,
+                None => capacity.batch as usize,
+            };
+            let grant = Grant::acquire(core, most).await;
+            // It may have been paused, or the circuit breaker opened, while there was no room.
+            let is_open = capacity.breaker().is_some_and(Breaker::is_open);
+            let still = probe.is_some() || !is_open;
+            if still && core.phase.current() != ListenerPhase::Paused {
+                return grant.ready(probe);
+            }
+        }
+    }
+
+    /// Adapts the number of messages that may be in flight to the number of dequeue tasks that `tasks` returns, and to
+    /// throttling. Of several calls, the last one to read them wins.
+    pub(super) fn fit(&self, tasks: impl FnOnce() -> usize) {
+        self.permits.set(|| {
+            let share = self.in_flight_per_task.saturating_mul(tasks().max(1));
+            self.throttle.of(share.min(self.max_in_flight))
+        });
+    }
+
+    /// Records a receive and its error, if it failed. If that is to change how much may be in flight, returns what the
+    /// storage does; [`fit`](Self::fit) changes it.
+    pub(super) fn observe(&self, error: Option<&Error>, clock: &dyn Clock) -> Option<Throttled> {
+        self.throttle.observe(error, clock)
+    }
+
+    /// Returns the maximum number of messages per receive.
+    pub(super) fn batch(&self) -> u32 {
+        self.batch
+    }
+
+    pub(super) fn max_in_flight(&self) -> usize {
+        self.max_in_flight
+    }
+
+    pub(super) fn in_flight_per_task(&self) -> usize {
+        self.in_flight_per_task
+    }
+
+    /// Returns the number of messages that may be in flight now.
+    pub(super) fn in_flight_limit(&self) -> usize {
+        self.permits.current()
+    }
+
+    pub(super) fn breaker(&self) -> Option<&Breaker> {
+        self.breaker.as_deref()
+    }
+
+    /// Returns the bytes for which room is acquired before the size of a message is known.
+    fn largest_message(&self) -> usize {
+        self.bytes.as_ref().map_or(0, |limit| limit.largest)
+    }
+
+    fn release_bytes(&self, bytes: usize) {
+        if let Some(limit) = self.bytes.as_ref().filter(|_| bytes > 0) {
+            limit.release(bytes);
+        }
+    }
+}

@@ -1,0 +1,77 @@
+use queue_core::backend::Capabilities;
+use tokio::sync::Semaphore;
+
+use super::bytes::ByteLimit;
+use crate::policy::TaskRange;
+use crate::settings::InvalidSetting;
+
+/// How much a listener receives and handles at once, as its builder was told.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    pub(crate) tasks: TaskRange,
+    pub(crate) max_in_flight: usize,
+    pub(crate) max_bytes: Option<usize>,
+    /// The maximum number of messages per receive.
+    pub(crate) batch: Option<usize>,
+}
+
+/// More dequeue tasks are a mistake: each receives as many messages at a time as the backend allows.
+const MAX_TASKS: usize = 1024;
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self {
+            tasks: 2.into(),
+            max_in_flight: 32,
+            max_bytes: None,
+            batch: None,
+        }
+    }
+}
+
+impl Bounds {
+    pub(crate) fn check(&self, capabilities: &Capabilities) -> Result<(), InvalidSetting> {
+        check_tasks(self.tasks)?;
+        let (in_flight, most) = (self.max_in_flight, Semaphore::MAX_PERMITS);
+        InvalidSetting::count("number of messages in flight", in_flight, most)?;
+        if let Some(batch) = self.batch {
+            InvalidSetting::count("number of messages per receive", batch, usize::MAX)?;
+        }
+        match self.max_bytes {
+            Some(bytes) => {
+                let least = capabilities.max_body;
+                InvalidSetting::within("number of bytes in flight", bytes, least, most)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the maximum number of messages per receive.
+    pub(crate) fn batch(&self, capabilities: &Capabilities) -> u32 {
+        let most = self.max_in_flight.min(self.batch.unwrap_or(usize::MAX));
+        let most = u32::try_from(most).unwrap_or(u32::MAX);
+        most.min(capabilities.max_receive)
+    }
+
+    /// Returns the share of a task in the messages in flight.
+    pub(crate) fn in_flight_per_task(&self) -> usize {
+        self.max_in_flight.div_ceil(self.tasks.max)
+    }
+
+    pub(super) fn byte_limit(&self, capabilities: &Capabilities) -> Option<ByteLimit> {
+        let limit = |bytes| ByteLimit::new(bytes, capabilities.max_body);
+        self.max_bytes.map(limit)
+    }
+}
+
+/// Checks the number of dequeue tasks.
+pub(crate) fn check_tasks(tasks: TaskRange) -> Result<TaskRange, InvalidSetting> {
+    if tasks.min == tasks.max {
+        InvalidSetting::count("number of tasks", tasks.max, MAX_TASKS)?;
+    } else {
+        InvalidSetting::within("minimum number of tasks", tasks.min, 0, MAX_TASKS)?;
+        let least = tasks.least();
+        InvalidSetting::within("maximum number of tasks", tasks.max, least, MAX_TASKS)?;
+    }
+    Ok(tasks)
+}

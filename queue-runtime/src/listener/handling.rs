@@ -1,0 +1,65 @@
+//! Running the handler of each message in flight.
+//!
+//! [`Handling`] owns the handler and the tasks that run it. Whoever receives messages [hands them over](handle); each
+//! has a [`Run`] of its own from then on, which decides who settles it.
+//!
+//! | file | has authority over |
+//! |---|---|
+//! | `executor` | the message: it is admitted, its handler runs, and it is settled |
+//! | `task_pool` | when the task of a message starts and ends: an idle one takes another message |
+//! | `watchdog` | the handler timeout: it takes over the messages of cancelled handlers that do not react |
+//! | `run` | which of the two settles a message |
+//! | `finish`, `attempt_counts` | how its end settles the message, and whether a failed attempt counts |
+//! | `run_times` | how long runs take, and so the visibility timeout that follows them |
+
+mod attempt_counts;
+mod executor;
+mod finish;
+mod run;
+mod run_times;
+mod task_pool;
+pub(super) mod watchdog;
+
+use std::sync::Arc;
+
+use tokio::runtime::Handle;
+
+use executor::Arrival;
+pub(super) use executor::handle;
+use run::Watchlist;
+pub(super) use run_times::RunTimes;
+use task_pool::TaskPool;
+
+use super::{capacity, core, event};
+use crate::receive::ErasedHandler;
+
+/// What runs the handlers of a listener.
+pub(super) struct Handling {
+    handler: ErasedHandler,
+    pool: TaskPool<Arrival>,
+    /// The running handlers, for the watchdog.
+    watchlist: Arc<Watchlist>,
+    pub(super) times: RunTimes,
+}
+
+impl Handling {
+    /// Keeps up to `max_idle` tasks that have nothing to do.
+    pub(super) fn new(
+        handler: ErasedHandler,
+        runtime: Handle,
+        max_idle: usize,
+        times: RunTimes,
+    ) -> Self {
+        Self {
+            handler,
+            pool: TaskPool::new(runtime, max_idle, executor::run),
+            watchlist: Arc::default(),
+            times,
+        }
+    }
+
+    /// Ends the tasks that have nothing to do.
+    pub(super) fn end_idle(&self) {
+        self.pool.end_idle();
+    }
+}

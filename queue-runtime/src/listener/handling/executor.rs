@@ -1,0 +1,297 @@
+//! The tasks of messages on the application's runtime: each admits a message, runs its handler, and settles it.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use queue_core::clock::BoxFuture;
+use queue_core::{Disposition, Error};
+use tokio::sync::oneshot;
+use tracing::Instrument as _;
+
+use super::finish::{abandon, finish, finish_in_background, report};
+use super::run::{Ended, HandlerState, Run, Taken};
+use super::watchdog;
+use crate::lease::Cause;
+use crate::listener::capacity::Room;
+use crate::listener::core::Core;
+use crate::listener::event::ListenerEventKind;
+use crate::listener::phase::ListenerPhase;
+use crate::panic::{catch, catch_async};
+use crate::receive::idempotent::{self, Claimed};
+use crate::receive::{
+    Admission, Call, End, Fetched, Incoming, SettleProblem, Settled, Settling, admit,
+};
+
+/// Has a task handle each message.
+pub(crate) fn handle(core: &Core, messages: impl Iterator<Item = (Fetched, Room)>) {
+    let arrival = |message| Arrival(Some(message));
+    core.handling.pool.work_on(messages.map(arrival).collect());
+}
+
+/// Handles one message, from its receive to its settlement.
+pub(super) async fn run(arrival: Arrival) {
+    let mut task = arrival.read();
+    // Pinned here, so that catching does not store the future twice.
+    let span = task.run.span.clone();
+    let handled = catch_async(pin!(task.handle().instrument(span))).await;
+    if handled.is_err() {
+        // Settling it again would only panic again.
+        task.stage = Stage::Finished;
+        abandon(&task.run);
+    }
+}
+
+/// A message that was received. The task that handles it reads it, so that the messages of a batch are read side by
+/// side.
+pub(super) struct Arrival(Option<(Fetched, Room)>);
+
+impl Arrival {
+    fn read(mut self) -> Task {
+        let message = self.0.take();
+        let (message, room) = message.expect("it is taken here and in `drop` only");
+        Task::of(message, room)
+    }
+}
+
+impl Drop for Arrival {
+    fn drop(&mut self) {
+        if let Some((message, room)) = self.0.take() {
+            drop(Task::of(message, room));
+        }
+    }
+}
+
+/// A message's task. If the application's runtime drops it, the message is settled in the background: as
+/// its handler's end asks for, or, if that has not ended, handed back without counting the attempt.
+struct Task {
+    run: Arc<Run>,
+    stage: Stage,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// The message is admitted, or its handler runs.
+    Handling,
+    /// This task has claimed the settlement.
+    Settling,
+    Finished,
+}
+
+impl Task {
+    fn of(message: Fetched, room: Room) -> Self {
+        let core = room.core();
+        let watchlist = Arc::clone(&core.handling.watchlist);
+        let incoming = Incoming::read(&core.context, &core.consumer, message);
+        Self {
+            run: Arc::new(Run::new(incoming, room, watchlist)),
+            stage: Stage::Handling,
+        }
+    }
+
+    /// Returns the call that handles the message. If it must not be handled, settles it and returns `None`.
+    async fn admit(&mut self) -> Option<Call> {
+        let run = Arc::get_mut(&mut self.run).expect("nobody shares the run before it is watched");
+        let core = run.room.core();
+        let (context, consumer) = (&core.context, &core.consumer);
+        let incoming = &mut run.incoming;
+        let settled = if core.phase.is_stopping() {
+            let settling = Settling::new(context, consumer, incoming);
+            settling.end(End::Released).await
+        } else {
+            let call = |incoming: &Incoming| core.handling.handler.call(context, incoming);
+            match admit(context, consumer, incoming, call).await {
+                Admission::Handle(call) => match claim_key(core, incoming).await {
+                    None => return Some(call),
+                    Some(settled) => settled,
+                },
+                Admission::Refused(settled) => settled,
+            }
+        };
+        report(run, settled);
+        self.stage = Stage::Finished;
+        None
+    }
+
+    async fn handle(&mut self) {
+        let Some(call) = self.admit().await else {
+            return;
+        };
+        let run = &self.run;
+        let started = watchdog::watch(run);
+        let ended = match call {
+            Call::Task(future) => run_task(run, future).await,
+            Call::Blocking(function) => run_on_thread(run, function).await,
+        };
+        record_time(run, started);
+        match ended {
+            Ok(()) => self.settle().await,
+            Err(Taken) => watchdog::handler_returned(run),
+        }
+        self.stage = Stage::Finished;
+    }
+
+    async fn settle(&mut self) {
+        if self.run.claim() {
+            self.stage = Stage::Settling;
+            self.run.unwatch();
+            finish(&self.run).await;
+        }
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        match self.stage {
+            Stage::Finished => return,
+            // What was asked of the backend may be carried out or not; settling again finds out.
+            Stage::Settling => finish_in_background(&self.run),
+            Stage::Handling => {
+                let stopped = Ended::Stopped(Cause::Stopping, HandlerState::Dropped);
+                // An error says that the watchdog has the message, or that the handler has ended on a
+                // thread of its own, which may have claimed it.
+                let _ = self.run.end_unpolled(stopped);
+                claim_in_background(&self.run);
+            }
+        }
+        self.run.core().task_dropped();
+    }
+}
+
+/// Records the duration of a run for the metrics and, if it succeeded, for the policies that adapt to it.
+fn record_time(run: &Run, started: Duration) {
+    let core = run.core();
+    let took = core.context.clock.monotonic().saturating_sub(started);
+    core.measures.processed(took);
+    let succeeded = |ended| matches!(ended, &Ended::Returned(Disposition::Complete(_)));
+    let times = &core.handling.times;
+    if times.are_recorded() && run.ended().is_some_and(succeeded) {
+        times.record(took);
+    }
+}
+
+/// Claims the message's key, if the listener has an idempotency store. Returns the result of settling the message if it
+/// is not to be handled.
+async fn claim_key(core: &Core, incoming: &mut Incoming) -> Option<Result<Settled, SettleProblem>> {
+    let (context, consumer) = (&core.context, &core.consumer);
+    consumer.options.idempotency.as_ref()?;
+    let report = |error: &Error, after| {
+        let error = error.clone();
+        core.publish(|| ListenerEventKind::IdempotencyStoreFailed { error, after });
+    };
+    let claimed = tokio::select! {
+        biased;
+        claimed = idempotent::claim(context, consumer, incoming, report) => claimed,
+        // It may wait for long.
+        _ = core.phase.reached(ListenerPhase::Stopping) => {
+            let settling = Settling::new(context, consumer, incoming);
+            Claimed::Refused(settling.end(End::Released).await)
+        }
+    };
+    match claimed {
+        Claimed::Ours => None,
+        Claimed::Refused(settled) => Some(settled),
+        Claimed::Failed(error) => Some(Err(SettleProblem::NotDone(error))),
+    }
+}
+
+/// Polls the handler until it ends, is cancelled, or the watchdog takes its message over.
+async fn run_task(run: &Run, mut handler: BoxFuture<'static, Disposition>) -> Result<(), Taken> {
+    let handled = poll_fn(|cx| {
+        run.begin_poll()?;
+        match catch(|| handler.as_mut().poll(cx)) {
+            Ok(Poll::Pending) => run.end_poll().map(|()| Poll::Pending)?,
+            Ok(Poll::Ready(returned)) => Poll::Ready(run.end(Ended::Returned(returned))),
+            Err(panic) => Poll::Ready(run.end(Ended::Panicked(panic))),
+        }
+    });
+    let ended = match must_not_start(run) {
+        Some(ended) => ended,
+        None => tokio::select! {
+            // A handler that was told to stop is polled once more, so that it can still answer.
+            biased;
+            ended = handled => {
+                drop_caught(handler);
+                return ended;
+            }
+            cause = run.cancellation().cancelled() => Ended::Stopped(cause, HandlerState::Dropped),
+        },
+    };
+    // Its destructors are the handler's code, too. They end before the message becomes visible to others.
+    let begun = run.begin_poll();
+    drop_caught(handler);
+    begun?;
+    run.end(ended)
+}
+
+/// Returns how the handler ends without being started, if it must not start. Looked at last of all: the
+/// process may have been stopped since the lease was renewed, and a thread takes time to wake.
+fn must_not_start(run: &Run) -> Option<Ended> {
+    match run.cancellation().cause() {
+        Some(cause) => Some(Ended::Stopped(cause, HandlerState::Dropped)),
+        None if run.incoming.lease.is_overdue() => Some(Ended::NotStarted),
+        None => None,
+    }
+}
+
+/// Runs the handler on the thread that is reserved for it.
+async fn run_on_thread(
+    run: &Arc<Run>,
+    function: Box<dyn FnOnce() -> Disposition + Send>,
+) -> Result<(), Taken> {
+    let thread = run.room.take_thread();
+    let thread = thread.expect("a thread is reserved for each blocking handler");
+    let (done, returned) = oneshot::channel();
+    let run = Arc::clone(run);
+    thread.run(move || {
+        let inside = run.core().runtime.enter();
+        let result = run.span.in_scope(|| call_function(&run, function));
+        drop(inside);
+        // Run once the thread is given back, so that the next message finds it free.
+        move || {
+            if done.send(result).is_ok() {
+                return;
+            }
+            // The task is gone with its runtime.
+            match result {
+                Ok(()) => claim_in_background(&run),
+                Err(Taken) => watchdog::handler_returned(&run),
+            }
+        }
+    });
+    let returned = returned.await;
+    returned.expect("the thread sends the result of the call")
+}
+
+fn call_function(
+    run: &Run,
+    function: Box<dyn FnOnce() -> Disposition + Send>,
+) -> Result<(), Taken> {
+    if let Err(taken) = run.begin_poll() {
+        drop_caught(function);
+        return Err(taken);
+    }
+    if let Some(ended) = must_not_start(run) {
+        drop_caught(function);
+        return run.end(ended);
+    }
+    run.end(match catch(function) {
+        Ok(disposition) => Ended::Returned(disposition),
+        Err(panic) => Ended::Panicked(panic),
+    })
+}
+
+/// Drops the handler, whose destructors may panic.
+fn drop_caught(handler: impl Sized) {
+    if let Err(panic) = catch(|| drop(handler)) {
+        tracing::error!(%panic, "a handler panicked while it was dropped");
+    }
+}
+
+fn claim_in_background(run: &Arc<Run>) {
+    if run.claim() {
+        finish_in_background(run);
+    }
+}

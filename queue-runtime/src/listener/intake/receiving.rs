@@ -1,0 +1,123 @@
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use queue_core::clock::Clock;
+use queue_core::{Error, Timestamp};
+
+use crate::panic::CaughtPanic;
+
+/// Why, and since when, a listener cannot receive. In [`ListenerInfo`](crate::ListenerInfo) and
+/// [`Health`](crate::Health).
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ReceiveFailure {
+    /// When the first of the failed receives in a row ended, by this machine's clock.
+    pub since: Timestamp,
+    /// How long ago that was. Not affected by changes of the clock.
+    pub lasted: Duration,
+    /// The error of the last receive.
+    pub error: ReceiveError,
+}
+
+/// Why a receive of a listener failed.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReceiveError {
+    /// The storage failed, or the queue does not exist.
+    #[error(transparent)]
+    Storage(Error),
+    /// No thread could be started for a blocking handler.
+    #[error("start a thread for a handler: {0}")]
+    NoThread(Arc<std::io::Error>),
+    /// The dequeue task panicked, for example in a custom backend.
+    #[error("receive messages: the dequeue task panicked: {0}")]
+    Panicked(CaughtPanic),
+}
+
+/// How the last receives of a listener ended, and what they found.
+#[derive(Debug, Default)]
+pub(super) struct Receiving(Mutex<LastReceives>);
+
+#[derive(Debug, Default)]
+struct LastReceives {
+    last_success: Option<Timestamp>,
+    failing: Option<Failing>,
+    found: Found,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Found {
+    /// Messages, or nothing yet.
+    #[default]
+    Messages,
+    NoMessage,
+    NoQueue,
+}
+
+#[derive(Debug)]
+struct Failing {
+    since: Timestamp,
+    /// On the monotonic clock.
+    began: Duration,
+    error: ReceiveError,
+}
+
+impl Receiving {
+    /// Records that the storage answered with so many messages. Returns whether they are the first after a receive that
+    /// found none or no queue.
+    pub(super) fn succeeded(&self, clock: &dyn Clock, messages: usize) -> bool {
+        let found = if messages > 0 {
+            Found::Messages
+        } else {
+            Found::NoMessage
+        };
+        let last_success = Some(clock.now());
+        let mut last = self.lock();
+        let detected = found == Found::Messages && last.found != found;
+        *last = LastReceives {
+            last_success,
+            failing: None,
+            found,
+        };
+        detected
+    }
+
+    /// Records that the queue does not exist. Returns whether that is news.
+    pub(super) fn missing(&self, clock: &dyn Clock, error: ReceiveError) -> bool {
+        self.failed(clock, error);
+        let mut last = self.lock();
+        let is_news = last.found != Found::NoQueue;
+        last.found = Found::NoQueue;
+        is_news
+    }
+
+    pub(super) fn failed(&self, clock: &dyn Clock, error: ReceiveError) {
+        let mut state = self.lock();
+        let (since, began) = match &state.failing {
+            Some(failing) => (failing.since, failing.began),
+            None => (clock.now(), clock.monotonic()),
+        };
+        state.failing = Some(Failing {
+            since,
+            began,
+            error,
+        });
+    }
+
+    pub(super) fn last_success(&self) -> Option<Timestamp> {
+        self.lock().last_success
+    }
+
+    pub(super) fn failure(&self, clock: &dyn Clock) -> Option<ReceiveFailure> {
+        let state = self.lock();
+        state.failing.as_ref().map(|failing| ReceiveFailure {
+            since: failing.since,
+            lasted: clock.monotonic().saturating_sub(failing.began),
+            error: failing.error.clone(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, LastReceives> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
