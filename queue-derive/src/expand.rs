@@ -31,12 +31,13 @@ fn expand(input: &Input<'_>, settings: &Settings) -> TokenStream {
     let (_, ty_generics, _) = input.original.generics.split_for_impl();
 
     let checks = checks(input, settings, &krate);
-    let (eager, lazy) = match has_type_parameters(input) {
-        false => (
+    let (eager, lazy) = if has_type_parameters(input) {
+        (TokenStream::new(), Some(checks))
+    } else {
+        (
             quote!(#[allow(deprecated)] const _: () = { #checks };),
             None,
-        ),
-        true => (TokenStream::new(), Some(checks)),
+        )
     };
     let message_type = message_type(settings, &krate);
     let key = key(input, &krate);

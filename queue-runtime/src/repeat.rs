@@ -143,9 +143,10 @@ impl<'a> Repeats<'a> {
             _ => self.pause(error).await,
         };
         // The error may be that of a later try, or of a creation.
-        let outcome = match self.unanswered {
-            true => Outcome::Unknown,
-            false => Outcome::NotDone,
+        let outcome = if self.unanswered {
+            Outcome::Unknown
+        } else {
+            Outcome::NotDone
         };
         again.map_err(|error| error.with_outcome(outcome))
     }
@@ -210,9 +211,10 @@ fn within_lease(failures: u32, advice: Retry, left: Duration) -> Option<Duration
         Retry::Permanent => return None,
         advice => WITHIN_LEASE.pause(advice, failures, jitter()),
     };
-    Some(match left > 2 * SHORTEST {
-        true => pause.min(left / 2),
-        false => pause,
+    Some(if left > 2 * SHORTEST {
+        pause.min(left / 2)
+    } else {
+        pause
     })
 }
 

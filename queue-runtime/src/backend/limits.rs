@@ -16,9 +16,10 @@ pub(crate) struct Limits<'a> {
 
 impl Limits<'_> {
     pub(crate) fn check_put(&self, message: &NewMessage) -> Result<()> {
-        let largest = match message.moved {
-            true => self.capabilities.max_moved_body,
-            false => self.capabilities.max_body,
+        let largest = if message.moved {
+            self.capabilities.max_moved_body
+        } else {
+            self.capabilities.max_body
         };
         self.check_body(message.body.len(), largest)?;
         let longest = self.capabilities.max_visibility;

@@ -76,15 +76,13 @@ impl Leased {
             return Ok(promise);
         };
         let transactions = transactions(self)?;
-        let concluded = match transactions.was_committed(Some(token)).await? {
-            true => {
-                self.machine().settled();
-                Promise::Committed
-            }
-            false if self.now().saturating_sub(written_at) > ABSENCE_PROVES_FOR => {
-                return Err(self.asked_too_late());
-            }
-            false => Promise::RolledBack,
+        let concluded = if transactions.was_committed(Some(token)).await? {
+            self.machine().settled();
+            Promise::Committed
+        } else if self.now().saturating_sub(written_at) > ABSENCE_PROVES_FOR {
+            return Err(self.asked_too_late());
+        } else {
+            Promise::RolledBack
         };
         let mut promise = self.promise();
         // Unless another transaction has completed the message meanwhile.

@@ -175,9 +175,10 @@ impl Machine {
             return Next::Nothing;
         }
         if now >= self.certain_end {
-            return Next::Lost(match now >= self.expiry.certain {
-                true => Loss::Expired,
-                false => Loss::CertainEnd,
+            return Next::Lost(if now >= self.expiry.certain {
+                Loss::Expired
+            } else {
+                Loss::CertainEnd
             });
         }
         if now < self.renew_at() {

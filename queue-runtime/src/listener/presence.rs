@@ -52,10 +52,7 @@ impl Presence {
     /// Counts the task, which stood by, again. If others run instead, it must end.
     pub(super) fn rejoin(&mut self) -> bool {
         let joins = self.core.tasks.rejoin();
-        self.state = match joins {
-            true => State::Counted,
-            false => State::Left,
-        };
+        self.state = if joins { State::Counted } else { State::Left };
         if joins {
             self.core.measures.tasks(1.0);
             self.core.scaled(0, 1);

@@ -44,12 +44,11 @@ impl Throttle {
         }
         let now = clock.monotonic();
         Some(self.with(|throttling| {
-            let result = match throttled {
-                true => throttling.throttled(now),
-                false => {
-                    throttling.succeeded(now);
-                    Throttled::Again
-                }
+            let result = if throttled {
+                throttling.throttled(now)
+            } else {
+                throttling.succeeded(now);
+                Throttled::Again
             };
             self.active.store(throttling.is_active(), Ordering::Relaxed);
             result

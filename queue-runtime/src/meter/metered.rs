@@ -229,9 +229,10 @@ impl Backend for Metered {
         let counted = |messages: &Vec<ReceivedMessage>| {
             counters.measures.received(messages.len() as u64);
             Counted {
-                kind: match messages.is_empty() {
-                    true => TransactionKind::EmptyReceive,
-                    false => TransactionKind::Receive,
+                kind: if messages.is_empty() {
+                    TransactionKind::EmptyReceive
+                } else {
+                    TransactionKind::Receive
                 },
                 transactions: pages(messages.len(), RECEIVE_PAGE),
             }

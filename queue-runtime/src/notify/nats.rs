@@ -258,9 +258,10 @@ async fn receive(
 fn subject(account: &str, queue: &QueueName) -> String {
     let mut subject = "queue.wakeup.".to_owned();
     for byte in account.bytes() {
-        match byte.is_ascii_alphanumeric() {
-            true => subject.push(byte.into()),
-            false => subject.push_str(&format!("_{byte:02x}")),
+        if byte.is_ascii_alphanumeric() {
+            subject.push(byte.into())
+        } else {
+            subject.push_str(&format!("_{byte:02x}"))
         }
     }
     format!("{subject}.{queue}")

@@ -112,9 +112,10 @@ impl Case {
         let (call, held) = (self.call, self.held.as_ref());
         let again = call.make(&self.proxied, &self.queue, held, executed);
         let again = again.await;
-        match executed {
-            true => call.expectations().repeat.check(call, again),
-            false => again.unwrap_or_else(|error| panic!("{call:?} again: {error}")),
+        if executed {
+            call.expectations().repeat.check(call, again)
+        } else {
+            again.unwrap_or_else(|error| panic!("{call:?} again: {error}"))
         }
         check_state(call, executed, self.direct, &self.queue).await;
     }

@@ -87,9 +87,10 @@ fn an_operation_on_a_locked_file_times_out_without_effect() {
         let delete = backend.delete(&place.queue, &held.id, &held.receipt).await;
         // A put may wait for the transaction that waits for it. Other systems do not tell whose that is.
         let is_known = cfg!(any(target_os = "linux", target_os = "android"));
-        let put_again = match is_known {
-            true => Retry::Permanent,
-            false => Retry::Temporary,
+        let put_again = if is_known {
+            Retry::Permanent
+        } else {
+            Retry::Temporary
         };
         for (refused, retry) in [
             (put.expect_err("locked"), put_again),
@@ -98,9 +99,10 @@ fn an_operation_on_a_locked_file_times_out_without_effect() {
             assert_eq!(refused.kind(), ErrorKind::Timeout);
             assert_eq!(refused.retry(), retry);
             assert_eq!(refused.outcome(), Outcome::NotDone);
-            let whose = match is_known {
-                true => "another connection in this process",
-                false => "another process, or",
+            let whose = if is_known {
+                "another connection in this process"
+            } else {
+                "another process, or"
             };
             assert!(refused.to_string().contains(whose), "{refused}");
         }

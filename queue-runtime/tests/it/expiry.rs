@@ -44,9 +44,10 @@ impl Apart {
     async fn open(ahead: SignedDuration, in_memory: bool) -> Self {
         let (storage_clock, clock) = (ManualClock::new(), ManualClock::new());
         let folder = tempfile::tempdir().expect("a folder");
-        let backend: Arc<dyn Backend> = match in_memory {
-            true => Arc::new(MemoryBackend::new(Arc::new(storage_clock.clone()))),
-            false => on_file(&folder, &storage_clock).await,
+        let backend: Arc<dyn Backend> = if in_memory {
+            Arc::new(MemoryBackend::new(Arc::new(storage_clock.clone())))
+        } else {
+            on_file(&folder, &storage_clock).await
         };
         clock.step_wall_clock(ahead);
         let storage = FaultInjector::new(backend);

@@ -257,13 +257,12 @@ async fn copies_by_several_consumers_are_one_message() {
         let (one, other) = (connect("one").await, connect("other").await);
         let neighbour = one.submit(order(2)).delay(Duration::from_secs(3600)).await;
         neighbour.expect("submitted");
-        match is_event {
-            true => drop(one.submit(order(1)).await.expect("submitted")),
-            false => {
-                let queue = "orders".parse().expect("a name");
-                let put = memory.put(&queue, NewMessage::new("no event")).await;
-                put.expect("put");
-            }
+        if is_event {
+            drop(one.submit(order(1)).await.expect("submitted"))
+        } else {
+            let queue = "orders".parse().expect("a name");
+            let put = memory.put(&queue, NewMessage::new("no event")).await;
+            put.expect("put");
         }
         faults.fail_next(2, Operation::Delete, Fault::Refused(ErrorKind::Denied));
         for consumer in [&one, &other, &one] {

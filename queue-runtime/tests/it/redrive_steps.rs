@@ -115,12 +115,11 @@ async fn a_dry_run_looks_at_everything_that_can_be_browsed_and_changes_nothing()
         }
 
         let by_age = poison(&service).redrive().older_than(HOUR).dry_run().await;
-        match can_browse {
-            true => assert_eq!(by_age.expect("planned").redriven, 0),
-            false => {
-                let error = by_age.expect_err("a peek does not tell the time").error;
-                assert_eq!(error.kind(), ErrorKind::Unsupported);
-            }
+        if can_browse {
+            assert_eq!(by_age.expect("planned").redriven, 0)
+        } else {
+            let error = by_age.expect_err("a peek does not tell the time").error;
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
         }
     }
 }

@@ -188,9 +188,10 @@ async fn a_message_is_gone_with_its_queue() {
         }
         let queue = stage.other.queue_at("parcel").expect("a name");
         queue.delete().await.expect("deleted");
-        match answered {
-            true => drop(lease_lost(delivery.complete().await)),
-            false => drop(unknown(delivery.complete().await)),
+        if answered {
+            drop(lease_lost(delivery.complete().await))
+        } else {
+            drop(unknown(delivery.complete().await))
         }
     }
 }

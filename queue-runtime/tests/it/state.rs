@@ -34,9 +34,10 @@ async fn every_call_shares_the_state() {
     let app = App::default();
     for (round, is_blocking) in [(1, false), (2, true)] {
         submit_jobs(&service, 5).await;
-        let listener = match is_blocking {
-            false => service.listener_with(app.clone(), App::handle),
-            true => service.listener_with(app.clone(), blocking(App::handle_blocking)),
+        let listener = if is_blocking {
+            service.listener_with(app.clone(), blocking(App::handle_blocking))
+        } else {
+            service.listener_with(app.clone(), App::handle)
         };
         let listener = listener.handler_timeout(NEVER).until_empty();
         let report = listener.start().expect("starts").drained().await;

@@ -194,9 +194,10 @@ async fn an_unanswered_retry_is_reported_as_done_only_with_the_same_error() {
         let retried = delivery.retry_after(Duration::ZERO, "no stock").await;
         let delivery = unknown(retried);
         let retried = delivery.retry_after(Duration::ZERO, second).await;
-        match is_same {
-            true => drop(retried.expect("it was carried out")),
-            false => drop(unknown(retried)),
+        if is_same {
+            drop(retried.expect("it was carried out"))
+        } else {
+            drop(unknown(retried))
         }
         let record = stage.accept().await.envelope().attempts.clone();
         assert_eq!(record.last_error.as_deref(), Some("no stock"));
@@ -213,9 +214,10 @@ async fn an_unanswered_rejection_is_reported_as_done_only_with_the_same_error() 
         stage.leave_unanswered(Operation::Apply, Fault::AnswerLost);
         let delivery = unknown(delivery.reject("no stock").await);
         let rejected = delivery.reject(second).await;
-        match is_same {
-            true => drop(rejected.expect("it was carried out")),
-            false => drop(unknown(rejected)),
+        if is_same {
+            drop(rejected.expect("it was carried out"))
+        } else {
+            drop(unknown(rejected))
         }
         let poisoned = poison(&stage.other, "parcel-poison").await;
         assert_eq!(poisoned.len(), 1);

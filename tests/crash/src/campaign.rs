@@ -306,9 +306,10 @@ impl Run<'_> {
             self.violations.push(Violation::Other(checked));
         }
         let steps = |(point, _): &(Point, Role)| point.is_between();
-        let promise = match self.campaign.aborts.iter().any(steps) {
-            true => Promise::AtLeastOnce,
-            false => Promise::OneCopy,
+        let promise = if self.campaign.aborts.iter().any(steps) {
+            Promise::AtLeastOnce
+        } else {
+            Promise::OneCopy
         };
         match history.check(promise) {
             Ok(figures) if self.violations.is_empty() => Ok(figures),

@@ -81,9 +81,10 @@ impl Failure {
                 .unsent(),
             Self::Deadline { after, sent } => {
                 let error = error(ErrorKind::Timeout).with_detail(format!("after {after:?}"));
-                match sent {
-                    true => error.with_outcome(Outcome::Unknown),
-                    false => error.unsent(),
+                if sent {
+                    error.with_outcome(Outcome::Unknown)
+                } else {
+                    error.unsent()
                 }
             }
             Self::Malformed(what) => error(ErrorKind::Corrupt)

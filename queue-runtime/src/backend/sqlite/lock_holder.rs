@@ -24,9 +24,10 @@ pub(super) fn fail(commands: Vec<Command>, files: Option<&Files>, waited: Durati
         && files.is_some_and(|files| files.is_log_unchanged_for(waited));
     for command in commands {
         let change = Change::of(&command.request);
-        let retry = match is_one && change.puts > 0 && change.removals == 0 {
-            true => Retry::Permanent,
-            false => Retry::Temporary,
+        let retry = if is_one && change.puts > 0 && change.removals == 0 {
+            Retry::Permanent
+        } else {
+            Retry::Temporary
         };
         command.fail(&Failure::Locked {
             waited,
