@@ -35,7 +35,7 @@ pub struct Error {
 struct Inner {
     kind: ErrorKind,
     operation: Operation,
-    retry: Retry,
+    retry: RetryAdvice,
     outcome: Outcome,
     unsent: bool,
     queue: Option<QueueName>,
@@ -96,19 +96,19 @@ pub enum ErrorKind {
 ///
 /// ```
 /// use std::time::Duration;
-/// use queue_core::{Error, ErrorKind, Operation, Retry};
+/// use queue_core::{Error, ErrorKind, Operation, RetryAdvice};
 ///
 /// fn delay(error: &Error) -> Option<Duration> {
 ///     match error.retry() {
-///         Retry::Permanent => None,
-///         Retry::Temporary => Some(Duration::from_millis(100)),
-///         Retry::Throttled(after) => Some(after.unwrap_or(Duration::from_secs(1))),
+///         RetryAdvice::Permanent => None,
+///         RetryAdvice::Temporary => Some(Duration::from_millis(100)),
+///         RetryAdvice::Throttled(after) => Some(after.unwrap_or(Duration::from_secs(1))),
 ///     }
 /// }
 /// assert_eq!(delay(&Error::new(ErrorKind::Denied, Operation::Put)), None);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Retry {
+pub enum RetryAdvice {
     /// No: it will fail again.
     Permanent,
     /// Yes, later.
@@ -205,7 +205,7 @@ impl Error {
 
     /// Sets whether a retry can succeed.
     #[must_use]
-    pub fn with_retry(mut self, retry: Retry) -> Self {
+    pub fn with_retry(mut self, retry: RetryAdvice) -> Self {
         self.inner_mut().retry = retry;
         self
     }
@@ -254,7 +254,7 @@ impl Error {
 
     /// Whether a retry can succeed.
     #[must_use]
-    pub fn retry(&self) -> Retry {
+    pub fn retry(&self) -> RetryAdvice {
         self.inner.retry
     }
 
@@ -345,13 +345,13 @@ impl StdError for Error {
 }
 
 impl ErrorKind {
-    fn usual_retry(self) -> Retry {
+    fn usual_retry(self) -> RetryAdvice {
         match self {
-            Self::Throttled => Retry::Throttled(None),
+            Self::Throttled => RetryAdvice::Throttled(None),
             Self::Unreachable | Self::Timeout | Self::Storage | Self::QueueBeingDeleted => {
-                Retry::Temporary
+                RetryAdvice::Temporary
             }
-            _ => Retry::Permanent,
+            _ => RetryAdvice::Permanent,
         }
     }
 

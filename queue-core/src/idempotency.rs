@@ -10,7 +10,9 @@ use crate::envelope::{MessageId, RequestId};
 use crate::message::{EncodeError, KeyScope, Message, MessageType};
 use crate::text::canonical;
 
-pub use store::{Begun, Claim, IdempotencyStore, MAX_RESULT, Owner, Standing, Swept, WorkKey};
+pub use store::{
+    Claim, ClaimOutcome, ClaimStatus, IdempotencyStore, MAX_RESULT, Owner, Swept, WorkKey,
+};
 
 /// A key that identifies a unit of work, so that repeated deliveries of it can be recognised.
 ///

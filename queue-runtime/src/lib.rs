@@ -64,7 +64,7 @@ pub use receive::{
 };
 pub use request::{NoReplyType, Reply, Request, RequestError, RequestProblem};
 pub use send::{Submit, SubmitAll, SubmitAllError, SubmitError, SubmitProblem, Submitted};
-pub use served::OtherKind;
+pub use served::KindMismatch;
 #[cfg(feature = "signal")]
 pub use service::StopSignals;
 pub use service::{
@@ -81,7 +81,7 @@ pub use queue_core::{
     BootTime, ClientId, Clock, DecodeError, Disposition, EncodeError, Envelope, Error, ErrorKind,
     Failure, FollowUp, IdempotencyKey, IntoDisposition, InvalidId, InvalidName, JsonError,
     KeyScope, KeyedMessage, ManualClock, Message, MessageId, MessageType, NameProblem, Operation,
-    Outcome, QueueName, RequestId, Result, Retry, Timestamp, Wire, envelope, golden, wire,
+    Outcome, QueueName, RequestId, Result, RetryAdvice, Timestamp, Wire, envelope, golden, wire,
 };
 pub use queue_derive::Message;
 #[cfg(feature = "sqlite")]

@@ -53,7 +53,7 @@ pub(crate) struct Serving {
 /// service.listener(ship).start()?;
 /// let invoices = service.queue_named::<Invoice>("orders")?.listener(send).start();
 /// match invoices {
-///     Err(StartError::OtherKind(error)) => assert_eq!(
+///     Err(StartError::KindMismatch(error)) => assert_eq!(
 ///         error.to_string(),
 ///         "queue `orders` is for `order` messages while a listener of this service handles them, not for \
 ///          `invoice` messages"
@@ -68,7 +68,7 @@ pub(crate) struct Serving {
     "queue `{queue}` is for `{served}` messages while a listener of this service handles them, not for `{kind}` \
      messages"
 )]
-pub struct OtherKind {
+pub struct KindMismatch {
     queue: QueueName,
     kind: &'static str,
     served: &'static str,
@@ -76,7 +76,7 @@ pub struct OtherKind {
 
 impl ServedKinds {
     /// Checks that no listener handles messages of another kind.
-    pub(crate) fn check(&self, queue: &QueueName, kind: &'static str) -> Result<(), OtherKind> {
+    pub(crate) fn check(&self, queue: &QueueName, kind: &'static str) -> Result<(), KindMismatch> {
         match self.lock().get(queue) {
             Some(served) => served.check(queue, kind),
             None => Ok(()),
@@ -88,7 +88,7 @@ impl ServedKinds {
         &self,
         queue: &QueueName,
         kind: &'static str,
-    ) -> Result<Serving, OtherKind> {
+    ) -> Result<Serving, KindMismatch> {
         let mut queues = self.lock();
         let served = queues
             .entry(queue.clone())
@@ -108,11 +108,11 @@ impl ServedKinds {
 }
 
 impl Served {
-    fn check(&self, queue: &QueueName, kind: &'static str) -> Result<(), OtherKind> {
+    fn check(&self, queue: &QueueName, kind: &'static str) -> Result<(), KindMismatch> {
         if self.kind == kind {
             return Ok(());
         }
-        Err(OtherKind {
+        Err(KindMismatch {
             queue: queue.clone(),
             kind,
             served: self.kind,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use queue_core::clock::BoxFuture;
-use queue_core::idempotency::{Begun, Claim, IdempotencyStore, Owner, Standing, WorkKey};
+use queue_core::idempotency::{Claim, ClaimOutcome, ClaimStatus, IdempotencyStore, Owner, WorkKey};
 use queue_core::internal::json_error;
 use queue_core::{Error, ErrorKind, JsonError, Operation};
 use serde::Serialize;
@@ -239,9 +239,9 @@ impl Task {
                 source,
             })?;
             let remaining = match begun {
-                Begun::Fresh(claim) => return Ok(Begin::Ours(self.hold(claim, asked_at))),
-                Begun::Done(result) => return Ok(Begin::Done(result)),
-                Begun::InFlight { remaining } => remaining,
+                ClaimOutcome::Fresh(claim) => return Ok(Begin::Ours(self.hold(claim, asked_at))),
+                ClaimOutcome::Done(result) => return Ok(Begin::Done(result)),
+                ClaimOutcome::InFlight { remaining } => remaining,
             };
             let left = give_up_at.saturating_sub(clock.monotonic());
             if left.is_zero() {
@@ -295,8 +295,8 @@ impl Task {
             Err(error) => Err(error),
         };
         let source = match recorded {
-            Ok(Standing::Held) => return Ok(result),
-            Ok(Standing::Lost) => None,
+            Ok(ClaimStatus::Held) => return Ok(result),
+            Ok(ClaimStatus::Lost) => None,
             Err(error) => Some(error),
         };
         let key = self.key;

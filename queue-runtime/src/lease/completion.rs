@@ -6,7 +6,7 @@ use queue_core::backend::{
     Completion, Finish, NewMessage, PutReceipt, RECORD_RETENTION, StorageId, Swap, Token,
     Transactions,
 };
-use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, Retry};
+use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, RetryAdvice};
 
 use super::promise::Promise;
 use super::state::{Leased, Turn};
@@ -100,7 +100,7 @@ impl Leased {
         let detail = "the file has no record that the transaction was committed, and would no longer have one";
         Error::new(ErrorKind::Timeout, Operation::Delete)
             .with_queue(&self.queue)
-            .with_retry(Retry::Permanent)
+            .with_retry(RetryAdvice::Permanent)
             .with_outcome(Outcome::Unknown)
             .with_detail(detail)
     }

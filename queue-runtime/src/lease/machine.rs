@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use queue_core::backend::StaleReceipts;
-use queue_core::{Error, Retry};
+use queue_core::{Error, RetryAdvice};
 
 use super::proof::{Evidence, Gone, Proof, Request};
 use super::storage_time::MARGIN;
@@ -272,13 +272,13 @@ impl Machine {
     }
 
     /// Returns when to try a renewal again.
-    pub(super) fn retry_at(&self, retry: Retry, now: Duration, jitter: f64) -> Duration {
+    pub(super) fn retry_at(&self, retry: RetryAdvice, now: Duration, jitter: f64) -> Duration {
         let remaining = self.remaining(now);
         let pause = match retry {
-            Retry::Permanent => remaining,
-            Retry::Temporary => (self.renewal / 16).mul_f64(0.5 + jitter),
+            RetryAdvice::Permanent => remaining,
+            RetryAdvice::Temporary => (self.renewal / 16).mul_f64(0.5 + jitter),
             // Even if the service asks for a delay beyond the end of the lease, try once more before it.
-            Retry::Throttled(after) => after
+            RetryAdvice::Throttled(after) => after
                 .unwrap_or(self.renewal / 8)
                 .min(remaining / 2)
                 .max(self.renewal / 64),

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use queue_core::internal::error_chain;
-use queue_core::{ErrorKind, Retry};
+use queue_core::{ErrorKind, RetryAdvice};
 
 use super::core::Core;
 use super::drain::DrainEnd;
@@ -334,7 +334,7 @@ fn failed(core: &Core, error: ReceiveError, failures: u32) -> Duration {
     core.receive_failed(error.clone());
     let retry = match &error {
         ReceiveError::Storage(error) => error.retry(),
-        ReceiveError::NoThread(_) | ReceiveError::Panicked(_) => Retry::Temporary,
+        ReceiveError::NoThread(_) | ReceiveError::Panicked(_) => RetryAdvice::Temporary,
     };
     let after = outage_pause(retry, failures, jitter());
     match error {

@@ -1,7 +1,7 @@
 use queue_core::{InvalidName, QueueName};
 
 use crate::receive::InvalidConsumer;
-use crate::served::OtherKind;
+use crate::served::KindMismatch;
 use crate::settings::InvalidSetting;
 
 /// An error of starting a listener.
@@ -38,7 +38,7 @@ pub enum StartError {
     Setting(InvalidSetting),
     /// A listener of the same service handles messages of another kind on the queue.
     #[error("start a listener: {0}")]
-    OtherKind(OtherKind),
+    KindMismatch(KindMismatch),
     /// Two [lanes](crate::Lanes) of one group have the same queue.
     #[error("start lanes: queue `{0}` is in two of them")]
     SameQueue(QueueName),
@@ -62,9 +62,9 @@ impl From<InvalidConsumer> for StartError {
     }
 }
 
-impl From<OtherKind> for StartError {
-    fn from(error: OtherKind) -> Self {
-        Self::OtherKind(error)
+impl From<KindMismatch> for StartError {
+    fn from(error: KindMismatch) -> Self {
+        Self::KindMismatch(error)
     }
 }
 

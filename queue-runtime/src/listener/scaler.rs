@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use queue_core::Retry;
+use queue_core::RetryAdvice;
 use queue_core::internal::error_chain;
 
 use super::advice::Advice;
@@ -51,7 +51,7 @@ async fn scale_until_stopped(workers: &Workers) {
     loop {
         let Err(panic) = catch_async(scale(workers)).await;
         panics += 1;
-        let after = outage_pause(Retry::Temporary, panics, jitter());
+        let after = outage_pause(RetryAdvice::Temporary, panics, jitter());
         core.task_panicked(panic, after);
         core.context.clock.sleep(after).await;
     }

@@ -2,7 +2,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use queue_core::clock::Clock;
-use queue_core::{Error, Retry};
+use queue_core::{Error, RetryAdvice};
 
 use crate::policy::{Throttled, Throttling};
 
@@ -58,5 +58,5 @@ impl Throttle {
 
 /// Returns whether the storage refused a request because it gets too many.
 pub(super) fn is_throttled(error: &Error) -> bool {
-    matches!(error.retry(), Retry::Throttled(_))
+    matches!(error.retry(), RetryAdvice::Throttled(_))
 }

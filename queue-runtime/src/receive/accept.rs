@@ -21,7 +21,7 @@ use super::settled::{SettleProblem, Settled, outcome};
 use crate::context::Context;
 use crate::policy::{ExponentialIdle, Idle, IdlePolicy, RetryPolicy, StorageRetry, jitter};
 use crate::repeat::Repeats;
-use crate::served::OtherKind;
+use crate::served::KindMismatch;
 use crate::settings::InvalidSetting;
 
 /// A pending accept of one message. Configure it, then `.await` it.
@@ -108,7 +108,7 @@ pub enum AcceptError {
     Setting(InvalidSetting),
     /// A listener of the same service handles messages of another kind on the queue.
     #[error("accept a message: {0}")]
-    OtherKind(OtherKind),
+    KindMismatch(KindMismatch),
     /// The queue, which was [named](crate::QueueService::queue_named), does not exist.
     #[error(
         "accept from queue `{0}`: the queue does not exist; submit to it first, or call `create_queue()`"
@@ -270,7 +270,7 @@ impl<M> Accepting<M> {
         let consumer = self.consumer?;
         let kind = consumer.message_type.kind();
         let other = context.served.check(&consumer.queue, kind);
-        other.map_err(AcceptError::OtherKind)?;
+        other.map_err(AcceptError::KindMismatch)?;
         let until = context.clock.monotonic().saturating_add(self.wait);
         let idle = ExponentialIdle::up_to(context.backend.capabilities().idle_cap);
         let mut empty = 0;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use queue_core::backend::{NewMessage, TimeToLive};
-use queue_core::idempotency::Standing;
+use queue_core::idempotency::ClaimStatus;
 use queue_core::internal::{error_chain, json_error, to_base64, unwrap_base64};
 use queue_core::{Error, ErrorKind, Operation, QueueName};
 use serde::{Deserialize, Serialize};
@@ -58,9 +58,9 @@ pub(super) async fn record(
     let result = encode(puts);
     incoming.keep_leased(context, patience);
     match finish_within(claim, result, idempotency.retention, patience).await {
-        Ok(Standing::Held) => None,
+        Ok(ClaimStatus::Held) => None,
         // The record of the other will say what follows.
-        Ok(Standing::Lost) => Some(match put_back::release(context, incoming).await {
+        Ok(ClaimStatus::Lost) => Some(match put_back::release(context, incoming).await {
             // Its caller must not take the message for completed.
             Ok(_) if consumer.caller == Caller::Accept => {
                 let error = Error::new(ErrorKind::ReceiptMismatch, Operation::Idempotency);

@@ -10,7 +10,7 @@ use queue_core::{EncodeError, InvalidId, MessageId, Outcome};
 ///
 /// ```
 /// # use queue_runtime::{Message, Operation, testing::{self, Fault}};
-/// use queue_runtime::{Retry, SubmitError, SubmitProblem};
+/// use queue_runtime::{RetryAdvice, SubmitError, SubmitProblem};
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]
@@ -24,7 +24,7 @@ use queue_core::{EncodeError, InvalidId, MessageId, Outcome};
 /// # faults.fail_next(1, Operation::Put, Fault::AnswerLost);
 /// let submitted = match service.submit(Order { number: 7 }).await {
 ///     Err(SubmitError { id: Some(id), message, problem: SubmitProblem::Storage(error), .. })
-///         if error.retry() != Retry::Permanent =>
+///         if error.retry() != RetryAdvice::Permanent =>
 ///     {
 ///         service.submit(message).id(id.as_str()).await?
 ///     }

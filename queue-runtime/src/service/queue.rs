@@ -117,7 +117,7 @@ impl<M: Message> Queue<M> {
 
     /// Returns an untyped handle to the poison queue of this queue: that of the type, if it sets one, or `QUEUE-poison`.
     /// A poison queue that a listener sets itself is found by its name alone, with
-    /// [`queue_at`](crate::QueueService::queue_at).
+    /// [`any_queue`](crate::QueueService::any_queue).
     ///
     /// A [redrive](AnyQueue::redrive) of it puts messages back on this queue.
     ///
@@ -166,7 +166,7 @@ impl<M> fmt::Debug for Queue<M> {
     }
 }
 
-/// An untyped handle to a queue, from [`QueueService::queue_at`](crate::QueueService::queue_at) or
+/// An untyped handle to a queue, from [`QueueService::any_queue`](crate::QueueService::any_queue) or
 /// [`Queue::any`].
 ///
 /// ```
@@ -175,7 +175,7 @@ impl<M> fmt::Debug for Queue<M> {
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let service = QueueService::connect("memory:").await?;
-/// let orders = service.queue_at("orders")?;
+/// let orders = service.any_queue("orders")?;
 /// orders.create().await?;
 ///
 /// let mut metadata = Metadata::new();

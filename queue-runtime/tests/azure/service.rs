@@ -62,7 +62,9 @@ fn one_order(request: &http::Message) -> Reply {
 /// Runs a test with a service on a responder.
 fn run<T>(responder: &Responder, test: impl AsyncFnOnce(QueueService) -> T) -> T {
     with(&responder.with_key(), GUARD, async |backend| {
-        let connected = QueueService::over(Arc::new(backend)).connect().await;
+        let connected = QueueService::with_backend(Arc::new(backend))
+            .connect()
+            .await;
         let test = test(connected.expect("connected"));
         let ended = tokio::time::timeout(GUARD, test).await;
         ended.expect("in time")

@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use queue_core::QueueName;
 use queue_core::backend::{Backend, ReceivedMessage};
 use queue_runtime::backend::AzureBackend;
-use queue_runtime::{Error, ErrorKind, Outcome, Retry, SystemClock};
+use queue_runtime::{Error, ErrorKind, Outcome, RetryAdvice, SystemClock};
 use queue_tests::azurite::Azurite;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
@@ -122,7 +122,7 @@ impl Case {
 }
 
 /// The expected error of an operation.
-pub(crate) type Expected = (ErrorKind, Outcome, Retry);
+pub(crate) type Expected = (ErrorKind, Outcome, RetryAdvice);
 
 /// Makes each of the calls once with this fault.
 pub(crate) async fn assert_each(
@@ -170,7 +170,7 @@ pub(crate) async fn assert_refused(case: &Case, client: &AzureBackend, kind: Err
     let call = case.call;
     let error = case.attempt(client).await.expect_err("refused");
     let found = (error.kind(), error.outcome(), error.retry());
-    let expected = (kind, Outcome::NotDone, Retry::Permanent);
+    let expected = (kind, Outcome::NotDone, RetryAdvice::Permanent);
     assert_eq!(found, expected, "{call:?}: {error}");
     assert_eq!(case.proxy.seen(call).len(), 1, "{call:?}: one request");
     error

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use queue_core::backend::{Backend, NewMessage, Op, PopReceipt, TimeToLive};
-use queue_core::{ErrorKind, Outcome, QueueName, Retry};
+use queue_core::{ErrorKind, Outcome, QueueName, RetryAdvice};
 use queue_runtime::backend::SqliteBackend;
 use queue_runtime::{Message, QueueService};
 use rusqlite::Connection;
@@ -88,13 +88,13 @@ fn an_operation_on_a_locked_file_times_out_without_effect() {
         // A put may wait for the transaction that waits for it. Other systems do not tell whose that is.
         let is_known = cfg!(any(target_os = "linux", target_os = "android"));
         let put_again = if is_known {
-            Retry::Permanent
+            RetryAdvice::Permanent
         } else {
-            Retry::Temporary
+            RetryAdvice::Temporary
         };
         for (refused, retry) in [
             (put.expect_err("locked"), put_again),
-            (delete.expect_err("locked"), Retry::Temporary),
+            (delete.expect_err("locked"), RetryAdvice::Temporary),
         ] {
             assert_eq!(refused.kind(), ErrorKind::Timeout);
             assert_eq!(refused.retry(), retry);

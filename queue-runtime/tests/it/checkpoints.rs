@@ -70,7 +70,7 @@ async fn a_checkpoint_survives_a_crash_a_retry_a_release_and_a_redrive() {
     import.reject("give up").await.expect("rejected");
 
     let redrive = service
-        .queue_at("imports-poison")
+        .any_queue("imports-poison")
         .expect("a name")
         .redrive();
     let redriven = redrive.run().await.expect("redriven");

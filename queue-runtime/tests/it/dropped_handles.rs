@@ -110,7 +110,7 @@ async fn what_runs_goes_on_without_the_last_service_and_that_is_logged_once() {
     let clock = Arc::new(TokioClock::new());
     let backend: Arc<dyn Backend> = Arc::new(MemoryBackend::new(clock.clone()));
     let connect = async || {
-        let service = QueueService::over(Arc::clone(&backend)).clock(clock.clone());
+        let service = QueueService::with_backend(Arc::clone(&backend)).clock(clock.clone());
         let service = service.on_current_runtime().connect().await;
         service.expect("connects")
     };

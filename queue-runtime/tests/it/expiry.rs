@@ -51,7 +51,8 @@ impl Apart {
         };
         clock.step_wall_clock(ahead);
         let storage = FaultInjector::new(backend);
-        let service = QueueService::over(Arc::new(storage.clone())).clock(Arc::new(clock.clone()));
+        let service =
+            QueueService::with_backend(Arc::new(storage.clone())).clock(Arc::new(clock.clone()));
         Self {
             service: service.connect().await.expect("connects"),
             storage,

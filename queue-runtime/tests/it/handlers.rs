@@ -53,7 +53,7 @@ impl Apart {
         let apart = Self::new();
         let clock = || Arc::new(apart.clock.clone());
         let faults = FaultInjector::new(Arc::new(MemoryBackend::new(clock())));
-        let service = QueueService::over(Arc::new(faults.clone())).clock(clock());
+        let service = QueueService::with_backend(Arc::new(faults.clone())).clock(clock());
         let service = apart.test.block_on(service.connect()).expect("up");
         (Self { service, ..apart }, faults)
     }

@@ -136,7 +136,8 @@ fn apart() -> (Runtime, QueueService, FaultInjector, ManualClock) {
     let clock = ManualClock::new();
     let memory = MemoryBackend::new(Arc::new(clock.clone()));
     let faults = FaultInjector::new(Arc::new(memory));
-    let service = QueueService::over(Arc::new(faults.clone())).clock(Arc::new(clock.clone()));
+    let service =
+        QueueService::with_backend(Arc::new(faults.clone())).clock(Arc::new(clock.clone()));
     let service = test.block_on(service.connect()).expect("up");
     (test, service, faults, clock)
 }

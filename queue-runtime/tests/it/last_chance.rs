@@ -77,7 +77,7 @@ fn assert_runtime_ends(start: impl FnOnce(&Runtime, &QueueService)) {
     let memory = MemoryBackend::new(Arc::new(clock.clone()));
     let faults = FaultInjector::new(Arc::new(memory));
     let service = test.block_on(async {
-        let service = QueueService::over(Arc::new(faults.clone()));
+        let service = QueueService::with_backend(Arc::new(faults.clone()));
         let service = service.clock(Arc::new(clock.clone())).connect().await;
         let service = service.expect("connects");
         let submitted = service.submit(Parcel { weight: 1 }).await;

@@ -164,9 +164,11 @@ impl Misbehaving<()> {
 impl<H: Handler<Job>> Misbehaving<H> {
     /// Good messages flow and leases are kept meanwhile.
     async fn end_in_poison(self, backend: Arc<dyn Backend>) {
-        let service = QueueService::over(Arc::clone(&backend)).connect().await;
+        let service = QueueService::with_backend(Arc::clone(&backend))
+            .connect()
+            .await;
         let service = service.expect("up");
-        let queue = service.queue_at("jobs").expect("a name");
+        let queue = service.any_queue("jobs").expect("a name");
         queue.create().await.expect("created");
 
         // Held from before the first failure until all is over and its lease was renewed. The lease is longer than a
@@ -258,7 +260,7 @@ fn a_handler_that_blocks_every_worker_loses_no_lease() {
     let runtime = runtime.worker_threads(1).enable_all().build().expect("up");
     let clock = Arc::new(ManualClock::new());
     let faults = FaultInjector::new(Arc::new(MemoryBackend::new(clock.clone())));
-    let service = QueueService::over(Arc::new(faults.clone())).clock(clock.clone());
+    let service = QueueService::with_backend(Arc::new(faults.clone())).clock(clock.clone());
     let service = runtime.block_on(service.connect()).expect("up");
     let submitted = runtime.block_on(service.submit(Job { mood: Mood::Blocks }).into_future());
     submitted.expect("submitted");

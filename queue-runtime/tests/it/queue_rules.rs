@@ -141,7 +141,7 @@ async fn a_poison_queue_has_consumers_like_any_other() {
         ("orders-poison-poison", "orders-poison"),
         ("orders-poison", "orders"),
     ] {
-        let redrive = service.queue_at(queue).expect("a name").redrive();
+        let redrive = service.any_queue(queue).expect("a name").redrive();
         let redriven = redrive.run().await.expect("redriven");
         assert_eq!(redriven.redriven, 1, "{queue}");
         assert_eq!(
@@ -259,7 +259,7 @@ async fn a_poison_queue_that_was_deleted_is_created_again() {
             let delivery = accept_from(&service, "orders").await.expect("a message");
             delivery.reject("no").await.expect("moved");
             assert_eq!(count(&service, "orders").await, 0);
-            let poison = service.queue_at("orders-poison").expect("a name");
+            let poison = service.any_queue("orders-poison").expect("a name");
             assert_eq!(
                 poison
                     .properties()

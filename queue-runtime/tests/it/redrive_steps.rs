@@ -27,7 +27,7 @@ pub(crate) async fn storages() -> [(QueueService, FaultInjector); 2] {
 }
 
 pub(crate) fn poison(service: &QueueService) -> AnyQueue {
-    service.queue_at("orders-poison").expect("a name")
+    service.any_queue("orders-poison").expect("a name")
 }
 
 /// Moves so many orders to the poison queue, each with its number as the error.
@@ -82,7 +82,7 @@ async fn each_filter_admits_what_it_says() {
             assert_eq!(counts, (admitted, 4 - admitted), "filter {number}");
 
             // Everything is moved to the poison queue again, for the next filter.
-            let old = service.queue_at("orders").expect("a name");
+            let old = service.any_queue("orders").expect("a name");
             old.clear().await.expect("cleared");
             poison(&service).clear().await.expect("cleared");
             poisoned(&service, 1).await;
@@ -325,7 +325,7 @@ async fn a_poison_queue_that_is_deleted_meanwhile_stops_a_redrive_and_stays_dele
 #[tokio::test(start_paused = true)]
 async fn a_message_that_is_put_and_not_deleted_is_unknown() {
     let (_, faults) = Storage::new().connect().await;
-    let service = QueueService::over(Arc::new(Remote::over(faults.clone())))
+    let service = QueueService::with_backend(Arc::new(Remote::over(faults.clone())))
         .clock(Arc::new(TokioClock::new()))
         .on_current_runtime()
         .connect()
@@ -378,7 +378,7 @@ async fn single_messages_are_removed_in_any_state() {
 
     let (elsewhere, _) = Storage::new().connect().await;
     let browsed = elsewhere
-        .queue_at("orders")
+        .any_queue("orders")
         .expect("a name")
         .browse(None, 1)
         .await;

@@ -68,7 +68,7 @@ pub(crate) async fn reply_queues(service: &QueueService) -> Vec<QueueName> {
 
 /// A service of its own on this storage, like another process.
 pub(crate) async fn instance(storage: &Arc<dyn Backend>) -> QueueService {
-    QueueService::over(Arc::clone(storage))
+    QueueService::with_backend(Arc::clone(storage))
         .clock(Arc::new(TokioClock::new()))
         .reply_lease(LEASE)
         .on_current_runtime()

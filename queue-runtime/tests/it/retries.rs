@@ -116,7 +116,7 @@ async fn an_earlier_try_without_an_answer_leaves_the_outcome_unknown() {
 #[tokio::test(start_paused = true)]
 async fn the_policy_is_that_of_the_operation_or_of_the_service() {
     let (_, faults) = with_queue().await;
-    let service = QueueService::over(Arc::new(faults.clone()))
+    let service = QueueService::with_backend(Arc::new(faults.clone()))
         .storage_retry(StorageRetry::default().with_max_tries(3).with_unknown())
         .clock(Arc::new(testing::TokioClock::new()))
         .on_current_runtime()

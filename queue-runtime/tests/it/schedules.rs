@@ -43,7 +43,7 @@ pub(crate) async fn until(clock: &TokioClock, time: &str) {
 }
 
 pub(crate) async fn connect(backend: Arc<MemoryBackend>, clock: &TokioClock) -> QueueService {
-    let service = QueueService::over(backend).clock(Arc::new(clock.clone()));
+    let service = QueueService::with_backend(backend).clock(Arc::new(clock.clone()));
     let service = service.on_current_runtime().connect();
     service.await.expect("connects")
 }
@@ -140,7 +140,8 @@ async fn ticks_that_were_missed_are_up_to_the_policy() {
 async fn an_outage_of_the_storage_ends_no_schedule() {
     let clock = TokioClock::new();
     let faults = FaultInjector::new(memory(&clock));
-    let service = QueueService::over(Arc::new(faults.clone())).clock(Arc::new(clock.clone()));
+    let service =
+        QueueService::with_backend(Arc::new(faults.clone())).clock(Arc::new(clock.clone()));
     let service = service
         .on_current_runtime()
         .connect()
@@ -299,7 +300,8 @@ async fn a_second_schedule_of_a_name_is_refused_while_the_first_runs() {
 async fn a_shutdown_of_the_service_stops_its_schedules() {
     let clock = TokioClock::new();
     let faults = FaultInjector::new(memory(&clock));
-    let service = QueueService::over(Arc::new(faults.clone())).clock(Arc::new(clock.clone()));
+    let service =
+        QueueService::with_backend(Arc::new(faults.clone())).clock(Arc::new(clock.clone()));
     let service = service.on_current_runtime().connect().await;
     let service = service.expect("connects");
     schedule(&service, Missed::Once).stop().await;
@@ -344,7 +346,8 @@ async fn a_store_records_ticks_where_the_storage_cannot() {
     );
 
     let store = MemoryResults::new(Arc::new(TokioClock::new()));
-    let other = QueueService::over(Arc::new(faults.clone())).clock(Arc::new(TokioClock::new()));
+    let other =
+        QueueService::with_backend(Arc::new(faults.clone())).clock(Arc::new(TokioClock::new()));
     let other = other.on_current_runtime().connect().await;
     let running = [&service, &other.expect("connects")].map(|service| {
         let schedule = service.schedule("five", every(5 * MINUTE), |at| Tick { at });

@@ -178,7 +178,7 @@ async fn a_thousand_shutdowns_under_load_lose_repeat_and_burn_nothing() {
         let clock = Arc::new(TokioClock::new());
         let backend: Arc<dyn Backend> = Arc::new(MemoryBackend::new(clock.clone()));
         let connect = || {
-            let service = QueueService::over(Arc::clone(&backend)).clock(clock.clone());
+            let service = QueueService::with_backend(Arc::clone(&backend)).clock(clock.clone());
             service.on_current_runtime().connect()
         };
         let works = Arc::new(Works {

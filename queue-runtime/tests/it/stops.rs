@@ -88,7 +88,8 @@ async fn with_job() -> (QueueService, FaultInjector, Stopped) {
     let clock = Stopped::default();
     let backend = MemoryBackend::new(Arc::new(clock.clone()));
     let faults = FaultInjector::new(Arc::new(backend));
-    let service = QueueService::over(Arc::new(faults.clone())).clock(Arc::new(clock.clone()));
+    let service =
+        QueueService::with_backend(Arc::new(faults.clone())).clock(Arc::new(clock.clone()));
     // There, no renewal notices the jump before the message's own task does.
     let service = service.on_current_runtime().connect().await;
     let service = service.expect("connects");

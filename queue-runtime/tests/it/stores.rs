@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use queue_runtime::idempotency::{
-    Begun, IdempotencyStore, MemoryResults, Owner, Standing, WorkKey,
+    ClaimOutcome, ClaimStatus, IdempotencyStore, MemoryResults, Owner, WorkKey,
 };
 use queue_runtime::{SystemClock, once};
 use tokio::task::JoinSet;
@@ -80,47 +80,51 @@ async fn every_store_keeps_the_contract() {
             let (store, key) = (&store, &key);
             async move { store.begin(key, owner, hour).await.expect("begun") }
         };
-        let Begun::Fresh(claim) = begin(one).await else {
+        let ClaimOutcome::Fresh(claim) = begin(one).await else {
             panic!("{name}: not fresh")
         };
-        assert_eq!(begin(one).await, Begun::Fresh(claim), "{name}: repeated");
+        assert_eq!(
+            begin(one).await,
+            ClaimOutcome::Fresh(claim),
+            "{name}: repeated"
+        );
         let begun = begin(two).await;
         assert!(
-            matches!(begun, Begun::InFlight { remaining } if !remaining.is_zero() && remaining <= hour),
+            matches!(begun, ClaimOutcome::InFlight { remaining } if !remaining.is_zero() && remaining <= hour),
             "{name}: {begun:?}"
         );
         let other = store
             .begin(&WorkKey::new("pack", key.key()), two, hour)
             .await;
         assert!(
-            matches!(other, Ok(Begun::Fresh(_))),
+            matches!(other, Ok(ClaimOutcome::Fresh(_))),
             "{name}: another scope"
         );
         for _ in 0..3 {
             let renewed = store.renew(&key, claim, hour).await.expect("renewed");
-            assert_eq!(renewed, Standing::Held, "{name}");
+            assert_eq!(renewed, ClaimStatus::Held, "{name}");
         }
         store.release(&key, claim).await.expect("released");
         let finished = store.finish(&key, claim, Bytes::new(), hour).await;
         assert_eq!(
             finished.expect("answered"),
-            Standing::Lost,
+            ClaimStatus::Lost,
             "{name}: released"
         );
         let renewed = store.renew(&key, claim, hour).await.expect("answered");
-        assert_eq!(renewed, Standing::Lost, "{name}: released");
+        assert_eq!(renewed, ClaimStatus::Lost, "{name}: released");
 
-        let Begun::Fresh(claim) = begin(two).await else {
+        let ClaimOutcome::Fresh(claim) = begin(two).await else {
             panic!("{name}: released, and not fresh")
         };
         let result = Bytes::from_static(&[0, 255, b'\n']);
         for _ in 0..2 {
             let finished = store.finish(&key, claim, result.clone(), hour).await;
-            assert_eq!(finished.expect("answered"), Standing::Held, "{name}");
+            assert_eq!(finished.expect("answered"), ClaimStatus::Held, "{name}");
         }
         store.release(&key, claim).await.expect("without effect");
         store.sweep().await.expect("swept");
-        assert_eq!(begin(one).await, Begun::Done(result), "{name}");
+        assert_eq!(begin(one).await, ClaimOutcome::Done(result), "{name}");
     }
 }
 
@@ -130,13 +134,13 @@ async fn a_lease_that_ended_is_taken_over_on_every_store() {
     for (name, store, _folder) in stores().await {
         let (key, one, two) = (WorkKey::from("order"), Owner::random(), Owner::random());
         let begun = store.begin(&key, one, moment).await.expect("begun");
-        let Begun::Fresh(lost) = begun else {
+        let ClaimOutcome::Fresh(lost) = begun else {
             panic!("{name}: {begun:?}")
         };
         let claim = loop {
             match store.begin(&key, two, moment).await.expect("begun") {
-                Begun::Fresh(claim) => break claim,
-                Begun::InFlight { remaining } => store.clock().sleep(remaining).await,
+                ClaimOutcome::Fresh(claim) => break claim,
+                ClaimOutcome::InFlight { remaining } => store.clock().sleep(remaining).await,
                 done => panic!("{name}: {done:?}"),
             }
         };
@@ -144,12 +148,12 @@ async fn a_lease_that_ended_is_taken_over_on_every_store() {
         let finish = |claim| store.finish(&key, claim, Bytes::from_static(b"x"), hour);
         assert_eq!(
             finish(lost).await.expect("answered"),
-            Standing::Lost,
+            ClaimStatus::Lost,
             "{name}"
         );
         assert_eq!(
             finish(claim).await.expect("answered"),
-            Standing::Held,
+            ClaimStatus::Held,
             "{name}"
         );
     }

@@ -111,7 +111,7 @@ pub(crate) async fn events(
 
 /// The poison records of a queue, with the bodies, by message id.
 pub(crate) async fn poison(service: &QueueService, queue: &str) -> Vec<(PoisonRecord, Body)> {
-    let queue = service.queue_at(queue).expect("a name");
+    let queue = service.any_queue(queue).expect("a name");
     let peeked = queue.peek(256).await.expect("the poison queue exists");
     peeked
         .into_iter()
@@ -129,7 +129,7 @@ pub(crate) async fn poison(service: &QueueService, queue: &str) -> Vec<(PoisonRe
 
 /// Submits good jobs, and creates their queue if there are none.
 pub(crate) async fn submit_jobs(service: &QueueService, jobs: usize) {
-    let queue = service.queue_at("jobs").expect("a name");
+    let queue = service.any_queue("jobs").expect("a name");
     queue.create().await.expect("created");
     let jobs = (0..jobs).map(|_| Job { mood: Mood::Good });
     service.submit_all(jobs).await.expect("submitted");
@@ -142,7 +142,7 @@ pub(crate) async fn accepted<M: Message>(service: &QueueService) -> Delivery<M> 
 }
 
 pub(crate) async fn count(service: &QueueService, queue: &str) -> u64 {
-    let queue = service.queue_at(queue).expect("a name");
+    let queue = service.any_queue(queue).expect("a name");
     queue
         .properties()
         .await

@@ -140,7 +140,7 @@ fn a_settlement_with_follow_ups_that_is_dropped_half_way_is_unanswered() {
     let (test, application) = (runtime(), runtime());
     let clock = Arc::new(ManualClock::new());
     let faults = FaultInjector::new(Arc::new(MemoryBackend::new(clock.clone())));
-    let service = QueueService::over(Arc::new(faults.clone())).clock(clock);
+    let service = QueueService::with_backend(Arc::new(faults.clone())).clock(clock);
     let service = test.block_on(service.connect()).expect("connects");
     test.block_on(submit_parcel(&service));
     faults.fail_next(1, Operation::Apply, Fault::AnswerStalled);

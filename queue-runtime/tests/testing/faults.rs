@@ -6,7 +6,7 @@ use std::time::Duration;
 use queue_core::backend::{Backend, Metadata, NewMessage, Op, PutReceipt, ReceivedMessage};
 use queue_runtime::backend::MemoryBackend;
 use queue_runtime::testing::{Fault, FaultInjector, TokioClock};
-use queue_runtime::{Error, ErrorKind, Operation, Outcome, QueueName, Retry};
+use queue_runtime::{Error, ErrorKind, Operation, Outcome, QueueName, RetryAdvice};
 
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 
@@ -76,7 +76,7 @@ async fn a_refusal_and_throttling_do_nothing_and_say_so() {
     assert_put_failed(refused, ErrorKind::Denied, Outcome::NotDone);
     let throttled = throttled.expect_err("throttled");
     assert_eq!(throttled.outcome(), Outcome::NotDone);
-    assert_eq!(throttled.retry(), Retry::Throttled(after));
+    assert_eq!(throttled.retry(), RetryAdvice::Throttled(after));
     assert_eq!(count(&faults).await, 0);
 }
 

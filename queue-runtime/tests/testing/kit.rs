@@ -204,7 +204,7 @@ async fn what_was_handled_stays_and_what_was_moved_is_no_submission() {
         .reject("no")
         .await
         .expect("moved to the poison queue");
-    let poison = service.queue_at("order-poison").expect("a name");
+    let poison = service.any_queue("order-poison").expect("a name");
     assert_eq!(poison.redrive().run().await.expect("redriven").redriven, 1);
 
     assert_eq!(service.submitted::<Order>(), [order(1), order(2)]);

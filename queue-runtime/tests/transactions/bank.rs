@@ -65,7 +65,7 @@ impl Bank {
         let faults = FaultInjector::new(Arc::new(file.expect("opened")));
         let service = over(&faults, time).await;
         for queue in ["deposits", "notices", "deposits-poison"] {
-            let queue = service.queue_at(queue).expect("a name");
+            let queue = service.any_queue(queue).expect("a name");
             queue.create().await.expect("created");
         }
         let connection = service.connection().expect("a connection");
@@ -102,7 +102,7 @@ impl Bank {
     }
 
     pub(crate) async fn count(&self, queue: &str) -> u64 {
-        let queue = self.service.queue_at(queue).expect("a name");
+        let queue = self.service.any_queue(queue).expect("a name");
         let properties = queue.properties().await.expect("the queue exists");
         properties.approximate_count
     }
@@ -135,7 +135,7 @@ impl Bank {
 }
 
 async fn over(faults: &FaultInjector, clock: Arc<dyn Clock>) -> QueueService {
-    let service = QueueService::over(Arc::new(faults.clone())).clock(clock);
+    let service = QueueService::with_backend(Arc::new(faults.clone())).clock(clock);
     service.connect().await.expect("connects")
 }
 

@@ -267,7 +267,7 @@ impl Run<'_> {
             loop {
                 let mut left = 0;
                 for name in QUEUES {
-                    let queue = service.queue_at(name).expect("a name");
+                    let queue = service.any_queue(name).expect("a name");
                     left += match queue.properties().await {
                         Ok(properties) => properties.approximate_count,
                         Err(error) if error.kind() == ErrorKind::QueueNotFound => 0,
@@ -279,7 +279,7 @@ impl Run<'_> {
                 }
                 assert!(started.elapsed() < GUARD, "{left} messages remain");
                 for name in &QUEUES[2..] {
-                    let poison = service.queue_at(name).expect("a name");
+                    let poison = service.any_queue(name).expect("a name");
                     match poison.redrive().run().await {
                         Ok(_) => {}
                         Err(error) if error.error.kind() == ErrorKind::QueueNotFound => {}

@@ -8,7 +8,7 @@ use queue_core::QueueName;
 use queue_core::backend::{
     Created, Metadata, NewMessage, Page, PeekedMessage, QueueProperties, Swap, Token,
 };
-use queue_core::idempotency::{Begun, Claim, Owner, Standing, Swept, WorkKey};
+use queue_core::idempotency::{Claim, ClaimOutcome, ClaimStatus, Owner, Swept, WorkKey};
 use tokio::sync::oneshot;
 
 use super::failure::{Failure, Result};
@@ -120,8 +120,8 @@ pub(super) enum ResultsRequest {
 /// The answer to a [`ResultsRequest`].
 #[derive(Debug)]
 pub(super) enum ResultsAnswer {
-    Begun(Begun),
-    Standing(Standing),
+    Begun(ClaimOutcome),
+    Standing(ClaimStatus),
     Released,
     Swept(Swept),
 }

@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use queue_core::Retry;
+use queue_core::RetryAdvice;
 
 use super::command::Command;
 use super::failure::Failure;
@@ -25,9 +25,9 @@ pub(super) fn fail(commands: Vec<Command>, files: Option<&Files>, waited: Durati
     for command in commands {
         let change = Change::of(&command.request);
         let retry = if is_one && change.puts > 0 && change.removals == 0 {
-            Retry::Permanent
+            RetryAdvice::Permanent
         } else {
-            Retry::Temporary
+            RetryAdvice::Temporary
         };
         command.fail(&Failure::Locked {
             waited,

@@ -351,7 +351,7 @@ impl<'c> Guest<'c> {
             finish.retention,
         );
         match results::execute(self.connection, &request, self.now)? {
-            ResultsAnswer::Standing(queue_core::idempotency::Standing::Held) => Ok(()),
+            ResultsAnswer::Standing(queue_core::idempotency::ClaimStatus::Held) => Ok(()),
             _ => Err(Failure::ClaimLost(finish.key.clone())),
         }
     }

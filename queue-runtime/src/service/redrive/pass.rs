@@ -9,7 +9,7 @@ use queue_core::backend::{
 use queue_core::envelope::{Envelope, PoisonRecord};
 use queue_core::wire::{Body, Event};
 use queue_core::{
-    ClientId, Error, ErrorKind, MessageId, Operation, Outcome, QueueName, Retry, Timestamp,
+    ClientId, Error, ErrorKind, MessageId, Operation, Outcome, QueueName, RetryAdvice, Timestamp,
 };
 
 use super::redrive::Redrive;
@@ -188,7 +188,7 @@ impl<'r> Pass<'r> {
                 if error.outcome() == Outcome::Unknown {
                     return Err(self.stopped(error, moves.len()));
                 }
-                if error.retry() == Retry::Permanent {
+                if error.retry() == RetryAdvice::Permanent {
                     // One message failed the whole step: move them one by one.
                     break;
                 }

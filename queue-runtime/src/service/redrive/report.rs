@@ -73,7 +73,7 @@ pub struct Redriven {
 /// # service.submit(Order { number: 7 }).await?;
 /// # let order = service.accept::<Order>().await?.expect("just submitted");
 /// # order.reject("the warehouse is closed").await?;
-/// let redrive = service.queue_at("order-poison")?.redrive().each(|step| {
+/// let redrive = service.any_queue("order-poison")?.redrive().each(|step| {
 ///     let record = step.envelope.and_then(|envelope| envelope.poison.as_ref());
 ///     assert_eq!(record.map(|record| record.reason), Some(PoisonReason::Rejected));
 ///     assert!(matches!(step.outcome, RedriveOutcome::Redriven(queue) if queue.as_str() == "order"));
@@ -163,7 +163,7 @@ pub enum RedriveOutcome {
 /// # let order = service.accept::<Order>().await?.expect("just submitted");
 /// # order.reject("the warehouse is closed").await?;
 /// faults.fail_next(1, Operation::Apply, Fault::Refused(ErrorKind::Denied));
-/// let redrive = service.queue_at("order-poison")?.redrive();
+/// let redrive = service.any_queue("order-poison")?.redrive();
 /// let stopped = redrive.run().await.expect_err("the storage refuses the first move");
 /// assert_eq!(stopped.error.kind(), ErrorKind::Denied);
 /// assert_eq!((stopped.so_far.redriven, stopped.unknown), (0, 0));

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use queue_runtime::backend::SqliteBackend;
 use queue_runtime::{
-    Delivery, ErrorKind, Outcome, QueueService, Retry, StorageRetry, SubmitProblem, SystemClock,
+    Delivery, ErrorKind, Outcome, QueueService, RetryAdvice, StorageRetry, SubmitProblem,
+    SystemClock,
 };
 
 use crate::messages::{Named as _, Order};
@@ -66,7 +67,7 @@ async fn fill(producer: &QueueService, waiting: &mut BTreeSet<String>) {
     println!("{} orders; then: {error}", waiting.len());
     assert_eq!(error.kind(), ErrorKind::Storage, "{error}");
     assert_eq!(error.outcome(), Outcome::NotDone, "{error}");
-    assert_eq!(error.retry(), Retry::Temporary, "{error}");
+    assert_eq!(error.retry(), RetryAdvice::Temporary, "{error}");
     assert!(waiting.len() > 10 * ORDERS, "too few to tell");
 }
 
@@ -92,7 +93,7 @@ async fn complete(consumer: &QueueService, waiting: &mut BTreeSet<String>, other
 async fn connect(file: &Path) -> QueueService {
     let builder = SqliteBackend::builder(file, Arc::new(SystemClock::new()));
     let backend = builder.min_free_space(MIN_FREE).open().await;
-    let service = QueueService::over(Arc::new(backend.expect("it opens"))).connect();
+    let service = QueueService::with_backend(Arc::new(backend.expect("it opens"))).connect();
     service.await.expect("connecting opens nothing")
 }
 

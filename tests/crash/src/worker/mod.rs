@@ -197,7 +197,7 @@ pub async fn run(arguments: Arguments) {
     let input = input();
     let ledger = Ledger::create(&arguments.ledger);
     let backend = open(&arguments.file, arguments.bug).await;
-    let mut service = QueueService::over(Arc::clone(&backend)).reply_lease(REPLY_LEASE);
+    let mut service = QueueService::with_backend(Arc::clone(&backend)).reply_lease(REPLY_LEASE);
     if arguments.bug == Some(Bug::AcceptsStaleReceipts) {
         // The service itself would know from the clock that its lease has ended.
         service = service.clock(Arc::new(ManualClock::new()));
