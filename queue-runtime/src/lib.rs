@@ -51,10 +51,9 @@ pub mod testing;
 pub use clock::SystemClock;
 pub use idempotency::{Once, OnceError, once};
 pub use listener::{
-    CircuitBreaker, CircuitState, DrainEnd, DrainReport, Health, Lanes, LanesHandle,
-    ListenerBuilder, ListenerConfig, ListenerEvent, ListenerHandle, ListenerHealth, ListenerInfo,
-    ListenerPhase, ReceiveError, ReceiveFailure, RetryConfig, ServiceShutdown, ShutdownReport,
-    StartError,
+    CircuitState, DrainEnd, DrainReport, Health, Lanes, LanesHandle, ListenerBuilder,
+    ListenerEvent, ListenerHandle, ListenerHealth, ListenerInfo, ListenerPhase, ReceiveError,
+    ReceiveFailure, ServiceShutdown, ShutdownReport, StartError,
 };
 pub use panic::CaughtPanic;
 pub use policy::{RetryPolicy, StorageRetry};
@@ -71,7 +70,7 @@ pub use service::{
     AnyQueue, Browsed, BrowsedPage, ConnectError, Peeked, Queue, QueueService, Redrive,
     RedriveError, RedriveOutcome, RedriveStep, Redriven, ServiceBuilder,
 };
-pub use settings::{DEFAULT_TIMEOUT, InvalidSetting, POISON_THRESHOLD};
+pub use settings::{ConsumerConfig, DEFAULT_TIMEOUT, InvalidSetting, POISON_THRESHOLD};
 pub use stop_on_drop::StopOnDrop;
 
 pub use queue_core::encoder::{Encoded, MessageEncoding, RAW_KIND, TooLarge};

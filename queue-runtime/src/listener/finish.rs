@@ -142,7 +142,7 @@ async fn settle(run: &Run) -> Result<Settled, SettleProblem> {
     let fail = async |error: &str| match counts {
         true => put_back::fail(context, consumer, incoming, None, error).await,
         false => {
-            let delay = Delay::ByPolicy(&consumer.options.retry);
+            let delay = Delay::ByPolicy(&consumer.retry);
             put_back::forgive_failure(context, consumer, incoming, delay, error).await
         }
     };

@@ -43,7 +43,6 @@ mod bounds;
 mod breaker;
 mod builder;
 mod bytes;
-mod config;
 mod core;
 mod dequeue;
 mod drain;
@@ -79,9 +78,8 @@ mod watchdog;
 mod workers;
 mod workload;
 
-pub use breaker::{CircuitBreaker, CircuitState};
+pub use breaker::CircuitState;
 pub use builder::ListenerBuilder;
-pub use config::{ListenerConfig, RetryConfig};
 pub use drain::{DrainEnd, DrainReport};
 pub use error::StartError;
 pub use event::ListenerEvent;

@@ -7,7 +7,8 @@ use tokio::sync::OnceCell;
 use tokio_util::task::TaskTracker;
 
 use super::advice::Advice;
-use super::breaker::{Breaker, CircuitBreaker};
+use super::bounds::Bounds;
+use super::breaker::Breaker;
 use super::builder::ListenerBuilder;
 use super::core::Core;
 use super::drain::Drain;
@@ -48,11 +49,9 @@ impl<M: Message> ListenerBuilder<M> {
     /// Starts the listener, which shares its room in flight if it has a lane.
     pub(super) fn start_in(self, lane: Option<Lane>) -> Result<ListenerHandle, StartError> {
         let capabilities = self.context.backend.capabilities();
-        let bounds = self.bounds;
+        let config = self.options.config.clone();
+        let bounds = Bounds::of(&config);
         bounds.check(capabilities)?;
-        self.breaker
-            .as_ref()
-            .map_or(Ok(()), CircuitBreaker::check)?;
         let runtime = Handle::try_current().map_err(StartError::NoRuntime)?;
         if !has_timer(&*self.context.clock) {
             return Err(StartError::NoTimer);
@@ -61,12 +60,15 @@ impl<M: Message> ListenerBuilder<M> {
             .options
             .build(self.queue, M::TYPE, Caller::Listener, capabilities)?;
         let serving = self.context.served.serve(&consumer.queue, M::TYPE.kind())?;
+        let idle_cap = config.idle_cap.unwrap_or(capabilities.idle_cap);
         let idle = self
             .idle
-            .unwrap_or_else(|| Arc::new(ExponentialIdle::up_to(capabilities.idle_cap)));
-        let scale = self.scale;
-        let scale = scale.unwrap_or_else(|| Arc::new(DepthRules::default()));
-        let advice = self.advice.map(Advice::new).transpose()?;
+            .unwrap_or_else(|| Arc::new(ExponentialIdle::up_to(idle_cap)));
+        let scale = self.scale.unwrap_or_else(|| match config.scale {
+            Some(rules) => Arc::new(rules),
+            None => Arc::new(DepthRules::default()),
+        });
+        let advice = config.advise_instances.map(Advice::new).transpose()?;
         let (batch, bytes) = (bounds.batch(capabilities), bounds.byte_limit(capabilities));
         let wakeups = self.context.wakeups(&consumer.queue, batch);
         let clock = Arc::clone(&self.context.clock);
@@ -90,9 +92,9 @@ impl<M: Message> ListenerBuilder<M> {
             workload: Workload::new(),
             advice,
             runs: Runs::default(),
-            adaptive_visibility: self.adaptive_visibility,
-            breaker: self.breaker.map(breaker),
-            throttle: Throttle::new(self.adaptive_concurrency),
+            adaptive_visibility: config.adaptive_visibility.unwrap_or(false),
+            breaker: config.circuit_breaker.map(breaker),
+            throttle: Throttle::new(config.adaptive_concurrency.unwrap_or(true)),
             drain: self.until_empty.then(Drain::default),
             threads: HandlerThreads::new(self.start_thread),
             runtime,

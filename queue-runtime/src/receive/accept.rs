@@ -5,7 +5,7 @@ use std::time::Duration;
 use queue_core::clock::BoxFuture;
 use queue_core::idempotency::IdempotencyStore;
 use queue_core::internal::error_chain;
-use queue_core::{DecodeError, ErrorKind, FollowUp, InvalidName, Message, MessageType, QueueName};
+use queue_core::{DecodeError, ErrorKind, InvalidName, Message, MessageType, QueueName};
 
 use super::admission::{Admission, admit};
 use super::consumer::{Caller, Consumer, InvalidConsumer, MissingQueue, Options};
@@ -14,15 +14,15 @@ use super::fetch::fetch;
 use super::idempotency::Idempotency;
 use super::idempotent::{Claimed, claim};
 use super::incoming::Incoming;
-use super::on_poison::{OnPoison, Poisoned};
 use super::put_back;
 use super::received::Received;
+use super::setters::consumer_setters;
 use super::settled::{SettleProblem, Settled, outcome};
 use crate::context::Context;
-use crate::policy::{ExponentialIdle, Idle, IdlePolicy, RetryPolicy, StorageRetry, jitter};
+use crate::policy::{ExponentialIdle, Idle, IdlePolicy, StorageRetry, jitter};
 use crate::repeat::Repeats;
 use crate::served::KindMismatch;
-use crate::settings::InvalidSetting;
+use crate::settings::{ConsumerConfig, InvalidSetting};
 
 /// A pending accept of one message. Configure it, then `.await` it.
 ///
@@ -173,37 +173,12 @@ impl<M> Accept<M> {
         self
     }
 
-    /// Creates the queue if it does not exist, instead of returning [`AcceptError::QueueNotFound`]. The default for a
-    /// type's own queue, but not for one that was [named](crate::QueueService::queue_named).
-    pub fn create_queue(mut self) -> Self {
-        self.options.missing_queue = MissingQueue::Create;
-        self
-    }
+    consumer_setters!();
 
-    /// Sets the visibility timeout: how long the message stays invisible to other consumers after the receive
-    /// and after each renewal. The default is that of the queue's metadata, of the type, or 30 seconds.
-    pub fn visibility_timeout(mut self, timeout: Duration) -> Self {
-        self.options.overrides.visibility = Some(timeout);
-        self
-    }
-
-    /// Sets the number of attempts after which a message is moved to the poison queue. The default is that of
-    /// the queue's metadata, of the type, or 5.
-    pub fn poison_threshold(mut self, attempts: u32) -> Self {
-        self.options.overrides.threshold = Some(attempts);
-        self
-    }
-
-    /// Sets the poison queue, which must be another queue. The default is that of the type, or `QUEUE-poison`.
-    pub fn poison_queue(mut self, name: impl Into<String>) -> Self {
-        self.options.poison_queue = Some(name.into());
-        self
-    }
-
-    /// Sets the delay before a retry, unless the settlement specifies one. The default is
-    /// [`RetryPolicy::default`].
-    pub fn retry(mut self, policy: RetryPolicy) -> Self {
-        self.options.retry = policy;
+    /// Applies the settings of a configuration that an accept has methods for. They replace those of earlier calls, and
+    /// later calls replace them.
+    pub fn config(mut self, config: &ConsumerConfig) -> Self {
+        self.options.config.apply(config);
         self
     }
 
@@ -218,36 +193,6 @@ impl<M> Accept<M> {
     /// counts as an attempt only of a bare body, which cannot record that it was handed back.
     pub fn idempotent(mut self, store: impl IdempotencyStore) -> Self {
         self.options.idempotency = Some(Idempotency::new(Arc::new(store)));
-        self
-    }
-
-    /// Sets how long messages from newer programs are postponed before they are moved to the poison
-    /// queue. The default is 24 hours.
-    pub fn version_patience(mut self, patience: Duration) -> Self {
-        self.options.version_patience = patience;
-        self
-    }
-
-    /// Sets a callback for messages that are moved to the poison queue. The follow-up that it returns is
-    /// submitted together with the move, in one step if the backend is atomic. See [`Poisoned`]. If it cannot be
-    /// stored, an error is logged and the message is moved without it.
-    ///
-    /// The callback must not block.
-    pub fn on_poison(
-        mut self,
-        callback: impl Fn(Poisoned<M>) -> Option<FollowUp> + Send + Sync + 'static,
-    ) -> Self
-    where
-        M: Message,
-    {
-        self.options.on_poison = Some(OnPoison::new(callback));
-        self
-    }
-
-    /// Sends the text of the error with which a request fails for good to the instance that waits for the reply. See
-    /// [`ListenerBuilder::reply_errors`](crate::ListenerBuilder::reply_errors).
-    pub fn reply_errors(mut self, on: bool) -> Self {
-        self.options.reply_errors = on;
         self
     }
 }

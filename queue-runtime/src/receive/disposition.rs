@@ -109,7 +109,7 @@ pub(crate) async fn forgive(
         (Some(after), _) => Delay::Exactly(after),
         (None, OnError::RetryAfter(after)) => Delay::Exactly(*after),
         (None, OnError::RetryBy(policy)) => Delay::ByPolicy(policy),
-        (None, _) => Delay::ByPolicy(&consumer.options.retry),
+        (None, _) => Delay::ByPolicy(&consumer.retry),
     };
     incoming.release_claim().await;
     put_back::forgive_failure(context, consumer, incoming, delay, &text(error)).await

@@ -12,6 +12,7 @@
 //! | `settle` | deletes the message or puts it back, with retries | |
 //! | `transaction`, `completing` | completes the message within a transaction of the application's, and learns its outcome |  |
 //! | `settled` | the results of settling | |
+//! | `setters` | the methods that `accept` and the builder of listeners share | |
 //!
 //! `accept` runs these steps for one message; the listener runs them for many.
 
@@ -35,6 +36,7 @@ mod progress;
 pub(crate) mod put_back;
 mod received;
 mod recorded;
+mod setters;
 mod settle;
 mod settled;
 pub(crate) mod transaction;
@@ -57,6 +59,7 @@ pub(crate) use on_poison::OnPoison;
 pub use on_poison::Poisoned;
 pub use progress::{CheckpointError, MAX_CHECKPOINT};
 pub use received::Received;
+pub(crate) use setters::consumer_setters;
 pub(crate) use settle::lost;
 pub(crate) use settled::outcome;
 pub use settled::{SettleProblem, Settled};

@@ -49,7 +49,7 @@ pub(crate) async fn fail(
     after: Option<Duration>,
     error: &str,
 ) -> Result<Settled, SettleProblem> {
-    let by_policy = Delay::ByPolicy(&consumer.options.retry);
+    let by_policy = Delay::ByPolicy(&consumer.retry);
     let delay = after.map_or(by_policy, Delay::Exactly);
     fail_after(context, consumer, incoming, delay, error).await
 }
@@ -176,7 +176,7 @@ async fn keep(
     incoming: &Incoming,
     account: impl FnOnce(&mut AttemptRecord),
 ) {
-    let delay = Delay::ByPolicy(&consumer.options.retry).after(incoming.attempt());
+    let delay = Delay::ByPolicy(&consumer.retry).after(incoming.attempt());
     let delay = delay.min(context.backend.capabilities().max_visibility);
     let mut record = incoming.envelope.attempts.clone();
     account(&mut record);
@@ -238,7 +238,7 @@ pub(crate) async fn postpone(
     if incoming.expires_within(context, after) {
         return to_poison(PoisonReason::Expiring).await;
     }
-    if between(since, now) >= consumer.options.version_patience {
+    if between(since, now) >= consumer.version_patience {
         return to_poison(PoisonReason::NewerVersion).await;
     }
     let put_back = Settlement::PutBack { delay: after, body };
