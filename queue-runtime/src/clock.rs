@@ -1,4 +1,4 @@
-//! The system's clock.
+//! Clocks: the system's, and one for tests.
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod boot;
@@ -10,12 +10,10 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-#[cfg(any(target_os = "linux", target_os = "android"))]
-use queue_core::clock::BootTime;
-use queue_core::clock::{BoxFuture, Clock, Timestamp};
+pub use queue_core::clock::{BootTime, BoxFuture, Clock, ManualClock, Timestamp};
 use tokio::runtime::{self, Handle};
 
-use crate::panic::catch_quietly;
+use crate::panic::catch;
 
 /// The longest wait before a sleeper looks at the clock again: how late it may wake after the machine was
 /// suspended.
@@ -67,7 +65,7 @@ impl SystemClock {
 /// has no runtime, or one without a timer; Tokio has no other way to ask.
 pub(crate) fn has_timer(clock: &dyn Clock) -> bool {
     // A sleeper may ask for the timer only once it is polled.
-    catch_quietly(|| clock.sleep(Duration::from_secs(1)).now_or_never()).is_ok()
+    catch(|| clock.sleep(Duration::from_secs(1)).now_or_never()).is_ok()
 }
 
 /// The last runtime whose timer a clock was found to have, so that not every `accept` has to try.

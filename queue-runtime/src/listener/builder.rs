@@ -314,7 +314,7 @@ impl<M: Message> ListenerBuilder<M> {
     /// completed with them, an error is logged, and a duplicate is handled again.
     ///
     /// The keys of different queues are independent, except for those of [lanes](crate::Lanes), whatever the type's
-    /// [`KeyScope`](crate::KeyScope). Results are kept for [`result_retention`](Self::result_retention); the listener
+    /// [`KeyScope`](crate::message::KeyScope). Results are kept for [`result_retention`](Self::result_retention); the listener
     /// sweeps the store.
     ///
     /// ```

@@ -8,7 +8,8 @@ use super::info::ListenerInfo;
 /// of the program.
 ///
 /// ```
-/// use queue_runtime::{DrainReport, Message, Received, testing};
+/// use queue_runtime::listener::DrainReport;
+/// use queue_runtime::{Message, Received, testing};
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]
@@ -41,7 +42,8 @@ pub struct DrainReport {
 /// Why a listener that runs until its queue is empty has ended.
 ///
 /// ```
-/// use queue_runtime::{DrainEnd, Message, Received, testing};
+/// use queue_runtime::listener::DrainEnd;
+/// use queue_runtime::{Message, Received, testing};
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]

@@ -22,7 +22,8 @@ use tokio::sync::watch;
 /// has shut down.
 ///
 /// ```
-/// use queue_runtime::{ListenerPhase, Message, Received, testing};
+/// use queue_runtime::listener::ListenerPhase;
+/// use queue_runtime::{Message, Received, testing};
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]

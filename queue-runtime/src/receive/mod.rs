@@ -42,6 +42,7 @@ mod settled;
 pub(crate) mod transaction;
 mod unreplied;
 
+pub use crate::served::KindMismatch;
 pub use accept::{Accept, AcceptError};
 pub(crate) use admission::{Admission, admit};
 pub(crate) use classify::Classifiers;
@@ -62,4 +63,5 @@ pub use received::Received;
 pub(crate) use setters::consumer_setters;
 pub(crate) use settle::lost;
 pub(crate) use settled::outcome;
+pub use queue_core::IntoDisposition;
 pub use settled::{SettleProblem, Settled};

@@ -140,7 +140,8 @@ fn encode(state: &impl Serialize) -> Result<String, CheckpointError> {
 /// An error of writing a checkpoint.
 ///
 /// ```
-/// use queue_runtime::{CheckpointError, Message, testing};
+/// use queue_runtime::receive::CheckpointError;
+/// use queue_runtime::{Message, testing};
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]

@@ -200,7 +200,7 @@ impl<M> Received<M> {
     /// Writes how far the work on this message has got into the message, with the update that renews its lease.
     /// The next attempt reads it by [`progress`](Self::progress), also after a crash or a redrive.
     ///
-    /// The state is encoded as JSON, of up to [`MAX_CHECKPOINT`](crate::MAX_CHECKPOINT) bytes with the escapes that
+    /// The state is encoded as JSON, of up to [`MAX_CHECKPOINT`](crate::receive::MAX_CHECKPOINT) bytes with the escapes that
     /// it needs inside the message. Each call replaces the state before it, and costs one storage operation.
     ///
     /// ```

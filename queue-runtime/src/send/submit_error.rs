@@ -44,7 +44,7 @@ pub struct SubmitError<M> {
     pub problem: SubmitProblem,
 }
 
-/// The cause of a [`SubmitError`] or [`SubmitAllError`](crate::SubmitAllError).
+/// The cause of a [`SubmitError`] or [`SubmitAllError`](crate::send::SubmitAllError).
 ///
 /// ```
 /// use queue_runtime::{Message, SubmitProblem, testing};

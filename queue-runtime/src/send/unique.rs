@@ -25,7 +25,7 @@ impl<M> Submit<M> {
     /// Submits the message only if none with the same key was submitted to the queue within the last `duration`.
     ///
     /// The key consists of the message's kind and its key fields; the request id is no part of it, whatever the type's
-    /// [`KeyScope`](crate::KeyScope). The duration counts from the first submission, in the storage's time, also if
+    /// [`KeyScope`](crate::message::KeyScope). The duration counts from the first submission, in the storage's time, also if
     /// that message has a delay, has been completed, or has expired since. The second submission puts nothing, and
     /// returns the [receipt](Submitted) of the first, with [`duplicate`](Submitted::duplicate) set.
     ///
@@ -86,8 +86,8 @@ impl<M> Submit<M> {
     ///
     /// The key is released in one step with the settlement, also in a transaction of the
     /// [application](crate::Received::complete_in). A message that is put back, such as for a retry, keeps it, and a
-    /// [redrive](crate::Redrive) of a poison message that held it to the end takes it again, unless another message has it
-    /// by then: the poison message stays where it is, as [refused](crate::RedriveOutcome::Refused).
+    /// [redrive](crate::redrive::Redrive) of a poison message that held it to the end takes it again, unless another message has it
+    /// by then: the poison message stays where it is, as [refused](crate::redrive::RedriveOutcome::Refused).
     ///
     /// A submission of [unknown](SubmitError::is_unknown) outcome is not tried again by itself, because its message may
     /// have been handled, and its key released, meanwhile: another try would put it a second time. That is up to the

@@ -170,7 +170,8 @@ impl<M> fmt::Debug for Queue<M> {
 /// [`Queue::any`].
 ///
 /// ```
-/// use queue_runtime::{QueueService, POISON_THRESHOLD, backend::Metadata};
+/// use queue_runtime::settings::POISON_THRESHOLD;
+/// use queue_runtime::{QueueService, backend::Metadata};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -309,8 +310,8 @@ impl AnyQueue {
 
     /// Replaces all of the queue's metadata.
     ///
-    /// [`POISON_THRESHOLD`](crate::POISON_THRESHOLD) (attempts) and
-    /// [`DEFAULT_TIMEOUT`](crate::DEFAULT_TIMEOUT) (seconds) are settings of every consumer of the queue whose
+    /// [`POISON_THRESHOLD`](crate::settings::POISON_THRESHOLD) (attempts) and
+    /// [`DEFAULT_TIMEOUT`](crate::settings::DEFAULT_TIMEOUT) (seconds) are settings of every consumer of the queue whose
     /// builder does not set them. They apply to messages received from then on: by this service at once, by other
     /// services within a minute.
     ///

@@ -175,7 +175,8 @@ pub struct NotDrained {
 ///
 /// ```
 /// use std::time::Duration;
-/// use queue_runtime::{ListenerPhase, Message, Received, testing};
+/// use queue_runtime::listener::ListenerPhase;
+/// use queue_runtime::{Message, Received, testing};
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]

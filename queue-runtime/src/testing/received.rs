@@ -263,7 +263,7 @@ fn private_context() -> Arc<Context> {
         backend,
         clock,
         client,
-        crate::MessageEncoding::default(),
+        crate::encoder::MessageEncoding::default(),
         StorageRetry::default(),
         Vec::new(),
         background,

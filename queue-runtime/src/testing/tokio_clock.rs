@@ -8,7 +8,7 @@ use tokio::time::Instant;
 ///
 /// The wall clock starts at 2026-01-01T00:00:00Z, so that test runs are reproducible, and advances with the
 /// monotonic clock. Clones share the same time. A test without a runtime uses a
-/// [`ManualClock`](crate::ManualClock).
+/// [`ManualClock`](crate::clock::ManualClock).
 ///
 /// Read the clock only inside the runtime whose time it follows, because Tokio's time is paused per runtime.
 ///

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_runtime::backend::MemoryBackend;
+use queue_runtime::clock::ManualClock;
 use queue_runtime::envelope::PoisonReason;
 use queue_runtime::testing::{self, Fault, TokioClock};
 use queue_runtime::{
-    AcceptError, Clock, Disposition, ErrorKind, ManualClock, Message, Operation, QueueService,
-    RetryPolicy, SettleProblem, Settled,
+    AcceptError, Clock, Disposition, ErrorKind, Message, Operation, QueueService, RetryPolicy,
+    SettleProblem, Settled,
 };
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, advance};

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use queue_runtime::receive::CheckpointError;
 use queue_runtime::testing::{self, Fault};
-use queue_runtime::{CheckpointError, Delivery, ErrorKind, Message, Operation, QueueService};
+use queue_runtime::{Delivery, ErrorKind, Message, Operation, QueueService};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Serialize, Deserialize, Message)]

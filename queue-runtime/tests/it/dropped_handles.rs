@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 
 use queue_core::clock::BoxFuture;
 use queue_runtime::backend::{Backend, MemoryBackend};
+use queue_runtime::clock::BootTime;
+use queue_runtime::listener::ListenerPhase;
 use queue_runtime::recurring::every;
 use queue_runtime::testing::{self, TokioClock};
 use queue_runtime::{
-    BootTime, Clock, Lanes, ListenerHandle, ListenerPhase, QueueService, Received, StartError,
-    SystemClock, Timestamp,
+    Clock, Lanes, ListenerHandle, QueueService, Received, StartError, SystemClock, Timestamp,
 };
 use tokio::sync::Semaphore;
 

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use queue_runtime::backend::{Backend, MemoryBackend};
+use queue_runtime::clock::ManualClock;
 use queue_runtime::envelope::PoisonReason;
 use queue_runtime::testing::{self, Fault, FaultInjector};
 use queue_runtime::{
-    Delivery, ListenerEvent, ManualClock, Operation, QueueService, Received, SettleProblem, Settled,
+    Delivery, ListenerEvent, Operation, QueueService, Received, SettleProblem, Settled,
 };
 use tokio::time::Instant;
 

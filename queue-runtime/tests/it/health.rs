@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
+use queue_runtime::listener::{Health, ListenerPhase, ReceiveError, ReceiveFailure};
 use queue_runtime::testing::{self, Fault};
-use queue_runtime::{
-    ErrorKind, Health, ListenerEvent, ListenerPhase, Operation, QueueService, ReceiveError,
-    ReceiveFailure, Received,
-};
+use queue_runtime::{ErrorKind, ListenerEvent, Operation, QueueService, Received};
 use tokio::time::sleep;
 
 use crate::listener::Job;

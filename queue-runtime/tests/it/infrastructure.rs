@@ -5,11 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_runtime::backend::MemoryBackend;
+use queue_runtime::clock::ManualClock;
+use queue_runtime::listener::ListenerPhase;
 use queue_runtime::testing::{self, Fault, FaultInjector};
-use queue_runtime::{
-    Handler, ListenerEvent, ListenerHandle, ListenerPhase, ManualClock, Operation, QueueService,
-    Received,
-};
+use queue_runtime::{Handler, ListenerEvent, ListenerHandle, Operation, QueueService, Received};
 use tokio::runtime::{self, Runtime};
 use tokio::time::{advance, sleep, timeout};
 

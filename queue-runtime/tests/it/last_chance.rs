@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_runtime::backend::MemoryBackend;
+use queue_runtime::clock::ManualClock;
 use queue_runtime::envelope::PoisonReason;
 use queue_runtime::testing::{self, Fault, FaultInjector};
 use queue_runtime::{
-    Accept, Delivery, ErrorKind, ListenerEvent, ManualClock, Message, Operation, QueueService,
-    Received, SettleProblem,
+    Accept, Delivery, ErrorKind, ListenerEvent, Message, Operation, QueueService, Received,
+    SettleProblem,
 };
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Runtime;

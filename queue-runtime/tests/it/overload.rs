@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use queue_runtime::listener::CircuitState;
 use queue_runtime::testing::{self, Fault};
 use queue_runtime::{
-    CircuitState, Failure, ListenerEvent, ListenerHandle, Operation, QueueService, Received,
-    RetryPolicy,
+    Failure, ListenerEvent, ListenerHandle, Operation, QueueService, Received, RetryPolicy,
 };
 use tokio::sync::broadcast::Receiver;
 use tokio::time::{Instant, sleep};

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use queue_runtime::backend::{Backend, NewMessage};
 use queue_runtime::envelope::PoisonReason;
+use queue_runtime::listener::ListenerPhase;
 use queue_runtime::testing;
 use queue_runtime::{
-    AcceptError, Delivery, Disposition, ErrorKind, ListenerEvent, ListenerPhase, Message, Queue,
-    QueueService, Received, Settled,
+    AcceptError, Delivery, Disposition, ErrorKind, ListenerEvent, Message, Queue, QueueService,
+    Received, Settled,
 };
 use serde::{Deserialize, Serialize};
 use tokio::time::{advance, sleep};

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use queue_runtime::envelope::Envelope;
 use queue_runtime::envelope::PoisonRecord;
 use queue_runtime::testing::{Fault, FaultInjector, TokioClock};
-use queue_runtime::{Envelope, ErrorKind, Operation, QueueService};
+use queue_runtime::{ErrorKind, Operation, QueueService};
 use tokio::time::{Instant, sleep};
 
 use crate::accept::{Order, order};

@@ -4,11 +4,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use queue_runtime::backend::{Backend, MessageState, NewMessage};
+use queue_runtime::encoder::RAW_KIND;
 use queue_runtime::envelope::PoisonReason;
+use queue_runtime::listener::DrainEnd;
+use queue_runtime::redrive::{Redrive, RedriveOutcome};
 use queue_runtime::testing::{self, Fault, FaultInjector, TokioClock};
 use queue_runtime::{
-    AnyQueue, DrainEnd, ErrorKind, Operation, QueueName, QueueService, RAW_KIND, Received, Redrive,
-    RedriveOutcome, SettleProblem,
+    AnyQueue, ErrorKind, Operation, QueueName, QueueService, Received, SettleProblem,
 };
 use tokio::time::{Instant, advance, sleep};
 

@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use queue_runtime::backend::{Backend, MemoryBackend, NewMessage};
+use queue_runtime::request::Reply;
 use queue_runtime::testing::{self, Fault, FaultInjector, TokioClock};
 use queue_runtime::{
     Disposition, ErrorKind, FollowUp, ListenerHandle, Message, Operation, Poisoned, QueueName,
-    QueueService, Received, Reply, RequestError, RequestProblem, SubmitProblem, wire::Body,
+    QueueService, Received, RequestError, RequestProblem, SubmitProblem, wire::Body,
 };
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, advance, sleep};

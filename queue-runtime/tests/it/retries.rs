@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use queue_runtime::backend::{Backend, Metadata};
 use queue_runtime::policy::{ExponentialIdle, Idle, IdlePolicy};
+use queue_runtime::settings::POISON_THRESHOLD;
 use queue_runtime::testing::{self, Fault, FaultInjector};
 use queue_runtime::{
-    AcceptError, Error, ErrorKind, Message, Operation, Outcome, POISON_THRESHOLD, QueueService,
-    Received, Settled, StorageRetry, SubmitProblem,
+    AcceptError, Error, ErrorKind, Message, Operation, Outcome, QueueService, Received, Settled,
+    StorageRetry, SubmitProblem,
 };
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;

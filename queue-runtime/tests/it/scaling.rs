@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use queue_runtime::listener::ListenerInfo;
 use queue_runtime::policy::{Idle, IdlePolicy, LatencyTarget, Load, ScalePolicy, TaskRange};
 use queue_runtime::testing::{self, Fault};
-use queue_runtime::{
-    ConsumerConfig, ErrorKind, ListenerEvent, ListenerInfo, Operation, QueueService, Received,
-};
+use queue_runtime::{ConsumerConfig, ErrorKind, ListenerEvent, Operation, QueueService, Received};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
 

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use queue_runtime::{DrainEnd, Received, blocking, testing};
+use queue_runtime::listener::DrainEnd;
+use queue_runtime::{Received, blocking, testing};
 
 use crate::listener::{Job, Mood};
 use crate::support::{NEVER, submit_jobs};

@@ -10,10 +10,12 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use queue_core::clock::BoxFuture;
 use queue_runtime::backend::{Backend, MemoryBackend};
+use queue_runtime::clock::ManualClock;
+use queue_runtime::message::{DecodeError, EncodeError, MessageType};
 use queue_runtime::testing::{Fault, FaultInjector};
 use queue_runtime::{
-    Clock, DecodeError, EncodeError, ErrorKind, ListenerEvent, ManualClock, Message, MessageType,
-    Operation, QueueService, Received, SettleProblem, Timestamp, blocking,
+    Clock, ErrorKind, ListenerEvent, Message, Operation, QueueService, Received, SettleProblem,
+    Timestamp, blocking,
 };
 
 use crate::support::{GUARD, events, guarded, stop};

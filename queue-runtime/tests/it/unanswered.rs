@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_runtime::backend::MemoryBackend;
+use queue_runtime::clock::ManualClock;
 use queue_runtime::testing::{Fault, FaultInjector};
 use queue_runtime::{
-    Delivery, Disposition, FollowUp, ListenerEvent, ManualClock, Operation, QueueService, Received,
+    Delivery, Disposition, FollowUp, ListenerEvent, Operation, QueueService, Received,
 };
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{advance, sleep};

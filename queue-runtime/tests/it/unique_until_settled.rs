@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use queue_runtime::backend::{Backend, MemoryBackend, NewMessage};
 use queue_runtime::envelope::Envelope;
+use queue_runtime::redrive::RedriveOutcome;
 use queue_runtime::testing::{self, Fault, FaultInjector};
 use queue_runtime::wire::encode;
 use queue_runtime::{
-    Disposition, Message, MessageId, Operation, QueueName, QueueService, RedriveOutcome, Settled,
-    Submit, Submitted, SystemClock,
+    Disposition, Message, MessageId, Operation, QueueName, QueueService, Settled, Submit,
+    Submitted, SystemClock,
 };
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use queue_runtime::envelope::ClientId;
+use queue_runtime::receive::CheckpointError;
 use queue_runtime::testing::{self, Fault};
 use queue_runtime::{
-    CheckpointError, ClientId, Disposition, Failure, Message, Operation, Received, Submitted,
-    backend::TimeToLive,
+    Disposition, Failure, Message, Operation, Received, Submitted, backend::TimeToLive,
 };
 use serde::{Deserialize, Serialize};
 

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_runtime::backend::SqliteBackend;
+use queue_runtime::clock::ManualClock;
 use queue_runtime::rusqlite::{Connection, Transaction, TransactionBehavior};
 use queue_runtime::testing::FaultInjector;
-use queue_runtime::{Clock, Delivery, ManualClock, Message, QueueService, SystemClock};
+use queue_runtime::{Clock, Delivery, Message, QueueService, SystemClock};
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 

@@ -4,10 +4,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
+use queue_runtime::listener::DrainReport;
 use queue_runtime::policy::{Idle, IdlePolicy};
 use queue_runtime::rusqlite::Connection;
 use queue_runtime::{
-    ConsumerConfig, Disposition, DrainReport, Failure, FollowUp, Handler, ListenerEvent, Operation,
+    ConsumerConfig, Disposition, Failure, FollowUp, Handler, ListenerEvent, Operation,
     QueueService, Received, RetryPolicy, blocking,
 };
 use tokio::sync::broadcast::Receiver;

@@ -29,7 +29,7 @@ use crate::notify::Notifier;
 /// ```
 /// # use std::sync::Arc;
 /// # use queue_runtime::backend::MemoryBackend;
-/// use queue_runtime::ManualClock;
+/// use queue_runtime::clock::ManualClock;
 /// use queue_runtime::backend::{Backend, Metadata};
 ///
 /// # #[tokio::main(flavor = "current_thread")]

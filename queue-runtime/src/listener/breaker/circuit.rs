@@ -17,7 +17,8 @@ use crate::policy::CircuitBreaker;
 /// at once.
 ///
 /// ```
-/// use queue_runtime::{CircuitState, Message, Received, testing};
+/// use queue_runtime::listener::CircuitState;
+/// use queue_runtime::{Message, Received, testing};
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]

@@ -59,7 +59,8 @@ pub struct Redriven {
 /// [`Redrive::each`](super::Redrive::each).
 ///
 /// ```
-/// use queue_runtime::{Message, RedriveOutcome, envelope::PoisonReason, testing};
+/// use queue_runtime::redrive::RedriveOutcome;
+/// use queue_runtime::{Message, envelope::PoisonReason, testing};
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]
@@ -97,7 +98,8 @@ pub struct RedriveStep<'m> {
 ///
 /// ```
 /// use std::sync::mpsc;
-/// use queue_runtime::{Message, RedriveOutcome, testing};
+/// use queue_runtime::redrive::RedriveOutcome;
+/// use queue_runtime::{Message, testing};
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]

@@ -56,7 +56,8 @@ use std::time::Duration;
 
 use queue_core::backend::Backend;
 use queue_runtime::backend::{SqliteBackend, SqliteBuilder, Synchronous};
-use queue_runtime::{ManualClock, QueueService, SystemClock};
+use queue_runtime::clock::ManualClock;
+use queue_runtime::{QueueService, SystemClock};
 use rand::rngs::SmallRng;
 use rand::{RngExt as _, SeedableRng as _};
 use tokio::sync::watch;
