@@ -30,7 +30,7 @@ const NAMESPACE: Uuid = Uuid::from_u128(0x4f7c_1a2e_93b5_4d0e_8a61_6c5d_20ee_7b1
 /// assert_eq!((envelope.kind.as_str(), envelope.version), ("shop.order", 1));
 /// # Ok::<(), queue_core::InvalidId>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Envelope {
     /// The message id: the same in every retry, duplicate and redrive.
@@ -66,6 +66,22 @@ pub struct Envelope {
     pub attempts: AttemptRecord,
     /// Why the message was moved to the poison queue, if it was. On a queue that is no poison queue, its sender wrote it.
     pub poison: Option<PoisonRecord>,
+}
+
+/// Shows what identifies the message and what became of it, without its keys.
+impl fmt::Debug for Envelope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Envelope")
+            .field("id", &self.id)
+            .field("kind", &self.kind)
+            .field("version", &self.version)
+            .field("request", &self.request)
+            .field("client", &self.client)
+            .field("time", &self.time)
+            .field("attempts", &self.attempts)
+            .field("poison", &self.poison)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The attempts so far, as recorded by the update that puts a message back.
@@ -141,12 +157,14 @@ pub enum PoisonReason {
 /// let error = RequestId::new("").unwrap_err();
 /// assert!(error.to_string().starts_with("request id is empty; allowed are 1 to 1024 bytes"));
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} {problem}; allowed are 1 to {MAX_ID_BYTES} bytes without control characters")]
 pub struct InvalidId {
     what: &'static str,
     problem: String,
 }
+
+crate::debug_as_text!(InvalidId);
 
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident, $what:literal) => {

@@ -26,7 +26,7 @@ pub use store::{
 /// assert_eq!(key.as_str(), "order-1234");
 /// # Ok::<(), queue_core::InvalidId>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct IdempotencyKey(String);
 
 impl IdempotencyKey {
@@ -83,6 +83,13 @@ impl IdempotencyKey {
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+/// Hides the key, which holds fields of the message.
+impl fmt::Debug for IdempotencyKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("IdempotencyKey(…)")
     }
 }
 

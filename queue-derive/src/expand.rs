@@ -182,8 +182,8 @@ fn message_type(settings: &Settings, krate: &Path) -> TokenStream {
     let poison_threshold = poison_threshold.iter();
     let poison_queue = poison_queue.iter();
     let wire = (*wire == Wire::Bare).then(|| quote!(.with_wire(#krate::message::Wire::Bare)));
-    let key_scope =
-        (*key_scope == KeyScope::Global).then(|| quote!(.with_key_scope(#krate::message::KeyScope::Global)));
+    let key_scope = (*key_scope == KeyScope::Global)
+        .then(|| quote!(.with_key_scope(#krate::message::KeyScope::Global)));
     quote! {
         #krate::message::MessageType::new(#kind, #queue)
             .with_aliases(&[#(#aliases),*])

@@ -63,7 +63,7 @@ pub(crate) struct Serving {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "queue `{queue}` is for `{served}` messages while a listener of this service handles them, not for `{kind}` \
      messages"
@@ -73,6 +73,8 @@ pub struct KindMismatch {
     kind: &'static str,
     served: &'static str,
 }
+
+queue_core::debug_as_text!(KindMismatch);
 
 impl ServedKinds {
     /// Checks that no listener handles messages of another kind.

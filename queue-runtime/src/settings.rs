@@ -51,13 +51,15 @@ const FRESH: Duration = Duration::from_secs(60);
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the {setting} is {value}; allowed is {allowed}")]
 pub struct InvalidSetting {
     setting: &'static str,
     value: String,
     allowed: String,
 }
+
+queue_core::debug_as_text!(InvalidSetting);
 
 impl InvalidSetting {
     /// Checks a number that is to be from 1 to `most`.

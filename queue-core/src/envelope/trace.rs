@@ -22,7 +22,7 @@ pub struct TraceContext {
 }
 
 /// Text that is not a valid `traceparent` or `tracestate`.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} {text:?} {problem}")]
 pub struct InvalidTrace {
     what: &'static str,
@@ -30,6 +30,8 @@ pub struct InvalidTrace {
     text: String,
     problem: String,
 }
+
+crate::debug_as_text!(InvalidTrace);
 
 /// The longest `tracestate`, in bytes: as much as every implementation must pass on.
 pub const MAX_TRACE_STATE: usize = 512;

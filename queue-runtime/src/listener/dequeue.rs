@@ -340,7 +340,11 @@ fn failed(core: &Core, error: ReceiveError, failures: u32) -> Duration {
     match error {
         ReceiveError::Storage(error) => {
             let text = error_chain(&error);
-            tracing::warn!(%queue, error = text, ?after, "failed to receive; trying again");
+            if retry == RetryAdvice::Permanent {
+                tracing::error!(%queue, error = text, ?after, "failed to receive, until somebody mends it");
+            } else {
+                tracing::warn!(%queue, error = text, ?after, "failed to receive; trying again");
+            }
             core.publish(|| ListenerEvent::ReceiveFailed { error, after });
         }
         ReceiveError::NoThread(error) => {

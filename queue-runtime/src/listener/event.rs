@@ -81,7 +81,7 @@ use crate::receive::SettleProblem;
 ///     ListenerEvent::Poisoned { id, reason, attempts, .. } => {
 ///         println!("message {id} was moved to the poison queue after {attempts} attempts: {reason}");
 ///     }
-///     ListenerEvent::ReceiveFailed { error, .. } => eprintln!("failed to {error}"),
+///     ListenerEvent::ReceiveFailed { error, .. } => eprintln!("{error}"),
 ///     other => println!("{other:?}"),
 /// }
 /// # Ok(())

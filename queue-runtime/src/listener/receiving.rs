@@ -20,19 +20,21 @@ pub struct ReceiveFailure {
 }
 
 /// Why a receive of a listener failed.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReceiveError {
     /// The storage failed, or the queue does not exist.
     #[error(transparent)]
     Storage(Error),
     /// No thread could be started for a blocking handler.
-    #[error("start a thread for a handler: {0}")]
+    #[error("failed to start a thread for a handler: {0}")]
     NoThread(Arc<std::io::Error>),
     /// The dequeue task panicked, for example in a custom backend.
-    #[error("receive messages: the dequeue task panicked: {0}")]
+    #[error("failed to receive messages: the dequeue task panicked: {0}")]
     Panicked(CaughtPanic),
 }
+
+queue_core::debug_as_text!(ReceiveError);
 
 /// How the last receives of a listener ended.
 #[derive(Debug, Default)]

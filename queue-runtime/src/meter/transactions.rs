@@ -110,7 +110,7 @@ impl fmt::Display for TransactionKind {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct TransactionCounts([u64; KINDS]);
 
 impl TransactionCounts {
@@ -171,6 +171,12 @@ impl fmt::Display for TransactionCounts {
             " (" => Ok(()),
             _ => f.write_str(")"),
         }
+    }
+}
+
+impl fmt::Debug for TransactionCounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

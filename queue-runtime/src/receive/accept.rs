@@ -91,27 +91,27 @@ type Decode<M> = fn(&Arc<Context>, &Incoming) -> Result<Received<M>, DecodeError
 ///     Ok(Some(order)) => println!("order {}", order.number),
 ///     Ok(None) => println!("no orders"),
 ///     Err(AcceptError::QueueNotFound(queue)) => println!("nothing was ever submitted to {queue}"),
-///     Err(AcceptError::Storage(error)) => eprintln!("failed to {error}"),
+///     Err(AcceptError::Storage(error)) => eprintln!("{error}"),
 ///     Err(error) => return Err(error.into()),
 /// }
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum AcceptError {
     /// The name of the poison queue is invalid.
-    #[error("accept a message: {0}")]
+    #[error("failed to accept a message: {0}")]
     PoisonQueue(InvalidName),
     /// A setting is outside its allowed range.
-    #[error("accept a message: {0}")]
+    #[error("failed to accept a message: {0}")]
     Setting(InvalidSetting),
     /// A listener of the same service handles messages of another kind on the queue.
-    #[error("accept a message: {0}")]
+    #[error("failed to accept a message: {0}")]
     KindMismatch(KindMismatch),
     /// The queue, which was [named](crate::QueueService::queue_named), does not exist.
     #[error(
-        "accept from queue `{0}`: the queue does not exist; submit to it first, or call `create_queue()`"
+        "failed to accept from queue `{0}`: the queue does not exist; submit to it first, or call `create_queue()`"
     )]
     QueueNotFound(QueueName),
     /// The backend failed.
@@ -122,7 +122,7 @@ pub enum AcceptError {
     Idempotency(queue_core::Error),
     /// A message that cannot be handled was received, and could not be settled.
     #[error(
-        "settle a message that cannot be handled on queue `{queue}`: {}",
+        "failed to settle a message that cannot be handled on queue `{queue}`: {}",
         error_chain(problem)
     )]
     Settle {
@@ -133,10 +133,12 @@ pub enum AcceptError {
     },
     /// The current thread has no Tokio runtime, or one without a timer. Leases need one.
     #[error(
-        "accept a message on a thread without a Tokio timer; build the runtime with `enable_all()`"
+        "failed to accept a message on a thread without a Tokio timer; build the runtime with `enable_all()`"
     )]
     NoTimer,
 }
+
+queue_core::debug_as_text!(AcceptError);
 
 impl<M> Accept<M> {
     pub(crate) fn new(context: Arc<Context>, queue: QueueName, missing: MissingQueue) -> Self

@@ -62,14 +62,14 @@ pub struct SubmitError<M> {
 /// let error = service.submit(note).await.unwrap_err();
 /// match &error.problem {
 ///     SubmitProblem::TooLarge(large) => eprintln!("shorten it: {} of {}", large.size(), large.limit()),
-///     SubmitProblem::Storage(error) => eprintln!("failed to {error}"),
+///     SubmitProblem::Storage(error) => eprintln!("{error}"),
 ///     other => eprintln!("invalid message: {other}"),
 /// }
 /// # assert!(matches!(error.problem, SubmitProblem::TooLarge(_)));
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum SubmitProblem {
     /// The message id, client id or request id is invalid.
@@ -94,6 +94,8 @@ pub enum SubmitProblem {
     Storage(queue_core::Error),
 }
 
+queue_core::debug_as_text!(SubmitProblem);
+
 impl<M> SubmitError<M> {
     /// Returns whether the message may have been submitted despite the error.
     #[must_use]
@@ -108,20 +110,13 @@ impl SubmitProblem {
     }
 }
 
-impl<M> fmt::Debug for SubmitError<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SubmitError")
-            .field("id", &self.id)
-            .field("problem", &self.problem)
-            .finish_non_exhaustive()
-    }
-}
+queue_core::debug_as_text!(SubmitError<M>, M);
 
 impl<M> fmt::Display for SubmitError<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.id {
-            Some(id) => write!(f, "submit message {id}: {}", self.problem),
-            None => write!(f, "submit a message: {}", self.problem),
+            Some(id) => write!(f, "failed to submit message {id}: {}", self.problem),
+            None => write!(f, "failed to submit a message: {}", self.problem),
         }
     }
 }

@@ -93,7 +93,7 @@ impl QueueService {
     pub async fn from_env() -> Result<Self, ConnectError> {
         match std::env::var("QUEUE_URL") {
             Ok(url) => Self::connect(&url).await,
-            Err(source) => Err(ConnectError::Environment { source }),
+            Err(problem) => Err(ConnectError::Environment { problem }),
         }
     }
 

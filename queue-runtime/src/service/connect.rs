@@ -18,11 +18,13 @@ pub(super) async fn open(
     let Some((scheme, rest)) = url.split_once(':') else {
         return Err(refused(&url, "it has no scheme"));
     };
-    match scheme {
+    match &*scheme.to_ascii_lowercase() {
         "memory" if rest.is_empty() => Ok(Arc::new(MemoryBackend::new(clock))),
         "memory" => Ok(Arc::new(MemoryBackend::named(rest, clock))),
         "sqlite" => sqlite::open(&url, rest, clock).await,
-        "azure" | "https" | "http" => azure::open(&url, clock).await,
+        scheme @ ("azure" | "https" | "http") => {
+            azure::open(&format!("{scheme}:{rest}"), clock).await
+        }
         _ => Err(refused(&url, "its scheme is unknown")),
     }
 }
@@ -132,7 +134,7 @@ fn refused(url: &str, problem: &str) -> ConnectError {
 /// plausible scheme is hidden too.
 fn shown(url: &str) -> String {
     let scheme = url.split_once(':').map(|(scheme, _)| scheme);
-    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "+-.".contains(c);
+    let plain = |c: char| c.is_ascii_alphabetic() || c.is_ascii_digit() || "+-.".contains(c);
     let plain = |scheme: &&str| scheme.len() <= 16 && scheme.chars().all(plain);
     match scheme.filter(plain) {
         Some(scheme) => format!("{scheme}:…"),

@@ -271,7 +271,7 @@ impl Run<'_> {
                     left += match queue.properties().await {
                         Ok(properties) => properties.approximate_count,
                         Err(error) if error.kind() == ErrorKind::QueueNotFound => 0,
-                        Err(error) => panic!("failed to {error}"),
+                        Err(error) => panic!("{error}"),
                     };
                 }
                 if left == 0 {
@@ -284,7 +284,7 @@ impl Run<'_> {
                         Ok(_) => {}
                         Err(error) if error.error.kind() == ErrorKind::QueueNotFound => {}
                         Err(error) if error.error.kind() == ErrorKind::Timeout => {}
-                        Err(error) => panic!("failed to {error}"),
+                        Err(error) => panic!("{error}"),
                     }
                 }
                 tokio::time::sleep(Duration::from_millis(20)).await;

@@ -78,7 +78,7 @@ impl Run {
                 Ok(_) => return,
                 Err(error) => match error.problem {
                     SubmitProblem::Storage(_) => tokio::time::sleep(PAUSE).await,
-                    problem => panic!("failed to {problem}"),
+                    problem => panic!("{problem}"),
                 },
             }
         }
@@ -167,7 +167,7 @@ async fn drain(direct: &QueueService) {
             match queue.properties().await {
                 Ok(properties) => drop(left.insert(name, properties.approximate_count)),
                 Err(error) if error.kind() == ErrorKind::QueueNotFound => {}
-                Err(error) => panic!("failed to {error}"),
+                Err(error) => panic!("{error}"),
             }
         }
         if left.values().all(|count| *count == 0) {

@@ -174,8 +174,8 @@ pub enum RedriveOutcome {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone, thiserror::Error)]
-#[error("finish a redrive that had moved {} messages: failed to {error}", so_far.redriven)]
+#[derive(Clone, thiserror::Error)]
+#[error("stopped a redrive after {} messages: {error}", so_far.redriven)]
 #[non_exhaustive]
 pub struct RedriveError {
     /// The counts of what happened before the error.
@@ -188,6 +188,8 @@ pub struct RedriveError {
     /// The error of the storage.
     pub error: Error,
 }
+
+queue_core::debug_as_text!(RedriveError);
 
 impl Redriven {
     pub(super) fn count(&mut self, outcome: &RedriveOutcome) {

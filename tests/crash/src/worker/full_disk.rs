@@ -62,7 +62,7 @@ async fn fill(producer: &QueueService, waiting: &mut BTreeSet<String>) {
         }
     };
     let SubmitProblem::Storage(error) = refused else {
-        panic!("failed to {refused}");
+        panic!("{refused}");
     };
     println!("{} orders; then: {error}", waiting.len());
     assert_eq!(error.kind(), ErrorKind::Storage, "{error}");
@@ -80,7 +80,7 @@ async fn complete(consumer: &QueueService, waiting: &mut BTreeSet<String>, other
         assert!(waiting.remove(&name), "{name} is received once");
         completed += 1;
         let settled = delivery.complete().await;
-        settled.unwrap_or_else(|error| panic!("after {completed} orders: failed to {error}"));
+        settled.unwrap_or_else(|error| panic!("after {completed} orders: {error}"));
         if completed % ORDERS == 0 {
             take_the_rest(others);
         }
@@ -100,7 +100,7 @@ async fn connect(file: &Path) -> QueueService {
 async fn accept(service: &QueueService, completed: usize) -> Option<Delivery<Order>> {
     let accept = service.accept::<Order>().visibility_timeout(LEASE);
     let accepted = accept.storage_retry(StorageRetry::never()).await;
-    accepted.unwrap_or_else(|error| panic!("after {completed} orders: failed to {error}"))
+    accepted.unwrap_or_else(|error| panic!("after {completed} orders: {error}"))
 }
 
 async fn submit(

@@ -29,7 +29,7 @@ pub(super) async fn run(desk: &Desk) {
                 Err(error) if error.kind() == ErrorKind::QueueNotFound => {}
                 // Locked for too long, for example by a process that is stopped.
                 Err(error) if error.kind() == ErrorKind::Timeout => {}
-                Err(error) => panic!("failed to {error}"),
+                Err(error) => panic!("{error}"),
             }
         }
         tokio::time::sleep(PAUSE).await;

@@ -91,7 +91,7 @@ async fn submit(desk: Arc<Desk>, store: Option<Arc<dyn IdempotencyStore>>, numbe
                     println!("{UNKNOWN} {number}");
                 }
             }
-            _ => panic!("failed to {}", error_chain(&problem)),
+            _ => panic!("{}", error_chain(&problem)),
         }
         tokio::time::sleep(LEASE / 20).await;
     }
