@@ -30,7 +30,7 @@ const NAMESPACE: Uuid = Uuid::from_u128(0x4f7c_1a2e_93b5_4d0e_8a61_6c5d_20ee_7b1
 /// assert_eq!((envelope.kind.as_str(), envelope.version), ("shop.order", 1));
 /// # Ok::<(), queue_core::InvalidId>(())
 /// ```
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct Envelope {
     /// The message id: the same in every retry, duplicate and redrive.
@@ -46,6 +46,7 @@ pub struct Envelope {
     /// When the message was submitted.
     pub time: Option<Timestamp>,
     /// The idempotency key, if the type declares one.
+    #[serde(skip)]
     pub subject: Option<String>,
     /// The URI of the queue that it was submitted to, without query or user information. For
     /// information only: a message stays readable when its queue moves.
@@ -61,6 +62,7 @@ pub struct Envelope {
     pub trace: Option<TraceContext>,
     /// The unique key that the message holds until it is settled, as JSON. As the sender wrote it: only a record of
     /// this very message in the storage makes it true.
+    #[serde(skip)]
     pub unique_key: Option<String>,
     /// The attempts so far.
     pub attempts: AttemptRecord,
@@ -85,7 +87,7 @@ impl fmt::Debug for Envelope {
 }
 
 /// The attempts so far, as recorded by the update that puts a message back.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize)]
 #[non_exhaustive]
 pub struct AttemptRecord {
     /// Attempts that ended in an error, a panic or a timeout.
@@ -106,7 +108,7 @@ pub struct AttemptRecord {
 }
 
 /// Why a message was moved to the poison queue, and where it came from.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct PoisonRecord {
     /// The reason, for branching.

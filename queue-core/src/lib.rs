@@ -33,6 +33,7 @@ pub mod internal;
 pub mod message;
 pub mod name;
 pub mod notify;
+mod shown;
 mod text;
 mod timestamp;
 pub mod wire;

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 /// assert!(metadata.insert("poison-threshold", "5").is_err());
 /// # Ok::<(), queue_core::backend::InvalidMetadata>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize)]
 pub struct Metadata(BTreeMap<String, String>);
 
 /// An invalid metadata name or value.

@@ -114,7 +114,8 @@ pub struct Lease {
 }
 
 /// Whether a queue was created.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Created {
     /// It was created.
     New,
@@ -123,7 +124,7 @@ pub enum Created {
 }
 
 /// The properties of a queue.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct QueueProperties {
     /// Its metadata.

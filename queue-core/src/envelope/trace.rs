@@ -15,7 +15,7 @@ use std::fmt;
 /// assert!(error.to_string().starts_with("traceparent \"4bf92f3577b34da6\" has 16 bytes"));
 /// # Ok::<(), queue_core::envelope::InvalidTrace>(())
 /// ```
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, serde::Serialize)]
 pub struct TraceContext {
     parent: Box<str>,
     state: Option<Box<str>>,

@@ -29,7 +29,7 @@ use super::info::ListenerInfo;
 /// Ok(report)
 /// # }
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Serialize)]
 #[non_exhaustive]
 #[must_use = "the queue may not be empty"]
 pub struct DrainReport {
@@ -61,7 +61,8 @@ pub struct DrainReport {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum DrainEnd {
     /// The queue was empty: it had no messages, visible or not.

@@ -43,7 +43,7 @@ use crate::recurring::{ScheduleHandle, Schedules};
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Serialize)]
 #[non_exhaustive]
 pub struct ServiceShutdown {
     /// Whether all listeners stopped [gracefully](ShutdownReport::graceful).

@@ -8,12 +8,15 @@ use crate::panic::CaughtPanic;
 
 /// Why, and since when, a listener cannot receive. In [`ListenerInfo`](super::ListenerInfo) and
 /// [`Health`](super::Health).
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Serialize)]
 #[non_exhaustive]
 pub struct ReceiveFailure {
     /// When the first of the failed receives in a row ended, by this machine's clock.
     pub since: Timestamp,
     /// How long ago that was. Not affected by changes of the clock.
+    #[serde(
+        serialize_with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required::serialize"
+    )]
     pub lasted: Duration,
     /// The error of the last receive.
     pub error: ReceiveError,
@@ -35,6 +38,13 @@ pub enum ReceiveError {
 }
 
 queue_core::debug_as_text!(ReceiveError);
+
+/// As its text and its causes.
+impl serde::Serialize for ReceiveError {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{self:?}"))
+    }
+}
 
 /// How the last receives of a listener ended.
 #[derive(Debug, Default)]

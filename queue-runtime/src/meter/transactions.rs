@@ -174,6 +174,13 @@ impl fmt::Display for TransactionCounts {
     }
 }
 
+/// As a map from the kinds that occurred to their numbers.
+impl Serialize for TransactionCounts {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.iter())
+    }
+}
+
 impl fmt::Debug for TransactionCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

@@ -3,8 +3,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_core::clock::BoxFuture;
+use queue_core::encoder::RAW_KIND;
 use queue_core::idempotency::IdempotencyStore;
 use queue_core::internal::error_chain;
+use queue_core::wire::Body;
 use queue_core::{DecodeError, ErrorKind, InvalidName, Message, MessageType, QueueName};
 
 use super::admission::{Admission, admit};
@@ -140,19 +142,45 @@ pub enum AcceptError {
 
 queue_core::debug_as_text!(AcceptError);
 
+/// What an accept without a type takes for the type's settings: the defaults.
+const ANY: MessageType = MessageType::new(RAW_KIND, "any");
+
+impl Accept<Body> {
+    /// Accepts any event or bare body, as it is stored.
+    pub(crate) fn any(context: Arc<Context>, queue: QueueName) -> Self {
+        Self::of(
+            context,
+            queue,
+            MissingQueue::Report,
+            ANY,
+            |context, incoming| Ok(Received::stored(context, incoming)),
+        )
+    }
+}
+
 impl<M> Accept<M> {
     pub(crate) fn new(context: Arc<Context>, queue: QueueName, missing: MissingQueue) -> Self
     where
         M: Message,
     {
+        Self::of(context, queue, missing, M::TYPE, Received::decode)
+    }
+
+    fn of(
+        context: Arc<Context>,
+        queue: QueueName,
+        missing: MissingQueue,
+        message_type: MessageType,
+        decode: Decode<M>,
+    ) -> Self {
         Self {
             storage_retry: context.storage_retry.clone(),
             context,
             queue,
             wait: Duration::ZERO,
             options: Options::new(missing),
-            message_type: M::TYPE,
-            decode: Received::decode,
+            message_type,
+            decode,
         }
     }
 
@@ -216,8 +244,10 @@ impl<M> Accepting<M> {
         }
         let consumer = self.consumer?;
         let kind = consumer.message_type.kind();
-        let other = context.served.check(&consumer.queue, kind);
-        other.map_err(AcceptError::KindMismatch)?;
+        if kind != ANY.kind() {
+            let other = context.served.check(&consumer.queue, kind);
+            other.map_err(AcceptError::KindMismatch)?;
+        }
         let until = context.clock.monotonic().saturating_add(self.wait);
         let idle = ExponentialIdle::up_to(context.backend.capabilities().idle_cap);
         let mut empty = 0;

@@ -14,7 +14,7 @@ use crate::listener::{ListenerBuilder, Listeners};
 use crate::notify::Announced;
 use crate::receive::{Accept, ErasedHandler, Handler, HandlerWith, MissingQueue};
 use crate::repeat::Repeats;
-use crate::send::{Submit, SubmitAll};
+use crate::send::{Submit, SubmitAll, SubmitError, Submitted, UntypedMessage};
 
 /// A handle to a queue of `M` messages.
 ///
@@ -217,7 +217,7 @@ pub struct AnyQueue {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Serialize)]
 #[non_exhaustive]
 pub struct Peeked {
     /// The body.
@@ -340,6 +340,52 @@ impl AnyQueue {
                 dequeue_count: message.dequeue_count,
             })
             .collect())
+    }
+
+    /// Submits an event or a bare body without a Rust type. The queue is created if it does not exist. A failed put is tried
+    /// again according to the [`StorageRetry`](crate::StorageRetry) of the service.
+    ///
+    /// ```
+    /// use queue_runtime::envelope::{ClientId, Envelope};
+    /// use queue_runtime::send::UntypedMessage;
+    /// use queue_runtime::wire::{Body, Payload};
+    /// use queue_runtime::{MessageId, QueueService, RequestId};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let service = QueueService::connect("memory:").await?;
+    /// let orders = service.any_queue("orders")?;
+    /// let (id, request) = (MessageId::random(), RequestId::random());
+    /// let envelope = Envelope::new(id, ClientId::new("shell")?, request, "order");
+    /// let payload = Payload::Json(r#"{"number":7}"#.into());
+    /// orders.submit(UntypedMessage::event(envelope, payload)).await?;
+    ///
+    /// let order = orders.accept().await?.expect("just submitted");
+    /// let json = serde_json::to_value(order.message())?;
+    /// assert_eq!(json["event"]["payload"]["number"], 7);
+    /// order.complete().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`SubmitError`] if the payload is no JSON, the message is too large, or the backend failed.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped before it completes, the message may have been submitted.
+    pub async fn submit(
+        &self,
+        message: UntypedMessage,
+    ) -> Result<Submitted, SubmitError<UntypedMessage>> {
+        message.submit(&self.context, &self.name).await
+    }
+
+    /// Accepts one message of any kind, also a bare or a malformed body, as it is stored. Configure the [`Accept`], then
+    /// `.await` it. A queue that does not exist is reported unless [`Accept::create_queue`] creates it; messages of newer
+    /// versions are not postponed, and a listener of this service on the queue is no obstacle.
+    #[must_use = "nothing is accepted until this is awaited"]
+    pub fn accept(&self) -> Accept<Body> {
+        Accept::any(Arc::clone(&self.context), self.name.clone())
     }
 
     /// Wakes the consumers of the queue that wait for messages, for messages that were put without this library, such

@@ -23,7 +23,7 @@ use queue_core::{Envelope, Error, QueueName};
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
 #[non_exhaustive]
 pub struct Redriven {
     /// Messages moved back.
@@ -83,7 +83,7 @@ pub struct Redriven {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug)]
+#[derive(Debug, serde::Serialize)]
 #[non_exhaustive]
 pub struct RedriveStep<'m> {
     /// The message's storage id on the poison queue.
@@ -122,7 +122,8 @@ pub struct RedriveStep<'m> {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum RedriveOutcome {
     /// It was moved to this queue.
