@@ -47,7 +47,7 @@ const FRESH: Duration = Duration::from_secs(60);
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let service = QueueService::connect("memory:").await?;
 /// let error = service.accept::<Order>().poison_threshold(0).await.unwrap_err();
-/// assert_eq!(error.to_string(), "accept a message: the poison threshold is 0; allowed is 1 or more");
+/// assert_eq!(error.to_string(), "failed to accept a message: the poison threshold is 0; allowed is 1 or more");
 /// # Ok(())
 /// # }
 /// ```

@@ -213,19 +213,19 @@ async fn lanes_are_checked() {
     for (lanes, expected) in [
         (
             Lanes::new(0).lane(1, lane(URGENT)),
-            "start a listener: the number of messages in flight is 0; allowed is 1 to",
+            "failed to start a listener: the number of messages in flight is 0; allowed is 1 to",
         ),
         (
             Lanes::new(8),
-            "start a listener: the number of lanes is 0; allowed is 1 or more",
+            "failed to start a listener: the number of lanes is 0; allowed is 1 or more",
         ),
         (
             Lanes::new(8).lane(1, lane(URGENT)).lane(0, lane(BULK)),
-            "start a listener: the weight of a lane is 0; allowed is 1 to 1000",
+            "failed to start a listener: the weight of a lane is 0; allowed is 1 to 1000",
         ),
         (
             Lanes::new(8).lane(1001, lane(URGENT)),
-            "start a listener: the weight of a lane is 1001; allowed is 1 to 1000",
+            "failed to start a listener: the weight of a lane is 1001; allowed is 1 to 1000",
         ),
         (
             Lanes::new(8)
@@ -238,7 +238,7 @@ async fn lanes_are_checked() {
             Lanes::new(8)
                 .lane(1, lane(URGENT))
                 .lane(1, lane(BULK).max_in_flight(0)),
-            "start a listener: the number of messages in flight is 0",
+            "failed to start a listener: the number of messages in flight is 0",
         ),
     ] {
         let error = lanes.start().expect_err("refused").to_string();

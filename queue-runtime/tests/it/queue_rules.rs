@@ -47,13 +47,13 @@ async fn no_queue_is_its_own_poison_queue() {
     let error = started.expect_err("its own").to_string();
     assert_eq!(
         error,
-        "start a listener: the poison queue is `orders`, the queue itself; allowed is another queue; set one with \
+        "failed to start a listener: the poison queue is `orders`, the queue itself; allowed is another queue; set one with \
          `poison_queue`, such as `orders-poison`"
     );
     let accepted = service.accept::<Order>().poison_queue("orders").await;
     let error = accepted.expect_err("its own").to_string();
     assert!(
-        error.starts_with("accept a message: the poison queue is `orders`"),
+        error.starts_with("failed to accept a message: the poison queue is `orders`"),
         "{error}"
     );
 
@@ -211,9 +211,15 @@ async fn a_queue_is_for_one_kind_while_a_listener_runs() {
     let expected = "queue `orders` is for `order` messages while a listener of this service handles them, not for \
                     `invoice` messages";
     let error = listen_to_others().expect_err("of another kind");
-    assert_eq!(error.to_string(), format!("start a listener: {expected}"));
+    assert_eq!(
+        error.to_string(),
+        format!("failed to start a listener: {expected}")
+    );
     let error = others.accept().await.expect_err("of another kind");
-    assert_eq!(error.to_string(), format!("accept a message: {expected}"));
+    assert_eq!(
+        error.to_string(),
+        format!("failed to accept a message: {expected}")
+    );
     let accepted = service.accept::<Order>().create_queue().await;
     assert!(accepted.expect("of the same kind").is_none());
     let elsewhere = service

@@ -283,7 +283,7 @@ async fn a_second_schedule_of_a_name_is_refused_while_the_first_runs() {
     );
     assert_eq!(
         second.to_string(),
-        "start the schedule `hourly`: a schedule of this name runs on this service; stop it first, or name this one \
+        "failed to start the schedule `hourly`: a schedule of this name runs on this service; stop it first, or name this one \
          differently"
     );
     start(&service, "Hourly").expect("it has another name");
@@ -329,7 +329,7 @@ async fn a_shutdown_of_the_service_stops_its_schedules() {
     assert!(matches!(refused, ScheduleError::ShutDown(_)), "{refused:?}");
     assert_eq!(
         refused.to_string(),
-        "start the schedule `hourly`: the service was shut down"
+        "failed to start the schedule `hourly`: the service was shut down"
     );
     assert!(service.schedules().is_empty());
 }

@@ -281,8 +281,8 @@ impl Failure {
             Self::Replaced(file) => error(ErrorKind::Storage)
                 .with_retry(RetryAdvice::Permanent)
                 .with_detail(format!(
-                    "`{}` was deleted, moved or replaced while it was open; restart the program to use the file \
-                     that is there now",
+                    "`{}` was deleted, moved or replaced while it was open; restart the program, which opens the file at \
+                     this path or creates one",
                     file.display()
                 )),
             Self::Linked(file, links) => error(ErrorKind::Storage)
