@@ -232,7 +232,7 @@ async fn lanes_are_checked() {
                 .lane(1, lane(URGENT))
                 .lane(2, lane(BULK))
                 .lane(3, lane(URGENT)),
-            "start lanes: queue `orders` is in two of them",
+            "failed to start lanes: queue `orders` is in two of them",
         ),
         (
             Lanes::new(8)

@@ -111,7 +111,7 @@ async fn no_listener_starts_after_a_shutdown_and_everything_else_goes_on() {
     assert!(matches!(error, StartError::ShutDown(_)), "{error:?}");
     assert_eq!(
         error.to_string(),
-        "start a listener on queue `jobs`: the service was shut down"
+        "failed to start a listener on queue `jobs`: the service was shut down"
     );
     jobs.submit(Job { mood: Mood::Good }).await.expect("stored");
     let job = accepted::<Job>(&service).await;

@@ -31,7 +31,7 @@ async fn an_event_of_any_kind_is_submitted_and_accepted() {
     let order = service.accept::<Order>().await.expect("accepted");
     let order = order.expect("just submitted");
     assert_eq!((order.number, &order.envelope().id), (7, &submitted.id));
-    drop(order);
+    order.release().await.expect("released");
 
     let listener = service.listener(async |_: Received<Order>| {});
     let listener = listener.start().expect("started");
@@ -127,5 +127,5 @@ async fn keys_and_receipts_are_not_shown() {
     assert_eq!(page["messages"][0]["state"], "visible", "{page}");
     assert!(page["messages"][0].get("receipt").is_none(), "{page}");
     let service = serde_json::to_value(service.meter().total()).expect("JSON");
-    assert_eq!(service["browse"], 1, "{service}");
+    assert_eq!(service["peek"], 1, "{service}");
 }
