@@ -89,9 +89,10 @@ async fn burst(url: &str, messages: u32) -> Outcome<Course> {
     let course = watched.map_err(|_| format!("the burst is not over after {PATIENCE:?}"))??;
     submitting.await??;
     let report = listener.shutdown(Duration::from_secs(60)).await;
-    match report.info.completed == u64::from(messages) {
-        true => Ok(course),
-        false => Err(format!("not all messages were handled: {report:?}").into()),
+    if report.info.completed == u64::from(messages) {
+        Ok(course)
+    } else {
+        Err(format!("not all messages were handled: {report:?}").into())
     }
 }
 

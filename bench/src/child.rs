@@ -138,9 +138,10 @@ impl Worker {
         let results = results.into_iter().map(|known| known.unwrap_or(f64::NAN));
         let results = results.collect();
         let status = self.child.wait().await?;
-        match status.success() {
-            true => Ok(results),
-            false => Err(format!("a child ended with {status}").into()),
+        if status.success() {
+            Ok(results)
+        } else {
+            Err(format!("a child ended with {status}").into())
         }
     }
 

@@ -5,8 +5,9 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use queue_core::encoder::{Encoded, Origin};
+use queue_runtime::envelope::ClientId;
 use queue_runtime::wire::Body;
-use queue_runtime::{ClientId, MessageId, RequestId, Timestamp};
+use queue_runtime::{MessageId, RequestId, Timestamp};
 
 use crate::report::{Table, Whose};
 use crate::workload::Parcel;

@@ -137,8 +137,9 @@ async fn wait(handlers: u32) -> Outcome<(Duration, Option<u32>)> {
     all_done.notified().await;
     let took = started.elapsed();
     let report = listener.shutdown(Duration::from_secs(60)).await;
-    match report.info.completed == u64::from(handlers) {
-        true => Ok((took, threads)),
-        false => Err(format!("not all messages were handled: {report:?}").into()),
+    if report.info.completed == u64::from(handlers) {
+        Ok((took, threads))
+    } else {
+        Err(format!("not all messages were handled: {report:?}").into())
     }
 }

@@ -171,9 +171,10 @@ async fn build(package: &str) -> Outcome<PathBuf> {
         .status()
         .await?;
     let program = format!("peer-{package}{}", std::env::consts::EXE_SUFFIX);
-    match status.success() {
-        true => Ok(target.join("release").join(program)),
-        false => Err("it could not be built".into()),
+    if status.success() {
+        Ok(target.join("release").join(program))
+    } else {
+        Err("it could not be built".into())
     }
 }
 
@@ -203,11 +204,10 @@ async fn run(options: &Options, side: &Side, messages: u32, tasks: u32) -> Outco
                 .ok_or("the folder's name is not UTF-8")?;
             let answer: Answer = ask(program, &["run", &number, &messages, &tasks, dir]).await?;
             let payload = serde_json::to_vec(&Parcel::new(0))?.len();
-            match answer.payload == payload {
-                true => Ok((answer.submit, answer.consume)),
-                false => {
-                    Err(format!("its payload has {} bytes, ours {payload}", answer.payload).into())
-                }
+            if answer.payload == payload {
+                Ok((answer.submit, answer.consume))
+            } else {
+                Err(format!("its payload has {} bytes, ours {payload}", answer.payload).into())
             }
         }
     }

@@ -131,9 +131,10 @@ pub(crate) fn measure(options: &Options) -> Outcome<Vec<Table>> {
 async fn run(place: &Place, messages: u32, bare: &Bare) -> Outcome<[(&'static str, Vec<f64>); 3]> {
     let service = connect(&place.url, place.nats.as_deref()).await?;
     service.queue::<Probe>().any().create().await?;
-    let mut waiting = match place.two_processes {
-        true => Waiting::elsewhere(place)?,
-        false => Waiting::here(&service)?,
+    let mut waiting = if place.two_processes {
+        Waiting::elsewhere(place)?
+    } else {
+        Waiting::here(&service)?
     };
     let (mut from_call, mut from_return, mut alone) = (Vec::new(), Vec::new(), Vec::new());
     for number in 0..FIRST + messages {

@@ -89,8 +89,9 @@ async fn rate(jobs: Vec<Job>, messages: u32, expected: u32) -> Outcome<f64> {
         done += ended??;
     }
     let rate = f64::from(messages) / started.elapsed().as_secs_f64();
-    match done == f64::from(expected) {
-        true => Ok(rate),
-        false => Err(format!("{done} instead of {expected} messages: {jobs:?}").into()),
+    if done == f64::from(expected) {
+        Ok(rate)
+    } else {
+        Err(format!("{done} instead of {expected} messages: {jobs:?}").into())
     }
 }

@@ -135,7 +135,7 @@ pub(crate) fn measure_bulk(options: &Options) -> Outcome<Vec<Table>> {
 /// The size of a body as we store it, with its envelope.
 async fn stored_size() -> Outcome<usize> {
     let backend = Arc::new(MemoryBackend::new(Arc::new(SystemClock::new())));
-    let service = QueueService::over(Arc::clone(&backend) as Arc<dyn Backend>);
+    let service = QueueService::with_backend(Arc::clone(&backend) as Arc<dyn Backend>);
     let service = service.connect().await?;
     service.submit(Parcel::new(10_000)).await?;
     let queue = service.queue::<Parcel>();

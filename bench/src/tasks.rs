@@ -75,8 +75,9 @@ pub(crate) fn rate(messages: u32, started: Instant) -> f64 {
 /// The rate, or an error if messages are missing or were taken twice.
 pub(crate) fn all_of(messages: u32, taken: u32, started: Instant) -> Outcome<f64> {
     let rate = rate(messages, started);
-    match taken == messages {
-        true => Ok(rate),
-        false => Err(format!("{taken} of {messages} messages were taken").into()),
+    if taken == messages {
+        Ok(rate)
+    } else {
+        Err(format!("{taken} of {messages} messages were taken").into())
     }
 }

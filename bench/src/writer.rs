@@ -108,9 +108,10 @@ fn write(
                     }
                     Operation::Claim(answer) => claims.push(answer),
                 }
-                next = match done.len() + claims.len() < MOST {
-                    true => operations.try_recv().ok(),
-                    false => None,
+                next = if done.len() + claims.len() < MOST {
+                    operations.try_recv().ok()
+                } else {
+                    None
                 };
             }
         }

@@ -30,7 +30,7 @@ const NAMESPACE: Uuid = Uuid::from_u128(0x4f7c_1a2e_93b5_4d0e_8a61_6c5d_20ee_7b1
 /// assert_eq!((envelope.kind.as_str(), envelope.version), ("shop.order", 1));
 /// # Ok::<(), queue_core::InvalidId>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct Envelope {
     /// The message id: the same in every retry, duplicate and redrive.
@@ -46,6 +46,7 @@ pub struct Envelope {
     /// When the message was submitted.
     pub time: Option<Timestamp>,
     /// The idempotency key, if the type declares one.
+    #[serde(skip)]
     pub subject: Option<String>,
     /// The URI of the queue that it was submitted to, without query or user information. For
     /// information only: a message stays readable when its queue moves.
@@ -59,8 +60,9 @@ pub struct Envelope {
     pub correlation: Option<String>,
     /// The W3C trace context.
     pub trace: Option<TraceContext>,
-    /// The unique key that the message holds until it is settled, as JSON. As the sender wrote it: only a record of
-    /// this very message in the storage makes it true.
+    /// The unique key that the message holds until it is settled, as JSON. Written by the sender, and therefore valid
+    /// only if the storage has a record of this message under the key.
+    #[serde(skip)]
     pub unique_key: Option<String>,
     /// The attempts so far.
     pub attempts: AttemptRecord,
@@ -69,8 +71,24 @@ pub struct Envelope {
     pub poison: Option<PoisonRecord>,
 }
 
+/// Shows what identifies the message and what became of it, without its keys.
+impl fmt::Debug for Envelope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Envelope")
+            .field("id", &self.id)
+            .field("kind", &self.kind)
+            .field("version", &self.version)
+            .field("request", &self.request)
+            .field("client", &self.client)
+            .field("time", &self.time)
+            .field("attempts", &self.attempts)
+            .field("poison", &self.poison)
+            .finish_non_exhaustive()
+    }
+}
+
 /// The attempts so far, as recorded by the update that puts a message back.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize)]
 #[non_exhaustive]
 pub struct AttemptRecord {
     /// Attempts that ended in an error, a panic or a timeout.
@@ -91,7 +109,7 @@ pub struct AttemptRecord {
 }
 
 /// Why a message was moved to the poison queue, and where it came from.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct PoisonRecord {
     /// The reason, for branching.
@@ -142,12 +160,14 @@ pub enum PoisonReason {
 /// let error = RequestId::new("").unwrap_err();
 /// assert!(error.to_string().starts_with("request id is empty; allowed are 1 to 1024 bytes"));
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} {problem}; allowed are 1 to {MAX_ID_BYTES} bytes without control characters")]
 pub struct InvalidId {
     what: &'static str,
     problem: String,
 }
+
+crate::debug_as_text!(InvalidId);
 
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident, $what:literal) => {

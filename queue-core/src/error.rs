@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::name::QueueName;
+use crate::text::error_chain;
 
 /// A `Result` whose error is a backend [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -14,15 +15,15 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 ///
 /// Branch on [`kind`](Error::kind). [`retry`](Error::retry) tells whether a retry can succeed, and
 /// [`outcome`](Error::outcome) whether the operation may have been carried out despite the error. The
-/// text is a fragment that reads after "failed to …"; the cause is in `source()`. Neither ever contains
-/// a key, a signature or a pop receipt. Clones share the cause.
+/// text is a sentence, and the cause is in `source()`. Neither ever contains a key, a signature or a pop receipt. `{:?}`
+/// writes both, as `?` in `main` does; `{:#?}` writes the fields. Clones share the cause.
 ///
 /// ```
 /// use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName};
 ///
 /// let error = Error::new(ErrorKind::QueueNotFound, Operation::Receive)
 ///     .with_queue(&"orders".parse::<QueueName>()?);
-/// assert_eq!(error.to_string(), "receive from queue `orders`: the queue does not exist");
+/// assert_eq!(error.to_string(), "failed to receive from queue `orders`: the queue does not exist");
 /// assert_eq!(error.outcome(), Outcome::NotDone);
 /// # Ok::<(), queue_core::InvalidName>(())
 /// ```
@@ -35,7 +36,7 @@ pub struct Error {
 struct Inner {
     kind: ErrorKind,
     operation: Operation,
-    retry: Retry,
+    retry: RetryAdvice,
     outcome: Outcome,
     unsent: bool,
     queue: Option<QueueName>,
@@ -96,19 +97,19 @@ pub enum ErrorKind {
 ///
 /// ```
 /// use std::time::Duration;
-/// use queue_core::{Error, ErrorKind, Operation, Retry};
+/// use queue_core::{Error, ErrorKind, Operation, RetryAdvice};
 ///
 /// fn delay(error: &Error) -> Option<Duration> {
 ///     match error.retry() {
-///         Retry::Permanent => None,
-///         Retry::Temporary => Some(Duration::from_millis(100)),
-///         Retry::Throttled(after) => Some(after.unwrap_or(Duration::from_secs(1))),
+///         RetryAdvice::Permanent => None,
+///         RetryAdvice::Temporary => Some(Duration::from_millis(100)),
+///         RetryAdvice::Throttled(after) => Some(after.unwrap_or(Duration::from_secs(1))),
 ///     }
 /// }
 /// assert_eq!(delay(&Error::new(ErrorKind::Denied, Operation::Put)), None);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Retry {
+pub enum RetryAdvice {
     /// No: it will fail again.
     Permanent,
     /// Yes, later.
@@ -123,7 +124,10 @@ pub enum Retry {
 /// use queue_core::{Error, ErrorKind, Operation, Outcome};
 ///
 /// let error = Error::new(ErrorKind::Timeout, Operation::Put).with_outcome(Outcome::Unknown);
-/// assert_eq!(error.to_string(), "put a message: the operation timed out; it may have been carried out");
+/// assert_eq!(
+///     error.to_string(),
+///     "failed to put a message: the operation timed out; it may have been carried out"
+/// );
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
@@ -205,7 +209,7 @@ impl Error {
 
     /// Sets whether a retry can succeed.
     #[must_use]
-    pub fn with_retry(mut self, retry: Retry) -> Self {
+    pub fn with_retry(mut self, retry: RetryAdvice) -> Self {
         self.inner_mut().retry = retry;
         self
     }
@@ -254,7 +258,7 @@ impl Error {
 
     /// Whether a retry can succeed.
     #[must_use]
-    pub fn retry(&self) -> Retry {
+    pub fn retry(&self) -> RetryAdvice {
         self.inner.retry
     }
 
@@ -297,6 +301,9 @@ impl Error {
 
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !f.alternate() {
+            return f.write_str(&error_chain(self));
+        }
         f.debug_struct("Error")
             .field("kind", &self.inner.kind)
             .field("operation", &self.inner.operation)
@@ -321,8 +328,8 @@ impl fmt::Display for Error {
             ..
         } = &*self.inner;
         match queue {
-            Some(queue) => write!(f, "{} queue `{queue}`", operation.phrase_on())?,
-            None => f.write_str(operation.phrase())?,
+            Some(queue) => write!(f, "failed to {} queue `{queue}`", operation.phrase_on())?,
+            None => write!(f, "failed to {}", operation.phrase())?,
         }
         write!(f, ": {}", kind.describe())?;
         if let Some(detail) = detail {
@@ -345,13 +352,13 @@ impl StdError for Error {
 }
 
 impl ErrorKind {
-    fn usual_retry(self) -> Retry {
+    fn usual_retry(self) -> RetryAdvice {
         match self {
-            Self::Throttled => Retry::Throttled(None),
+            Self::Throttled => RetryAdvice::Throttled(None),
             Self::Unreachable | Self::Timeout | Self::Storage | Self::QueueBeingDeleted => {
-                Retry::Temporary
+                RetryAdvice::Temporary
             }
-            _ => Retry::Permanent,
+            _ => RetryAdvice::Permanent,
         }
     }
 

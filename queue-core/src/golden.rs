@@ -129,9 +129,10 @@ fn check<M: Message + Debug + PartialEq>(path: &Path, value: &M, mode: Mode) -> 
         decode_problem(path, &committed, value),
     ];
     let problems: Vec<String> = problems.into_iter().flatten().collect();
-    match problems.is_empty() {
-        true => Ok(()),
-        false => Err(problems.join("\n\n")),
+    if problems.is_empty() {
+        Ok(())
+    } else {
+        Err(problems.join("\n\n"))
     }
 }
 

@@ -10,7 +10,9 @@ use crate::envelope::{MessageId, RequestId};
 use crate::message::{EncodeError, KeyScope, Message, MessageType};
 use crate::text::canonical;
 
-pub use store::{Begun, Claim, IdempotencyStore, MAX_RESULT, Owner, Standing, Swept, WorkKey};
+pub use store::{
+    Claim, ClaimOutcome, ClaimStatus, IdempotencyStore, MAX_RESULT, Owner, Swept, WorkKey,
+};
 
 /// A key that identifies a unit of work, so that repeated deliveries of it can be recognised.
 ///
@@ -24,7 +26,7 @@ pub use store::{Begun, Claim, IdempotencyStore, MAX_RESULT, Owner, Standing, Swe
 /// assert_eq!(key.as_str(), "order-1234");
 /// # Ok::<(), queue_core::InvalidId>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct IdempotencyKey(String);
 
 impl IdempotencyKey {
@@ -81,6 +83,13 @@ impl IdempotencyKey {
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+/// Hides the key, which holds fields of the message.
+impl fmt::Debug for IdempotencyKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("IdempotencyKey(…)")
     }
 }
 

@@ -34,6 +34,7 @@ pub mod internal;
 pub mod message;
 pub mod name;
 pub mod notify;
+mod shown;
 pub mod store_clock;
 mod text;
 mod timestamp;
@@ -42,7 +43,7 @@ pub mod wire;
 pub use clock::{BootTime, Clock, ManualClock, Timestamp};
 pub use disposition::{Disposition, Failure, FollowUp, IntoDisposition};
 pub use envelope::{ClientId, Envelope, InvalidId, MessageId, RequestId};
-pub use error::{Error, ErrorKind, Operation, Outcome, Result, Retry};
+pub use error::{Error, ErrorKind, Operation, Outcome, Result, RetryAdvice};
 pub use idempotency::IdempotencyKey;
 pub use message::{
     DecodeError, EncodeError, JsonError, KeyScope, KeyedMessage, Message, MessageType, Wire,

@@ -58,7 +58,7 @@ enum Text {
 /// let error = QueueName::new("orders_eu").unwrap_err();
 /// assert_eq!(error.problem(), NameProblem::Character('_', 6));
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "queue name {name:?} {problem}; allowed are 3 to 63 lower-case letters, digits and single dashes, with a letter or digit at both ends"
 )]
@@ -66,6 +66,8 @@ pub struct InvalidName {
     name: String,
     problem: NameProblem,
 }
+
+crate::debug_as_text!(InvalidName);
 
 /// The rule that a queue name breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

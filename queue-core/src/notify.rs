@@ -15,7 +15,7 @@ use crate::name::QueueName;
 pub use local::{LocalNotifier, Writers};
 pub use pending::{Count, Pending};
 
-/// What a [`Notifier`] announces: messages that were put on a queue, or put back.
+/// An announcement by a [`Notifier`]: messages were put on a queue, or put back.
 ///
 /// ```
 /// use std::time::Duration;

@@ -109,7 +109,7 @@ pub fn clip(text: &str, max: usize) -> &str {
 
 /// Returns an error and its causes as one text, outermost first.
 #[must_use]
-pub fn error_chain(error: &(dyn StdError + 'static)) -> String {
+pub fn error_chain(error: &dyn StdError) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -118,6 +118,19 @@ pub fn error_chain(error: &(dyn StdError + 'static)) -> String {
         cause = error.source();
     }
     text
+}
+
+/// Implements `Debug` of errors as their text and their causes, because `?` in `main` prints that.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! debug_as_text {
+    ($error:ty $(, $generic:ident)*) => {
+        impl<$($generic),*> ::std::fmt::Debug for $error {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                f.write_str(&$crate::internal::error_chain(self))
+            }
+        }
+    };
 }
 
 /// Whether two strings are equal, at compile time.

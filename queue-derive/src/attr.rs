@@ -171,9 +171,8 @@ pub(crate) fn serde_skip(attributes: &[Attribute]) -> Option<Ident> {
 pub(crate) fn serde_written(attributes: &[Attribute], wanted: &str) -> Option<LitStr> {
     let mut items = serde_items(attributes).into_iter();
     items.find_map(|(name, value)| {
-        let parser = |input: ParseStream<'_>| match input.peek(token::Paren) {
-            false => input.parse::<Token![=]>().and_then(|_| input.parse()),
-            true => {
+        let parser = |input: ParseStream<'_>| {
+            if input.peek(token::Paren) {
                 let list;
                 parenthesized!(list in input);
                 let list = Punctuated::<MetaNameValue, Token![,]>::parse_terminated(&list)?;
@@ -185,6 +184,8 @@ pub(crate) fn serde_written(attributes: &[Attribute], wanted: &str) -> Option<Li
                     })) => Ok(text.clone()),
                     _ => Err(input.error("not written")),
                 }
+            } else {
+                input.parse::<Token![=]>().and_then(|_| input.parse())
             }
         };
         (name == wanted)

@@ -31,12 +31,13 @@ fn expand(input: &Input<'_>, settings: &Settings) -> TokenStream {
     let (_, ty_generics, _) = input.original.generics.split_for_impl();
 
     let checks = checks(input, settings, &krate);
-    let (eager, lazy) = match has_type_parameters(input) {
-        false => (
+    let (eager, lazy) = if has_type_parameters(input) {
+        (TokenStream::new(), Some(checks))
+    } else {
+        (
             quote!(#[allow(deprecated)] const _: () = { #checks };),
             None,
-        ),
-        true => (TokenStream::new(), Some(checks)),
+        )
     };
     let message_type = message_type(settings, &krate);
     let key = key(input, &krate);
@@ -44,7 +45,7 @@ fn expand(input: &Input<'_>, settings: &Settings) -> TokenStream {
         quote! {
             #[automatically_derived]
             #[allow(deprecated, trivial_bounds)]
-            impl #impl_generics #krate::KeyedMessage for #ident #ty_generics #where_clause {}
+            impl #impl_generics #krate::message::KeyedMessage for #ident #ty_generics #where_clause {}
         }
     });
     let decode = decode(input, settings, &krate);
@@ -56,7 +57,7 @@ fn expand(input: &Input<'_>, settings: &Settings) -> TokenStream {
             #[automatically_derived]
             #[allow(deprecated, trivial_bounds)]
             impl #impl_generics #krate::Message for #ident #ty_generics #where_clause {
-                const TYPE: #krate::MessageType = {
+                const TYPE: #krate::message::MessageType = {
                     #lazy
                     #message_type
                 };
@@ -65,14 +66,14 @@ fn expand(input: &Input<'_>, settings: &Settings) -> TokenStream {
 
                 fn key(&self) -> ::core::result::Result<
                     ::core::option::Option<::std::vec::Vec<#krate::internal::Value>>,
-                    #krate::EncodeError,
+                    #krate::message::EncodeError,
                 > {
                     #key
                 }
 
                 fn encode(&self) -> ::core::result::Result<
                     ::std::vec::Vec<::core::primitive::u8>,
-                    #krate::EncodeError,
+                    #krate::message::EncodeError,
                 > {
                     #krate::internal::encode::<Self>(self)
                 }
@@ -80,7 +81,7 @@ fn expand(input: &Input<'_>, settings: &Settings) -> TokenStream {
                 fn decode(
                     __version: ::core::primitive::u32,
                     __payload: &[::core::primitive::u8],
-                ) -> ::core::result::Result<Self, #krate::DecodeError> {
+                ) -> ::core::result::Result<Self, #krate::message::DecodeError> {
                     #decode
                 }
             }
@@ -180,11 +181,11 @@ fn message_type(settings: &Settings, krate: &Path) -> TokenStream {
     let time_to_live = time_to_live.as_ref().map(duration).into_iter();
     let poison_threshold = poison_threshold.iter();
     let poison_queue = poison_queue.iter();
-    let wire = (*wire == Wire::Bare).then(|| quote!(.with_wire(#krate::Wire::Bare)));
-    let key_scope =
-        (*key_scope == KeyScope::Global).then(|| quote!(.with_key_scope(#krate::KeyScope::Global)));
+    let wire = (*wire == Wire::Bare).then(|| quote!(.with_wire(#krate::message::Wire::Bare)));
+    let key_scope = (*key_scope == KeyScope::Global)
+        .then(|| quote!(.with_key_scope(#krate::message::KeyScope::Global)));
     quote! {
-        #krate::MessageType::new(#kind, #queue)
+        #krate::message::MessageType::new(#kind, #queue)
             .with_aliases(&[#(#aliases),*])
             .with_version(#version)
             #wire

@@ -52,19 +52,19 @@ pub(crate) fn expand(input: &Input<'_>, settings: &Settings, problems: &Problems
         const _: () = {
             #[automatically_derived]
             impl #impl_generics #krate::Message for #ident #ty_generics #where_clause {
-                const TYPE: #krate::MessageType =
-                    #krate::MessageType::new(#kind, #queue).with_version(#version);
+                const TYPE: #krate::message::MessageType =
+                    #krate::message::MessageType::new(#kind, #queue).with_version(#version);
 
                 fn key(&self) -> ::core::result::Result<
                     ::core::option::Option<::std::vec::Vec<#krate::internal::Value>>,
-                    #krate::EncodeError,
+                    #krate::message::EncodeError,
                 > {
                     ::core::unreachable!()
                 }
 
                 fn encode(&self) -> ::core::result::Result<
                     ::std::vec::Vec<::core::primitive::u8>,
-                    #krate::EncodeError,
+                    #krate::message::EncodeError,
                 > {
                     ::core::unreachable!()
                 }
@@ -72,13 +72,13 @@ pub(crate) fn expand(input: &Input<'_>, settings: &Settings, problems: &Problems
                 fn decode(
                     _: ::core::primitive::u32,
                     _: &[::core::primitive::u8],
-                ) -> ::core::result::Result<Self, #krate::DecodeError> {
+                ) -> ::core::result::Result<Self, #krate::message::DecodeError> {
                     ::core::unreachable!()
                 }
             }
 
             #[automatically_derived]
-            impl #impl_generics #krate::KeyedMessage for #ident #ty_generics #where_clause {}
+            impl #impl_generics #krate::message::KeyedMessage for #ident #ty_generics #where_clause {}
         };
     }
 }

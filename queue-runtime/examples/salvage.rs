@@ -25,7 +25,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("failed to {error}");
+            eprintln!("{error}");
             ExitCode::FAILURE
         }
     }

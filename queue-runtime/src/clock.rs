@@ -1,13 +1,13 @@
-//! Waiting on a clock.
+//! Clocks: the system's, and one for tests.
 
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use queue_core::clock::Clock;
-
+pub use queue_clock::SystemClock;
 pub(crate) use queue_clock::{KnownTimer, has_timer};
+pub use queue_core::clock::{BootTime, BoxFuture, Clock, ManualClock, Timestamp};
 
 /// Awaits a future until this moment on the monotonic clock. Returns `None` if it is not ready by then.
 ///

@@ -19,7 +19,7 @@ use crate::meter::{Meter, Metered};
 use crate::notify::{Notifier, Notifiers, Unannounced, Wakeups};
 use crate::policy::StorageRetry;
 use crate::served::ServedKinds;
-use crate::settings::{Overrides, Settings, SettingsCache};
+use crate::settings::{ConsumerConfig, Settings, SettingsCache};
 
 /// The state of one service.
 #[derive(Debug)]
@@ -92,11 +92,11 @@ impl Context {
         &self,
         queue: &QueueName,
         message_type: &MessageType,
-        overrides: Overrides,
+        config: &ConsumerConfig,
     ) -> queue_core::Result<Settings> {
         let (backend, clock) = (&*self.backend, &*self.clock);
         self.settings
-            .settings(backend, clock, queue, message_type, overrides)
+            .settings(backend, clock, queue, message_type, config)
             .await
     }
 }

@@ -2,66 +2,58 @@
 
 pub mod backend;
 mod background;
-mod clock;
+pub mod clock;
 mod context;
 mod creations;
 mod delay_queue;
 pub mod idempotency;
 mod lease;
-mod listener;
+pub mod listener;
 pub mod meter;
 pub mod notify;
 mod observe;
-mod panic;
+pub mod panic;
 pub mod policy;
-mod receive;
+pub mod receive;
 pub mod recurring;
 mod repeat;
-mod request;
-mod send;
+pub mod request;
+pub mod send;
 mod served;
-mod service;
-mod settings;
+pub mod service;
+pub mod settings;
 mod stop_on_drop;
 pub mod testing;
 
-pub use idempotency::{Once, OnceError, once};
+pub use clock::{Clock, SystemClock, Timestamp};
+pub use idempotency::{OnceError, once};
 pub use listener::{
-    CircuitBreaker, CircuitState, DrainEnd, DrainReport, Health, Lanes, LanesHandle,
-    ListenerBuilder, ListenerConfig, ListenerEvent, ListenerEventKind, ListenerHandle,
-    ListenerHealth, ListenerInfo, ListenerPhase, ReceiveError, ReceiveFailure, RetryConfig,
-    ServiceShutdown, ShutdownReport, StartError,
+    Lanes, ListenerBuilder, ListenerEvent, ListenerEventKind, ListenerHandle, ShutdownReport,
+    StartError,
 };
-pub use panic::CaughtPanic;
 pub use policy::{RetryPolicy, StorageRetry};
 pub use receive::{
-    Accept, AcceptError, Blocking, CheckpointError, Completing, Delivery, Handler, HandlerWith,
-    MAX_CHECKPOINT, OnError, Poisoned, Received, SettleError, SettleProblem, Settled, blocking,
+    Accept, AcceptError, Delivery, Handler, OnError, Poisoned, Received, SettleError,
+    SettleProblem, Settled, blocking,
 };
-pub use request::{NoReplyType, Reply, Request, RequestError, RequestProblem};
-pub use send::{Submit, SubmitAll, SubmitAllError, SubmitError, SubmitProblem, Submitted};
-pub use served::OtherKind;
+pub use request::{Request, RequestError, RequestProblem};
+pub use send::{Submit, SubmitAll, SubmitError, SubmitProblem, Submitted};
 #[cfg(feature = "signal")]
 pub use service::StopSignals;
-pub use service::{
-    AnyQueue, Browsed, BrowsedPage, ConnectError, Peeked, Queue, QueueService, Redrive,
-    RedriveError, RedriveOutcome, RedriveStep, Redriven, ServiceBuilder,
-};
-pub use settings::{DEFAULT_TIMEOUT, InvalidSetting, POISON_THRESHOLD};
+pub use service::redrive;
+pub use service::{AnyQueue, ConnectError, Queue, QueueService, ServiceBuilder};
+pub use settings::ConsumerConfig;
 pub use stop_on_drop::StopOnDrop;
 
 #[cfg(feature = "azure")]
 pub use queue_azure as azure;
-pub use queue_clock::SystemClock;
-pub use queue_core::encoder::{Encoded, MessageEncoding, RAW_KIND, TooLarge};
 #[doc(hidden)]
 pub use queue_core::internal;
 pub use queue_core::{
-    BootTime, ClientId, Clock, DecodeError, Disposition, EncodeError, Envelope, Error, ErrorKind,
-    Failure, FollowUp, IdempotencyKey, IntoDisposition, InvalidId, InvalidName, JsonError,
-    KeyScope, KeyedMessage, ManualClock, Message, MessageId, MessageType, NameProblem, Operation,
-    Outcome, QueueName, RequestId, Result, Retry, Timestamp, Wire, envelope, golden, wire,
+    Disposition, Error, ErrorKind, Failure, FollowUp, Message, MessageId, Operation, Outcome,
+    QueueName, RequestId, Result, RetryAdvice,
 };
+pub use queue_core::{encoder, envelope, golden, message, name, wire};
 pub use queue_derive::Message;
 #[cfg(feature = "nats")]
 pub use queue_nats as nats;

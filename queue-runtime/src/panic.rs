@@ -1,4 +1,7 @@
-//! Catching panics of application code, with their message, location and backtrace.
+//! Panics of handlers and callbacks, which are caught.
+//!
+//! `catch_unwind` returns a panic's message only. A program that wants the location and the backtrace too calls
+//! [`capture_locations`] once.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::cell::{Cell, RefCell};
@@ -8,11 +11,11 @@ use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 use std::pin::pin;
 use std::sync::{Arc, Once};
 use std::task::Poll;
-use std::thread::panicking;
 
 /// A caught panic of a handler or a callback.
 ///
-/// Its text is the message and the location: `out of cheese (at src/main.rs:12:9)`.
+/// Its text is the message, and the location if [`capture_locations`] was called:
+/// `out of cheese (at src/main.rs:12:9)`.
 ///
 /// ```
 /// use queue_runtime::{ListenerEventKind, Message, Received, testing};
@@ -74,14 +77,14 @@ impl CaughtPanic {
         &self.message
     }
 
-    /// Returns the source location as `file:line:column`. Returns `None` if the application has later
-    /// installed a panic hook that does not call the previous one.
+    /// Returns the source location as `file:line:column`. Returns `None` unless [`capture_locations`] was called, or if
+    /// the program has later installed a panic hook that does not call the previous one.
     #[must_use]
     pub fn location(&self) -> Option<&str> {
         self.site.location.as_deref()
     }
 
-    /// Returns the backtrace if `RUST_BACKTRACE` or `RUST_LIB_BACKTRACE` enables it.
+    /// Returns the backtrace if [`capture_locations`] was called and `RUST_BACKTRACE` or `RUST_LIB_BACKTRACE` enables it.
     #[must_use]
     pub fn backtrace(&self) -> Option<&Backtrace> {
         self.site.backtrace.as_deref()
@@ -96,6 +99,39 @@ impl fmt::Display for CaughtPanic {
             None => Ok(()),
         }
     }
+}
+
+/// Records the location of each caught panic, and its backtrace if `RUST_BACKTRACE` or `RUST_LIB_BACKTRACE` enables it,
+/// for [`CaughtPanic`], poison records and logs.
+///
+/// Installs a panic hook for the whole process, which calls the one before it: call it once, at the start of `main`,
+/// after the program's own hook is installed. Further calls do nothing. The default hook prints the backtrace too.
+///
+/// ```
+/// use queue_runtime::QueueService;
+///
+/// #[tokio::main(flavor = "current_thread")]
+/// async fn main() -> Result<(), Box<dyn std::error::Error>> {
+///     queue_runtime::panic::capture_locations();
+///     let service = QueueService::connect("memory:").await?;
+/// #   let _ = service;
+///     Ok(())
+/// }
+/// ```
+///
+/// # Panics
+/// If the current thread is panicking.
+pub fn capture_locations() {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let next = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if CATCHING.get() {
+                LATEST.set(Some(Site::of(info)));
+            }
+            next(info);
+        }));
+    });
 }
 
 /// Runs a future and catches its panic.
@@ -116,7 +152,6 @@ pub(crate) fn log_caught(log: impl FnOnce()) {
 
 /// Runs application code and catches its panic.
 pub(crate) fn catch<T>(code: impl FnOnce() -> T) -> Result<T, CaughtPanic> {
-    chain_hook();
     let outer = CATCHING.replace(true);
     LATEST.set(None);
     let caught = catch_unwind(AssertUnwindSafe(code));
@@ -129,25 +164,6 @@ pub(crate) fn catch<T>(code: impl FnOnce() -> T) -> Result<T, CaughtPanic> {
             site: LATEST.take().unwrap_or_default(),
         }
     })
-}
-
-/// Installs a panic hook, once per process, that records the location and backtrace, which `catch_unwind`
-/// does not return, and then calls the previous hook.
-fn chain_hook() {
-    static CHAINED: Once = Once::new();
-    // A thread that panics cannot install one.
-    if panicking() {
-        return;
-    }
-    CHAINED.call_once(|| {
-        let next = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |info| {
-            if CATCHING.get() {
-                LATEST.set(Some(Site::of(info)));
-            }
-            next(info);
-        }));
-    });
 }
 
 impl Site {
@@ -170,10 +186,11 @@ mod tests {
 
     #[test]
     fn a_panic_keeps_its_message_and_location() {
+        capture_locations();
         let line = line!() + 1;
         let caught = catch(|| panic!("out of {}", "cheese")).expect_err("it panics");
         assert_eq!(caught.message(), "out of cheese");
-        let location = caught.location().expect("the hook is chained");
+        let location = caught.location().expect("the hook is installed");
         let here = format!("{}:{line}:", file!());
         assert!(location.starts_with(&here), "{location} is not {here}");
         assert_eq!(caught.to_string(), format!("out of cheese (at {location})"));
@@ -185,14 +202,13 @@ mod tests {
     fn a_panic_with_another_value_is_caught_too() {
         let caught = catch(|| std::panic::panic_any(7)).expect_err("it panics");
         assert_eq!(caught.message(), NOT_A_STRING);
-        assert!(caught.location().is_some());
     }
 
     #[test]
     fn the_hook_of_the_application_still_runs_for_every_panic() {
         static CALLS: AtomicUsize = AtomicUsize::new(0);
 
-        catch(|| ()).expect("no panic");
+        capture_locations();
         let next = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
             if info.payload().downcast_ref::<&str>() == Some(&"counted") {
@@ -207,8 +223,8 @@ mod tests {
     }
 
     #[test]
-    fn the_first_panic_to_catch_may_come_while_a_thread_panics() {
-        const NAME: &str = "panic::tests::the_first_panic_to_catch_may_come_while_a_thread_panics";
+    fn no_hook_is_installed_unless_the_program_asks_for_it() {
+        const NAME: &str = "panic::tests::no_hook_is_installed_unless_the_program_asks_for_it";
         const CHILD: &str = "QUEUE_RUNTIME_TEST_CHILD";
 
         struct CatchesInDrop;
@@ -219,18 +235,23 @@ mod tests {
             }
         }
 
-        // In a process of its own, in which nothing was caught before.
+        // In a process of its own, in which no other test has asked for it.
         if std::env::var_os(CHILD).is_none() {
             let mut child = Command::new(std::env::current_exe().expect("the test's program"));
             let child = child.args(["--exact", NAME]).env(CHILD, "1").output();
             let output = String::from_utf8(child.expect("it starts").stdout).expect("UTF-8");
             return assert!(output.contains("1 passed"), "{output}");
         }
+        // The first one to catch may come while the thread panics.
         catch_unwind(|| {
             let _guard = CatchesInDrop;
             panic!("planted");
         })
         .expect_err("planted");
+        let caught = catch(|| panic!("caught")).expect_err("it panics");
+        assert_eq!(caught.location(), None);
+        assert_eq!(caught.to_string(), "caught");
+        capture_locations();
         let caught = catch(|| panic!("caught")).expect_err("it panics");
         assert!(caught.location().is_some());
     }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use queue_core::clock::Clock;
-use queue_core::{Error, ErrorKind, Outcome, QueueName, Retry};
+use queue_core::{Error, ErrorKind, Outcome, QueueName, RetryAdvice};
 
 use crate::clock::has_timer;
 use crate::creations::{Creations, Moment};
@@ -102,7 +102,7 @@ impl<'a> Repeats<'a> {
                         self.created.push(queue);
                         Ok(())
                     }
-                    Ok(()) => self.pause_as_advised(error, Retry::Temporary).await,
+                    Ok(()) => self.pause_as_advised(error, RetryAdvice::Temporary).await,
                     Err(failed) => {
                         let advice = failed.retry();
                         self.pause_as_advised(failed, advice).await
@@ -143,9 +143,10 @@ impl<'a> Repeats<'a> {
             _ => self.pause(error).await,
         };
         // The error may be that of a later try, or of a creation.
-        let outcome = match self.unanswered {
-            true => Outcome::Unknown,
-            false => Outcome::NotDone,
+        let outcome = if self.unanswered {
+            Outcome::Unknown
+        } else {
+            Outcome::NotDone
         };
         again.map_err(|error| error.with_outcome(outcome))
     }
@@ -167,7 +168,7 @@ impl<'a> Repeats<'a> {
         }
     }
 
-    async fn pause_as_advised(&mut self, error: Error, advice: Retry) -> Result<(), Error> {
+    async fn pause_as_advised(&mut self, error: Error, advice: RetryAdvice) -> Result<(), Error> {
         self.failures = self.failures.saturating_add(1);
         let now = self.clock.monotonic();
         let (pause, until) = match &mut self.limit {
@@ -205,14 +206,15 @@ impl<'a> Repeats<'a> {
 
 /// Returns the pause within a lease. However long it would be, the operation is tried again before the end of the
 /// lease.
-fn within_lease(failures: u32, advice: Retry, left: Duration) -> Option<Duration> {
+fn within_lease(failures: u32, advice: RetryAdvice, left: Duration) -> Option<Duration> {
     let pause = match advice {
-        Retry::Permanent => return None,
+        RetryAdvice::Permanent => return None,
         advice => WITHIN_LEASE.pause(advice, failures, jitter()),
     };
-    Some(match left > 2 * SHORTEST {
-        true => pause.min(left / 2),
-        false => pause,
+    Some(if left > 2 * SHORTEST {
+        pause.min(left / 2)
+    } else {
+        pause
     })
 }
 

@@ -54,7 +54,7 @@ pub(crate) struct Serving {
 /// service.listener(ship).start()?;
 /// let invoices = service.queue_named::<Invoice>("orders")?.listener(send).start();
 /// match invoices {
-///     Err(StartError::OtherKind(error)) => assert_eq!(
+///     Err(StartError::KindMismatch(error)) => assert_eq!(
 ///         error.to_string(),
 ///         "queue `orders` is for `order` messages while a listener of this service handles them, not for \
 ///          `invoice` messages"
@@ -64,20 +64,22 @@ pub(crate) struct Serving {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "queue `{queue}` is for `{served}` messages while a listener of this service handles them, not for `{kind}` \
      messages"
 )]
-pub struct OtherKind {
+pub struct KindMismatch {
     queue: QueueName,
     kind: &'static str,
     served: &'static str,
 }
 
+queue_core::debug_as_text!(KindMismatch);
+
 impl ServedKinds {
     /// Checks that no listener handles messages of another kind.
-    pub(crate) fn check(&self, queue: &QueueName, kind: &'static str) -> Result<(), OtherKind> {
+    pub(crate) fn check(&self, queue: &QueueName, kind: &'static str) -> Result<(), KindMismatch> {
         match self.queues.hold().get(queue) {
             Some(served) => served.check(queue, kind),
             None => Ok(()),
@@ -89,7 +91,7 @@ impl ServedKinds {
         &self,
         queue: &QueueName,
         kind: &'static str,
-    ) -> Result<Serving, OtherKind> {
+    ) -> Result<Serving, KindMismatch> {
         let mut queues = self.queues.hold();
         let served = queues
             .entry(queue.clone())
@@ -105,11 +107,11 @@ impl ServedKinds {
 }
 
 impl Served {
-    fn check(&self, queue: &QueueName, kind: &'static str) -> Result<(), OtherKind> {
+    fn check(&self, queue: &QueueName, kind: &'static str) -> Result<(), KindMismatch> {
         if self.kind == kind {
             return Ok(());
         }
-        Err(OtherKind {
+        Err(KindMismatch {
             queue: queue.clone(),
             kind,
             served: self.kind,

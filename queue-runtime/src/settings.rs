@@ -2,14 +2,18 @@
 //! builder, the queue's metadata, the message type, the default. (The handler timeout has only the first and the
 //! last. The poison queue is chosen in `receive::consumer`.)
 
+mod config;
+
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use queue_core::backend::{Backend, Capabilities, Metadata};
+use queue_core::backend::{Backend, Metadata};
 use queue_core::clock::Clock;
 use queue_core::{Error, ErrorKind, MessageType, Operation, Outcome, QueueName};
+
+pub use config::ConsumerConfig;
 
 use crate::clock::ready_by;
 
@@ -28,14 +32,6 @@ const READ_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long cached metadata stays fresh.
 const FRESH: Duration = Duration::from_secs(60);
 
-/// The settings from a builder, which take precedence over all others.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Overrides {
-    pub(crate) visibility: Option<Duration>,
-    pub(crate) threshold: Option<u32>,
-    pub(crate) handler_timeout: Option<Duration>,
-}
-
 /// A setting outside its allowed range. The text names the setting, the value and the range.
 ///
 /// ```
@@ -51,17 +47,19 @@ pub(crate) struct Overrides {
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let service = QueueService::connect("memory:").await?;
 /// let error = service.accept::<Order>().poison_threshold(0).await.unwrap_err();
-/// assert_eq!(error.to_string(), "accept a message: the poison threshold is 0; allowed is 1 or more");
+/// assert_eq!(error.to_string(), "failed to accept a message: the poison threshold is 0; allowed is 1 or more");
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the {setting} is {value}; allowed is {allowed}")]
 pub struct InvalidSetting {
     setting: &'static str,
     value: String,
     allowed: String,
 }
+
+queue_core::debug_as_text!(InvalidSetting);
 
 impl InvalidSetting {
     /// Checks a number that is to be from 1 to `most`.
@@ -145,22 +143,6 @@ impl InvalidSetting {
     }
 }
 
-impl Overrides {
-    /// Checks the settings against the backend's limits.
-    pub(crate) fn check(&self, capabilities: &Capabilities) -> Result<(), InvalidSetting> {
-        if let Some(threshold) = self.threshold {
-            InvalidSetting::count("poison threshold", threshold as usize, usize::MAX)?;
-        }
-        if let Some(timeout) = self.handler_timeout {
-            InvalidSetting::positive("handler timeout", timeout)?;
-        }
-        let allowed = capabilities.min_visibility..=capabilities.max_visibility;
-        self.visibility.map_or(Ok(()), |timeout| {
-            InvalidSetting::duration("visibility timeout", timeout, &allowed)
-        })
-    }
-}
-
 /// The effective settings for the messages of one queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Settings {
@@ -173,21 +155,25 @@ pub(crate) struct Settings {
 
 impl Settings {
     /// Chooses each setting by precedence.
-    fn resolve(overrides: Overrides, metadata: FromMetadata, message_type: &MessageType) -> Self {
-        let visibility = overrides
-            .visibility
+    fn resolve(
+        config: &ConsumerConfig,
+        metadata: FromMetadata,
+        message_type: &MessageType,
+    ) -> Self {
+        let visibility = config
+            .visibility_timeout
             .or(metadata.visibility)
             .or(message_type.visibility_timeout())
             .unwrap_or(DEFAULT_VISIBILITY);
         Self {
             visibility,
-            may_adapt: overrides.visibility.or(metadata.visibility).is_none(),
-            threshold: overrides
-                .threshold
+            may_adapt: config.visibility_timeout.or(metadata.visibility).is_none(),
+            threshold: config
+                .poison_threshold
                 .or(metadata.threshold)
                 .or(message_type.poison_threshold())
                 .unwrap_or(DEFAULT_ATTEMPTS),
-            handler_timeout: overrides
+            handler_timeout: config
                 .handler_timeout
                 .unwrap_or(visibility.saturating_mul(HANDLER_VISIBILITIES)),
         }
@@ -232,7 +218,7 @@ impl SettingsCache {
         clock: &dyn Clock,
         queue: &QueueName,
         message_type: &MessageType,
-        overrides: Overrides,
+        config: &ConsumerConfig,
     ) -> queue_core::Result<Settings> {
         let now = clock.monotonic();
         let generation = self.lock().generation;
@@ -263,7 +249,7 @@ impl SettingsCache {
                 },
             },
         };
-        Ok(Settings::resolve(overrides, metadata, message_type))
+        Ok(Settings::resolve(config, metadata, message_type))
     }
 
     /// Returns the cached metadata of a queue, and whether the caller must read it again. If nothing is
@@ -359,28 +345,29 @@ mod tests {
 
     #[test]
     fn builder_before_metadata_before_type_before_default() {
-        let builder = Overrides {
-            threshold: Some(1),
-            ..Overrides::default()
+        let builder = ConsumerConfig {
+            poison_threshold: Some(1),
+            ..ConsumerConfig::default()
         };
+        let unset = ConsumerConfig::default();
         let from_queue = metadata(&[("PoisonThreshold", "2"), ("DefaultTimeout", "2")]);
         let plain = MessageType::new("order", "orders");
 
-        let settings = Settings::resolve(builder, from_queue, &TYPE);
+        let settings = Settings::resolve(&builder, from_queue, &TYPE);
         assert_eq!(
             (settings.threshold, settings.visibility),
             (1, Duration::from_secs(2))
         );
         assert!(!settings.may_adapt);
-        let settings = Settings::resolve(Overrides::default(), from_queue, &TYPE);
+        let settings = Settings::resolve(&unset, from_queue, &TYPE);
         assert_eq!(settings.threshold, 2);
-        let settings = Settings::resolve(Overrides::default(), FromMetadata::default(), &TYPE);
+        let settings = Settings::resolve(&unset, FromMetadata::default(), &TYPE);
         assert_eq!(
             (settings.threshold, settings.visibility),
             (7, Duration::from_secs(7))
         );
         assert!(settings.may_adapt);
-        let settings = Settings::resolve(Overrides::default(), FromMetadata::default(), &plain);
+        let settings = Settings::resolve(&unset, FromMetadata::default(), &plain);
         assert_eq!(
             (settings.threshold, settings.visibility),
             (5, Duration::from_secs(30))

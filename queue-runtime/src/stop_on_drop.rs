@@ -11,7 +11,8 @@ use std::ops::Deref;
 /// tick. A guard in the handler's own state is never dropped.
 ///
 /// ```
-/// use queue_runtime::{ListenerPhase, Message, Received, testing};
+/// use queue_runtime::listener::ListenerPhase;
+/// use queue_runtime::{Message, Received, testing};
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]

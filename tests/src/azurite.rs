@@ -76,12 +76,11 @@ impl Azurite {
         let mut said = String::new();
         self.output.read_to_string(&mut said)?;
         let ended = self.process.wait()?;
-        match ended.success() {
-            true => Ok(()),
-            false => {
-                let told = format!("Azurite did not exit cleanly ({ended}): {said}");
-                Err(Error::other(told))
-            }
+        if ended.success() {
+            Ok(())
+        } else {
+            let told = format!("Azurite did not exit cleanly ({ended}): {said}");
+            Err(Error::other(told))
         }
     }
 

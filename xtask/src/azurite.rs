@@ -11,9 +11,10 @@ const VERSION: &str = "3.35.0";
 /// the target directory, where npm installs it if necessary. Returns the reason if there is none.
 pub(crate) fn ensure_installed() -> Result<(), String> {
     if let Some(given) = std::env::var_os("AZURITE") {
-        return match Path::new(&given).exists() {
-            true => Ok(()),
-            false => Err(format!("AZURITE is {given:?}, which does not exist")),
+        return if Path::new(&given).exists() {
+            Ok(())
+        } else {
+            Err(format!("AZURITE is {given:?}, which does not exist"))
         };
     }
     if !is_installed("node") {
@@ -36,9 +37,10 @@ pub(crate) fn ensure_installed() -> Result<(), String> {
         .arg(format!("azurite@{VERSION}"));
     let operation = format!("install azurite@{VERSION} with npm");
     run(&mut npm, &operation)?;
-    match has_version(&directory) {
-        true => Ok(()),
-        false => Err(format!("failed to {operation}: the package is missing")),
+    if has_version(&directory) {
+        Ok(())
+    } else {
+        Err(format!("failed to {operation}: the package is missing"))
     }
 }
 

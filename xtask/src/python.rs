@@ -12,9 +12,10 @@ const REQUIREMENTS: &str = include_str!("../../queue-runtime/tests/interop/requi
 /// reason if there is none.
 pub(crate) fn ensure_installed() -> Result<(), String> {
     if let Some(given) = std::env::var_os("INTEROP_PYTHON") {
-        return match is_installed(&given) {
-            true => Ok(()),
-            false => Err(format!("INTEROP_PYTHON is {given:?}, which does not run")),
+        return if is_installed(&given) {
+            Ok(())
+        } else {
+            Err(format!("INTEROP_PYTHON is {given:?}, which does not run"))
         };
     }
     create(&cargo::target().join("interop"), "python3")

@@ -130,9 +130,10 @@ impl Account {
 
     fn with_entra(rest: &str) -> Result<Self, Problem> {
         let host = rest.trim_start_matches('/').trim_end_matches('/');
-        let host = match host.contains('.') {
-            true => host.to_owned(),
-            false => format!("{}.queue.core.windows.net", checked(host)?),
+        let host = if host.contains('.') {
+            host.to_owned()
+        } else {
+            format!("{}.queue.core.windows.net", checked(host)?)
         };
         let endpoint = Endpoint::parse(&format!("https://{host}"), None)?;
         endpoint.check_path(0)?;
@@ -204,9 +205,10 @@ impl Endpoint {
                 ));
             }
             _ => {
-                let kind = match host.ends_with(".localhost") {
-                    true => EndpointKind::Emulator,
-                    false => EndpointKind::Service,
+                let kind = if host.ends_with(".localhost") {
+                    EndpointKind::Emulator
+                } else {
+                    EndpointKind::Service
                 };
                 ("/".to_owned(), first_label(host), kind, segments.len())
             }

@@ -61,9 +61,12 @@ pub(super) fn build(timeout: Duration, secure: Option<Secure>) -> Connector {
     let to_proxy = HttpsConnector::from((tcp.clone(), Arc::clone(&tls)));
     let socket = service_fn(move |to| reach(to, tcp.clone(), to_proxy.clone(), proxies.clone()));
     let connect = ServiceBuilder::new()
-        .map_err(move |error: BoxError| match error.is::<Elapsed>() {
-            true => format!("no connection within {timeout:?}").into(),
-            false => error,
+        .map_err(move |error: BoxError| {
+            if error.is::<Elapsed>() {
+                format!("no connection within {timeout:?}").into()
+            } else {
+                error
+            }
         })
         .timeout(timeout)
         .service(HttpsConnector::from((socket, tls)));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use azure_core::error::ErrorKind as SdkKind;
-use queue_core::{Error, ErrorKind, Operation, Outcome, Retry, Timestamp};
+use queue_core::{Error, ErrorKind, Operation, Outcome, RetryAdvice, Timestamp};
 
 use super::service_error::ServiceError;
 use super::transport::TransportFailure;
@@ -67,7 +67,7 @@ impl Failure {
                 let error = error(kind).with_outcome(outcome);
                 let error = match failure {
                     // The proxy may not interfere the next time.
-                    TransportFailure::Foreign => error.with_retry(Retry::Temporary),
+                    TransportFailure::Foreign => error.with_retry(RetryAdvice::Temporary),
                     TransportFailure::Connect(_) => error.unsent(),
                     _ => error,
                 };
@@ -76,18 +76,19 @@ impl Failure {
             Self::Service(service) => service.into_error(operation, now),
             // A token service may be temporarily unavailable, so listeners retry.
             Self::Credential(told) => error(ErrorKind::Denied)
-                .with_retry(Retry::Temporary)
+                .with_retry(RetryAdvice::Temporary)
                 .with_detail(told)
                 .unsent(),
             Self::Deadline { after, sent } => {
                 let error = error(ErrorKind::Timeout).with_detail(format!("after {after:?}"));
-                match sent {
-                    true => error.with_outcome(Outcome::Unknown),
-                    false => error.unsent(),
+                if sent {
+                    error.with_outcome(Outcome::Unknown)
+                } else {
+                    error.unsent()
                 }
             }
             Self::Malformed(what) => error(ErrorKind::Corrupt)
-                .with_retry(Retry::Temporary)
+                .with_retry(RetryAdvice::Temporary)
                 .with_outcome(Outcome::Unknown)
                 .with_detail(format!("the reply of the service is invalid: {what}")),
             Self::Refused => error(ErrorKind::InvalidInput)

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use azure_core::http::headers::Headers;
 use queue_core::internal::between;
-use queue_core::{Error, ErrorKind, Operation, Outcome, Retry, Timestamp};
+use queue_core::{Error, ErrorKind, Operation, Outcome, RetryAdvice, Timestamp};
 
 use super::text::http_date;
 use super::xml::Element;
@@ -86,11 +86,11 @@ impl ServiceError {
             .with_detail(detail);
         let after = self.retry_after.and_then(|after| after.since(self.date));
         match (kind, error.retry(), after) {
-            (ErrorKind::Throttled, _, after) => error.with_retry(Retry::Throttled(after)),
+            (ErrorKind::Throttled, _, after) => error.with_retry(RetryAdvice::Throttled(after)),
             // A proxy or gateway answered `Corrupt`; it may not the next time.
-            (ErrorKind::Corrupt, ..) | (_, Retry::Temporary, _) => {
-                let again = |after| Retry::Throttled(Some(after));
-                error.with_retry(after.map_or(Retry::Temporary, again))
+            (ErrorKind::Corrupt, ..) | (_, RetryAdvice::Temporary, _) => {
+                let again = |after| RetryAdvice::Throttled(Some(after));
+                error.with_retry(after.map_or(RetryAdvice::Temporary, again))
             }
             _ => error,
         }

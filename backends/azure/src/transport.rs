@@ -223,16 +223,18 @@ fn failed(error: legacy::Error) -> TransportFailure {
     let cause = error
         .source()
         .map_or_else(|| error.to_string(), error_chain);
-    match error.is_connect() {
-        true => TransportFailure::Connect(cause),
-        false => TransportFailure::Broken(cause),
+    if error.is_connect() {
+        TransportFailure::Connect(cause)
+    } else {
+        TransportFailure::Broken(cause)
     }
 }
 
 /// Converts an error while reading a reply's body.
 fn cut_off(error: Box<dyn Error + Send + Sync>) -> TransportFailure {
-    match error.is::<LengthLimitError>() {
-        true => TransportFailure::TooLong,
-        false => TransportFailure::Broken(error_chain(&*error)),
+    if error.is::<LengthLimitError>() {
+        TransportFailure::TooLong
+    } else {
+        TransportFailure::Broken(error_chain(&*error))
     }
 }

@@ -108,9 +108,10 @@ pub(super) fn message(text: &str) -> Vec<u8> {
     body.push_str("<?xml version=\"1.0\" encoding=\"utf-8\"?><QueueMessage><MessageText>");
     // Base64 has no such bytes. A fold without an early exit is vectorized.
     let escaped = |byte: u8| matches!(byte, b'&' | b'<' | b'>');
-    match text.bytes().fold(false, |any, byte| any | escaped(byte)) {
-        true => body.push_str(&partial_escape(text)),
-        false => body.push_str(text),
+    if text.bytes().fold(false, |any, byte| any | escaped(byte)) {
+        body.push_str(&partial_escape(text))
+    } else {
+        body.push_str(text)
     }
     body.push_str("</MessageText></QueueMessage>");
     body.into_bytes()

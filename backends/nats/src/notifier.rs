@@ -53,13 +53,15 @@ pub struct NatsNotifier {
 /// # async fn main() {
 /// let connected = NatsNotifier::connect("http://user:s3cret@127.0.0.1").await;
 /// let error = connected.expect_err("not a URL of a NATS server");
-/// assert_eq!(error.to_string(), "connect to the NATS server");
+/// assert_eq!(error.to_string(), "failed to connect to the NATS server");
 /// assert!(error.source().is_some_and(|cause| !cause.to_string().contains("s3cret")));
 /// # }
 /// ```
-#[derive(Debug, thiserror::Error)]
-#[error("connect to the NATS server")]
+#[derive(thiserror::Error)]
+#[error("failed to connect to the NATS server")]
 pub struct NatsError(#[source] async_nats::ConnectError);
+
+queue_core::debug_as_text!(NatsError);
 
 #[derive(Default)]
 struct Shared {
@@ -257,9 +259,10 @@ async fn receive(
 fn subject(account: &str, queue: &QueueName) -> String {
     let mut subject = "queue.wakeup.".to_owned();
     for byte in account.bytes() {
-        match byte.is_ascii_alphanumeric() {
-            true => subject.push(byte.into()),
-            false => subject.push_str(&format!("_{byte:02x}")),
+        if byte.is_ascii_alphanumeric() {
+            subject.push(byte.into())
+        } else {
+            subject.push_str(&format!("_{byte:02x}"))
         }
     }
     format!("{subject}.{queue}")

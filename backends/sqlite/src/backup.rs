@@ -107,9 +107,12 @@ fn copy(
             _ if failure.is_damage() => (failure, settings.path.clone()),
             _ => of_target(failure),
         })
-        .and_then(|()| match unwanted.load(Ordering::Relaxed) {
-            true => Err(of_target(Failure::Lost)),
-            false => put_in_place(&unfinished, &to, sync_directory).map_err(of_target),
+        .and_then(|()| {
+            if unwanted.load(Ordering::Relaxed) {
+                Err(of_target(Failure::Lost))
+            } else {
+                put_in_place(&unfinished, &to, sync_directory).map_err(of_target)
+            }
         });
     remove_copy(&unfinished);
     copied
@@ -178,9 +181,10 @@ fn give_name(unfinished: &Path, to: &Path) -> std::io::Result<()> {
 
 fn sync_directory(directory: &Path) -> std::io::Result<()> {
     // Elsewhere, directories cannot be opened.
-    match cfg!(unix) {
-        true => File::open(directory)?.sync_all(),
-        false => Ok(()),
+    if cfg!(unix) {
+        File::open(directory)?.sync_all()
+    } else {
+        Ok(())
     }
 }
 

@@ -105,10 +105,7 @@ impl Pending {
 
     /// Whether the next transaction is one of receives.
     fn is_turn_of_receives(&self) -> bool {
-        let in_a_row = match self.only_deletes() {
-            true => 2,
-            false => 1,
-        };
+        let in_a_row = if self.only_deletes() { 2 } else { 1 };
         let turn_of_others = self.others() > 0 && self.received >= in_a_row;
         !self.receives.is_empty() && !turn_of_others
     }
@@ -233,9 +230,10 @@ impl Pace {
     /// Records the commands that are pending for the next transaction: their callers may soon send others.
     pub(super) fn begin(&mut self, pending: &Pending) {
         self.waiting = pending.others();
-        match pending.is_turn_of_receives() {
-            true => self.receives.record(pending.receives.len()),
-            false => self.others.record(self.waiting),
+        if pending.is_turn_of_receives() {
+            self.receives.record(pending.receives.len())
+        } else {
+            self.others.record(self.waiting)
         }
     }
 

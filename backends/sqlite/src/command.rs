@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use queue_core::QueueName;
 use queue_core::backend::{Created, NewMessage, Swap, Token};
-use queue_core::idempotency::{Begun, Claim, Owner, Standing, Swept, WorkKey};
+use queue_core::idempotency::{Claim, ClaimOutcome, ClaimStatus, Owner, Swept, WorkKey};
 use tokio::sync::oneshot;
 
 use super::failure::{Failure, Result};
@@ -126,8 +126,8 @@ pub(super) enum Answer {
     /// A swap with a message, without one, or none because of what is recorded.
     Swapped(Option<StepDone>),
     Differs(Option<Bytes>),
-    Begun(Begun),
-    Standing(Standing),
+    Begun(ClaimOutcome),
+    Standing(ClaimStatus),
     Swept(Swept),
     Ended(bool),
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_core::idempotency::WorkKey;
-use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, Retry};
+use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, RetryAdvice};
 use rusqlite::{ErrorCode, ffi};
 
 use super::lock_holder::Holder;
@@ -31,7 +31,7 @@ pub(super) enum Failure {
     Locked {
         waited: Duration,
         holder: Holder,
-        retry: Retry,
+        retry: RetryAdvice,
     },
     /// SQLite failed before the commit; the transaction was rolled back.
     Sqlite(Arc<rusqlite::Error>),
@@ -212,7 +212,7 @@ impl Failure {
                     .with_source(source)
             }
             Self::Commit(source) => error(ErrorKind::Storage)
-                .with_retry(Retry::Temporary)
+                .with_retry(RetryAdvice::Temporary)
                 .with_outcome(Outcome::Unknown)
                 .with_detail(format!("while committing to `{file}`"))
                 .with_source(source),
@@ -220,7 +220,7 @@ impl Failure {
                 error(ErrorKind::Corrupt).with_detail(format!("{what}, in `{file}`{SALVAGE}"))
             }
             Self::LowSpace { left, needed } => error(ErrorKind::Storage)
-                .with_retry(Retry::Temporary)
+                .with_retry(RetryAdvice::Temporary)
                 .with_detail(format!(
                     "{left} bytes are left for `{file}` on its disk, and messages can be added while at least {needed} \
                      are, so that those that are stored can be received and settled"
@@ -229,10 +229,10 @@ impl Failure {
                 error(ErrorKind::Denied).with_detail(format!("`{file}` is read-only"))
             }
             Self::NoDirectory => error(ErrorKind::Storage)
-                .with_retry(Retry::Permanent)
+                .with_retry(RetryAdvice::Permanent)
                 .with_detail(format!("the directory of `{file}` does not exist")),
             Self::NoFile(what) => error(ErrorKind::Storage)
-                .with_retry(Retry::Permanent)
+                .with_retry(RetryAdvice::Permanent)
                 .with_detail(format!("`{file}` is {what}; the path of a file is needed")),
             Self::NoDatabase(or) => {
                 error(ErrorKind::Corrupt).with_detail(format!("`{file}` is not a database, {or}"))
@@ -251,7 +251,7 @@ impl Failure {
                 ))
                 .with_source(source),
             Self::Exists => error(ErrorKind::Storage)
-                .with_retry(Retry::Permanent)
+                .with_retry(RetryAdvice::Permanent)
                 .with_detail(format!("`{file}` exists already")),
             Self::Foreign => error(ErrorKind::Unsupported).with_detail(format!(
                 "`{file}` is the database of another application; to keep the queues in it, beside that application's \
@@ -269,25 +269,25 @@ impl Failure {
                  is required"
             )),
             Self::Io(source) => error(ErrorKind::Storage)
-                .with_retry(Retry::Permanent)
+                .with_retry(RetryAdvice::Permanent)
                 .with_detail(format!("on `{file}`"))
                 .with_source(source),
             Self::Replaced(file) => error(ErrorKind::Storage)
-                .with_retry(Retry::Permanent)
+                .with_retry(RetryAdvice::Permanent)
                 .with_detail(format!(
-                    "`{}` was deleted, moved or replaced while it was open; restart the program to use the file \
-                     that is there now",
+                    "`{}` was deleted, moved or replaced while it was open; restart the program, which opens the file at \
+                     this path or creates one",
                     file.display()
                 )),
             Self::Linked(file, links) => error(ErrorKind::Storage)
-                .with_retry(Retry::Permanent)
+                .with_retry(RetryAdvice::Permanent)
                 .with_detail(format!(
                     "`{}` has {links} hard links; SQLite keeps a log for each path, so what is committed by one would \
                      be lost or damaged by another; remove the others, which `find -samefile` finds",
                     file.display()
                 )),
             Self::Mounted(file) => error(ErrorKind::Storage)
-                .with_retry(Retry::Permanent)
+                .with_retry(RetryAdvice::Permanent)
                 .with_detail(format!(
                     "`{}` is mounted as a single file; SQLite keeps its log beside each path, so what is committed by \
                      one would be lost or damaged by another; mount its folder instead",
@@ -307,28 +307,28 @@ impl Failure {
 /// What to do about damage.
 const SALVAGE: &str = "; `cargo run -p queue-runtime --example salvage` copies what is readable";
 
-fn classify(error: &rusqlite::Error) -> (ErrorKind, Retry) {
+fn classify(error: &rusqlite::Error) -> (ErrorKind, RetryAdvice) {
     let extended = error.sqlite_error().map(|error| error.extended_code);
     if extended == Some(ffi::SQLITE_IOERR_SHORT_READ) {
         // The file was truncated.
-        return (ErrorKind::Corrupt, Retry::Permanent);
+        return (ErrorKind::Corrupt, RetryAdvice::Permanent);
     }
     if is_of_schema(error) {
-        return (ErrorKind::Corrupt, Retry::Permanent);
+        return (ErrorKind::Corrupt, RetryAdvice::Permanent);
     }
     match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-            (ErrorKind::Timeout, Retry::Temporary)
+            (ErrorKind::Timeout, RetryAdvice::Temporary)
         }
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
-            (ErrorKind::Corrupt, Retry::Permanent)
+            (ErrorKind::Corrupt, RetryAdvice::Permanent)
         }
         Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => {
-            (ErrorKind::Denied, Retry::Permanent)
+            (ErrorKind::Denied, RetryAdvice::Permanent)
         }
-        Some(ErrorCode::CannotOpen) => (ErrorKind::Storage, Retry::Permanent),
-        Some(_) => (ErrorKind::Storage, Retry::Temporary),
-        None => (ErrorKind::Corrupt, Retry::Permanent),
+        Some(ErrorCode::CannotOpen) => (ErrorKind::Storage, RetryAdvice::Permanent),
+        Some(_) => (ErrorKind::Storage, RetryAdvice::Temporary),
+        None => (ErrorKind::Corrupt, RetryAdvice::Permanent),
     }
 }
 

@@ -50,9 +50,10 @@ pub(super) fn identify(path: &Path) -> Result<FileId> {
 
     let metadata = fs::metadata(path).map_err(io)?;
     if !metadata.is_file() {
-        return Err(Failure::NoFile(match metadata.is_dir() {
-            true => "a directory",
-            false => "not a regular file",
+        return Err(Failure::NoFile(if metadata.is_dir() {
+            "a directory"
+        } else {
+            "not a regular file"
         }));
     }
     // SQLite takes that for a new database.
@@ -66,9 +67,10 @@ pub(super) fn identify(path: &Path) -> Result<FileId> {
 /// Refuses a database that has another path, or may have one.
 fn refuse_second_path(path: &Path, metadata: &Metadata) -> Result<()> {
     refuse_links(path, metadata)?;
-    match file_system::is_mount_root(path) {
-        true => Err(Failure::Mounted(path.to_owned())),
-        false => Ok(()),
+    if file_system::is_mount_root(path) {
+        Err(Failure::Mounted(path.to_owned()))
+    } else {
+        Ok(())
     }
 }
 

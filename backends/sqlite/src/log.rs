@@ -55,9 +55,10 @@ impl Log {
     ///
     /// Returns whether it contains nothing any more that the database does not.
     pub(super) fn checkpoint(&mut self, connection: &Connection, keep_length: bool) -> bool {
-        let checkpoint = match keep_length {
-            true => "PRAGMA wal_checkpoint(RESTART)",
-            false => "PRAGMA wal_checkpoint(TRUNCATE)",
+        let checkpoint = if keep_length {
+            "PRAGMA wal_checkpoint(RESTART)"
+        } else {
+            "PRAGMA wal_checkpoint(TRUNCATE)"
         };
         let emptied = connection
             .busy_timeout(PATIENCE)

@@ -373,9 +373,10 @@ impl<'c> Messages<'c> {
             Some(probe) => !self.leave_bodies && probe.can_read_body(seq)?,
             None => true,
         };
-        let remove = match readable {
-            true => &mut self.remove,
-            false => &mut self.discard,
+        let remove = if readable {
+            &mut self.remove
+        } else {
+            &mut self.discard
         };
         remove.execute([seq])?;
         Ok(())

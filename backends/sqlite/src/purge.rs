@@ -233,15 +233,16 @@ impl<'c> Expired<'c> {
             if queue != self.after.queue {
                 self.after = Place { queue, ..START };
             }
-            let looked_at = match self.given_up.contains(&queue) {
-                true => 0,
-                false => match self.chunk(left, now, &mut found.places) {
+            let looked_at = if self.given_up.contains(&queue) {
+                0
+            } else {
+                match self.chunk(left, now, &mut found.places) {
                     Err(failure) if failure.is_damage() => {
                         self.given_up.insert(queue);
                         return Err(failure);
                     }
                     looked_at => looked_at?,
-                },
+                }
             };
             if looked_at < left {
                 self.after = Place {

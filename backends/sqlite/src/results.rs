@@ -10,10 +10,12 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use queue_core::backend::{RECORD_RETENTION, Swap, Token};
 use queue_core::clock::Clock;
-use queue_core::idempotency::{Begun, Claim, IdempotencyStore, Owner, Standing, Swept, WorkKey};
+use queue_core::idempotency::{
+    Claim, ClaimOutcome, ClaimStatus, IdempotencyStore, Owner, Swept, WorkKey,
+};
 use queue_core::internal::debug_fields;
 use queue_core::store_clock::after;
-use queue_core::{Error, ErrorKind, Operation, Result, Retry};
+use queue_core::{Error, ErrorKind, Operation, Result, RetryAdvice};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::backend::mismatched;
@@ -74,7 +76,9 @@ impl SqliteResults {
                 // The damage of a page concerns many keys: no message is to blame.
                 ErrorKind::Corrupt if !of_one_key => {
                     let storage = Error::new(ErrorKind::Storage, Operation::Idempotency);
-                    storage.with_retry(Retry::Permanent).with_source(error)
+                    storage
+                        .with_retry(RetryAdvice::Permanent)
+                        .with_source(error)
                 }
                 _ => error,
             }
@@ -88,7 +92,7 @@ impl IdempotencyStore for SqliteResults {
         Arc::clone(&self.clock)
     }
 
-    async fn begin(&self, key: &WorkKey, owner: Owner, lease: Duration) -> Result<Begun> {
+    async fn begin(&self, key: &WorkKey, owner: Owner, lease: Duration) -> Result<ClaimOutcome> {
         let begin = ResultsRequest::Begin(key.clone(), owner, lease);
         match self.ask(begin).await? {
             Answer::Begun(begun) => Ok(begun),
@@ -96,7 +100,7 @@ impl IdempotencyStore for SqliteResults {
         }
     }
 
-    async fn renew(&self, key: &WorkKey, claim: Claim, lease: Duration) -> Result<Standing> {
+    async fn renew(&self, key: &WorkKey, claim: Claim, lease: Duration) -> Result<ClaimStatus> {
         let renew = ResultsRequest::Renew(key.clone(), claim, lease);
         match self.ask(renew).await? {
             Answer::Standing(standing) => Ok(standing),
@@ -110,7 +114,7 @@ impl IdempotencyStore for SqliteResults {
         claim: Claim,
         result: Bytes,
         retention: Duration,
-    ) -> Result<Standing> {
+    ) -> Result<ClaimStatus> {
         let finish = ResultsRequest::Finish(key.clone(), claim, result, retention);
         match self.ask(finish).await? {
             Answer::Standing(standing) => Ok(standing),
@@ -258,17 +262,17 @@ struct Results<'c> {
 }
 
 impl Results<'_> {
-    fn begin(&self, key: &WorkKey, owner: Owner, lease: Duration) -> failure::Result<Begun> {
+    fn begin(&self, key: &WorkKey, owner: Owner, lease: Duration) -> failure::Result<ClaimOutcome> {
         let (number, ends_at) = (number(owner), after(self.now, lease));
         let found = self.find(key)?;
         if let Some(row) = &found
             && row.ends_at > self.now
         {
             match row.recorded()? {
-                Some(result) => return Ok(Begun::Done(result)),
+                Some(result) => return Ok(ClaimOutcome::Done(result)),
                 None if row.owner != number => {
                     let remaining = u64::try_from(row.ends_at - self.now).unwrap_or(0);
-                    return Ok(Begun::InFlight {
+                    return Ok(ClaimOutcome::InFlight {
                         remaining: Duration::from_micros(remaining),
                     });
                 }
@@ -289,10 +293,10 @@ impl Results<'_> {
                 insert.execute(params![key.scope(), key.key().as_bytes(), number, ends_at])?;
             }
         }
-        Ok(Begun::Fresh(Claim::new(owner, 0)))
+        Ok(ClaimOutcome::Fresh(Claim::new(owner, 0)))
     }
 
-    fn renew(&self, key: &WorkKey, claim: Claim, lease: Duration) -> failure::Result<Standing> {
+    fn renew(&self, key: &WorkKey, claim: Claim, lease: Duration) -> failure::Result<ClaimStatus> {
         self.with_held(key, claim, |row| {
             let mut update = self
                 .connection
@@ -308,7 +312,7 @@ impl Results<'_> {
         claim: Claim,
         result: &Bytes,
         retention: Duration,
-    ) -> failure::Result<Standing> {
+    ) -> failure::Result<ClaimStatus> {
         self.with_held(key, claim, |row| {
             let mut update = self.connection.prepare_cached(
                 "UPDATE queue_results SET ends_at = ?2, result = ?3, checksum = ?4 WHERE id = ?1",
@@ -325,15 +329,15 @@ impl Results<'_> {
         key: &WorkKey,
         claim: Claim,
         change: impl FnOnce(&Row) -> failure::Result<()>,
-    ) -> failure::Result<Standing> {
+    ) -> failure::Result<ClaimStatus> {
         match self.find(key)? {
             Some(row) if row.owner == number(claim.owner) => {
                 if row.result.is_none() {
                     change(&row)?;
                 }
-                Ok(Standing::Held)
+                Ok(ClaimStatus::Held)
             }
-            _ => Ok(Standing::Lost),
+            _ => Ok(ClaimStatus::Lost),
         }
     }
 

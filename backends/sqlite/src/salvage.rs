@@ -342,9 +342,10 @@ impl<'c> Rows<'c> {
 
     fn after_damage(&mut self, damaged: i64) -> Result<Option<i64>> {
         // Few ids are negative: from far below, the steps would be too wide for the others.
-        let damaged = match damaged < 0 && self.first_from(0)?.is_err() {
-            true => 0,
-            false => damaged,
+        let damaged = if damaged < 0 && self.first_from(0)?.is_err() {
+            0
+        } else {
+            damaged
         };
         let found = repair::search(damaged, |id| self.first_from(id))?;
         Ok(found.and_then(|(_, first)| first))

@@ -39,9 +39,10 @@ impl Change {
             Self { removals: 0, .. } => min_free,
             _ => min_free / 2,
         };
-        match left < needed {
-            true => Err(Failure::LowSpace { left, needed }),
-            false => Ok(()),
+        if left < needed {
+            Err(Failure::LowSpace { left, needed })
+        } else {
+            Ok(())
         }
     }
 

@@ -14,7 +14,7 @@ use queue_core::backend::{
     Backend, Capabilities, Completion, Limits, NewMessage, PutReceipt, StorageTransaction,
     TimeToLive, Token, Transactions, Writes,
 };
-use queue_core::idempotency::Standing;
+use queue_core::idempotency::ClaimStatus;
 use queue_core::store_clock::{StoreClock, after};
 use queue_core::{Error, ErrorKind, Operation, QueueName};
 use rusqlite::Connection;
@@ -392,7 +392,7 @@ impl<'c> Guest<'c> {
             finish.retention,
         );
         match results::execute(self.connection, &request, self.now)? {
-            Answer::Standing(Standing::Held) => Ok(()),
+            Answer::Standing(ClaimStatus::Held) => Ok(()),
             _ => Err(Failure::ClaimLost(finish.key.clone())),
         }
     }

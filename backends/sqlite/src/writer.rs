@@ -244,9 +244,10 @@ impl<'c> Writer<'c> {
     /// Executes and commits a batch. Returns the commands that did not time out, and their answers.
     fn attempt(&mut self, batch: Vec<Command>) -> (Vec<Command>, Result<Answers>) {
         let batch = self.begin(batch);
-        let result = match batch.is_empty() {
-            true => Ok(Vec::new()),
-            false => self.transact(&batch),
+        let result = if batch.is_empty() {
+            Ok(Vec::new())
+        } else {
+            self.transact(&batch)
         };
         (batch, result)
     }

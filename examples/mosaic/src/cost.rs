@@ -67,7 +67,7 @@ async fn run(fleet: Fleet, idle: Duration) -> Result<TransactionCounts, Failure>
     backend.create_queue(&queue, &Default::default()).await?;
     let mut instances = Vec::new();
     for _ in 0..fleet.instances {
-        let service = QueueService::over(Arc::clone(&backend));
+        let service = QueueService::with_backend(Arc::clone(&backend));
         let service = service.clock(clock.clone()).on_current_runtime();
         let service = service.connect().await?;
         let listener = service.listener(async |_: Received<SliceRequest>| {});

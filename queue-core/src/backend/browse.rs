@@ -31,7 +31,8 @@ pub struct BrowsedMessage {
 }
 
 /// Whether a message can be received.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum MessageState {
     /// It can be received.

@@ -221,8 +221,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
 }
 
 /// The failure of [`Backend::apply`].
-#[derive(Debug, Clone, thiserror::Error)]
-#[error("apply operation {index}: {error}")]
+#[derive(Clone, thiserror::Error)]
+#[error("failed to apply operation {index}: {error}")]
 #[non_exhaustive]
 pub struct ApplyError {
     /// The outcomes of the operations before it. Empty if the backend is
@@ -233,6 +233,8 @@ pub struct ApplyError {
     /// Its error.
     pub error: Error,
 }
+
+crate::debug_as_text!(ApplyError);
 
 impl ApplyError {
     /// Creates the failure of the operation at `index`, after `completed` were carried out.

@@ -14,11 +14,11 @@ use std::collections::BTreeMap;
 /// assert!(metadata.insert("poison-threshold", "5").is_err());
 /// # Ok::<(), queue_core::backend::InvalidMetadata>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize)]
 pub struct Metadata(BTreeMap<String, String>);
 
 /// An invalid metadata name or value.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidMetadata {
     /// The name is not an identifier.
@@ -39,6 +39,8 @@ pub enum InvalidMetadata {
         value: String,
     },
 }
+
+crate::debug_as_text!(InvalidMetadata);
 
 impl Metadata {
     /// Creates empty metadata.

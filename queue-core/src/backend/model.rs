@@ -8,8 +8,8 @@ use super::metadata::Metadata;
 use crate::clock::Timestamp;
 use crate::name::QueueName;
 
-/// The id that the storage gave a message. Not the message id of the envelope: duplicates share that, but
-/// have storage ids of their own. No other message ever gets it, not even after its queue was deleted.
+/// The id that the storage assigned to a message, and never to another one, not even after its queue was deleted. It
+/// differs from the message id of the envelope: duplicates share the message id, but each has its own storage id.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StorageId(Box<str>);
 
@@ -112,7 +112,8 @@ pub struct Lease {
 }
 
 /// Whether a queue was created.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Created {
     /// It was created.
     New,
@@ -121,7 +122,7 @@ pub enum Created {
 }
 
 /// The properties of a queue.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct QueueProperties {
     /// Its metadata.

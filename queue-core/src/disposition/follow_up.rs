@@ -1,3 +1,4 @@
+use std::fmt;
 use std::time::Duration;
 
 use crate::encoder::Encoded;
@@ -25,7 +26,7 @@ use crate::name::QueueName;
 /// let disposition = Disposition::complete().then_follow_up(tomorrow);
 /// # assert!(matches!(disposition, Disposition::Complete(follow_ups) if follow_ups.len() == 1));
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct FollowUp {
     pub(super) message_type: MessageType,
     pub(super) destination: Destination,
@@ -39,6 +40,16 @@ pub(super) enum Destination {
     Queue(QueueName),
     /// The reply queue of the message's sender.
     Sender,
+}
+
+impl fmt::Debug for FollowUp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FollowUp")
+            .field("kind", &self.message_type.kind())
+            .field("to", &self.destination)
+            .field("delay", &self.delay)
+            .finish_non_exhaustive()
+    }
 }
 
 impl FollowUp {

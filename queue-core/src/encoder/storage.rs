@@ -56,13 +56,15 @@ pub struct Encoder {
 ///     format!("shorten the message by {} bytes", error.size() - error.limit())
 /// }
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the `{kind}` message takes {size} bytes on the wire, and {limit} are allowed")]
 pub struct TooLarge {
     kind: &'static str,
     size: usize,
     limit: usize,
 }
+
+crate::debug_as_text!(TooLarge);
 
 impl Encoder {
     /// Creates an encoder for a backend with these capabilities.

@@ -15,14 +15,14 @@ use std::fmt;
 /// assert!(error.to_string().starts_with("traceparent \"4bf92f3577b34da6\" has 16 bytes"));
 /// # Ok::<(), queue_core::envelope::InvalidTrace>(())
 /// ```
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, serde::Serialize)]
 pub struct TraceContext {
     parent: Box<str>,
     state: Option<Box<str>>,
 }
 
 /// Text that is not a valid `traceparent` or `tracestate`.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} {text:?} {problem}")]
 pub struct InvalidTrace {
     what: &'static str,
@@ -30,6 +30,8 @@ pub struct InvalidTrace {
     text: String,
     problem: String,
 }
+
+crate::debug_as_text!(InvalidTrace);
 
 /// The longest `tracestate`, in bytes: as much as every implementation must pass on.
 pub const MAX_TRACE_STATE: usize = 512;

@@ -36,7 +36,7 @@ pub const MAX_RESULT: usize = 8 * 1024 * 1024;
 /// - Of all that begin one key, at most one at a time holds its claim, as long as it renews the claim within the
 ///   lease.
 /// - At most one claim of a key is finished, and its result is what all later calls of `begin` return.
-/// - A claim that was taken over can never be finished: `finish` and `renew` return [`Standing::Lost`]. Until another
+/// - A claim that was taken over can never be finished: `finish` and `renew` return [`ClaimStatus::Lost`]. Until another
 ///   takes it over, a claim whose lease has ended can be finished and renewed.
 ///
 /// A worker that stops for longer than its lease, and then goes on working, may work at the same time as the one
@@ -44,7 +44,7 @@ pub const MAX_RESULT: usize = 8 * 1024 * 1024;
 ///
 /// # Repeated calls
 /// Every operation may be repeated after an error, whatever its [outcome](crate::Outcome): `begin` by the same
-/// owner returns the same claim, and `finish` of a finished claim returns [`Standing::Held`].
+/// owner returns the same claim, and `finish` of a finished claim returns [`ClaimStatus::Held`].
 ///
 /// # Time
 /// Leases are timed by [`clock`](Self::clock), or by a time that all users of the store share. A store never compares
@@ -61,16 +61,16 @@ pub trait IdempotencyStore: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// If the store is not available. Nothing is known about the key then, and the work must not be done.
-    async fn begin(&self, key: &WorkKey, owner: Owner, lease: Duration) -> Result<Begun>;
+    async fn begin(&self, key: &WorkKey, owner: Owner, lease: Duration) -> Result<ClaimOutcome>;
 
     /// Renews a claim: its lease begins anew.
     ///
     /// # Errors
     /// If the store is not available. The claim lasts until the end of the lease that was last confirmed.
-    async fn renew(&self, key: &WorkKey, claim: Claim, lease: Duration) -> Result<Standing>;
+    async fn renew(&self, key: &WorkKey, claim: Claim, lease: Duration) -> Result<ClaimStatus>;
 
     /// Records the result of a claim, and keeps it for `retention`. The result is durable when this returns
-    /// [`Standing::Held`]. The framework records no more than [`MAX_RESULT`] bytes, in any store.
+    /// [`ClaimStatus::Held`]. The framework records no more than [`MAX_RESULT`] bytes, in any store.
     ///
     /// # Errors
     /// If the store is not available. The result may have been recorded if the outcome is unknown.
@@ -80,7 +80,7 @@ pub trait IdempotencyStore: fmt::Debug + Send + Sync + 'static {
         claim: Claim,
         result: Bytes,
         retention: Duration,
-    ) -> Result<Standing>;
+    ) -> Result<ClaimStatus>;
 
     /// Gives up a claim without a result, so that another can begin at once. Has no effect on a claim that is
     /// finished or lost.
@@ -104,11 +104,11 @@ impl<S: IdempotencyStore + ?Sized> IdempotencyStore for Arc<S> {
         (**self).clock()
     }
 
-    async fn begin(&self, key: &WorkKey, owner: Owner, lease: Duration) -> Result<Begun> {
+    async fn begin(&self, key: &WorkKey, owner: Owner, lease: Duration) -> Result<ClaimOutcome> {
         (**self).begin(key, owner, lease).await
     }
 
-    async fn renew(&self, key: &WorkKey, claim: Claim, lease: Duration) -> Result<Standing> {
+    async fn renew(&self, key: &WorkKey, claim: Claim, lease: Duration) -> Result<ClaimStatus> {
         (**self).renew(key, claim, lease).await
     }
 
@@ -118,7 +118,7 @@ impl<S: IdempotencyStore + ?Sized> IdempotencyStore for Arc<S> {
         claim: Claim,
         result: Bytes,
         retention: Duration,
-    ) -> Result<Standing> {
+    ) -> Result<ClaimStatus> {
         (**self).finish(key, claim, result, retention).await
     }
 
@@ -165,7 +165,7 @@ pub struct Claim {
 
 /// The answer to [`begin`](IdempotencyStore::begin).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Begun {
+pub enum ClaimOutcome {
     /// Nobody else holds the work: the caller does it, and finishes or releases the claim.
     Fresh(Claim),
     /// Another has begun the work and not finished it.
@@ -180,7 +180,7 @@ pub enum Begun {
 /// Whether a claim was still held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
-pub enum Standing {
+pub enum ClaimStatus {
     /// It was, and the operation was carried out.
     Held,
     /// Another has taken the work over, or it was removed. The operation was not carried out.

@@ -18,7 +18,7 @@ use super::JsonError;
 /// # let error = EncodeError::Key { kind: "order", field: "number", problem: "".into() };
 /// # assert!(explain(&error).contains("number"));
 /// ```
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum EncodeError {
     /// The payload could not be serialized.
@@ -41,6 +41,8 @@ pub enum EncodeError {
     },
 }
 
+crate::debug_as_text!(EncodeError);
+
 /// An error of decoding a body as the expected message.
 ///
 /// ```
@@ -52,7 +54,7 @@ pub enum EncodeError {
 /// # let error = DecodeError::NewerVersion { kind: "order", found: 2, supported: 1 };
 /// # assert!(is_rolling_deployment(&error));
 /// ```
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
     /// The body is neither an event nor a payload that the type accepts.
@@ -104,6 +106,8 @@ pub enum DecodeError {
         source: Arc<dyn StdError + Send + Sync>,
     },
 }
+
+crate::debug_as_text!(DecodeError);
 
 impl EncodeError {
     /// Returns the error for a payload that could not be serialized because of `source`.

@@ -23,11 +23,13 @@ use serde_json::error::Category;
 /// let cause = error.source().expect("a cause");
 /// assert_eq!(cause.to_string(), "invalid type, expected u32 at line 1 column 11");
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct JsonError {
     text: String,
 }
+
+crate::debug_as_text!(JsonError);
 
 impl JsonError {
     pub(crate) fn new(error: &serde_json::Error) -> Self {

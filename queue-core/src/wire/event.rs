@@ -63,7 +63,7 @@ impl Event {
         let attributes = &Attributes::of(&members);
         let version = attributes.spec_version.raw()?;
         if let Some(name) = members.repeated() {
-            return Some(Err(format!("member {name:?} stands twice")));
+            return Some(Err(format!("duplicate member {name:?}")));
         }
         Some(check_version(version).and_then(|()| Self::interpret(body, attributes)))
     }

@@ -80,9 +80,10 @@ impl<'a> Rest<'a> {
         }
         let (value, rest) = text.split_at(at + 1);
         self.0 = rest;
-        Some(match is_plain {
-            true => Value::of_plain_string(value),
-            false => Value::of(value),
+        Some(if is_plain {
+            Value::of_plain_string(value)
+        } else {
+            Value::of(value)
         })
     }
 

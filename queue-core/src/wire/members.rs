@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 pub(crate) struct Members<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
 impl<'a> Members<'a> {
-    /// Reads a JSON object to its end, also one in which a name stands twice.
+    /// Reads a JSON object to its end, also one with a duplicate member.
     pub(crate) fn read(body: &'a [u8]) -> Result<Self, serde_json::Error> {
         serde_json::from_slice(body)
     }
@@ -17,7 +17,7 @@ impl<'a> Members<'a> {
         self.0.iter().map(|(name, value)| (name.as_ref(), *value))
     }
 
-    /// Returns a name that stands twice.
+    /// Returns the name of a duplicate member.
     pub(super) fn repeated(&self) -> Option<&str> {
         let mut names: Vec<&str> = self.iter().map(|(name, _)| name).collect();
         names.sort_unstable();

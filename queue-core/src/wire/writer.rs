@@ -240,10 +240,7 @@ impl ObjectWriter {
 
     /// Writes a member whose name may need escapes, and which may be the first.
     fn member(&mut self, name: &str, value: &[u8]) {
-        self.out.push(match self.out.is_empty() {
-            true => b'{',
-            false => b',',
-        });
+        self.out.push(if self.out.is_empty() { b'{' } else { b',' });
         self.quoted(name);
         self.out.push(b':');
         self.out.extend_from_slice(value);

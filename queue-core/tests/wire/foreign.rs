@@ -35,7 +35,7 @@ fn an_object_with_a_duplicate_member_is_an_event_only_if_it_has_a_specversion_of
         r#"{"id":"1","id":"2","spec\u0076ersion":"1.0"}"#,
     ] {
         let problem = malformed(event);
-        assert!(problem.contains("stands twice"), "{event}: {problem}");
+        assert!(problem.contains("duplicate member"), "{event}: {problem}");
     }
 }
 

@@ -33,7 +33,7 @@ type Open = dyn Fn(String, Arc<dyn Clock>) -> BoxFuture<'static, Result<Arc<dyn 
     + Send
     + Sync;
 
-static SCHEMES: LazyLock<RwLock<HashMap<&'static str, Arc<Open>>>> = LazyLock::new(RwLock::default);
+static SCHEMES: LazyLock<RwLock<HashMap<String, Arc<Open>>>> = LazyLock::new(RwLock::default);
 
 /// Opens the storage that a URL names, without a service on it.
 /// [`QueueService::builder`](crate::QueueService::builder) lists the URLs; [`register`] adds a scheme.
@@ -86,7 +86,7 @@ where
 {
     let open: Arc<Open> = Arc::new(move |url, clock| Box::pin(open(url, clock)));
     let mut schemes = SCHEMES.write().unwrap_or_else(PoisonError::into_inner);
-    schemes.insert(scheme, open);
+    schemes.insert(scheme.to_ascii_lowercase(), open);
 }
 
 fn registered(scheme: &str) -> Option<Arc<Open>> {
@@ -101,14 +101,18 @@ pub(crate) async fn open(url: String, clock: Arc<dyn Clock>) -> Result<Arc<dyn B
     let Some((scheme, rest)) = url.split_once(':') else {
         return Err(refused(&url, "it has no scheme"));
     };
-    if let Some(open) = registered(scheme) {
+    // A scheme is the same in capitals.
+    let lower = scheme.to_ascii_lowercase();
+    if let Some(open) = registered(&lower) {
         return open(url, clock).await.map_err(Refused::Storage);
     }
-    match scheme {
+    match &*lower {
         "memory" if rest.is_empty() => Ok(Arc::new(MemoryBackend::new(clock))),
         "memory" => Ok(Arc::new(MemoryBackend::named(rest, clock))),
         "sqlite" => sqlite::open(&url, rest, clock).await,
-        "azure" | "https" | "http" => azure::open(&url, clock).await,
+        scheme @ ("azure" | "https" | "http") => {
+            azure::open(&format!("{scheme}:{rest}"), clock).await
+        }
         _ => Err(refused(&url, "its scheme is unknown")),
     }
 }
@@ -237,7 +241,7 @@ fn refused(url: &str, problem: &str) -> Refused {
 /// plausible scheme is hidden too.
 fn shown(url: &str) -> String {
     let scheme = url.split_once(':').map(|(scheme, _)| scheme);
-    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "+-.".contains(c);
+    let plain = |c: char| c.is_ascii_alphabetic() || c.is_ascii_digit() || "+-.".contains(c);
     let plain = |scheme: &&str| scheme.len() <= 16 && scheme.chars().all(plain);
     match scheme.filter(plain) {
         Some(scheme) => format!("{scheme}:…"),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use queue_core::backend::Finish;
 use queue_core::clock::{BoxFuture, Clock};
-use queue_core::idempotency::{Claim, IdempotencyStore, Standing, WorkKey};
+use queue_core::idempotency::{Claim, ClaimStatus, IdempotencyStore, WorkKey};
 use queue_core::internal::error_chain;
 use queue_core::{Error, ErrorKind, Operation, Outcome, Result};
 use tokio_util::sync::CancellationToken;
@@ -77,7 +77,7 @@ impl HeldClaim {
     ///
     /// # Errors
     /// That of the store. The call may be repeated.
-    pub(crate) async fn finish(&self, result: Bytes, retention: Duration) -> Result<Standing> {
+    pub(crate) async fn finish(&self, result: Bytes, retention: Duration) -> Result<ClaimStatus> {
         let Work {
             store, key, claim, ..
         } = &*self.work;
@@ -129,7 +129,7 @@ impl Work {
     }
 
     /// Renews the claim. Gives up at `end`, on the store's clock.
-    async fn renew(&self, end: Duration) -> Option<Result<Standing, Error>> {
+    async fn renew(&self, end: Duration) -> Option<Result<ClaimStatus, Error>> {
         let clock = self.store.clock();
         tokio::select! {
             renewed = self.store.renew(&self.key, self.claim, self.lease) => Some(renewed),
@@ -161,11 +161,11 @@ async fn keep(work: &Work, asked_at: Duration, on_lost: impl FnOnce()) {
             return lost(work, "it was not renewed in time", on_lost).await;
         }
         match work.renew(end).await {
-            Some(Ok(Standing::Held)) => {
+            Some(Ok(ClaimStatus::Held)) => {
                 end = now.saturating_add(work.lease);
                 next = end.saturating_sub(work.lease / 2);
             }
-            Some(Ok(Standing::Lost)) => {
+            Some(Ok(ClaimStatus::Lost)) => {
                 return lost(work, "another has taken it over", on_lost).await;
             }
             Some(Err(error)) => {

@@ -25,8 +25,9 @@ pub(crate) use completed_ids::CompletedIds;
 pub use generations::ObjectResults;
 pub(crate) use held::{HeldClaim, no_answer};
 pub use once::{Once, OnceError, once};
+pub use queue_core::IdempotencyKey;
 pub use queue_core::idempotency::{
-    Begun, Claim, IdempotencyStore, MAX_RESULT, Owner, Standing, Swept, WorkKey,
+    Claim, ClaimOutcome, ClaimStatus, IdempotencyStore, MAX_RESULT, Owner, Swept, WorkKey,
 };
 pub(crate) use recording::finish_within;
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use queue_core::clock::BoxFuture;
-use queue_core::idempotency::{Begun, Claim, IdempotencyStore, Owner, Standing, WorkKey};
-use queue_core::internal::json_error;
+use queue_core::idempotency::{Claim, ClaimOutcome, ClaimStatus, IdempotencyStore, Owner, WorkKey};
+use queue_core::internal::{error_chain, json_error};
 use queue_core::{Error, ErrorKind, JsonError, Operation};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -120,18 +120,18 @@ struct Task {
 ///     Ok(number) => println!("{number}"),
 ///     Err(OnceError::Work(error)) => println!("the work failed, and may be tried again: {error}"),
 ///     Err(OnceError::NotRecorded { result, .. }) => println!("done, perhaps not for the last time: {result}"),
-///     Err(error) => println!("failed to {error}"),
+///     Err(error) => println!("{error}"),
 /// }
 /// # }
 /// ```
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum OnceError<T, E> {
     /// The work failed. Nothing was recorded.
-    #[error("do the work: {0}")]
+    #[error("the work failed: {0}")]
     Work(E),
     /// The store is not available. The work was not done.
-    #[error("begin the work of `{key}`, which was not done")]
+    #[error("failed to begin the work of `{key}`; it was not done")]
     Store {
         /// The key.
         key: WorkKey,
@@ -139,15 +139,14 @@ pub enum OnceError<T, E> {
         #[source]
         source: Error,
     },
-    /// Another is doing the work, and has not finished it in the time that this was to wait. The work was not done
-    /// here.
-    #[error("wait for the work of `{key}`, which another has begun")]
+    /// Another process is still doing the work after the maximum [wait](Once::wait). The work was not done here.
+    #[error("the work of `{key}` is still in flight elsewhere")]
     InFlight {
         /// The key.
         key: WorkKey,
     },
-    /// The claim was lost while the work was going on, so that another may have begun it. The work was dropped.
-    #[error("hold the claim of `{key}`: another may have taken the work over")]
+    /// The claim was lost while the work was running, so another process may have started it. The work was dropped.
+    #[error("lost the claim of `{key}`; another may have taken the work over")]
     Lost {
         /// The key.
         key: WorkKey,
@@ -155,7 +154,7 @@ pub enum OnceError<T, E> {
     /// The work was done, and its result could not be recorded: it may be done again. With a `source` of
     /// [`ErrorKind::TooLarge`], the result has more than [`MAX_RESULT`](super::MAX_RESULT) bytes, and each call does the
     /// work again: record where it is instead, such as the name of a file.
-    #[error("record the result of `{key}`: the work was done, and may be done again")]
+    #[error("failed to record the result of `{key}`; the work was done, and may be done again")]
     NotRecorded {
         /// The key.
         key: WorkKey,
@@ -166,7 +165,7 @@ pub enum OnceError<T, E> {
         source: Option<Error>,
     },
     /// The work was done before, and its recorded result is not of this type.
-    #[error("read the result of `{key}`")]
+    #[error("failed to read the result of `{key}`")]
     Result {
         /// The key.
         key: WorkKey,
@@ -174,6 +173,12 @@ pub enum OnceError<T, E> {
         #[source]
         source: JsonError,
     },
+}
+
+impl<T, E: fmt::Display> fmt::Debug for OnceError<T, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&error_chain(self))
+    }
 }
 
 /// The shortest and the longest pause between two looks at work that is in flight elsewhere.
@@ -239,9 +244,9 @@ impl Task {
                 source,
             })?;
             let remaining = match begun {
-                Begun::Fresh(claim) => return Ok(Begin::Ours(self.hold(claim, asked_at))),
-                Begun::Done(result) => return Ok(Begin::Done(result)),
-                Begun::InFlight { remaining } => remaining,
+                ClaimOutcome::Fresh(claim) => return Ok(Begin::Ours(self.hold(claim, asked_at))),
+                ClaimOutcome::Done(result) => return Ok(Begin::Done(result)),
+                ClaimOutcome::InFlight { remaining } => remaining,
             };
             let left = give_up_at.saturating_sub(clock.monotonic());
             if left.is_zero() {
@@ -295,8 +300,8 @@ impl Task {
             Err(error) => Err(error),
         };
         let source = match recorded {
-            Ok(Standing::Held) => return Ok(result),
-            Ok(Standing::Lost) => None,
+            Ok(ClaimStatus::Held) => return Ok(result),
+            Ok(ClaimStatus::Lost) => None,
             Err(error) => Some(error),
         };
         let key = self.key;

@@ -1,8 +1,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use queue_core::idempotency::{MAX_RESULT, Standing};
-use queue_core::{Error, ErrorKind, Operation, Result, Retry};
+use queue_core::idempotency::{ClaimStatus, MAX_RESULT};
+use queue_core::{Error, ErrorKind, Operation, Result, RetryAdvice};
 
 use super::held::{HeldClaim, no_answer};
 use crate::policy::{jitter, outage_pause};
@@ -17,7 +17,7 @@ pub(crate) async fn finish_within(
     result: Bytes,
     retention: Duration,
     patience: Duration,
-) -> Result<Standing, Error> {
+) -> Result<ClaimStatus, Error> {
     if result.len() > MAX_RESULT {
         let length = result.len();
         let detail = format!("the result has {length} bytes; the maximum is {MAX_RESULT}");
@@ -39,7 +39,7 @@ pub(crate) async fn finish_within(
         failures += 1;
         let pause = outage_pause(error.retry(), failures, jitter());
         let left = give_up_at.saturating_sub(clock.monotonic());
-        if error.retry() == Retry::Permanent || pause >= left {
+        if error.retry() == RetryAdvice::Permanent || pause >= left {
             return Err(error);
         }
         let key = claim.key();

@@ -4,7 +4,7 @@ use std::time::Duration;
 use queue_core::backend::{
     Completion, Finish, RECORD_RETENTION, StorageId, Swap, Token, Transactions,
 };
-use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, Retry};
+use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, RetryAdvice};
 
 use super::promise::Promise;
 use super::state::{Leased, Turn};
@@ -76,15 +76,13 @@ impl Leased {
             return Ok(promise);
         };
         let transactions = transactions(self)?;
-        let concluded = match transactions.was_committed(Some(token)).await? {
-            true => {
-                self.machine().settled();
-                Promise::Committed
-            }
-            false if self.now().saturating_sub(written_at) > ABSENCE_PROVES_FOR => {
-                return Err(self.asked_too_late());
-            }
-            false => Promise::RolledBack,
+        let concluded = if transactions.was_committed(Some(token)).await? {
+            self.machine().settled();
+            Promise::Committed
+        } else if self.now().saturating_sub(written_at) > ABSENCE_PROVES_FOR {
+            return Err(self.asked_too_late());
+        } else {
+            Promise::RolledBack
         };
         let mut promise = self.promise();
         // Unless another transaction has completed the message meanwhile.
@@ -102,7 +100,7 @@ impl Leased {
         let detail = "the transaction ended too long ago: a record of its commit may have been removed already";
         Error::new(ErrorKind::Timeout, Operation::Delete)
             .with_queue(&self.queue)
-            .with_retry(Retry::Permanent)
+            .with_retry(RetryAdvice::Permanent)
             .with_outcome(Outcome::Unknown)
             .with_detail(detail)
     }

@@ -159,9 +159,10 @@ impl Locked<'_> {
     /// If the message is settled or the lease is known to be lost.
     pub(crate) fn receipt(&self) -> Result<PopReceipt, Error> {
         let leased = &self.lease.0;
-        match leased.machine().is_held() {
-            true => Ok(leased.receipt()),
-            false => Err(leased.ended()),
+        if leased.machine().is_held() {
+            Ok(leased.receipt())
+        } else {
+            Err(leased.ended())
         }
     }
 

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use queue_core::backend::StaleReceipts;
-use queue_core::{Error, Retry};
+use queue_core::{Error, RetryAdvice};
 
 use super::proof::{Evidence, Gone, Proof, Request};
 use super::storage_time::MARGIN;
@@ -52,7 +52,7 @@ pub(super) struct Expiry {
 
 /// The lease that a receive brings.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Begun {
+pub(super) struct ClaimOutcome {
     pub(super) asked_at: Duration,
     pub(super) answered_at: Duration,
     pub(super) visibility: Duration,
@@ -102,8 +102,8 @@ pub(super) enum Impossible {
 }
 
 impl Machine {
-    pub(super) fn new(begun: Begun) -> Self {
-        let Begun {
+    pub(super) fn new(begun: ClaimOutcome) -> Self {
+        let ClaimOutcome {
             asked_at,
             answered_at,
             visibility,
@@ -175,9 +175,10 @@ impl Machine {
             return Next::Nothing;
         }
         if now >= self.certain_end {
-            return Next::Lost(match now >= self.expiry.certain {
-                true => Loss::Expired,
-                false => Loss::CertainEnd,
+            return Next::Lost(if now >= self.expiry.certain {
+                Loss::Expired
+            } else {
+                Loss::CertainEnd
             });
         }
         if now < self.renew_at() {
@@ -271,13 +272,13 @@ impl Machine {
     }
 
     /// Returns when to try a renewal again.
-    pub(super) fn retry_at(&self, retry: Retry, now: Duration, jitter: f64) -> Duration {
+    pub(super) fn retry_at(&self, retry: RetryAdvice, now: Duration, jitter: f64) -> Duration {
         let remaining = self.remaining(now);
         let pause = match retry {
-            Retry::Permanent => remaining,
-            Retry::Temporary => (self.renewal / 16).mul_f64(0.5 + jitter),
+            RetryAdvice::Permanent => remaining,
+            RetryAdvice::Temporary => (self.renewal / 16).mul_f64(0.5 + jitter),
             // Even if the service asks for a delay beyond the end of the lease, try once more before it.
-            Retry::Throttled(after) => after
+            RetryAdvice::Throttled(after) => after
                 .unwrap_or(self.renewal / 8)
                 .min(remaining / 2)
                 .max(self.renewal / 64),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use queue_core::backend::{Backend, ReceivedMessage};
 use queue_core::clock::Clock;
-use queue_core::{QueueName, Retry};
+use queue_core::{QueueName, RetryAdvice};
 use tokio::task::JoinSet;
 
 use super::machine::{Loss, Next};
@@ -115,7 +115,9 @@ impl Renewals {
         log_caught(
             || tracing::error!(%queue, %id, %panic, "the renewal of a lease panicked; will retry"),
         );
-        let due = lease.machine().retry_at(Retry::Temporary, lease.now(), 0.5);
+        let due = lease
+            .machine()
+            .retry_at(RetryAdvice::Temporary, lease.now(), 0.5);
         self.schedule(lease, due);
     }
 

@@ -4,19 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_core::idempotency::IdempotencyStore;
-use queue_core::{FollowUp, Message, QueueName};
+use queue_core::{Message, QueueName};
 use tokio::sync::broadcast;
 
-use super::capacity::Bounds;
-use super::capacity::CircuitBreaker;
 use super::capacity::threads::{self, StartThread};
 use super::event::{Events, ListenerEvent};
 use super::listeners::Listeners;
 use crate::context::Context;
-use crate::policy::{IdlePolicy, InstanceTarget, RetryPolicy, ScalePolicy, TaskRange};
+use crate::policy::{CircuitBreaker, IdlePolicy, InstanceTarget, ScalePolicy, TaskRange};
 use crate::receive::{
-    ErasedHandler, Idempotency, MissingQueue, OnError, OnPoison, Options, Poisoned,
+    ErasedHandler, Idempotency, MissingQueue, OnError, Options, consumer_setters,
 };
+use crate::settings::ConsumerConfig;
 
 /// A builder of a listener, from [`QueueService::listener`](crate::QueueService::listener).
 ///
@@ -49,15 +48,10 @@ pub struct ListenerBuilder<M> {
     pub(super) listeners: Arc<Listeners>,
     pub(super) handler: ErasedHandler,
     pub(super) queue: QueueName,
-    pub(super) bounds: Bounds,
     pub(super) options: Options,
     pub(super) idle: Option<Arc<dyn IdlePolicy>>,
     pub(super) scale: Option<Arc<dyn ScalePolicy>>,
-    pub(super) advice: Option<InstanceTarget>,
     pub(super) until_empty: bool,
-    pub(super) breaker: Option<CircuitBreaker>,
-    pub(super) adaptive_concurrency: bool,
-    pub(super) adaptive_visibility: bool,
     pub(super) start_thread: StartThread,
     pub(super) events: Events,
     pub(super) message: PhantomData<fn(M)>,
@@ -76,15 +70,10 @@ impl<M: Message> ListenerBuilder<M> {
             listeners,
             handler,
             queue,
-            bounds: Bounds::default(),
             options: Options::new(missing),
             idle: None,
             scale: None,
-            advice: None,
             until_empty: false,
-            breaker: None,
-            adaptive_concurrency: true,
-            adaptive_visibility: false,
             start_thread: threads::start_thread(),
             events: Events::default(),
             message: PhantomData,
@@ -109,7 +98,7 @@ impl<M: Message> ListenerBuilder<M> {
     /// [`NatsNotifier`](crate::notify) qualify. SQLite's does not, because its datagrams do not reach processes in
     /// other network namespaces, such as containers.
     pub fn tasks(mut self, tasks: impl Into<TaskRange>) -> Self {
-        self.bounds.tasks = tasks.into();
+        self.options.config.tasks = Some(tasks.into());
         self
     }
 
@@ -117,7 +106,7 @@ impl<M: Message> ListenerBuilder<M> {
     ///
     /// A [`blocking`](crate::blocking) handler uses a thread for each.
     pub fn max_in_flight(mut self, messages: usize) -> Self {
-        self.bounds.max_in_flight = messages;
+        self.options.config.max_in_flight = Some(messages);
         self
     }
 
@@ -128,7 +117,7 @@ impl<M: Message> ListenerBuilder<M> {
     /// that the backend allows, which is 48 KiB in memory and on SQLite. A message that was moved, such as one on a
     /// poison queue, may be larger; it counts as one of the largest.
     pub fn max_bytes_in_flight(mut self, bytes: usize) -> Self {
-        self.bounds.max_bytes = Some(bytes);
+        self.options.config.max_bytes_in_flight = Some(bytes);
         self
     }
 
@@ -136,7 +125,7 @@ impl<M: Message> ListenerBuilder<M> {
     ///
     /// Smaller batches spread the messages over more consumers; larger ones cost fewer transactions.
     pub fn batch(mut self, messages: usize) -> Self {
-        self.bounds.batch = Some(messages);
+        self.options.config.batch = Some(messages);
         self
     }
 
@@ -177,7 +166,7 @@ impl<M: Message> ListenerBuilder<M> {
     /// # }
     /// ```
     pub fn advise_instances(mut self, target: InstanceTarget) -> Self {
-        self.advice = Some(target);
+        self.options.config.advise_instances = Some(target);
         self
     }
 
@@ -201,15 +190,16 @@ impl<M: Message> ListenerBuilder<M> {
     /// An attempt fails if the handler returns an error, panics or times out, or has completed the message in a
     /// transaction that it did not commit; a rejected message says nothing. While the circuit breaker is open, the
     /// listener receives one message about every 10 seconds, or the `probe_interval` of a
-    /// [`ListenerConfig`](crate::ListenerConfig), and continues once such a probe succeeds. Handlers that were running
+    /// [`ConsumerConfig`](crate::ConsumerConfig), and continues once such a probe succeeds. Handlers that were running
     /// when it opened continue, and their failures do not count as attempts. Those of the probes do, except that a probe
     /// never moves its message to the poison queue.
     ///
     /// If all messages fail for another reason, the listener remains in that state, which it reports as events and
     /// logs as errors. Bare bodies have no record of their attempts: for them every receive counts.
     pub fn circuit_breaker(mut self, failed: f64, attempts: usize) -> Self {
-        let interval = self.breaker.map(|breaker| breaker.probe_interval);
-        self.breaker = Some(CircuitBreaker {
+        let config = &mut self.options.config;
+        let interval = config.circuit_breaker.map(|breaker| breaker.probe_interval);
+        config.circuit_breaker = Some(CircuitBreaker {
             failed,
             attempts,
             probe_interval: interval.unwrap_or_else(CircuitBreaker::default_interval),
@@ -224,7 +214,7 @@ impl<M: Message> ListenerBuilder<M> {
     /// in 16 seconds. [`Throttled`](super::ListenerEventKind::Throttled) and
     /// [`ThrottledPersistently`](super::ListenerEventKind::ThrottledPersistently) report it.
     pub fn adaptive_concurrency(mut self, on: bool) -> Self {
-        self.adaptive_concurrency = on;
+        self.options.config.adaptive_concurrency = Some(on);
         self
     }
 
@@ -237,41 +227,14 @@ impl<M: Message> ListenerBuilder<M> {
     /// keep to the configured one. A visibility timeout that the builder or the queue's metadata sets is not
     /// adapted.
     pub fn adaptive_visibility(mut self, on: bool) -> Self {
-        self.adaptive_visibility = on;
-        self
-    }
-
-    /// Sets the visibility timeout: how long a message stays invisible to other consumers after a receive and
-    /// after each renewal. The default is that of the queue's metadata, of the type, or 30 seconds.
-    pub fn visibility_timeout(mut self, timeout: Duration) -> Self {
-        self.options.overrides.visibility = Some(timeout);
+        self.options.config.adaptive_visibility = Some(on);
         self
     }
 
     /// Sets how long a handler may run. A handler that takes longer is cancelled, and its attempt fails. The
     /// default is ten visibility timeouts.
     pub fn handler_timeout(mut self, timeout: Duration) -> Self {
-        self.options.overrides.handler_timeout = Some(timeout);
-        self
-    }
-
-    /// Sets the number of attempts after which a message is moved to the poison queue. The default is that of
-    /// the queue's metadata, of the type, or 5.
-    pub fn poison_threshold(mut self, attempts: u32) -> Self {
-        self.options.overrides.threshold = Some(attempts);
-        self
-    }
-
-    /// Sets the poison queue, which must be another queue. The default is that of the type, or `QUEUE-poison`.
-    pub fn poison_queue(mut self, name: impl Into<String>) -> Self {
-        self.options.poison_queue = Some(name.into());
-        self
-    }
-
-    /// Sets the delay before a retry, unless the handler specifies one. The default is
-    /// [`RetryPolicy::default`].
-    pub fn retry(mut self, policy: RetryPolicy) -> Self {
-        self.options.retry = policy;
+        self.options.config.handler_timeout = Some(timeout);
         self
     }
 
@@ -351,7 +314,7 @@ impl<M: Message> ListenerBuilder<M> {
     /// completed with them, an error is logged, and a duplicate is handled again.
     ///
     /// The keys of different queues are independent, except for those of [lanes](crate::Lanes), whatever the type's
-    /// [`KeyScope`](crate::KeyScope). Results are kept for [`result_retention`](Self::result_retention); the listener
+    /// [`KeyScope`](crate::message::KeyScope). Results are kept for [`result_retention`](Self::result_retention); the listener
     /// sweeps the store.
     ///
     /// ```
@@ -405,40 +368,17 @@ impl<M: Message> ListenerBuilder<M> {
         self
     }
 
-    /// Sets how long messages from newer programs are postponed before they are moved to the poison
-    /// queue. The default is 24 hours.
-    pub fn version_patience(mut self, patience: Duration) -> Self {
-        self.options.version_patience = patience;
-        self
-    }
+    consumer_setters!();
 
-    /// Sets a callback for messages that are moved to the poison queue. The follow-up that it returns is
-    /// submitted together with the move, in one step if the backend is atomic, so that a workflow can react
-    /// to the failure. See [`Poisoned`]. If it cannot be stored, an error is logged and the message is moved
-    /// without it.
-    ///
-    /// The callback must not block.
-    pub fn on_poison(
-        mut self,
-        callback: impl Fn(Poisoned<M>) -> Option<FollowUp> + Send + Sync + 'static,
-    ) -> Self {
-        self.options.on_poison = Some(OnPoison::new(callback));
-        self
-    }
-
-    /// Sends the text of the error with which a request fails for good to the instance that waits for the reply, in
-    /// [`RequestProblem::Rejected`](crate::RequestProblem::Rejected) or
-    /// [`Failed`](crate::RequestProblem::Failed). Whoever may put messages on the queue can read it then: up to 8 KiB of the
-    /// error and its causes. By default, the instance learns only that the message was rejected or has failed.
-    pub fn reply_errors(mut self, on: bool) -> Self {
-        self.options.reply_errors = on;
-        self
-    }
-
-    /// Creates the queue if it does not exist, instead of waiting until it does. The default for a type's own queue, but
-    /// not for one that was [named](crate::QueueService::queue_named).
-    pub fn create_queue(mut self) -> Self {
-        self.options.missing_queue = MissingQueue::Create;
+    /// Applies the settings of a configuration. They replace those of earlier calls, and later calls replace them.
+    pub fn config(mut self, config: &ConsumerConfig) -> Self {
+        self.options.config.apply(config);
+        if config.idle_cap.is_some() {
+            self.idle = None;
+        }
+        if config.scale.is_some() {
+            self.scale = None;
+        }
         self
     }
 
@@ -454,7 +394,7 @@ impl<M> fmt::Debug for ListenerBuilder<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ListenerBuilder")
             .field("queue", &self.queue)
-            .field("bounds", &self.bounds)
+            .field("config", &self.options.config)
             .finish_non_exhaustive()
     }
 }

@@ -33,8 +33,8 @@ use queue_core::backend::Capabilities;
 use queue_core::clock::Clock;
 
 pub(super) use bounds::{Bounds, check_tasks};
+pub use breaker::CircuitState;
 pub(super) use breaker::{Breaker, Change, Probed};
-pub use breaker::{CircuitBreaker, CircuitState};
 use bytes::ByteLimit;
 pub(super) use grant::Grant;
 use limit::Limit;

@@ -1,7 +1,7 @@
 use queue_core::{InvalidName, QueueName};
 
 use crate::receive::InvalidConsumer;
-use crate::served::OtherKind;
+use crate::served::KindMismatch;
 use crate::settings::InvalidSetting;
 
 /// An error of starting a listener.
@@ -27,31 +27,35 @@ use crate::settings::InvalidSetting;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
     /// The name of the poison queue is invalid.
-    #[error("start a listener: {0}")]
+    #[error("failed to start a listener: {0}")]
     PoisonQueue(InvalidName),
     /// A setting is outside its allowed range.
-    #[error("start a listener: {0}")]
+    #[error("failed to start a listener: {0}")]
     Setting(InvalidSetting),
     /// A listener of the same service handles messages of another kind on the queue.
-    #[error("start a listener: {0}")]
-    OtherKind(OtherKind),
+    #[error("failed to start a listener: {0}")]
+    KindMismatch(KindMismatch),
     /// Two [lanes](crate::Lanes) of one group have the same queue.
-    #[error("start lanes: queue `{0}` is in two of them")]
+    #[error("failed to start lanes: queue `{0}` is in two of them")]
     SameQueue(QueueName),
     /// The service was [shut down](crate::QueueService::shutdown), so it starts no more listeners.
-    #[error("start a listener on queue `{0}`: the service was shut down")]
+    #[error("failed to start a listener on queue `{0}`: the service was shut down")]
     ShutDown(QueueName),
     /// There is no current Tokio runtime, which would run the handlers.
-    #[error("start a listener outside a Tokio runtime")]
+    #[error("failed to start a listener outside a Tokio runtime")]
     NoRuntime(#[source] tokio::runtime::TryCurrentError),
     /// The current Tokio runtime has no timer.
-    #[error("start a listener on a Tokio runtime without a timer; build it with `enable_all()`")]
+    #[error(
+        "failed to start a listener on a Tokio runtime without a timer; build it with `enable_all()`"
+    )]
     NoTimer,
 }
+
+queue_core::debug_as_text!(StartError);
 
 impl From<InvalidConsumer> for StartError {
     fn from(invalid: InvalidConsumer) -> Self {
@@ -62,9 +66,9 @@ impl From<InvalidConsumer> for StartError {
     }
 }
 
-impl From<OtherKind> for StartError {
-    fn from(error: OtherKind) -> Self {
-        Self::OtherKind(error)
+impl From<KindMismatch> for StartError {
+    fn from(error: KindMismatch) -> Self {
+        Self::KindMismatch(error)
     }
 }
 

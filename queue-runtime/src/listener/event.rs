@@ -85,7 +85,7 @@ use crate::receive::SettleProblem;
 ///     ListenerEventKind::Poisoned { id, reason, attempts, .. } => {
 ///         println!("{}: {id} on `{}` is poison after {attempts} attempts: {reason}", event.at, event.queue);
 ///     }
-///     ListenerEventKind::ReceiveFailed { error, .. } => eprintln!("failed to {error}"),
+///     ListenerEventKind::ReceiveFailed { error, .. } => eprintln!("{error}"),
 ///     other => println!("{other:?}"),
 /// }
 /// # Ok(())

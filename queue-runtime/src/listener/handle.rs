@@ -165,7 +165,8 @@ impl ListenerHandle {
     ///
     /// ```no_run
     /// use std::time::Duration;
-    /// use queue_runtime::{DrainReport, Message, QueueService, Received};
+    /// use queue_runtime::listener::DrainReport;
+    /// use queue_runtime::{Message, QueueService, Received};
     /// # use serde::{Deserialize, Serialize};
     /// #
     /// # #[derive(Debug, Serialize, Deserialize, Message)]

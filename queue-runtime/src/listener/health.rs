@@ -33,7 +33,7 @@ use super::phase::ListenerPhase;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Serialize)]
 #[non_exhaustive]
 pub struct Health {
     /// The listeners that have not stopped, in the order in which they were started. Empty once the service is
@@ -43,7 +43,7 @@ pub struct Health {
 }
 
 /// Whether one listener can receive.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Serialize)]
 #[non_exhaustive]
 pub struct ListenerHealth {
     /// The queue.

@@ -31,7 +31,7 @@ use crate::meter::TransactionCounts;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, serde::Serialize)]
 #[non_exhaustive]
 pub struct ListenerInfo {
     /// Running dequeue tasks. Zero while none needs to poll, with a [range](super::ListenerBuilder::tasks) from zero.
@@ -73,6 +73,9 @@ pub struct ListenerInfo {
     /// [`QueueService::health`](crate::QueueService::health) sums this up for all listeners.
     pub failure: Option<ReceiveFailure>,
     /// The visibility timeout of the last receive. `None` before the first.
+    #[serde(
+        serialize_with = "jiff::fmt::serde::unsigned_duration::friendly::compact::optional::serialize"
+    )]
     pub visibility_timeout: Option<Duration>,
     /// The approximate number of messages on the queue, with those that are invisible, when it was last measured:
     /// by [`ListenerHandle::depth`](super::ListenerHandle::depth), or by the listener itself.

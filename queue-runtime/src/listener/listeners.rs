@@ -38,13 +38,15 @@ use crate::recurring::{ScheduleHandle, Schedules};
 /// for listener in report.listeners.iter().filter(|listener| !listener.graceful) {
 ///     eprintln!("{}: {} messages handed back", listener.queue, listener.released);
 /// }
-/// # assert!(report.is_graceful());
+/// # assert!(report.graceful);
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Serialize)]
 #[non_exhaustive]
 pub struct ServiceShutdown {
+    /// Whether all listeners stopped [gracefully](ShutdownReport::graceful).
+    pub graceful: bool,
     /// The report of each listener that had not stopped before, in the order in which they were started.
     pub listeners: Vec<ShutdownReport>,
     /// The names of the schedules that had not been stopped before, in the order in which they were started.
@@ -52,12 +54,6 @@ pub struct ServiceShutdown {
 }
 
 impl ServiceShutdown {
-    /// Returns whether all listeners stopped [gracefully](ShutdownReport::graceful).
-    #[must_use]
-    pub fn is_graceful(&self) -> bool {
-        self.listeners.iter().all(|listener| listener.graceful)
-    }
-
     /// Returns the number of messages that were handed back without counting the attempt.
     #[must_use]
     pub fn released(&self) -> u64 {
@@ -170,6 +166,7 @@ impl Listeners {
             let (listeners, schedules) =
                 tokio::join!(listeners, join_all(schedules.iter().map(end)));
             reports.send_replace(Some(ServiceShutdown {
+                graceful: listeners.iter().all(|listener| listener.graceful),
                 listeners,
                 schedules,
             }));

@@ -27,7 +27,6 @@
 
 mod builder;
 mod capacity;
-mod config;
 mod core;
 mod counters;
 mod error;
@@ -45,8 +44,7 @@ mod start;
 mod sweeping;
 
 pub use builder::ListenerBuilder;
-pub use capacity::{CircuitBreaker, CircuitState};
-pub use config::{ListenerConfig, RetryConfig};
+pub use capacity::CircuitState;
 pub use error::StartError;
 pub use event::{ListenerEvent, ListenerEventKind};
 pub use handle::ListenerHandle;

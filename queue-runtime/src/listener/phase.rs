@@ -41,7 +41,8 @@ pub(super) use shutdown::Stopping;
 /// has shut down.
 ///
 /// ```
-/// use queue_runtime::{ListenerPhase, Message, Received, testing};
+/// use queue_runtime::listener::ListenerPhase;
+/// use queue_runtime::{Message, Received, testing};
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]
@@ -61,7 +62,8 @@ pub(super) use shutdown::Stopping;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ListenerPhase {
     /// Receives messages while fewer than `max_in_flight` are in flight.

@@ -4,7 +4,7 @@ use queue_core::Message;
 use tokio::runtime::Handle;
 
 use super::builder::ListenerBuilder;
-use super::capacity::{Breaker, Capacity, CircuitBreaker, HandlerThreads, Lane, Throttle};
+use super::capacity::{Bounds, Breaker, Capacity, HandlerThreads, Lane, Throttle};
 use super::core::Core;
 use super::counters::Counters;
 use super::error::StartError;
@@ -32,11 +32,9 @@ impl<M: Message> ListenerBuilder<M> {
     /// Starts the listener, which shares its room in flight if it has a lane.
     pub(super) fn start_in(self, lane: Option<Lane>) -> Result<ListenerHandle, StartError> {
         let capabilities = self.context.backend.capabilities();
-        let bounds = self.bounds;
+        let config = self.options.config.clone();
+        let bounds = Bounds::of(&config);
         bounds.check(capabilities)?;
-        self.breaker
-            .as_ref()
-            .map_or(Ok(()), CircuitBreaker::check)?;
         let runtime = Handle::try_current().map_err(StartError::NoRuntime)?;
         if !has_timer(&*self.context.clock) {
             return Err(StartError::NoTimer);
@@ -45,12 +43,15 @@ impl<M: Message> ListenerBuilder<M> {
             .options
             .build(self.queue, M::TYPE, Caller::Listener, capabilities)?;
         let serving = self.context.served.serve(&consumer.queue, M::TYPE.kind())?;
+        let idle_cap = config.idle_cap.unwrap_or(capabilities.idle_cap);
         let idle = self
             .idle
-            .unwrap_or_else(|| Arc::new(ExponentialIdle::up_to(capabilities.idle_cap)));
-        let scale = self.scale;
-        let scale = scale.unwrap_or_else(|| Arc::new(DepthRules::default()));
-        let advice = self.advice.map(Advice::new).transpose()?;
+            .unwrap_or_else(|| Arc::new(ExponentialIdle::up_to(idle_cap)));
+        let scale = self.scale.unwrap_or_else(|| match config.scale {
+            Some(rules) => Arc::new(rules),
+            None => Arc::new(DepthRules::default()),
+        });
+        let advice = config.advise_instances.map(Advice::new).transpose()?;
         let (context, clock) = (&self.context, &self.context.clock);
         let new_breaker = |settings| Breaker::new(settings, Arc::clone(clock));
         let threads = self.handler.is_blocking();
@@ -59,12 +60,12 @@ impl<M: Message> ListenerBuilder<M> {
             capabilities,
             lane,
             threads.then(|| HandlerThreads::new(self.start_thread)),
-            Throttle::new(self.adaptive_concurrency),
-            self.breaker.map(new_breaker),
+            Throttle::new(config.adaptive_concurrency.unwrap_or(true)),
+            config.circuit_breaker.map(new_breaker),
         );
         let batch = capacity.batch();
         let wakeups = context.wakeups(&consumer.queue, batch);
-        let times = RunTimes::new(self.adaptive_visibility);
+        let times = RunTimes::new(config.adaptive_visibility.unwrap_or(false));
         let core = Arc::new(Core {
             phase: Phase::running(self.until_empty),
             intake: Intake::new(bounds.tasks, wakeups, idle, scale, advice),

@@ -43,12 +43,14 @@ pub struct PriceTable {
 }
 
 /// A price that is negative or not finite.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[derive(Clone, PartialEq, thiserror::Error)]
 #[error("the price of 10,000 transactions is {price}{of}; allowed are finite numbers from 0")]
 pub struct InvalidPrice {
     price: f64,
     of: String,
 }
+
+queue_core::debug_as_text!(InvalidPrice);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

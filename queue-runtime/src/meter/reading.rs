@@ -35,7 +35,7 @@ use super::transactions::TransactionCounts;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize)]
 pub struct MeterReading {
     pub(super) queues: BTreeMap<QueueName, TransactionCounts>,
     pub(super) replies: TransactionCounts,

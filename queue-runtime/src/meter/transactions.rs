@@ -110,7 +110,7 @@ impl fmt::Display for TransactionKind {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct TransactionCounts([u64; KINDS]);
 
 impl TransactionCounts {
@@ -171,6 +171,19 @@ impl fmt::Display for TransactionCounts {
             " (" => Ok(()),
             _ => f.write_str(")"),
         }
+    }
+}
+
+/// As a map from the kinds that occurred to their numbers.
+impl Serialize for TransactionCounts {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.iter())
+    }
+}
+
+impl fmt::Debug for TransactionCounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

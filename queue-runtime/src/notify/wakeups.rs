@@ -226,9 +226,10 @@ impl Inner {
             return Err(state.next_due());
         }
         let messages = state.take_announced();
-        match std::mem::take(&mut state.due) {
-            false => Ok(Wakeup::Announced(messages)),
-            true => Ok(Wakeup::Due(messages)),
+        if std::mem::take(&mut state.due) {
+            Ok(Wakeup::Due(messages))
+        } else {
+            Ok(Wakeup::Announced(messages))
         }
     }
 }
@@ -252,9 +253,10 @@ impl Subscriber for Source {
         if waiting {
             inner.changed.notify_waiters();
         }
-        match visible && waiting && trusted {
-            true => inner.batch,
-            false => 0,
+        if visible && waiting && trusted {
+            inner.batch
+        } else {
+            0
         }
     }
 }

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use queue_core::Retry;
+use queue_core::RetryAdvice;
 
 use super::{doubled, scaled};
 
@@ -26,12 +26,12 @@ impl Backoff {
     ///
     /// If the service asks for a delay, the pause is that long, but at least [`SHORTEST`], and at least a
     /// second after repeated failures. Otherwise it is half to all of `base · 2^(failures−1)`, at most of `cap`.
-    pub(crate) fn pause(self, retry: Retry, failures: u32, random: f64) -> Duration {
+    pub(crate) fn pause(self, retry: RetryAdvice, failures: u32, random: f64) -> Duration {
         let ceiling = doubled(self.base, failures.saturating_sub(1), self.cap);
         let share = 0.5 + 0.5 * random.clamp(0.0, 1.0);
         let own = scaled(ceiling.max(2 * SHORTEST), share);
         match retry {
-            Retry::Throttled(Some(after)) => after.max(own.min(SHORTEST_ASKED)),
+            RetryAdvice::Throttled(Some(after)) => after.max(own.min(SHORTEST_ASKED)),
             _ => own,
         }
     }
@@ -49,9 +49,9 @@ mod tests {
     #[test]
     fn pauses_double_up_to_the_cap() {
         let pauses = [1, 2, 3, 8, 9, 10, u32::MAX];
-        let pauses = pauses.map(|n| BACKOFF.pause(Retry::Temporary, n, 1.0).as_millis());
+        let pauses = pauses.map(|n| BACKOFF.pause(RetryAdvice::Temporary, n, 1.0).as_millis());
         assert_eq!(pauses, [200, 400, 800, 25_600, 30_000, 30_000, 30_000]);
-        let half = BACKOFF.pause(Retry::Throttled(None), 3, 0.0);
+        let half = BACKOFF.pause(RetryAdvice::Throttled(None), 3, 0.0);
         assert_eq!(half, Duration::from_millis(400));
     }
 
@@ -62,7 +62,7 @@ mod tests {
             cap: Duration::ZERO,
         };
         for asked in [Duration::ZERO, Duration::from_millis(1)] {
-            let retry = Retry::Throttled(Some(asked));
+            let retry = RetryAdvice::Throttled(Some(asked));
             assert_eq!(none.pause(retry, 1, 0.0), SHORTEST);
             assert_eq!(BACKOFF.pause(retry, 1, 0.0), Duration::from_millis(100));
             for failures in [5, 20, u32::MAX] {
@@ -77,13 +77,13 @@ mod tests {
             base: Duration::MAX,
             cap: Duration::MAX,
         };
-        assert_eq!(longest.pause(Retry::Temporary, 2, 1.0), Duration::MAX);
+        assert_eq!(longest.pause(RetryAdvice::Temporary, 2, 1.0), Duration::MAX);
     }
 
     #[test]
     fn a_service_may_ask_for_any_longer_delay() {
         for asked in [1, 2, 3600].map(Duration::from_secs) {
-            let retry = Retry::Throttled(Some(asked));
+            let retry = RetryAdvice::Throttled(Some(asked));
             for failures in [1, 20] {
                 assert_eq!(BACKOFF.pause(retry, failures, 1.0), asked);
             }

@@ -2,6 +2,7 @@
 //! random numbers and measurements are arguments.
 
 mod backoff;
+mod circuit_breaker;
 mod idle;
 mod instances;
 mod outage;
@@ -12,6 +13,7 @@ mod storage_retry;
 mod throttling;
 
 pub(crate) use backoff::{Backoff, SHORTEST};
+pub use circuit_breaker::CircuitBreaker;
 pub use idle::{ExponentialIdle, Idle, IdlePolicy};
 pub use instances::InstanceTarget;
 pub(crate) use outage::outage_pause;

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use queue_core::Retry;
+use queue_core::RetryAdvice;
 
 use super::Backoff;
 
@@ -15,7 +15,7 @@ const BACKOFF: Backoff = Backoff {
 
 /// Returns how long a dequeue task waits after `failures` consecutive failed receives, of which the last
 /// carried this advice: as [`Backoff::pause`], at most 30 s. `random` is from 0 to 1.
-pub(crate) fn outage_pause(retry: Retry, failures: u32, random: f64) -> Duration {
+pub(crate) fn outage_pause(retry: RetryAdvice, failures: u32, random: f64) -> Duration {
     BACKOFF.pause(retry, failures, random).min(LONGEST)
 }
 
@@ -23,11 +23,11 @@ pub(crate) fn outage_pause(retry: Retry, failures: u32, random: f64) -> Duration
 mod tests {
     use super::*;
 
-    const ADVICE: [Retry; 4] = [
-        Retry::Permanent,
-        Retry::Temporary,
-        Retry::Throttled(None),
-        Retry::Throttled(Some(Duration::ZERO)),
+    const ADVICE: [RetryAdvice; 4] = [
+        RetryAdvice::Permanent,
+        RetryAdvice::Temporary,
+        RetryAdvice::Throttled(None),
+        RetryAdvice::Throttled(Some(Duration::ZERO)),
     ];
 
     #[test]
@@ -49,7 +49,7 @@ mod tests {
     #[test]
     fn the_service_may_ask_for_up_to_the_longest() {
         for (asked, given) in [(2, 2), (30, 30), (3600, 30)] {
-            let retry = Retry::Throttled(Some(Duration::from_secs(asked)));
+            let retry = RetryAdvice::Throttled(Some(Duration::from_secs(asked)));
             assert_eq!(outage_pause(retry, 1, 1.0), Duration::from_secs(given));
             assert_eq!(outage_pause(retry, 20, 0.0), Duration::from_secs(given));
         }

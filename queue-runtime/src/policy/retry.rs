@@ -1,5 +1,7 @@
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::{doubled, scaled};
 
 /// The delay between a failed attempt and the next one: exponential backoff with full jitter, or fixed.
@@ -14,17 +16,22 @@ use super::{doubled, scaled};
 /// let policy = RetryPolicy::exponential(Duration::from_secs(1), Duration::from_secs(60));
 /// assert_eq!(policy.delay(3, 0.5), Duration::from_secs(2)); // half of 1 s · 2²
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+///
+/// In a [`ConsumerConfig`](crate::ConsumerConfig), it has the form `{ base = "1s", cap = "10m" }`. With
+/// `jitter = false`, each delay is as long as it may be; if `base` and `cap` are equal too, it is fixed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct RetryPolicy {
+    #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
     base: Duration,
+    #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
     cap: Duration,
-    shape: Shape,
+    #[serde(default = "on")]
+    jitter: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Shape {
-    FullJitter,
-    Fixed,
+fn on() -> bool {
+    true
 }
 
 impl RetryPolicy {
@@ -34,7 +41,7 @@ impl RetryPolicy {
         Self {
             base,
             cap,
-            shape: Shape::FullJitter,
+            jitter: true,
         }
     }
 
@@ -44,7 +51,7 @@ impl RetryPolicy {
         Self {
             base: delay,
             cap: delay,
-            shape: Shape::Fixed,
+            jitter: false,
         }
     }
 
@@ -52,9 +59,10 @@ impl RetryPolicy {
     #[must_use]
     pub fn delay(&self, attempt: u32, random: f64) -> Duration {
         let ceiling = doubled(self.base, attempt.saturating_sub(1), self.cap);
-        match self.shape {
-            Shape::Fixed => ceiling,
-            Shape::FullJitter => scaled(ceiling, random.clamp(0.0, 1.0)),
+        if self.jitter {
+            scaled(ceiling, random.clamp(0.0, 1.0))
+        } else {
+            ceiling
         }
     }
 }

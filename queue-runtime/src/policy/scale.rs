@@ -322,9 +322,10 @@ impl ScalePolicy for LatencyTarget {
         };
         let wanted = wanted.max(load.tasks.saturating_sub(1));
         let busy = self.processor_limit.zip(load.processor_load);
-        match busy.is_some_and(|(limit, used)| used > limit) {
-            true => wanted.min(load.tasks),
-            false => within_backlog(wanted, load),
+        if busy.is_some_and(|(limit, used)| used > limit) {
+            wanted.min(load.tasks)
+        } else {
+            within_backlog(wanted, load)
         }
     }
 }

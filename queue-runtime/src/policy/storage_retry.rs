@@ -1,7 +1,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use queue_core::Retry;
+use queue_core::RetryAdvice;
 
 use super::Backoff;
 
@@ -16,7 +16,7 @@ use super::Backoff;
 ///
 /// | operation | its outcome is *not done* | its outcome is *unknown* |
 /// |---|---|---|
-/// | [`submit`](crate::QueueService::submit), [`submit_all`](crate::QueueService::submit_all) | if the error is not [permanent](Retry::Permanent) | only [if asked](Self::with_unknown), under the same message ids |
+/// | [`submit`](crate::QueueService::submit), [`submit_all`](crate::QueueService::submit_all) | if the error is not [permanent](RetryAdvice::Permanent) | only [if asked](Self::with_unknown), under the same message ids |
 /// | a receive of [`accept`](crate::QueueService::accept) with [`wait`](crate::Accept::wait) | if the error is not permanent | as on the left: messages that it leased become visible again |
 /// | a [redrive](crate::AnyQueue::redrive) | if the error is not permanent | only what changes nothing |
 /// | [`clear`](crate::AnyQueue::clear) | if the error is not permanent | as on the left |
@@ -29,7 +29,7 @@ use super::Backoff;
 ///
 /// ```
 /// use std::time::Duration;
-/// use queue_runtime::{QueueService, Retry, StorageRetry};
+/// use queue_runtime::{QueueService, RetryAdvice, StorageRetry};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -37,9 +37,9 @@ use super::Backoff;
 ///     .with_max_tries(20)
 ///     .with_timeout(Duration::from_secs(300))
 ///     .with_unknown();
-/// assert_eq!(patient.pause(3, Retry::Temporary, 1.0), Some(Duration::from_millis(800)));
-/// assert_eq!(patient.pause(20, Retry::Temporary, 1.0), None);
-/// assert_eq!(patient.pause(1, Retry::Permanent, 1.0), None);
+/// assert_eq!(patient.pause(3, RetryAdvice::Temporary, 1.0), Some(Duration::from_millis(800)));
+/// assert_eq!(patient.pause(20, RetryAdvice::Temporary, 1.0), None);
+/// assert_eq!(patient.pause(1, RetryAdvice::Permanent, 1.0), None);
 ///
 /// let service = QueueService::builder("memory:").storage_retry(patient).connect().await?;
 /// # drop(service);
@@ -96,8 +96,8 @@ impl StorageRetry {
     /// Returns the pause before the next try after `failures` consecutive failures, of which the last carried
     /// this advice, or `None` if there is none. `random` is from 0 to 1.
     #[must_use]
-    pub fn pause(&self, failures: u32, retry: Retry, random: f64) -> Option<Duration> {
-        let again = retry != Retry::Permanent && failures < self.max_tries.get();
+    pub fn pause(&self, failures: u32, retry: RetryAdvice, random: f64) -> Option<Duration> {
+        let again = retry != RetryAdvice::Permanent && failures < self.max_tries.get();
         again.then(|| self.backoff.pause(retry, failures, random))
     }
 
@@ -150,13 +150,13 @@ mod tests {
     fn tries_are_bounded_and_pauses_have_a_floor() {
         let policy = StorageRetry::default();
         for failures in 1..8 {
-            let pause = policy.pause(failures, Retry::Throttled(Some(Duration::ZERO)), 0.0);
+            let pause = policy.pause(failures, RetryAdvice::Throttled(Some(Duration::ZERO)), 0.0);
             assert!(pause >= Some(Duration::from_millis(100)), "{pause:?}");
         }
-        assert_eq!(policy.pause(8, Retry::Temporary, 0.5), None);
+        assert_eq!(policy.pause(8, RetryAdvice::Temporary, 0.5), None);
         let eager = policy.with_backoff(Duration::ZERO, Duration::ZERO);
         let floor = Some(Duration::from_millis(50));
-        assert_eq!(eager.pause(1, Retry::Temporary, 0.0), floor);
+        assert_eq!(eager.pause(1, RetryAdvice::Temporary, 0.0), floor);
     }
 
     #[test]
@@ -165,7 +165,7 @@ mod tests {
             StorageRetry::never(),
             StorageRetry::default().with_max_tries(0),
         ] {
-            assert_eq!(policy.pause(1, Retry::Temporary, 0.5), None);
+            assert_eq!(policy.pause(1, RetryAdvice::Temporary, 0.5), None);
         }
     }
 }

@@ -3,9 +3,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_core::clock::BoxFuture;
+use queue_core::encoder::RAW_KIND;
 use queue_core::idempotency::IdempotencyStore;
 use queue_core::internal::error_chain;
-use queue_core::{DecodeError, ErrorKind, FollowUp, InvalidName, Message, MessageType, QueueName};
+use queue_core::wire::Body;
+use queue_core::{DecodeError, ErrorKind, InvalidName, Message, MessageType, QueueName};
 
 use super::admission::{Admission, admit};
 use super::consumer::{Caller, Consumer, InvalidConsumer, MissingQueue, Options};
@@ -14,14 +16,14 @@ use super::fetch::fetch;
 use super::idempotency::Idempotency;
 use super::idempotent::{Claimed, claim};
 use super::incoming::Incoming;
-use super::on_poison::{OnPoison, Poisoned};
 use super::received::Received;
+use super::setters::consumer_setters;
 use super::settlement::{SettleProblem, Settled, Settling, outcome};
 use crate::context::Context;
-use crate::policy::{ExponentialIdle, Idle, IdlePolicy, RetryPolicy, StorageRetry, jitter};
+use crate::policy::{ExponentialIdle, Idle, IdlePolicy, StorageRetry, jitter};
 use crate::repeat::Repeats;
-use crate::served::OtherKind;
-use crate::settings::InvalidSetting;
+use crate::served::KindMismatch;
+use crate::settings::{ConsumerConfig, InvalidSetting};
 
 /// A pending accept of one message. Configure it, then `.await` it.
 ///
@@ -90,27 +92,27 @@ type Decode<M> = fn(&Arc<Context>, &Incoming) -> Result<Received<M>, DecodeError
 ///     Ok(Some(order)) => println!("order {}", order.number),
 ///     Ok(None) => println!("no orders"),
 ///     Err(AcceptError::QueueNotFound(queue)) => println!("nothing was ever submitted to {queue}"),
-///     Err(AcceptError::Storage(error)) => eprintln!("failed to {error}"),
+///     Err(AcceptError::Storage(error)) => eprintln!("{error}"),
 ///     Err(error) => return Err(error.into()),
 /// }
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum AcceptError {
     /// The name of the poison queue is invalid.
-    #[error("accept a message: {0}")]
+    #[error("failed to accept a message: {0}")]
     PoisonQueue(InvalidName),
     /// A setting is outside its allowed range.
-    #[error("accept a message: {0}")]
+    #[error("failed to accept a message: {0}")]
     Setting(InvalidSetting),
     /// A listener of the same service handles messages of another kind on the queue.
-    #[error("accept a message: {0}")]
-    OtherKind(OtherKind),
+    #[error("failed to accept a message: {0}")]
+    KindMismatch(KindMismatch),
     /// The queue, which was [named](crate::QueueService::queue_named), does not exist.
     #[error(
-        "accept from queue `{0}`: the queue does not exist; submit to it first, or call `create_queue()`"
+        "failed to accept from queue `{0}`: the queue does not exist; submit to it first, or call `create_queue()`"
     )]
     QueueNotFound(QueueName),
     /// The backend failed.
@@ -121,7 +123,7 @@ pub enum AcceptError {
     Idempotency(queue_core::Error),
     /// A message that cannot be handled was received, and could not be settled.
     #[error(
-        "settle a message that cannot be handled on queue `{queue}`: {}",
+        "failed to settle a message that cannot be handled on queue `{queue}`: {}",
         error_chain(problem)
     )]
     Settle {
@@ -132,9 +134,27 @@ pub enum AcceptError {
     },
     /// The current thread has no Tokio runtime, or one without a timer. Leases need one.
     #[error(
-        "accept a message on a thread without a Tokio timer; build the runtime with `enable_all()`"
+        "failed to accept a message on a thread without a Tokio timer; build the runtime with `enable_all()`"
     )]
     NoTimer,
+}
+
+queue_core::debug_as_text!(AcceptError);
+
+/// What an accept without a type takes for the type's settings: the defaults.
+const ANY: MessageType = MessageType::new(RAW_KIND, "any");
+
+impl Accept<Body> {
+    /// Accepts any event or bare body, as it is stored.
+    pub(crate) fn any(context: Arc<Context>, queue: QueueName) -> Self {
+        Self::of(
+            context,
+            queue,
+            MissingQueue::Report,
+            ANY,
+            |context, incoming| Ok(Received::stored(context, incoming)),
+        )
+    }
 }
 
 impl<M> Accept<M> {
@@ -142,14 +162,24 @@ impl<M> Accept<M> {
     where
         M: Message,
     {
+        Self::of(context, queue, missing, M::TYPE, Received::decode)
+    }
+
+    fn of(
+        context: Arc<Context>,
+        queue: QueueName,
+        missing: MissingQueue,
+        message_type: MessageType,
+        decode: Decode<M>,
+    ) -> Self {
         Self {
             storage_retry: context.storage_retry.clone(),
             context,
             queue,
             wait: Duration::ZERO,
             options: Options::new(missing),
-            message_type: M::TYPE,
-            decode: Received::decode,
+            message_type,
+            decode,
         }
     }
 
@@ -172,37 +202,12 @@ impl<M> Accept<M> {
         self
     }
 
-    /// Creates the queue if it does not exist, instead of returning [`AcceptError::QueueNotFound`]. The default for a
-    /// type's own queue, but not for one that was [named](crate::QueueService::queue_named).
-    pub fn create_queue(mut self) -> Self {
-        self.options.missing_queue = MissingQueue::Create;
-        self
-    }
+    consumer_setters!();
 
-    /// Sets the visibility timeout: how long the message stays invisible to other consumers after the receive
-    /// and after each renewal. The default is that of the queue's metadata, of the type, or 30 seconds.
-    pub fn visibility_timeout(mut self, timeout: Duration) -> Self {
-        self.options.overrides.visibility = Some(timeout);
-        self
-    }
-
-    /// Sets the number of attempts after which a message is moved to the poison queue. The default is that of
-    /// the queue's metadata, of the type, or 5.
-    pub fn poison_threshold(mut self, attempts: u32) -> Self {
-        self.options.overrides.threshold = Some(attempts);
-        self
-    }
-
-    /// Sets the poison queue, which must be another queue. The default is that of the type, or `QUEUE-poison`.
-    pub fn poison_queue(mut self, name: impl Into<String>) -> Self {
-        self.options.poison_queue = Some(name.into());
-        self
-    }
-
-    /// Sets the delay before a retry, unless the settlement specifies one. The default is
-    /// [`RetryPolicy::default`].
-    pub fn retry(mut self, policy: RetryPolicy) -> Self {
-        self.options.retry = policy;
+    /// Applies the settings of a configuration that an accept has methods for. They replace those of earlier calls, and
+    /// later calls replace them.
+    pub fn config(mut self, config: &ConsumerConfig) -> Self {
+        self.options.config.apply(config);
         self
     }
 
@@ -217,36 +222,6 @@ impl<M> Accept<M> {
     /// counts as an attempt only of a bare body, which cannot record that it was handed back.
     pub fn idempotent(mut self, store: impl IdempotencyStore) -> Self {
         self.options.idempotency = Some(Idempotency::new(Arc::new(store)));
-        self
-    }
-
-    /// Sets how long messages from newer programs are postponed before they are moved to the poison
-    /// queue. The default is 24 hours.
-    pub fn version_patience(mut self, patience: Duration) -> Self {
-        self.options.version_patience = patience;
-        self
-    }
-
-    /// Sets a callback for messages that are moved to the poison queue. The follow-up that it returns is
-    /// submitted together with the move, in one step if the backend is atomic. See [`Poisoned`]. If it cannot be
-    /// stored, an error is logged and the message is moved without it.
-    ///
-    /// The callback must not block.
-    pub fn on_poison(
-        mut self,
-        callback: impl Fn(Poisoned<M>) -> Option<FollowUp> + Send + Sync + 'static,
-    ) -> Self
-    where
-        M: Message,
-    {
-        self.options.on_poison = Some(OnPoison::new(callback));
-        self
-    }
-
-    /// Sends the text of the error with which a request fails for good to the instance that waits for the reply. See
-    /// [`ListenerBuilder::reply_errors`](crate::ListenerBuilder::reply_errors).
-    pub fn reply_errors(mut self, on: bool) -> Self {
-        self.options.reply_errors = on;
         self
     }
 }
@@ -268,8 +243,10 @@ impl<M> Accepting<M> {
         }
         let consumer = self.consumer?;
         let kind = consumer.message_type.kind();
-        let other = context.served.check(&consumer.queue, kind);
-        other.map_err(AcceptError::OtherKind)?;
+        if kind != ANY.kind() {
+            let other = context.served.check(&consumer.queue, kind);
+            other.map_err(AcceptError::KindMismatch)?;
+        }
         let until = context.clock.monotonic().saturating_add(self.wait);
         let idle = ExponentialIdle::up_to(context.backend.capabilities().idle_cap);
         let mut empty = 0;

@@ -7,7 +7,10 @@ use super::idempotency::Idempotency;
 use super::on_poison::OnPoison;
 use super::settlement::Classifiers;
 use crate::policy::RetryPolicy;
-use crate::settings::{InvalidSetting, Overrides};
+use crate::settings::{ConsumerConfig, InvalidSetting};
+
+/// How long messages from newer programs are postponed by default.
+const VERSION_PATIENCE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// How the messages of one queue are received and settled, by an `accept` or a listener.
 #[derive(Debug, Clone)]
@@ -15,6 +18,8 @@ pub(crate) struct Consumer {
     pub(crate) queue: QueueName,
     /// `None` if it is `QUEUE-poison`.
     poison_queue: Option<QueueName>,
+    pub(crate) retry: RetryPolicy,
+    pub(crate) version_patience: Duration,
     pub(crate) message_type: MessageType,
     pub(crate) caller: Caller,
     pub(crate) options: Options,
@@ -23,12 +28,9 @@ pub(crate) struct Consumer {
 /// The options that `accept` and listeners share, with their defaults.
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
-    pub(crate) overrides: Overrides,
-    pub(crate) poison_queue: Option<String>,
-    pub(crate) retry: RetryPolicy,
+    pub(crate) config: ConsumerConfig,
     pub(crate) classifiers: Classifiers,
     pub(crate) idempotency: Option<Idempotency>,
-    pub(crate) version_patience: Duration,
     pub(crate) on_poison: Option<OnPoison>,
     /// Whether the sender of a request gets the text of the error that moves its message to the poison queue.
     pub(crate) reply_errors: bool,
@@ -71,12 +73,9 @@ impl Consumer {
 impl Options {
     pub(crate) fn new(missing_queue: MissingQueue) -> Self {
         Self {
-            overrides: Overrides::default(),
-            poison_queue: None,
-            retry: RetryPolicy::default(),
+            config: ConsumerConfig::default(),
             classifiers: Classifiers::default(),
             idempotency: None,
-            version_patience: Duration::from_secs(24 * 60 * 60),
             on_poison: None,
             reply_errors: false,
             missing_queue,
@@ -91,9 +90,9 @@ impl Options {
         caller: Caller,
         capabilities: &Capabilities,
     ) -> Result<Consumer, InvalidConsumer> {
-        let checked = self.overrides.check(capabilities);
+        let checked = self.config.check(capabilities);
         checked.map_err(InvalidConsumer::Setting)?;
-        let poison_queue = match (&self.poison_queue, message_type.poison_queue()) {
+        let poison_queue = match (&self.config.poison_queue, message_type.poison_queue()) {
             (Some(name), _) => name.parse().map(Some),
             (None, Some(name)) => Ok(Some(name)),
             (None, None) => queue.check_poison().map(|()| None),
@@ -106,6 +105,8 @@ impl Options {
         Ok(Consumer {
             queue,
             poison_queue,
+            retry: self.config.retry.clone().unwrap_or_default(),
+            version_patience: self.config.version_patience.unwrap_or(VERSION_PATIENCE),
             message_type,
             caller,
             options: self,

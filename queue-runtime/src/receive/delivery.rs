@@ -76,7 +76,7 @@ pub struct Delivery<M> {
 /// # faults.fail_next(1, Operation::Delete, Fault::Refused(ErrorKind::Denied));
 /// if let Err(error) = order.complete().await {
 ///     match error.problem {
-///         SettleProblem::LeaseLost(_) => eprintln!("failed to {error}: another consumer has the message"),
+///         SettleProblem::LeaseLost(_) => eprintln!("{error}: another consumer has the message"),
 ///         _ => error.delivery.complete().await?,
 ///     }
 /// }
@@ -282,19 +282,13 @@ impl<M> Deref for Delivery<M> {
 impl<M: fmt::Debug> fmt::Debug for Delivery<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Delivery")
+            .field("queue", self.incoming.lease.queue())
             .field("received", &self.received)
-            .field("lease", &self.incoming.lease)
             .finish_non_exhaustive()
     }
 }
 
-impl<M> fmt::Debug for SettleError<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SettleError")
-            .field("problem", &self.problem)
-            .finish_non_exhaustive()
-    }
-}
+queue_core::debug_as_text!(SettleError<M>, M);
 
 impl<M> fmt::Display for SettleError<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -303,7 +297,10 @@ impl<M> fmt::Display for SettleError<M> {
         } = &*self.delivery.incoming;
         let (id, queue) = (&envelope.id, lease.queue());
         let problem = &self.problem;
-        write!(f, "settle message {id} on queue `{queue}`: {problem}")
+        write!(
+            f,
+            "failed to settle message {id} on queue `{queue}`: {problem}"
+        )
     }
 }
 

@@ -25,8 +25,8 @@ use crate::settings::Settings;
 /// # Errors
 /// The backend's error, or a timeout if it does not answer.
 pub(crate) async fn open(context: &Context, consumer: &Consumer) -> Result<Settings> {
-    let (queue, overrides) = (&consumer.queue, consumer.options.overrides);
-    let settings = || context.settings(queue, &consumer.message_type, overrides);
+    let (queue, config) = (&consumer.queue, &consumer.options.config);
+    let settings = || context.settings(queue, &consumer.message_type, config);
     let began = context.creations.now();
     match (settings().await, consumer.options.missing_queue) {
         (Err(error), MissingQueue::Create) => {

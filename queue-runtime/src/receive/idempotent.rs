@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use queue_core::idempotency::{Begun, Owner, WorkKey};
+use queue_core::idempotency::{ClaimOutcome, Owner, WorkKey};
 use queue_core::internal::error_chain;
 use queue_core::{Error, ErrorKind, Operation};
 
@@ -209,7 +209,7 @@ async fn begin(
             () = clock.sleep(lease / 2) => return Err(no_answer()),
         };
         Ok(match begun {
-            Begun::Fresh(claim) => Begin::Ours(HeldClaim::hold(
+            ClaimOutcome::Fresh(claim) => Begin::Ours(HeldClaim::hold(
                 store,
                 key,
                 claim,
@@ -218,8 +218,8 @@ async fn begin(
                 move || cancellation.cancel(Cause::ClaimLost),
                 |renewals| shared.background.spawn(renewals),
             )),
-            Begun::Done(result) => Begin::Done(result),
-            Begun::InFlight { remaining } => Begin::InFlight(remaining),
+            ClaimOutcome::Done(result) => Begin::Done(result),
+            ClaimOutcome::InFlight { remaining } => Begin::InFlight(remaining),
         })
     };
     let begun = context.background.finish(begin).await;

@@ -9,6 +9,7 @@
 //! | `received`, `progress`, `delivery`, `handler`, `handler_with` | the application's view of the message, its checkpoints | `settlement` |
 //! | `settlement/` | decides what becomes of the message, and writes it | |
 //! | `transaction`, `completing` | completes the message within a transaction of the application's, and learns its outcome |  |
+//! | `setters` | the methods that `accept` and the builder of listeners share | |
 //!
 //! `accept` runs these steps for one message; the listener runs them for many.
 
@@ -27,9 +28,11 @@ mod incoming;
 mod on_poison;
 mod progress;
 mod received;
+mod setters;
 mod settlement;
 mod transaction;
 
+pub use crate::served::KindMismatch;
 pub use accept::{Accept, AcceptError};
 pub(crate) use admission::{Admission, admit};
 pub use completing::Completing;
@@ -44,6 +47,8 @@ pub(crate) use incoming::{Fetched, Incoming, Meta};
 pub(crate) use on_poison::OnPoison;
 pub use on_poison::Poisoned;
 pub use progress::{CheckpointError, MAX_CHECKPOINT};
+pub use queue_core::IntoDisposition;
 pub use received::Received;
+pub(crate) use setters::consumer_setters;
 pub(crate) use settlement::{End, Handled, Settling, body_unhandled, outcome};
 pub use settlement::{OnError, SettleProblem, Settled};

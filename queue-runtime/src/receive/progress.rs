@@ -140,7 +140,8 @@ fn encode(state: &impl Serialize) -> Result<String, CheckpointError> {
 /// An error of writing a checkpoint.
 ///
 /// ```
-/// use queue_runtime::{CheckpointError, Message, testing};
+/// use queue_runtime::receive::CheckpointError;
+/// use queue_runtime::{Message, testing};
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]
@@ -158,15 +159,15 @@ fn encode(state: &impl Serialize) -> Result<String, CheckpointError> {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckpointError {
     /// The state cannot be encoded as JSON.
-    #[error("encode a checkpoint")]
+    #[error("failed to encode a checkpoint")]
     Encode(#[source] serde_json::Error),
     /// The encoded state is too large.
     #[error(
-        "write a checkpoint of {size} bytes: {limit} are allowed; write the state elsewhere and its name here"
+        "failed to write a checkpoint of {size} bytes: {limit} are allowed; write the state elsewhere and its name here"
     )]
     TooLarge {
         /// The size in bytes, with the escapes that it needs inside the message.
@@ -175,7 +176,7 @@ pub enum CheckpointError {
         limit: usize,
     },
     /// The message has no room for the checkpoint. A message that was submitted by this library always has.
-    #[error("write a checkpoint of {size} bytes: the message would exceed {limit} bytes")]
+    #[error("failed to write a checkpoint of {size} bytes: the message would exceed {limit} bytes")]
     NoRoom {
         /// The size of the checkpoint in bytes.
         size: usize,
@@ -183,16 +184,18 @@ pub enum CheckpointError {
         limit: usize,
     },
     /// The message is a bare body, which belongs to its producer and is never rewritten.
-    #[error("write a checkpoint into a bare body, which has no room for one")]
+    #[error("failed to write a checkpoint into a bare body, which has no room for one")]
     Bare,
     /// The lease has ended, or the message is settled. The checkpoint was not written.
-    #[error("write a checkpoint: the lease was lost")]
+    #[error("failed to write a checkpoint: the lease was lost")]
     LeaseLost(#[source] Error),
     /// The storage failed. Unless the process ends before the message is settled, the next attempt reads the
     /// checkpoint all the same.
-    #[error("write a checkpoint")]
+    #[error("failed to write a checkpoint")]
     Storage(#[source] Error),
 }
+
+queue_core::debug_as_text!(CheckpointError);
 
 #[cfg(test)]
 mod tests {

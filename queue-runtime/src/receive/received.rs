@@ -69,17 +69,7 @@ pub struct Received<M> {
 impl<M: Message> Received<M> {
     /// Decodes a message.
     pub(crate) fn decode(context: &Arc<Context>, incoming: &Incoming) -> Result<Self, DecodeError> {
-        let received = Self {
-            message: incoming.body.decode()?,
-            context: Arc::clone(context),
-            envelope: Arc::clone(&incoming.envelope),
-            attempt: incoming.attempt(),
-            meta: incoming.meta,
-            cancellation: Arc::clone(incoming.lease.cancellation()),
-            shared: Arc::clone(&incoming.shared),
-            checkpoints: Checkpoints::new(&incoming.lease, &incoming.body),
-            completer: Some(incoming.lease.completer()),
-        };
+        let received = Self::of(incoming.body.decode()?, context, incoming);
         incoming.keep_key(|| received.idempotency_key());
         Ok(received)
     }
@@ -123,7 +113,35 @@ impl<M: Message> Received<M> {
     }
 }
 
+impl Received<Body> {
+    /// Returns a message of any kind.
+    pub(crate) fn stored(context: &Arc<Context>, incoming: &Incoming) -> Self {
+        incoming.keep_key(|| {
+            let Envelope { subject, id, .. } = &*incoming.envelope;
+            let from_id = || IdempotencyKey::from_id(id);
+            subject
+                .as_deref()
+                .map_or_else(from_id, IdempotencyKey::from_subject)
+        });
+        Self::of(incoming.body.clone(), context, incoming)
+    }
+}
+
 impl<M> Received<M> {
+    fn of(message: M, context: &Arc<Context>, incoming: &Incoming) -> Self {
+        Self {
+            message,
+            context: Arc::clone(context),
+            envelope: Arc::clone(&incoming.envelope),
+            attempt: incoming.attempt(),
+            meta: incoming.meta,
+            cancellation: Arc::clone(incoming.lease.cancellation()),
+            shared: Arc::clone(&incoming.shared),
+            checkpoints: Checkpoints::new(&incoming.lease, &incoming.body),
+            completer: Some(incoming.lease.completer()),
+        }
+    }
+
     /// Tells the handler to stop.
     pub(crate) fn cancel(&self, cause: Cause) {
         self.cancellation.cancel(cause);
@@ -200,7 +218,7 @@ impl<M> Received<M> {
     /// Saves a checkpoint: writes `state` into the message, with the update that renews its lease. The next attempt
     /// reads it by [`progress`](Self::progress), also after a crash or a redrive.
     ///
-    /// The state is encoded as JSON, of up to [`MAX_CHECKPOINT`](crate::MAX_CHECKPOINT) bytes with the escapes that
+    /// The state is encoded as JSON, of up to [`MAX_CHECKPOINT`](crate::receive::MAX_CHECKPOINT) bytes with the escapes that
     /// it needs inside the message. Each call replaces the state before it, and costs one storage operation.
     ///
     /// ```

@@ -146,9 +146,10 @@ fn not_written(
     let now = context.clock.monotonic();
     let is_claim_lost = error.operation() == Operation::Idempotency;
     let is_expired = |expiry| now >= completer.storage_time().latest(expiry);
-    match !is_claim_lost && meta.expires_at.is_some_and(is_expired) {
-        true => SettleProblem::Expired(error),
-        false => SettleProblem::LeaseLost(error),
+    if !is_claim_lost && meta.expires_at.is_some_and(is_expired) {
+        SettleProblem::Expired(error)
+    } else {
+        SettleProblem::LeaseLost(error)
     }
 }
 

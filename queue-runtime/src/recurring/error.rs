@@ -13,7 +13,7 @@ use super::limits::{LONGEST, MAX_MISSED, SHORTEST};
 /// assert_eq!(invalid, InvalidRecurrence::Interval(Duration::from_millis(10)));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidRecurrence {
     /// The interval is too short or too long.
@@ -40,6 +40,8 @@ pub enum InvalidRecurrence {
     Over,
 }
 
+queue_core::debug_as_text!(InvalidRecurrence);
+
 /// An error of starting a [`Schedule`](super::Schedule).
 ///
 /// ```
@@ -59,20 +61,20 @@ pub enum InvalidRecurrence {
 /// assert!(matches!(error, ScheduleError::Recurrence { .. }));
 /// assert_eq!(
 ///     error.to_string(),
-///     "start the schedule `report`: the interval of 10ms is not within 1s to 31622400s"
+///     "failed to start the schedule `report`: the interval of 10ms is not within 1s to 31622400s"
 /// );
 /// # }
 /// ```
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ScheduleError {
     /// The name is empty, too long or contains control characters.
     #[error(
-        "start the schedule {0:?}: its name must have 1 to 128 bytes and no control characters"
+        "failed to start the schedule {0:?}: its name must have 1 to 128 bytes and no control characters"
     )]
     Name(String),
     /// The recurrence is invalid.
-    #[error("start the schedule `{name}`: {invalid}")]
+    #[error("failed to start the schedule `{name}`: {invalid}")]
     Recurrence {
         /// The schedule's name.
         name: String,
@@ -81,7 +83,7 @@ pub enum ScheduleError {
     },
     /// The limit of missed ticks is invalid.
     #[error(
-        "start the schedule `{name}`: the limit of {limit} missed ticks is not within 1 to {MAX_MISSED}"
+        "failed to start the schedule `{name}`: the limit of {limit} missed ticks is not within 1 to {MAX_MISSED}"
     )]
     Limit {
         /// The schedule's name.
@@ -91,22 +93,26 @@ pub enum ScheduleError {
     },
     /// The storage cannot record ticks.
     #[error(
-        "start the schedule `{0}`: its storage cannot record a tick with its message; give a store by `recorded_in`"
+        "failed to start the schedule `{0}`: its storage cannot record a tick with its message; give a store by `recorded_in`"
     )]
     Unsupported(String),
     /// A schedule of this name runs on the service. The second one would never submit a tick, because the storage knows
     /// schedules by their names.
     #[error(
-        "start the schedule `{0}`: a schedule of this name runs on this service; stop it first, or name this one differently"
+        "failed to start the schedule `{0}`: a schedule of this name runs on this service; stop it first, or name this one differently"
     )]
     Runs(String),
     /// The service was [shut down](crate::QueueService::shutdown), so it starts no more schedules.
-    #[error("start the schedule `{0}`: the service was shut down")]
+    #[error("failed to start the schedule `{0}`: the service was shut down")]
     ShutDown(String),
     /// There is no current Tokio runtime, on which the schedule would run.
-    #[error("start a schedule outside a Tokio runtime")]
+    #[error("failed to start a schedule outside a Tokio runtime")]
     NoRuntime(#[source] tokio::runtime::TryCurrentError),
     /// The current Tokio runtime has no timer.
-    #[error("start a schedule on a Tokio runtime without a timer; build it with `enable_all()`")]
+    #[error(
+        "failed to start a schedule on a Tokio runtime without a timer; build it with `enable_all()`"
+    )]
     NoTimer,
 }
+
+queue_core::debug_as_text!(ScheduleError);

@@ -24,9 +24,10 @@ use super::recurrence::{Recurrence, Ticks};
 /// ```
 #[must_use]
 pub fn every(interval: Duration) -> Recurrence {
-    match (SHORTEST..=LONGEST).contains(&interval) {
-        true => Recurrence::of(Every(interval.as_nanos().cast_signed())),
-        false => Recurrence::invalid(InvalidRecurrence::Interval(interval)),
+    if (SHORTEST..=LONGEST).contains(&interval) {
+        Recurrence::of(Every(interval.as_nanos().cast_signed()))
+    } else {
+        Recurrence::invalid(InvalidRecurrence::Interval(interval))
     }
 }
 

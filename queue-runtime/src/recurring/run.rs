@@ -7,7 +7,7 @@ use queue_core::backend::PutIf;
 use queue_core::clock::Timestamp;
 use queue_core::idempotency::{IdempotencyStore, WorkKey};
 use queue_core::internal::{between, error_chain};
-use queue_core::{Error, Message, MessageId, QueueName, Retry};
+use queue_core::{Error, Message, MessageId, QueueName, RetryAdvice};
 use tokio_util::sync::CancellationToken;
 
 use super::due::{Missed, due};
@@ -48,7 +48,7 @@ pub(super) struct Runner<M> {
 
 /// A failure to submit a tick.
 struct Failed {
-    retry: Retry,
+    retry: RetryAdvice,
     error: String,
 }
 
@@ -80,7 +80,7 @@ impl<M: Message> Runner<M> {
                 }
                 Ok(Err(failed)) => failed,
                 Err(panic) => Failed {
-                    retry: Retry::Temporary,
+                    retry: RetryAdvice::Temporary,
                     error: panic.to_string(),
                 },
             };
@@ -250,7 +250,7 @@ impl<M: Message> Plan<M> {
     fn submit(&self, context: &Arc<Context>, tick: Timestamp) -> Result<Submit<M>, Failed> {
         let parent = MessageId::new(format!("schedule {}", self.name));
         let parent = parent.map_err(|invalid| Failed {
-            retry: Retry::Permanent,
+            retry: RetryAdvice::Permanent,
             error: invalid.to_string(),
         })?;
         let id = MessageId::derived(&parent, M::TYPE.kind(), &tick.to_string());
@@ -267,7 +267,7 @@ impl Failed {
     fn of_submit<M: Message>(failed: SubmitError<M>) -> Self {
         let retry = match &failed.problem {
             SubmitProblem::Storage(error) => error.retry(),
-            _ => Retry::Permanent,
+            _ => RetryAdvice::Permanent,
         };
         Self {
             retry,

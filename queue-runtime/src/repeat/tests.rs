@@ -14,7 +14,7 @@ fn error(kind: ErrorKind, outcome: Outcome) -> Error {
 
 fn throttled(after: Duration) -> Error {
     let error = error(ErrorKind::Throttled, Outcome::NotDone);
-    error.with_retry(Retry::Throttled(Some(after)))
+    error.with_retry(RetryAdvice::Throttled(Some(after)))
 }
 
 fn backend(clock: &TokioClock) -> (FaultInjector, Creations) {

@@ -86,7 +86,8 @@ pub struct Request<M, R> {
 /// [`Request::reply`] first.
 ///
 /// ```
-/// use queue_runtime::{Message, NoReplyType, QueueService, Request};
+/// use queue_runtime::request::NoReplyType;
+/// use queue_runtime::{Message, QueueService, Request};
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]

@@ -2,7 +2,6 @@ use std::fmt;
 use std::time::Duration;
 
 use queue_core::envelope::PoisonReason;
-use queue_core::internal::debug_fields;
 use queue_core::{DecodeError, MessageId, QueueName, RequestId};
 
 use super::waiting::MAX_WAITING;
@@ -76,7 +75,7 @@ pub struct RequestError<M> {
 ///                 RequestProblem::Rejected { .. } => eprintln!("there is no such item"),
 ///                 RequestProblem::NoReply { waited } => eprintln!("nobody answered within {waited:?}"),
 ///                 RequestProblem::Undecodable(other) => eprintln!("not a price: {other}"),
-///                 _ => eprintln!("failed to {error}"),
+///                 _ => eprintln!("{error}"),
 ///             }
 ///             None
 ///         }
@@ -88,7 +87,7 @@ pub struct RequestError<M> {
 /// # assert_eq!(price(&service, "tea").await, None);
 /// # }
 /// ```
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestProblem {
     /// The type of the message, or of the reply, has no envelope. Nothing was submitted.
@@ -107,7 +106,10 @@ pub enum RequestProblem {
     #[error(transparent)]
     ReplyQueue(queue_core::Error),
     /// The timeout passed before the reply queue was ready. Nothing was submitted.
-    #[error("nothing was submitted: the reply queue was not ready within {waited:?}")]
+    #[error(
+        "nothing was submitted: the reply queue was not ready within {:?}",
+        rounded(waited)
+    )]
     NotSubmitted {
         /// How long the request has waited.
         waited: Duration,
@@ -116,9 +118,9 @@ pub enum RequestProblem {
     /// unknown.
     #[error(transparent)]
     Submit(SubmitProblem),
-    /// No reply came in time. The message may still be handled, or have been. Or the storage has not answered its
-    /// submission in that time, so that it may or may not have been submitted.
-    #[error("no reply within {waited:?}")]
+    /// No reply came in time. The message may still be handled, or have been handled. If the storage did not answer the
+    /// submission in that time, the message may also not have been submitted.
+    #[error("no reply within {:?}", rounded(waited))]
     NoReply {
         /// How long the request has waited, including the submission.
         waited: Duration,
@@ -156,6 +158,8 @@ pub enum RequestProblem {
     Undecodable(DecodeError),
 }
 
+queue_core::debug_as_text!(RequestProblem);
+
 impl From<Unreplied> for RequestProblem {
     fn from(unreplied: Unreplied) -> Self {
         match unreplied {
@@ -176,14 +180,14 @@ impl From<Unreplied> for RequestProblem {
     }
 }
 
-debug_fields!(RequestError<M> { id, request, queue, problem });
+queue_core::debug_as_text!(RequestError<M>, M);
 
 impl<M> fmt::Display for RequestError<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             id, queue, problem, ..
         } = self;
-        write!(f, "get the reply to message {id}")?;
+        write!(f, "failed to get the reply to message {id}")?;
         if let Some(request) = &self.request {
             write!(f, " of request {request}")?;
         }
@@ -200,6 +204,13 @@ impl<M> std::error::Error for RequestError<M> {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.problem.source()
     }
+}
+
+/// Rounds to milliseconds, or to a tenth of a second from one second on.
+fn rounded(waited: &Duration) -> Duration {
+    let unit = if waited.as_secs() > 0 { 100 } else { 1 };
+    let millis = (waited.as_millis() + unit / 2) / unit * unit;
+    Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX))
 }
 
 fn after_colon(error: &Option<String>) -> String {

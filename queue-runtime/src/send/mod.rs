@@ -9,6 +9,7 @@ mod submit_error;
 mod unique;
 mod unique_key;
 mod unreplied;
+mod untyped;
 
 pub(crate) use conditional::SubmittedIf;
 pub(crate) use follow_ups::{Role, encode_follow_ups, submitted_again};
@@ -18,3 +19,4 @@ pub use submit_all::{SubmitAll, SubmitAllError};
 pub use submit_error::{SubmitError, SubmitProblem};
 pub(crate) use unique_key::{release, take_again};
 pub(crate) use unreplied::Unreplied;
+pub use untyped::UntypedMessage;

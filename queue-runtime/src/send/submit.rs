@@ -113,7 +113,7 @@ pub(super) struct Unique {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct Submitted {
     /// The message id. A bare body does not contain it; its receiver sees the storage id instead.
@@ -356,6 +356,14 @@ pub(super) struct Sending {
 }
 
 impl Sending {
+    pub(super) fn new(context: &Arc<Context>) -> Self {
+        Self {
+            context: Arc::clone(context),
+            policy: context.storage_retry.clone(),
+            latest: Duration::MAX,
+        }
+    }
+
     /// Puts the message. Returns when it becomes visible.
     pub(super) async fn put(&self, outgoing: &Outgoing) -> Result<Timestamp, Error> {
         let Outgoing { queue, new, .. } = outgoing;

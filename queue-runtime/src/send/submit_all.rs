@@ -82,7 +82,7 @@ pub struct SubmitAll<M> {
 /// # let (service, faults) = testing::service_with_faults().await;
 /// # faults.fail_next(1, Operation::Apply, Fault::AnswerLost);
 /// if let Err(error) = service.submit_all([Order { number: 7 }, Order { number: 8 }]).await {
-///     eprintln!("failed to {error}; submitting the rest one by one");
+///     eprintln!("{error}; submitting the rest one by one");
 ///     for (id, order) in error.rest {
 ///         let submit = service.submit(order);
 ///         match id {
@@ -322,21 +322,13 @@ impl<M> SubmitAllError<M> {
     }
 }
 
-impl<M> fmt::Debug for SubmitAllError<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SubmitAllError")
-            .field("submitted", &self.submitted)
-            .field("rest", &self.rest.len())
-            .field("problem", &self.problem)
-            .finish()
-    }
-}
+queue_core::debug_as_text!(SubmitAllError<M>, M);
 
 impl<M> fmt::Display for SubmitAllError<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all = self.submitted.len() + self.rest.len();
         let (rest, problem) = (self.rest.len(), &self.problem);
-        write!(f, "submit {rest} of {all} messages: {problem}")
+        write!(f, "failed to submit {rest} of {all} messages: {problem}")
     }
 }
 

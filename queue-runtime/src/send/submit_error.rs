@@ -1,7 +1,6 @@
 use std::fmt;
 
 use queue_core::encoder::TooLarge;
-use queue_core::internal::debug_fields;
 use queue_core::{EncodeError, InvalidId, MessageId, Outcome};
 
 /// An error of submitting a message. It returns the message.
@@ -11,7 +10,7 @@ use queue_core::{EncodeError, InvalidId, MessageId, Outcome};
 ///
 /// ```
 /// # use queue_runtime::{Message, Operation, testing::{self, Fault}};
-/// use queue_runtime::{Retry, SubmitError, SubmitProblem};
+/// use queue_runtime::{RetryAdvice, SubmitError, SubmitProblem};
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]
@@ -25,7 +24,7 @@ use queue_core::{EncodeError, InvalidId, MessageId, Outcome};
 /// # faults.fail_next(1, Operation::Put, Fault::AnswerLost);
 /// let submitted = match service.submit(Order { number: 7 }).await {
 ///     Err(SubmitError { id: Some(id), message, problem: SubmitProblem::Storage(error), .. })
-///         if error.retry() != Retry::Permanent =>
+///         if error.retry() != RetryAdvice::Permanent =>
 ///     {
 ///         service.submit(message).id(id.as_str()).await?
 ///     }
@@ -45,7 +44,7 @@ pub struct SubmitError<M> {
     pub problem: SubmitProblem,
 }
 
-/// The cause of a [`SubmitError`] or [`SubmitAllError`](crate::SubmitAllError).
+/// The cause of a [`SubmitError`] or [`SubmitAllError`](crate::send::SubmitAllError).
 ///
 /// ```
 /// use queue_runtime::{Message, SubmitProblem, testing};
@@ -63,14 +62,14 @@ pub struct SubmitError<M> {
 /// let error = service.submit(note).await.unwrap_err();
 /// match &error.problem {
 ///     SubmitProblem::TooLarge(large) => eprintln!("shorten it: {} of {}", large.size(), large.limit()),
-///     SubmitProblem::Storage(error) => eprintln!("failed to {error}"),
+///     SubmitProblem::Storage(error) => eprintln!("{error}"),
 ///     other => eprintln!("invalid message: {other}"),
 /// }
 /// # assert!(matches!(error.problem, SubmitProblem::TooLarge(_)));
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum SubmitProblem {
     /// The message id, client id or request id is invalid.
@@ -96,6 +95,8 @@ pub enum SubmitProblem {
     Storage(queue_core::Error),
 }
 
+queue_core::debug_as_text!(SubmitProblem);
+
 impl<M> SubmitError<M> {
     /// Returns whether the message may have been submitted despite the error.
     #[must_use]
@@ -110,13 +111,13 @@ impl SubmitProblem {
     }
 }
 
-debug_fields!(SubmitError<M> { id, problem });
+queue_core::debug_as_text!(SubmitError<M>, M);
 
 impl<M> fmt::Display for SubmitError<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.id {
-            Some(id) => write!(f, "submit message {id}: {}", self.problem),
-            None => write!(f, "submit a message: {}", self.problem),
+            Some(id) => write!(f, "failed to submit message {id}: {}", self.problem),
+            None => write!(f, "failed to submit a message: {}", self.problem),
         }
     }
 }

@@ -25,7 +25,7 @@ impl<M> Submit<M> {
     /// Submits the message only if none with the same key was submitted to the queue within the last `duration`.
     ///
     /// The key consists of the message's kind and its key fields; the request id is no part of it, whatever the type's
-    /// [`KeyScope`](crate::KeyScope). The duration counts from the first submission, in the storage's time, also if
+    /// [`KeyScope`](crate::message::KeyScope). The duration counts from the first submission, in the storage's time, also if
     /// that message has a delay, has been completed, or has expired since. The second submission puts nothing, and
     /// returns the [receipt](Submitted) of the first, with [`duplicate`](Submitted::duplicate) set.
     ///
@@ -86,8 +86,8 @@ impl<M> Submit<M> {
     ///
     /// The key is released in one step with the settlement, also in a transaction of the
     /// [application](crate::Received::complete_in). A message that is put back, such as for a retry, keeps it, and a
-    /// [redrive](crate::Redrive) of a poison message that held it to the end takes it again, unless another message has it
-    /// by then: the poison message stays where it is, as [refused](crate::RedriveOutcome::Refused).
+    /// [redrive](crate::redrive::Redrive) of a poison message that held it to the end takes it again, unless another message has it
+    /// by then: the poison message stays where it is, as [refused](crate::redrive::RedriveOutcome::Refused).
     ///
     /// A submission of [unknown](SubmitError::is_unknown) outcome is not tried again by itself, because its message may
     /// have been handled, and its key released, meanwhile: another try would put it a second time. That is up to the
@@ -208,7 +208,7 @@ impl<M> Submit<M> {
         let mut unique = self.unique.take().unwrap_or_default();
         unique.duration = Some(DEFAULT_RETENTION);
         if unique.store.is_some() {
-            let detail = "a store of results keeps what it has recorded; leave `unique_in` out";
+            let detail = "a key in a store of results cannot be released; remove `unique_in`";
             let refusal = self.refusal(ErrorKind::Unsupported, detail);
             return Err(self.failed(refusal));
         }
@@ -276,7 +276,7 @@ impl<M> Submit<M> {
         if self.unique.is_none() {
             return Ok(self);
         }
-        let detail = "a message in a transaction of the application is put unconditionally; leave `unique_for` out";
+        let detail = "a submission in a transaction cannot be unique; remove `unique_for` or `unique_until_settled`";
         let refusal = self.refusal(ErrorKind::InvalidInput, detail);
         Err(self.failed(refusal))
     }
@@ -363,7 +363,7 @@ impl<M> Submit<M> {
             }
         }
         if unique.store.is_none() && !is_exact {
-            let detail = "this storage cannot record a key with its message; give a store by `unique_in`, for a time";
+            let detail = "this storage cannot record a key together with its message; set a store with `unique_in`";
             return Err(self.refusal(ErrorKind::Unsupported, detail));
         }
         let duration = match unique.duration {
@@ -374,7 +374,7 @@ impl<M> Submit<M> {
             None if unique.until_settled => DEFAULT_RETENTION,
             None => {
                 return invalid(
-                    "a unique submission needs `unique_for` or `unique_until_settled`, which tell until when",
+                    "a unique submission needs `unique_for` or `unique_until_settled`",
                 );
             }
         };

@@ -30,7 +30,7 @@ use crate::send::release;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Serialize)]
 #[non_exhaustive]
 pub struct BrowsedPage {
     /// The messages, in the order in which they become visible.
@@ -65,7 +65,7 @@ pub struct BrowsedPage {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Serialize)]
 #[non_exhaustive]
 pub struct Browsed {
     /// The storage id.
@@ -82,6 +82,7 @@ pub struct Browsed {
     pub visible_at: Timestamp,
     /// When it expires, in the storage's time. `None` if never.
     pub expires_at: Option<Timestamp>,
+    #[serde(skip)]
     receipt: PopReceipt,
 }
 

@@ -19,7 +19,7 @@ use crate::policy::StorageRetry;
 use crate::request::{DEFAULT_LEASE, LONGEST_LEASE, SHORTEST_LEASE};
 use crate::settings::InvalidSetting;
 
-/// A builder of a [`QueueService`], from [`QueueService::builder`] or [`QueueService::over`].
+/// A builder of a [`QueueService`], from [`QueueService::builder`] or [`QueueService::with_backend`].
 ///
 /// ```
 /// use queue_runtime::QueueService;
@@ -93,7 +93,7 @@ impl QueueService {
     pub async fn from_env() -> Result<Self, ConnectError> {
         match std::env::var("QUEUE_URL") {
             Ok(url) => Self::connect(&url).await,
-            Err(source) => Err(ConnectError::Environment { source }),
+            Err(problem) => Err(ConnectError::Environment { problem }),
         }
     }
 
@@ -120,7 +120,7 @@ impl QueueService {
     ///
     /// The service uses the backend as it is. A backend that has a clock needs the same one as the service, so
     /// pass it to [`clock`](ServiceBuilder::clock) too.
-    pub fn over(backend: Arc<dyn Backend>) -> ServiceBuilder {
+    pub fn with_backend(backend: Arc<dyn Backend>) -> ServiceBuilder {
         ServiceBuilder::new(Target::Backend(backend))
     }
 }

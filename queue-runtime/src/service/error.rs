@@ -15,24 +15,28 @@ use crate::settings::InvalidSetting;
 ///     ConnectError::Url { url, problem, .. } => {
 ///         assert_eq!((url.as_str(), problem.as_str()), ("amqp:…", "its scheme is unknown"));
 ///     }
-///     ConnectError::Storage(error) => eprintln!("failed to {error}; will retry"),
-///     other => eprintln!("failed to {other}"),
+///     ConnectError::Storage(error) => eprintln!("{error}; will retry"),
+///     other => eprintln!("{other}"),
 /// }
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
     /// `QUEUE_URL` is not set, or is not valid Unicode.
-    #[error("read the environment variable `QUEUE_URL`; set it to {}", allowed())]
+    #[error(
+        "the environment variable `QUEUE_URL` {}; set it to {}",
+        unread(problem),
+        allowed()
+    )]
     Environment {
-        /// The cause.
-        source: std::env::VarError,
+        /// What is wrong with it.
+        problem: std::env::VarError,
     },
     /// This build does not support the URL.
     #[error(
-        "connect to the queue URL {url:?}: {problem}; allowed are {}",
+        "failed to connect to the queue URL {url:?}: {problem}; use {}",
         allowed()
     )]
     Url {
@@ -43,7 +47,7 @@ pub enum ConnectError {
     },
     /// The URL needs a feature that this build is without.
     #[error(
-        "connect to the queue URL {url:?}: this program was built without the feature `{feature}` of `queue-runtime`"
+        "failed to connect to the queue URL {url:?}: this program was built without the feature `{feature}` of `queue-runtime`"
     )]
     MissingFeature {
         /// The URL's scheme; the rest may hold a secret.
@@ -52,13 +56,13 @@ pub enum ConnectError {
         feature: &'static str,
     },
     /// The client id is invalid.
-    #[error("set the client id")]
+    #[error("the client id is invalid")]
     Client {
         /// The cause.
         source: InvalidId,
     },
     /// A setting is outside its allowed range.
-    #[error("connect to queues: {0}")]
+    #[error("failed to connect to queues: {0}")]
     Setting(InvalidSetting),
     /// The storage could not be opened.
     #[error(transparent)]
@@ -66,11 +70,20 @@ pub enum ConnectError {
     /// The background thread could not be started, or
     /// [`on_current_runtime`](crate::ServiceBuilder::on_current_runtime) was called outside a Tokio
     /// runtime.
-    #[error("start the background tasks")]
+    #[error("failed to start the background tasks")]
     Background {
         /// The cause.
         source: std::io::Error,
     },
+}
+
+queue_core::debug_as_text!(ConnectError);
+
+fn unread(error: &std::env::VarError) -> &'static str {
+    match error {
+        std::env::VarError::NotPresent => "is not set",
+        std::env::VarError::NotUnicode(_) => "is not valid Unicode",
+    }
 }
 
 impl From<Refused> for ConnectError {
@@ -101,5 +114,5 @@ fn allowed() -> String {
         ]);
     }
     let last = allowed.pop().unwrap_or_default();
-    format!("{} and {last}", allowed.join(", "))
+    format!("{} or {last}", allowed.join(", "))
 }

@@ -5,7 +5,7 @@ mod builder;
 mod error;
 mod queue;
 mod queue_service;
-mod redrive;
+pub mod redrive;
 mod shutdown;
 #[cfg(feature = "signal")]
 mod signals;
@@ -15,6 +15,5 @@ pub use builder::ServiceBuilder;
 pub use error::ConnectError;
 pub use queue::{AnyQueue, Peeked, Queue};
 pub use queue_service::QueueService;
-pub use redrive::{Redrive, RedriveError, RedriveOutcome, RedriveStep, Redriven};
 #[cfg(feature = "signal")]
 pub use signals::StopSignals;

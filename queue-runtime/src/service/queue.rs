@@ -14,7 +14,7 @@ use crate::listener::{ListenerBuilder, Listeners};
 use crate::notify::Announced;
 use crate::receive::{Accept, ErasedHandler, Handler, HandlerWith, MissingQueue};
 use crate::repeat::Repeats;
-use crate::send::{Submit, SubmitAll};
+use crate::send::{Submit, SubmitAll, SubmitError, Submitted, UntypedMessage};
 
 /// A handle to a queue of `M` messages.
 ///
@@ -117,7 +117,7 @@ impl<M: Message> Queue<M> {
 
     /// Returns an untyped handle to the poison queue of this queue: that of the type, if it sets one, or `QUEUE-poison`.
     /// A poison queue that a listener sets itself is found by its name alone, with
-    /// [`queue_at`](crate::QueueService::queue_at).
+    /// [`any_queue`](crate::QueueService::any_queue).
     ///
     /// A [redrive](AnyQueue::redrive) of it puts messages back on this queue.
     ///
@@ -166,16 +166,17 @@ impl<M> fmt::Debug for Queue<M> {
     }
 }
 
-/// An untyped handle to a queue, from [`QueueService::queue_at`](crate::QueueService::queue_at) or
+/// An untyped handle to a queue, from [`QueueService::any_queue`](crate::QueueService::any_queue) or
 /// [`Queue::any`].
 ///
 /// ```
-/// use queue_runtime::{QueueService, POISON_THRESHOLD, backend::Metadata};
+/// use queue_runtime::settings::POISON_THRESHOLD;
+/// use queue_runtime::{QueueService, backend::Metadata};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let service = QueueService::connect("memory:").await?;
-/// let orders = service.queue_at("orders")?;
+/// let orders = service.any_queue("orders")?;
 /// orders.create().await?;
 ///
 /// let mut metadata = Metadata::new();
@@ -216,7 +217,7 @@ pub struct AnyQueue {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Serialize)]
 #[non_exhaustive]
 pub struct Peeked {
     /// The body.
@@ -309,8 +310,8 @@ impl AnyQueue {
 
     /// Replaces all of the queue's metadata.
     ///
-    /// [`POISON_THRESHOLD`](crate::POISON_THRESHOLD) (attempts) and
-    /// [`DEFAULT_TIMEOUT`](crate::DEFAULT_TIMEOUT) (seconds) are settings of every consumer of the queue whose
+    /// [`POISON_THRESHOLD`](crate::settings::POISON_THRESHOLD) (attempts) and
+    /// [`DEFAULT_TIMEOUT`](crate::settings::DEFAULT_TIMEOUT) (seconds) are settings of every consumer of the queue whose
     /// builder does not set them. They apply to messages received from then on: by this service at once, by other
     /// services within a minute.
     ///
@@ -339,6 +340,52 @@ impl AnyQueue {
                 dequeue_count: message.dequeue_count,
             })
             .collect())
+    }
+
+    /// Submits an event or a bare body without a Rust type. The queue is created if it does not exist. A failed put is tried
+    /// again according to the [`StorageRetry`](crate::StorageRetry) of the service.
+    ///
+    /// ```
+    /// use queue_runtime::envelope::{ClientId, Envelope};
+    /// use queue_runtime::send::UntypedMessage;
+    /// use queue_runtime::wire::{Body, Payload};
+    /// use queue_runtime::{MessageId, QueueService, RequestId};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let service = QueueService::connect("memory:").await?;
+    /// let orders = service.any_queue("orders")?;
+    /// let (id, request) = (MessageId::random(), RequestId::random());
+    /// let envelope = Envelope::new(id, ClientId::new("shell")?, request, "order");
+    /// let payload = Payload::Json(r#"{"number":7}"#.into());
+    /// orders.submit(UntypedMessage::event(envelope, payload)).await?;
+    ///
+    /// let order = orders.accept().await?.expect("just submitted");
+    /// let json = serde_json::to_value(order.message())?;
+    /// assert_eq!(json["event"]["payload"]["number"], 7);
+    /// order.complete().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`SubmitError`] if the payload is no JSON, the message is too large, or the backend failed.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped before it completes, the message may have been submitted.
+    pub async fn submit(
+        &self,
+        message: UntypedMessage,
+    ) -> Result<Submitted, SubmitError<UntypedMessage>> {
+        message.submit(&self.context, &self.name).await
+    }
+
+    /// Accepts one message of any kind, also a bare or a malformed body, as it is stored. Configure the [`Accept`], then
+    /// `.await` it. A queue that does not exist is reported unless [`Accept::create_queue`] creates it; messages of newer
+    /// versions are not postponed, and a listener of this service on the queue is no obstacle.
+    #[must_use = "nothing is accepted until this is awaited"]
+    pub fn accept(&self) -> Accept<Body> {
+        Accept::any(Arc::clone(&self.context), self.name.clone())
     }
 
     /// Wakes the consumers of the queue that wait for messages, for messages that were put without this library, such

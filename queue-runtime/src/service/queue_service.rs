@@ -307,7 +307,7 @@ impl QueueService {
     ///
     /// # Errors
     /// [`InvalidName`] if the part after the last `#` or `/` is not a valid queue name.
-    pub fn queue_at(&self, uri: &str) -> Result<AnyQueue, InvalidName> {
+    pub fn any_queue(&self, uri: &str) -> Result<AnyQueue, InvalidName> {
         let name = uri.rsplit(['#', '/']).next().unwrap_or(uri);
         Ok(AnyQueue::new(Arc::clone(&self.context), name.parse()?))
     }

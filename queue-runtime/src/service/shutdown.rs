@@ -49,7 +49,7 @@ impl QueueService {
     /// service.listener(send).start()?;
     ///
     /// let report = service.shutdown(Duration::from_secs(30)).await;
-    /// assert!(report.is_graceful());
+    /// assert!(report.graceful);
     /// assert_eq!(report.listeners.len(), 2);
     /// assert!(matches!(service.listener(ship).start(), Err(StartError::ShutDown(_))));
     /// # Ok(())

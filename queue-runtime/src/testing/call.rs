@@ -2,7 +2,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use queue_core::backend::{NewMessage, PopReceipt, StorageId};
-use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, Result, Retry};
+use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, Result, RetryAdvice};
 
 use super::fault::Fault;
 use super::fault_injector::FaultInjector;
@@ -101,7 +101,7 @@ impl<'a> Call<'a> {
             Some(Fault::Refused(kind)) => Err(self.refused(*kind)),
             Some(Fault::Throttled(after)) => {
                 let error = self.refused(ErrorKind::Throttled);
-                Err(error.with_retry(Retry::Throttled(*after)))
+                Err(error.with_retry(RetryAdvice::Throttled(*after)))
             }
         }
     }

@@ -175,7 +175,8 @@ pub struct NotDrained {
 ///
 /// ```
 /// use std::time::Duration;
-/// use queue_runtime::{ListenerPhase, Message, Received, testing};
+/// use queue_runtime::listener::ListenerPhase;
+/// use queue_runtime::{Message, Received, testing};
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]
@@ -336,7 +337,7 @@ impl fmt::Display for NotEmpty {
         match &self.depth {
             Ok(1) => write!(f, "queue `{queue}` has 1 message")?,
             Ok(depth) => write!(f, "queue `{queue}` has {depth} messages")?,
-            Err(error) => write!(f, "queue `{queue}` was not counted (failed to {error})")?,
+            Err(error) => write!(f, "queue `{queue}` was not counted ({error})")?,
         }
         write!(f, ", {in_flight} of them in flight")?;
         match self.phase {

@@ -256,7 +256,7 @@ fn private_context() -> Arc<Context> {
         backend,
         clock,
         client,
-        crate::MessageEncoding::default(),
+        crate::encoder::MessageEncoding::default(),
         StorageRetry::default(),
         Vec::new(),
         background,

@@ -175,7 +175,7 @@ async fn connect(
     backend: Arc<MemoryBackend>,
     clock: TokioClock,
 ) -> TestService {
-    let service = QueueService::over(front)
+    let service = QueueService::with_backend(front)
         .client("test")
         .clock(Arc::new(clock))
         .on_current_runtime()

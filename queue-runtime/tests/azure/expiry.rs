@@ -76,7 +76,9 @@ async fn settle(
 ) -> (Settled, Vec<String>) {
     let opened = builder(&responder.with_key()).deadline(PATIENCE).open();
     let backend = opened.await.expect("opens");
-    let service = QueueService::over(Arc::new(backend)).connect().await;
+    let service = QueueService::with_backend(Arc::new(backend))
+        .connect()
+        .await;
     let service = service.expect("connects");
     let delivery = service.accept::<Order>().await.expect("no error");
     let settled = retry(delivery.expect("a message")).await;

@@ -62,7 +62,9 @@ fn one_order(request: &http::Message) -> Reply {
 /// Runs a test with a service on a responder.
 fn run<T>(responder: &Responder, test: impl AsyncFnOnce(QueueService) -> T) -> T {
     with(&responder.with_key(), GUARD, async |backend| {
-        let connected = QueueService::over(Arc::new(backend)).connect().await;
+        let connected = QueueService::with_backend(Arc::new(backend))
+            .connect()
+            .await;
         let test = test(connected.expect("connected"));
         let ended = tokio::time::timeout(GUARD, test).await;
         ended.expect("in time")
@@ -77,9 +79,12 @@ async fn accept(service: &QueueService, lease: Duration) -> Delivery<Order> {
 /// A service that asks for no delay is not asked without one.
 #[test]
 fn busy_replies_without_a_delay_are_answered_with_pauses() {
-    let responder = Responder::by(|request| match is(request, "DELETE") {
-        true => Reply::Send(answer("503 Busy", BUSY, "")),
-        false => one_order(request),
+    let responder = Responder::by(|request| {
+        if is(request, "DELETE") {
+            Reply::Send(answer("503 Busy", BUSY, ""))
+        } else {
+            one_order(request)
+        }
     });
     run(&responder, async |service| {
         let order = accept(&service, Duration::from_secs(3)).await;
@@ -231,9 +236,10 @@ fn a_queue_is_cleared_by_several_requests() {
     let clears = AtomicUsize::new(0);
     let responder = Responder::by(move |_| {
         let unfinished = clears.fetch_add(1, Ordering::SeqCst) < 3;
-        Reply::Send(match unfinished {
-            true => answer("500 Busy", "x-ms-error-code: OperationTimedOut\r\n", ""),
-            false => answer("204 No Content", "", ""),
+        Reply::Send(if unfinished {
+            answer("500 Busy", "x-ms-error-code: OperationTimedOut\r\n", "")
+        } else {
+            answer("204 No Content", "", "")
         })
     });
     run(&responder, async |service| {

@@ -46,14 +46,16 @@ fn each_request_counts_and_only_once() {
     let lists = AtomicUsize::new(0);
     let responder = Responder::by(move |request| Reply::Send(reply(&request.first, &lists)));
     with(&responder.with_key(), DEADLINE, async |backend| {
-        let connected = QueueService::over(Arc::new(backend)).connect().await;
+        let connected = QueueService::with_backend(Arc::new(backend))
+            .connect()
+            .await;
         let service = connected.expect("connected");
         let policy = StorageRetry::default().with_max_tries(3);
         let submit = service.submit(Order { number: 7 }).storage_retry(policy);
         submit.await.expect_err("the service is busy");
         let none = service.accept::<Order>().await.expect("an answer");
         assert!(none.is_none());
-        let orders = service.queue_at("orders").expect("a name");
+        let orders = service.any_queue("orders").expect("a name");
         orders.create().await.expect("created");
         orders.peek(5).await.expect("peeked");
         orders.clear().await.expect("cleared");
@@ -86,7 +88,7 @@ fn what_finds_no_connection_does_not_count() {
     drop(listener);
     let url = format!("http://{address}/acct?sig=x");
     with(&url, DEADLINE, async |backend| {
-        let service = QueueService::over(Arc::new(backend)).connect();
+        let service = QueueService::with_backend(Arc::new(backend)).connect();
         let service = service.await.expect("connected");
         let submit = service.submit(Order { number: 7 });
         let submit = submit.storage_retry(StorageRetry::never());

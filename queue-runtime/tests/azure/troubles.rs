@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use queue_core::backend::Backend;
-use queue_runtime::{Error, ErrorKind, Outcome, Retry};
+use queue_runtime::{Error, ErrorKind, Outcome, RetryAdvice};
 
 use crate::responder::{
     Reply, Responder, answer, builder, every_error, foreign_answer, queue, with,
@@ -42,7 +42,7 @@ fn the_connection_is_refused() {
     for (name, error) in errors {
         assert_eq!(error.kind(), ErrorKind::Unreachable, "{name}");
         assert_eq!(error.outcome(), Outcome::NotDone, "{name}");
-        assert_eq!(error.retry(), Retry::Temporary, "{name}");
+        assert_eq!(error.retry(), RetryAdvice::Temporary, "{name}");
         assert!(error.to_string().contains("refused"), "{error}");
     }
 }
@@ -132,7 +132,7 @@ fn errors_of_the_service() {
         for error in assert_all(reply, PATIENCE, (kind, outcome)) {
             if headers == busy {
                 let after = Some(Duration::from_secs(7));
-                assert_eq!(error.retry(), Retry::Throttled(after), "{error}");
+                assert_eq!(error.retry(), RetryAdvice::Throttled(after), "{error}");
             }
         }
     }
@@ -148,7 +148,7 @@ fn clock_skew_is_mentioned() {
             error.to_string().contains("this machine's clock is"),
             "{error}"
         );
-        assert_eq!(error.retry(), Retry::Permanent);
+        assert_eq!(error.retry(), RetryAdvice::Permanent);
     }
 }
 
@@ -165,7 +165,7 @@ fn replies_of_success_that_are_not_from_the_service() {
     ] {
         let reply = Reply::Send(foreign_answer(status, headers, body));
         for error in assert_all(reply, PATIENCE, (ErrorKind::Corrupt, Outcome::Unknown)) {
-            assert_eq!(error.retry(), Retry::Temporary, "{error}");
+            assert_eq!(error.retry(), RetryAdvice::Temporary, "{error}");
             assert!(error.to_string().contains("x-ms-request-id"), "{error}");
         }
     }
@@ -187,7 +187,7 @@ fn invalid_replies_of_success() {
             for (name, error) in errors {
                 assert_eq!(error.kind(), ErrorKind::Corrupt, "{name}: {error}");
                 assert_eq!(error.outcome(), Outcome::Unknown, "{name}: {error}");
-                assert_eq!(error.retry(), Retry::Temporary, "{name}: {error}");
+                assert_eq!(error.retry(), RetryAdvice::Temporary, "{name}: {error}");
             }
         }
     }

@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use queue_core::QueueName;
 use queue_core::backend::{Backend, ReceivedMessage};
 use queue_runtime::backend::AzureBackend;
-use queue_runtime::{Error, ErrorKind, Outcome, Retry, SystemClock};
+use queue_runtime::{Error, ErrorKind, Outcome, RetryAdvice, SystemClock};
 use queue_tests::azurite::Azurite;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
@@ -112,16 +112,17 @@ impl Case {
         let (call, held) = (self.call, self.held.as_ref());
         let again = call.make(&self.proxied, &self.queue, held, executed);
         let again = again.await;
-        match executed {
-            true => call.expectations().repeat.check(call, again),
-            false => again.unwrap_or_else(|error| panic!("{call:?} again: {error}")),
+        if executed {
+            call.expectations().repeat.check(call, again)
+        } else {
+            again.unwrap_or_else(|error| panic!("{call:?} again: {error}"))
         }
         check_state(call, executed, self.direct, &self.queue).await;
     }
 }
 
 /// The expected error of an operation.
-pub(crate) type Expected = (ErrorKind, Outcome, Retry);
+pub(crate) type Expected = (ErrorKind, Outcome, RetryAdvice);
 
 /// Makes each of the calls once with this fault.
 pub(crate) async fn assert_each(
@@ -169,7 +170,7 @@ pub(crate) async fn assert_refused(case: &Case, client: &AzureBackend, kind: Err
     let call = case.call;
     let error = case.attempt(client).await.expect_err("refused");
     let found = (error.kind(), error.outcome(), error.retry());
-    let expected = (kind, Outcome::NotDone, Retry::Permanent);
+    let expected = (kind, Outcome::NotDone, RetryAdvice::Permanent);
     assert_eq!(found, expected, "{call:?}: {error}");
     assert_eq!(case.proxy.seen(call).len(), 1, "{call:?}: one request");
     error

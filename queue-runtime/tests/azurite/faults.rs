@@ -9,7 +9,7 @@ use queue_core::Timestamp;
 use queue_core::backend::{Backend, NewMessage};
 use queue_core::clock::{BoxFuture, Clock};
 use queue_runtime::backend::AzureBackend;
-use queue_runtime::{ErrorKind, Outcome, Retry, SystemClock};
+use queue_runtime::{ErrorKind, Outcome, RetryAdvice, SystemClock};
 use queue_tests::http::Message;
 
 use crate::case::{Case, Expected, PATIENCE, SHORT, assert_each, assert_refused, connect, run};
@@ -17,8 +17,12 @@ use crate::fault::{Call, Fault};
 use crate::operation::CALLS;
 use crate::server::ACCOUNT;
 
-const BROKEN: Expected = (ErrorKind::Unreachable, Outcome::Unknown, Retry::Temporary);
-const LATE: Expected = (ErrorKind::Timeout, Outcome::Unknown, Retry::Temporary);
+const BROKEN: Expected = (
+    ErrorKind::Unreachable,
+    Outcome::Unknown,
+    RetryAdvice::Temporary,
+);
+const LATE: Expected = (ErrorKind::Timeout, Outcome::Unknown, RetryAdvice::Temporary);
 
 #[test]
 fn a_connection_that_is_refused() {
@@ -26,7 +30,11 @@ fn a_connection_that_is_refused() {
         let case = Case::of(call, PATIENCE).await;
         let error = case.attempt(&case.proxied).await.expect_err("refused");
         let found = (error.kind(), error.outcome(), error.retry());
-        let expected = (ErrorKind::Unreachable, Outcome::NotDone, Retry::Temporary);
+        let expected = (
+            ErrorKind::Unreachable,
+            Outcome::NotDone,
+            RetryAdvice::Temporary,
+        );
         assert_eq!(found, expected, "{call:?}: {error}");
         assert_eq!(case.proxy.seen(call).len(), 0);
         case.proxy.accept_connections().await;
@@ -78,11 +86,11 @@ fn errors_500_and_503() {
     const BUSY: &str = "<?xml version=\"1.0\"?><Error><Code>ServerBusy</Code></Error>";
     const TIMED_OUT: &str = "<?xml version=\"1.0\"?><Error><Code>OperationTimedOut</Code></Error>";
     const WAIT: (&str, &str) = ("Retry-After", "3");
-    let asked = Retry::Throttled(Some(Duration::from_secs(3)));
-    let anyhow = Retry::Throttled(None);
+    let asked = RetryAdvice::Throttled(Some(Duration::from_secs(3)));
+    let anyhow = RetryAdvice::Throttled(None);
     let throttled = |outcome, retry| (ErrorKind::Throttled, outcome, retry);
     let (unknown, not_done) = (Outcome::Unknown, Outcome::NotDone);
-    let storage = (ErrorKind::Storage, unknown, Retry::Temporary);
+    let storage = (ErrorKind::Storage, unknown, RetryAdvice::Temporary);
     let cases = [
         ("500 Internal", vec![], "<html>", storage),
         (
@@ -122,7 +130,7 @@ fn errors_500_and_503() {
 /// The page of a proxy must not be taken for an answer, whatever its status.
 #[test]
 fn bodies_that_are_not_xml() {
-    let corrupt = (ErrorKind::Corrupt, Outcome::Unknown, Retry::Temporary);
+    let corrupt = (ErrorKind::Corrupt, Outcome::Unknown, RetryAdvice::Temporary);
     let html = ("Content-Type", "text/html");
     let statuses = ["200 OK", "201 Created", "403 Forbidden", "404 Not Found"];
     run(join_all(statuses.map(async |status| {
@@ -242,5 +250,5 @@ async fn a_connection_that_times_out() {
     assert!(took < PATIENCE / 2, "{took:?}");
     assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
     assert_eq!(error.outcome(), Outcome::NotDone, "{error}");
-    assert_eq!(error.retry(), Retry::Temporary, "{error}");
+    assert_eq!(error.retry(), RetryAdvice::Temporary, "{error}");
 }

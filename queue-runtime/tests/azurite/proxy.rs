@@ -187,9 +187,10 @@ impl Shared {
         self.log
             .send_modify(|log| log.seen.push(Seen { call, at, executed }));
         let _ended = Ended(&self.log);
-        let answer = match executed {
-            true => Some(request.forward(self.server.queue_port()).await?),
-            false => None,
+        let answer = if executed {
+            Some(request.forward(self.server.queue_port()).await?)
+        } else {
+            None
         };
         let fault = match (fault, &answer) {
             (Some(Fault::LoseMessages), Some(answer)) if !holds_messages(answer) => {

@@ -55,9 +55,12 @@ impl Run {
             {
                 let problem = &error.problem;
                 assert!(matches!(problem, SubmitProblem::Storage(_)), "{problem:?}");
-                self.note(|history| match error.is_unknown() {
-                    true => history.unknown += 1,
-                    false => history.refused += 1,
+                self.note(|history| {
+                    if error.is_unknown() {
+                        history.unknown += 1
+                    } else {
+                        history.refused += 1
+                    }
                 });
                 let up = self.up.clone().wait_for(|up| *up).await.map(drop);
                 up.expect("the test goes on");

@@ -52,7 +52,7 @@ fn a_poison_queue_that_was_deleted_is_created_again() {
     runtime().block_on(async {
         let connected = QueueService::connect(&connection_string()).await;
         let service = connected.expect("connect");
-        let poison = service.queue_at("returns-poison").expect("a name");
+        let poison = service.any_queue("returns-poison").expect("a name");
         for number in 1..=2 {
             service.submit(Return { number }).await.expect("submit");
             let accepted = service.accept::<Return>().wait(Duration::from_secs(30));
@@ -70,7 +70,7 @@ fn a_poison_queue_that_was_deleted_is_created_again() {
 fn a_body_of_the_services_limit_is_moved_as_it_is() {
     runtime().block_on(async {
         let backend = Arc::new(connect(&connection_string(), PATIENCE).await);
-        let service = QueueService::over(backend.clone()).connect().await;
+        let service = QueueService::with_backend(backend.clone()).connect().await;
         let service = service.expect("connect");
         let letters = service.queue_named::<Return>("letters").expect("a name");
         letters.any().create().await.expect("created");
@@ -143,7 +143,7 @@ fn a_forged_poison_record_sends_nothing_to_another_queue() {
     ];
     runtime().block_on(async {
         let backend = Arc::new(connect(&connection_string(), PATIENCE).await);
-        let service = QueueService::over(backend.clone()).connect().await;
+        let service = QueueService::with_backend(backend.clone()).connect().await;
         let service = service.expect("connect");
         let returns = service.queue_named::<Return>("forged-returns");
         let returns = returns.expect("a name");

@@ -35,7 +35,7 @@ impl Stage {
         let proxy = Proxy::open(&SERVER).await;
         let service = async |url: &str| {
             let backend = Arc::new(connect(url, PATIENCE).await);
-            QueueService::over(backend)
+            QueueService::with_backend(backend)
                 .connect()
                 .await
                 .expect("connect")
@@ -69,7 +69,7 @@ impl Stage {
     }
 
     pub(crate) async fn count(&self) -> u64 {
-        let queue = self.direct.queue_at(self.queue).expect("a name");
+        let queue = self.direct.any_queue(self.queue).expect("a name");
         let properties = queue.properties().await.expect("properties");
         properties.approximate_count
     }

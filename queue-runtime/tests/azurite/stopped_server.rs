@@ -37,7 +37,7 @@ fn an_outage_under_load_ends_no_task_and_loses_no_message() {
         // It injects nothing, and counts the calls.
         let url = server.connection_string(ACCOUNT);
         let backend = FaultInjector::new(Arc::new(connect(&url, PATIENCE).await));
-        let service = QueueService::over(Arc::new(backend.clone())).connect();
+        let service = QueueService::with_backend(Arc::new(backend.clone())).connect();
         let service = service.await.expect("connect");
         let queue = service.queue_named::<Order>("stopped-orders");
         let queue = queue.expect("a name");

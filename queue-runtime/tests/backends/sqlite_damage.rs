@@ -257,7 +257,7 @@ async fn an_altered_message_is_poison_and_not_decoded() {
     let path = place.path("queue.db");
     let backend = SqliteBackend::builder(&path, Arc::new(SystemClock::new()));
     let backend = Arc::new(backend.open().await.expect("open"));
-    let service = QueueService::over(backend.clone()).connect();
+    let service = QueueService::with_backend(backend.clone()).connect();
     let service = service.await.expect("connect");
     let transfers = [100, 200, 300].map(|amount| Transfer { amount });
     service.submit_all(transfers).await.expect("submit");
@@ -279,7 +279,7 @@ async fn an_altered_message_is_poison_and_not_decoded() {
         transfer.complete().await.expect("complete");
     }
     assert_eq!(amounts, [100, 300]);
-    let poison = service.queue_at("transfer-poison").expect("a name");
+    let poison = service.any_queue("transfer-poison").expect("a name");
     let peeked = poison.peek(10).await.expect("peek");
     let [peeked] = &peeked[..] else {
         panic!("one message is poison: {peeked:?}");

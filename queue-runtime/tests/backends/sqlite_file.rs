@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use queue_core::backend::{Backend, NewMessage, Op, PopReceipt, TimeToLive};
-use queue_core::{ErrorKind, Outcome, QueueName, Retry};
+use queue_core::{ErrorKind, Outcome, QueueName, RetryAdvice};
 use queue_runtime::backend::SqliteBackend;
 use queue_runtime::{Message, QueueService};
 use rusqlite::Connection;
@@ -87,20 +87,22 @@ fn an_operation_on_a_locked_file_times_out_without_effect() {
         let delete = backend.delete(&place.queue, &held.id, &held.receipt).await;
         // A put may wait for the transaction that waits for it. Other systems do not tell whose that is.
         let is_known = cfg!(any(target_os = "linux", target_os = "android"));
-        let put_again = match is_known {
-            true => Retry::Permanent,
-            false => Retry::Temporary,
+        let put_again = if is_known {
+            RetryAdvice::Permanent
+        } else {
+            RetryAdvice::Temporary
         };
         for (refused, retry) in [
             (put.expect_err("locked"), put_again),
-            (delete.expect_err("locked"), Retry::Temporary),
+            (delete.expect_err("locked"), RetryAdvice::Temporary),
         ] {
             assert_eq!(refused.kind(), ErrorKind::Timeout);
             assert_eq!(refused.retry(), retry);
             assert_eq!(refused.outcome(), Outcome::NotDone);
-            let whose = match is_known {
-                true => "another connection in this process",
-                false => "another process, or",
+            let whose = if is_known {
+                "another connection in this process"
+            } else {
+                "another process, or"
             };
             assert!(refused.to_string().contains(whose), "{refused}");
         }

@@ -9,7 +9,7 @@ use std::time::Instant;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use queue_core::backend::{Backend, Metadata, NewMessage};
-use queue_core::{ErrorKind, Outcome, QueueName, Retry};
+use queue_core::{ErrorKind, Outcome, QueueName, RetryAdvice};
 use queue_runtime::backend::{SqliteBackend, Synchronous};
 
 use crate::place::{LEASE, PATIENCE, Place};
@@ -78,10 +78,10 @@ fn a_missing_directory_is_named() {
         let path = place.directory.path().join("missing/queue.db");
         let refused = place.refusal(&path).await;
         assert_eq!(refused.kind(), ErrorKind::Storage);
-        assert_eq!(refused.retry(), Retry::Permanent);
+        assert_eq!(refused.retry(), RetryAdvice::Permanent);
         let refused = place.refusal(place.directory.path()).await;
         assert_eq!(refused.kind(), ErrorKind::Storage, "a directory is no file");
-        assert_eq!(refused.retry(), Retry::Permanent);
+        assert_eq!(refused.retry(), RetryAdvice::Permanent);
         assert!(refused.to_string().contains("is a directory"), "{refused}");
     });
 }
@@ -96,7 +96,7 @@ fn a_view_in_place_of_a_table_is_refused_for_good() {
         let put = backend.put(&place.queue, NewMessage::new("one")).await;
         let refused = put.expect_err("it is no table");
         assert_eq!(refused.kind(), ErrorKind::Corrupt, "{refused}");
-        assert_eq!(refused.retry(), Retry::Permanent, "{refused}");
+        assert_eq!(refused.retry(), RetryAdvice::Permanent, "{refused}");
         assert_eq!(refused.outcome(), Outcome::NotDone);
         assert!(refused.to_string().contains("were altered"), "{refused}");
         let moved = "SELECT count(*) FROM queue_moved";
@@ -210,7 +210,7 @@ fn files_that_are_deleted_moved_or_replaced_are_noticed() {
             let put = backend.put(&place.queue, NewMessage::new("two")).await;
             let refused = put.expect_err(what);
             assert_eq!(refused.kind(), ErrorKind::Storage, "{what}: {refused}");
-            assert_eq!(refused.retry(), Retry::Permanent, "{what}");
+            assert_eq!(refused.retry(), RetryAdvice::Permanent, "{what}");
             assert_eq!(refused.outcome(), Outcome::Unknown, "{what}");
             assert!(
                 refused.to_string().contains("moved or replaced"),

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use queue_core::backend::{Backend, NewMessage};
-use queue_core::{Error, ErrorKind, Outcome, Retry};
+use queue_core::{Error, ErrorKind, Outcome, RetryAdvice};
 
 use crate::place::{LEASE, Place};
 use crate::threads;
@@ -18,7 +18,7 @@ fn link(place: &Place) -> PathBuf {
 
 fn assert_says_what_to_do(error: &Error) {
     assert_eq!(error.kind(), ErrorKind::Storage, "{error}");
-    assert_eq!(error.retry(), Retry::Permanent, "{error}");
+    assert_eq!(error.retry(), RetryAdvice::Permanent, "{error}");
     let text = error.to_string();
     for part in ["2 hard links", "queue.db", "remove the others"] {
         assert!(text.contains(part), "{text}");

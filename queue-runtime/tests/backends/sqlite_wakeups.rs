@@ -88,7 +88,9 @@ async fn connect(path: &Path) -> (QueueService, Arc<SqliteBackend>) {
     let clock = Arc::new(SystemClock::new());
     let backend = SqliteBackend::open(path, clock.clone()).await;
     let backend = Arc::new(backend.expect("opens"));
-    let service = QueueService::over(backend.clone()).clock(clock).connect();
+    let service = QueueService::with_backend(backend.clone())
+        .clock(clock)
+        .connect();
     (service.await.expect("connects"), backend)
 }
 

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use queue_runtime::encoder::MessageEncoding;
 use queue_runtime::envelope::PoisonReason;
-use queue_runtime::{Disposition, Message, MessageEncoding, QueueService, Settled};
+use queue_runtime::{Disposition, Message, QueueService, Settled};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -110,7 +111,7 @@ fn what_was_no_event_is_on_the_poison_queue_byte_for_byte() {
         assert!(typed.accept().await.expect("accept").is_none());
     });
     let mut taken = Taken::from("torn-invoices-poison");
-    assert_eq!(taken.take("type"), queue_runtime::RAW_KIND);
+    assert_eq!(taken.take("type"), queue_runtime::encoder::RAW_KIND);
     taken.is_poison_of(queue, "undecodable", 1);
     assert_eq!(taken.take("poisonraw"), true);
     assert_eq!(

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_runtime::backend::MemoryBackend;
+use queue_runtime::clock::ManualClock;
 use queue_runtime::envelope::PoisonReason;
 use queue_runtime::testing::{self, Fault, TokioClock};
 use queue_runtime::{
-    AcceptError, Clock, Disposition, ErrorKind, ManualClock, Message, Operation, QueueService,
-    RetryPolicy, SettleProblem, Settled,
+    AcceptError, Clock, Disposition, ErrorKind, Message, Operation, QueueService, RetryPolicy,
+    SettleProblem, Settled,
 };
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, advance};
@@ -100,7 +101,7 @@ async fn settling_after_another_service_received_the_message_changes_nothing() {
     let storage_clock = Arc::new(TokioClock::new());
     let backend = Arc::new(MemoryBackend::new(storage_clock.clone()));
     let connect = async |clock: Arc<dyn Clock>| {
-        let service = QueueService::over(backend.clone()).clock(clock);
+        let service = QueueService::with_backend(backend.clone()).clock(clock);
         service.connect().await.expect("connects")
     };
     // Its clock stands still: it renews nothing and does not notice that its lease has run out.
@@ -224,7 +225,7 @@ async fn metadata_sets_threshold_and_timeout() {
     let mut metadata = queue_runtime::backend::Metadata::new();
     metadata.insert("PoisonThreshold", "1").expect("allowed");
     metadata.insert("DefaultTimeout", "7").expect("allowed");
-    let queue = service.queue_at("orders").expect("a name");
+    let queue = service.any_queue("orders").expect("a name");
     queue.set_metadata(&metadata).await.expect("set");
     drop(accepted::<Order>(&service).await);
     advance(Duration::from_secs(6)).await;
@@ -277,7 +278,7 @@ async fn the_poison_queue_of_an_accept_gets_its_rejected_messages() {
 #[tokio::test(start_paused = true)]
 async fn wait_waits_for_a_message() {
     let service = testing::service().await;
-    let queue = service.queue_at("orders").expect("a name");
+    let queue = service.any_queue("orders").expect("a name");
     queue.create().await.expect("created");
     let (wait, early) = (Duration::from_secs(60), Duration::from_secs(10));
     let started = Instant::now();

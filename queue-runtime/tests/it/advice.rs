@@ -5,7 +5,7 @@ use std::time::Duration;
 use queue_runtime::policy::InstanceTarget;
 use queue_runtime::testing::{self, Fault};
 use queue_runtime::{
-    ErrorKind, ListenerConfig, ListenerEvent, ListenerEventKind, Operation, Received, StartError,
+    ConsumerConfig, ErrorKind, ListenerEvent, ListenerEventKind, Operation, Received, StartError,
 };
 use tokio::time::sleep;
 
@@ -106,11 +106,11 @@ async fn an_outage_changes_no_advice() {
 async fn it_is_set_by_a_configuration() {
     let service = testing::service().await;
     let text = "advise_instances = { instances = { min = 2, max = 4 }, target = '90s' }";
-    let config: ListenerConfig = toml::from_str(text).expect("valid");
+    let config: ConsumerConfig = toml::from_str(text).expect("valid");
     let target = InstanceTarget::new(2..=4, 90 * SECOND);
     assert_eq!(config.advise_instances, Some(target));
     let written = serde_json::to_string(&config).expect("JSON");
-    let read: ListenerConfig = serde_json::from_str(&written).expect("valid");
+    let read: ConsumerConfig = serde_json::from_str(&written).expect("valid");
     assert_eq!(read, config);
     let listener = || service.listener(async |_: Received<Job>| {}).create_queue();
     let configured = listener().config(&config).start().expect("starts");
@@ -118,7 +118,7 @@ async fn it_is_set_by_a_configuration() {
     stop(configured).await;
     // A configuration without it leaves it as it is.
     let called = listener().advise_instances(target);
-    let called = called.config(&ListenerConfig::default()).start();
+    let called = called.config(&ConsumerConfig::default()).start();
     let called = called.expect("starts");
     assert_eq!(called.info().wanted_instances, Some(2));
     stop(called).await;

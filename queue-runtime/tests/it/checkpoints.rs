@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use queue_runtime::receive::CheckpointError;
 use queue_runtime::testing::{self, Fault};
-use queue_runtime::{CheckpointError, Delivery, ErrorKind, Message, Operation, QueueService};
+use queue_runtime::{Delivery, ErrorKind, Message, Operation, QueueService};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Serialize, Deserialize, Message)]
@@ -70,7 +71,7 @@ async fn a_checkpoint_survives_a_crash_a_retry_a_release_and_a_redrive() {
     import.reject("give up").await.expect("rejected");
 
     let redrive = service
-        .queue_at("imports-poison")
+        .any_queue("imports-poison")
         .expect("a name")
         .redrive();
     let redriven = redrive.run().await.expect("redriven");

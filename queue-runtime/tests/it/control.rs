@@ -249,8 +249,13 @@ fn without_a_timer_nothing_is_tried_again() {
     runtime.expect("up").block_on(async {
         let memory = MemoryBackend::new(Arc::new(SystemClock::new()));
         let faults = FaultInjector::new(Arc::new(memory));
-        let service = QueueService::over(Arc::new(faults.clone())).connect().await;
-        let jobs = service.expect("connects").queue_at("jobs").expect("a name");
+        let service = QueueService::with_backend(Arc::new(faults.clone()))
+            .connect()
+            .await;
+        let jobs = service
+            .expect("connects")
+            .any_queue("jobs")
+            .expect("a name");
         jobs.create().await.expect("created");
         faults.fail_next(1, Operation::Clear, Fault::Throttled(None));
         let error = jobs.clear().await.expect_err("not tried again");
@@ -262,6 +267,6 @@ fn without_a_timer_nothing_is_tried_again() {
 
 /// The number of jobs that could be received now.
 async fn visible(service: &QueueService) -> usize {
-    let jobs = service.queue_at("jobs").expect("a name");
+    let jobs = service.any_queue("jobs").expect("a name");
     jobs.peek(32).await.expect("peeks").len()
 }

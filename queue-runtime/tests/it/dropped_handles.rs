@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 
 use queue_core::clock::BoxFuture;
 use queue_runtime::backend::{Backend, MemoryBackend};
+use queue_runtime::clock::BootTime;
+use queue_runtime::listener::ListenerPhase;
 use queue_runtime::recurring::every;
 use queue_runtime::testing::{self, TokioClock};
 use queue_runtime::{
-    BootTime, Clock, Lanes, ListenerHandle, ListenerPhase, QueueService, Received, StartError,
-    SystemClock, Timestamp,
+    Clock, Lanes, ListenerHandle, QueueService, Received, StartError, SystemClock, Timestamp,
 };
 use tokio::sync::Semaphore;
 
@@ -110,7 +111,7 @@ async fn what_runs_goes_on_without_the_last_service_and_that_is_logged_once() {
     let clock = Arc::new(TokioClock::new());
     let backend: Arc<dyn Backend> = Arc::new(MemoryBackend::new(clock.clone()));
     let connect = async || {
-        let service = QueueService::over(Arc::clone(&backend)).clock(clock.clone());
+        let service = QueueService::with_backend(Arc::clone(&backend)).clock(clock.clone());
         let service = service.on_current_runtime().connect().await;
         service.expect("connects")
     };

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use queue_runtime::backend::{Backend, MemoryBackend};
+use queue_runtime::clock::ManualClock;
 use queue_runtime::envelope::PoisonReason;
 use queue_runtime::testing::{self, Fault, FaultInjector};
 use queue_runtime::{
-    Delivery, Failure, ListenerEventKind, ManualClock, Operation, QueueService, Received,
-    SettleProblem, Settled,
+    Delivery, Failure, ListenerEventKind, Operation, QueueService, Received, SettleProblem, Settled,
 };
 use tokio::time::Instant;
 
@@ -45,13 +45,15 @@ impl Apart {
     async fn open(ahead: SignedDuration, in_memory: bool) -> Self {
         let (storage_clock, clock) = (ManualClock::new(), ManualClock::new());
         let folder = tempfile::tempdir().expect("a folder");
-        let backend: Arc<dyn Backend> = match in_memory {
-            true => Arc::new(MemoryBackend::new(Arc::new(storage_clock.clone()))),
-            false => on_file(&folder, &storage_clock).await,
+        let backend: Arc<dyn Backend> = if in_memory {
+            Arc::new(MemoryBackend::new(Arc::new(storage_clock.clone())))
+        } else {
+            on_file(&folder, &storage_clock).await
         };
         clock.step_wall_clock(ahead);
         let storage = FaultInjector::new(backend);
-        let service = QueueService::over(Arc::new(storage.clone())).clock(Arc::new(clock.clone()));
+        let service =
+            QueueService::with_backend(Arc::new(storage.clone())).clock(Arc::new(clock.clone()));
         Self {
             service: service.connect().await.expect("connects"),
             storage,

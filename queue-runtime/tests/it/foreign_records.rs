@@ -45,7 +45,7 @@ async fn with_event(
         Room::None => backend.capabilities().max_body - event("").len(),
     };
     let body = event(&"x".repeat(left));
-    let orders = service.queue_at("orders").expect("a name");
+    let orders = service.any_queue("orders").expect("a name");
     orders.create().await.expect("created");
     let queue = "orders".parse().expect("a name");
     let put = backend.put(&queue, NewMessage::new(body.into_bytes()));
@@ -201,7 +201,7 @@ async fn a_newer_version_is_hidden_no_longer_than_its_backend_can() {
 
     let (_, faults) = with_event(2, r#""other":1"#, Room::Enough).await;
     let backend = Remote::over(faults.clone()).with_max_visibility(LONGEST);
-    let service = QueueService::over(Arc::new(backend)).clock(Arc::new(TokioClock::new()));
+    let service = QueueService::with_backend(Arc::new(backend)).clock(Arc::new(TokioClock::new()));
     let service = service.on_current_runtime().connect().await;
     let service = service.expect("connects");
     for postponed in 1..=10 {
@@ -237,7 +237,7 @@ async fn a_forged_poison_record_sends_nothing_to_another_queue() {
             let storage = storage.with_moved_limit(limit);
             let (service, backend) = storage.connect().await;
             let (forged, original) = forged(record, limit);
-            let orders = service.queue_at("orders").expect("a name");
+            let orders = service.any_queue("orders").expect("a name");
             orders.create().await.expect("created");
             let put = backend.put(orders.name(), NewMessage::new(forged)).await;
             put.expect("put");
@@ -245,7 +245,7 @@ async fn a_forged_poison_record_sends_nothing_to_another_queue() {
                 Some(order) => drop(order.reject("no").await.expect("moved")),
                 None => assert_eq!(record, wrapped, "its payload is no event"),
             }
-            let poison = service.queue_at("orders-poison").expect("a name");
+            let poison = service.any_queue("orders-poison").expect("a name");
             let moved = poison.peek(1).await.expect("peeked");
             let Body::Event(moved) = &moved[0].body else {
                 panic!("{moved:?}")

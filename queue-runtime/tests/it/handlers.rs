@@ -5,10 +5,11 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use queue_runtime::backend::MemoryBackend;
+use queue_runtime::clock::ManualClock;
 use queue_runtime::testing::{self, Fault, FaultInjector};
 use queue_runtime::{
-    ErrorKind, ListenerBuilder, ListenerEvent, ListenerEventKind, ListenerHandle, ManualClock,
-    Operation, QueueService, Received, SettleProblem, blocking,
+    ErrorKind, ListenerBuilder, ListenerEvent, ListenerEventKind, ListenerHandle, Operation,
+    QueueService, Received, SettleProblem, blocking,
 };
 use tokio::runtime::Runtime;
 use tokio::sync::broadcast::Receiver;
@@ -52,7 +53,7 @@ impl Apart {
         let apart = Self::new();
         let clock = || Arc::new(apart.clock.clone());
         let faults = FaultInjector::new(Arc::new(MemoryBackend::new(clock())));
-        let service = QueueService::over(Arc::new(faults.clone())).clock(clock());
+        let service = QueueService::with_backend(Arc::new(faults.clone())).clock(clock());
         let service = apart.test.block_on(service.connect()).expect("up");
         (Self { service, ..apart }, faults)
     }
@@ -445,6 +446,7 @@ async fn a_handler_that_is_told_to_stop_may_still_answer() {
 
 #[tokio::test(start_paused = true)]
 async fn a_panic_says_what_and_where() {
+    queue_runtime::panic::capture_locations();
     let service = testing::service().await;
     service
         .submit(Job { mood: Mood::Panics })

@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
+use queue_runtime::listener::{Health, ListenerPhase, ReceiveError, ReceiveFailure};
 use queue_runtime::testing::{self, Fault};
-use queue_runtime::{
-    ErrorKind, Health, ListenerEventKind, ListenerPhase, Operation, QueueService, ReceiveError,
-    ReceiveFailure, Received,
-};
+use queue_runtime::{ErrorKind, ListenerEventKind, Operation, QueueService, Received};
 use tokio::time::sleep;
 
 use crate::support::jobs::{Job, submit_jobs};
@@ -50,7 +48,7 @@ async fn a_listener_whose_receives_fail_says_since_when_and_why_until_one_succee
     assert!(success <= at && at <= failed.since, "{health:?}");
     let text = health.to_string();
     let expected = format!(
-        "queue `jobs` has failed for {} s: receive from queue `jobs`: ",
+        "queue `jobs` has failed for {} s: failed to receive from queue `jobs`: ",
         failed.lasted.as_secs()
     );
     assert!(text.starts_with(&expected), "{text}");

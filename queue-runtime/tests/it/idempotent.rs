@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use queue_runtime::idempotency::{Begun, IdempotencyStore, Owner, WorkKey};
+use queue_runtime::idempotency::{ClaimOutcome, IdempotencyStore, Owner, WorkKey};
 use queue_runtime::testing::{self, Fault};
 use queue_runtime::{
     AcceptError, Disposition, ListenerEventKind, Message, Operation, QueueService, Received,
@@ -98,7 +98,7 @@ async fn a_message_whose_work_is_in_flight_elsewhere_is_put_back_and_keeps_its_a
     key.release().await.expect("released");
     let lease = Duration::from_secs(100);
     let begun = store.begin(&work, Owner::random(), lease).await;
-    assert!(matches!(begun, Ok(Begun::Fresh(_))));
+    assert!(matches!(begun, Ok(ClaimOutcome::Fresh(_))));
 
     let attempts = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&attempts);
@@ -138,7 +138,7 @@ async fn a_bare_body_waits_in_place() {
     tokio::time::sleep(Duration::from_secs(31)).await;
     let lease = Duration::from_secs(1000);
     let begun = store.begin(&work, Owner::random(), lease).await;
-    assert!(matches!(begun, Ok(Begun::Fresh(_))));
+    assert!(matches!(begun, Ok(ClaimOutcome::Fresh(_))));
     let began = tokio::time::Instant::now();
     let receives = Arc::new(AtomicU32::new(0));
     let noted = Arc::clone(&receives);

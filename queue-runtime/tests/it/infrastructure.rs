@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_runtime::backend::MemoryBackend;
+use queue_runtime::clock::ManualClock;
+use queue_runtime::listener::ListenerPhase;
 use queue_runtime::testing::{self, Fault, FaultInjector};
 use queue_runtime::{
-    Handler, ListenerEventKind, ListenerHandle, ListenerPhase, ManualClock, Operation,
-    QueueService, Received,
+    Handler, ListenerEventKind, ListenerHandle, Operation, QueueService, Received,
 };
 use tokio::runtime::{self, Runtime};
 use tokio::time::{advance, sleep, timeout};
@@ -136,7 +137,8 @@ fn apart() -> (Runtime, QueueService, FaultInjector, ManualClock) {
     let clock = ManualClock::new();
     let memory = MemoryBackend::new(Arc::new(clock.clone()));
     let faults = FaultInjector::new(Arc::new(memory));
-    let service = QueueService::over(Arc::new(faults.clone())).clock(Arc::new(clock.clone()));
+    let service =
+        QueueService::with_backend(Arc::new(faults.clone())).clock(Arc::new(clock.clone()));
     let service = test.block_on(service.connect()).expect("up");
     (test, service, faults, clock)
 }

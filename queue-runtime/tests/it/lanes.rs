@@ -3,8 +3,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use queue_runtime::listener::LanesHandle;
 use queue_runtime::testing::{self, TestService};
-use queue_runtime::{Lanes, LanesHandle, ListenerBuilder, Message, Received, StartError};
+use queue_runtime::{Lanes, ListenerBuilder, Message, Received, StartError};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use serde::{Deserialize, Serialize};
@@ -212,32 +213,32 @@ async fn lanes_are_checked() {
     for (lanes, expected) in [
         (
             Lanes::new(0).lane(1, lane(URGENT)),
-            "start a listener: the number of messages in flight is 0; allowed is 1 to",
+            "failed to start a listener: the number of messages in flight is 0; allowed is 1 to",
         ),
         (
             Lanes::new(8),
-            "start a listener: the number of lanes is 0; allowed is 1 or more",
+            "failed to start a listener: the number of lanes is 0; allowed is 1 or more",
         ),
         (
             Lanes::new(8).lane(1, lane(URGENT)).lane(0, lane(BULK)),
-            "start a listener: the weight of a lane is 0; allowed is 1 to 1000",
+            "failed to start a listener: the weight of a lane is 0; allowed is 1 to 1000",
         ),
         (
             Lanes::new(8).lane(1001, lane(URGENT)),
-            "start a listener: the weight of a lane is 1001; allowed is 1 to 1000",
+            "failed to start a listener: the weight of a lane is 1001; allowed is 1 to 1000",
         ),
         (
             Lanes::new(8)
                 .lane(1, lane(URGENT))
                 .lane(2, lane(BULK))
                 .lane(3, lane(URGENT)),
-            "start lanes: queue `orders` is in two of them",
+            "failed to start lanes: queue `orders` is in two of them",
         ),
         (
             Lanes::new(8)
                 .lane(1, lane(URGENT))
                 .lane(1, lane(BULK).max_in_flight(0)),
-            "start a listener: the number of messages in flight is 0",
+            "failed to start a listener: the number of messages in flight is 0",
         ),
     ] {
         let error = lanes.start().expect_err("refused").to_string();

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_runtime::backend::MemoryBackend;
+use queue_runtime::clock::ManualClock;
 use queue_runtime::envelope::PoisonReason;
 use queue_runtime::testing::{self, Fault, FaultInjector};
 use queue_runtime::{
-    Accept, Delivery, ErrorKind, ListenerEventKind, ManualClock, Message, Operation, QueueService,
-    Received, SettleProblem,
+    Accept, Delivery, ErrorKind, ListenerEventKind, Message, Operation, QueueService, Received,
+    SettleProblem,
 };
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Runtime;
@@ -77,7 +78,7 @@ fn assert_runtime_ends(start: impl FnOnce(&Runtime, &QueueService)) {
     let memory = MemoryBackend::new(Arc::new(clock.clone()));
     let faults = FaultInjector::new(Arc::new(memory));
     let service = test.block_on(async {
-        let service = QueueService::over(Arc::new(faults.clone()));
+        let service = QueueService::with_backend(Arc::new(faults.clone()));
         let service = service.clock(Arc::new(clock.clone())).connect().await;
         let service = service.expect("connects");
         let submitted = service.submit(Parcel { weight: 1 }).await;

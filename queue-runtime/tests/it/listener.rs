@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 #[cfg(feature = "sqlite")]
 use queue_runtime::backend::SqliteBackend;
 use queue_runtime::backend::{Backend, MemoryBackend, NewMessage};
+use queue_runtime::clock::ManualClock;
 use queue_runtime::envelope::PoisonReason;
 use queue_runtime::meter::TransactionKind;
 use queue_runtime::testing::{self, FaultInjector};
 use queue_runtime::{
-    Clock, Disposition, Failure, FollowUp, Handler, ListenerEventKind, ManualClock, Message,
-    Operation, QueueService, Received, RetryPolicy, SystemClock, blocking,
+    Clock, Disposition, Failure, FollowUp, Handler, ListenerEventKind, Message, Operation,
+    QueueService, Received, RetryPolicy, SystemClock, blocking,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
@@ -103,7 +104,7 @@ impl Misbehaving<()> {
             runs,
             bad: [
                 (Mood::Fails, "no luck"),
-                (Mood::Panics, "the handler panicked: out of cheese 3 (at "),
+                (Mood::Panics, "the handler panicked: out of cheese 3"),
                 (Mood::Hangs, "the handler timed out after 1s"),
             ],
             release: None,
@@ -143,9 +144,11 @@ impl Misbehaving<()> {
 impl<H: Handler<Job>> Misbehaving<H> {
     /// Good messages flow and leases are kept meanwhile.
     async fn end_in_poison(self, backend: Arc<dyn Backend>) {
-        let service = QueueService::over(Arc::clone(&backend)).connect().await;
+        let service = QueueService::with_backend(Arc::clone(&backend))
+            .connect()
+            .await;
         let service = service.expect("up");
-        let queue = service.queue_at("jobs").expect("a name");
+        let queue = service.any_queue("jobs").expect("a name");
         queue.create().await.expect("created");
 
         // Held from before the first failure until all is over and its lease was renewed. The lease is longer than a
@@ -237,7 +240,7 @@ fn a_handler_that_blocks_every_worker_loses_no_lease() {
     let runtime = runtime.worker_threads(1).enable_all().build().expect("up");
     let clock = Arc::new(ManualClock::new());
     let faults = FaultInjector::new(Arc::new(MemoryBackend::new(clock.clone())));
-    let service = QueueService::over(Arc::new(faults.clone())).clock(clock.clone());
+    let service = QueueService::with_backend(Arc::new(faults.clone())).clock(clock.clone());
     let service = runtime.block_on(service.connect()).expect("up");
     let submitted = runtime.block_on(service.submit(Job { mood: Mood::Blocks }).into_future());
     submitted.expect("submitted");

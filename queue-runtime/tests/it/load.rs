@@ -48,7 +48,7 @@ async fn ten_thousand_bad_messages_among_as_many_good_ones_are_poison_once_each(
 
     let clock = Arc::new(TokioClock::new());
     let backend = Arc::new(MemoryBackend::new(clock.clone()));
-    let service = QueueService::over(backend.clone())
+    let service = QueueService::with_backend(backend.clone())
         .clock(clock)
         .on_current_runtime();
     let service = service.connect().await.expect("up");
@@ -311,7 +311,7 @@ async fn a_shutdown_under_load_hands_back_all_that_is_not_done_at_once() {
         let (info, done) = (&report.info, done.load(Ordering::Relaxed));
         assert_eq!((info.tasks, info.in_flight, info.unsettled), (0, 0, 0));
         assert_eq!(info.completed as usize, done, "round {round}: {report:?}");
-        let jobs = service.queue_at("jobs").expect("a name");
+        let jobs = service.any_queue("jobs").expect("a name");
         let visible = jobs.peek(256).await.expect("peeks").len();
         assert_eq!(visible, JOBS - done, "round {round}: {report:?}");
     }

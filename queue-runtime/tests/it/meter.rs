@@ -34,7 +34,7 @@ fn job() -> Job {
 #[tokio::test(start_paused = true)]
 async fn each_operation_counts_as_what_it_would_be_on_azure() {
     let service = testing::service().await;
-    let jobs = service.queue_at("jobs").expect("a name");
+    let jobs = service.any_queue("jobs").expect("a name");
     jobs.create().await.expect("created");
     // Stored in one step here, and in seventy there.
     service
@@ -176,7 +176,7 @@ async fn a_service_counts_its_own_transactions() {
     let backend: Arc<dyn Backend> = Arc::new(MemoryBackend::new(clock.clone()));
     assert_eq!(backend.capabilities().atomicity, Atomicity::Atomic);
     let connect = || {
-        QueueService::over(Arc::clone(&backend))
+        QueueService::with_backend(Arc::clone(&backend))
             .clock(clock.clone())
             .connect()
     };

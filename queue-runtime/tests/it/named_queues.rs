@@ -31,7 +31,7 @@ async fn accept<M: Message>(service: &QueueService, queue: &QueueName) -> Delive
 
 /// Returns the ids of the messages on a queue.
 async fn ids(service: &QueueService, queue: &str) -> Vec<MessageId> {
-    let queue = service.queue_at(queue).expect("a name");
+    let queue = service.any_queue(queue).expect("a name");
     let peeked = queue.peek(32).await.expect("the queue exists");
     let id = |body| match body {
         queue_runtime::wire::Body::Event(event) => event.envelope.id.clone(),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use queue_runtime::idempotency::MAX_RESULT;
-use queue_runtime::{ErrorKind, Failure, OnceError, Result, Retry, once};
+use queue_runtime::{ErrorKind, Failure, OnceError, Result, RetryAdvice, once};
 
 use crate::support::flaky_results::{Flaky, memory_results};
 
@@ -105,7 +105,7 @@ async fn a_result_that_is_too_large_is_returned_and_not_recorded() {
             }) => {
                 assert!(!recorded && result.len() == length);
                 assert_eq!(error.kind(), ErrorKind::TooLarge);
-                assert_eq!(error.retry(), Retry::Permanent);
+                assert_eq!(error.retry(), RetryAdvice::Permanent);
                 let text = error.to_string();
                 let sizes = format!("has {} bytes; the maximum is {MAX_RESULT}", MAX_RESULT + 1);
                 assert!(text.contains(&sizes), "{text}");

@@ -61,7 +61,7 @@ async fn each_message_is_handled_whatever_the_order() {
         faults.fail_sometimes(0.4, Operation::Put, late.clone());
         faults.fail_sometimes(0.4, Operation::Apply, late);
     }
-    let service = QueueService::over(Arc::new(faults.clone())).clock(clock);
+    let service = QueueService::with_backend(Arc::new(faults.clone())).clock(clock);
     let service = service.on_current_runtime().connect().await;
     let service = service.expect("connects");
     for journey in 0..JOURNEYS {

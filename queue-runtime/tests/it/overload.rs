@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use queue_runtime::listener::CircuitState;
 use queue_runtime::testing::{self, Fault};
 use queue_runtime::{
-    CircuitState, Failure, ListenerEvent, ListenerEventKind, ListenerHandle, Operation,
-    QueueService, Received, RetryPolicy,
+    Failure, ListenerEvent, ListenerEventKind, ListenerHandle, Operation, QueueService, Received,
+    RetryPolicy,
 };
 use tokio::sync::broadcast::Receiver;
 use tokio::time::{Instant, sleep};

@@ -49,7 +49,10 @@ async fn failures_are_counted_and_the_last_one_is_poison() {
     assert_eq!(record.error.as_deref(), Some(r"no\nluck 3"));
     assert_eq!(event.envelope.id.as_str(), "m-1");
 
-    let redrive = service.queue_at("orders-poison").expect("a name").redrive();
+    let redrive = service
+        .any_queue("orders-poison")
+        .expect("a name")
+        .redrive();
     assert_eq!(redrive.dry_run().await.expect("peeks").redriven, 1);
     assert_eq!(redrive.run().await.expect("redrives").redriven, 1);
     assert_eq!(count(&service, "orders-poison").await, 0);
@@ -268,7 +271,7 @@ async fn messages_moved_at_once_create_their_poison_queue_once() {
     const SECOND: Duration = Duration::from_secs(1);
 
     let (_, faults) = testing::service_with_faults().await;
-    let service = QueueService::over(Arc::new(Remote::over(faults.clone())))
+    let service = QueueService::with_backend(Arc::new(Remote::over(faults.clone())))
         .clock(Arc::new(TokioClock::new()))
         .on_current_runtime();
     let service = service.connect().await.expect("connects");
@@ -311,7 +314,7 @@ async fn put_foreign(service: &QueueService, backend: &dyn Backend, source: &str
         r#"{{"specversion":"1.0","id":"1","source":"{source}","type":"{kind}",{subject},"data":{{"number":1,"note":""}}}}"#
     );
     service
-        .queue_at("orders")
+        .any_queue("orders")
         .expect("a name")
         .create()
         .await
@@ -327,7 +330,10 @@ async fn redrive_tells_events_of_one_id_apart() {
     put_foreign(&service, &backend, "/shop/a", "nobody").await;
     put_foreign(&service, &backend, "/shop/b", "nobody").await;
     assert!(service.accept::<Order>().await.expect("no error").is_none());
-    let redrive = service.queue_at("orders-poison").expect("a name").redrive();
+    let redrive = service
+        .any_queue("orders-poison")
+        .expect("a name")
+        .redrive();
     let redriven = redrive.run().await.expect("redriven");
     assert_eq!((redriven.redriven, redriven.duplicates), (2, 0));
     assert_eq!(count(&service, "orders").await, 2);
@@ -340,7 +346,7 @@ async fn redrive_leaves_what_the_filter_leaves() {
         put_foreign(&service, &backend, source, kind).await;
     }
     assert!(service.accept::<Order>().await.expect("no error").is_none());
-    let poison = service.queue_at("orders-poison").expect("a name");
+    let poison = service.any_queue("orders-poison").expect("a name");
     let redrive = poison
         .redrive()
         .filter(|envelope, _| envelope.kind == "somebody");
@@ -394,7 +400,7 @@ async fn a_newer_version_waits_for_a_newer_program_and_then_is_poison() {
     assert_eq!(poisoned[0].0.reason, PoisonReason::NewerVersion);
 
     service
-        .queue_at("orders-poison")
+        .any_queue("orders-poison")
         .expect("a name")
         .redrive()
         .run()

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use queue_runtime::backend::{Backend, NewMessage};
 use queue_runtime::envelope::PoisonReason;
+use queue_runtime::listener::ListenerPhase;
 use queue_runtime::testing;
 use queue_runtime::{
-    AcceptError, Delivery, Disposition, ErrorKind, ListenerEventKind, ListenerPhase, Message,
-    Queue, QueueService, Received, Settled,
+    AcceptError, Delivery, Disposition, ErrorKind, ListenerEventKind, Message, Queue, QueueService,
+    Received, Settled,
 };
 use serde::{Deserialize, Serialize};
 use tokio::time::{advance, sleep};
@@ -46,13 +47,13 @@ async fn no_queue_is_its_own_poison_queue() {
     let error = started.expect_err("its own").to_string();
     assert_eq!(
         error,
-        "start a listener: the poison queue is `orders`, the queue itself; allowed is another queue; set one with \
+        "failed to start a listener: the poison queue is `orders`, the queue itself; allowed is another queue; set one with \
          `poison_queue`, such as `orders-poison`"
     );
     let accepted = service.accept::<Order>().poison_queue("orders").await;
     let error = accepted.expect_err("its own").to_string();
     assert!(
-        error.starts_with("accept a message: the poison queue is `orders`"),
+        error.starts_with("failed to accept a message: the poison queue is `orders`"),
         "{error}"
     );
 
@@ -146,7 +147,7 @@ async fn a_poison_queue_has_consumers_like_any_other() {
         ("orders-poison-poison", "orders-poison"),
         ("orders-poison", "orders"),
     ] {
-        let redrive = service.queue_at(queue).expect("a name").redrive();
+        let redrive = service.any_queue(queue).expect("a name").redrive();
         let redriven = redrive.run().await.expect("redriven");
         assert_eq!(redriven.redriven, 1, "{queue}");
         assert_eq!(
@@ -215,9 +216,15 @@ async fn a_queue_is_for_one_kind_while_a_listener_runs() {
     let expected = "queue `orders` is for `order` messages while a listener of this service handles them, not for \
                     `invoice` messages";
     let error = listen_to_others().expect_err("of another kind");
-    assert_eq!(error.to_string(), format!("start a listener: {expected}"));
+    assert_eq!(
+        error.to_string(),
+        format!("failed to start a listener: {expected}")
+    );
     let error = others.accept().await.expect_err("of another kind");
-    assert_eq!(error.to_string(), format!("accept a message: {expected}"));
+    assert_eq!(
+        error.to_string(),
+        format!("failed to accept a message: {expected}")
+    );
     let accepted = service.accept::<Order>().create_queue().await;
     assert!(accepted.expect("of the same kind").is_none());
     let elsewhere = service
@@ -264,7 +271,7 @@ async fn a_poison_queue_that_was_deleted_is_created_again() {
             let delivery = accept_from(&service, "orders").await.expect("a message");
             delivery.reject("no").await.expect("moved");
             assert_eq!(count(&service, "orders").await, 0);
-            let poison = service.queue_at("orders-poison").expect("a name");
+            let poison = service.any_queue("orders-poison").expect("a name");
             assert_eq!(
                 poison
                     .properties()

@@ -23,7 +23,7 @@ const MESSAGES: u32 = 600;
 
 /// Puts messages on a poison queue. Their request ids count from zero.
 async fn poisoned(service: &QueueService, backend: &FaultInjector) -> QueueName {
-    let queue = service.queue_at("orders-poison").expect("a name");
+    let queue = service.any_queue("orders-poison").expect("a name");
     queue.create().await.expect("created");
     for number in 0..MESSAGES {
         let body = poison_event(&number.to_string(), "orders");
@@ -69,7 +69,7 @@ async fn all_are_looked_at_once_and_the_others_stay() {
     for storage in [Storage::new(), Storage::new().oldest_first()] {
         let (service, backend) = storage.connect().await;
         let queue = poisoned(&service, &backend).await;
-        let redrive = service.queue_at(queue.as_str()).expect("a name").redrive();
+        let redrive = service.any_queue(queue.as_str()).expect("a name").redrive();
         let redrive = redrive.filter(|envelope, _| envelope.request.as_str().ends_with("99"));
         let redriven = redrive.run().await.expect("redriven");
         assert_eq!((redriven.redriven, redriven.filtered), (6, 594));
@@ -84,7 +84,7 @@ async fn all_are_looked_at_although_held_ones_come_back() {
     let (service, backend) = Storage::new().oldest_first().connect().await;
     let queue = poisoned(&service, &backend).await;
     backend.fail_every(Operation::Receive, Fault::Delayed(Duration::from_secs(25)));
-    let redrive = service.queue_at(queue.as_str()).expect("a name").redrive();
+    let redrive = service.any_queue(queue.as_str()).expect("a name").redrive();
     let redrive = redrive.filter(|envelope, _| envelope.request.as_str().ends_with("99"));
     let redriven = guarded(redrive.run()).await.expect("it ends");
     let redriven = redriven.expect("redriven");
@@ -98,7 +98,7 @@ async fn one_that_sees_the_same_messages_again_and_again_ends_and_counts_the_oth
     let (service, backend) = Storage::new().oldest_first().connect().await;
     let queue = poisoned(&service, &backend).await;
     backend.fail_every(Operation::Receive, Fault::Delayed(Duration::from_secs(61)));
-    let redrive = service.queue_at(queue.as_str()).expect("a name").redrive();
+    let redrive = service.any_queue(queue.as_str()).expect("a name").redrive();
     let redrive = redrive.filter(|_, _| false);
     let redriven = guarded(redrive.run()).await.expect("it ends");
     let redriven = redriven.expect("redriven");
@@ -115,7 +115,7 @@ async fn an_interrupted_one_hides_at_most_one_receive() {
     backend.fail_every(Operation::Receive, Fault::Delayed(Duration::from_millis(1)));
     let (looked_at, interrupt) = (AtomicU32::new(0), Arc::new(Notify::new()));
     let interrupts = Arc::clone(&interrupt);
-    let redrive = service.queue_at(queue.as_str()).expect("a name").redrive();
+    let redrive = service.any_queue(queue.as_str()).expect("a name").redrive();
     let redrive = redrive.filter(move |_, _| {
         if looked_at.fetch_add(1, Ordering::Relaxed) == 300 {
             interrupts.notify_one();
@@ -136,7 +136,7 @@ async fn an_interrupted_one_hides_at_most_one_receive() {
 async fn one_that_is_interrupted_between_two_moves_hides_nothing() {
     let (service, backend) = Storage::new().connect().await;
     let queue = poisoned(&service, &backend).await;
-    let redrive = service.queue_at(queue.as_str()).expect("a name").redrive();
+    let redrive = service.any_queue(queue.as_str()).expect("a name").redrive();
     let redrive = redrive.interval(Duration::from_secs(10));
     let dropped = tokio::time::timeout(Duration::from_secs(5), redrive.run()).await;
     assert!(dropped.is_err(), "the second is moved after 10 seconds");
@@ -156,7 +156,7 @@ async fn one_ends_although_its_messages_fail_again_at_once() {
     let listener = listener.expect("starts");
     // Lets the listener run before each receive.
     backend.fail_every(Operation::Receive, Fault::Delayed(Duration::from_secs(1)));
-    let redrive = service.queue_at(queue.as_str()).expect("a name").redrive();
+    let redrive = service.any_queue(queue.as_str()).expect("a name").redrive();
     let redriven = guarded(redrive.run()).await.expect("it ends");
     let redriven = redriven.expect("redriven").redriven;
     assert!((600..600 + 256).contains(&redriven), "{redriven}");
@@ -172,7 +172,7 @@ async fn one_that_outlasts_its_leases_ends() {
     let held = backend.receive(&queue, 1, hour).await.expect("receives");
     assert_eq!(held.len(), 1);
     backend.fail_every(Operation::Receive, Fault::Delayed(Duration::from_secs(61)));
-    let redrive = service.queue_at(queue.as_str()).expect("a name").redrive();
+    let redrive = service.any_queue(queue.as_str()).expect("a name").redrive();
     let redrive = redrive.filter(|_, _| false);
     let redriven = guarded(redrive.run()).await.expect("it ends");
     assert_eq!(redriven.expect("redriven").filtered, 599);
@@ -192,7 +192,7 @@ async fn one_of_several_copies_is_put_back() {
         for _ in 0..3 {
             poisoned(&service, &backend).await;
         }
-        let poison = service.queue_at("orders-poison").expect("a name");
+        let poison = service.any_queue("orders-poison").expect("a name");
         let redriven = poison.redrive().run().await.expect("redriven");
         assert_eq!((redriven.redriven, redriven.duplicates), (600, 2 * 600));
         assert_eq!(count(&service, "orders-poison").await, 0);
@@ -213,7 +213,7 @@ async fn a_copy_is_deleted_only_after_another_was_moved() {
             (Storage::new().in_order(), 1),
         ] {
             let (service, backend) = storage.connect().await;
-            let poison = service.queue_at("orders-poison").expect("a name");
+            let poison = service.any_queue("orders-poison").expect("a name");
             poison.create().await.expect("created");
             for _ in 0..3 {
                 let copy = NewMessage::new(poison_event("1", "orders"));
@@ -239,7 +239,7 @@ async fn copies_by_several_consumers_are_one_message() {
         let memory = Arc::new(MemoryBackend::new(Arc::new(TokioClock::new())));
         let faults = FaultInjector::new(memory.clone());
         let connect = async |client: &str| {
-            let service = QueueService::over(Arc::new(Remote::over(faults.clone())));
+            let service = QueueService::with_backend(Arc::new(Remote::over(faults.clone())));
             let service = service.clock(Arc::new(TokioClock::new())).client(client);
             service
                 .on_current_runtime()
@@ -250,13 +250,12 @@ async fn copies_by_several_consumers_are_one_message() {
         let (one, other) = (connect("one").await, connect("other").await);
         let neighbour = one.submit(order(2)).delay(Duration::from_secs(3600)).await;
         neighbour.expect("submitted");
-        match is_event {
-            true => drop(one.submit(order(1)).await.expect("submitted")),
-            false => {
-                let queue = "orders".parse().expect("a name");
-                let put = memory.put(&queue, NewMessage::new("no event")).await;
-                put.expect("put");
-            }
+        if is_event {
+            drop(one.submit(order(1)).await.expect("submitted"))
+        } else {
+            let queue = "orders".parse().expect("a name");
+            let put = memory.put(&queue, NewMessage::new("no event")).await;
+            put.expect("put");
         }
         faults.fail_next(2, Operation::Delete, Fault::Refused(ErrorKind::Denied));
         for consumer in [&one, &other, &one] {
@@ -270,7 +269,7 @@ async fn copies_by_several_consumers_are_one_message() {
         assert_eq!(count(&one, "orders-poison").await, 3, "event: {is_event}");
         assert_eq!(count(&one, "orders").await, 1, "the neighbour");
 
-        let poison = one.queue_at("orders-poison").expect("a name");
+        let poison = one.any_queue("orders-poison").expect("a name");
         let redriven = poison.redrive().run().await.expect("redriven");
         assert_eq!(
             (redriven.redriven, redriven.duplicates),

@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use queue_runtime::backend::{Backend, BackendExt as _, NewMessage};
-use queue_runtime::{AnyQueue, ErrorKind, Message, QueueName, Redrive, RedriveOutcome};
+use queue_runtime::redrive::{Redrive, RedriveOutcome};
+use queue_runtime::{AnyQueue, ErrorKind, Message, QueueName};
 use serde::{Deserialize, Serialize};
 
 use crate::support::count;
@@ -40,7 +41,7 @@ async fn a_redrive_sends_only_to_its_own_queue_and_those_that_are_allowed() {
     ];
     for (name, told, expected) in cases {
         for (service, backend) in storages().await {
-            let queue = service.queue_at(name).expect("a name");
+            let queue = service.any_queue(name).expect("a name");
             queue.create().await.expect("created");
             for (id, to) in [("1", "slices"), ("2", "payments"), ("3", "broken-poison")] {
                 let message = NewMessage::new(poison_event(id, to));
@@ -147,7 +148,7 @@ async fn what_has_no_record_is_put_where_it_is_told_to() {
         let (service, backend) = storage.connect().await;
         let large = "x".repeat(60);
         let orders = "orders".parse().expect("a name");
-        let queue = service.queue_at("orders").expect("a name");
+        let queue = service.any_queue("orders").expect("a name");
         queue.create().await.expect("created");
         let put = backend.put(&orders, NewMessage::new(large.clone())).await;
         put.expect("put");

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use queue_runtime::envelope::Envelope;
 use queue_runtime::envelope::PoisonRecord;
 use queue_runtime::testing::{Fault, FaultInjector, TokioClock};
-use queue_runtime::{Envelope, ErrorKind, Operation, QueueService};
+use queue_runtime::{ErrorKind, Operation, QueueService};
 use tokio::time::{Instant, sleep};
 
 use crate::support::count;
@@ -33,7 +34,7 @@ fn is_even(envelope: &Envelope, _: &PoisonRecord) -> bool {
 
 async fn remote() -> (QueueService, FaultInjector) {
     let (_, faults) = Storage::new().connect().await;
-    let service = QueueService::over(Arc::new(Remote::over(faults.clone())))
+    let service = QueueService::with_backend(Arc::new(Remote::over(faults.clone())))
         .clock(Arc::new(TokioClock::new()))
         .on_current_runtime();
     (service.connect().await.expect("connects"), faults)
@@ -69,12 +70,15 @@ async fn what_was_not_done_is_repeated() {
             for operation in operations {
                 faults.fail_next(2, operation, fault.clone());
             }
-            let redrive = service.queue_at("orders-poison").expect("a name").redrive();
+            let redrive = service
+                .any_queue("orders-poison")
+                .expect("a name")
+                .redrive();
             let redriven = redrive.filter(is_even).run().await.expect("redriven");
             assert_eq!((redriven.redriven, redriven.filtered), (2, 2));
             assert_eq!((redriven.duplicates, redriven.taken), (0, 0));
             assert_eq!(counts(&service).await, (2, 2));
-            let poison = service.queue_at("orders-poison").expect("a name");
+            let poison = service.any_queue("orders-poison").expect("a name");
             assert_eq!(poison.peek(4).await.expect("peeked").len(), 2);
             for (injected, operation) in injected.iter_mut().zip(operations) {
                 *injected += faults.injected(operation);
@@ -93,7 +97,10 @@ async fn a_dry_run_repeats_what_it_asks() {
             faults.fail_next(1, operation, Fault::AnswerLost);
             faults.fail_next(1, operation, UNREACHABLE);
         }
-        let redrive = service.queue_at("orders-poison").expect("a name").redrive();
+        let redrive = service
+            .any_queue("orders-poison")
+            .expect("a name")
+            .redrive();
         let planned = redrive.dry_run().await.expect("planned");
         assert_eq!((planned.redriven, planned.unseen), (4, 0));
         assert_eq!(faults.history().len(), 4);
@@ -108,7 +115,10 @@ async fn what_may_have_been_done_is_not_repeated() {
         for operation in [Operation::Apply, Operation::Put] {
             faults.fail_next(1, operation, Fault::AnswerLost);
         }
-        let redrive = service.queue_at("orders-poison").expect("a name").redrive();
+        let redrive = service
+            .any_queue("orders-poison")
+            .expect("a name")
+            .redrive();
         let stopped = redrive.run().await.expect_err("no answer");
         assert_eq!(stopped.error.kind(), ErrorKind::Unreachable);
         let moved = count(&service, "orders").await;
@@ -125,7 +135,10 @@ async fn it_gives_up_as_the_policy_says_and_leaves_everything() {
             faults.fail_every(operation, UNREACHABLE);
         }
         let started = Instant::now();
-        let redrive = service.queue_at("orders-poison").expect("a name").redrive();
+        let redrive = service
+            .any_queue("orders-poison")
+            .expect("a name")
+            .redrive();
         let stopped = redrive.run().await.expect_err("unreachable");
         assert_eq!(stopped.error.kind(), ErrorKind::Unreachable);
         assert_eq!((stopped.so_far.redriven, stopped.unknown), (0, 0));
@@ -135,7 +148,7 @@ async fn it_gives_up_as_the_policy_says_and_leaves_everything() {
         // Handed back in the background.
         sleep(SECOND).await;
         assert_eq!(counts(&service).await, (0, 4));
-        let poison = service.queue_at("orders-poison").expect("a name");
+        let poison = service.any_queue("orders-poison").expect("a name");
         assert_eq!(poison.peek(4).await.expect("peeked").len(), 4);
     }
 }
@@ -147,7 +160,10 @@ async fn nothing_is_put_after_the_end_of_its_lease() {
     poisoned(&service).await;
     let before = faults.calls(Operation::Put);
     faults.fail_next(1, Operation::Put, Fault::Delayed(61 * SECOND));
-    let redrive = service.queue_at("orders-poison").expect("a name").redrive();
+    let redrive = service
+        .any_queue("orders-poison")
+        .expect("a name")
+        .redrive();
     let redriven = redrive.run().await.expect("redriven");
     assert_eq!((redriven.redriven, redriven.unseen), (1, 3));
     assert_eq!(faults.calls(Operation::Put), before + 1);
@@ -161,11 +177,14 @@ async fn nothing_is_put_after_the_end_of_its_lease() {
 async fn a_missing_queue_is_created() {
     for (service, faults) in storages().await {
         poisoned(&service).await;
-        let orders = service.queue_at("orders").expect("a name");
+        let orders = service.any_queue("orders").expect("a name");
         orders.delete().await.expect("deleted");
         let before = faults.calls(Operation::CreateQueue);
         faults.fail_next(2, Operation::CreateQueue, UNREACHABLE);
-        let redrive = service.queue_at("orders-poison").expect("a name").redrive();
+        let redrive = service
+            .any_queue("orders-poison")
+            .expect("a name")
+            .redrive();
         assert_eq!(redrive.run().await.expect("redriven").redriven, 4);
         assert_eq!(counts(&service).await, (4, 0));
         assert_eq!(faults.calls(Operation::CreateQueue), before + 3);

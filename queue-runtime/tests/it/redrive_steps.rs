@@ -4,11 +4,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use queue_runtime::backend::{Backend, MessageState, NewMessage};
+use queue_runtime::encoder::RAW_KIND;
 use queue_runtime::envelope::PoisonReason;
+use queue_runtime::listener::DrainEnd;
+use queue_runtime::redrive::{Redrive, RedriveOutcome};
 use queue_runtime::testing::{self, Fault, TokioClock};
 use queue_runtime::{
-    AnyQueue, DrainEnd, ErrorKind, Operation, QueueName, QueueService, RAW_KIND, Received, Redrive,
-    RedriveOutcome, SettleProblem,
+    AnyQueue, ErrorKind, Operation, QueueName, QueueService, Received, SettleProblem,
 };
 use tokio::time::{Instant, advance, sleep};
 
@@ -73,7 +75,7 @@ async fn each_filter_admits_what_it_says() {
             assert_eq!(counts, (admitted, 4 - admitted), "filter {number}");
 
             // Everything is moved to the poison queue again, for the next filter.
-            let old = service.queue_at("orders").expect("a name");
+            let old = service.any_queue("orders").expect("a name");
             old.clear().await.expect("cleared");
             poison(&service).clear().await.expect("cleared");
             poisoned(&service, 1).await;
@@ -106,12 +108,11 @@ async fn a_dry_run_looks_at_everything_that_can_be_browsed_and_changes_nothing()
         }
 
         let by_age = poison(&service).redrive().older_than(HOUR).dry_run().await;
-        match can_browse {
-            true => assert_eq!(by_age.expect("planned").redriven, 0),
-            false => {
-                let error = by_age.expect_err("a peek does not tell the time").error;
-                assert_eq!(error.kind(), ErrorKind::Unsupported);
-            }
+        if can_browse {
+            assert_eq!(by_age.expect("planned").redriven, 0)
+        } else {
+            let error = by_age.expect_err("a peek does not tell the time").error;
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
         }
     }
 }
@@ -317,7 +318,7 @@ async fn a_poison_queue_that_is_deleted_meanwhile_stops_a_redrive_and_stays_dele
 #[tokio::test(start_paused = true)]
 async fn a_message_that_is_put_and_not_deleted_is_unknown() {
     let (_, faults) = Storage::new().connect().await;
-    let service = QueueService::over(Arc::new(Remote::over(faults.clone())))
+    let service = QueueService::with_backend(Arc::new(Remote::over(faults.clone())))
         .clock(Arc::new(TokioClock::new()))
         .on_current_runtime()
         .connect()
@@ -370,7 +371,7 @@ async fn single_messages_are_removed_in_any_state() {
 
     let (elsewhere, _) = Storage::new().connect().await;
     let browsed = elsewhere
-        .queue_at("orders")
+        .any_queue("orders")
         .expect("a name")
         .browse(None, 1)
         .await;

@@ -111,7 +111,7 @@ async fn a_heartbeat_that_fails_for_a_moment_does_not_fail_the_request() {
 #[tokio::test(start_paused = true)]
 async fn a_slow_storage_and_a_short_lease_fail_no_request() {
     let faults = FaultInjector::new(shared());
-    let service = QueueService::over(Arc::new(faults.clone()))
+    let service = QueueService::with_backend(Arc::new(faults.clone()))
         .clock(Arc::new(TokioClock::new()))
         .reply_lease(Duration::from_secs(1))
         .on_current_runtime()

@@ -104,7 +104,7 @@ async fn control_characters_of_a_foreign_kind_are_escaped() {
     let (log, _guard) = Log::start();
     let clock = Arc::new(TokioClock::new());
     let backend = Arc::new(MemoryBackend::new(clock.clone()));
-    let service = QueueService::over(backend.clone())
+    let service = QueueService::with_backend(backend.clone())
         .clock(clock)
         .on_current_runtime();
     let service = service.connect().await.expect("up");

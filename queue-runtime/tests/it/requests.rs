@@ -103,7 +103,7 @@ async fn a_request_that_nobody_answers_ends_in_time_and_says_which_it_was() {
     assert!(matches!(error.problem, RequestProblem::NoReply { waited } if waited == MINUTE));
     assert!(error.message.is_none(), "it was submitted");
     let expected = format!(
-        "get the reply to message {} of request r-1 on queue `questions`: no reply within 60s",
+        "failed to get the reply to message {} of request r-1 on queue `questions`: no reply within 60s",
         error.id
     );
     assert_eq!(error.to_string(), expected);

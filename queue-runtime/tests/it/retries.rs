@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use queue_runtime::backend::{Backend, Metadata};
 use queue_runtime::policy::{ExponentialIdle, Idle, IdlePolicy};
+use queue_runtime::settings::POISON_THRESHOLD;
 use queue_runtime::testing::{self, Fault, FaultInjector};
 use queue_runtime::{
-    AcceptError, Error, ErrorKind, Message, Operation, Outcome, POISON_THRESHOLD, QueueService,
-    Received, Settled, StorageRetry, SubmitProblem,
+    AcceptError, Error, ErrorKind, Message, Operation, Outcome, QueueService, Received, Settled,
+    StorageRetry, SubmitProblem,
 };
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
@@ -116,7 +117,7 @@ async fn an_earlier_try_without_an_answer_leaves_the_outcome_unknown() {
 #[tokio::test(start_paused = true)]
 async fn the_policy_is_that_of_the_operation_or_of_the_service() {
     let (_, faults) = with_queue().await;
-    let service = QueueService::over(Arc::new(faults.clone()))
+    let service = QueueService::with_backend(Arc::new(faults.clone()))
         .storage_retry(StorageRetry::default().with_max_tries(3).with_unknown())
         .clock(Arc::new(testing::TokioClock::new()))
         .on_current_runtime()

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use queue_runtime::listener::ListenerInfo;
 use queue_runtime::policy::{Idle, IdlePolicy, LatencyTarget, Load, ScalePolicy, TaskRange};
 use queue_runtime::testing::{self, Fault};
 use queue_runtime::{
-    ErrorKind, ListenerConfig, ListenerEventKind, ListenerInfo, Operation, QueueService, Received,
+    ConsumerConfig, ErrorKind, ListenerEventKind, Operation, QueueService, Received,
 };
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
@@ -22,7 +23,7 @@ const SECOND: Duration = Duration::from_secs(1);
 async fn drain(config: &str) -> (Duration, ListenerInfo) {
     let service = testing::service().await;
     submit_jobs(&service, 1_000).await;
-    let config: ListenerConfig = toml::from_str(config).expect("valid");
+    let config: ConsumerConfig = toml::from_str(config).expect("valid");
     let listener = service.listener(async |_: Received<Job>| sleep(SECOND).await);
     let listener = listener.config(&config).until_empty();
     let started = Instant::now();
@@ -273,7 +274,7 @@ async fn settings_outside_their_range_are_refused() {
 #[test]
 fn a_configuration_says_what_is_wrong_with_it() {
     let error = |text: &str| {
-        toml::from_str::<ListenerConfig>(text)
+        toml::from_str::<ConsumerConfig>(text)
             .expect_err("refused")
             .to_string()
     };

@@ -122,7 +122,8 @@ async fn a_clock_that_is_a_year_ahead_while_a_tick_is_submitted_stops_no_schedul
 async fn a_store_keeps_no_schedule_waiting_for_a_year_either() {
     let (log, _guard) = Log::start();
     let clock = TokioClock::new();
-    let service = QueueService::over(Arc::new(Storage::new())).clock(Arc::new(clock.clone()));
+    let service =
+        QueueService::with_backend(Arc::new(Storage::new())).clock(Arc::new(clock.clone()));
     let service = service.on_current_runtime().connect().await;
     let service = service.expect("connects");
     let store = MemoryResults::new(Arc::new(clock.clone()));

@@ -83,7 +83,8 @@ async fn ticks_that_were_missed_are_up_to_the_policy() {
 async fn an_outage_of_the_storage_ends_no_schedule() {
     let clock = TokioClock::new();
     let faults = FaultInjector::new(memory(&clock));
-    let service = QueueService::over(Arc::new(faults.clone())).clock(Arc::new(clock.clone()));
+    let service =
+        QueueService::with_backend(Arc::new(faults.clone())).clock(Arc::new(clock.clone()));
     let service = service
         .on_current_runtime()
         .connect()
@@ -225,7 +226,7 @@ async fn a_second_schedule_of_a_name_is_refused_while_the_first_runs() {
     );
     assert_eq!(
         second.to_string(),
-        "start the schedule `hourly`: a schedule of this name runs on this service; stop it first, or name this one \
+        "failed to start the schedule `hourly`: a schedule of this name runs on this service; stop it first, or name this one \
          differently"
     );
     start(&service, "Hourly").expect("it has another name");
@@ -242,7 +243,8 @@ async fn a_second_schedule_of_a_name_is_refused_while_the_first_runs() {
 async fn a_shutdown_of_the_service_stops_its_schedules() {
     let clock = TokioClock::new();
     let faults = FaultInjector::new(memory(&clock));
-    let service = QueueService::over(Arc::new(faults.clone())).clock(Arc::new(clock.clone()));
+    let service =
+        QueueService::with_backend(Arc::new(faults.clone())).clock(Arc::new(clock.clone()));
     let service = service.on_current_runtime().connect().await;
     let service = service.expect("connects");
     schedule(&service, Missed::Once).stop().await;
@@ -270,7 +272,7 @@ async fn a_shutdown_of_the_service_stops_its_schedules() {
     assert!(matches!(refused, ScheduleError::ShutDown(_)), "{refused:?}");
     assert_eq!(
         refused.to_string(),
-        "start the schedule `hourly`: the service was shut down"
+        "failed to start the schedule `hourly`: the service was shut down"
     );
     assert!(service.schedules().is_empty());
 }
@@ -287,7 +289,8 @@ async fn a_store_records_ticks_where_the_storage_cannot() {
     );
 
     let store = MemoryResults::new(Arc::new(TokioClock::new()));
-    let other = QueueService::over(Arc::new(faults.clone())).clock(Arc::new(TokioClock::new()));
+    let other =
+        QueueService::with_backend(Arc::new(faults.clone())).clock(Arc::new(TokioClock::new()));
     let other = other.on_current_runtime().connect().await;
     let running = [&service, &other.expect("connects")].map(|service| {
         let schedule = service.schedule("five", every(5 * MINUTE), |at| Tick { at });

@@ -65,7 +65,7 @@ async fn listeners_stop_side_by_side_within_one_grace_period() {
             ("later", false, 1)
         ]
     );
-    assert_eq!((report.is_graceful(), report.released()), (false, 2));
+    assert_eq!((report.graceful, report.released()), (false, 2));
     assert_eq!(count(&service, "in-time").await, 0);
 }
 
@@ -97,7 +97,7 @@ async fn a_shutdown_whose_future_is_dropped_goes_on() {
     sleep(20 * SECOND).await;
     assert_eq!(count(&service, "busy").await, 0);
     let report = service.shutdown(Duration::ZERO).await;
-    assert!(report.is_graceful(), "{report:?}");
+    assert!(report.graceful, "{report:?}");
     assert_eq!(report.listeners[0].info.completed, 1);
 }
 
@@ -111,7 +111,7 @@ async fn no_listener_starts_after_a_shutdown_and_everything_else_goes_on() {
     assert!(matches!(error, StartError::ShutDown(_)), "{error:?}");
     assert_eq!(
         error.to_string(),
-        "start a listener on queue `jobs`: the service was shut down"
+        "failed to start a listener on queue `jobs`: the service was shut down"
     );
     jobs.submit(Job { mood: Mood::Good }).await.expect("stored");
     let job = accepted::<Job>(&service).await;
@@ -142,7 +142,7 @@ async fn a_handler_that_finishes_in_time_may_submit() {
         .await
         .expect("submitted");
     let _running = guarded(started.acquire()).await.expect("it starts");
-    assert!(service.shutdown(10 * SECOND).await.is_graceful());
+    assert!(service.shutdown(10 * SECOND).await.graceful);
     assert_eq!(
         (count(&service, "jobs").await, count(&service, "task").await),
         (0, 1)
@@ -178,7 +178,7 @@ async fn a_thousand_shutdowns_under_load_lose_repeat_and_burn_nothing() {
         let clock = Arc::new(TokioClock::new());
         let backend: Arc<dyn Backend> = Arc::new(MemoryBackend::new(clock.clone()));
         let connect = || {
-            let service = QueueService::over(Arc::clone(&backend)).clock(clock.clone());
+            let service = QueueService::with_backend(Arc::clone(&backend)).clock(clock.clone());
             service.on_current_runtime().connect()
         };
         let works = Arc::new(Works {
@@ -204,7 +204,7 @@ async fn a_thousand_shutdowns_under_load_lose_repeat_and_burn_nothing() {
             begun.elapsed() < grace + SECOND,
             "round {round}: {report:?}"
         );
-        graceful += usize::from(report.is_graceful());
+        graceful += usize::from(report.graceful);
         handed_back += report.released();
         let done = works.done.lock().expect("free").clone();
         let completed = report.listeners.iter().map(|one| one.info.completed);

@@ -113,7 +113,7 @@ async fn a_completion_is_remembered_when_its_follow_ups_are_stored() {
 async fn a_message_that_is_gone_unasked_does_not_complete_with_follow_ups() {
     let stage = Stage::local().await;
     let delivery = stage.accept().await;
-    let queue = stage.other.queue_at("parcel").expect("a name");
+    let queue = stage.other.any_queue("parcel").expect("a name");
     queue.clear().await.expect("cleared");
     drop(lease_lost(delivery.settle(with_invoice()).await));
     assert_eq!(stage.stored().await.1, 0);

@@ -96,7 +96,7 @@ async fn a_delete_that_arrives_twice_is_done() {
     let clock = TokioClock::new();
     let memory = MemoryBackend::new(Arc::new(clock.clone()));
     let remote = Arc::new(Remote::over(FaultInjector::new(Arc::new(memory))));
-    let service = QueueService::over(remote.clone()).clock(Arc::new(clock));
+    let service = QueueService::with_backend(remote.clone()).clock(Arc::new(clock));
     let service = service
         .on_current_runtime()
         .connect()
@@ -115,7 +115,7 @@ async fn a_delete_that_arrives_twice_is_done() {
 async fn a_delete_of_a_message_that_no_longer_exists_is_done() {
     for stage in [Stage::local().await, Stage::remote().await] {
         let delivery = stage.accept().await;
-        let queue = stage.other.queue_at("parcel").expect("a name");
+        let queue = stage.other.any_queue("parcel").expect("a name");
         queue.clear().await.expect("cleared");
         let settled = delivery.complete().await;
         settled.expect("nothing was to be done with it");
@@ -186,11 +186,12 @@ async fn a_message_is_gone_with_its_queue() {
             stage.leave_unanswered(Operation::Delete, Fault::RequestLost);
             delivery = unknown(delivery.complete().await);
         }
-        let queue = stage.other.queue_at("parcel").expect("a name");
+        let queue = stage.other.any_queue("parcel").expect("a name");
         queue.delete().await.expect("deleted");
-        match answered {
-            true => drop(lease_lost(delivery.complete().await)),
-            false => drop(unknown(delivery.complete().await)),
+        if answered {
+            drop(lease_lost(delivery.complete().await))
+        } else {
+            drop(unknown(delivery.complete().await))
         }
     }
 }

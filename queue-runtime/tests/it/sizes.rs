@@ -44,7 +44,7 @@ async fn sqlite(directory: &Path) -> Pair {
 }
 
 async fn service(backend: Arc<dyn Backend>) -> QueueService {
-    let service = QueueService::over(backend).on_current_runtime();
+    let service = QueueService::with_backend(backend).on_current_runtime();
     service.connect().await.expect("connects")
 }
 
@@ -78,7 +78,7 @@ async fn a_body_over_the_readers_limit_is_moved_once_and_comes_back_whole() {
         // The move, and once more after its queue was created.
         assert_eq!(faults.calls(Operation::Apply), 2);
 
-        let poison = reader.queue_at("orders-poison").expect("a name");
+        let poison = reader.any_queue("orders-poison").expect("a name");
         let peeked = poison.peek(2).await.expect("peeks");
         let [peeked] = &peeked[..] else {
             panic!("{peeked:?}")
@@ -111,7 +111,7 @@ async fn bodies_of_all_sizes_go_to_the_poison_queue_and_back_unchanged() {
     let orders: QueueName = "orders".parse().expect("a name");
     let reader = service(reader).await;
     reader
-        .queue_at("orders")
+        .any_queue("orders")
         .expect("a name")
         .create()
         .await
@@ -139,7 +139,7 @@ async fn bodies_of_all_sizes_go_to_the_poison_queue_and_back_unchanged() {
             .is_none()
     );
     assert_eq!(count(&reader, "orders").await, 0);
-    let poison = reader.queue_at("orders-poison").expect("a name");
+    let poison = reader.any_queue("orders-poison").expect("a name");
     let redriven = poison.redrive().run().await.expect("redriven");
     assert_eq!((redriven.redriven, redriven.without_record), (10, 0));
     assert_eq!(bodies(&*writer, &orders).await, before);
@@ -152,7 +152,7 @@ async fn a_body_without_room_for_a_record_is_moved_as_it_is() {
     let (service, backend) = storage.connect().await;
     let orders: QueueName = "orders".parse().expect("a name");
     service
-        .queue_at("orders")
+        .any_queue("orders")
         .expect("a name")
         .create()
         .await
@@ -173,7 +173,10 @@ async fn a_body_without_room_for_a_record_is_moved_as_it_is() {
     );
     let poison: QueueName = "orders-poison".parse().expect("a name");
     assert_eq!(bodies(&backend, &poison).await, before);
-    let redrive = service.queue_at("orders-poison").expect("a name").redrive();
+    let redrive = service
+        .any_queue("orders-poison")
+        .expect("a name")
+        .redrive();
     assert_eq!(redrive.run().await.expect("redriven").without_record, 2);
 }
 

@@ -265,7 +265,7 @@ async fn a_drain_ends_although_no_task_needs_to_poll() {
     let listener = listener.start().expect("starts");
     sleep(SECOND).await;
     assert_eq!(listener.info().in_flight, 1);
-    let jobs = service.queue_at("jobs").expect("a name");
+    let jobs = service.any_queue("jobs").expect("a name");
     jobs.clear().await.expect("cleared");
     let drained = tokio::time::timeout(2 * HOUR, listener.drained()).await;
     assert_eq!(drained.expect("it ends").info.in_flight, 0);

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use queue_runtime::{DrainEnd, Received, blocking, testing};
+use queue_runtime::listener::DrainEnd;
+use queue_runtime::{Received, blocking, testing};
 
 use crate::support::NEVER;
 use crate::support::jobs::{Job, Mood, submit_jobs};
@@ -34,9 +35,10 @@ async fn every_call_shares_the_state() {
     let app = App::default();
     for (round, is_blocking) in [(1, false), (2, true)] {
         submit_jobs(&service, 5).await;
-        let listener = match is_blocking {
-            false => service.listener_with(app.clone(), App::handle),
-            true => service.listener_with(app.clone(), blocking(App::handle_blocking)),
+        let listener = if is_blocking {
+            service.listener_with(app.clone(), blocking(App::handle_blocking))
+        } else {
+            service.listener_with(app.clone(), App::handle)
         };
         let listener = listener.handler_timeout(NEVER).until_empty();
         let report = listener.start().expect("starts").drained().await;

@@ -10,10 +10,12 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use queue_core::clock::BoxFuture;
 use queue_runtime::backend::{Backend, MemoryBackend};
+use queue_runtime::clock::ManualClock;
+use queue_runtime::message::{DecodeError, EncodeError, MessageType};
 use queue_runtime::testing::{Fault, FaultInjector};
 use queue_runtime::{
-    Clock, DecodeError, EncodeError, ErrorKind, ListenerEventKind, ManualClock, Message,
-    MessageType, Operation, QueueService, Received, SettleProblem, Timestamp, blocking,
+    Clock, ErrorKind, ListenerEventKind, Message, Operation, QueueService, Received, SettleProblem,
+    Timestamp, blocking,
 };
 
 use crate::support::{GUARD, events, guarded, stop};
@@ -88,7 +90,8 @@ async fn with_job() -> (QueueService, FaultInjector, Stopped) {
     let clock = Stopped::default();
     let backend = MemoryBackend::new(Arc::new(clock.clone()));
     let faults = FaultInjector::new(Arc::new(backend));
-    let service = QueueService::over(Arc::new(faults.clone())).clock(Arc::new(clock.clone()));
+    let service =
+        QueueService::with_backend(Arc::new(faults.clone())).clock(Arc::new(clock.clone()));
     // There, no renewal notices the jump before the message's own task does.
     let service = service.on_current_runtime().connect().await;
     let service = service.expect("connects");

@@ -3,7 +3,8 @@
 use std::future::IntoFuture as _;
 use std::time::Duration;
 
-use queue_runtime::{DecodeError, EncodeError, Message, MessageType, QueueService, SubmitProblem};
+use queue_runtime::message::{DecodeError, EncodeError, MessageType};
+use queue_runtime::{Message, QueueService, SubmitProblem};
 
 use crate::support::orders::{Order, order};
 use crate::support::storage::Storage;

@@ -75,7 +75,9 @@ async fn a_message_that_two_notifiers_announce_is_one_message() {
     let clock = Arc::new(TokioClock::new());
     let memory = Arc::new(MemoryBackend::new(clock.clone()));
     let second = Arc::new(LocalNotifier::new(Writers::OtherProcesses));
-    let service = QueueService::over(memory).clock(clock).notifier(second);
+    let service = QueueService::with_backend(memory)
+        .clock(clock)
+        .notifier(second);
     let service = service.on_current_runtime().connect().await.expect("ok");
     costs_a_receive_for_each_message(&service).await;
 }
@@ -121,7 +123,7 @@ async fn a_receive_without_room_for_more_is_followed_by_one_look() {
 async fn a_message_whose_announcement_was_lost_comes_with_the_next_that_is_announced() {
     let clock = Arc::new(TokioClock::new());
     let memory = Arc::new(MemoryBackend::new(clock.clone()));
-    let service = QueueService::over(memory.clone()).clock(clock);
+    let service = QueueService::with_backend(memory.clone()).clock(clock);
     let service = service.on_current_runtime().connect().await.expect("ok");
     submit_jobs(&service, 0).await;
     let listener = service.listener(async |_: Received<Job>| ()).batch(2);
@@ -143,7 +145,7 @@ async fn a_queue_with_fewer_messages_than_were_announced_is_polled_often_again()
     let clock = Arc::new(TokioClock::new());
     let memory = Arc::new(MemoryBackend::new(clock.clone()));
     let announcing = Arc::new(LocalNotifier::new(Writers::OtherProcesses));
-    let service = QueueService::over(memory.clone()).clock(clock);
+    let service = QueueService::with_backend(memory.clone()).clock(clock);
     let service = service.notifier(announcing.clone()).on_current_runtime();
     let service = service.connect().await.expect("ok");
     submit_jobs(&service, 0).await;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_runtime::backend::MemoryBackend;
+use queue_runtime::clock::ManualClock;
 use queue_runtime::testing::{Fault, FaultInjector};
 use queue_runtime::{
-    Delivery, Disposition, FollowUp, ListenerEventKind, ManualClock, Operation, QueueService,
-    Received,
+    Delivery, Disposition, FollowUp, ListenerEventKind, Operation, QueueService, Received,
 };
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{advance, sleep};
@@ -141,7 +141,7 @@ fn a_settlement_with_follow_ups_that_is_dropped_half_way_is_unanswered() {
     let (test, application) = (runtime(), runtime());
     let clock = Arc::new(ManualClock::new());
     let faults = FaultInjector::new(Arc::new(MemoryBackend::new(clock.clone())));
-    let service = QueueService::over(Arc::new(faults.clone())).clock(clock);
+    let service = QueueService::with_backend(Arc::new(faults.clone())).clock(clock);
     let service = test.block_on(service.connect()).expect("connects");
     test.block_on(submit_parcel(&service));
     faults.fail_next(1, Operation::Apply, Fault::AnswerStalled);
@@ -195,9 +195,10 @@ async fn an_unanswered_retry_is_reported_as_done_only_with_the_same_error() {
         let retried = delivery.retry_after(Duration::ZERO, "no stock").await;
         let delivery = unknown(retried);
         let retried = delivery.retry_after(Duration::ZERO, second).await;
-        match is_same {
-            true => drop(retried.expect("it was carried out")),
-            false => drop(unknown(retried)),
+        if is_same {
+            drop(retried.expect("it was carried out"))
+        } else {
+            drop(unknown(retried))
         }
         let record = stage.accept().await.envelope().attempts.clone();
         assert_eq!(record.last_error.as_deref(), Some("no stock"));
@@ -214,9 +215,10 @@ async fn an_unanswered_rejection_is_reported_as_done_only_with_the_same_error() 
         stage.leave_unanswered(Operation::Apply, Fault::AnswerLost);
         let delivery = unknown(delivery.reject("no stock").await);
         let rejected = delivery.reject(second).await;
-        match is_same {
-            true => drop(rejected.expect("it was carried out")),
-            false => drop(unknown(rejected)),
+        if is_same {
+            drop(rejected.expect("it was carried out"))
+        } else {
+            drop(unknown(rejected))
         }
         let poisoned = poison(&stage.other, "parcel-poison").await;
         assert_eq!(poisoned.len(), 1);

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use queue_runtime::backend::{Backend, MemoryBackend, NewMessage};
 use queue_runtime::envelope::Envelope;
+use queue_runtime::redrive::RedriveOutcome;
 use queue_runtime::testing::{self, Fault, FaultInjector};
 use queue_runtime::wire::encode;
 use queue_runtime::{
-    Disposition, Message, MessageId, Operation, QueueName, QueueService, RedriveOutcome, Settled,
-    Submit, Submitted, SystemClock,
+    Disposition, Message, MessageId, Operation, QueueName, QueueService, Settled, Submit,
+    Submitted, SystemClock,
 };
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
@@ -44,7 +45,9 @@ async fn places() -> Vec<Place> {
     let mut places = Vec::new();
     for (backend, folder) in backends {
         let faults = FaultInjector::new(backend);
-        let service = QueueService::over(Arc::new(faults.clone())).connect().await;
+        let service = QueueService::with_backend(Arc::new(faults.clone()))
+            .connect()
+            .await;
         places.push(Place {
             service: service.expect("connects"),
             faults,
@@ -184,7 +187,7 @@ async fn a_redrive_takes_the_key_again_unless_another_message_holds_it() {
         };
         let (first, text) = (submit(&service, 1).await, "closed");
         reject().await;
-        let poison = service.queue_at("orders-poison").expect("a name");
+        let poison = service.any_queue("orders-poison").expect("a name");
         let redrive = || poison.redrive().error_contains(text);
         assert_eq!(redrive().run().await.expect("moved").redriven, 1);
         let second = submit(&service, 1).await;
@@ -252,7 +255,7 @@ async fn a_redrive_takes_no_key_that_its_message_did_not_hold() {
         let redrive = async || {
             let rejected = accepted::<Order>(&service).await.reject("closed").await;
             rejected.expect("moved");
-            let poison = service.queue_at("orders-poison").expect("a name");
+            let poison = service.any_queue("orders-poison").expect("a name");
             assert_eq!(poison.redrive().run().await.expect("moved").redriven, 1);
         };
         // A sender that knows the key of another scope.
@@ -292,7 +295,7 @@ async fn of_two_poison_messages_of_a_key_one_is_redriven_at_a_time() {
             let rejected = accepted::<Order>(&service).await.reject("closed").await;
             rejected.expect("moved");
         }
-        let poison = service.queue_at("orders-poison").expect("a name");
+        let poison = service.any_queue("orders-poison").expect("a name");
         let report = poison.redrive().run().await.expect("moved");
         assert_eq!((report.redriven, report.refused), (1, 1));
         let first = accepted::<Order>(&service).await;
@@ -307,7 +310,7 @@ async fn of_two_poison_messages_of_a_key_one_is_redriven_at_a_time() {
 async fn a_message_that_is_removed_releases_its_key() {
     for Place { service, .. } in places().await {
         submit(&service, 1).await;
-        let queue = service.queue_at("orders").expect("a name");
+        let queue = service.any_queue("orders").expect("a name");
         let page = queue.browse(None, 10).await.expect("browsed");
         queue.remove(&page.messages[0]).await.expect("removed");
         assert!(!is_held(&service, 1).await);

@@ -74,7 +74,7 @@ fn step(then: Then) -> Step {
 
 async fn create(service: &QueueService, queues: &[&str]) {
     for queue in queues {
-        let queue = service.queue_at(queue).expect("a name");
+        let queue = service.any_queue(queue).expect("a name");
         queue.create().await.expect("created");
     }
 }
@@ -333,7 +333,7 @@ async fn forged_notifications_cost_a_receive_a_second_at_most() {
     let memory = queue_runtime::backend::MemoryBackend::new(clock.clone());
     let faults = testing::FaultInjector::new(Arc::new(memory));
     let forger = Arc::new(Forger::default());
-    let service = QueueService::over(Arc::new(faults.clone()))
+    let service = QueueService::with_backend(Arc::new(faults.clone()))
         .clock(clock)
         .notifier(forger.clone())
         .on_current_runtime();

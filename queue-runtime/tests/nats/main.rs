@@ -145,7 +145,7 @@ async fn an_idle_listener_is_woken_from_another_machine() {
     let notifier = Arc::new(connect(&server).await);
     let watched = notifier.subscribe("memory:nats", &ORDERS, recorder().0);
     until("armed", || watched.is_armed()).await;
-    let service = QueueService::over(storage.clone()).clock(clock);
+    let service = QueueService::with_backend(storage.clone()).clock(clock);
     let service = service.notifier(notifier).connect().await;
     let service = service.expect("connects");
     let orders = service.queue::<Order>();

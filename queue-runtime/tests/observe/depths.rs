@@ -68,7 +68,9 @@ async fn one_listener_of_a_service_samples_for_all_of_a_queue() {
     let scrape = Scrape::start();
     let clock = Arc::new(TokioClock::new());
     let memory = Arc::new(MemoryBackend::new(clock.clone()));
-    let service = QueueService::over(memory).clock(clock).on_current_runtime();
+    let service = QueueService::with_backend(memory)
+        .clock(clock)
+        .on_current_runtime();
     let service = service.depth_metrics(10 * MINUTE).connect();
     let service = service.await.expect("connects");
     let listeners = [listen(&service), listen(&service), listen(&service)];
@@ -99,7 +101,9 @@ async fn a_depth_that_is_not_sampled_is_no_metric() {
     let scrape = Scrape::start();
     let clock = Arc::new(TokioClock::new());
     let memory = Arc::new(MemoryBackend::new(clock.clone()));
-    let service = QueueService::over(memory).clock(clock).on_current_runtime();
+    let service = QueueService::with_backend(memory)
+        .clock(clock)
+        .on_current_runtime();
     let service = service.depth_metrics(24 * 60 * MINUTE).connect();
     let service = service.await.expect("connects");
     let listener = listen(&service);

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use queue_runtime::listener::ListenerPhase;
 use queue_runtime::testing::{self, Fault, drain};
 use queue_runtime::{
-    Disposition, ErrorKind, Failure, FollowUp, ListenerPhase, Message, Operation, Received,
-    RetryPolicy,
+    Disposition, ErrorKind, Failure, FollowUp, Message, Operation, Received, RetryPolicy,
 };
 use serde::{Deserialize, Serialize};
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use queue_core::backend::{Backend, NewMessage, Op, PutReceipt, ReceivedMessage};
 use queue_runtime::testing::{Fault, FaultInjector};
-use queue_runtime::{Error, ErrorKind, Operation, Outcome, Retry};
+use queue_runtime::{Error, ErrorKind, Operation, Outcome, RetryAdvice};
 
 use crate::support::{MINUTE, count, injector, put, queue, receive};
 
@@ -46,7 +46,7 @@ async fn a_refusal_and_throttling_do_nothing_and_say_so() {
     assert_put_failed(refused, ErrorKind::Denied, Outcome::NotDone);
     let throttled = throttled.expect_err("throttled");
     assert_eq!(throttled.outcome(), Outcome::NotDone);
-    assert_eq!(throttled.retry(), Retry::Throttled(after));
+    assert_eq!(throttled.retry(), RetryAdvice::Throttled(after));
     assert_eq!(count(&faults).await, 0);
 }
 

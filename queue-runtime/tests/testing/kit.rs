@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use queue_runtime::envelope::ClientId;
+use queue_runtime::receive::CheckpointError;
 use queue_runtime::testing::{self, Fault};
 use queue_runtime::{
-    CheckpointError, ClientId, Disposition, Failure, Message, Operation, Received, Submitted,
-    backend::TimeToLive,
+    Disposition, Failure, Message, Operation, Received, Submitted, backend::TimeToLive,
 };
 use serde::{Deserialize, Serialize};
 
@@ -204,7 +205,7 @@ async fn what_was_handled_stays_and_what_was_moved_is_no_submission() {
         .reject("no")
         .await
         .expect("moved to the poison queue");
-    let poison = service.queue_at("order-poison").expect("a name");
+    let poison = service.any_queue("order-poison").expect("a name");
     assert_eq!(poison.redrive().run().await.expect("redriven").redriven, 1);
 
     assert_eq!(service.submitted::<Order>(), [order(1), order(2)]);

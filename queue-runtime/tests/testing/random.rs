@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use queue_core::backend::{Backend, Metadata, NewMessage};
+use queue_runtime::Operation;
 use queue_runtime::backend::MemoryBackend;
+use queue_runtime::clock::ManualClock;
 use queue_runtime::testing::{Fault, FaultInjector};
-use queue_runtime::{ManualClock, Operation};
 
 use crate::support::{count, queue};
 

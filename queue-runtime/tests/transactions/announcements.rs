@@ -37,7 +37,7 @@ impl Notifier for Faulty {
 async fn a_notifier_that_panics_once_is_told_of_later_transactions() {
     let mut bank = Bank::in_real_time().await;
     let faulty = Arc::new(Faulty::default());
-    let service = QueueService::over(Arc::new(bank.faults.clone()));
+    let service = QueueService::with_backend(Arc::new(bank.faults.clone()));
     let service = service.notifier(faulty.clone()).connect().await;
     let service = service.expect("connects");
     for transaction in 1..=3 {

@@ -110,7 +110,7 @@ async fn open() -> (Arc<Store>, QueueService) {
     let clock = Arc::new(SystemClock::new());
     let memory = MemoryBackend::new(clock);
     let store = Arc::new(Store(memory, Arc::default()));
-    let service = QueueService::over(store.clone()).connect().await;
+    let service = QueueService::with_backend(store.clone()).connect().await;
     (store, service.expect("connected"))
 }
 

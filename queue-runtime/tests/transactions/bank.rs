@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_runtime::backend::SqliteBackend;
+use queue_runtime::clock::ManualClock;
 use queue_runtime::sqlite::rusqlite::{Connection, Transaction, TransactionBehavior};
 use queue_runtime::testing::FaultInjector;
-use queue_runtime::{Clock, Delivery, ManualClock, Message, QueueService, SystemClock};
+use queue_runtime::{Clock, Delivery, Message, QueueService, SystemClock};
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
@@ -65,7 +66,7 @@ impl Bank {
         let faults = FaultInjector::new(Arc::new(file.expect("opened")));
         let service = over(&faults, time).await;
         for queue in ["deposits", "notices", "deposits-poison"] {
-            let queue = service.queue_at(queue).expect("a name");
+            let queue = service.any_queue(queue).expect("a name");
             queue.create().await.expect("created");
         }
         let connection = queue_runtime::sqlite::connect(service.backend()).expect("a connection");
@@ -102,7 +103,7 @@ impl Bank {
     }
 
     pub(crate) async fn count(&self, queue: &str) -> u64 {
-        let queue = self.service.queue_at(queue).expect("a name");
+        let queue = self.service.any_queue(queue).expect("a name");
         let properties = queue.properties().await.expect("the queue exists");
         properties.approximate_count
     }
@@ -135,7 +136,7 @@ impl Bank {
 }
 
 async fn over(faults: &FaultInjector, clock: Arc<dyn Clock>) -> QueueService {
-    let service = QueueService::over(Arc::new(faults.clone())).clock(clock);
+    let service = QueueService::with_backend(Arc::new(faults.clone())).clock(clock);
     service.connect().await.expect("connects")
 }
 

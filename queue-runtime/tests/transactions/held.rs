@@ -4,7 +4,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use queue_runtime::backend::SqliteBackend;
-use queue_runtime::{ErrorKind, QueueService, Retry, SubmitProblem, SystemClock};
+use queue_runtime::{ErrorKind, QueueService, RetryAdvice, SubmitProblem, SystemClock};
 use tempfile::TempDir;
 
 use crate::bank::{Bank, GUARD, begin, notice};
@@ -17,7 +17,7 @@ async fn it_is_warned_about() {
     let path = folder.path().join("held-too-long.db");
     let file = SqliteBackend::builder(&path, Arc::new(SystemClock::new()));
     let file = file.busy_timeout(Duration::from_millis(20)).open().await;
-    let service = QueueService::over(Arc::new(file.expect("opened"))).connect();
+    let service = QueueService::with_backend(Arc::new(file.expect("opened"))).connect();
     let service = service.await.expect("connects");
     let mut connection = queue_runtime::sqlite::connect(service.backend()).expect("a connection");
     let tx = begin(&mut connection);
@@ -47,7 +47,7 @@ async fn a_submission_beside_it_fails_once_and_says_why() {
     };
     assert_eq!(
         (error.kind(), error.retry()),
-        (ErrorKind::Timeout, Retry::Permanent)
+        (ErrorKind::Timeout, RetryAdvice::Permanent)
     );
     let text = error.to_string();
     for part in ["bank.db", "in this process", "`submit_in`"] {

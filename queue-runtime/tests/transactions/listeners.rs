@@ -4,11 +4,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
+use queue_runtime::listener::DrainReport;
 use queue_runtime::policy::{Idle, IdlePolicy};
 use queue_runtime::sqlite::rusqlite::Connection;
 use queue_runtime::{
-    Disposition, DrainReport, Failure, FollowUp, Handler, ListenerConfig, ListenerEvent,
-    ListenerEventKind, Operation, QueueService, Received, RetryPolicy, blocking,
+    ConsumerConfig, Disposition, Failure, FollowUp, Handler, ListenerEvent, ListenerEventKind,
+    Operation, QueueService, Received, RetryPolicy, blocking,
 };
 use tokio::sync::broadcast::Receiver;
 
@@ -154,7 +155,7 @@ async fn handlers_that_do_not_commit_open_the_circuit_breaker() {
         poison_threshold = 3
         circuit_breaker = { failed = 1.0, attempts = 2, probe_interval = "10ms" }
     "#;
-    let config: ListenerConfig = toml::from_str(config).expect("valid");
+    let config: ConsumerConfig = toml::from_str(config).expect("valid");
     let listener = bank.service.listener(handler).config(&config);
     let listener = listener.retry(RetryPolicy::fixed(Duration::ZERO));
     let mut events = listener.events();

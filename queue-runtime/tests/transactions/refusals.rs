@@ -303,7 +303,7 @@ async fn it_is_said_whether_the_message_has_expired_or_its_queue_is_gone() {
     drop(tx);
 
     let deposit = bank.accepted().await;
-    let queue = bank.service.queue_at("deposits").expect("a name");
+    let queue = bank.service.any_queue("deposits").expect("a name");
     queue.delete().await.expect("deleted");
     let tx = begin(&mut bank.connection);
     let error = deposit.complete_in(&tx, []).expect_err("it is gone");

@@ -183,7 +183,7 @@ async fn drain(service: &QueueService) {
     let started = Instant::now();
     // Receipts follow transfers, so that a queue that is empty after those before it stays empty.
     for name in ["transfers", "receipts"] {
-        let queue = service.queue_at(name).expect("a name");
+        let queue = service.any_queue(name).expect("a name");
         loop {
             let properties = queue.properties().await.expect("the queue exists");
             if properties.approximate_count == 0 {

@@ -267,11 +267,11 @@ impl Run<'_> {
             loop {
                 let mut left = 0;
                 for name in QUEUES {
-                    let queue = service.queue_at(name).expect("a name");
+                    let queue = service.any_queue(name).expect("a name");
                     left += match queue.properties().await {
                         Ok(properties) => properties.approximate_count,
                         Err(error) if error.kind() == ErrorKind::QueueNotFound => 0,
-                        Err(error) => panic!("failed to {error}"),
+                        Err(error) => panic!("{error}"),
                     };
                 }
                 if left == 0 {
@@ -279,12 +279,12 @@ impl Run<'_> {
                 }
                 assert!(started.elapsed() < GUARD, "{left} messages remain");
                 for name in &QUEUES[2..] {
-                    let poison = service.queue_at(name).expect("a name");
+                    let poison = service.any_queue(name).expect("a name");
                     match poison.redrive().run().await {
                         Ok(_) => {}
                         Err(error) if error.error.kind() == ErrorKind::QueueNotFound => {}
                         Err(error) if error.error.kind() == ErrorKind::Timeout => {}
-                        Err(error) => panic!("failed to {error}"),
+                        Err(error) => panic!("{error}"),
                     }
                 }
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -306,9 +306,10 @@ impl Run<'_> {
             self.violations.push(Violation::Other(checked));
         }
         let steps = |(point, _): &(Point, Role)| point.is_between();
-        let promise = match self.campaign.aborts.iter().any(steps) {
-            true => Promise::AtLeastOnce,
-            false => Promise::OneCopy,
+        let promise = if self.campaign.aborts.iter().any(steps) {
+            Promise::AtLeastOnce
+        } else {
+            Promise::OneCopy
         };
         match history.check(promise) {
             Ok(figures) if self.violations.is_empty() => Ok(figures),

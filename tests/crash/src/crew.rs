@@ -228,9 +228,10 @@ impl<'a> Crew<'a> {
         if integrity != "ok" {
             self.wrong.push(integrity);
         }
-        match self.wrong.is_empty() {
-            true => Ok(figures),
-            false => Err(self.wrong),
+        if self.wrong.is_empty() {
+            Ok(figures)
+        } else {
+            Err(self.wrong)
         }
     }
 

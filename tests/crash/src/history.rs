@@ -108,9 +108,10 @@ impl History {
                 violations.push(Violation::Unexpected(name.clone()));
             }
         }
-        match violations.is_empty() {
-            true => Ok(figures),
-            false => Err(violations),
+        if violations.is_empty() {
+            Ok(figures)
+        } else {
+            Err(violations)
         }
     }
 

@@ -172,9 +172,10 @@ impl Run<'_> {
             [ANSWERED, _, id, duplicate] => {
                 self.in_flight.remove(&(process, number));
                 key.told.insert(id.to_owned());
-                match duplicate == "true" {
-                    true => key.duplicates += 1,
-                    false => key.first += 1,
+                if duplicate == "true" {
+                    key.duplicates += 1
+                } else {
+                    key.first += 1
                 }
                 return true;
             }

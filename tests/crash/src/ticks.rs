@@ -139,7 +139,9 @@ impl Ticks<'_> {
     pub async fn run(&self) -> Result<Figures, Vec<String>> {
         let crew = Crew::new(self.program, self.seed);
         let backend = open(&crew.file(), None).await;
-        let service = QueueService::over(Arc::clone(&backend)).connect().await;
+        let service = QueueService::with_backend(Arc::clone(&backend))
+            .connect()
+            .await;
         let mut run = Run {
             crew,
             service: service.expect("connecting opens nothing"),
@@ -169,7 +171,7 @@ impl Run<'_> {
         let created = self.service.queue::<Tick>().any().create().await;
         created.expect("created");
         let (_told, lines) = watch::channel("0".to_owned());
-        let service = QueueService::over(backend).clock(Arc::new(ToldClock::new(lines)));
+        let service = QueueService::with_backend(backend).clock(Arc::new(ToldClock::new(lines)));
         let service = service.connect().await.expect("connecting opens nothing");
         for policy in POLICIES {
             start(&service, policy).stop().await;

@@ -78,7 +78,7 @@ impl Run {
                 Ok(_) => return,
                 Err(error) => match error.problem {
                     SubmitProblem::Storage(_) => tokio::time::sleep(PAUSE).await,
-                    problem => panic!("failed to {problem}"),
+                    problem => panic!("{problem}"),
                 },
             }
         }
@@ -163,11 +163,11 @@ async fn drain(direct: &QueueService) {
     loop {
         let mut left = BTreeMap::new();
         for name in QUEUES {
-            let queue = direct.queue_at(name).expect("a name");
+            let queue = direct.any_queue(name).expect("a name");
             match queue.properties().await {
                 Ok(properties) => drop(left.insert(name, properties.approximate_count)),
                 Err(error) if error.kind() == ErrorKind::QueueNotFound => {}
-                Err(error) => panic!("failed to {error}"),
+                Err(error) => panic!("{error}"),
             }
         }
         if left.values().all(|count| *count == 0) {
@@ -176,7 +176,7 @@ async fn drain(direct: &QueueService) {
         assert!(started.elapsed() < GUARD, "messages remain: {left:?}");
         for name in &QUEUES[2..] {
             if left.get(name).is_some_and(|count| *count > 0) {
-                let poison = direct.queue_at(name).expect("a name");
+                let poison = direct.any_queue(name).expect("a name");
                 poison.redrive().run().await.expect("nothing harms this");
             }
         }
@@ -208,7 +208,7 @@ async fn run(
         backend = Arc::new(Sabotaged::new(backend, bug));
     }
     let (end, over) = watch::channel(false);
-    let service = QueueService::over(backend).connect().await;
+    let service = QueueService::with_backend(backend).connect().await;
     let run = Run {
         service: service.expect("nothing is asked yet"),
         entries: Arc::default(),

@@ -120,7 +120,7 @@ fn a_service_runs_on_it() {
         let connect = async || QueueService::connect(&url).await.expect("connects");
         let (web, worker) = (connect().await, connect().await);
         for queue in ["orders", "bills"] {
-            let queue = web.queue_at(queue).expect("a name");
+            let queue = web.any_queue(queue).expect("a name");
             queue.create().await.expect("created");
         }
         web.submit(Order { number: 7 }).await.expect("submitted");

@@ -115,7 +115,7 @@ async fn stored<M: Message>(message: M, queue: &str) -> String {
     let clock = ManualClock::new();
     clock.step_wall_clock(Timestamp::UNIX_EPOCH.duration_since(clock.now()));
     let backend = Arc::new(MemoryBackend::new(Arc::new(clock.clone())));
-    let builder = QueueService::over(Arc::clone(&backend) as _).clock(Arc::new(clock));
+    let builder = QueueService::with_backend(Arc::clone(&backend) as _).clock(Arc::new(clock));
     let service = builder.connect().await.expect("nothing to connect to");
     let submit = service.submit(message).request("golden").client("golden");
     let submit = submit.id("00000000-0000-7000-8000-000000000000");

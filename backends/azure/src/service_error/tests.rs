@@ -80,10 +80,13 @@ fn error_codes_of_the_service() {
         assert!(error.to_string().contains(code), "{error}");
     }
     let retry = |status, code| coded(status, code, Put).retry();
-    assert_eq!(retry(503, "ServerBusy"), Retry::Throttled(None));
-    assert_eq!(retry(500, "OperationTimedOut"), Retry::Throttled(None));
-    assert_eq!(retry(500, "InternalError"), Retry::Temporary);
-    assert_eq!(retry(403, "AuthenticationFailed"), Retry::Permanent);
+    assert_eq!(retry(503, "ServerBusy"), RetryAdvice::Throttled(None));
+    assert_eq!(
+        retry(500, "OperationTimedOut"),
+        RetryAdvice::Throttled(None)
+    );
+    assert_eq!(retry(500, "InternalError"), RetryAdvice::Temporary);
+    assert_eq!(retry(403, "AuthenticationFailed"), RetryAdvice::Permanent);
 }
 
 #[test]
@@ -105,10 +108,10 @@ fn replies_of_proxies() {
     for (status, kind, outcome) in cases {
         let error = read(status, &[], "<html>Oops</html>").into_error(Operation::Put, NOW);
         assert_eq!((error.kind(), error.outcome()), (kind, outcome), "{status}");
-        assert_ne!(error.retry(), Retry::Permanent, "{status}");
+        assert_ne!(error.retry(), RetryAdvice::Permanent, "{status}");
         let later = read(status, &[("retry-after", "3")], "").into_error(Operation::Put, NOW);
         let three = Some(Duration::from_secs(3));
-        assert_eq!(later.retry(), Retry::Throttled(three), "{status}");
+        assert_eq!(later.retry(), RetryAdvice::Throttled(three), "{status}");
         assert!(
             error.to_string().contains("not from Queue Storage"),
             "{error}"
@@ -140,7 +143,7 @@ fn retry_after_is_honoured() {
         .into_error(Operation::Put, NOW)
         .retry()
     {
-        Retry::Throttled(after) => after,
+        RetryAdvice::Throttled(after) => after,
         other => panic!("{other:?}"),
     };
     let wait = |header| asked(&[busy, date, header]);
@@ -158,7 +161,7 @@ fn retry_after_is_honoured() {
     let error = read(500, &[("retry-after", "3")], "").into_error(Operation::Put, NOW);
     assert_eq!(
         error.retry(),
-        Retry::Throttled(Some(Duration::from_secs(3)))
+        RetryAdvice::Throttled(Some(Duration::from_secs(3)))
     );
 }
 

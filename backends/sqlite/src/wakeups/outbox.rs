@@ -119,9 +119,10 @@ impl Shared {
         let idle = |state: &mut State| state.thread == Thread::Running && state.pending.is_empty();
         let waited = self.changed.wait_while(self.lock(), idle);
         let mut state = waited.unwrap_or_else(PoisonError::into_inner);
-        match state.pending.is_empty() {
-            true => None,
-            false => Some(state.pending.take()),
+        if state.pending.is_empty() {
+            None
+        } else {
+            Some(state.pending.take())
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use queue_core::Retry;
+use queue_core::RetryAdvice;
 
 use crate::command::Command;
 use crate::failure::Failure;
@@ -22,8 +22,8 @@ pub(super) fn fail(commands: Vec<Command>, files: Option<&Files>, waited: Durati
     for command in commands {
         let change = Change::of(&command.request);
         let retry = match is_one && change.puts > 0 && change.removals == 0 {
-            true => Retry::Permanent,
-            false => Retry::Temporary,
+            true => RetryAdvice::Permanent,
+            false => RetryAdvice::Temporary,
         };
         command.fail(&Failure::Locked {
             waited,

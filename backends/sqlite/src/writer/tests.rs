@@ -140,7 +140,7 @@ fn on_a_full_disk_commands_that_still_fit_succeed() {
         );
         assert_eq!(error.kind(), queue_core::ErrorKind::Storage);
         assert_eq!(error.outcome(), queue_core::Outcome::NotDone);
-        assert_eq!(error.retry(), queue_core::Retry::Temporary);
+        assert_eq!(error.retry(), queue_core::RetryAdvice::Temporary);
     }
     limit(1_000_000);
     let answers = serve(&connection, vec![vec![put(40_000)]]);

@@ -80,9 +80,10 @@ async fn consume(storage: SqliteStorage<Parcel>, work: &Work) -> Outcome<f64> {
     let rate = handled.rate(work.messages, started)?;
     let done = "SELECT count(*) FROM Jobs WHERE status = 'Done'";
     let done: i64 = sqlx::query_scalar(done).fetch_one(&pool).await?;
-    match done == i64::from(work.messages) {
-        true => Ok(rate),
-        false => Err(format!("{done} of {} jobs are done", work.messages).into()),
+    if done == i64::from(work.messages) {
+        Ok(rate)
+    } else {
+        Err(format!("{done} of {} jobs are done", work.messages).into())
     }
 }
 

@@ -119,8 +119,9 @@ where
 /// Returns the rate, or an error if messages are missing or were taken twice.
 pub fn all_taken(messages: u32, taken: u32, started: Instant) -> Outcome<f64> {
     let rate = f64::from(messages) / started.elapsed().as_secs_f64();
-    match taken == messages {
-        true => Ok(rate),
-        false => Err(format!("{taken} of {messages} messages were taken").into()),
+    if taken == messages {
+        Ok(rate)
+    } else {
+        Err(format!("{taken} of {messages} messages were taken").into())
     }
 }

@@ -43,9 +43,10 @@ async fn server() -> Outcome<(String, Durability)> {
     let release = show("server_version").await?;
     let release = release.split_whitespace().next().unwrap_or("?");
     let (fsync, commit) = (show("fsync").await?, show("synchronous_commit").await?);
-    let durability = match fsync == "on" && commit != "off" {
-        true => Durability::Full,
-        false => Durability::Normal,
+    let durability = if fsync == "on" && commit != "off" {
+        Durability::Full
+    } else {
+        Durability::Normal
     };
     let name = format!("PostgreSQL {release} (fsync={fsync}, synchronous_commit={commit})");
     Ok((name, durability))
@@ -83,9 +84,10 @@ async fn measure(queue: &PGMQueueExt, name: &str, work: &Work, best: bool) -> Ou
         move || {
             let (queue, name) = (queue.clone(), name.clone());
             async move {
-                match best {
-                    true => take_batch(&queue, &name).await,
-                    false => take_one(&queue, &name).await,
+                if best {
+                    take_batch(&queue, &name).await
+                } else {
+                    take_one(&queue, &name).await
                 }
             }
         }
@@ -100,9 +102,10 @@ async fn take_one(queue: &PGMQueueExt, name: &str) -> Outcome<u32> {
     let Some(message) = queue.read::<Parcel>(name, VISIBILITY).await? else {
         return Ok(0);
     };
-    match queue.delete(name, message.msg_id).await? {
-        true => Ok(1),
-        false => Err(format!("message {} was not deleted", message.msg_id).into()),
+    if queue.delete(name, message.msg_id).await? {
+        Ok(1)
+    } else {
+        Err(format!("message {} was not deleted", message.msg_id).into())
     }
 }
 
@@ -120,8 +123,9 @@ async fn take_batch(queue: &PGMQueueExt, name: &str) -> Outcome<u32> {
     }
     let ids: Vec<i64> = batch.iter().map(|(id, _)| *id).collect();
     let deleted = queue.delete_batch(name, &ids).await?;
-    match deleted == ids.len() {
-        true => Ok(u32::try_from(deleted)?),
-        false => Err(format!("{deleted} of {} messages were deleted", ids.len()).into()),
+    if deleted == ids.len() {
+        Ok(u32::try_from(deleted)?)
+    } else {
+        Err(format!("{deleted} of {} messages were deleted", ids.len()).into())
     }
 }

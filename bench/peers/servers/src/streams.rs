@@ -59,9 +59,10 @@ async fn server() -> Outcome<(String, Durability)> {
         Outcome::Ok(pair.into_iter().nth(1).unwrap_or_default())
     };
     let (saved, sync) = (setting("appendonly").await?, setting("appendfsync").await?);
-    let durability = match saved == "yes" && sync == "always" {
-        true => Durability::Full,
-        false => Durability::Normal,
+    let durability = if saved == "yes" && sync == "always" {
+        Durability::Full
+    } else {
+        Durability::Normal
     };
     let release = release.unwrap_or("?").trim();
     let name = format!("Redis {release} (appendonly={saved}, appendfsync={sync})");
@@ -86,10 +87,11 @@ pub async fn run(work: &Work, best: bool) -> Outcome<Rates> {
 async fn measure(key: &str, work: &Work, best: bool) -> Outcome<Rates> {
     let producer = RedisBackend::builder(config(key, 0, CONNECTIONS)?);
     let submit = submit(producer.build_producer().await?, work).await?;
-    let (count, connections) = match best {
-        true => (1, CONNECTIONS),
+    let (count, connections) = if best {
+        (1, CONNECTIONS)
+    } else {
         // More than one each, because the background tasks need connections, too.
-        false => (work.tasks.min(CONNECTIONS), 4),
+        (work.tasks.min(CONNECTIONS), 4)
     };
     let mut consumers = Vec::new();
     for number in 0..count {
@@ -144,10 +146,7 @@ async fn consume(
         let taken = Arc::clone(&taken);
         running.spawn(async move {
             while taken.load(Ordering::Acquire) < messages {
-                let count = match best {
-                    true => BATCH,
-                    false => 1,
-                };
+                let count = if best { BATCH } else { 1 };
                 // The deadline ends the consumers that find no more messages.
                 let deliveries = consumer
                     .receive_all(count, Duration::from_millis(10))

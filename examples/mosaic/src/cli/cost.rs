@@ -65,11 +65,12 @@ fn prices(file: Option<&Path>) -> Result<PriceTable, Failure> {
         format!("read the prices in `{}`: {error}", file.display()).into()
     };
     let text = std::fs::read_to_string(file).map_err(|error| problem(&error))?;
-    match file
+    if file
         .extension()
         .is_some_and(|extension| extension == "json")
     {
-        true => serde_json::from_str(&text).map_err(|error| problem(&error)),
-        false => toml::from_str(&text).map_err(|error| problem(&error)),
+        serde_json::from_str(&text).map_err(|error| problem(&error))
+    } else {
+        toml::from_str(&text).map_err(|error| problem(&error))
     }
 }

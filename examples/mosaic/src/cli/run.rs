@@ -29,10 +29,10 @@ pub(crate) async fn run(arguments: Run, mut bars: Bars) -> Result<(), Failure> {
     let (picture, location) = (arguments.picture, arguments.location);
     let mut signals = StopSignals::new()?;
     let request = request(&picture)?;
-    let going_on = match is_durable(&location) {
-        true => format!("to go on, repeat the command with `--request {request}`"),
-        false => "with `--data FOLDER` and `--request ID`, the same command goes on after a stop"
-            .to_owned(),
+    let going_on = if is_durable(&location) {
+        format!("to go on, repeat the command with `--request {request}`")
+    } else {
+        "with `--data FOLDER` and `--request ID`, the same command goes on after a stop".to_owned()
     };
     picture.out.check()?;
     let (data, temporary) = match location.data.clone() {

@@ -114,9 +114,10 @@ impl Instances {
     fn reap(&mut self) {
         for instance in ended(&mut self.stopping) {
             let (pid, status) = (instance.0.child.id(), instance.1);
-            match status.success() {
-                true => tracing::info!(pid, "an instance has stopped"),
-                false => tracing::warn!(pid, %status, "an instance has died while it stopped"),
+            if status.success() {
+                tracing::info!(pid, "an instance has stopped")
+            } else {
+                tracing::warn!(pid, %status, "an instance has died while it stopped")
             }
         }
         for (instance, status) in ended(&mut self.running) {
@@ -127,9 +128,10 @@ impl Instances {
 
     /// Returns the pause before the replacement of a process that has died at this age.
     fn pause(&mut self, age: Duration) -> Duration {
-        self.deaths = match age >= STABLE {
-            true => 0,
-            false => self.deaths.saturating_add(1),
+        self.deaths = if age >= STABLE {
+            0
+        } else {
+            self.deaths.saturating_add(1)
         };
         let pause = FIRST_PAUSE.saturating_mul(1 << self.deaths.saturating_sub(1).min(16));
         let pause = pause.min(LONGEST_PAUSE);

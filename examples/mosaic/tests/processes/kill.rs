@@ -223,7 +223,7 @@ async fn drained(url: &str) {
 }
 
 async fn count(service: &QueueService, queue: &str) -> u64 {
-    match service.queue_at(queue).expect("a name").properties().await {
+    match service.any_queue(queue).expect("a name").properties().await {
         Ok(properties) => properties.approximate_count,
         Err(error) if error.kind() == ErrorKind::QueueNotFound => 0,
         Err(error) => panic!("{error}"),

@@ -186,7 +186,9 @@ async fn late_messages_do_not_miss_the_blobs_of_a_finished_request() {
 async fn the_client_submits_again_what_was_not_answered() {
     let memory = MemoryBackend::new(Arc::new(SystemClock::new()));
     let faults = FaultInjector::new(Arc::new(memory));
-    let service = QueueService::over(Arc::new(faults.clone())).connect().await;
+    let service = QueueService::with_backend(Arc::new(faults.clone()))
+        .connect()
+        .await;
     let fixture = Fixture::over(service.expect("it opens"));
     let requests = fixture.service.queue::<ImageRequest>();
     requests.any().create().await.expect("created");

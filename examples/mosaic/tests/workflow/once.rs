@@ -12,7 +12,9 @@ use mosaic::workflow::messages::{SliceOutcome, SliceResponse};
 use mosaic::workflow::roles::{Settings, broker, controller, processor};
 use queue_runtime::QueueService;
 use queue_runtime::backend::{Backend, MemoryBackend};
-use queue_runtime::idempotency::{Begun, Claim, IdempotencyStore, Owner, Standing, Swept, WorkKey};
+use queue_runtime::idempotency::{
+    Claim, ClaimOutcome, ClaimStatus, IdempotencyStore, Owner, Swept, WorkKey,
+};
 use queue_runtime::internal::forward_backend;
 use queue_runtime::testing::TokioClock;
 
@@ -54,10 +56,10 @@ impl IdempotencyStore for Watched {
         key: &WorkKey,
         owner: Owner,
         lease: Duration,
-    ) -> queue_runtime::Result<Begun> {
+    ) -> queue_runtime::Result<ClaimOutcome> {
         self.alive().await;
         let begun = self.results.begin(key, owner, lease).await?;
-        if key.scope() == "answer" && matches!(begun, Begun::Fresh(_)) {
+        if key.scope() == "answer" && matches!(begun, ClaimOutcome::Fresh(_)) {
             self.answers.fetch_add(1, SeqCst);
         }
         Ok(begun)
@@ -68,7 +70,7 @@ impl IdempotencyStore for Watched {
         key: &WorkKey,
         claim: Claim,
         lease: Duration,
-    ) -> queue_runtime::Result<Standing> {
+    ) -> queue_runtime::Result<ClaimStatus> {
         self.alive().await;
         self.results.renew(key, claim, lease).await
     }
@@ -79,7 +81,7 @@ impl IdempotencyStore for Watched {
         claim: Claim,
         result: Bytes,
         retention: Duration,
-    ) -> queue_runtime::Result<Standing> {
+    ) -> queue_runtime::Result<ClaimStatus> {
         let is_answer = key.scope() == "answer";
         if is_answer && self.kill == Kill::BeforeTheAnswerIsRecorded {
             self.killed.store(true, SeqCst);
@@ -150,7 +152,7 @@ impl Shared {
             queues: Arc::clone(&self.queues),
             results: Arc::clone(&results),
         };
-        let service = QueueService::over(Arc::new(seen))
+        let service = QueueService::with_backend(Arc::new(seen))
             .clock(Arc::new(TokioClock::new()))
             .on_current_runtime();
         (service.connect().await.expect("it connects"), results)

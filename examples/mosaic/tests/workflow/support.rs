@@ -119,7 +119,7 @@ impl Fixture {
 
     /// The number of messages on a queue, which may not exist.
     pub(crate) async fn count(&self, queue: &str) -> u64 {
-        let queue = self.service.queue_at(queue).expect("a name");
+        let queue = self.service.any_queue(queue).expect("a name");
         let properties = queue.properties().await;
         properties.map_or(0, |properties| properties.approximate_count)
     }

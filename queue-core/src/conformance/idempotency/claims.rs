@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 
 use super::fixture::{Fixture, LONG, expect_fresh};
 use super::harness::Harness;
-use crate::idempotency::{Begun, Owner, Standing, WorkKey};
+use crate::idempotency::{ClaimOutcome, ClaimStatus, Owner, WorkKey};
 
 pub(super) async fn a_claim_is_given_to_its_owner_again_and_to_nobody_else(harness: &dyn Harness) {
     let f = Fixture::open(harness).await;
@@ -17,9 +17,9 @@ pub(super) async fn a_claim_is_given_to_its_owner_again_and_to_nobody_else(harne
     assert_eq!(claim.owner, owner);
     for _ in 0..2 {
         f.assert_in_flight().await;
-        assert_eq!(f.begin(owner).await, Begun::Fresh(claim), "repeated");
+        assert_eq!(f.begin(owner).await, ClaimOutcome::Fresh(claim), "repeated");
     }
-    assert_eq!(f.finish(claim, "done").await, Standing::Held);
+    assert_eq!(f.finish(claim, "done").await, ClaimStatus::Held);
 }
 
 pub(super) async fn keys_and_scopes_are_told_apart(harness: &dyn Harness) {
@@ -48,11 +48,11 @@ pub(super) async fn keys_and_scopes_are_told_apart(harness: &dyn Harness) {
         let begun = f.client.begin(key, Owner::random(), f.lease).await;
         let claim = expect_fresh(&begun);
         let finished = f.client.finish(key, claim, result(at), LONG).await;
-        assert_eq!(finished, Standing::Held);
+        assert_eq!(finished, ClaimStatus::Held);
     }
     for (at, key) in keys.iter().enumerate() {
         let begun = f.client.begin(key, Owner::random(), f.lease).await;
-        assert_eq!(begun, Begun::Done(result(at)), "{:?}", key.key());
+        assert_eq!(begun, ClaimOutcome::Done(result(at)), "{:?}", key.key());
     }
 }
 
@@ -62,7 +62,7 @@ pub(super) async fn released_work_begins_at_once(harness: &dyn Harness) {
     f.release(claim).await;
     let next = f.fresh().await;
     assert!(next.generation >= claim.generation, "{next:?}, {claim:?}");
-    assert_eq!(f.finish(next, "done").await, Standing::Held);
+    assert_eq!(f.finish(next, "done").await, ClaimStatus::Held);
     f.assert_done("done").await;
 }
 
@@ -71,13 +71,13 @@ pub(super) async fn a_released_claim_is_lost(harness: &dyn Harness) {
     let claim = f.fresh().await;
     f.release(claim).await;
     f.release(claim).await;
-    assert_eq!(f.renew(claim).await, Standing::Lost);
-    assert_eq!(f.finish(claim, "late").await, Standing::Lost);
+    assert_eq!(f.renew(claim).await, ClaimStatus::Lost);
+    assert_eq!(f.finish(claim, "late").await, ClaimStatus::Lost);
     let next = f.fresh().await;
     f.release(claim).await;
     f.assert_in_flight().await;
-    assert_eq!(f.finish(claim, "late").await, Standing::Lost);
-    assert_eq!(f.finish(next, "done").await, Standing::Held);
+    assert_eq!(f.finish(claim, "late").await, ClaimStatus::Lost);
+    assert_eq!(f.finish(next, "done").await, ClaimStatus::Held);
     f.assert_done("done").await;
 }
 
@@ -91,10 +91,11 @@ pub(super) async fn one_of_many_begins_wins(harness: &dyn Harness) {
             let (client, key, lease) = (clients[task % 2].clone(), key.clone(), f.lease);
             let winners = Arc::clone(&winners);
             harness.spawn(Box::pin(async move {
-                if let Begun::Fresh(claim) = client.begin(&key, Owner::random(), lease).await {
+                if let ClaimOutcome::Fresh(claim) = client.begin(&key, Owner::random(), lease).await
+                {
                     winners.fetch_add(1, Ordering::Relaxed);
                     let renewed = client.renew(&key, claim, lease).await;
-                    assert_eq!(renewed, Standing::Held);
+                    assert_eq!(renewed, ClaimStatus::Held);
                 }
             }))
         });

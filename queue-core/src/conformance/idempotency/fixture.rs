@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::harness::{Harness, Store};
-use crate::idempotency::{Begun, Claim, IdempotencyStore, Owner, Standing, WorkKey};
+use crate::idempotency::{Claim, ClaimOutcome, ClaimStatus, IdempotencyStore, Owner, WorkKey};
 
 /// Longer than any test takes in the store's time.
 pub(super) const LONG: Duration = Duration::from_secs(24 * 60 * 60);
@@ -60,16 +60,16 @@ impl Fixture {
         expect_fresh(&begun)
     }
 
-    pub(super) async fn begin(&self, owner: Owner) -> Begun {
+    pub(super) async fn begin(&self, owner: Owner) -> ClaimOutcome {
         self.client.begin(&self.key, owner, self.lease).await
     }
 
-    pub(super) async fn finish(&self, claim: Claim, result: &'static str) -> Standing {
+    pub(super) async fn finish(&self, claim: Claim, result: &'static str) -> ClaimStatus {
         let result = Bytes::from_static(result.as_bytes());
         self.client.finish(&self.key, claim, result, LONG).await
     }
 
-    pub(super) async fn renew(&self, claim: Claim) -> Standing {
+    pub(super) async fn renew(&self, claim: Claim) -> ClaimStatus {
         self.client.renew(&self.key, claim, self.lease).await
     }
 
@@ -81,7 +81,7 @@ impl Fixture {
     /// Asserts that another has the claim.
     pub(super) async fn assert_in_flight(&self) {
         let begun = self.begin(Owner::random()).await;
-        let Begun::InFlight { remaining } = begun else {
+        let ClaimOutcome::InFlight { remaining } = begun else {
             panic!("it is in flight, not {begun:?}");
         };
         assert!(!remaining.is_zero(), "it would be asked again at once");
@@ -94,29 +94,29 @@ impl Fixture {
         // A store may watch a claim from the first call on.
         for _ in 0..3 {
             match self.begin(owner).await {
-                Begun::Fresh(claim) => return claim,
-                Begun::InFlight { remaining } => {
+                ClaimOutcome::Fresh(claim) => return claim,
+                ClaimOutcome::InFlight { remaining } => {
                     assert!(remaining <= self.lease, "{remaining:?}");
                     self.store.advance(remaining).await;
                 }
-                Begun::Done(_) => panic!("nobody has finished it"),
+                ClaimOutcome::Done(_) => panic!("nobody has finished it"),
             }
         }
         panic!("the owner has stopped, and nobody can take its work over");
     }
 
     pub(super) async fn assert_done(&self, result: &'static str) {
-        let done = Begun::Done(Bytes::from_static(result.as_bytes()));
+        let done = ClaimOutcome::Done(Bytes::from_static(result.as_bytes()));
         assert_eq!(self.begin(Owner::random()).await, done);
     }
 }
 
 impl Client {
-    pub(super) async fn begin(&self, key: &WorkKey, owner: Owner, lease: Duration) -> Begun {
+    pub(super) async fn begin(&self, key: &WorkKey, owner: Owner, lease: Duration) -> ClaimOutcome {
         self.0.begin(key, owner, lease).await.expect("begin")
     }
 
-    pub(super) async fn renew(&self, key: &WorkKey, claim: Claim, lease: Duration) -> Standing {
+    pub(super) async fn renew(&self, key: &WorkKey, claim: Claim, lease: Duration) -> ClaimStatus {
         self.0.renew(key, claim, lease).await.expect("renew")
     }
 
@@ -126,7 +126,7 @@ impl Client {
         claim: Claim,
         result: Bytes,
         retention: Duration,
-    ) -> Standing {
+    ) -> ClaimStatus {
         let finished = self.0.finish(key, claim, result, retention).await;
         finished.expect("finish")
     }
@@ -146,9 +146,9 @@ impl Client {
 }
 
 #[track_caller]
-pub(super) fn expect_fresh(begun: &Begun) -> Claim {
+pub(super) fn expect_fresh(begun: &ClaimOutcome) -> Claim {
     match begun {
-        Begun::Fresh(claim) => *claim,
+        ClaimOutcome::Fresh(claim) => *claim,
         other => panic!("nobody holds it: {other:?}"),
     }
 }

@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use super::fixture::{Fixture, LONG};
 use super::harness::Harness;
 use crate::clock::BoxFuture;
-use crate::idempotency::{Begun, Owner, Standing, WorkKey};
+use crate::idempotency::{ClaimOutcome, ClaimStatus, Owner, WorkKey};
 
 pub(super) async fn a_claim_is_kept_until_its_lease_ends(harness: &dyn Harness) {
     let f = Fixture::open(harness).await;
@@ -17,7 +17,7 @@ pub(super) async fn a_claim_is_kept_until_its_lease_ends(harness: &dyn Harness) 
     f.assert_in_flight().await;
     f.store.advance(f.lease / 2).await;
     f.assert_in_flight().await;
-    assert_eq!(f.renew(claim).await, Standing::Held);
+    assert_eq!(f.renew(claim).await, ClaimStatus::Held);
 }
 
 pub(super) async fn renewals_keep_a_claim(harness: &dyn Harness) {
@@ -27,10 +27,10 @@ pub(super) async fn renewals_keep_a_claim(harness: &dyn Harness) {
     for _ in 0..4 {
         f.store.advance(f.lease * 2 / 3).await;
         f.assert_in_flight().await;
-        assert_eq!(f.renew(claim).await, Standing::Held);
+        assert_eq!(f.renew(claim).await, ClaimStatus::Held);
         f.assert_in_flight().await;
     }
-    assert_eq!(f.finish(claim, "done").await, Standing::Held);
+    assert_eq!(f.finish(claim, "done").await, ClaimStatus::Held);
 }
 
 pub(super) async fn a_claim_whose_lease_ended_is_taken_over(harness: &dyn Harness) {
@@ -39,8 +39,8 @@ pub(super) async fn a_claim_whose_lease_ended_is_taken_over(harness: &dyn Harnes
     let claim = f.take_over().await;
     assert_ne!(claim.owner, lost.owner);
     assert!(claim.generation >= lost.generation, "{claim:?}, {lost:?}");
-    assert_eq!(f.renew(claim).await, Standing::Held);
-    assert_eq!(f.finish(claim, "done").await, Standing::Held);
+    assert_eq!(f.renew(claim).await, ClaimStatus::Held);
+    assert_eq!(f.finish(claim, "done").await, ClaimStatus::Held);
     f.assert_done("done").await;
 }
 
@@ -48,12 +48,12 @@ pub(super) async fn a_claim_that_was_taken_over_changes_nothing(harness: &dyn Ha
     let f = Fixture::open(harness).await;
     let lost = f.fresh().await;
     let claim = f.take_over().await;
-    assert_eq!(f.renew(lost).await, Standing::Lost);
+    assert_eq!(f.renew(lost).await, ClaimStatus::Lost);
     f.release(lost).await;
-    assert_eq!(f.finish(lost, "late").await, Standing::Lost);
+    assert_eq!(f.finish(lost, "late").await, ClaimStatus::Lost);
     f.assert_in_flight().await;
-    assert_eq!(f.finish(claim, "done").await, Standing::Held);
-    assert_eq!(f.finish(lost, "late").await, Standing::Lost);
+    assert_eq!(f.finish(claim, "done").await, ClaimStatus::Held);
+    assert_eq!(f.finish(lost, "late").await, ClaimStatus::Lost);
     f.release(lost).await;
     f.assert_done("done").await;
 }
@@ -65,9 +65,9 @@ pub(super) async fn a_claim_whose_lease_ended_still_finishes_if_nobody_took_it_o
     let claim = f.fresh().await;
     f.store.advance(f.lease * 2).await;
     f.client.sweep().await;
-    assert_eq!(f.renew(claim).await, Standing::Held);
+    assert_eq!(f.renew(claim).await, ClaimStatus::Held);
     f.store.advance(f.lease * 2).await;
-    assert_eq!(f.finish(claim, "late").await, Standing::Held);
+    assert_eq!(f.finish(claim, "late").await, ClaimStatus::Held);
     f.assert_done("late").await;
 }
 
@@ -78,16 +78,16 @@ pub(super) async fn a_late_finish_and_a_takeover_exclude_each_other(harness: &dy
         let key = WorkKey::new("charge", format!("order-{round}"));
         let (lease, owner) = (f.lease, Owner::random());
         let begun = f.client.begin(&key, Owner::random(), lease).await;
-        let Begun::Fresh(claim) = begun else {
+        let ClaimOutcome::Fresh(claim) = begun else {
             panic!("nobody holds it: {begun:?}");
         };
         let begun = other.begin(&key, owner, lease).await;
-        assert!(matches!(begun, Begun::InFlight { .. }), "{begun:?}");
+        assert!(matches!(begun, ClaimOutcome::InFlight { .. }), "{begun:?}");
         // To the millisecond, which a store may round up to.
         f.store.advance(lease + Duration::from_millis(1)).await;
 
-        let finished: Arc<Mutex<Option<Standing>>> = Arc::default();
-        let taken: Arc<Mutex<Option<Begun>>> = Arc::default();
+        let finished: Arc<Mutex<Option<ClaimStatus>>> = Arc::default();
+        let taken: Arc<Mutex<Option<ClaimOutcome>>> = Arc::default();
         let finish = {
             let (client, key) = (f.client.clone(), key.clone());
             let finished = Arc::clone(&finished);
@@ -113,8 +113,10 @@ pub(super) async fn a_late_finish_and_a_takeover_exclude_each_other(harness: &dy
         let finished = finished.lock().expect("no panic").take();
         let taken = taken.lock().expect("no panic").take();
         match (finished, taken) {
-            (Some(Standing::Held), Some(Begun::Done(result))) => assert_eq!(result, "late"),
-            (Some(Standing::Lost), Some(Begun::Fresh(_))) => {}
+            (Some(ClaimStatus::Held), Some(ClaimOutcome::Done(result))) => {
+                assert_eq!(result, "late")
+            }
+            (Some(ClaimStatus::Lost), Some(ClaimOutcome::Fresh(_))) => {}
             both => panic!("round {round}: {both:?}"),
         }
     }

@@ -8,12 +8,12 @@ use super::fixture::{BILLS, Fixture, bill, completion};
 use super::harness::{End, Harness};
 use crate::backend::{ConditionalPuts, Finish, NewMessage, PutIf, Swap};
 use crate::error::{ErrorKind, Operation};
-use crate::idempotency::{Begun, Claim, Owner, WorkKey};
+use crate::idempotency::{Claim, ClaimOutcome, Owner, WorkKey};
 
 const LONG: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Begins the work of a key, or returns `None` for a backend without results.
-async fn begin(f: &Fixture, key: &WorkKey) -> Option<Begun> {
+async fn begin(f: &Fixture, key: &WorkKey) -> Option<ClaimOutcome> {
     let results = f.backend.results()?;
     let begun = results.begin(key, Owner::random(), f.lease).await;
     Some(begun.expect("begin"))
@@ -30,7 +30,7 @@ pub(super) async fn a_result_is_recorded_if_and_only_if_it_is_committed(harness:
     let Some(begun) = begin(&f, &key).await else {
         return;
     };
-    let Begun::Fresh(claim) = begun else {
+    let ClaimOutcome::Fresh(claim) = begun else {
         panic!("nobody holds it: {begun:?}");
     };
     let order = f.received().await;
@@ -41,8 +41,11 @@ pub(super) async fn a_result_is_recorded_if_and_only_if_it_is_committed(harness:
         written.expect("written");
         let begun = begin(&f, &key).await;
         match end {
-            End::Commit => assert_eq!(begun, Some(Begun::Done(Bytes::from_static(b"done")))),
-            _ => assert!(matches!(begun, Some(Begun::InFlight { .. })), "{begun:?}"),
+            End::Commit => assert_eq!(begun, Some(ClaimOutcome::Done(Bytes::from_static(b"done")))),
+            _ => assert!(
+                matches!(begun, Some(ClaimOutcome::InFlight { .. })),
+                "{begun:?}"
+            ),
         }
     }
 }
@@ -53,12 +56,12 @@ pub(super) async fn a_claim_that_was_taken_over_completes_nothing(harness: &dyn 
     let Some(begun) = begin(&f, &key).await else {
         return;
     };
-    let Begun::Fresh(lost) = begun else {
+    let ClaimOutcome::Fresh(lost) = begun else {
         panic!("nobody holds it: {begun:?}");
     };
     f.store.advance(f.lease + Duration::from_millis(1)).await;
     let taken = begin(&f, &key).await;
-    assert!(matches!(taken, Some(Begun::Fresh(_))), "{taken:?}");
+    assert!(matches!(taken, Some(ClaimOutcome::Fresh(_))), "{taken:?}");
     let order = f.received().await;
     let mut completion = completion(&order);
     completion.finish = finish(&key, lost);

@@ -28,7 +28,7 @@ use super::store::{self, Message, State, Store, Undo};
 /// ```
 /// # use std::sync::Arc;
 /// # use queue_runtime::backend::MemoryBackend;
-/// use queue_runtime::ManualClock;
+/// use queue_runtime::clock::ManualClock;
 /// use queue_runtime::backend::{Backend, Metadata};
 ///
 /// # #[tokio::main(flavor = "current_thread")]

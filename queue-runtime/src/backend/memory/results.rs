@@ -7,7 +7,9 @@ use bytes::Bytes;
 use queue_core::Result;
 use queue_core::backend::Swap;
 use queue_core::clock::Clock;
-use queue_core::idempotency::{Begun, Claim, IdempotencyStore, Owner, Standing, Swept, WorkKey};
+use queue_core::idempotency::{
+    Claim, ClaimOutcome, ClaimStatus, IdempotencyStore, Owner, Swept, WorkKey,
+};
 use queue_core::internal::{LockExt, debug_fields};
 
 /// Results in this process, for tests and for programs of one process. They are lost with it.
@@ -110,16 +112,16 @@ impl MemoryResults {
         key: &WorkKey,
         claim: Claim,
         change: impl FnOnce(&mut Entry, Duration),
-    ) -> Standing {
+    ) -> ClaimStatus {
         self.with(|entries, now| match entries.get_mut(key) {
             Some(entry) if entry.owner == claim.owner => {
                 // A repeated call must not change a result.
                 if entry.result.is_none() {
                     change(entry, now);
                 }
-                Standing::Held
+                ClaimStatus::Held
             }
-            _ => Standing::Lost,
+            _ => ClaimStatus::Lost,
         })
     }
 }
@@ -130,14 +132,14 @@ impl IdempotencyStore for MemoryResults {
         Arc::clone(&self.clock)
     }
 
-    async fn begin(&self, key: &WorkKey, owner: Owner, lease: Duration) -> Result<Begun> {
+    async fn begin(&self, key: &WorkKey, owner: Owner, lease: Duration) -> Result<ClaimOutcome> {
         Ok(self.with(|entries, now| {
             if let Some(entry) = entries.get(key).filter(|entry| entry.ends_at > now) {
                 match &entry.result {
-                    Some(result) => return Begun::Done(result.clone()),
+                    Some(result) => return ClaimOutcome::Done(result.clone()),
                     None if entry.owner != owner => {
                         let remaining = entry.ends_at.saturating_sub(now);
-                        return Begun::InFlight { remaining };
+                        return ClaimOutcome::InFlight { remaining };
                     }
                     None => {}
                 }
@@ -148,11 +150,11 @@ impl IdempotencyStore for MemoryResults {
                 result: None,
             };
             entries.insert(key.clone(), begun);
-            Begun::Fresh(Claim::new(owner, 0))
+            ClaimOutcome::Fresh(Claim::new(owner, 0))
         }))
     }
 
-    async fn renew(&self, key: &WorkKey, claim: Claim, lease: Duration) -> Result<Standing> {
+    async fn renew(&self, key: &WorkKey, claim: Claim, lease: Duration) -> Result<ClaimStatus> {
         Ok(self.with_held(key, claim, |entry, now| {
             entry.ends_at = now.saturating_add(lease);
         }))
@@ -164,7 +166,7 @@ impl IdempotencyStore for MemoryResults {
         claim: Claim,
         result: Bytes,
         retention: Duration,
-    ) -> Result<Standing> {
+    ) -> Result<ClaimStatus> {
         Ok(self.with_held(key, claim, |entry, now| {
             entry.ends_at = now.saturating_add(retention);
             entry.result = Some(result);

@@ -1,20 +1,22 @@
 //! Errors of the object store and its objects.
 
-use queue_core::{Error, ErrorKind, Operation, Retry};
+use queue_core::{Error, ErrorKind, Operation, RetryAdvice};
 
 /// Converts an error of the object store.
 pub(super) fn failed(error: object_store::Error) -> Error {
     let (kind, retry) = match &error {
         object_store::Error::PermissionDenied { .. }
-        | object_store::Error::Unauthenticated { .. } => (ErrorKind::Denied, Retry::Permanent),
+        | object_store::Error::Unauthenticated { .. } => {
+            (ErrorKind::Denied, RetryAdvice::Permanent)
+        }
         object_store::Error::NotSupported { .. } | object_store::Error::NotImplemented { .. } => {
-            (ErrorKind::Unsupported, Retry::Permanent)
+            (ErrorKind::Unsupported, RetryAdvice::Permanent)
         }
         object_store::Error::InvalidPath { .. }
         | object_store::Error::UnknownConfigurationKey { .. } => {
-            (ErrorKind::InvalidInput, Retry::Permanent)
+            (ErrorKind::InvalidInput, RetryAdvice::Permanent)
         }
-        _ => (ErrorKind::Unreachable, Retry::Temporary),
+        _ => (ErrorKind::Unreachable, RetryAdvice::Temporary),
     };
     Error::new(kind, Operation::Idempotency)
         .with_retry(retry)

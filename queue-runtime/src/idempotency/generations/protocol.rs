@@ -14,7 +14,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use queue_core::idempotency::{Begun, Claim, Owner, Standing};
+use queue_core::idempotency::{Claim, ClaimOutcome, ClaimStatus, Owner};
 
 /// The highest generation that a listing shows, and how far it has got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -127,7 +127,7 @@ impl Begin {
         reply: Reply,
         asked: Asked,
         watch: &mut Option<Watch>,
-    ) -> Next<Begun> {
+    ) -> Next<ClaimOutcome> {
         let next = self.decide(reply, asked, watch);
         if let Next::Ask(ask) = &next {
             self.asked = ask.clone();
@@ -135,11 +135,16 @@ impl Begin {
         next
     }
 
-    fn decide(&mut self, reply: Reply, asked: Asked, watch: &mut Option<Watch>) -> Next<Begun> {
+    fn decide(
+        &mut self,
+        reply: Reply,
+        asked: Asked,
+        watch: &mut Option<Watch>,
+    ) -> Next<ClaimOutcome> {
         match (self.asked.clone(), reply) {
             (Ask::List, Reply::Listed(seen)) => self.listed(seen, asked, watch),
             (Ask::ReadEnd(_), Reply::End(Some(EndObject::Done { result, .. }))) => {
-                Next::Finished(Begun::Done(result))
+                Next::Finished(ClaimOutcome::Done(result))
             }
             (Ask::ReadEnd(ended), Reply::End(Some(EndObject::Over))) => self.create(ended + 1),
             (Ask::ReadClaim(generation), Reply::Claim(Some(claim))) => {
@@ -156,7 +161,7 @@ impl Begin {
                 }
                 match claim.lease.checked_sub(self.unchanged_for) {
                     Some(remaining) if !remaining.is_zero() => {
-                        Next::Finished(Begun::InFlight { remaining })
+                        Next::Finished(ClaimOutcome::InFlight { remaining })
                     }
                     _ => Next::Ask(Ask::End(generation, EndObject::Over)),
                 }
@@ -173,7 +178,7 @@ impl Begin {
         seen: Option<Seen>,
         asked: Asked,
         watch: &mut Option<Watch>,
-    ) -> Next<Begun> {
+    ) -> Next<ClaimOutcome> {
         self.seen = seen;
         let Some(seen) = seen else {
             *watch = None;
@@ -198,20 +203,20 @@ impl Begin {
         Next::Ask(Ask::ReadClaim(seen.generation))
     }
 
-    fn create(&self, generation: u64) -> Next<Begun> {
+    fn create(&self, generation: u64) -> Next<ClaimOutcome> {
         let (owner, lease) = (self.owner, self.lease);
         Next::Ask(Ask::Create(generation, ClaimObject { owner, lease }))
     }
 
-    fn fresh(&self, generation: u64) -> Next<Begun> {
-        Next::Finished(Begun::Fresh(Claim::new(self.owner, generation)))
+    fn fresh(&self, generation: u64) -> Next<ClaimOutcome> {
+        Next::Finished(ClaimOutcome::Fresh(Claim::new(self.owner, generation)))
     }
 
-    fn list_again(&mut self) -> Next<Begun> {
+    fn list_again(&mut self) -> Next<ClaimOutcome> {
         self.rounds += 1;
         if self.rounds > MAX_ROUNDS {
             let remaining = CONTENDED;
-            return Next::Finished(Begun::InFlight { remaining });
+            return Next::Finished(ClaimOutcome::InFlight { remaining });
         }
         Next::Ask(Ask::List)
     }
@@ -223,14 +228,14 @@ pub(super) fn renew() -> Ask {
 }
 
 /// Takes the answer to a request of `renew`.
-pub(super) fn renewing(claim: Claim, reply: &Reply) -> Next<Standing> {
+pub(super) fn renewing(claim: Claim, reply: &Reply) -> Next<ClaimStatus> {
     match reply {
         Reply::Listed(Some(seen)) if seen.generation == claim.generation && !seen.ended => {
             Next::Ask(Ask::Beat(claim.generation, seen.beat + 1))
         }
-        Reply::Listed(_) => Next::Finished(Standing::Lost),
+        Reply::Listed(_) => Next::Finished(ClaimStatus::Lost),
         // Only the holder creates beats: one that exists is that of an earlier try.
-        _ => Next::Finished(Standing::Held),
+        _ => Next::Finished(ClaimStatus::Held),
     }
 }
 
@@ -245,13 +250,13 @@ pub(super) fn finish(claim: Claim, result: Bytes, retention: Duration) -> Ask {
 }
 
 /// Takes the answer to a request of `finish`.
-pub(super) fn finishing(claim: Claim, reply: &Reply) -> Next<Standing> {
+pub(super) fn finishing(claim: Claim, reply: &Reply) -> Next<ClaimStatus> {
     match reply {
-        Reply::Created => Next::Finished(Standing::Held),
+        Reply::Created => Next::Finished(ClaimStatus::Held),
         Reply::Exists => Next::Ask(Ask::ReadEnd(claim.generation)),
         Reply::End(Some(EndObject::Done { owner, .. })) if *owner == claim.owner => {
-            Next::Finished(Standing::Held)
+            Next::Finished(ClaimStatus::Held)
         }
-        _ => Next::Finished(Standing::Lost),
+        _ => Next::Finished(ClaimStatus::Lost),
     }
 }

@@ -11,7 +11,9 @@ use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt as _, PutMode};
 use queue_clock::SystemClock;
 use queue_core::clock::Clock;
-use queue_core::idempotency::{Begun, Claim, IdempotencyStore, Owner, Standing, Swept, WorkKey};
+use queue_core::idempotency::{
+    Claim, ClaimOutcome, ClaimStatus, IdempotencyStore, Owner, Swept, WorkKey,
+};
 use queue_core::internal::{LockExt, debug_fields};
 use queue_core::{Outcome, Result};
 
@@ -210,7 +212,7 @@ impl IdempotencyStore for ObjectResults {
         Arc::clone(&self.clock)
     }
 
-    async fn begin(&self, key: &WorkKey, owner: Owner, lease: Duration) -> Result<Begun> {
+    async fn begin(&self, key: &WorkKey, owner: Owner, lease: Duration) -> Result<ClaimOutcome> {
         let (mut begin, mut ask) = Begin::new(owner, lease);
         let mut watch = self.watch(key);
         loop {
@@ -226,7 +228,7 @@ impl IdempotencyStore for ObjectResults {
         }
     }
 
-    async fn renew(&self, key: &WorkKey, claim: Claim, _: Duration) -> Result<Standing> {
+    async fn renew(&self, key: &WorkKey, claim: Claim, _: Duration) -> Result<ClaimStatus> {
         let mut ask = renew();
         loop {
             match renewing(claim, &self.ask(key, &ask).await?) {
@@ -242,7 +244,7 @@ impl IdempotencyStore for ObjectResults {
         claim: Claim,
         result: Bytes,
         retention: Duration,
-    ) -> Result<Standing> {
+    ) -> Result<ClaimStatus> {
         let mut ask = finish(claim, result, retention);
         loop {
             match finishing(claim, &self.ask(key, &ask).await?) {

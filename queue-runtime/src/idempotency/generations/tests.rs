@@ -9,7 +9,9 @@ use object_store::ObjectStore;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use queue_core::ManualClock;
-use queue_core::idempotency::{Begun, Claim, IdempotencyStore as _, Owner, Standing, WorkKey};
+use queue_core::idempotency::{
+    Claim, ClaimOutcome, ClaimStatus, IdempotencyStore as _, Owner, WorkKey,
+};
 
 use super::*;
 
@@ -24,19 +26,19 @@ fn process(objects: &Arc<InMemory>) -> (ObjectResults, ManualClock) {
     (store, clock)
 }
 
-async fn begin(store: &ObjectResults, owner: Owner) -> Begun {
+async fn begin(store: &ObjectResults, owner: Owner) -> ClaimOutcome {
     let begun = store.begin(&WorkKey::from("order"), owner, LEASE).await;
     begun.expect("the store works")
 }
 
 async fn fresh(store: &ObjectResults, owner: Owner) -> Claim {
     match begin(store, owner).await {
-        Begun::Fresh(claim) => claim,
+        ClaimOutcome::Fresh(claim) => claim,
         begun => panic!("{begun:?}"),
     }
 }
 
-async fn finish(store: &ObjectResults, claim: Claim, result: &'static str) -> Standing {
+async fn finish(store: &ObjectResults, claim: Claim, result: &'static str) -> ClaimStatus {
     let (key, result) = (
         WorkKey::from("order"),
         Bytes::from_static(result.as_bytes()),
@@ -54,21 +56,24 @@ async fn the_clock_of_the_other_process_does_not_matter() {
     // Far ahead, and it is not asked.
     holders_clock.advance(100 * DAY);
     let owner = Owner::random();
-    let in_flight = Begun::InFlight { remaining: LEASE };
+    let in_flight = ClaimOutcome::InFlight { remaining: LEASE };
     assert_eq!(begin(&other, owner).await, in_flight);
     clock.advance(LEASE - Duration::from_millis(1));
     let remaining = Duration::from_millis(1);
-    assert_eq!(begin(&other, owner).await, Begun::InFlight { remaining });
+    assert_eq!(
+        begin(&other, owner).await,
+        ClaimOutcome::InFlight { remaining }
+    );
     let renewed = holder.renew(&WorkKey::from("order"), claim, LEASE).await;
-    assert_eq!(renewed.expect("the store works"), Standing::Held);
+    assert_eq!(renewed.expect("the store works"), ClaimStatus::Held);
     clock.advance(Duration::from_millis(1));
     assert_eq!(begin(&other, owner).await, in_flight, "watched anew");
     clock.advance(LEASE);
     let taken = fresh(&other, owner).await;
     assert!(taken.generation > claim.generation);
-    assert_eq!(finish(&holder, claim, "late").await, Standing::Lost);
-    assert_eq!(finish(&other, taken, "done").await, Standing::Held);
-    let done = Begun::Done(Bytes::from_static(b"done"));
+    assert_eq!(finish(&holder, claim, "late").await, ClaimStatus::Lost);
+    assert_eq!(finish(&other, taken, "done").await, ClaimStatus::Held);
+    let done = ClaimOutcome::Done(Bytes::from_static(b"done"));
     assert_eq!(begin(&holder, Owner::random()).await, done);
 }
 
@@ -77,10 +82,10 @@ async fn a_sweep_removes_what_is_no_longer_kept_and_nothing_else() {
     let objects = Arc::new(InMemory::new());
     let (store, _) = process(&objects);
     let claim = fresh(&store, Owner::random()).await;
-    assert_eq!(finish(&store, claim, "done").await, Standing::Held);
+    assert_eq!(finish(&store, claim, "done").await, ClaimStatus::Held);
     let swept = store.sweep().await.expect("the store works");
     assert_eq!((swept.removed, swept.more), (0, false));
-    let done = Begun::Done(Bytes::from_static(b"done"));
+    let done = ClaimOutcome::Done(Bytes::from_static(b"done"));
     assert_eq!(begin(&store, Owner::random()).await, done);
 
     // As if the store's time were eight days later: all objects but the marker are older.

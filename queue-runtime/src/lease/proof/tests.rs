@@ -139,9 +139,10 @@ impl World {
         Evidence {
             request: self.request,
             answer,
-            stale_receipts: match self.distinct {
-                true => StaleReceipts::Distinct,
-                false => StaleReceipts::Ambiguous,
+            stale_receipts: if self.distinct {
+                StaleReceipts::Distinct
+            } else {
+                StaleReceipts::Ambiguous
             },
             earlier: if others.iter().any(|sent| *sent != Sent::Never) {
                 Earlier::Other

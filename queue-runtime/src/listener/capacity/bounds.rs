@@ -3,9 +3,9 @@ use tokio::sync::Semaphore;
 
 use super::bytes::ByteLimit;
 use crate::policy::TaskRange;
-use crate::settings::InvalidSetting;
+use crate::settings::{ConsumerConfig, InvalidSetting};
 
-/// How much a listener receives and handles at once, as its builder was told.
+/// How much a listener receives and handles at once.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
     pub(crate) tasks: TaskRange,
@@ -18,18 +18,16 @@ pub(crate) struct Bounds {
 /// More dequeue tasks are a mistake: each receives as many messages at a time as the backend allows.
 const MAX_TASKS: usize = 1024;
 
-impl Default for Bounds {
-    fn default() -> Self {
+impl Bounds {
+    pub(crate) fn of(config: &ConsumerConfig) -> Self {
         Self {
-            tasks: 2.into(),
-            max_in_flight: 32,
-            max_bytes: None,
-            batch: None,
+            tasks: config.tasks.unwrap_or_else(|| 2.into()),
+            max_in_flight: config.max_in_flight.unwrap_or(32),
+            max_bytes: config.max_bytes_in_flight,
+            batch: config.batch,
         }
     }
-}
 
-impl Bounds {
     pub(crate) fn check(&self, capabilities: &Capabilities) -> Result<(), InvalidSetting> {
         check_tasks(self.tasks)?;
         let (in_flight, most) = (self.max_in_flight, Semaphore::MAX_PERMITS);

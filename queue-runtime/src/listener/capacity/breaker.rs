@@ -15,11 +15,11 @@ use std::time::Duration;
 use queue_core::clock::Clock;
 use tokio::sync::watch;
 
+pub use circuit::CircuitState;
 pub(crate) use circuit::{Change, Probed};
 use circuit::{Circuit, Pass};
-pub use circuit::{CircuitBreaker, CircuitState};
 
-use crate::policy::jitter;
+use crate::policy::{CircuitBreaker, jitter};
 
 /// The circuit breaker of a listener.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use queue_core::clock::Clock;
-use queue_core::{Error, Retry};
+use queue_core::{Error, RetryAdvice};
 
 use crate::policy::{Throttled, Throttling};
 
@@ -49,5 +49,5 @@ impl Throttle {
 
 /// Returns whether the storage refused a request because it gets too many.
 pub(crate) fn is_throttled(error: &Error) -> bool {
-    matches!(error.retry(), Retry::Throttled(_))
+    matches!(error.retry(), RetryAdvice::Throttled(_))
 }

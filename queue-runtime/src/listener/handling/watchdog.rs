@@ -107,9 +107,10 @@ fn schedule_at(watched: Watched, due: Duration) {
 fn check(watched: Watched) {
     let now = watched.run.core().context.clock.monotonic();
     let Some(stop) = watched.run.told_to_stop(now) else {
-        match now >= watched.deadline {
-            true => tell_to_stop(watched, Cause::TimedOut),
-            false => schedule(watched, now),
+        if now >= watched.deadline {
+            tell_to_stop(watched, Cause::TimedOut)
+        } else {
+            schedule(watched, now)
         }
         return;
     };

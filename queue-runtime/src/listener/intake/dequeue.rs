@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use queue_core::internal::error_chain;
-use queue_core::{Error, ErrorKind, Retry};
+use queue_core::{Error, ErrorKind, RetryAdvice};
 
 use super::idling::{self, idleness};
 use super::presence::Presence;
@@ -331,13 +331,17 @@ fn failed(core: &Core, error: ReceiveError, failures: u32) -> Duration {
     receiving.failed(&*core.context.clock, error.clone());
     let retry = match &error {
         ReceiveError::Storage(error) => error.retry(),
-        ReceiveError::NoThread(_) | ReceiveError::Panicked(_) => Retry::Temporary,
+        ReceiveError::NoThread(_) | ReceiveError::Panicked(_) => RetryAdvice::Temporary,
     };
     let after = outage_pause(retry, failures, jitter());
     match error {
         ReceiveError::Storage(error) => {
             let text = error_chain(&error);
-            tracing::warn!(%queue, error = text, ?after, "failed to receive; trying again");
+            if retry == RetryAdvice::Permanent {
+                tracing::error!(%queue, error = text, ?after, "failed to receive, until somebody mends it");
+            } else {
+                tracing::warn!(%queue, error = text, ?after, "failed to receive; trying again");
+            }
             core.publish(|| ListenerEventKind::ReceiveFailed { error, after });
         }
         ReceiveError::NoThread(error) => {

@@ -53,10 +53,7 @@ impl Presence {
     /// Counts the task, which stood by, again. If others run instead, it must end.
     pub(super) fn rejoin(&mut self) -> bool {
         let joins = self.core.intake.tasks.rejoin();
-        self.state = match joins {
-            true => Status::Counted,
-            false => Status::Left,
-        };
+        self.state = if joins { Status::Counted } else { Status::Left };
         if joins {
             self.core.measures.tasks(1.0);
             report_scaled(&self.core, 0, 1);

@@ -6,32 +6,44 @@ use queue_core::{Error, Timestamp};
 
 use crate::panic::CaughtPanic;
 
-/// Why, and since when, a listener cannot receive. In [`ListenerInfo`](crate::ListenerInfo) and
-/// [`Health`](crate::Health).
-#[derive(Debug, Clone)]
+/// Why, and since when, a listener cannot receive. In [`ListenerInfo`](crate::listener::ListenerInfo) and
+/// [`Health`](crate::listener::Health).
+#[derive(Debug, Clone, serde::Serialize)]
 #[non_exhaustive]
 pub struct ReceiveFailure {
     /// When the first of the failed receives in a row ended, by this machine's clock.
     pub since: Timestamp,
     /// How long ago that was. Not affected by changes of the clock.
+    #[serde(
+        serialize_with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required::serialize"
+    )]
     pub lasted: Duration,
     /// The error of the last receive.
     pub error: ReceiveError,
 }
 
 /// Why a receive of a listener failed.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReceiveError {
     /// The storage failed, or the queue does not exist.
     #[error(transparent)]
     Storage(Error),
     /// No thread could be started for a blocking handler.
-    #[error("start a thread for a handler: {0}")]
+    #[error("failed to start a thread for a handler: {0}")]
     NoThread(Arc<std::io::Error>),
     /// The dequeue task panicked, for example in a custom backend.
-    #[error("receive messages: the dequeue task panicked: {0}")]
+    #[error("failed to receive messages: the dequeue task panicked: {0}")]
     Panicked(CaughtPanic),
+}
+
+queue_core::debug_as_text!(ReceiveError);
+
+/// As its text and its causes.
+impl serde::Serialize for ReceiveError {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{self:?}"))
+    }
 }
 
 /// How the last receives of a listener ended, and what they found.

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_core::Retry;
+use queue_core::RetryAdvice;
 use queue_core::internal::error_chain;
 
 use super::advice::Advice;
@@ -50,7 +50,7 @@ async fn scale_until_stopped(core: &Arc<Core>) {
     loop {
         let Err(panic) = catch_async(scale(core)).await;
         panics += 1;
-        let after = outage_pause(Retry::Temporary, panics, jitter());
+        let after = outage_pause(RetryAdvice::Temporary, panics, jitter());
         report_panic(core, panic, after);
         core.context.clock.sleep(after).await;
     }

@@ -7,7 +7,8 @@ use crate::listener::info::ListenerInfo;
 /// of the program.
 ///
 /// ```
-/// use queue_runtime::{DrainReport, Message, Received, testing};
+/// use queue_runtime::listener::DrainReport;
+/// use queue_runtime::{Message, Received, testing};
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]
@@ -27,7 +28,7 @@ use crate::listener::info::ListenerInfo;
 /// Ok(report)
 /// # }
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Serialize)]
 #[non_exhaustive]
 #[must_use = "the queue may not be empty"]
 pub struct DrainReport {
@@ -40,7 +41,8 @@ pub struct DrainReport {
 /// Why a listener that runs until its queue is empty has ended.
 ///
 /// ```
-/// use queue_runtime::{DrainEnd, Message, Received, testing};
+/// use queue_runtime::listener::DrainEnd;
+/// use queue_runtime::{Message, Received, testing};
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]
@@ -58,7 +60,8 @@ pub struct DrainReport {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum DrainEnd {
     /// The queue was empty: it had no messages, visible or not.

@@ -37,7 +37,7 @@ use crate::panic::log_caught;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Serialize)]
 #[non_exhaustive]
 pub struct ShutdownReport {
     /// The queue.

@@ -200,8 +200,8 @@ impl<'a> Settling<'a> {
             longest_delay: context.backend.capabilities().max_visibility,
             now,
             inserted_at: incoming.meta.inserted_at,
-            retry: &consumer.options.retry,
-            version_patience: consumer.options.version_patience,
+            retry: &consumer.retry,
+            version_patience: consumer.version_patience,
             random: jitter(),
         }
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use queue_core::backend::NewMessage;
 use queue_core::encoder::Encoded;
-use queue_core::idempotency::Standing;
+use queue_core::idempotency::ClaimStatus;
 use queue_core::internal::{canonical, error_chain};
 use queue_core::{Error, ErrorKind, Failure, FollowUp, Operation, QueueName};
 use serde_json::Value;
@@ -76,9 +76,9 @@ impl Settling<'_> {
         let patience: Duration = incoming.settings.visibility;
         incoming.keep_leased(self.context, patience);
         match finish_within(claim, recorded::encode(puts), retention, patience).await {
-            Ok(Standing::Held) => None,
+            Ok(ClaimStatus::Held) => None,
             // The record of the other will say what follows.
-            Ok(Standing::Lost) => Some(match self.end(End::Released).await {
+            Ok(ClaimStatus::Lost) => Some(match self.end(End::Released).await {
                 // Its caller must not take the message for completed.
                 Ok(_) if consumer.caller == Caller::Accept => {
                     let error = Error::new(ErrorKind::ReceiptMismatch, Operation::Idempotency);

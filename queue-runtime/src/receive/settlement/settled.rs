@@ -85,7 +85,7 @@ pub enum Settled {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum SettleProblem {
     /// The lease has ended, and another consumer may have received the message. This consumer changed nothing.
@@ -104,6 +104,8 @@ pub enum SettleProblem {
     #[error("the message was not settled")]
     NotDone(#[source] Error),
 }
+
+queue_core::debug_as_text!(SettleProblem);
 
 /// Returns how a settlement ended, as metrics and spans say it.
 pub(crate) fn outcome(settled: &Result<Settled, SettleProblem>) -> Outcome {

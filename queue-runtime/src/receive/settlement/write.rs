@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use queue_core::backend::{Atomicity, NewMessage, Op, PopReceipt, StorageId, Swap};
-use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, Retry};
+use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, RetryAdvice};
 
 use super::settled::SettleProblem;
 use crate::clock::ready_by;
@@ -41,7 +41,7 @@ impl Unsettled {
     pub(super) fn refused_put(&self) -> Option<&Error> {
         match &self.problem {
             SettleProblem::NotDone(error)
-                if error.retry() == Retry::Permanent
+                if error.retry() == RetryAdvice::Permanent
                     && !error.is_lease_gone()
                     && !matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Storage)
                     && !self.puts.is_empty() =>

@@ -6,7 +6,7 @@ use queue_core::backend::{ApplyError, Atomicity, NewMessage, Op, PopReceipt, Sto
 use queue_core::envelope::{Envelope, PoisonRecord};
 use queue_core::wire::{Body, Event};
 use queue_core::{
-    ClientId, Error, ErrorKind, MessageId, Operation, Outcome, QueueName, Retry, Timestamp,
+    ClientId, Error, ErrorKind, MessageId, Operation, Outcome, QueueName, RetryAdvice, Timestamp,
 };
 
 use super::redrive::Redrive;
@@ -130,9 +130,10 @@ impl<'r> Pass<'r> {
     ) -> Option<(&'e Event, PoisonRecord, QueueName, Bytes)> {
         let record = event.envelope.poison.clone()?;
         let queue = record.queue.parse().ok()?;
-        let earlier = match self.redrive.keeps_attempts {
-            true => record.attempts,
-            false => 0,
+        let earlier = if self.redrive.keeps_attempts {
+            record.attempts
+        } else {
+            0
         };
         let body = self.redrive.context.encoder.restore(event, earlier)?;
         Some((event, record, queue, body))
@@ -167,7 +168,7 @@ impl<'r> Pass<'r> {
             let Err((error, _)) = self.apply_all(&moves, Duration::MAX).await else {
                 return Ok(());
             };
-            if error.outcome() == Outcome::Unknown || error.retry() != Retry::Permanent {
+            if error.outcome() == Outcome::Unknown || error.retry() != RetryAdvice::Permanent {
                 return Err(self.stopped(error, moves.len()));
             }
             // One message failed the whole step: move them one by one.
@@ -283,9 +284,10 @@ impl<'r> Pass<'r> {
                 Operation::Properties | Operation::Browse | Operation::Peek
             );
             let is_safe = is_read || error.outcome() == Outcome::NotDone;
-            let again = match is_safe && !self.is_own_queue_gone(&error) {
-                true => repeats.pause(error).await,
-                false => Err(error),
+            let again = if is_safe && !self.is_own_queue_gone(&error) {
+                repeats.pause(error).await
+            } else {
+                Err(error)
             };
             again.map_err(|error| self.stopped(error, 0))?;
         }
@@ -310,9 +312,10 @@ impl<'r> Pass<'r> {
     fn done(&mut self, one: &Move) {
         let identity = one.put.identity.clone();
         let is_first = identity.is_none_or(|identity| self.moved.insert(identity));
-        let outcome = match is_first {
-            true => RedriveOutcome::Redriven(one.put.queue.clone()),
-            false => RedriveOutcome::Duplicate,
+        let outcome = if is_first {
+            RedriveOutcome::Redriven(one.put.queue.clone())
+        } else {
+            RedriveOutcome::Duplicate
         };
         self.report(&one.item, &outcome);
     }

@@ -37,7 +37,7 @@ use crate::context::Context;
 /// let order = service.accept::<Order>().await?.expect("just submitted");
 /// order.reject("the warehouse is closed").await?;
 ///
-/// let poison = service.queue_at("order-poison")?;
+/// let poison = service.any_queue("order-poison")?;
 /// let redrive = poison.redrive().reason(PoisonReason::Rejected).error_contains("warehouse");
 /// assert_eq!(redrive.dry_run().await?.redriven, 1);
 /// assert_eq!(redrive.run().await?.redriven, 1);
@@ -105,7 +105,7 @@ impl Redrive {
     /// let order = service.accept::<Order>().poison_queue("broken").await?.expect("just submitted");
     /// order.reject("the warehouse is closed").await?;
     ///
-    /// let broken = service.queue_at("broken")?; // does not say whose poison queue it is
+    /// let broken = service.any_queue("broken")?; // does not say whose poison queue it is
     /// let left = broken.redrive().run().await?;
     /// assert_eq!((left.redriven, left.not_allowed), (0, 1));
     /// let allowed = [QueueName::new("order")?];
@@ -127,7 +127,7 @@ impl Redrive {
     /// Redrives only messages of this kind. Repeat it for several kinds.
     ///
     /// A message that has been on a poison queue before has the kind that it had at first. A body that is not an event
-    /// is of the kind [`RAW_KIND`](crate::RAW_KIND).
+    /// is of the kind [`RAW_KIND`](crate::encoder::RAW_KIND).
     pub fn kind(mut self, kind: impl Into<String>) -> Self {
         self.filters.kinds.push(kind.into());
         self
@@ -229,7 +229,7 @@ impl Redrive {
     /// let order = service.accept::<Order>().await?.expect("just submitted");
     /// order.reject("the warehouse is closed").await?; // attempt 1
     ///
-    /// service.queue_at("order-poison")?.redrive().keep_attempts().run().await?;
+    /// service.any_queue("order-poison")?.redrive().keep_attempts().run().await?;
     /// let order = service.accept::<Order>().await?.expect("redriven");
     /// assert_eq!(order.attempt(), 2);
     /// # Ok(())
@@ -258,7 +258,7 @@ impl Redrive {
     /// # service.submit(Order { number: 7 }).await?;
     /// # let order = service.accept::<Order>().await?.expect("just submitted");
     /// # order.reject("the warehouse is closed").await?;
-    /// let redrive = service.queue_at("order-poison")?.redrive().each(|step| {
+    /// let redrive = service.any_queue("order-poison")?.redrive().each(|step| {
     ///     let id = step.envelope.map(|envelope| envelope.id.as_str());
     ///     println!("{}: {:?}", id.unwrap_or("?"), step.outcome);
     /// });

@@ -23,7 +23,7 @@ use queue_core::{Envelope, Error, QueueName};
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
 #[non_exhaustive]
 pub struct Redriven {
     /// Messages moved back.
@@ -59,7 +59,8 @@ pub struct Redriven {
 /// [`Redrive::each`](super::Redrive::each).
 ///
 /// ```
-/// use queue_runtime::{Message, RedriveOutcome, envelope::PoisonReason, testing};
+/// use queue_runtime::redrive::RedriveOutcome;
+/// use queue_runtime::{Message, envelope::PoisonReason, testing};
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]
@@ -73,7 +74,7 @@ pub struct Redriven {
 /// # service.submit(Order { number: 7 }).await?;
 /// # let order = service.accept::<Order>().await?.expect("just submitted");
 /// # order.reject("the warehouse is closed").await?;
-/// let redrive = service.queue_at("order-poison")?.redrive().each(|step| {
+/// let redrive = service.any_queue("order-poison")?.redrive().each(|step| {
 ///     let record = step.envelope.and_then(|envelope| envelope.poison.as_ref());
 ///     assert_eq!(record.map(|record| record.reason), Some(PoisonReason::Rejected));
 ///     assert!(matches!(step.outcome, RedriveOutcome::Redriven(queue) if queue.as_str() == "order"));
@@ -82,7 +83,7 @@ pub struct Redriven {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug)]
+#[derive(Debug, serde::Serialize)]
 #[non_exhaustive]
 pub struct RedriveStep<'m> {
     /// The message's storage id on the poison queue.
@@ -97,7 +98,8 @@ pub struct RedriveStep<'m> {
 ///
 /// ```
 /// use std::sync::mpsc;
-/// use queue_runtime::{Message, RedriveOutcome, testing};
+/// use queue_runtime::redrive::RedriveOutcome;
+/// use queue_runtime::{Message, testing};
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]
@@ -120,7 +122,8 @@ pub struct RedriveStep<'m> {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum RedriveOutcome {
     /// It was moved to this queue.
@@ -163,7 +166,7 @@ pub enum RedriveOutcome {
 /// # let order = service.accept::<Order>().await?.expect("just submitted");
 /// # order.reject("the warehouse is closed").await?;
 /// faults.fail_next(1, Operation::Apply, Fault::Refused(ErrorKind::Denied));
-/// let redrive = service.queue_at("order-poison")?.redrive();
+/// let redrive = service.any_queue("order-poison")?.redrive();
 /// let stopped = redrive.run().await.expect_err("the storage refuses the first move");
 /// assert_eq!(stopped.error.kind(), ErrorKind::Denied);
 /// assert_eq!((stopped.so_far.redriven, stopped.unknown), (0, 0));
@@ -172,8 +175,8 @@ pub enum RedriveOutcome {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone, thiserror::Error)]
-#[error("finish a redrive that had moved {} messages: failed to {error}", so_far.redriven)]
+#[derive(Clone, thiserror::Error)]
+#[error("stopped a redrive after {} messages: {error}", so_far.redriven)]
 #[non_exhaustive]
 pub struct RedriveError {
     /// The counts of what happened before the error.
@@ -186,6 +189,8 @@ pub struct RedriveError {
     /// The error of the storage.
     pub error: Error,
 }
+
+queue_core::debug_as_text!(RedriveError);
 
 impl Redriven {
     pub(super) fn count(&mut self, outcome: &RedriveOutcome) {

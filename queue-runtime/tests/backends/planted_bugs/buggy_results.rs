@@ -9,7 +9,9 @@ use bytes::Bytes;
 use queue_core::clock::BoxFuture;
 use queue_core::conformance::Survival;
 use queue_core::conformance::idempotency::{Harness, Store};
-use queue_core::idempotency::{Begun, Claim, IdempotencyStore, Owner, Standing, Swept, WorkKey};
+use queue_core::idempotency::{
+    Claim, ClaimOutcome, ClaimStatus, IdempotencyStore, Owner, Swept, WorkKey,
+};
 use queue_core::{Clock, ManualClock, Result};
 use queue_runtime::idempotency::MemoryResults;
 
@@ -112,7 +114,7 @@ impl IdempotencyStore for Buggy {
         self.inner.clock()
     }
 
-    async fn begin(&self, key: &WorkKey, owner: Owner, lease: Duration) -> Result<Begun> {
+    async fn begin(&self, key: &WorkKey, owner: Owner, lease: Duration) -> Result<ClaimOutcome> {
         let key = &self.key(key);
         let lease = match self.bug {
             Bug::EndsEarly => lease / 4,
@@ -120,7 +122,7 @@ impl IdempotencyStore for Buggy {
             _ => lease,
         };
         let begun = self.inner.begin(key, owner, lease).await?;
-        if let Begun::Fresh(claim) = begun {
+        if let ClaimOutcome::Fresh(claim) = begun {
             let ends_at = self.inner.clock().monotonic() + lease;
             let seen = Seen {
                 claim,
@@ -131,37 +133,39 @@ impl IdempotencyStore for Buggy {
             let before = self.seen().insert(key.clone(), seen);
             let repeated = before.is_some_and(|before| before.claim == claim);
             if repeated && self.bug == Bug::RefusesTheOwner {
-                return Ok(Begun::InFlight { remaining: lease });
+                return Ok(ClaimOutcome::InFlight { remaining: lease });
             }
         }
         let seen = self.seen();
         let seen = seen.get(key);
         Ok(match (self.bug, begun) {
-            (Bug::GrantsToAll, Begun::InFlight { .. }) => Begun::Fresh(Claim::new(owner, 0)),
-            (Bug::TellsNoTime, Begun::InFlight { .. }) => Begun::InFlight {
+            (Bug::GrantsToAll, ClaimOutcome::InFlight { .. }) => {
+                ClaimOutcome::Fresh(Claim::new(owner, 0))
+            }
+            (Bug::TellsNoTime, ClaimOutcome::InFlight { .. }) => ClaimOutcome::InFlight {
                 remaining: Duration::ZERO,
             },
-            (Bug::ReplacesResults, Begun::Done(result)) => {
+            (Bug::ReplacesResults, ClaimOutcome::Done(result)) => {
                 let last = seen.and_then(|seen| seen.result.clone());
-                Begun::Done(last.unwrap_or(result))
+                ClaimOutcome::Done(last.unwrap_or(result))
             }
-            (_, Begun::Done(_)) if seen.is_some_and(|seen| seen.erased) => {
-                Begun::Fresh(Claim::new(owner, 0))
+            (_, ClaimOutcome::Done(_)) if seen.is_some_and(|seen| seen.erased) => {
+                ClaimOutcome::Fresh(Claim::new(owner, 0))
             }
             (_, begun) => begun,
         })
     }
 
-    async fn renew(&self, key: &WorkKey, claim: Claim, lease: Duration) -> Result<Standing> {
+    async fn renew(&self, key: &WorkKey, claim: Claim, lease: Duration) -> Result<ClaimStatus> {
         let key = &self.key(key);
         match self.bug {
-            Bug::ForgetsRenewals => return Ok(Standing::Held),
+            Bug::ForgetsRenewals => return Ok(ClaimStatus::Held),
             Bug::RenewsForAnyone => {
                 let claim = self.current(key, claim);
                 let _ = self.inner.renew(key, claim, lease).await?;
-                return Ok(Standing::Held);
+                return Ok(ClaimStatus::Held);
             }
-            Bug::EndsClaimsWithTheirLease if self.has_ended(key) => return Ok(Standing::Lost),
+            Bug::EndsClaimsWithTheirLease if self.has_ended(key) => return Ok(ClaimStatus::Lost),
             _ => {}
         }
         if let Some(seen) = self.seen().get_mut(key) {
@@ -176,14 +180,14 @@ impl IdempotencyStore for Buggy {
         mut claim: Claim,
         mut result: Bytes,
         mut retention: Duration,
-    ) -> Result<Standing> {
+    ) -> Result<ClaimStatus> {
         let key = &self.key(key);
         match self.bug {
-            Bug::EndsClaimsWithTheirLease if self.has_ended(key) => return Ok(Standing::Lost),
+            Bug::EndsClaimsWithTheirLease if self.has_ended(key) => return Ok(ClaimStatus::Lost),
             Bug::FinishesForAnyone => claim = self.current(key, claim),
             Bug::LosesEmptyResults if result.is_empty() => {
                 self.inner.release(key, claim).await?;
-                return Ok(Standing::Held);
+                return Ok(ClaimStatus::Held);
             }
             Bug::CutsResultsOff => result.truncate(1 << 20),
             Bug::KeepsResultsForALease => retention = Duration::from_secs(30),
@@ -196,7 +200,7 @@ impl IdempotencyStore for Buggy {
         }
         let standing = self.inner.finish(key, claim, result, retention).await?;
         match self.bug {
-            Bug::FinishesForAnyone => Ok(Standing::Held),
+            Bug::FinishesForAnyone => Ok(ClaimStatus::Held),
             _ => Ok(standing),
         }
     }

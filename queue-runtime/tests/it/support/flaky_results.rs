@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use queue_runtime::idempotency::{
-    Begun, Claim, IdempotencyStore, MemoryResults, Owner, Standing, Swept, WorkKey,
+    Claim, ClaimOutcome, ClaimStatus, IdempotencyStore, MemoryResults, Owner, Swept, WorkKey,
 };
 use queue_runtime::testing::TokioClock;
 use queue_runtime::{Clock, Error, ErrorKind, Operation, Result};
@@ -65,12 +65,12 @@ impl IdempotencyStore for Flaky {
         self.store.clock()
     }
 
-    async fn begin(&self, key: &WorkKey, owner: Owner, lease: Duration) -> Result<Begun> {
+    async fn begin(&self, key: &WorkKey, owner: Owner, lease: Duration) -> Result<ClaimOutcome> {
         self.check()?;
         self.store.begin(key, owner, lease).await
     }
 
-    async fn renew(&self, key: &WorkKey, claim: Claim, lease: Duration) -> Result<Standing> {
+    async fn renew(&self, key: &WorkKey, claim: Claim, lease: Duration) -> Result<ClaimStatus> {
         self.check()?;
         self.store.renew(key, claim, lease).await
     }
@@ -81,7 +81,7 @@ impl IdempotencyStore for Flaky {
         claim: Claim,
         result: Bytes,
         retention: Duration,
-    ) -> Result<Standing> {
+    ) -> Result<ClaimStatus> {
         self.check()?;
         if self.loses.swap(false, Ordering::Relaxed) {
             self.store.release(key, claim).await?;

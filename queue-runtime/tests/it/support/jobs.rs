@@ -24,7 +24,7 @@ pub(crate) fn completed(event: &ListenerEventKind) -> bool {
 
 /// Submits good jobs, and creates their queue if there are none.
 pub(crate) async fn submit_jobs(service: &QueueService, jobs: usize) {
-    let queue = service.queue_at("jobs").expect("a name");
+    let queue = service.any_queue("jobs").expect("a name");
     queue.create().await.expect("created");
     let jobs = (0..jobs).map(|_| Job { mood: Mood::Good });
     service.submit_all(jobs).await.expect("submitted");

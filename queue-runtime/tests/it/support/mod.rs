@@ -134,7 +134,7 @@ pub(crate) async fn events(
 
 /// The poison records of a queue, with the bodies, by message id.
 pub(crate) async fn poison(service: &QueueService, queue: &str) -> Vec<(PoisonRecord, Body)> {
-    let queue = service.queue_at(queue).expect("a name");
+    let queue = service.any_queue(queue).expect("a name");
     let peeked = queue.peek(256).await.expect("the poison queue exists");
     peeked
         .into_iter()
@@ -157,7 +157,7 @@ pub(crate) async fn accepted<M: Message>(service: &QueueService) -> Delivery<M> 
 }
 
 pub(crate) async fn count(service: &QueueService, queue: &str) -> u64 {
-    let queue = service.queue_at(queue).expect("a name");
+    let queue = service.any_queue(queue).expect("a name");
     queue
         .properties()
         .await

@@ -41,7 +41,7 @@ pub(crate) async fn submit_parcel(service: &QueueService) {
     let submitted = service.submit(Parcel { weight: 1 }).await;
     submitted.expect("submitted");
     for queue in ["invoice", "parcel-poison"] {
-        let queue = service.queue_at(queue).expect("a name");
+        let queue = service.any_queue(queue).expect("a name");
         queue.create().await.expect("created");
     }
 }
@@ -76,7 +76,7 @@ impl Stage {
         let memory = Arc::new(MemoryBackend::new(Arc::new(clock.clone())));
         let faults = FaultInjector::new(memory.clone());
         let connect = async |backend: Arc<dyn Backend>| {
-            let service = QueueService::over(backend).clock(Arc::new(clock.clone()));
+            let service = QueueService::with_backend(backend).clock(Arc::new(clock.clone()));
             let service = service.on_current_runtime().connect().await;
             service.expect("connects")
         };

@@ -19,5 +19,5 @@ pub(crate) async fn storages() -> [(QueueService, FaultInjector); 2] {
 }
 
 pub(crate) fn poison(service: &QueueService) -> AnyQueue {
-    service.queue_at("orders-poison").expect("a name")
+    service.any_queue("orders-poison").expect("a name")
 }

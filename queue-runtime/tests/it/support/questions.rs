@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_runtime::backend::{Backend, MemoryBackend};
+use queue_runtime::request::Reply;
 use queue_runtime::testing::TokioClock;
 use queue_runtime::{
-    Disposition, ListenerHandle, Message, QueueName, QueueService, Received, Reply, RequestError,
+    Disposition, ListenerHandle, Message, QueueName, QueueService, Received, RequestError,
 };
 use serde::{Deserialize, Serialize};
 
@@ -56,7 +57,7 @@ pub(crate) async fn reply_queues(service: &QueueService) -> Vec<QueueName> {
 
 /// A service of its own on this storage, like another process.
 pub(crate) async fn instance(storage: &Arc<dyn Backend>) -> QueueService {
-    QueueService::over(Arc::clone(storage))
+    QueueService::with_backend(Arc::clone(storage))
         .clock(Arc::new(TokioClock::new()))
         .reply_lease(LEASE)
         .on_current_runtime()

@@ -88,7 +88,7 @@ impl Storage {
 
     pub(crate) async fn connect(self) -> (QueueService, FaultInjector) {
         let faults = FaultInjector::new(Arc::new(self));
-        let service = QueueService::over(Arc::new(faults.clone()))
+        let service = QueueService::with_backend(Arc::new(faults.clone()))
             .clock(Arc::new(TokioClock::new()))
             .on_current_runtime()
             .connect();

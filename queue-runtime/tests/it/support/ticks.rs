@@ -38,7 +38,7 @@ pub(crate) async fn until(clock: &TokioClock, time: &str) {
 }
 
 pub(crate) async fn connect(backend: Arc<MemoryBackend>, clock: &TokioClock) -> QueueService {
-    let service = QueueService::over(backend).clock(Arc::new(clock.clone()));
+    let service = QueueService::with_backend(backend).clock(Arc::new(clock.clone()));
     let service = service.on_current_runtime().connect();
     service.await.expect("connects")
 }

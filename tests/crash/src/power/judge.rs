@@ -176,7 +176,7 @@ pub async fn contents(file: &Path, builder: SqliteBuilder) -> Contents {
             let received = match backend.receive(&queue, 32, LATER).await {
                 Ok(received) => received,
                 Err(error) if error.kind() == ErrorKind::QueueNotFound => break,
-                Err(error) => panic!("failed to {error}"),
+                Err(error) => panic!("{error}"),
             };
             if received.is_empty() {
                 break;

@@ -24,7 +24,7 @@ async fn one<M: Named>(desk: &Desk) {
         Ok(None) => return,
         // Locked for too long, for example by a process that is stopped.
         Err(AcceptError::Storage(_)) => return tokio::time::sleep(WAIT).await,
-        Err(error) => panic!("failed to {error}"),
+        Err(error) => panic!("{error}"),
     };
     let (name, lease) = (delivery.name().to_owned(), work::lease(&delivery));
     let disposition = work::on(desk, &delivery).await;

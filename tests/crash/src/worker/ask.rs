@@ -68,7 +68,7 @@ pub(super) async fn run(desk: Arc<Desk>, within: Duration) {
                     RequestProblem::ReplyQueue(_)
                     | RequestProblem::NotSubmitted { .. }
                     | RequestProblem::Submit(_) => End::Failed,
-                    problem => panic!("failed to {problem}"),
+                    problem => panic!("{problem}"),
                 },
             };
             println!("{} {number}", end.name());

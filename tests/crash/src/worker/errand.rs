@@ -40,7 +40,7 @@ async fn submit(desk: &Desk, at: usize, class: Class) {
             Ok(_) => return desk.ledger.write(Event::Submitted, &name, Lease::default()),
             Err(error) => match error.problem {
                 SubmitProblem::Storage(error) => report(&error),
-                problem => panic!("failed to {problem}"),
+                problem => panic!("{problem}"),
             },
         }
     }
@@ -56,7 +56,7 @@ async fn settle(desk: &Desk) {
                 report(&error);
                 continue;
             }
-            Err(error) => panic!("failed to {error}"),
+            Err(error) => panic!("{error}"),
         };
         // Receives whose outcome was unknown may have leased all that is left.
         let Some(delivery) = delivery else { return };

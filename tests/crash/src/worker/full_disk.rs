@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use queue_runtime::backend::SqliteBackend;
 use queue_runtime::{
-    Delivery, ErrorKind, Outcome, QueueService, Retry, StorageRetry, SubmitProblem, SystemClock,
+    Delivery, ErrorKind, Outcome, QueueService, RetryAdvice, StorageRetry, SubmitProblem,
+    SystemClock,
 };
 
 use crate::messages::{Named as _, Order};
@@ -61,12 +62,12 @@ async fn fill(producer: &QueueService, waiting: &mut BTreeSet<String>) {
         }
     };
     let SubmitProblem::Storage(error) = refused else {
-        panic!("failed to {refused}");
+        panic!("{refused}");
     };
     println!("{} orders; then: {error}", waiting.len());
     assert_eq!(error.kind(), ErrorKind::Storage, "{error}");
     assert_eq!(error.outcome(), Outcome::NotDone, "{error}");
-    assert_eq!(error.retry(), Retry::Temporary, "{error}");
+    assert_eq!(error.retry(), RetryAdvice::Temporary, "{error}");
     assert!(waiting.len() > 10 * ORDERS, "too few to tell");
 }
 
@@ -79,7 +80,7 @@ async fn complete(consumer: &QueueService, waiting: &mut BTreeSet<String>, other
         assert!(waiting.remove(&name), "{name} is received once");
         completed += 1;
         let settled = delivery.complete().await;
-        settled.unwrap_or_else(|error| panic!("after {completed} orders: failed to {error}"));
+        settled.unwrap_or_else(|error| panic!("after {completed} orders: {error}"));
         if completed % ORDERS == 0 {
             take_the_rest(others);
         }
@@ -92,14 +93,14 @@ async fn complete(consumer: &QueueService, waiting: &mut BTreeSet<String>, other
 async fn connect(file: &Path) -> QueueService {
     let builder = SqliteBackend::builder(file, Arc::new(SystemClock::new()));
     let backend = builder.min_free_space(MIN_FREE).open().await;
-    let service = QueueService::over(Arc::new(backend.expect("it opens"))).connect();
+    let service = QueueService::with_backend(Arc::new(backend.expect("it opens"))).connect();
     service.await.expect("connecting opens nothing")
 }
 
 async fn accept(service: &QueueService, completed: usize) -> Option<Delivery<Order>> {
     let accept = service.accept::<Order>().visibility_timeout(LEASE);
     let accepted = accept.storage_retry(StorageRetry::never()).await;
-    accepted.unwrap_or_else(|error| panic!("after {completed} orders: failed to {error}"))
+    accepted.unwrap_or_else(|error| panic!("after {completed} orders: {error}"))
 }
 
 async fn submit(

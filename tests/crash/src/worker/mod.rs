@@ -56,7 +56,8 @@ use std::time::Duration;
 
 use queue_core::backend::Backend;
 use queue_runtime::backend::{SqliteBackend, SqliteBuilder, Synchronous};
-use queue_runtime::{ManualClock, QueueService, SystemClock};
+use queue_runtime::clock::ManualClock;
+use queue_runtime::{QueueService, SystemClock};
 use rand::rngs::SmallRng;
 use rand::{RngExt as _, SeedableRng as _};
 use tokio::sync::watch;
@@ -204,7 +205,7 @@ pub async fn run(arguments: Arguments) {
         _ => builder,
     };
     let backend = sabotaged(builder, arguments.bug).await;
-    let mut service = QueueService::over(Arc::clone(&backend)).reply_lease(REPLY_LEASE);
+    let mut service = QueueService::with_backend(Arc::clone(&backend)).reply_lease(REPLY_LEASE);
     if arguments.bug == Some(Bug::AcceptsStaleReceipts) {
         // The service itself would know from the clock that its lease has ended.
         service = service.clock(Arc::new(ManualClock::new()));

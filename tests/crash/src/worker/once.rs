@@ -8,7 +8,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use queue_core::clock::Clock;
-use queue_core::idempotency::{Begun, Claim, IdempotencyStore, Owner, Standing, Swept, WorkKey};
+use queue_core::idempotency::{
+    Claim, ClaimOutcome, ClaimStatus, IdempotencyStore, Owner, Swept, WorkKey,
+};
 use queue_runtime::idempotency::ObjectResults;
 use queue_runtime::once;
 use rustix::process::{Signal, getpid, kill_process};
@@ -63,7 +65,7 @@ pub enum Step {
     /// The claim is about to be begun.
     Beginning,
     /// The claim is held.
-    Begun,
+    ClaimOutcome,
     /// The effect was made.
     Effected,
     /// The result is about to be recorded.
@@ -76,7 +78,7 @@ impl Step {
     /// All steps.
     pub const ALL: [Self; 5] = [
         Self::Beginning,
-        Self::Begun,
+        Self::ClaimOutcome,
         Self::Effected,
         Self::Finishing,
         Self::Finished,
@@ -186,16 +188,16 @@ impl IdempotencyStore for Steps {
         key: &WorkKey,
         owner: Owner,
         lease: Duration,
-    ) -> queue_core::Result<Begun> {
+    ) -> queue_core::Result<ClaimOutcome> {
         self.reach(Step::Beginning);
         let asked = moment();
         let begun = match self.bug {
-            Some(Bug::BeginsAlways) => Begun::Fresh(Claim::new(owner, 0)),
+            Some(Bug::BeginsAlways) => ClaimOutcome::Fresh(Claim::new(owner, 0)),
             _ => self.store.begin(key, owner, lease).await?,
         };
-        if let Begun::Fresh(_) = begun {
+        if let ClaimOutcome::Fresh(_) = begun {
             self.write(Event::Claimed { asked });
-            self.reach(Step::Begun);
+            self.reach(Step::ClaimOutcome);
         }
         Ok(begun)
     }
@@ -205,7 +207,7 @@ impl IdempotencyStore for Steps {
         key: &WorkKey,
         claim: Claim,
         lease: Duration,
-    ) -> queue_core::Result<Standing> {
+    ) -> queue_core::Result<ClaimStatus> {
         self.store.renew(key, claim, lease).await
     }
 
@@ -215,10 +217,10 @@ impl IdempotencyStore for Steps {
         claim: Claim,
         result: Bytes,
         retention: Duration,
-    ) -> queue_core::Result<Standing> {
+    ) -> queue_core::Result<ClaimStatus> {
         self.reach(Step::Finishing);
         let finished = match self.bug {
-            Some(Bug::BeginsAlways) => Ok(Standing::Held),
+            Some(Bug::BeginsAlways) => Ok(ClaimStatus::Held),
             _ => self.store.finish(key, claim, result, retention).await,
         };
         self.reach(Step::Finished);

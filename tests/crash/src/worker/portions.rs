@@ -50,7 +50,9 @@ pub(super) async fn run(arguments: &Arguments) {
     });
     let backend = SqliteBackend::builder(&arguments.file, clock.clone()).open();
     let backend = backend.await.expect("the file opens");
-    let service = QueueService::over(Arc::new(backend)).clock(clock).connect();
+    let service = QueueService::with_backend(Arc::new(backend))
+        .clock(clock)
+        .connect();
     let service = service.await.expect("connecting opens nothing");
     let job = service.accept::<Job>().await.expect("the storage works");
     let Some(job) = job else { return };

@@ -66,6 +66,6 @@ async fn submit(desk: &Desk, orders: Vec<Order>, class: Class) {
         None => note(Event::Submitted),
         // Locked for too long, for example by a process that is stopped.
         Some(SubmitProblem::Storage(_)) => {}
-        Some(problem) => panic!("failed to {problem}"),
+        Some(problem) => panic!("{problem}"),
     }
 }

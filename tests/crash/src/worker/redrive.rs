@@ -1,6 +1,7 @@
 use std::time::Duration;
 
-use queue_runtime::{ErrorKind, RedriveOutcome};
+use queue_runtime::ErrorKind;
+use queue_runtime::redrive::RedriveOutcome;
 
 use super::Desk;
 use crate::ledger::PROGRESS;
@@ -16,7 +17,7 @@ pub(super) async fn run(desk: &Desk) {
     ];
     while !desk.is_stopping() {
         for queue in &queues {
-            let poison = desk.service.queue_at(&format!("{queue}-poison"));
+            let poison = desk.service.any_queue(&format!("{queue}-poison"));
             let redrive = poison.expect("a name").redrive().each(|step| {
                 if matches!(step.outcome, RedriveOutcome::Redriven(_)) {
                     println!("{PROGRESS}");
@@ -28,7 +29,7 @@ pub(super) async fn run(desk: &Desk) {
                 Err(error) if error.kind() == ErrorKind::QueueNotFound => {}
                 // Locked for too long, for example by a process that is stopped.
                 Err(error) if error.kind() == ErrorKind::Timeout => {}
-                Err(error) => panic!("failed to {error}"),
+                Err(error) => panic!("{error}"),
             }
         }
         tokio::time::sleep(PAUSE).await;

@@ -15,7 +15,9 @@ pub(super) async fn run(desk: &Desk, backend: Arc<dyn Backend>, bug: Option<Bug>
         return;
     }
     let clock = ToldClock::new(input);
-    let service = QueueService::over(backend).clock(Arc::new(clock)).connect();
+    let service = QueueService::with_backend(backend)
+        .clock(Arc::new(clock))
+        .connect();
     let service = service.await.expect("connecting opens nothing");
     let policies = &POLICIES[..if bug.is_some() { 1 } else { POLICIES.len() }];
     let running: Vec<_> = policies

@@ -49,7 +49,7 @@ pub(super) async fn run(backend: Arc<dyn Backend>, seed: u64, rounds: u32) {
 }
 
 async fn round(faults: FaultInjector) {
-    let service = QueueService::over(Arc::new(faults.clone()));
+    let service = QueueService::with_backend(Arc::new(faults.clone()));
     let service = service.storage_retry(StorageRetry::default()).connect();
     let service = service.await.expect("connecting opens nothing");
     for (probability, operation, fault) in FAULTS {

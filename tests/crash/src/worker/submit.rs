@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use queue_core::idempotency::IdempotencyStore;
 use queue_core::internal::error_chain;
-use queue_core::{Outcome, Retry};
+use queue_core::{Outcome, RetryAdvice};
 use queue_runtime::SubmitProblem;
 use rand::seq::SliceRandom as _;
 use tokio::task::JoinSet;
@@ -86,12 +86,12 @@ async fn submit(desk: Arc<Desk>, store: Option<Arc<dyn IdempotencyStore>>, numbe
         };
         match &problem {
             // Others have locked the file or held the key for too long.
-            SubmitProblem::Storage(error) if error.retry() != Retry::Permanent => {
+            SubmitProblem::Storage(error) if error.retry() != RetryAdvice::Permanent => {
                 if error.outcome() == Outcome::Unknown {
                     println!("{UNKNOWN} {number}");
                 }
             }
-            _ => panic!("failed to {}", error_chain(&problem)),
+            _ => panic!("{}", error_chain(&problem)),
         }
         tokio::time::sleep(LEASE / 20).await;
     }

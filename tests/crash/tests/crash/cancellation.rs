@@ -73,7 +73,7 @@ impl Stage {
         };
         let faults = FaultInjector::new(memory);
         let backend: Arc<dyn Backend> = Arc::new(faults.clone());
-        let service = QueueService::over(backend)
+        let service = QueueService::with_backend(backend)
             .clock(Arc::new(clock))
             .on_current_runtime();
         let service = service.connect().await.expect("a runtime");
@@ -95,7 +95,9 @@ impl Stage {
             .expect("open");
         let backend = Arc::new(backend);
         let shown: Arc<dyn Backend> = Arc::<SqliteBackend>::clone(&backend);
-        let service = QueueService::over(shown).clock(shared).on_current_runtime();
+        let service = QueueService::with_backend(shown)
+            .clock(shared)
+            .on_current_runtime();
         let service = service.connect().await.expect("a runtime");
         let stage = Self {
             service,
@@ -108,7 +110,7 @@ impl Stage {
 
     async fn create_queues(&self) {
         for name in QUEUES {
-            let queue = self.service.queue_at(name).expect("a name");
+            let queue = self.service.any_queue(name).expect("a name");
             queue.create().await.expect("create");
         }
     }
@@ -154,7 +156,7 @@ impl Stage {
     async fn counts(&self) -> Counts {
         let mut counts = [0; QUEUES.len()];
         for (count, name) in counts.iter_mut().zip(QUEUES) {
-            let queue = self.service.queue_at(name).expect("a name");
+            let queue = self.service.any_queue(name).expect("a name");
             *count = queue
                 .properties()
                 .await
@@ -360,7 +362,7 @@ async fn redrive(storage: Storage) {
         let reason = queue_runtime::Settled::Poisoned(PoisonReason::Rejected);
         assert_eq!(rejected.expect("rejected"), reason);
         stage.disturb(storage);
-        let poison = stage.service.queue_at("orders-poison").expect("a name");
+        let poison = stage.service.any_queue("orders-poison").expect("a name");
         let completed = drop_after(polls, poison.redrive().run()).await;
         stage.settle_down().await;
         let counts = stage.counts().await;

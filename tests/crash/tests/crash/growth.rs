@@ -34,7 +34,9 @@ async fn open(folder: &Path) -> Arc<dyn Backend> {
 }
 
 async fn connect(folder: &Path) -> QueueService {
-    let service = QueueService::over(open(folder).await).connect().await;
+    let service = QueueService::with_backend(open(folder).await)
+        .connect()
+        .await;
     service.expect("connects")
 }
 

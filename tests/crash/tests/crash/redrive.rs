@@ -104,9 +104,11 @@ impl Scene {
             let (status, complaints) = process.finish();
             assert!(status.success() && complaints.is_empty(), "{complaints}");
         }
-        let service = QueueService::over(self.backend.clone()).connect().await;
+        let service = QueueService::with_backend(self.backend.clone())
+            .connect()
+            .await;
         let service = service.expect("connects");
-        let poison = service.queue_at(self.poison.as_str()).expect("a name");
+        let poison = service.any_queue(self.poison.as_str()).expect("a name");
         let rest = poison.redrive().run().await.expect("redriven");
         println!(
             "{kills} kills, {} messages; the last redrive: {rest:?}",

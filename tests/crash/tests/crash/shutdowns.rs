@@ -39,7 +39,8 @@ struct Run {
 impl Run {
     async fn new(seed: u64) -> Self {
         let folder = TempDir::new().expect("a folder");
-        let service = QueueService::over(open(&folder.path().join("queues.db"), None).await);
+        let service =
+            QueueService::with_backend(open(&folder.path().join("queues.db"), None).await);
         let own = folder.path().join("0.ledger");
         Self {
             random: SmallRng::seed_from_u64(seed),

@@ -69,7 +69,7 @@ async fn stale_settlement(settle: Settle, bug: Option<Bug>) -> String {
             .expect("the lease is that of the third consumer");
         // A queue for poison messages or follow-ups may have been created, but holds nothing.
         for queue in service.queues().await.expect("queues") {
-            let found = service.queue_at(queue.as_str()).expect("a name");
+            let found = service.any_queue(queue.as_str()).expect("a name");
             let left = found.properties().await.expect("properties");
             assert_eq!(left.approximate_count, 0, "{queue}");
         }

@@ -43,9 +43,10 @@ impl Account {
         match text.split_once(':') {
             Some(("azure", rest)) => {
                 let host = rest.trim_matches('/');
-                let url = match host.contains('.') {
-                    true => format!("https://{host}"),
-                    false => format!("https://{}.blob.core.windows.net", checked(host)?),
+                let url = if host.contains('.') {
+                    format!("https://{host}")
+                } else {
+                    format!("https://{}.blob.core.windows.net", checked(host)?)
                 };
                 Endpoint::parse(&url, None)?.with(Some(Credential::Entra))
             }
@@ -66,9 +67,10 @@ impl Account {
                 "the URL of the queues does not identify the endpoint of the blobs; give that, too",
             ));
         }
-        match is_url || queue.starts_with("azure:") {
-            true => Self::parse(&queue.replacen(".queue.", ".blob.", 1)),
-            false => Self::parse(queue),
+        if is_url || queue.starts_with("azure:") {
+            Self::parse(&queue.replacen(".queue.", ".blob.", 1))
+        } else {
+            Self::parse(queue)
         }
     }
 
@@ -223,11 +225,12 @@ fn is_private(host: &str) -> bool {
 /// Checks that an account's name can become part of a host name.
 fn checked(account: &str) -> Result<&str, Problem> {
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    match !account.is_empty() && account.chars().all(allowed) {
-        true => Ok(account),
-        false => Err(problem(
+    if !account.is_empty() && account.chars().all(allowed) {
+        Ok(account)
+    } else {
+        Err(problem(
             "the account's name is not allowed; it consists of lower-case letters and digits",
-        )),
+        ))
     }
 }
 

@@ -163,9 +163,10 @@ fn options(account: &Account) -> ClientOptions {
     let options = ClientOptions::new()
         .with_allow_http(account.endpoint.starts_with("http:"))
         .with_timeout(TIMEOUT);
-    match account.is_emulator {
-        true => options.with_pool_idle_timeout(EMULATOR_IDLE),
-        false => options,
+    if account.is_emulator {
+        options.with_pool_idle_timeout(EMULATOR_IDLE)
+    } else {
+        options
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_runtime::idempotency::{IdempotencyStore, WorkKey};
-use queue_runtime::{ErrorKind, Failure, OnceError, QueueService, RequestId, Retry, once};
+use queue_runtime::{ErrorKind, Failure, OnceError, QueueService, RequestId, RetryAdvice, once};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -91,6 +91,6 @@ fn may_pass<T, E>(error: &OnceError<T, E>) -> bool {
         _ => return false,
     };
     source.is_none_or(|source| {
-        source.kind() != ErrorKind::Corrupt && source.retry() != Retry::Permanent
+        source.kind() != ErrorKind::Corrupt && source.retry() != RetryAdvice::Permanent
     })
 }

@@ -3,10 +3,10 @@ use std::ops::AddAssign;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use queue_runtime::listener::ServiceShutdown;
 use queue_runtime::policy::InstanceTarget;
 use queue_runtime::{
-    ListenerBuilder, ListenerHandle, Message, RetryPolicy, ServiceShutdown, ShutdownReport,
-    StopOnDrop,
+    ListenerBuilder, ListenerHandle, Message, RetryPolicy, ShutdownReport, StopOnDrop,
 };
 use tokio::task::JoinSet;
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use bytes::Bytes;
-use queue_core::idempotency::{Begun, Claim, Owner, Standing};
+use queue_core::idempotency::{Claim, ClaimOutcome, ClaimStatus, Owner};
 
 use super::super::protocol::{
     Ask, Asked, Begin, ClaimObject, EndObject, Next, Reply, Seen, Watch, finish, finishing, renew,
@@ -139,23 +139,23 @@ impl Worker {
                 };
                 match begin.answer(reply, asked, &mut self.watch) {
                     Next::Ask(ask) => Phase::Beginning(begin, ask),
-                    Next::Finished(Begun::Fresh(claim)) => Phase::Working(claim),
-                    Next::Finished(Begun::Done(result)) => Phase::Read(result),
-                    Next::Finished(Begun::InFlight { .. }) if self.ticks == MAX_TICKS => {
+                    Next::Finished(ClaimOutcome::Fresh(claim)) => Phase::Working(claim),
+                    Next::Finished(ClaimOutcome::Done(result)) => Phase::Read(result),
+                    Next::Finished(ClaimOutcome::InFlight { .. }) if self.ticks == MAX_TICKS => {
                         Phase::TimedOut
                     }
-                    Next::Finished(Begun::InFlight { .. }) => Phase::Waiting,
+                    Next::Finished(ClaimOutcome::InFlight { .. }) => Phase::Waiting,
                 }
             }
             Phase::Renewing(claim, _) => match renewing(claim, &reply) {
                 Next::Ask(ask) => Phase::Renewing(claim, ask),
-                Next::Finished(Standing::Held) => Phase::Working(claim),
-                Next::Finished(Standing::Lost) => Phase::Lost,
+                Next::Finished(ClaimStatus::Held) => Phase::Working(claim),
+                Next::Finished(ClaimStatus::Lost) => Phase::Lost,
             },
             Phase::Finishing(claim, _) => match finishing(claim, &reply) {
                 Next::Ask(ask) => Phase::Finishing(claim, ask),
-                Next::Finished(Standing::Held) => Phase::Finished,
-                Next::Finished(Standing::Lost) => Phase::Lost,
+                Next::Finished(ClaimStatus::Held) => Phase::Finished,
+                Next::Finished(ClaimStatus::Lost) => Phase::Lost,
             },
             phase => phase,
         };

@@ -196,9 +196,10 @@ impl World {
                 taken.insert((from, "a settlement succeeds", self.state()));
             }
             Answer::Gone(answer) => {
-                let stale_receipts = match self.scene.distinct {
-                    true => StaleReceipts::Distinct,
-                    false => StaleReceipts::Ambiguous,
+                let stale_receipts = if self.scene.distinct {
+                    StaleReceipts::Distinct
+                } else {
+                    StaleReceipts::Ambiguous
                 };
                 let asked = (kind.request(), answer);
                 let proof =

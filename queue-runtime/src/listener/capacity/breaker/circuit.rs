@@ -1,63 +1,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
-use crate::settings::InvalidSetting;
-
-/// The settings of a circuit breaker in a [`ListenerConfig`](crate::ListenerConfig). See
-/// [`ListenerBuilder::circuit_breaker`](crate::ListenerBuilder::circuit_breaker).
-///
-/// ```
-/// use queue_runtime::ListenerConfig;
-///
-/// let config: ListenerConfig = toml::from_str(
-///     r#"
-///     [circuit_breaker]
-///     failed = 0.9
-///     attempts = 20
-///     probe_interval = "30s"
-///     "#,
-/// )?;
-/// assert_eq!(config.circuit_breaker.map(|breaker| breaker.attempts), Some(20));
-/// # Ok::<(), toml::de::Error>(())
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct CircuitBreaker {
-    /// The share of failed attempts at which it opens, above 0 and at most 1.
-    pub failed: f64,
-    /// The number of last attempts of which that is the share.
-    pub attempts: usize,
-    /// The time between two probes. The default is 10 seconds.
-    #[serde(
-        default = "CircuitBreaker::default_interval",
-        with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required"
-    )]
-    pub probe_interval: Duration,
-}
-
-/// More attempts would be remembered for too long.
-const MAX_ATTEMPTS: usize = 10_000;
-
-impl CircuitBreaker {
-    pub(crate) fn default_interval() -> Duration {
-        Duration::from_secs(10)
-    }
-
-    pub(crate) fn check(&self) -> Result<(), InvalidSetting> {
-        let most = MAX_ATTEMPTS;
-        InvalidSetting::count(
-            "number of attempts of the circuit breaker",
-            self.attempts,
-            most,
-        )?;
-        let interval = "probe interval of the circuit breaker";
-        InvalidSetting::positive(interval, self.probe_interval)?;
-        let share = "share of failed attempts that opens the circuit breaker";
-        InvalidSetting::share(share, self.failed)
-    }
-}
+use crate::policy::CircuitBreaker;
 
 /// The state of a circuit breaker.
 ///
@@ -73,7 +17,8 @@ impl CircuitBreaker {
 /// at once.
 ///
 /// ```
-/// use queue_runtime::{CircuitState, Message, Received, testing};
+/// use queue_runtime::listener::CircuitState;
+/// use queue_runtime::{Message, Received, testing};
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]
@@ -90,7 +35,8 @@ impl CircuitBreaker {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum CircuitState {
     /// The listener receives messages.

@@ -26,12 +26,13 @@ const NEVER: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Starts a thread if `allowed` says so of the number of threads asked for before.
 fn limited(allowed: impl Fn(usize) -> bool + Send + Sync + 'static) -> StartThread {
     let (start, asked) = (start_thread(), AtomicUsize::new(0));
-    Arc::new(
-        move |job| match allowed(asked.fetch_add(1, Ordering::Relaxed)) {
-            true => start(job),
-            false => Err(io::ErrorKind::WouldBlock.into()),
-        },
-    )
+    Arc::new(move |job| {
+        if allowed(asked.fetch_add(1, Ordering::Relaxed)) {
+            start(job)
+        } else {
+            Err(io::ErrorKind::WouldBlock.into())
+        }
+    })
 }
 
 /// Returns the next event that is not about polling.

@@ -1,0 +1,95 @@
+//! How what queues and messages hold is serialized, for command lines and dashboards. Not the wire format, which is in
+//! [`wire`](crate::wire). Keys and receipts are left out.
+
+use bytes::Bytes;
+use serde::ser::{Serialize, SerializeMap as _, SerializeStruct as _, Serializer};
+
+use crate::backend::{PageMark, StorageId};
+use crate::envelope::{ClientId, MessageId, PoisonReason, RequestId};
+use crate::error::Error;
+use crate::name::QueueName;
+use crate::text::error_chain;
+use crate::wire::base64::to_base64;
+use crate::wire::{Body, Event, Payload};
+
+macro_rules! as_text {
+    ($($type:ty),+) => {
+        $(
+            /// As its text.
+            impl Serialize for $type {
+                fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                    serializer.serialize_str(self.as_str())
+                }
+            }
+        )+
+    };
+}
+
+as_text!(
+    ClientId,
+    MessageId,
+    RequestId,
+    QueueName,
+    StorageId,
+    PageMark,
+    PoisonReason
+);
+
+/// As its text and its causes.
+impl Serialize for Error {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&error_chain(self))
+    }
+}
+
+/// As a map of one entry: `event`, `text` or `base64` (a bare body), or `malformed` (what is wrong with it).
+impl Serialize for Body {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Event(event) => entry(serializer, "event", &**event),
+            Self::Bare(body) => bytes(serializer, body),
+            Self::Malformed(problem) => entry(serializer, "malformed", problem),
+        }
+    }
+}
+
+/// As its envelope and its payload.
+impl Serialize for Event {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut event = serializer.serialize_struct("Event", 2)?;
+        event.serialize_field("envelope", &*self.envelope)?;
+        event.serialize_field("payload", &self.payload)?;
+        event.end()
+    }
+}
+
+/// As the JSON value, or a map with the entry `base64`, or null.
+impl Serialize for Payload {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Json(json) => match serde_json::from_slice::<serde_json::Value>(json) {
+                Ok(value) => value.serialize(serializer),
+                Err(_) => bytes(serializer, json),
+            },
+            Self::Binary(binary) => entry(serializer, "base64", &to_base64(binary)),
+            Self::Absent => serializer.serialize_none(),
+        }
+    }
+}
+
+fn bytes<S: Serializer>(serializer: S, bytes: &Bytes) -> Result<S::Ok, S::Error> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => entry(serializer, "text", text),
+        Err(_) => entry(serializer, "base64", &to_base64(bytes)),
+    }
+}
+
+fn entry<S: Serializer>(
+    serializer: S,
+    name: &str,
+    value: &(impl Serialize + ?Sized),
+) -> Result<S::Ok, S::Error> {
+    let mut map = serializer.serialize_map(Some(1))?;
+    map.serialize_entry(name, value)?;
+    map.end()
+}

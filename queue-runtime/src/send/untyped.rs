@@ -1,0 +1,132 @@
+//! Submitting what has no Rust type.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use queue_core::backend::{NewMessage, TimeToLive};
+use queue_core::envelope::AttemptRecord;
+use queue_core::wire::{self, ACCOUNTING_RESERVE, Payload};
+use queue_core::{Envelope, Error, ErrorKind, MessageId, Operation, QueueName, RequestId};
+
+use super::submit::{Outgoing, Sending, Submitted};
+use super::submit_error::{SubmitError, SubmitProblem};
+use crate::context::Context;
+
+/// A message without a Rust type, for [`AnyQueue::submit`](crate::AnyQueue::submit).
+#[derive(Debug, Clone)]
+#[must_use = "it does nothing until it is submitted"]
+pub struct UntypedMessage {
+    content: Content,
+    delay: Duration,
+    time_to_live: Option<Duration>,
+}
+
+#[derive(Debug, Clone)]
+enum Content {
+    Event(Box<Envelope>, Payload),
+    Bare(Bytes),
+}
+
+impl UntypedMessage {
+    /// Creates an event. Attempts, a poison record and a unique key of another message's envelope are left out; a time and
+    /// the queue's URI are filled in if they are missing.
+    pub fn event(envelope: Envelope, payload: Payload) -> Self {
+        Self::new(Content::Event(Box::new(envelope), payload))
+    }
+
+    /// Creates a bare body, such as a consumer outside this framework expects. It has no envelope.
+    pub fn bare(body: impl Into<Bytes>) -> Self {
+        Self::new(Content::Bare(body.into()))
+    }
+
+    fn new(content: Content) -> Self {
+        Self {
+            content,
+            delay: Duration::ZERO,
+            time_to_live: None,
+        }
+    }
+
+    /// Makes the message visible only after this delay.
+    pub fn delay(mut self, delay: Duration) -> Self {
+        self.delay = delay;
+        self
+    }
+
+    /// Sets how long the message is kept. By default it never expires.
+    pub fn time_to_live(mut self, time_to_live: Duration) -> Self {
+        self.time_to_live = Some(time_to_live);
+        self
+    }
+
+    /// Puts the message on a queue, which is created if it does not exist.
+    pub(crate) async fn submit(
+        self,
+        context: &Arc<Context>,
+        queue: &QueueName,
+    ) -> Result<Submitted, SubmitError<Self>> {
+        let outgoing = match self.encode(context, queue) {
+            Ok(outgoing) => outgoing,
+            Err(error) => {
+                return Err(SubmitError {
+                    id: None,
+                    message: self,
+                    problem: SubmitProblem::Storage(error.with_queue(queue)),
+                });
+            }
+        };
+        match Sending::new(context).put(&outgoing).await {
+            Ok(visible_at) => Ok(outgoing.into_submitted(visible_at)),
+            Err(error) => Err(outgoing.failed(self, error)),
+        }
+    }
+
+    fn encode(&self, context: &Context, queue: &QueueName) -> Result<Outgoing, Error> {
+        let invalid = |kind| Error::new(kind, Operation::Put).unsent();
+        let (id, request, body, reserve) = match &self.content {
+            Content::Event(envelope, payload) => {
+                let mut envelope = envelope.clone();
+                envelope.time = envelope.time.or_else(|| Some(context.clock.now()));
+                if envelope.queue_uri.is_none() {
+                    envelope.queue_uri = Some(context.backend.queue_uri(queue));
+                }
+                envelope.attempts = AttemptRecord::default();
+                (envelope.poison, envelope.unique_key) = (None, None);
+                let body = match payload {
+                    Payload::Json(json) => {
+                        serde_json::from_slice::<serde::de::IgnoredAny>(json).map_err(|error| {
+                            let refused = invalid(ErrorKind::InvalidInput);
+                            refused.with_detail(format!("the payload is not JSON: {error}"))
+                        })?;
+                        wire::encode(&envelope, json)
+                    }
+                    Payload::Binary(binary) => wire::encode_binary(&envelope, binary),
+                    _ => wire::encode(&envelope, b"null"),
+                };
+                (envelope.id, envelope.request, body, ACCOUNTING_RESERVE)
+            }
+            Content::Bare(body) => (MessageId::random(), RequestId::random(), body.to_vec(), 0),
+        };
+        let limit = context.encoder.raw_limit().saturating_sub(reserve);
+        if body.len() > limit {
+            let size = body.len();
+            let refused = invalid(ErrorKind::TooLarge);
+            return Err(
+                refused.with_detail(format!("it has {size} bytes, and {limit} are allowed"))
+            );
+        }
+        let time_to_live = self
+            .time_to_live
+            .map_or_else(TimeToLive::default, TimeToLive::After);
+        let new = NewMessage::new(context.encoder.stored(body))
+            .with_delay(self.delay)
+            .with_time_to_live(time_to_live);
+        Ok(Outgoing {
+            queue: queue.clone(),
+            id,
+            request,
+            new,
+        })
+    }
+}

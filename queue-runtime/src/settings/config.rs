@@ -1,0 +1,154 @@
+use std::time::Duration;
+
+use jiff::fmt::serde::unsigned_duration::friendly::compact as friendly;
+use queue_core::backend::Capabilities;
+use serde::{Deserialize, Serialize};
+
+use super::InvalidSetting;
+#[cfg(doc)]
+use crate::ListenerBuilder;
+#[cfg(doc)]
+use crate::policy::ExponentialIdle;
+use crate::policy::{CircuitBreaker, InstanceTarget, RetryPolicy, ScaleRules, TaskRange};
+
+/// Declares the settings, each of which may be missing.
+macro_rules! config {
+    ($(#[$about:meta])* pub struct $name:ident { $($(#[$field_about:meta])* pub $field:ident: Option<$type:ty>,)* }) => {
+        $(#[$about])*
+        pub struct $name {
+            $(
+                $(#[$field_about])*
+                #[serde(skip_serializing_if = "Option::is_none")]
+                pub $field: Option<$type>,
+            )*
+        }
+
+        impl $name {
+            /// Replaces the settings that `later` has.
+            pub(crate) fn apply(&mut self, later: &Self) {
+                $(
+                    if later.$field.is_some() {
+                        self.$field.clone_from(&later.$field);
+                    }
+                )*
+            }
+        }
+    };
+}
+
+config! {
+    /// The settings of a consumer, for [`ListenerBuilder::config`] and [`Accept::config`](crate::Accept::config). It can be
+    /// read from a configuration file, in any format that serde reads.
+    ///
+    /// Each field is named after the method of [`ListenerBuilder`] that it stands for; an [`Accept`](crate::Accept) uses
+    /// those that it has methods for. A field that is missing leaves the setting as it is; an unknown one is an error.
+    /// Values are checked when the consumer starts. Durations are texts like `"30s"` or `"1m 30s"`.
+    ///
+    /// ```
+    /// use queue_runtime::{ConsumerConfig, Message, Received, testing};
+    /// # use serde::{Deserialize, Serialize};
+    /// #
+    /// # #[derive(Debug, Serialize, Deserialize, Message)]
+    /// # struct Order {
+    /// #     number: u32,
+    /// # }
+    /// #
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # async fn ship(_: Received<Order>) {}
+    /// # let service = testing::service().await;
+    /// let config: ConsumerConfig = toml::from_str(
+    ///     r#"
+    ///     tasks = { min = 1, max = 16 }
+    ///     batch = 32
+    ///     max_in_flight = 256
+    ///     max_bytes_in_flight = 8_388_608
+    ///     visibility_timeout = "1m"
+    ///     idle_cap = "10s"
+    ///     retry = { base = "1s", cap = "10m" }
+    ///
+    ///     [scale]
+    ///     policy = "latency"
+    ///     share = 0.95
+    ///     target = "2s"
+    ///     "#,
+    /// )?;
+    /// let listener = service.listener(ship).config(&config).start()?;
+    /// assert_eq!(listener.info().tasks, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+    #[serde(default, deny_unknown_fields)]
+    #[non_exhaustive]
+    pub struct ConsumerConfig {
+        /// See [`ListenerBuilder::tasks`].
+        pub tasks: Option<TaskRange>,
+        /// See [`ListenerBuilder::batch`].
+        pub batch: Option<usize>,
+        /// See [`ListenerBuilder::max_in_flight`].
+        pub max_in_flight: Option<usize>,
+        /// See [`ListenerBuilder::max_bytes_in_flight`].
+        pub max_bytes_in_flight: Option<usize>,
+        /// See [`ListenerBuilder::visibility_timeout`].
+        #[serde(with = "friendly::optional")]
+        pub visibility_timeout: Option<Duration>,
+        /// See [`ListenerBuilder::handler_timeout`].
+        #[serde(with = "friendly::optional")]
+        pub handler_timeout: Option<Duration>,
+        /// See [`ListenerBuilder::poison_threshold`].
+        pub poison_threshold: Option<u32>,
+        /// See [`ListenerBuilder::poison_queue`].
+        pub poison_queue: Option<String>,
+        /// See [`ListenerBuilder::version_patience`].
+        #[serde(with = "friendly::optional")]
+        pub version_patience: Option<Duration>,
+        /// See [`ListenerBuilder::retry`].
+        pub retry: Option<RetryPolicy>,
+        /// The cap of an [`ExponentialIdle`]. See [`ListenerBuilder::idle`].
+        #[serde(with = "friendly::optional")]
+        pub idle_cap: Option<Duration>,
+        /// See [`ListenerBuilder::scale`].
+        pub scale: Option<ScaleRules>,
+        /// See [`ListenerBuilder::advise_instances`].
+        pub advise_instances: Option<InstanceTarget>,
+        /// See [`ListenerBuilder::circuit_breaker`].
+        pub circuit_breaker: Option<CircuitBreaker>,
+        /// See [`ListenerBuilder::adaptive_concurrency`].
+        pub adaptive_concurrency: Option<bool>,
+        /// See [`ListenerBuilder::adaptive_visibility`].
+        pub adaptive_visibility: Option<bool>,
+    }
+}
+
+/// More attempts would be remembered for too long.
+const MAX_BREAKER_ATTEMPTS: usize = 10_000;
+
+impl ConsumerConfig {
+    /// Checks the settings of all consumers against the backend's limits.
+    pub(crate) fn check(&self, capabilities: &Capabilities) -> Result<(), InvalidSetting> {
+        if let Some(threshold) = self.poison_threshold {
+            InvalidSetting::count("poison threshold", threshold as usize, usize::MAX)?;
+        }
+        if let Some(timeout) = self.handler_timeout {
+            InvalidSetting::positive("handler timeout", timeout)?;
+        }
+        if let Some(timeout) = self.visibility_timeout {
+            let allowed = capabilities.min_visibility..=capabilities.max_visibility;
+            InvalidSetting::duration("visibility timeout", timeout, &allowed)?;
+        }
+        self.circuit_breaker.as_ref().map_or(Ok(()), check_breaker)
+    }
+}
+
+fn check_breaker(breaker: &CircuitBreaker) -> Result<(), InvalidSetting> {
+    InvalidSetting::count(
+        "number of attempts of the circuit breaker",
+        breaker.attempts,
+        MAX_BREAKER_ATTEMPTS,
+    )?;
+    let interval = "probe interval of the circuit breaker";
+    InvalidSetting::positive(interval, breaker.probe_interval)?;
+    let share = "share of failed attempts that opens the circuit breaker";
+    InvalidSetting::share(share, breaker.failed)
+}
