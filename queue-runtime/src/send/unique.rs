@@ -373,9 +373,7 @@ impl<M> Submit<M> {
             Some(duration) => duration,
             None if unique.until_settled => DEFAULT_RETENTION,
             None => {
-                return invalid(
-                    "a unique submission needs `unique_for` or `unique_until_settled`",
-                );
+                return invalid("a unique submission needs `unique_for` or `unique_until_settled`");
             }
         };
         let encoded = self.encoded.as_ref();
