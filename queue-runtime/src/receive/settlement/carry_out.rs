@@ -5,6 +5,7 @@ use queue_core::clock::BoxFuture;
 use queue_core::internal::error_chain;
 use queue_core::{FollowUp, QueueName};
 
+use super::LOG;
 use super::end::End;
 use super::plan::{ClaimEnd, Known, Plan, Step, plan};
 use super::settled::{SettleProblem, Settled};
@@ -127,7 +128,7 @@ impl<'a> Settling<'a> {
         if let Err(problem) = self.end(End::Released).await {
             let (queue, id) = (self.incoming.lease.queue(), &self.incoming.envelope.id);
             let error = error_chain(&problem);
-            tracing::warn!(%queue, %id, error, "failed to hand back a message that nobody handles");
+            tracing::warn!(target: LOG, %queue, %id, error, "failed to hand back a message that nobody handles");
         }
     }
 
@@ -213,11 +214,11 @@ impl<'a> Settling<'a> {
             End::Completed if handled.follow_ups.is_empty() => {}
             End::Completed => {
                 let lost = handled.follow_ups.len();
-                tracing::error!(%queue, %id, lost, "the follow-ups and replies that a handler returned are not submitted: a transaction has completed the message without them; pass them to `complete_in`");
+                tracing::error!(target: LOG, %queue, %id, lost, "the follow-ups and replies that a handler returned are not submitted: a transaction has completed the message without them; pass them to `complete_in`");
             }
             End::Released | End::LeaseLost => {}
             end => {
-                tracing::warn!(%queue, %id, ?end, "a message was completed by a transaction, whatever its handler did after that");
+                tracing::warn!(target: LOG, %queue, %id, ?end, "a message was completed by a transaction, whatever its handler did after that");
             }
         }
     }

@@ -9,6 +9,7 @@ use queue_core::internal::{canonical, error_chain};
 use queue_core::{Error, ErrorKind, Failure, FollowUp, Operation, QueueName};
 use serde_json::Value;
 
+use super::LOG;
 use super::carry_out::{FollowUps, Settling};
 use super::end::End;
 use super::recorded;
@@ -92,7 +93,7 @@ impl Settling<'_> {
             Err(error) => {
                 let (queue, id, key) = (&consumer.queue, &incoming.envelope.id, claim.key());
                 let error = error_chain(&error);
-                tracing::error!(%queue, %id, %key, error, "failed to record that the work of a message is done; a duplicate of the message may be handled again");
+                tracing::error!(target: LOG, %queue, %id, %key, error, "failed to record that the work of a message is done; a duplicate of the message may be handled again");
                 None
             }
         }

@@ -35,3 +35,6 @@ pub(crate) use put_back::body_unhandled;
 pub(crate) use settled::outcome;
 pub use settled::{SettleProblem, Settled};
 pub(super) use write::{MIN_PATIENCE, fingerprint, leave_out_replies, lost, no_answer};
+
+/// The target of the log lines of a settlement, wherever its code is.
+const LOG: &str = "queue_runtime::settlement";

@@ -10,6 +10,7 @@ use queue_core::envelope::{PoisonReason, PoisonRecord};
 use queue_core::internal::{clip, error_chain, escape_text};
 use queue_core::wire::{Body, Event};
 
+use super::LOG;
 use super::carry_out::Settling;
 use super::settled::{SettleProblem, Settled};
 use super::write::fingerprint;
@@ -65,8 +66,7 @@ impl Settling<'_> {
         let unreplied = Unreplied::poisoned(reason, record.attempts, shown);
         self.copy_and_delete(purpose, copy, follow_up, &unreplied)
             .await?;
-        tracing::warn!(
-            %queue,
+        tracing::warn!(target: LOG, %queue,
             %poison_queue,
             id = %incoming.envelope.id,
             kind = &*escape_text(&incoming.envelope.kind),
@@ -110,7 +110,7 @@ impl Settling<'_> {
 fn not_submitted(incoming: &Incoming, error: &(dyn std::error::Error + 'static)) {
     let (queue, id) = (incoming.lease.queue(), &incoming.envelope.id);
     let error = error_chain(error);
-    tracing::error!(%queue, %id, error, "failed to submit the follow-up of `on_poison`");
+    tracing::error!(target: LOG, %queue, %id, error, "failed to submit the follow-up of `on_poison`");
 }
 
 /// Calls `on_poison` and encodes its follow-up. A panic is an error, so that it does not prevent the move.

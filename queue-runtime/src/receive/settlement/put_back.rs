@@ -6,6 +6,7 @@ use queue_core::backend::ReceivedMessage;
 use queue_core::internal::{error_chain, escape_text, later};
 use queue_core::wire::Body;
 
+use super::LOG;
 use super::carry_out::Settling;
 use super::plan::PutBack;
 use super::settled::{SettleProblem, Settled};
@@ -56,7 +57,7 @@ impl Settling<'_> {
         if let Err(unsettled) = written {
             let (queue, id) = (&self.consumer.queue, &self.incoming.envelope.id);
             let error = error_chain(&unsettled.problem);
-            tracing::warn!(%queue, %id, error, "failed to put back a message that could not be moved to the poison queue");
+            tracing::warn!(target: LOG, %queue, %id, error, "failed to put back a message that could not be moved to the poison queue");
         }
     }
 
@@ -70,8 +71,7 @@ impl Settling<'_> {
         let (queue, id) = (&self.consumer.queue, &self.incoming.envelope.id);
         let (after, attempt) = (put_back.delay, self.incoming.attempt());
         match put_back.account {
-            Account::Failed { error, .. } => tracing::warn!(
-                %queue,
+            Account::Failed { error, .. } => tracing::warn!(target: LOG, %queue,
                 %id,
                 kind = &*escape_text(&self.incoming.envelope.kind),
                 attempt,
@@ -82,14 +82,14 @@ impl Settling<'_> {
             ),
             Account::Forgiven(error) => {
                 let error = &*escape_text(error);
-                tracing::warn!(%queue, %id, attempt, error, ?after, "an attempt failed while the circuit breaker is open; it does not count");
+                tracing::warn!(target: LOG, %queue, %id, attempt, error, ?after, "an attempt failed while the circuit breaker is open; it does not count");
             }
             Account::NewerVersion { .. } => {
-                tracing::info!(%queue, %id, ?after, "postponed a message from a newer program");
+                tracing::info!(target: LOG, %queue, %id, ?after, "postponed a message from a newer program");
             }
             Account::Postponed(reason) => {
                 let reason = reason.map(|reason| escape_text(reason).into_owned());
-                tracing::debug!(%queue, %id, ?after, reason, "postponed a message");
+                tracing::debug!(target: LOG, %queue, %id, ?after, reason, "postponed a message");
             }
             Account::Released | Account::Judged | Account::Exhausted { .. } => {}
         }

@@ -3,6 +3,7 @@
 use queue_core::backend::NewMessage;
 use queue_core::{Error, QueueName};
 
+use super::LOG;
 use super::carry_out::Settling;
 use super::write::{Change, Unsettled, write};
 use crate::lease::Purpose;
@@ -35,7 +36,7 @@ impl Settling<'_> {
             return Err(unsettled);
         };
         let id = &incoming.envelope.id;
-        tracing::warn!(queue = %incoming.lease.queue(), %id, reply_queue = %queue, %error, "failed to tell the sender of a request that it gets no reply");
+        tracing::warn!(target: LOG, queue = %incoming.lease.queue(), %id, reply_queue = %queue, %error, "failed to tell the sender of a request that it gets no reply");
         let untold = write(context, incoming, purpose, unsettled.puts, Change::Delete);
         Box::pin(untold).await
     }

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use queue_core::backend::{Atomicity, NewMessage, Op, PopReceipt, StorageId, Swap};
 use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, RetryAdvice};
 
+use super::LOG;
 use super::settled::SettleProblem;
 use crate::clock::ready_by;
 use crate::context::Context;
@@ -201,7 +202,7 @@ pub(in crate::receive) fn leave_out_replies(
     let left_out = puts.len() < before;
     if left_out {
         let id = id.as_str();
-        tracing::debug!(%queue, id, reply_queue = %missing, "the reply to a message is not sent: nobody waits for it any more");
+        tracing::debug!(target: LOG, %queue, id, reply_queue = %missing, "the reply to a message is not sent: nobody waits for it any more");
     }
     left_out
 }
