@@ -107,7 +107,7 @@ fn an_existing_file_is_not_replaced() {
         let refused = backend.backup(&taken).await.expect_err("it exists");
         assert_eq!(refused.kind(), ErrorKind::Storage);
         let text = refused.to_string();
-        assert!(text.starts_with("back up the storage"), "{text}");
+        assert!(text.starts_with("failed to back up the storage"), "{text}");
         assert!(text.contains("taken.db` exists already"), "{text}");
         assert_eq!(fs::read(&taken).expect("read"), b"precious");
         let missing = place.path("missing").join("copy.db");
