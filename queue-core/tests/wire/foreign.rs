@@ -209,7 +209,7 @@ fn a_member_that_stands_twice_makes_an_event_malformed() {
         r#","specversion":"1.0""#,
     ] {
         let problem = malformed(event("", twice));
-        assert!(problem.contains("twice"), "{twice}: {problem}");
+        assert!(problem.contains("duplicate member"), "{twice}: {problem}");
     }
 }
 

@@ -37,7 +37,7 @@ fn invalid_values_are_reported_with_what_is_allowed() {
         ),
         (
             ["role", "--queue=ftp:x", "broker"],
-            "error: failed to run the role: connect to the queue URL \"ftp:…\": its scheme is unknown",
+            "error: failed to run the role: failed to connect to the queue URL \"ftp:…\": its scheme is unknown",
         ),
         (
             ["role", "--blobs=sftp:x", "broker"],
