@@ -43,9 +43,10 @@ impl Limits<'_> {
     /// # Errors
     /// If it is outside the limits.
     pub fn check_put(&self, message: &NewMessage) -> Result<()> {
-        let largest = match message.moved {
-            true => self.capabilities.max_moved_body,
-            false => self.capabilities.max_body,
+        let largest = if message.moved {
+            self.capabilities.max_moved_body
+        } else {
+            self.capabilities.max_body
         };
         self.check_body(message.body.len(), largest)?;
         let longest = self.capabilities.max_visibility;

@@ -364,13 +364,13 @@ async fn what_cannot_hold_a_key_is_refused() {
     let stored = unique(&service, 1).unique_in(&store, DAY).await;
     let stored = stored.expect_err("refused").to_string();
     assert!(
-        stored.contains("leave `unique_until_settled` or `unique_in` out"),
+        stored.contains("cannot be released; remove `unique_in`"),
         "{stored}"
     );
     let in_steps = Storage::new().in_order().connect().await.0;
     let unsupported = unique(&in_steps, 1).await.expect_err("refused").to_string();
     assert!(
-        unsupported.contains("give a store by `unique_in`"),
+        unsupported.contains("set a store with `unique_in`"),
         "{unsupported}"
     );
     assert_eq!(service.submitted::<Order>().len(), 0);

@@ -105,11 +105,11 @@ impl FolderBackend {
     ) -> Result<T> {
         let path = self.folder.join("queues").join(queue.as_str());
         let locked = Locked::enter(&self.folder, &self.clock);
-        let done = locked.and_then(|mut locked| match path.is_dir() {
-            false if operation != Operation::CreateQueue => {
-                Err(Failure::Refused(ErrorKind::QueueNotFound))
+        let done = locked.and_then(|mut locked| {
+            if !path.is_dir() && operation != Operation::CreateQueue {
+                return Err(Failure::Refused(ErrorKind::QueueNotFound));
             }
-            _ => work(&mut locked, &path),
+            work(&mut locked, &path)
         });
         done.map_err(|failure| failure.into_error(operation).with_queue(queue))
     }
@@ -168,9 +168,10 @@ impl<'a> Locked<'a> {
         Ok(Self {
             folder,
             _lock: lock,
-            state: match state.try_exists()? {
-                true => read(&state)?,
-                false => State::default(),
+            state: if state.try_exists()? {
+                read(&state)?
+            } else {
+                State::default()
             },
             now: clock.now(),
         })
@@ -250,9 +251,10 @@ impl Backend for FolderBackend {
         self.limits(operation, queue).check_metadata(metadata)?;
         self.on(operation, queue, |locked, path| {
             if path.is_dir() {
-                return match read_metadata(path)? == *metadata {
-                    true => Ok(Created::Existed),
-                    false => Err(Failure::Refused(ErrorKind::QueueExists)),
+                return if read_metadata(path)? == *metadata {
+                    Ok(Created::Existed)
+                } else {
+                    Err(Failure::Refused(ErrorKind::QueueExists))
                 };
             }
             let new = locked.folder.join("new-queue");

@@ -21,9 +21,10 @@ pub(super) fn fail(commands: Vec<Command>, files: Option<&Files>, waited: Durati
         && files.is_some_and(|files| files.is_log_unchanged_for(waited));
     for command in commands {
         let change = Change::of(&command.request);
-        let retry = match is_one && change.puts > 0 && change.removals == 0 {
-            true => RetryAdvice::Permanent,
-            false => RetryAdvice::Temporary,
+        let retry = if is_one && change.puts > 0 && change.removals == 0 {
+            RetryAdvice::Permanent
+        } else {
+            RetryAdvice::Temporary
         };
         command.fail(&Failure::Locked {
             waited,

@@ -251,9 +251,10 @@ fn the_verdicts_in_the_documentation_are_complete_and_true() {
     for (failures, unexplained, marked) in
         (0..6).flat_map(|f| (0..6).flat_map(move |u| [false, true].map(|m| (f, u, m))))
     {
-        let attempts = match failures + unexplained < threshold {
-            true => "below the threshold",
-            false => "at or above the threshold",
+        let attempts = if failures + unexplained < threshold {
+            "below the threshold"
+        } else {
+            "at or above the threshold"
         };
         let unexplained_cell = if unexplained == 0 { "0" } else { "above 0" };
         let marked_cell = if marked { "yes" } else { "no" };

@@ -78,9 +78,10 @@ pub(super) async fn write(
 
 /// Returns why the lease was lost: the message has expired, or another consumer may have received it.
 pub(crate) fn lost(context: &Context, incoming: &Incoming, error: Error) -> SettleProblem {
-    match incoming.is_expired(context) {
-        true => SettleProblem::Expired(error),
-        false => SettleProblem::LeaseLost(error),
+    if incoming.is_expired(context) {
+        SettleProblem::Expired(error)
+    } else {
+        SettleProblem::LeaseLost(error)
     }
 }
 
