@@ -52,7 +52,7 @@ pub(super) struct Expiry {
 
 /// The lease that a receive brings.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ClaimOutcome {
+pub(super) struct Begun {
     pub(super) asked_at: Duration,
     pub(super) answered_at: Duration,
     pub(super) visibility: Duration,
@@ -102,8 +102,8 @@ pub(super) enum Impossible {
 }
 
 impl Machine {
-    pub(super) fn new(begun: ClaimOutcome) -> Self {
-        let ClaimOutcome {
+    pub(super) fn new(begun: Begun) -> Self {
+        let Begun {
             asked_at,
             answered_at,
             visibility,

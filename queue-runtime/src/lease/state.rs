@@ -10,7 +10,7 @@ use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, Timestamp};
 use tokio::sync::Mutex;
 
 use super::cancellation::{Cancellation, Cause};
-use super::machine::{ClaimOutcome, Expiry, Impossible, Machine, Renewal};
+use super::machine::{Begun, Expiry, Impossible, Machine, Renewal};
 use super::promise::Promise;
 use super::storage_time::{MARGIN, Receive, StorageTime};
 use crate::delay_queue::{DelayQueue, Ticket};
@@ -66,7 +66,7 @@ impl Leased {
             id: message.id.clone(),
             storage_time,
             turn: Mutex::new(Turn(())),
-            machine: StdMutex::new(Machine::new(ClaimOutcome {
+            machine: StdMutex::new(Machine::new(Begun {
                 asked_at,
                 answered_at,
                 visibility,

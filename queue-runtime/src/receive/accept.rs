@@ -207,7 +207,15 @@ impl<M> Accept<M> {
     /// Applies the settings of a configuration that an accept has methods for. They replace those of earlier calls, and
     /// later calls replace them.
     pub fn config(mut self, config: &ConsumerConfig) -> Self {
-        self.options.config.apply(config);
+        let config = ConsumerConfig {
+            visibility_timeout: config.visibility_timeout,
+            poison_threshold: config.poison_threshold,
+            poison_queue: config.poison_queue.clone(),
+            version_patience: config.version_patience,
+            retry: config.retry.clone(),
+            ..ConsumerConfig::default()
+        };
+        self.options.config.apply(&config);
         self
     }
 

@@ -68,7 +68,8 @@ pub(crate) async fn admit<T>(
     }
     // Checked before decoding, because decoding may be what crashes the process. A message of a newer version is
     // exempt: it was postponed each time, which is not an attempt.
-    let is_newer = incoming.envelope.version > consumer.message_type.version();
+    let is_newer =
+        !consumer.is_untyped() && incoming.envelope.version > consumer.message_type.version();
     if let Some(verdict @ Verdict::Poison { reason, attempts }) = unmarked
         && !is_newer
     {

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use queue_core::backend::Capabilities;
+use queue_core::encoder::RAW_KIND;
 use queue_core::{InvalidName, MessageType, QueueName};
 
 use super::idempotency::Idempotency;
@@ -61,6 +62,11 @@ pub(crate) enum InvalidConsumer {
 }
 
 impl Consumer {
+    /// Whether it takes events of any kind and version, and bare bodies, as they are stored.
+    pub(crate) fn is_untyped(&self) -> bool {
+        self.message_type.kind() == RAW_KIND
+    }
+
     /// Returns the poison queue. Its name is made here, because few messages are moved there.
     pub(crate) fn poison_queue(&self) -> QueueName {
         match &self.poison_queue {

@@ -117,11 +117,13 @@ impl Received<Body> {
     /// Returns a message of any kind.
     pub(crate) fn stored(context: &Arc<Context>, incoming: &Incoming) -> Self {
         incoming.keep_key(|| {
-            let Envelope { subject, id, .. } = &*incoming.envelope;
-            let from_id = || IdempotencyKey::from_id(id);
-            subject
-                .as_deref()
-                .map_or_else(from_id, IdempotencyKey::from_subject)
+            let Envelope {
+                subject, id, kind, ..
+            } = &*incoming.envelope;
+            // Foreign events may use the attribute for something else.
+            let own = |subject: &&str| IdempotencyKey::is_of_kind(subject, kind);
+            let subject = subject.as_deref().filter(own);
+            subject.map_or_else(|| IdempotencyKey::from_id(id), IdempotencyKey::from_subject)
         });
         Self::of(incoming.body.clone(), context, incoming)
     }

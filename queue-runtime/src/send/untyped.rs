@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use queue_core::backend::{NewMessage, TimeToLive};
 use queue_core::envelope::AttemptRecord;
-use queue_core::wire::{self, ACCOUNTING_RESERVE, Payload};
+use queue_core::wire::{self, ACCOUNTING_RESERVE, Body, Payload};
 use queue_core::{Envelope, Error, ErrorKind, MessageId, Operation, QueueName, RequestId};
 
 use super::submit::{Outgoing, Sending, Submitted};
@@ -104,6 +104,9 @@ impl UntypedMessage {
                     Payload::Binary(binary) => wire::encode_binary(&envelope, binary),
                     _ => wire::encode(&envelope, b"null"),
                 };
+                if let Some(problem) = unreadable(&body, &envelope.id) {
+                    return Err(invalid(ErrorKind::InvalidInput).with_detail(problem));
+                }
                 (envelope.id, envelope.request, body, ACCOUNTING_RESERVE)
             }
             Content::Bare(body) => (MessageId::random(), RequestId::random(), body.to_vec(), 0),
@@ -128,5 +131,14 @@ impl UntypedMessage {
             request,
             new,
         })
+    }
+}
+
+/// Returns why a consumer would not read this body as the event of that id, if so.
+fn unreadable(body: &[u8], id: &MessageId) -> Option<String> {
+    match Body::read(&Bytes::copy_from_slice(body), usize::MAX) {
+        Body::Event(event) if event.envelope.id == *id => None,
+        Body::Malformed(problem) => Some(format!("the event is malformed: {problem}")),
+        _ => Some("the event is not valid JSON in UTF-8".to_owned()),
     }
 }

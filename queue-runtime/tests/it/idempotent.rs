@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use queue_runtime::envelope::PoisonReason;
 use queue_runtime::idempotency::{ClaimOutcome, IdempotencyStore, Owner, WorkKey};
 use queue_runtime::testing::{self, Fault};
 use queue_runtime::{
     AcceptError, Disposition, ListenerEventKind, Message, Operation, QueueService, Received,
-    SettleProblem,
+    SettleProblem, Settled,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
@@ -52,6 +53,20 @@ fn charging(
         let order = charge.order;
         std::future::ready(Disposition::complete().then(&Receipt { order }))
     }
+}
+
+/// The release of the claim takes a second. When it began, the retry was half a second within the life of the message.
+#[tokio::test(start_paused = true)]
+async fn whether_a_retry_outlives_its_message_is_judged_after_its_claim_is_released() {
+    let service = testing::service().await;
+    let submit = service.submit(Charge { order: 1 });
+    let submit = submit.time_to_live(Duration::from_millis(62_500));
+    submit.await.expect("submitted");
+    let charge = service.accept::<Charge>().idempotent(Flaky::new()).await;
+    let charge = charge.expect("accepted").expect("it is there");
+    let settled = charge.retry_after(Duration::from_secs(60), "busy").await;
+    let expiring = Settled::Poisoned(PoisonReason::Expiring);
+    assert_eq!(settled.expect("settled"), expiring);
 }
 
 #[tokio::test(start_paused = true)]

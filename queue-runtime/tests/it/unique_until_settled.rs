@@ -364,7 +364,7 @@ async fn what_cannot_hold_a_key_is_refused() {
     let stored = unique(&service, 1).unique_in(&store, DAY).await;
     let stored = stored.expect_err("refused").to_string();
     assert!(
-        stored.contains("cannot be released; remove `unique_in`"),
+        stored.contains("leave `unique_until_settled` or `unique_in` out"),
         "{stored}"
     );
     let in_steps = Storage::new().in_order().connect().await.0;

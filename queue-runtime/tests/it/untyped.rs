@@ -8,6 +8,8 @@ use queue_runtime::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::support::flaky_results::memory_results;
+
 #[derive(Debug, PartialEq, Serialize, Deserialize, Message)]
 #[message(kind = "shop.order", queue = "orders")]
 struct Order {
@@ -76,20 +78,51 @@ async fn a_bare_body_is_submitted_and_moved_to_the_poison_queue() {
 async fn what_cannot_be_stored_is_refused_before_it_is_sent() {
     let service = testing::service().await;
     let orders = service.any_queue("orders").expect("valid");
-    for (payload, expected) in [
-        (Payload::Json("{".into()), ErrorKind::InvalidInput),
+    for (kind, payload, expected) in [
         (
+            "shop.order",
+            Payload::Json("{".into()),
+            ErrorKind::InvalidInput,
+        ),
+        // Each would be read as something else than this event.
+        (
+            "shop.order",
+            Payload::Json(b"\"\xe4\"".as_slice().into()),
+            ErrorKind::InvalidInput,
+        ),
+        ("", Payload::Json("7".into()), ErrorKind::InvalidInput),
+        (
+            "shop.order",
             Payload::Binary(vec![0; 100_000].into()),
             ErrorKind::TooLarge,
         ),
     ] {
-        let message = UntypedMessage::event(envelope("shop.order"), payload);
+        let message = UntypedMessage::event(envelope(kind), payload);
         let error = orders.submit(message).await.expect_err("refused");
         let SubmitProblem::Storage(problem) = &error.problem else {
             panic!("{error}")
         };
         assert_eq!(problem.kind(), expected, "{error}");
         assert!(problem.is_unsent());
+    }
+}
+
+/// Foreign events use `subject` for something else, such as the device that they come from.
+#[tokio::test(start_paused = true)]
+async fn equal_subjects_of_foreign_events_are_not_the_same_work() {
+    let service = testing::service().await;
+    let readings = service.any_queue("readings").expect("valid");
+    let store = memory_results();
+    for id in ["1", "2"] {
+        let foreign = format!(
+            r#"{{"specversion":"1.0","id":"{id}","source":"//plant","type":"reading","subject":"device-7","data":1}}"#
+        );
+        let foreign = UntypedMessage::bare(foreign);
+        readings.submit(foreign).await.expect("submitted");
+        let reading = readings.accept().idempotent(store.clone()).await;
+        let reading = reading.expect("accepted").expect("not done before");
+        assert_eq!(reading.envelope().id.as_str(), id);
+        reading.complete().await.expect("completed");
     }
 }
 

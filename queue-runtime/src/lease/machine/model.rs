@@ -159,7 +159,7 @@ type Checked = Result<World, (&'static str, Box<World>)>;
 impl World {
     fn start(scene: Scene) -> Self {
         let life = |from: u32| scene.life.map_or(Duration::MAX, |life| at(from + life));
-        let machine = Machine::new(ClaimOutcome {
+        let machine = Machine::new(Begun {
             asked_at: at(0),
             answered_at: at(1),
             visibility: at(VISIBILITY),

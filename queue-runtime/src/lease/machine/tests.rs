@@ -21,7 +21,7 @@ fn an_abandoned_lease_says_so_and_is_not_checked_again() {
 
 /// A lease of 30 s, from a receive that was sent after 10 s and answered after 13 s.
 fn begun() -> Machine {
-    Machine::new(ClaimOutcome {
+    Machine::new(Begun {
         asked_at: 10 * SECOND,
         answered_at: 13 * SECOND,
         visibility: 30 * SECOND,

@@ -1,4 +1,4 @@
-//! ClaimStatus by: while the queue is empty and a notifier announces what is put on it, no task polls. The last dequeue
+//! Standing by: while the queue is empty and a notifier announces what is put on it, no task polls. The last dequeue
 //! task waits here.
 //!
 //! Nobody announces a message whose lease ends, so this begins only while the queue has no messages at all. After a

@@ -7,7 +7,7 @@ use queue_core::{FollowUp, QueueName};
 
 use super::LOG;
 use super::end::End;
-use super::plan::{ClaimEnd, Known, Plan, Step, plan};
+use super::plan::{ClaimEnd, Known, Step, plan};
 use super::settled::{SettleProblem, Settled};
 use super::write::lost;
 use crate::context::Context;
@@ -84,34 +84,24 @@ impl<'a> Settling<'a> {
             still_runs: handled.still_runs,
             ..self.known(handled.end)
         };
-        let plan = plan(&known);
-        match plan.step {
+        match plan(&known).step {
             Step::Complete => {
                 let follow_ups = FollowUps::Returned(handled.follow_ups);
                 self.complete(follow_ups).await
             }
             // Boxed, because it is rare and its state is large.
-            _ => Box::pin(self.settle_otherwise(plan, &handled)).await,
+            step => {
+                if step == Step::Nothing {
+                    self.report_ignored(&handled);
+                }
+                Box::pin(self.carry_out(known)).await
+            }
         }
-    }
-
-    async fn settle_otherwise(
-        self,
-        plan: Plan<'_>,
-        handled: &Handled<'_>,
-    ) -> Result<Settled, SettleProblem> {
-        if plan.step == Step::Nothing {
-            self.report_ignored(handled);
-        }
-        self.carry_out(plan).await
     }
 
     /// Settles a message for a reason other than what its handler returned.
     pub(crate) fn end(self, end: End) -> BoxFuture<'a, Result<Settled, SettleProblem>> {
-        Box::pin(async move {
-            let known = self.known(&end);
-            self.carry_out(plan(&known)).await
-        })
+        Box::pin(async move { self.carry_out(self.known(&end)).await })
     }
 
     /// Completes a message again whose work was done before, with the follow-ups of that time.
@@ -133,15 +123,18 @@ impl<'a> Settling<'a> {
     }
 
     /// Carries out what is planned.
-    async fn carry_out(self, plan: Plan<'_>) -> Result<Settled, SettleProblem> {
-        match plan.claim {
+    async fn carry_out(self, mut known: Known<'_>) -> Result<Settled, SettleProblem> {
+        match plan(&known).claim {
             // Together with the follow-ups, below.
             ClaimEnd::Record => {}
-            // Before the message can be received again.
-            ClaimEnd::Release => self.incoming.release_claim().await,
             ClaimEnd::Leave => self.incoming.leave_claim(),
+            // Before the message can be received again. That may take long, and the message expires meanwhile.
+            ClaimEnd::Release => {
+                self.incoming.release_claim().await;
+                known.expires_in = self.incoming.expires_in(self.context);
+            }
         }
-        match plan.step {
+        match plan(&known).step {
             Step::Nothing => Ok(Settled::Completed),
             Step::Complete => {
                 let completed = self.complete(FollowUps::Returned(&[]));

@@ -49,6 +49,10 @@ impl Settling<'_> {
         let Some(body) = self.body_with(account) else {
             return;
         };
+        // The move may have been tried for long.
+        if self.incoming.expires_within(self.context, *delay) {
+            return;
+        }
         let change = Change::PutBack {
             delay: *delay,
             body: Some(body),
