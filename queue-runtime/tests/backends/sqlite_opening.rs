@@ -252,7 +252,7 @@ fn dropping_the_backend_finishes_pending_operations() {
         let put = backend.put(&place.queue, NewMessage::new("one"));
         drop(put.now_or_never());
         drop(backend);
-        let again = place.orders().await;
+        let again = place.open(&place.file()).await;
         let start = Instant::now();
         while again.peek(&place.queue, 1).await.expect("peek").is_empty() {
             assert!(start.elapsed() < PATIENCE, "the operation was lost");
