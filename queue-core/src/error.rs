@@ -166,6 +166,8 @@ pub enum Operation {
     Backup,
     /// An operation of an [`IdempotencyStore`](crate::idempotency::IdempotencyStore).
     Idempotency,
+    /// A call of the resolver of data that is elsewhere.
+    FetchData,
 }
 
 impl Error {
@@ -405,6 +407,7 @@ impl Operation {
             Self::Apply => "apply operations",
             Self::Backup => "back up the storage",
             Self::Idempotency => "use the idempotency store",
+            Self::FetchData => "fetch the data of a message",
         }
     }
 
@@ -427,6 +430,7 @@ impl Operation {
             Self::Apply => "apply operations to",
             Self::Backup => "back up",
             Self::Idempotency => "use the idempotency store of",
+            Self::FetchData => "fetch the data of a message on",
         }
     }
 }

@@ -95,6 +95,16 @@ pub enum DecodeError {
         /// The version that an upgrade must result in.
         supported: u32,
     },
+    /// The event has no data, and refers to where that is.
+    #[error(
+        "the data of the `{kind}` event is elsewhere, and nothing here fetches it: its `dataref` has {length} bytes"
+    )]
+    DataElsewhere {
+        /// The message's kind.
+        kind: &'static str,
+        /// The length of the reference, in bytes. The reference itself may contain a secret.
+        length: usize,
+    },
     /// The payload is invalid.
     #[error("the payload is not a valid `{kind}` of version {version}")]
     Payload {

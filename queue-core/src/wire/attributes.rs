@@ -83,6 +83,7 @@ attributes! {
     poison_raw = "poisonraw",
     data = "data",
     data_base64 = "data_base64",
+    data_ref = "dataref",
 }
 
 impl<'a> Attributes<'a> {
@@ -261,11 +262,18 @@ impl<'a> Attribute<'a> {
         format!("attribute `{name}` is {value}, not {allowed}")
     }
 
-    /// Whether the value is a key, a payload, or what the application has made of one, which is not quoted.
+    /// Whether the value is a key, a payload or a reference to one, or what the application has made of one, which is not
+    /// quoted.
     fn is_private(&self) -> bool {
         matches!(
             self.name,
-            "subject" | "data" | "data_base64" | "progress" | "lasterror" | "poisonerror"
+            "subject"
+                | "data"
+                | "data_base64"
+                | "dataref"
+                | "progress"
+                | "lasterror"
+                | "poisonerror"
         )
     }
 }

@@ -1,9 +1,9 @@
 use bytes::Bytes;
 
 use super::base64::unwrap_base64;
-use super::event::Event;
+use super::event::{Event, Payload};
 use crate::envelope::PoisonRecord;
-use crate::message::{DecodeError, Message, Wire};
+use crate::message::{DecodeError, Message, MessageType, Wire};
 
 /// How many events of poison queues may be around a body. Each move to such a queue may add one; without a
 /// bound, a producer could choose how deep decoding goes.
@@ -80,9 +80,10 @@ impl Body {
                     "it is inside more than {MAX_WRAPPINGS} events of a poison queue"
                 ))),
             },
-            Self::Event(event) if expected.accepts(&event.envelope.kind) => {
-                M::decode(event.envelope.version, event.payload.as_bytes())
-            }
+            Self::Event(event) if expected.accepts(&event.envelope.kind) => match &event.payload {
+                Payload::Elsewhere(reference) => Err(elsewhere(event, &expected, reference)),
+                payload => M::decode(event.envelope.version, payload.as_bytes()),
+            },
             Self::Event(event) => Err(DecodeError::UnexpectedKind {
                 found: event.envelope.kind.clone(),
                 expected: expected.kind(),
@@ -95,6 +96,21 @@ impl Body {
             ))),
             Self::Malformed(problem) => Err(not_an_event(problem.clone())),
         }
+    }
+}
+
+fn elsewhere(event: &Event, expected: &MessageType, reference: &str) -> DecodeError {
+    let (kind, found, supported) = (expected.kind(), event.envelope.version, expected.version());
+    if found > supported {
+        return DecodeError::NewerVersion {
+            kind,
+            found,
+            supported,
+        };
+    }
+    DecodeError::DataElsewhere {
+        kind,
+        length: reference.len(),
     }
 }
 

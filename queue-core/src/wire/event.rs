@@ -32,17 +32,19 @@ pub enum Payload {
     Json(Bytes),
     /// `data_base64`: any bytes.
     Binary(Bytes),
-    /// Neither.
+    /// `dataref`, of an event without data: a URI reference to where the data is. Whoever put the event wrote it.
+    Elsewhere(String),
+    /// None of these.
     Absent,
 }
 
 impl Payload {
-    /// The payload's bytes, or the JSON value `null` if there is no payload.
+    /// The payload's bytes, or the JSON value `null` if the event has none.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         match self {
             Self::Json(bytes) | Self::Binary(bytes) => bytes,
-            Self::Absent => b"null",
+            Self::Elsewhere(_) | Self::Absent => b"null",
         }
     }
 }
@@ -101,7 +103,10 @@ impl Event {
                 Some(bytes) => Payload::Binary(bytes.into()),
                 None => return Err("`data_base64` is not Base64".to_owned()),
             },
-            (None, None) => Payload::Absent,
+            (None, None) => match attributes.data_ref.owned()? {
+                Some(reference) => Payload::Elsewhere(reference),
+                None => Payload::Absent,
+            },
         };
         Ok(Self {
             envelope: Arc::new(envelope),

@@ -21,7 +21,7 @@ pub(crate) mod xml;
 pub use body::Body;
 pub use event::{Event, Payload};
 pub(crate) use members::Members;
-pub use writer::{encode, encode_binary};
+pub use writer::{encode, encode_binary, encode_payload};
 
 /// The bytes of a backend's body limit that a new event leaves free, for the attempt record that a
 /// put-back adds.

@@ -4,7 +4,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::base64::to_base64;
 use super::body::Body;
-use super::event::Event;
+use super::event::{Event, Payload};
 use super::layout::{self, member};
 use super::members::Members;
 use crate::clock::Timestamp;
@@ -76,6 +76,22 @@ pub fn encode_binary(envelope: &Envelope, data: &[u8]) -> Vec<u8> {
     let mut object = ObjectWriter::with_capacity(ENVELOPE + data.len() / 3 * 4);
     write_envelope(&mut object, envelope);
     object.finish_binary(data)
+}
+
+/// Encodes an event with this payload. Without one, its data is the JSON value `null`.
+#[must_use]
+pub fn encode_payload(envelope: &Envelope, payload: &Payload) -> Vec<u8> {
+    match payload {
+        Payload::Json(data) => encode(envelope, data),
+        Payload::Binary(data) => encode_binary(envelope, data),
+        Payload::Elsewhere(reference) => {
+            let mut object = ObjectWriter::with_capacity(ENVELOPE + reference.len());
+            write_envelope(&mut object, envelope);
+            object.text(member!("dataref"), Some(reference));
+            object.finish()
+        }
+        Payload::Absent => encode(envelope, payload.as_bytes()),
+    }
 }
 
 impl NewEvent<'_> {

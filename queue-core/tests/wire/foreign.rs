@@ -1,6 +1,6 @@
 use queue_core::envelope::AttemptRecord;
 use queue_core::internal::{rewrite, to_base64};
-use queue_core::wire::{Body, Payload};
+use queue_core::wire::{Body, Payload, encode_payload};
 use queue_core::{DecodeError, RequestId};
 use serde_json::json;
 
@@ -108,6 +108,64 @@ fn no_data_is_null() {
         AnyJson(json!(null))
     );
     assert_eq!(read_event(event("", "")).payload, Payload::Absent);
+}
+
+#[test]
+fn data_elsewhere_is_not_decoded_as_no_data() {
+    let reference = "https://shop.example/data?sig=secret";
+    let elsewhere = event("", &format!(r#","dataref":"{reference}""#));
+    let body = read(elsewhere.clone());
+    assert_eq!(
+        read_event(elsewhere.clone()).payload,
+        Payload::Elsewhere(reference.to_owned())
+    );
+    let error = body.decode::<AnyJson>().expect_err("its data is not here");
+    assert!(
+        matches!(error, DecodeError::DataElsewhere { length: 36, .. }),
+        "{error}"
+    );
+    assert!(!error.to_string().contains("secret"), "{error}");
+
+    let both = event("", &format!(r#","data":1,"dataref":"{reference}""#));
+    assert_eq!(read_event(both).payload, Payload::Json("1".into()));
+    for absent in ["null", r#""""#] {
+        let none = event("", &format!(r#","dataref":{absent}"#));
+        assert_eq!(read_event(none).payload, Payload::Absent);
+    }
+    let problem = malformed(event("", r#","dataref":["secret"]"#));
+    assert!(
+        problem.contains("dataref") && !problem.contains("secret"),
+        "{problem}"
+    );
+}
+
+#[test]
+fn a_newer_version_comes_before_data_elsewhere() {
+    let newer = event("", r#","dataversion":9,"dataref":"somewhere""#);
+    let error = read(newer)
+        .decode::<AnyJson>()
+        .expect_err("it is not for this program");
+    assert!(
+        matches!(error, DecodeError::NewerVersion { found: 9, .. }),
+        "{error}"
+    );
+}
+
+#[test]
+fn every_payload_is_encoded_as_it_is_read() {
+    let envelope = read_event(event("", "")).envelope;
+    for payload in [
+        Payload::Json("[1]".into()),
+        Payload::Binary(vec![0, 255].into()),
+        Payload::Elsewhere("../orders/7?\"quoted\"".to_owned()),
+    ] {
+        let body = encode_payload(&envelope, &payload);
+        assert_eq!(read_event(body.clone()).payload, payload);
+        let mut record = AttemptRecord::default();
+        record.failures = 1;
+        let rewritten = rewrite(&body.into(), &record, None).expect("it is an event");
+        assert_eq!(read_event(rewritten).payload, payload);
+    }
 }
 
 #[test]

@@ -204,6 +204,14 @@ pub enum ListenerEventKind {
         /// The delay before the next try.
         after: Duration,
     },
+    /// The data of messages is elsewhere, and the [resolver](super::ListenerBuilder::data_resolver) cannot have it now.
+    /// Such messages wait, and are not handled before that.
+    DataUnavailable {
+        /// The error.
+        error: Error,
+        /// The delay before the next try.
+        after: Duration,
+    },
     /// No thread could be started for a blocking handler. The listener receives no messages until one can.
     NoThread {
         /// The operating system's error.

@@ -9,12 +9,13 @@ use queue_core::internal::error_chain;
 use queue_core::wire::Body;
 use queue_core::{DecodeError, ErrorKind, InvalidName, Message, MessageType, QueueName};
 
-use super::admission::{Admission, admit};
+use super::admission::{Refusal, admit};
 use super::consumer::{Caller, Consumer, InvalidConsumer, MissingQueue, Options};
+use super::data::fetch_data;
 use super::delivery::Delivery;
 use super::fetch::fetch;
 use super::idempotency::Idempotency;
-use super::idempotent::{Claimed, claim};
+use super::idempotent::claim;
 use super::incoming::Incoming;
 use super::received::Received;
 use super::setters::consumer_setters;
@@ -121,6 +122,10 @@ pub enum AcceptError {
     /// The [idempotency store](Accept::idempotent) failed. The message was handed back.
     #[error(transparent)]
     Idempotency(queue_core::Error),
+    /// The data of a message is elsewhere, and the [resolver](Accept::data_resolver) cannot have it now. The message was
+    /// handed back.
+    #[error(transparent)]
+    Data(queue_core::Error),
     /// A message that cannot be handled was received, and could not be settled.
     #[error(
         "failed to settle a message that cannot be handled on queue `{queue}`: {}",
@@ -314,25 +319,30 @@ async fn deliver<M>(
     decode: Decode<M>,
 ) -> Result<Option<Delivery<M>>, AcceptError> {
     let mut undecided = Undecided::new(context, consumer, incoming);
-    let decode = |incoming: &Incoming| decode(context, incoming);
-    let admission = admit(context, consumer, undecided.incoming(), decode).await;
+    let admitted = prepare(context, consumer, undecided.incoming(), decode).await;
     let incoming = undecided.decided();
-    match admission {
-        Admission::Handle(received) => {
-            let mut unclaimed = Undecided::new(context, consumer, incoming);
-            let claimed = claim(context, consumer, unclaimed.incoming(), |_, _| {}).await;
-            let incoming = unclaimed.decided();
-            match claimed {
-                Claimed::Ours => {
-                    let (context, consumer) = (Arc::clone(context), Arc::clone(consumer));
-                    Ok(Some(Delivery::new(received, incoming, context, consumer)))
-                }
-                Claimed::Refused(settled) => refused(context, consumer, settled),
-                Claimed::Failed(error) => Err(AcceptError::Idempotency(error)),
-            }
+    match admitted {
+        Ok(received) => {
+            let (context, consumer) = (Arc::clone(context), Arc::clone(consumer));
+            Ok(Some(Delivery::new(received, incoming, context, consumer)))
         }
-        Admission::Refused(settled) => refused(context, consumer, settled),
+        Err(Refusal::Settled(settled)) => refused(context, consumer, settled),
+        Err(Refusal::NoClaim(error)) => Err(AcceptError::Idempotency(error)),
+        Err(Refusal::NoData(error)) => Err(AcceptError::Data(error)),
     }
+}
+
+async fn prepare<M>(
+    context: &Arc<Context>,
+    consumer: &Consumer,
+    incoming: &mut Incoming,
+    decode: Decode<M>,
+) -> Result<Received<M>, Refusal> {
+    fetch_data(context, consumer, incoming, |_, _| {}).await?;
+    let decode = |incoming: &Incoming| decode(context, incoming);
+    let received = admit(context, consumer, incoming, decode).await?;
+    claim(context, consumer, incoming, |_, _| {}).await?;
+    Ok(received)
 }
 
 /// Skips a message that is not handled, unless it could not be settled.

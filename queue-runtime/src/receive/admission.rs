@@ -14,13 +14,15 @@ use super::settlement::{End, SettleProblem, Settled, Settling, lost};
 use crate::context::Context;
 use crate::panic;
 
-/// The decision on a received message.
+/// Why a message is not handled now.
 #[derive(Debug)]
-pub(crate) enum Admission<T> {
-    /// The message is to be handled.
-    Handle(T),
-    /// The message is not to be handled. The result is that of settling it.
-    Refused(Result<Settled, SettleProblem>),
+pub(crate) enum Refusal {
+    /// It was settled, or that was tried.
+    Settled(Result<Settled, SettleProblem>),
+    /// The idempotency store failed. The message was handed back to the caller of `accept`, who can decide what to do.
+    NoClaim(Error),
+    /// The same, if its data could not be fetched.
+    NoData(Error),
 }
 
 /// Decides on a message, and decodes it with `decode` if it is to be handled.
@@ -31,24 +33,23 @@ pub(crate) async fn admit<T>(
     consumer: &Consumer,
     incoming: &mut Incoming,
     decode: impl FnOnce(&Incoming) -> Result<T, DecodeError>,
-) -> Admission<T> {
+) -> Result<T, Refusal> {
     if context
         .completed
         .contains(&consumer.queue, incoming.lease.id())
     {
         // Its follow-ups are stored, and so is a reply that its handler gave.
         let settling = Settling::new(context, consumer, incoming);
-        return Admission::Refused(Box::pin(settling.complete_again(Vec::new(), 0)).await);
+        let again = Box::pin(settling.complete_again(Vec::new(), 0)).await;
+        return Err(Refusal::Settled(again));
     }
-    if let Err(problem) = renew_if_overdue(context, incoming).await {
-        return Admission::Refused(Err(problem));
-    }
+    renew_if_overdue(context, incoming).await?;
     if let Some(damage) = &incoming.damage {
         let end = End::Unusable {
             reason: PoisonReason::Damaged,
             error: Some(damage.to_string()),
         };
-        return Admission::Refused(Settling::new(context, consumer, incoming).end(end).await);
+        return Err(refuse(context, consumer, incoming, end).await);
     }
     let mut unmarked = None;
     match incoming.verdict {
@@ -59,11 +60,11 @@ pub(crate) async fn admit<T>(
         } => match Box::pin(mark_last_chance(context, incoming)).await {
             Ok(Mark::Tried) => {}
             Ok(Mark::NoRoom) => unmarked = Some(judge_bare(attempt, incoming.settings.threshold)),
-            Err(problem) => return Admission::Refused(Err(problem)),
+            Err(problem) => return Err(problem.into()),
         },
         Verdict::Poison { reason, attempts } => {
             let end = out_of_attempts(incoming, reason, attempts);
-            return Admission::Refused(Settling::new(context, consumer, incoming).end(end).await);
+            return Err(refuse(context, consumer, incoming, end).await);
         }
     }
     // Checked before decoding, because decoding may be what crashes the process. A message of a newer version is
@@ -75,18 +76,24 @@ pub(crate) async fn admit<T>(
     {
         incoming.verdict = verdict;
         let end = out_of_attempts(incoming, reason, attempts);
-        return Admission::Refused(Settling::new(context, consumer, incoming).end(end).await);
+        return Err(refuse(context, consumer, incoming, end).await);
     }
     let end = match panic::catch(|| decode(incoming)) {
         // The process may have been stopped since the lease was looked at.
-        Ok(Ok(decoded)) => match renew_if_overdue(context, incoming).await {
-            Ok(()) => return Admission::Handle(decoded),
-            Err(problem) => return Admission::Refused(Err(problem)),
-        },
+        Ok(Ok(decoded)) => {
+            renew_if_overdue(context, incoming).await?;
+            return Ok(decoded);
+        }
         Ok(Err(error)) => undecodable(&error),
         Err(panic) => End::failed(format!("decoding panicked: {panic}")),
     };
-    Admission::Refused(Settling::new(context, consumer, incoming).end(end).await)
+    Err(refuse(context, consumer, incoming, end).await)
+}
+
+/// Settles a message that is not handled.
+async fn refuse(context: &Context, consumer: &Consumer, incoming: &Incoming, end: End) -> Refusal {
+    let settling = Settling::new(context, consumer, incoming);
+    Refusal::Settled(settling.end(end).await)
 }
 
 /// Returns how a message ends that gets no further attempt.
@@ -148,10 +155,7 @@ fn undecodable(error: &DecodeError) -> End {
     let text = error_chain(error);
     match error {
         DecodeError::NewerVersion { .. } => End::NewerVersion { error: text },
-        _ => End::Unusable {
-            reason: PoisonReason::Undecodable,
-            error: Some(text),
-        },
+        _ => End::undecodable(text),
     }
 }
 

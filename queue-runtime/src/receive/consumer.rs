@@ -2,8 +2,10 @@ use std::time::Duration;
 
 use queue_core::backend::Capabilities;
 use queue_core::encoder::RAW_KIND;
+use queue_core::envelope::Envelope;
 use queue_core::{InvalidName, MessageType, QueueName};
 
+use super::data::Resolver;
 use super::idempotency::Idempotency;
 use super::on_poison::OnPoison;
 use super::settlement::Classifiers;
@@ -32,6 +34,7 @@ pub(crate) struct Options {
     pub(crate) config: ConsumerConfig,
     pub(crate) classifiers: Classifiers,
     pub(crate) idempotency: Option<Idempotency>,
+    pub(crate) resolver: Option<Resolver>,
     pub(crate) on_poison: Option<OnPoison>,
     /// Whether the sender of a request gets the text of the error that moves its message to the poison queue.
     pub(crate) reply_errors: bool,
@@ -67,6 +70,13 @@ impl Consumer {
         self.message_type.kind() == RAW_KIND
     }
 
+    /// Returns whether an event is one of this consumer's, by its kind and version.
+    pub(crate) fn takes(&self, envelope: &Envelope) -> bool {
+        self.is_untyped()
+            || self.message_type.accepts(&envelope.kind)
+                && envelope.version <= self.message_type.version()
+    }
+
     /// Returns the poison queue. Its name is made here, because few messages are moved there.
     pub(crate) fn poison_queue(&self) -> QueueName {
         match &self.poison_queue {
@@ -82,6 +92,7 @@ impl Options {
             config: ConsumerConfig::default(),
             classifiers: Classifiers::default(),
             idempotency: None,
+            resolver: None,
             on_poison: None,
             reply_errors: false,
             missing_queue,

@@ -18,27 +18,17 @@ use queue_core::idempotency::{ClaimOutcome, Owner, WorkKey};
 use queue_core::internal::error_chain;
 use queue_core::{Error, ErrorKind, Operation};
 
-use super::admission::renew_if_overdue;
-use super::consumer::{Caller, Consumer};
-use super::idempotency::{Idempotency, Outage};
+use super::admission::Refusal;
+use super::consumer::Consumer;
+use super::idempotency::Idempotency;
 use super::incoming::Incoming;
-use super::settlement::{End, SettleProblem, Settled, Settling, fingerprint, lost, recorded};
+use super::settlement::{End, SettleProblem, Settled, Settling, fingerprint, recorded};
+use super::waiting::Waiting;
 use crate::context::Context;
 use crate::idempotency::{HeldClaim, no_answer};
 use crate::lease::Cause;
 use crate::policy::jitter;
 use crate::send::submitted_again;
-
-/// The answer to the claim of a message's key.
-#[derive(Debug)]
-pub(crate) enum Claimed {
-    /// The message is to be handled.
-    Ours,
-    /// It is not. The result is that of settling it.
-    Refused(Result<Settled, SettleProblem>),
-    /// The store failed. The message was handed back to the caller of `accept`, who can decide what to do.
-    Failed(Error),
-}
 
 /// The shortest and the longest pause between two looks at work that is in flight elsewhere, of a message that waits in
 /// place.
@@ -55,75 +45,54 @@ pub(crate) async fn claim(
     consumer: &Consumer,
     incoming: &mut Incoming,
     report: impl Fn(&Error, Duration),
-) -> Claimed {
+) -> Result<(), Refusal> {
     let Some(idempotency) = &consumer.options.idempotency else {
-        return Claimed::Ours;
+        return Ok(());
     };
     let Some(key) = incoming.key.get() else {
-        return Claimed::Ours;
+        return Ok(());
     };
     let scope = idempotency.scope.as_ref().unwrap_or(&consumer.queue);
     let key = WorkKey::of_message(scope, key);
-    match Box::pin(wait_for(
-        context,
-        consumer,
-        incoming,
-        idempotency,
-        &key,
-        report,
-    ))
-    .await
-    {
-        Ok(claim) => {
-            // A transaction replaces the result by its replies.
-            let finish = claim.finish_in_transaction(recorded::encode(&[]), idempotency.retention);
-            incoming.shared.finish.get_or_init(|| finish);
-            incoming.claim = Some(claim);
-            Claimed::Ours
-        }
-        Err(refused) => refused,
-    }
+    let settling = Settling::new(context, consumer, incoming);
+    let claim = Box::pin(wait_for(context, settling, idempotency, &key, report)).await?;
+    // A transaction replaces the result by its replies.
+    let finish = claim.finish_in_transaction(recorded::encode(&[]), idempotency.retention);
+    incoming.shared.finish.get_or_init(|| finish);
+    incoming.claim = Some(claim);
+    Ok(())
 }
 
 async fn wait_for(
     context: &Arc<Context>,
-    consumer: &Consumer,
-    incoming: &Incoming,
+    settling: Settling<'_>,
     idempotency: &Idempotency,
     key: &WorkKey,
     report: impl Fn(&Error, Duration),
-) -> Result<HeldClaim, Claimed> {
-    let settling = Settling::new(context, consumer, incoming);
-    let clock = &*context.clock;
-    let patience_over = clock
-        .monotonic()
-        .saturating_add(incoming.settings.visibility);
+) -> Result<HeldClaim, Refusal> {
+    let mut waiting = Waiting::new(settling, &idempotency.outage);
     let mut look = SHORTEST_LOOK;
     loop {
-        let outage = idempotency.outage().until;
-        rest(context, incoming, outage.saturating_sub(clock.monotonic())).await?;
-        let now = clock.monotonic();
-        incoming.keep_leased(context, Duration::ZERO);
-        let renewed = renew_if_overdue(context, incoming).await;
-        renewed.map_err(|problem| Claimed::Refused(Err(problem)))?;
+        waiting.before_request().await?;
         // A new owner for each try: a claim that an earlier try may hold was not renewed and may expire at any time.
         let owner = Owner::random();
-        let error = match begin(context, incoming, idempotency, key, owner).await {
+        let error = match begin(context, settling.incoming, idempotency, key, owner).await {
             Ok(begun) => {
-                *idempotency.outage() = Outage::default();
+                idempotency.outage.end();
                 match begun {
                     Begin::Ours(claim) => return Ok(claim),
                     Begin::Done(result) => {
                         let again = complete_again(settling, key, &result);
-                        return Err(Claimed::Refused(again.await));
+                        return Err(Refusal::Settled(again.await));
                     }
                     Begin::InFlight(remaining) => {
                         let remaining = remaining.max(SHORTEST_LOOK);
-                        if can_wait_outside(context, incoming, remaining) {
-                            return Err(put_back_for(settling, remaining).await);
+                        if waiting.can_wait_outside(remaining) {
+                            let reason = "its key is claimed elsewhere".to_owned();
+                            return Err(waiting.put_back(remaining, reason).await);
                         }
                         let pause = remaining.min(look.mul_f64(0.5 + 0.5 * jitter()));
-                        rest(context, incoming, pause).await?;
+                        waiting.rest(pause).await?;
                         look = (look * 2).min(LONGEST_LOOK);
                         continue;
                     }
@@ -134,52 +103,10 @@ async fn wait_for(
         if error.kind() == ErrorKind::Corrupt {
             // It concerns this key only, and waiting does not mend it.
             let failed = End::failed(error_chain(&error));
-            return Err(Claimed::Refused(settling.end(failed).await));
+            return Err(Refusal::Settled(settling.end(failed).await));
         }
-        if let Some(pause) = idempotency.failed(&error, now, clock.monotonic()) {
-            let queue = &consumer.queue;
-            let text = error_chain(&error);
-            tracing::warn!(%queue, error = text, ?pause, "failed to claim the key of a message; it is not handled before that succeeds");
-            report(&error, pause);
-        }
-        if consumer.caller == Caller::Accept {
-            settling.release_unasked().await;
-            return Err(Claimed::Failed(error));
-        }
-        let now = clock.monotonic();
-        let pause = idempotency.outage().until.saturating_sub(now);
-        if now >= patience_over && can_wait_outside(context, incoming, pause) {
-            return Err(put_back_for(settling, pause).await);
-        }
+        waiting.failed(error, &report, Refusal::NoClaim).await?;
     }
-}
-
-/// Waits, unless the lease is lost meanwhile.
-async fn rest(context: &Context, incoming: &Incoming, pause: Duration) -> Result<(), Claimed> {
-    let ended = || Claimed::Refused(Err(lost(context, incoming, incoming.lease.ended())));
-    let cancellation = incoming.lease.cancellation();
-    if pause.is_zero() && cancellation.cause().is_none() {
-        return Ok(());
-    }
-    incoming.keep_leased(context, pause);
-    tokio::select! {
-        _ = cancellation.cancelled() => Err(ended()),
-        () = context.clock.sleep(pause) => Ok(()),
-    }
-}
-
-/// Whether the message can be put back for this long without counting the attempt.
-fn can_wait_outside(context: &Context, incoming: &Incoming, pause: Duration) -> bool {
-    let has_room = incoming.rewritten(context, &incoming.envelope.attempts);
-    has_room.is_some() && !incoming.expires_within(context, pause)
-}
-
-async fn put_back_for(settling: Settling<'_>, pause: Duration) -> Claimed {
-    let postponed = End::Postponed {
-        after: pause,
-        reason: Some("its key is claimed elsewhere, or cannot be claimed".to_owned()),
-    };
-    Claimed::Refused(settling.end(postponed).await)
 }
 
 enum Begin {

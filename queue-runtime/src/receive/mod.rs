@@ -3,9 +3,11 @@
 //! | file | does | next |
 //! |---|---|---|
 //! | `fetch` | receives messages and starts to renew their leases | `incoming` |
-//! | `incoming` | parses the body and judges the attempts (`attempts`) | `admission` |
+//! | `incoming` | parses the body and judges the attempts (`attempts`) | `data` |
+//! | `data` | fetches the data of an event that refers to it, if the consumer has a resolver | `admission` |
 //! | `admission` | decides whether the message is handled | `delivery`, or the listener |
 //! | `idempotent` | claims the message's key in an idempotency store (`idempotency`), if there is one | `delivery`, or the listener |
+//! | `waiting` | has a message wait for data or a claim that cannot be had now, without counting an attempt | |
 //! | `received`, `progress`, `delivery`, `handler`, `handler_with` | the application's view of the message, its checkpoints | `settlement` |
 //! | `settlement/` | decides what becomes of the message, and writes it | |
 //! | `transaction`, `completing` | completes the message within a transaction of the application's, and learns its outcome |  |
@@ -18,12 +20,13 @@ mod admission;
 mod attempts;
 mod completing;
 mod consumer;
+mod data;
 mod delivery;
 mod fetch;
 mod handler;
 mod handler_with;
 mod idempotency;
-pub(crate) mod idempotent;
+mod idempotent;
 mod incoming;
 mod on_poison;
 mod progress;
@@ -31,18 +34,22 @@ mod received;
 mod setters;
 mod settlement;
 mod transaction;
+mod waiting;
 
 pub use crate::served::KindMismatch;
 pub use accept::{Accept, AcceptError};
-pub(crate) use admission::{Admission, admit};
+pub(crate) use admission::{Refusal, admit};
 pub use completing::Completing;
 pub(crate) use consumer::{Caller, Consumer, InvalidConsumer, MissingQueue, Options};
+pub use data::{DataResolver, ResolveError};
+pub(crate) use data::{Resolver, fetch_data, is_elsewhere};
 pub use delivery::{Delivery, SettleError};
 pub(crate) use fetch::{fetch, open};
 pub use handler::{Blocking, Handler, blocking};
 pub(crate) use handler::{Call, ErasedHandler};
 pub use handler_with::HandlerWith;
 pub(crate) use idempotency::Idempotency;
+pub(crate) use idempotent::claim;
 pub(crate) use incoming::{Fetched, Incoming, Meta};
 pub(crate) use on_poison::OnPoison;
 pub use on_poison::Poisoned;

@@ -4,7 +4,7 @@ use queue_core::backend::{Capabilities, NewMessage, TimeToLive};
 use queue_core::encoder::{Encoded, Origin};
 use queue_core::envelope::Envelope;
 use queue_core::internal::{canonical, escape_text};
-use queue_core::wire::{self, Body, Payload};
+use queue_core::wire::{self, Body};
 use queue_core::{FollowUp, MessageId, MessageType, Operation, QueueName, Wire};
 use serde_json::Value;
 
@@ -80,10 +80,7 @@ pub(crate) fn submitted_again(
     reply.trace = request.trace.clone();
     reply.time = Some(context.clock.now());
     reply.queue_uri = Some(context.backend.queue_uri(&queue));
-    let body = match &event.payload {
-        Payload::Binary(payload) => wire::encode_binary(&reply, payload),
-        payload => wire::encode(&reply, payload.as_bytes()),
-    };
+    let body = wire::encode_payload(&reply, &event.payload);
     message.body = context.encoder.stored(body);
     Some((queue, message))
 }

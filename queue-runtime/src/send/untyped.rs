@@ -93,17 +93,13 @@ impl UntypedMessage {
                 }
                 envelope.attempts = AttemptRecord::default();
                 (envelope.poison, envelope.unique_key) = (None, None);
-                let body = match payload {
-                    Payload::Json(json) => {
-                        serde_json::from_slice::<serde::de::IgnoredAny>(json).map_err(|error| {
-                            let refused = invalid(ErrorKind::InvalidInput);
-                            refused.with_detail(format!("the payload is not JSON: {error}"))
-                        })?;
-                        wire::encode(&envelope, json)
-                    }
-                    Payload::Binary(binary) => wire::encode_binary(&envelope, binary),
-                    _ => wire::encode(&envelope, b"null"),
-                };
+                if let Payload::Json(json) = payload {
+                    serde_json::from_slice::<serde::de::IgnoredAny>(json).map_err(|error| {
+                        let refused = invalid(ErrorKind::InvalidInput);
+                        refused.with_detail(format!("the payload is not JSON: {error}"))
+                    })?;
+                }
+                let body = wire::encode_payload(&envelope, payload);
                 if let Some(problem) = unreadable(&body, &envelope.id) {
                     return Err(invalid(ErrorKind::InvalidInput).with_detail(problem));
                 }

@@ -5,6 +5,7 @@ mod advice;
 mod answered_once;
 mod checkpoints;
 mod control;
+mod data_elsewhere;
 mod drains;
 mod dropped_handles;
 mod errors;

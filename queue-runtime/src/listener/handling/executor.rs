@@ -20,9 +20,9 @@ use crate::listener::core::Core;
 use crate::listener::event::ListenerEventKind;
 use crate::listener::phase::ListenerPhase;
 use crate::panic::{catch, catch_async};
-use crate::receive::idempotent::{self, Claimed};
 use crate::receive::{
-    Admission, Call, End, Fetched, Incoming, SettleProblem, Settled, Settling, admit,
+    Call, End, Fetched, Incoming, Refusal, SettleProblem, Settling, admit, claim, fetch_data,
+    is_elsewhere,
 };
 
 /// Has a task handle each message.
@@ -95,20 +95,18 @@ impl Task {
     async fn admit(&mut self) -> Option<Call> {
         let run = Arc::get_mut(&mut self.run).expect("nobody shares the run before it is watched");
         let core = run.room.core();
-        let (context, consumer) = (&core.context, &core.consumer);
         let incoming = &mut run.incoming;
-        let settled = if core.phase.is_stopping() {
-            let settling = Settling::new(context, consumer, incoming);
-            settling.end(End::Released).await
+        let refusal = if core.phase.is_stopping() {
+            release(core, incoming).await
         } else {
-            let call = |incoming: &Incoming| core.handling.handler.call(context, incoming);
-            match admit(context, consumer, incoming, call).await {
-                Admission::Handle(call) => match claim_key(core, incoming).await {
-                    None => return Some(call),
-                    Some(settled) => settled,
-                },
-                Admission::Refused(settled) => settled,
+            match prepare(core, incoming).await {
+                Ok(call) => return Some(call),
+                Err(refusal) => refusal,
             }
+        };
+        let settled = match refusal {
+            Refusal::Settled(settled) => settled,
+            Refusal::NoClaim(error) | Refusal::NoData(error) => Err(SettleProblem::NotDone(error)),
         };
         report(run, settled);
         self.stage = Stage::Finished;
@@ -172,29 +170,48 @@ fn record_time(run: &Run, started: Duration) {
     }
 }
 
-/// Claims the message's key, if the listener has an idempotency store. Returns the result of settling the message if it
-/// is not to be handled.
-async fn claim_key(core: &Core, incoming: &mut Incoming) -> Option<Result<Settled, SettleProblem>> {
+/// Returns the call that handles the message, once it has what it needs for that.
+async fn prepare(core: &Core, incoming: &mut Incoming) -> Result<Call, Refusal> {
     let (context, consumer) = (&core.context, &core.consumer);
-    consumer.options.idempotency.as_ref()?;
-    let report = |error: &Error, after| {
-        let error = error.clone();
-        core.publish(|| ListenerEventKind::IdempotencyStoreFailed { error, after });
-    };
-    let claimed = tokio::select! {
-        biased;
-        claimed = idempotent::claim(context, consumer, incoming, report) => claimed,
-        // It may wait for long.
-        _ = core.phase.reached(ListenerPhase::Stopping) => {
-            let settling = Settling::new(context, consumer, incoming);
-            Claimed::Refused(settling.end(End::Released).await)
+    if is_elsewhere(context, consumer, incoming) {
+        let report = |error: &Error, after| {
+            let error = error.clone();
+            core.publish(|| ListenerEventKind::DataUnavailable { error, after });
+        };
+        let fetched = fetch_data(context, consumer, incoming, report);
+        match unless_stopping(core, fetched).await {
+            Some(fetched) => fetched?,
+            None => return Err(release(core, incoming).await),
         }
-    };
-    match claimed {
-        Claimed::Ours => None,
-        Claimed::Refused(settled) => Some(settled),
-        Claimed::Failed(error) => Some(Err(SettleProblem::NotDone(error))),
     }
+    let call = |incoming: &Incoming| core.handling.handler.call(context, incoming);
+    let call = admit(context, consumer, incoming, call).await?;
+    if consumer.options.idempotency.is_some() {
+        let report = |error: &Error, after| {
+            let error = error.clone();
+            core.publish(|| ListenerEventKind::IdempotencyStoreFailed { error, after });
+        };
+        let claimed = unless_stopping(core, claim(context, consumer, incoming, report)).await;
+        match claimed {
+            Some(claimed) => claimed?,
+            None => return Err(release(core, incoming).await),
+        }
+    }
+    Ok(call)
+}
+
+/// Awaits something that may take long, unless the listener is stopping.
+async fn unless_stopping<T>(core: &Core, awaited: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        biased;
+        ready = awaited => Some(ready),
+        _ = core.phase.reached(ListenerPhase::Stopping) => None,
+    }
+}
+
+async fn release(core: &Core, incoming: &Incoming) -> Refusal {
+    let settling = Settling::new(&core.context, &core.consumer, incoming);
+    Refusal::Settled(settling.end(End::Released).await)
 }
 
 /// Polls the handler until it ends, is cancelled, or the watchdog takes its message over.

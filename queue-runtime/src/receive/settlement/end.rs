@@ -108,6 +108,13 @@ impl End {
         }
     }
 
+    pub(crate) fn undecodable(error: String) -> Self {
+        Self::Unusable {
+            reason: PoisonReason::Undecodable,
+            error: Some(error),
+        }
+    }
+
     pub(crate) fn rejected(error: String) -> Self {
         Self::Unusable {
             reason: PoisonReason::Rejected,

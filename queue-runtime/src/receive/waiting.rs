@@ -1,0 +1,158 @@
+//! What a message needs from elsewhere before it can be handled, and waits for without being to blame.
+//!
+//! A message that waits is leased. Once a visibility timeout is over, it is put back without counting the attempt,
+//! unless it cannot record that, or would expire meanwhile.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use queue_core::Error;
+use queue_core::internal::{LockExt as _, error_chain};
+
+use super::admission::{Refusal, renew_if_overdue};
+use super::consumer::Caller;
+use super::settlement::{End, SettleProblem, Settling, lost};
+use crate::policy::{jitter, outage_pause};
+
+/// The failures in a row of what messages wait for. They share it, so that they do not ask a service that is down more
+/// often than one does.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Outage(Arc<Mutex<Failures>>);
+
+#[derive(Debug, Default)]
+struct Failures {
+    in_a_row: u32,
+    /// When to try again, on the service's clock.
+    until: Duration,
+}
+
+impl Outage {
+    fn until(&self) -> Duration {
+        self.0.hold().until
+    }
+
+    /// Records that a request succeeded.
+    pub(super) fn end(&self) {
+        *self.0.hold() = Failures::default();
+    }
+
+    /// Records a failure of a request that was sent at `asked_at`. Returns the pause if it is the first of its kind: the
+    /// others were sent before it was known.
+    fn failed(&self, error: &Error, asked_at: Duration, now: Duration) -> Option<Duration> {
+        let mut failures = self.0.hold();
+        if asked_at < failures.until {
+            return None;
+        }
+        failures.in_a_row = failures.in_a_row.saturating_add(1);
+        let pause = outage_pause(error.retry(), failures.in_a_row, jitter());
+        failures.until = now.saturating_add(pause);
+        Some(pause)
+    }
+}
+
+/// A message that waits.
+pub(super) struct Waiting<'a> {
+    pub(super) settling: Settling<'a>,
+    outage: &'a Outage,
+    patience_over: Duration,
+    asked_at: Duration,
+}
+
+impl<'a> Waiting<'a> {
+    pub(super) fn new(settling: Settling<'a>, outage: &'a Outage) -> Self {
+        let now = settling.context.clock.monotonic();
+        Self {
+            settling,
+            outage,
+            patience_over: now.saturating_add(settling.incoming.settings.visibility),
+            asked_at: now,
+        }
+    }
+
+    /// Waits until an outage that is known is over, and sees to it that the lease holds.
+    pub(super) async fn before_request(&mut self) -> Result<(), Refusal> {
+        let Settling {
+            context, incoming, ..
+        } = self.settling;
+        let now = context.clock.monotonic();
+        self.rest(self.outage.until().saturating_sub(now)).await?;
+        self.asked_at = context.clock.monotonic();
+        incoming.keep_leased(context, Duration::ZERO);
+        renew_if_overdue(context, incoming).await?;
+        Ok(())
+    }
+
+    /// Decides what a failed request means for the message: it waits, or is put back. The caller of `accept` gets the error
+    /// instead, as `refusal`. `report` hears of the first failure of many, with the pause before the next request.
+    pub(super) async fn failed(
+        &self,
+        error: Error,
+        report: impl FnOnce(&Error, Duration),
+        refusal: fn(Error) -> Refusal,
+    ) -> Result<(), Refusal> {
+        let Settling {
+            context, consumer, ..
+        } = self.settling;
+        let now = context.clock.monotonic();
+        if let Some(pause) = self.outage.failed(&error, self.asked_at, now) {
+            let (queue, text) = (&consumer.queue, error_chain(&error));
+            tracing::warn!(%queue, error = text, ?pause, "messages wait for what failed, and are not handled before that");
+            report(&error, pause);
+        }
+        if consumer.caller == Caller::Accept {
+            self.settling.release_unasked().await;
+            return Err(refusal(error));
+        }
+        let pause = self.outage.until().saturating_sub(now);
+        if now >= self.patience_over && self.can_wait_outside(pause) {
+            return Err(self.put_back(pause, error_chain(&error)).await);
+        }
+        Ok(())
+    }
+
+    /// Waits, unless the lease is lost meanwhile.
+    pub(super) async fn rest(&self, pause: Duration) -> Result<(), Refusal> {
+        let Settling {
+            context, incoming, ..
+        } = self.settling;
+        let cancellation = incoming.lease.cancellation();
+        if pause.is_zero() && cancellation.cause().is_none() {
+            return Ok(());
+        }
+        incoming.keep_leased(context, pause);
+        tokio::select! {
+            _ = cancellation.cancelled() => Err(self.lease_lost()),
+            () = context.clock.sleep(pause) => Ok(()),
+        }
+    }
+
+    pub(super) fn lease_lost(&self) -> Refusal {
+        let Settling {
+            context, incoming, ..
+        } = self.settling;
+        lost(context, incoming, incoming.lease.ended()).into()
+    }
+
+    /// Whether the message can be put back for this long without counting the attempt.
+    pub(super) fn can_wait_outside(&self, pause: Duration) -> bool {
+        let Settling {
+            context, incoming, ..
+        } = self.settling;
+        let has_room = incoming.rewritten(context, &incoming.envelope.attempts);
+        has_room.is_some() && !incoming.expires_within(context, pause)
+    }
+
+    pub(super) async fn put_back(&self, pause: Duration, reason: String) -> Refusal {
+        let postponed = End::Postponed {
+            after: pause,
+            reason: Some(reason),
+        };
+        Refusal::Settled(self.settling.end(postponed).await)
+    }
+}
+
+impl From<SettleProblem> for Refusal {
+    fn from(problem: SettleProblem) -> Self {
+        Self::Settled(Err(problem))
+    }
+}
