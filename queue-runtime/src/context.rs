@@ -8,7 +8,7 @@ use std::time::Duration;
 use queue_core::backend::Backend;
 use queue_core::clock::Clock;
 use queue_core::encoder::{Encoder, MessageEncoding};
-use queue_core::{ClientId, MessageType, QueueName};
+use queue_core::{ClientId, QueueName};
 
 use crate::background::Background;
 use crate::clock::KnownTimer;
@@ -87,16 +87,16 @@ impl Context {
         Wakeups::subscribe(&self.notifiers, Arc::clone(&self.clock), queue, batch)
     }
 
-    /// Returns the effective settings for a queue.
+    /// Returns the effective settings for a queue. `declared` is the visibility timeout of its messages' type.
     pub(crate) async fn settings(
         &self,
         queue: &QueueName,
-        message_type: &MessageType,
+        declared: Option<Duration>,
         config: &ConsumerConfig,
     ) -> queue_core::Result<Settings> {
         let (backend, clock) = (&*self.backend, &*self.clock);
         self.settings
-            .settings(backend, clock, queue, message_type, config)
+            .settings(backend, clock, queue, declared, config)
             .await
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use queue_core::backend::{Backend, Metadata};
 use queue_core::clock::Clock;
-use queue_core::{Error, ErrorKind, MessageType, Operation, Outcome, QueueName};
+use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName};
 
 pub use config::ConsumerConfig;
 
@@ -23,7 +23,7 @@ pub const POISON_THRESHOLD: &str = "poisonthreshold";
 /// The name of the queue metadata for the visibility timeout, in seconds.
 pub const DEFAULT_TIMEOUT: &str = "defaulttimeout";
 
-const DEFAULT_VISIBILITY: Duration = Duration::from_secs(30);
+pub(crate) const DEFAULT_VISIBILITY: Duration = Duration::from_secs(30);
 const DEFAULT_ATTEMPTS: u32 = 5;
 /// The default handler timeout, as a multiple of the visibility timeout.
 const HANDLER_VISIBILITIES: u32 = 10;
@@ -149,7 +149,8 @@ pub(crate) struct Settings {
     pub(crate) visibility: Duration,
     /// Whether neither the builder nor the queue's metadata sets the visibility timeout.
     pub(crate) may_adapt: bool,
-    pub(crate) threshold: u32,
+    /// Unless the type of a message decides.
+    threshold: Option<u32>,
     pub(crate) handler_timeout: Duration,
 }
 
@@ -158,25 +159,28 @@ impl Settings {
     fn resolve(
         config: &ConsumerConfig,
         metadata: FromMetadata,
-        message_type: &MessageType,
+        declared: Option<Duration>,
     ) -> Self {
         let visibility = config
             .visibility_timeout
             .or(metadata.visibility)
-            .or(message_type.visibility_timeout())
+            .or(declared)
             .unwrap_or(DEFAULT_VISIBILITY);
         Self {
             visibility,
             may_adapt: config.visibility_timeout.or(metadata.visibility).is_none(),
-            threshold: config
-                .poison_threshold
-                .or(metadata.threshold)
-                .or(message_type.poison_threshold())
-                .unwrap_or(DEFAULT_ATTEMPTS),
+            threshold: config.poison_threshold.or(metadata.threshold),
             handler_timeout: config
                 .handler_timeout
                 .unwrap_or(visibility.saturating_mul(HANDLER_VISIBILITIES)),
         }
+    }
+}
+
+impl Settings {
+    /// Returns the number of attempts of a message whose type declares this one.
+    pub(crate) fn threshold(&self, declared: Option<u32>) -> u32 {
+        self.threshold.or(declared).unwrap_or(DEFAULT_ATTEMPTS)
     }
 }
 
@@ -217,7 +221,7 @@ impl SettingsCache {
         backend: &dyn Backend,
         clock: &dyn Clock,
         queue: &QueueName,
-        message_type: &MessageType,
+        declared: Option<Duration>,
         config: &ConsumerConfig,
     ) -> queue_core::Result<Settings> {
         let now = clock.monotonic();
@@ -249,7 +253,7 @@ impl SettingsCache {
                 },
             },
         };
-        Ok(Settings::resolve(config, metadata, message_type))
+        Ok(Settings::resolve(config, metadata, declared))
     }
 
     /// Returns the cached metadata of a queue, and whether the caller must read it again. If nothing is
@@ -317,10 +321,6 @@ fn number(queue: &QueueName, metadata: &Metadata, name: &str, most: u32) -> Opti
 mod tests {
     use super::*;
 
-    const TYPE: MessageType = MessageType::new("order", "orders")
-        .with_visibility_timeout(Duration::from_secs(7))
-        .with_poison_threshold(7);
-
     #[test]
     fn one_of_many_reads_stale_metadata_again() {
         let (cache, queue) = (SettingsCache::default(), "orders".parse().expect("valid"));
@@ -351,27 +351,22 @@ mod tests {
         };
         let unset = ConsumerConfig::default();
         let from_queue = metadata(&[("PoisonThreshold", "2"), ("DefaultTimeout", "2")]);
-        let plain = MessageType::new("order", "orders");
+        let none = FromMetadata::default();
+        let declared = Some(Duration::from_secs(7));
 
-        let settings = Settings::resolve(&builder, from_queue, &TYPE);
-        assert_eq!(
-            (settings.threshold, settings.visibility),
-            (1, Duration::from_secs(2))
-        );
+        let settings = Settings::resolve(&builder, from_queue, declared);
+        let seconds = settings.visibility.as_secs();
+        assert_eq!((settings.threshold(Some(7)), seconds), (1, 2));
         assert!(!settings.may_adapt);
-        let settings = Settings::resolve(&unset, from_queue, &TYPE);
-        assert_eq!(settings.threshold, 2);
-        let settings = Settings::resolve(&unset, FromMetadata::default(), &TYPE);
-        assert_eq!(
-            (settings.threshold, settings.visibility),
-            (7, Duration::from_secs(7))
-        );
+        let settings = Settings::resolve(&unset, from_queue, declared);
+        assert_eq!(settings.threshold(Some(7)), 2);
+        let settings = Settings::resolve(&unset, none, declared);
+        let seconds = settings.visibility.as_secs();
+        assert_eq!((settings.threshold(Some(7)), seconds), (7, 7));
         assert!(settings.may_adapt);
-        let settings = Settings::resolve(&unset, FromMetadata::default(), &plain);
-        assert_eq!(
-            (settings.threshold, settings.visibility),
-            (5, Duration::from_secs(30))
-        );
+        let settings = Settings::resolve(&unset, none, None);
+        let seconds = settings.visibility.as_secs();
+        assert_eq!((settings.threshold(None), seconds), (5, 30));
         assert_eq!(settings.handler_timeout, Duration::from_secs(300));
     }
 

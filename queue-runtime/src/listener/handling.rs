@@ -31,11 +31,11 @@ pub(super) use run_times::RunTimes;
 use task_pool::TaskPool;
 
 use super::{capacity, core, event};
-use crate::receive::ErasedHandler;
+use crate::receive::Handlers;
 
 /// What runs the handlers of a listener.
 pub(super) struct Handling {
-    handler: ErasedHandler,
+    handlers: Handlers,
     pool: TaskPool<Arrival>,
     /// The running handlers, for the watchdog.
     watchlist: Arc<Watchlist>,
@@ -45,13 +45,13 @@ pub(super) struct Handling {
 impl Handling {
     /// Keeps up to `max_idle` tasks that have nothing to do.
     pub(super) fn new(
-        handler: ErasedHandler,
+        handlers: Handlers,
         runtime: Handle,
         max_idle: usize,
         times: RunTimes,
     ) -> Self {
         Self {
-            handler,
+            handlers,
             pool: TaskPool::new(runtime, max_idle, executor::run),
             watchlist: Arc::default(),
             times,

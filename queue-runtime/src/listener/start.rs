@@ -15,7 +15,7 @@ use super::phase::Phase;
 use super::{sampling, sweeping};
 use crate::clock::has_timer;
 use crate::policy::{DepthRules, ExponentialIdle};
-use crate::receive::Caller;
+use crate::receive::{Caller, Handlers};
 
 impl<M: Message> ListenerBuilder<M> {
     /// Starts the listener on the current Tokio runtime. It runs until it is stopped, its service is shut down, or the runtime
@@ -39,9 +39,13 @@ impl<M: Message> ListenerBuilder<M> {
         if !has_timer(&*self.context.clock) {
             return Err(StartError::NoTimer);
         }
-        let consumer = self
-            .options
-            .build(self.queue, M::TYPE, Caller::Listener, capabilities)?;
+        let handlers = Handlers::new(vec![self.handler]);
+        let consumer = self.options.build(
+            self.queue,
+            handlers.serves().clone(),
+            Caller::Listener,
+            capabilities,
+        )?;
         let serving = self.context.served.serve(&consumer.queue, M::TYPE.kind())?;
         let idle_cap = config.idle_cap.unwrap_or(capabilities.idle_cap);
         let idle = self
@@ -54,7 +58,7 @@ impl<M: Message> ListenerBuilder<M> {
         let advice = config.advise_instances.map(Advice::new).transpose()?;
         let (context, clock) = (&self.context, &self.context.clock);
         let new_breaker = |settings| Breaker::new(settings, Arc::clone(clock));
-        let threads = self.handler.is_blocking();
+        let threads = handlers.are_blocking();
         let capacity = Capacity::new(
             &bounds,
             capabilities,
@@ -70,7 +74,7 @@ impl<M: Message> ListenerBuilder<M> {
             phase: Phase::running(self.until_empty),
             intake: Intake::new(bounds.tasks, wakeups, idle, scale, advice),
             capacity,
-            handling: Handling::new(self.handler, runtime.clone(), batch as usize, times),
+            handling: Handling::new(handlers, runtime.clone(), batch as usize, times),
             counters: Counters::default(),
             measures: context.meter.measures(&consumer.queue),
             transactions_before: context.meter.of(&consumer.queue),

@@ -3,11 +3,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_core::clock::BoxFuture;
-use queue_core::encoder::RAW_KIND;
 use queue_core::idempotency::IdempotencyStore;
 use queue_core::internal::error_chain;
 use queue_core::wire::Body;
-use queue_core::{DecodeError, ErrorKind, InvalidName, Message, MessageType, QueueName};
+use queue_core::{DecodeError, ErrorKind, InvalidName, Message, QueueName};
 
 use super::admission::{Refusal, admit};
 use super::consumer::{Caller, Consumer, InvalidConsumer, MissingQueue, Options};
@@ -18,6 +17,7 @@ use super::idempotency::Idempotency;
 use super::idempotent::claim;
 use super::incoming::Incoming;
 use super::received::Received;
+use super::serves::Serves;
 use super::setters::consumer_setters;
 use super::settlement::{SettleProblem, Settled, Settling, outcome};
 use crate::context::Context;
@@ -68,7 +68,7 @@ pub struct Accept<M> {
     wait: Duration,
     storage_retry: StorageRetry,
     options: Options,
-    message_type: MessageType,
+    serves: Serves,
     decode: Decode<M>,
 }
 
@@ -146,9 +146,6 @@ pub enum AcceptError {
 
 queue_core::debug_as_text!(AcceptError);
 
-/// What an accept without a type takes for the type's settings: the defaults.
-const ANY: MessageType = MessageType::new(RAW_KIND, "any");
-
 impl Accept<Body> {
     /// Accepts any event or bare body, as it is stored.
     pub(crate) fn any(context: Arc<Context>, queue: QueueName) -> Self {
@@ -156,7 +153,7 @@ impl Accept<Body> {
             context,
             queue,
             MissingQueue::Report,
-            ANY,
+            Serves::Any,
             |context, incoming| Ok(Received::stored(context, incoming)),
         )
     }
@@ -167,14 +164,20 @@ impl<M> Accept<M> {
     where
         M: Message,
     {
-        Self::of(context, queue, missing, M::TYPE, Received::decode)
+        Self::of(
+            context,
+            queue,
+            missing,
+            Serves::one(M::TYPE),
+            Received::decode,
+        )
     }
 
     fn of(
         context: Arc<Context>,
         queue: QueueName,
         missing: MissingQueue,
-        message_type: MessageType,
+        serves: Serves,
         decode: Decode<M>,
     ) -> Self {
         Self {
@@ -183,7 +186,7 @@ impl<M> Accept<M> {
             queue,
             wait: Duration::ZERO,
             options: Options::new(missing),
-            message_type,
+            serves,
             decode,
         }
     }
@@ -255,10 +258,11 @@ impl<M> Accepting<M> {
             return Err(AcceptError::NoTimer);
         }
         let consumer = self.consumer?;
-        let kind = consumer.message_type.kind();
-        if kind != ANY.kind() {
-            let other = context.served.check(&consumer.queue, kind);
-            other.map_err(AcceptError::KindMismatch)?;
+        if let Serves::Types(types) = &consumer.serves {
+            for one in &**types {
+                let checked = context.served.check(&consumer.queue, one.kind());
+                checked.map_err(AcceptError::KindMismatch)?;
+            }
         }
         let until = context.clock.monotonic().saturating_add(self.wait);
         let idle = ExponentialIdle::up_to(context.backend.capabilities().idle_cap);
@@ -421,11 +425,10 @@ impl<M: Send + 'static> IntoFuture for Accept<M> {
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let (queue, message_type) = (self.queue, self.message_type);
         let capabilities = self.context.backend.capabilities();
         let consumer = self
             .options
-            .build(queue, message_type, Caller::Accept, capabilities);
+            .build(self.queue, self.serves, Caller::Accept, capabilities);
         let accepting = Accepting {
             context: self.context,
             consumer: consumer.map(Arc::new),

@@ -59,7 +59,7 @@ pub(crate) async fn admit<T>(
             attempt,
         } => match Box::pin(mark_last_chance(context, incoming)).await {
             Ok(Mark::Tried) => {}
-            Ok(Mark::NoRoom) => unmarked = Some(judge_bare(attempt, incoming.settings.threshold)),
+            Ok(Mark::NoRoom) => unmarked = Some(judge_bare(attempt, incoming.threshold)),
             Err(problem) => return Err(problem.into()),
         },
         Verdict::Poison { reason, attempts } => {
@@ -69,8 +69,8 @@ pub(crate) async fn admit<T>(
     }
     // Checked before decoding, because decoding may be what crashes the process. A message of a newer version is
     // exempt: it was postponed each time, which is not an attempt.
-    let is_newer =
-        !consumer.is_untyped() && incoming.envelope.version > consumer.message_type.version();
+    let message_type = consumer.serves.of_body(&incoming.body);
+    let is_newer = message_type.is_some_and(|one| incoming.envelope.version > one.version());
     if let Some(verdict @ Verdict::Poison { reason, attempts }) = unmarked
         && !is_newer
     {

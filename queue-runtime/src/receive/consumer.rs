@@ -1,13 +1,12 @@
 use std::time::Duration;
 
 use queue_core::backend::Capabilities;
-use queue_core::encoder::RAW_KIND;
-use queue_core::envelope::Envelope;
-use queue_core::{InvalidName, MessageType, QueueName};
+use queue_core::{InvalidName, QueueName};
 
 use super::data::Resolver;
 use super::idempotency::Idempotency;
 use super::on_poison::OnPoison;
+use super::serves::Serves;
 use super::settlement::Classifiers;
 use crate::policy::RetryPolicy;
 use crate::settings::{ConsumerConfig, InvalidSetting};
@@ -23,7 +22,7 @@ pub(crate) struct Consumer {
     poison_queue: Option<QueueName>,
     pub(crate) retry: RetryPolicy,
     pub(crate) version_patience: Duration,
-    pub(crate) message_type: MessageType,
+    pub(crate) serves: Serves,
     pub(crate) caller: Caller,
     pub(crate) options: Options,
 }
@@ -65,18 +64,6 @@ pub(crate) enum InvalidConsumer {
 }
 
 impl Consumer {
-    /// Whether it takes events of any kind and version, and bare bodies, as they are stored.
-    pub(crate) fn is_untyped(&self) -> bool {
-        self.message_type.kind() == RAW_KIND
-    }
-
-    /// Returns whether an event is one of this consumer's, by its kind and version.
-    pub(crate) fn takes(&self, envelope: &Envelope) -> bool {
-        self.is_untyped()
-            || self.message_type.accepts(&envelope.kind)
-                && envelope.version <= self.message_type.version()
-    }
-
     /// Returns the poison queue. Its name is made here, because few messages are moved there.
     pub(crate) fn poison_queue(&self) -> QueueName {
         match &self.poison_queue {
@@ -103,13 +90,13 @@ impl Options {
     pub(crate) fn build(
         self,
         queue: QueueName,
-        message_type: MessageType,
+        serves: Serves,
         caller: Caller,
         capabilities: &Capabilities,
     ) -> Result<Consumer, InvalidConsumer> {
         let checked = self.config.check(capabilities);
         checked.map_err(InvalidConsumer::Setting)?;
-        let poison_queue = match (&self.config.poison_queue, message_type.poison_queue()) {
+        let poison_queue = match (&self.config.poison_queue, serves.poison_queue()) {
             (Some(name), _) => name.parse().map(Some),
             (None, Some(name)) => Ok(Some(name)),
             (None, None) => queue.check_poison().map(|()| None),
@@ -124,7 +111,7 @@ impl Options {
             poison_queue,
             retry: self.config.retry.clone().unwrap_or_default(),
             version_patience: self.config.version_patience.unwrap_or(VERSION_PATIENCE),
-            message_type,
+            serves,
             caller,
             options: self,
         })

@@ -119,7 +119,7 @@ impl Resolver {
 /// Returns whether the data of a message is to be fetched before it is admitted.
 pub(crate) fn is_elsewhere(context: &Context, consumer: &Consumer, incoming: &Incoming) -> bool {
     reference(consumer, incoming).is_some()
-        && consumer.takes(&incoming.envelope)
+        && consumer.serves.takes(&incoming.envelope)
         && matches!(incoming.verdict, Verdict::Run { .. })
         && !context
             .completed

@@ -26,7 +26,7 @@ use crate::settings::Settings;
 /// The backend's error, or a timeout if it does not answer.
 pub(crate) async fn open(context: &Context, consumer: &Consumer) -> Result<Settings> {
     let (queue, config) = (&consumer.queue, &consumer.options.config);
-    let settings = || context.settings(queue, &consumer.message_type, config);
+    let settings = || context.settings(queue, consumer.serves.visibility_timeout(), config);
     let began = context.creations.now();
     match (settings().await, consumer.options.missing_queue) {
         (Err(error), MissingQueue::Create) => {

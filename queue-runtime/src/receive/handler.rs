@@ -4,10 +4,11 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use queue_core::clock::BoxFuture;
-use queue_core::{DecodeError, Disposition, IntoDisposition, Message};
+use queue_core::{DecodeError, Disposition, IntoDisposition, Message, MessageType};
 
 use super::incoming::Incoming;
 use super::received::Received;
+use super::serves::Serves;
 use crate::context::Context;
 
 /// A handler of a listener's messages: any `async fn(Received<M>) -> impl IntoDisposition`, or a type that
@@ -221,24 +222,46 @@ pub(crate) enum Call {
 }
 
 trait Erased: Send + Sync {
+    fn message_type(&self) -> MessageType;
+
     fn call(&self, context: &Arc<Context>, incoming: &Incoming) -> Result<Call, DecodeError>;
 
     fn is_blocking(&self) -> bool;
 }
 
-impl ErasedHandler {
-    /// Decodes a message and returns the call that handles it.
+/// The handlers of a listener, one for each type of message on its queue. There is at least one.
+pub(crate) struct Handlers {
+    serves: Serves,
+    handlers: Vec<ErasedHandler>,
+}
+
+impl Handlers {
+    pub(crate) fn new(handlers: Vec<ErasedHandler>) -> Self {
+        let types = handlers.iter().map(|handler| handler.0.message_type());
+        Self {
+            serves: Serves::Types(types.collect()),
+            handlers,
+        }
+    }
+
+    /// The types of their messages.
+    pub(crate) fn serves(&self) -> &Serves {
+        &self.serves
+    }
+
+    /// Decodes a message for the handler of its type, and returns the call that handles it.
     pub(crate) fn call(
         &self,
         context: &Arc<Context>,
         incoming: &Incoming,
     ) -> Result<Call, DecodeError> {
-        self.0.call(context, incoming)
+        let handler = &self.handlers[self.serves.position(&incoming.body)];
+        handler.0.call(context, incoming)
     }
 
-    /// Returns whether each call needs a thread.
-    pub(crate) fn is_blocking(&self) -> bool {
-        self.0.is_blocking()
+    /// Returns whether calls need threads.
+    pub(crate) fn are_blocking(&self) -> bool {
+        self.handlers.iter().any(|handler| handler.0.is_blocking())
     }
 }
 
@@ -254,6 +277,10 @@ struct Task<M, H> {
 }
 
 impl<M: Message, H: Handler<M>> Erased for Task<M, H> {
+    fn message_type(&self) -> MessageType {
+        M::TYPE
+    }
+
     fn call(&self, context: &Arc<Context>, incoming: &Incoming) -> Result<Call, DecodeError> {
         let received = Received::<M>::decode(context, incoming)?;
         let handler = Arc::clone(&self.handler);
@@ -278,6 +305,10 @@ where
     F: Fn(Received<M>) -> R + Send + Sync + 'static,
     R: IntoDisposition,
 {
+    fn message_type(&self) -> MessageType {
+        M::TYPE
+    }
+
     fn call(&self, context: &Arc<Context>, incoming: &Incoming) -> Result<Call, DecodeError> {
         let received = Received::<M>::decode(context, incoming)?;
         let function = Arc::clone(&self.function);

@@ -5,9 +5,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use queue_core::backend::{Finish, ReceivedMessage};
+use queue_core::encoder::RAW_KIND;
 use queue_core::envelope::AttemptRecord;
 use queue_core::wire::Body;
-use queue_core::{ClientId, Envelope, IdempotencyKey, MessageId, RequestId, Timestamp};
+use queue_core::{
+    ClientId, Envelope, IdempotencyKey, MessageId, MessageType, RequestId, Timestamp,
+};
 
 use super::attempts::{Verdict, believe, judge, judge_bare};
 use super::consumer::Consumer;
@@ -35,6 +38,8 @@ pub(crate) struct Incoming {
     pub(crate) envelope: Arc<Envelope>,
     pub(crate) meta: Meta,
     pub(crate) settings: Settings,
+    /// The number of attempts.
+    pub(crate) threshold: u32,
     pub(crate) verdict: Verdict,
     /// Why the body must not be decoded, if the storage found it damaged.
     pub(crate) damage: Option<Box<str>>,
@@ -82,7 +87,9 @@ impl Incoming {
         } = fetched;
         let limit = context.backend.capabilities().max_body;
         let mut body = Body::of_stored(&message.body, message.damage.as_deref(), limit);
-        let (count, threshold) = (message.dequeue_count, settings.threshold);
+        let message_type = consumer.serves.of_body(&body);
+        let threshold = settings.threshold(message_type.and_then(MessageType::poison_threshold));
+        let count = message.dequeue_count;
         let (envelope, verdict) = match &mut body {
             Body::Event(event) => {
                 if let Some(error) = &event.invalid_trace {
@@ -95,7 +102,7 @@ impl Incoming {
                 (Arc::clone(&event.envelope), verdict)
             }
             Body::Bare(_) | Body::Malformed(_) => (
-                Arc::new(foreign_envelope(context, consumer, &message)),
+                Arc::new(foreign_envelope(context, consumer, message_type, &message)),
                 judge_bare(count, threshold),
             ),
         };
@@ -111,6 +118,7 @@ impl Incoming {
             },
             stored: message.body,
             settings,
+            threshold,
             verdict,
             damage: message.damage,
             wants_key: consumer.options.idempotency.is_some(),
@@ -229,14 +237,20 @@ impl Ordinals {
 }
 
 /// Returns an envelope for a body without one. The message id is the storage id.
-fn foreign_envelope(context: &Context, consumer: &Consumer, message: &ReceivedMessage) -> Envelope {
+fn foreign_envelope(
+    context: &Context,
+    consumer: &Consumer,
+    message_type: Option<&MessageType>,
+    message: &ReceivedMessage,
+) -> Envelope {
     let uri = context.backend.queue_uri(&consumer.queue);
     let id = message.id.as_str();
     let request = RequestId::of_foreign(&uri, id);
     let id = MessageId::new(id).unwrap_or_else(|_| MessageId::random());
     let client = ClientId::new(uri.as_str()).unwrap_or_else(|_| context.client.clone());
-    let mut envelope = Envelope::new(id, client, request, consumer.message_type.kind());
-    envelope.version = consumer.message_type.version();
+    let kind = message_type.map_or(RAW_KIND, MessageType::kind);
+    let mut envelope = Envelope::new(id, client, request, kind);
+    envelope.version = message_type.map_or(1, MessageType::version);
     envelope.queue_uri = Some(uri);
     envelope
 }

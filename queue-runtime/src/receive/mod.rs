@@ -11,6 +11,7 @@
 //! | `received`, `progress`, `delivery`, `handler`, `handler_with` | the application's view of the message, its checkpoints | `settlement` |
 //! | `settlement/` | decides what becomes of the message, and writes it | |
 //! | `transaction`, `completing` | completes the message within a transaction of the application's, and learns its outcome |  |
+//! | `consumer`, `serves` | how the messages of a queue are received and settled, and of which types they are | |
 //! | `setters` | the methods that `accept` and the builder of listeners share | |
 //!
 //! `accept` runs these steps for one message; the listener runs them for many.
@@ -31,6 +32,7 @@ mod incoming;
 mod on_poison;
 mod progress;
 mod received;
+mod serves;
 mod setters;
 mod settlement;
 mod transaction;
@@ -46,7 +48,7 @@ pub(crate) use data::{Resolver, fetch_data, is_elsewhere};
 pub use delivery::{Delivery, SettleError};
 pub(crate) use fetch::{fetch, open};
 pub use handler::{Blocking, Handler, blocking};
-pub(crate) use handler::{Call, ErasedHandler};
+pub(crate) use handler::{Call, ErasedHandler, Handlers};
 pub use handler_with::HandlerWith;
 pub(crate) use idempotency::Idempotency;
 pub(crate) use idempotent::claim;

@@ -36,7 +36,7 @@ pub(super) fn attempt_counts(run: &Run, ended: &Ended, end: &End, transaction: P
                 Health::Bad => Probed::Failed,
             };
             report(core, probe.end(result));
-            !failed || run.incoming.attempt() < run.incoming.settings.threshold
+            !failed || run.incoming.attempt() < run.incoming.threshold
         }
         None => {
             let (counts, change) = breaker.record(failed);

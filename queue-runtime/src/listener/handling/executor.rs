@@ -184,7 +184,7 @@ async fn prepare(core: &Core, incoming: &mut Incoming) -> Result<Call, Refusal> 
             None => return Err(release(core, incoming).await),
         }
     }
-    let call = |incoming: &Incoming| core.handling.handler.call(context, incoming);
+    let call = |incoming: &Incoming| core.handling.handlers.call(context, incoming);
     let call = admit(context, consumer, incoming, call).await?;
     if consumer.options.idempotency.is_some() {
         let report = |error: &Error, after| {

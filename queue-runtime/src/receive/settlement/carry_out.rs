@@ -186,7 +186,7 @@ impl<'a> Settling<'a> {
             counts: true,
             still_runs: false,
             attempt: incoming.attempt(),
-            threshold: incoming.settings.threshold,
+            threshold: incoming.threshold,
             attempts,
             dequeue_count: incoming.meta.dequeue_count,
             has_room,

@@ -121,7 +121,7 @@ fn follow_up(
     record: PoisonRecord,
 ) -> Result<Option<(QueueName, NewMessage)>, Box<dyn std::error::Error + Send + Sync>> {
     let caution = match record.reason {
-        PoisonReason::Crashed => Caution::after(record.attempts, incoming.settings.threshold),
+        PoisonReason::Crashed => Caution::after(record.attempts, incoming.threshold),
         _ => Caution::None,
     };
     let body = match caution {
