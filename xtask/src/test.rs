@@ -192,7 +192,7 @@ const STEPS: &[Step] = &[
         Need::Azurite,
         &["test", "--workspace", "--all-features", "--test", "harm"],
     ),
-    suite(
+    waiting(
         "migrations by rusqlite_migration and sqlx",
         Need::Nothing,
         &[
@@ -209,7 +209,7 @@ const STEPS: &[Step] = &[
         Need::Preload,
         &["test", "--workspace", "--all-features", "--test", "power"],
     ),
-    suite(
+    waiting(
         "tests against Azurite",
         Need::Azurite,
         &[
@@ -223,7 +223,7 @@ const STEPS: &[Step] = &[
             "--test-threads=24",
         ],
     ),
-    suite(
+    waiting(
         "crashes",
         Need::Nothing,
         &[
