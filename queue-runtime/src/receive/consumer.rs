@@ -3,9 +3,9 @@ use std::time::Duration;
 use queue_core::backend::Capabilities;
 use queue_core::{InvalidName, QueueName};
 
-use super::data::Resolver;
 use super::idempotency::Idempotency;
 use super::on_poison::OnPoison;
+use super::resolver::Resolver;
 use super::serves::Serves;
 use super::settlement::Classifiers;
 use crate::policy::RetryPolicy;

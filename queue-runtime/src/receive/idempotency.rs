@@ -4,7 +4,7 @@ use std::time::Duration;
 use queue_core::QueueName;
 use queue_core::idempotency::IdempotencyStore;
 
-use super::waiting::Outage;
+use super::outage::Outage;
 use crate::idempotency::DEFAULT_RETENTION;
 
 /// The store in front of a consumer's handler.

@@ -4,10 +4,10 @@
 //! |---|---|---|
 //! | `fetch` | receives messages and starts to renew their leases | `incoming` |
 //! | `incoming` | parses the body and judges the attempts (`attempts`) | `data` |
-//! | `data` | fetches the data of an event that refers to it, if the consumer has a resolver | `admission` |
+//! | `data` | fetches the data of an event that refers to it, if the consumer has a `resolver` | `admission` |
 //! | `admission` | decides whether the message is handled | `delivery`, or the listener |
 //! | `idempotent` | claims the message's key in an idempotency store (`idempotency`), if there is one | `delivery`, or the listener |
-//! | `waiting` | has a message wait for data or a claim that cannot be had now, without counting an attempt | |
+//! | `waiting` | has a message wait for data or a claim that cannot be had now (`outage`), without counting an attempt | |
 //! | `received`, `progress`, `delivery`, `handler`, `handler_with` | the application's view of the message, its checkpoints | `settlement` |
 //! | `settlement/` | decides what becomes of the message, and writes it | |
 //! | `transaction`, `completing` | completes the message within a transaction of the application's, and learns its outcome |  |
@@ -30,8 +30,10 @@ mod idempotency;
 mod idempotent;
 mod incoming;
 mod on_poison;
+mod outage;
 mod progress;
 mod received;
+mod resolver;
 mod serves;
 mod setters;
 mod settlement;
@@ -43,8 +45,7 @@ pub use accept::{Accept, AcceptError};
 pub(crate) use admission::{Refusal, admit};
 pub use completing::Completing;
 pub(crate) use consumer::{Caller, Consumer, InvalidConsumer, MissingQueue, Options};
-pub use data::{DataResolver, ResolveError};
-pub(crate) use data::{Resolver, fetch_data, is_elsewhere};
+pub(crate) use data::{fetch_data, is_elsewhere};
 pub use delivery::{Delivery, SettleError};
 pub(crate) use fetch::{fetch, open};
 pub use handler::{Blocking, Handler, blocking};
@@ -58,6 +59,8 @@ pub use on_poison::Poisoned;
 pub use progress::{CheckpointError, MAX_CHECKPOINT};
 pub use queue_core::IntoDisposition;
 pub use received::Received;
+pub(crate) use resolver::Resolver;
+pub use resolver::{DataResolver, ResolveError};
 pub(crate) use setters::consumer_setters;
 pub(crate) use settlement::{End, Handled, Settling, body_unhandled, outcome};
 pub use settlement::{OnError, SettleProblem, Settled};
