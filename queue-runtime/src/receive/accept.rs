@@ -8,7 +8,7 @@ use queue_core::internal::error_chain;
 use queue_core::wire::Body;
 use queue_core::{DecodeError, ErrorKind, InvalidName, Message, QueueName};
 
-use super::admission::{Refusal, admit};
+use super::admission::{Refusal, admit, decode};
 use super::consumer::{Caller, Consumer, InvalidConsumer, MissingQueue, Options};
 use super::data::fetch_data;
 use super::delivery::Delivery;
@@ -340,11 +340,12 @@ async fn prepare<M>(
     context: &Arc<Context>,
     consumer: &Consumer,
     incoming: &mut Incoming,
-    decode: Decode<M>,
+    decode_as: Decode<M>,
 ) -> Result<Received<M>, Refusal> {
+    admit(context, consumer, incoming).await?;
     fetch_data(context, consumer, incoming, |_, _| {}).await?;
-    let decode = |incoming: &Incoming| decode(context, incoming);
-    let received = admit(context, consumer, incoming, decode).await?;
+    let decode_as = |incoming: &Incoming| decode_as(context, incoming);
+    let received = decode(context, consumer, incoming, decode_as).await?;
     claim(context, consumer, incoming, |_, _| {}).await?;
     Ok(received)
 }

@@ -1,5 +1,5 @@
 //! Deciding whether a received message is handled. It is not if it was completed before, has no attempts
-//! left, or does not decode; such a message is settled here.
+//! left, or does not decode; such a message is settled here. In between, its data is fetched if it is elsewhere.
 
 use std::sync::Arc;
 
@@ -25,15 +25,15 @@ pub(crate) enum Refusal {
     NoData(Error),
 }
 
-/// Decides on a message, and decodes it with `decode` if it is to be handled.
+/// Decides whether a message gets an attempt. Fetching its data, decoding and handling it are parts of that: each may end
+/// the process.
 ///
 /// Whatever else may happen is boxed: it is rare, and its state would be a part of every message's.
-pub(crate) async fn admit<T>(
+pub(crate) async fn admit(
     context: &Context,
     consumer: &Consumer,
     incoming: &mut Incoming,
-    decode: impl FnOnce(&Incoming) -> Result<T, DecodeError>,
-) -> Result<T, Refusal> {
+) -> Result<(), Refusal> {
     if context
         .completed
         .contains(&consumer.queue, incoming.lease.id())
@@ -67,8 +67,7 @@ pub(crate) async fn admit<T>(
             return Err(refuse(context, consumer, incoming, end).await);
         }
     }
-    // Checked before decoding, because decoding may be what crashes the process. A message of a newer version is
-    // exempt: it was postponed each time, which is not an attempt.
+    // A message of a newer version is exempt: it was postponed each time, which is not an attempt.
     let message_type = consumer.serves.of_body(&incoming.body);
     let is_newer = message_type.is_some_and(|one| incoming.envelope.version > one.version());
     if let Some(verdict @ Verdict::Poison { reason, attempts }) = unmarked
@@ -78,6 +77,16 @@ pub(crate) async fn admit<T>(
         let end = out_of_attempts(incoming, reason, attempts);
         return Err(refuse(context, consumer, incoming, end).await);
     }
+    Ok(())
+}
+
+/// Decodes a message that is admitted, and sees to it that its lease holds.
+pub(crate) async fn decode<T>(
+    context: &Context,
+    consumer: &Consumer,
+    incoming: &Incoming,
+    decode: impl FnOnce(&Incoming) -> Result<T, DecodeError>,
+) -> Result<T, Refusal> {
     let end = match panic::catch(|| decode(incoming)) {
         // The process may have been stopped since the lease was looked at.
         Ok(Ok(decoded)) => {

@@ -6,7 +6,6 @@ use queue_core::wire::{Body, Payload};
 use queue_core::{Error, ErrorKind, Operation};
 
 use super::admission::Refusal;
-use super::attempts::Verdict;
 use super::consumer::Consumer;
 use super::incoming::Incoming;
 use super::resolver::{DataResolver, ResolveError, Resolver};
@@ -16,30 +15,28 @@ use crate::clock::ready_by;
 use crate::context::Context;
 use crate::panic::catch_async;
 
-/// Returns whether the data of a message is to be fetched before it is admitted.
-pub(crate) fn is_elsewhere(context: &Context, consumer: &Consumer, incoming: &Incoming) -> bool {
+/// Returns whether the data of a message is to be fetched.
+pub(crate) fn is_elsewhere(consumer: &Consumer, incoming: &Incoming) -> bool {
     reference(consumer, incoming).is_some()
-        && consumer.serves.takes(&incoming.envelope)
-        && matches!(incoming.verdict, Verdict::Run { .. })
-        && !context
-            .completed
-            .contains(&consumer.queue, incoming.lease.id())
 }
 
+/// Returns the reference to the data of a message, and what resolves it.
 fn reference<'a>(
     consumer: &'a Consumer,
     incoming: &'a Incoming,
 ) -> Option<(&'a Resolver, &'a str)> {
-    match &incoming.body {
-        Body::Event(event) => match &event.payload {
-            Payload::Elsewhere(reference) => Some((consumer.options.resolver.as_ref()?, reference)),
-            _ => None,
-        },
-        Body::Bare(_) | Body::Malformed(_) => None,
-    }
+    let Body::Event(event) = &incoming.body else {
+        return None;
+    };
+    let Payload::Elsewhere(reference) = &event.payload else {
+        return None;
+    };
+    let resolver = consumer.options.resolver.as_ref()?;
+    let takes = consumer.serves.takes(&event.envelope);
+    takes.then_some((resolver, reference))
 }
 
-/// Fetches the data of a message, if it [is elsewhere](is_elsewhere). `report` hears of failures, with the pause before
+/// Fetches the data of a message that is admitted, if it [is elsewhere](is_elsewhere). `report` hears of failures, with the pause before
 /// the next try.
 ///
 /// # Cancel safety
@@ -50,10 +47,7 @@ pub(crate) async fn fetch_data(
     incoming: &mut Incoming,
     report: impl Fn(&Error, Duration),
 ) -> Result<(), Refusal> {
-    let (Some((resolver, reference)), true) = (
-        reference(consumer, incoming),
-        is_elsewhere(context, consumer, incoming),
-    ) else {
+    let Some((resolver, reference)) = reference(consumer, incoming) else {
         return Ok(());
     };
     let settling = Settling::new(context, consumer, incoming);

@@ -88,7 +88,7 @@ async fn wait_for(
                     Begin::InFlight(remaining) => {
                         let remaining = remaining.max(SHORTEST_LOOK);
                         if waiting.can_wait_outside(remaining) {
-                            let reason = "its key is claimed elsewhere".to_owned();
+                            let reason = "its key is claimed elsewhere";
                             return Err(waiting.put_back(remaining, reason).await);
                         }
                         let pause = remaining.min(look.mul_f64(0.5 + 0.5 * jitter()));

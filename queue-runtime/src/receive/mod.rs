@@ -3,9 +3,9 @@
 //! | file | does | next |
 //! |---|---|---|
 //! | `fetch` | receives messages and starts to renew their leases | `incoming` |
-//! | `incoming` | parses the body and judges the attempts (`attempts`) | `data` |
-//! | `data` | fetches the data of an event that refers to it, if the consumer has a `resolver` | `admission` |
-//! | `admission` | decides whether the message is handled | `delivery`, or the listener |
+//! | `incoming` | parses the body and judges the attempts (`attempts`) | `admission` |
+//! | `admission` | decides whether the message gets an attempt, and decodes it | `idempotent` |
+//! | `data` | in between, fetches the data of an event that refers to it, if the consumer has a `resolver` | |
 //! | `idempotent` | claims the message's key in an idempotency store (`idempotency`), if there is one | `delivery`, or the listener |
 //! | `waiting` | has a message wait for data or a claim that cannot be had now (`outage`), without counting an attempt | |
 //! | `received`, `progress`, `delivery`, `handler`, `handler_with` | the application's view of the message, its checkpoints | `settlement` |
@@ -42,7 +42,7 @@ mod waiting;
 
 pub use crate::served::KindMismatch;
 pub use accept::{Accept, AcceptError};
-pub(crate) use admission::{Refusal, admit};
+pub(crate) use admission::{Refusal, admit, decode};
 pub use completing::Completing;
 pub(crate) use consumer::{Caller, Consumer, InvalidConsumer, MissingQueue, Options};
 pub(crate) use data::{fetch_data, is_elsewhere};

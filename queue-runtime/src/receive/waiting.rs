@@ -68,7 +68,9 @@ impl<'a> Waiting<'a> {
         }
         let pause = self.outage.until().saturating_sub(now);
         if now >= self.patience_over && self.can_wait_outside(pause) {
-            return Err(self.put_back(pause, error_chain(&error)).await);
+            return Err(self
+                .put_back(pause, "what it needs cannot be had now")
+                .await);
         }
         Ok(())
     }
@@ -105,10 +107,10 @@ impl<'a> Waiting<'a> {
         has_room.is_some() && !incoming.expires_within(context, pause)
     }
 
-    pub(super) async fn put_back(&self, pause: Duration, reason: String) -> Refusal {
+    pub(super) async fn put_back(&self, pause: Duration, reason: &str) -> Refusal {
         let postponed = End::Postponed {
             after: pause,
-            reason: Some(reason),
+            reason: Some(reason.to_owned()),
         };
         Refusal::Settled(self.settling.end(postponed).await)
     }

@@ -1,5 +1,6 @@
 //! Events of other producers that refer to their data by `dataref` instead of having it.
 
+use std::future::IntoFuture as _;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -310,4 +311,30 @@ async fn only_what_may_decode_is_fetched() {
     let accept = service.accept::<Picture>().data_resolver(store.clone());
     assert!(accept.await.expect("accepted").is_none());
     assert_eq!(store.calls(), 0);
+}
+
+/// Fetching may be what ends the process, so it is a part of the attempt.
+#[tokio::test(start_paused = true)]
+async fn a_message_on_its_last_chance_is_marked_before_its_data_is_fetched() {
+    let service = testing::service().await;
+    submit_picture(&service).await;
+    let queue = "pictures".parse().expect("valid");
+    let lease = Duration::from_secs(30);
+    let received = service.backend().receive(&queue, 1, lease).await;
+    assert_eq!(received.expect("received").len(), 1);
+    tokio::time::sleep(lease).await;
+
+    let store = Store::new(State::Hangs);
+    let accept = service.accept::<Picture>().data_resolver(store.clone());
+    let accepting = tokio::spawn(accept.into_future());
+    while store.calls() == 0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let pictures = service.queue::<Picture>().any();
+    let page = pictures.browse(None, 10).await.expect("browsed");
+    let Body::Event(event) = &page.messages[0].body else {
+        panic!("{page:?}")
+    };
+    assert!(event.envelope.attempts.last_chance);
+    accepting.abort();
 }

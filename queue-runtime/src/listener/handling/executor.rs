@@ -21,8 +21,8 @@ use crate::listener::event::ListenerEventKind;
 use crate::listener::phase::ListenerPhase;
 use crate::panic::{catch, catch_async};
 use crate::receive::{
-    Call, End, Fetched, Incoming, Refusal, SettleProblem, Settling, admit, claim, fetch_data,
-    is_elsewhere,
+    Call, End, Fetched, Incoming, Refusal, SettleProblem, Settling, admit, claim, decode,
+    fetch_data, is_elsewhere,
 };
 
 /// Has a task handle each message.
@@ -173,7 +173,8 @@ fn record_time(run: &Run, started: Duration) {
 /// Returns the call that handles the message, once it has what it needs for that.
 async fn prepare(core: &Core, incoming: &mut Incoming) -> Result<Call, Refusal> {
     let (context, consumer) = (&core.context, &core.consumer);
-    if is_elsewhere(context, consumer, incoming) {
+    admit(context, consumer, incoming).await?;
+    if is_elsewhere(consumer, incoming) {
         let report = |error: &Error, after| {
             let error = error.clone();
             core.publish(|| ListenerEventKind::DataUnavailable { error, after });
@@ -185,7 +186,7 @@ async fn prepare(core: &Core, incoming: &mut Incoming) -> Result<Call, Refusal> 
         }
     }
     let call = |incoming: &Incoming| core.handling.handlers.call(context, incoming);
-    let call = admit(context, consumer, incoming, call).await?;
+    let call = decode(context, consumer, incoming, call).await?;
     if consumer.options.idempotency.is_some() {
         let report = |error: &Error, after| {
             let error = error.clone();
