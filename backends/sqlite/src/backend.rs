@@ -17,14 +17,13 @@ use queue_core::notify::Notifier;
 use queue_core::{Error, Operation, QueueName, Result};
 use tokio::sync::oneshot;
 
-use super::browse;
-use super::command::{Answer, Claimed, Command, Query, Request, Step, StepDone, ask};
+use super::command::{Answer, Command, Request, Step, StepDone, ask, mismatched};
 use super::connection::Settings;
-use super::convert::lease;
 use super::failure::{self, Failure};
-use super::reader::{Reader, format_metadata};
-use super::receipt::Handle;
+use super::reader::{Query, Reader, format_metadata};
+use super::receipt::{self, Handle};
 use super::results::SqliteResults;
+use super::stored::Stored;
 use super::threads::Threads;
 use super::transactions::SqliteTransactions;
 use super::wakeups::FileNotifier;
@@ -313,7 +312,7 @@ impl Backend for SqliteBackend {
         };
         match self.ask_about(Operation::Receive, queue, request).await? {
             Answer::Received(claimed) => {
-                Ok(claimed.into_iter().map(Claimed::into_received).collect())
+                Ok(claimed.into_iter().map(Stored::into_received).collect())
             }
             other => mismatched(&other),
         }
@@ -329,8 +328,10 @@ impl Backend for SqliteBackend {
     async fn browse(&self, queue: &QueueName, from: Option<&PageMark>, max: u32) -> Result<Page> {
         let limits = self.limits(Operation::Browse, queue);
         limits.check_max(max)?;
-        let after = from.map(|mark| browse::parse(mark).ok_or_else(|| limits.invalid_mark(mark)));
-        let (after, name) = (after.transpose()?, queue.clone());
+        let parse = |mark: &PageMark| {
+            receipt::parse_pair(mark.as_str()).ok_or_else(|| limits.invalid_mark(mark))
+        };
+        let (after, name) = (from.map(parse).transpose()?, queue.clone());
         let browse = move |reader: &Reader| reader.browse(&name, after, max);
         self.read(Operation::Browse, Some(queue), browse).await
     }
@@ -348,7 +349,9 @@ impl Backend for SqliteBackend {
         let step = Step::update(queue.clone(), id, receipt, visibility, body);
         let request = Request::Step(step);
         match self.ask_about(Operation::Update, queue, request).await? {
-            Answer::Step(StepDone::Updated { visible_at, nonce }) => Ok(lease(visible_at, nonce)),
+            Answer::Step(StepDone::Updated { visible_at, nonce }) => {
+                Ok(receipt::lease(visible_at, nonce))
+            }
             other => mismatched(&other),
         }
     }
@@ -403,8 +406,4 @@ impl fmt::Debug for SqliteBackend {
             .field("path", &self.settings.path)
             .finish_non_exhaustive()
     }
-}
-
-pub(super) fn mismatched(answer: &Answer) -> ! {
-    unreachable!("the writer answered another request: {answer:?}")
 }

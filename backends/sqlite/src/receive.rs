@@ -6,7 +6,7 @@ use queue_core::store_clock::after;
 use super::batch::Answers;
 use super::command::{Answer, Command, Request};
 use super::failure::Result;
-use super::messages::{Messages, Visible};
+use super::messages::Messages;
 use super::queues::Queues;
 
 /// Serves the receives of a batch.
@@ -119,7 +119,7 @@ impl Receives<'_, '_> {
         let mut leases = waiting
             .iter()
             .flat_map(|one| std::iter::repeat_n(one.until, one.max));
-        let Visible::Messages(claimed) = self.messages.claim(id, &mut leases, max, now)? else {
+        let Some(claimed) = self.messages.claim(id, &mut leases, max, now)? else {
             return Ok(());
         };
         let mut claimed = claimed.into_iter();

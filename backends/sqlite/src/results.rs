@@ -18,9 +18,8 @@ use queue_core::store_clock::after;
 use queue_core::{Error, ErrorKind, Operation, Result, RetryAdvice};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use super::backend::mismatched;
 use super::checksum::checksum;
-use super::command::{Answer, Command, Request, ResultsRequest, ask};
+use super::command::{Answer, Command, Request, ResultsRequest, ask, mismatched};
 use super::failure::{self, Failure};
 
 /// The most results that one sweep removes, so that it does not hold up other commands.

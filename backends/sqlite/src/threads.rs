@@ -8,11 +8,11 @@ use queue_core::Clock;
 use queue_core::store_clock::StoreClock;
 use tokio::sync::oneshot;
 
-use super::command::{Answer, Command, Query};
+use super::command::{Answer, Command};
 use super::connection::{self, Settings};
 use super::failure::{Failure, Result};
 use super::files::Identity;
-use super::reader::Reader;
+use super::reader::{Query, Reader};
 use super::wakeups::Peers;
 use super::writer::Writer;
 

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use queue_core::backend::{
     Backend, Capabilities, Completion, Limits, NewMessage, PutReceipt, StorageTransaction,
-    TimeToLive, Token, Transactions, Writes,
+    Token, Transactions, Writes,
 };
 use queue_core::idempotency::ClaimStatus;
 use queue_core::store_clock::{StoreClock, after};
@@ -20,13 +20,14 @@ use queue_core::{Error, ErrorKind, Operation, QueueName};
 use rusqlite::Connection;
 use serde_json::json;
 
-use super::command::{Answer, Command, Parcel, Request, ResultsRequest, Step, StepDone, ask};
+use super::command::{
+    Answer, Command, Request, ResultsRequest, Step, StepDone, ask, mismatched,
+};
 use super::connection::{self, Settings, Synchronous};
 use super::failure::{Failure, Result};
 use super::files::Identity;
-use super::messages::{Messages, Received};
+use super::messages::Messages;
 use super::queues::Queues;
-use super::receipt::Handle;
 use super::results;
 use super::schema;
 use super::space::{self, Change};
@@ -208,7 +209,7 @@ impl Transactions for SqliteTransactions {
     async fn was_committed(&self, token: Option<Token>) -> queue_core::Result<bool> {
         match ask(&self.commands, Request::Ended { token }).await {
             Ok(Answer::Ended(committed)) => Ok(committed),
-            Ok(other) => unreachable!("the writer answered another request: {other:?}"),
+            Ok(other) => mismatched(&other),
             Err(failure) => Err(self.error(failure, None)),
         }
     }
@@ -230,38 +231,26 @@ impl Transactions for SqliteTransactions {
         let Step::Put { parcel, .. } = self.step_of(queue, message)? else {
             unreachable!("it is a put");
         };
-        let Parcel {
-            message,
-            salt,
-            checksum,
-        } = parcel;
-        if message.body.len() > MAX_OUTBOX {
-            let length = message.body.len();
+        let body = &parcel.message.body;
+        if body.len() > MAX_OUTBOX {
+            let length = body.len();
             let too_large = Error::new(ErrorKind::TooLarge, Operation::Put).with_queue(queue);
             return Err(too_large.unsent().with_detail(format!(
                 "it has {length} bytes; the outbox takes at most {MAX_OUTBOX}"
             )));
         }
         let now = self.store_clock.now();
-        let expires_at = match message.time_to_live {
-            TimeToLive::Never => None,
-            TimeToLive::After(lifetime) => Some(after(now, lifetime)),
-        };
-        let body: String = message
-            .body
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let body: String = body.iter().map(|byte| format!("{byte:02x}")).collect();
         let nonce: i64 = rand::random();
         let encoded = json!({
             "format": 1,
             "queue": queue.as_str(),
-            "salt": salt,
-            "checksum": checksum,
+            "salt": parcel.salt,
+            "checksum": parcel.checksum,
             "nonce": nonce,
             "inserted_at": now,
-            "visible_at": after(now, message.delay),
-            "expires_at": expires_at,
+            "visible_at": after(now, parcel.message.delay),
+            "expires_at": parcel.expires_at(now),
             "body": body,
         });
         Ok(encoded.to_string())
@@ -369,12 +358,7 @@ impl<'c> Guest<'c> {
 
     fn complete(&mut self, completion: &Completion<'_>) -> Result<()> {
         let queue = self.queues.id(completion.queue)?;
-        let handle = Handle::parse(completion.id, &completion.receipt);
-        let receive = Received {
-            dequeue_count: completion.dequeue_count,
-            visibility: completion.visibility,
-        };
-        self.messages.complete(queue, handle, receive, self.now)?;
+        self.messages.complete(queue, completion, self.now)?;
         results::record(self.connection, completion.token, self.now)?;
         if let Some(release) = &completion.release {
             match results::swap_in_step(self.connection, release, self.now) {

@@ -28,7 +28,7 @@ pub(crate) struct FileNotifier {
 enum Receiving {
     /// With the channel to the writer, which registers the inbox.
     NotYet(Sender<Command>),
-    Open(Inbox),
+    Open(Arc<Inbox>),
     /// It could not be opened, or the backend is closed.
     Never,
 }
@@ -80,7 +80,7 @@ impl Notifier for FileNotifier {
     fn publish(&self, notification: &Notification<'_>) {
         self.local.publish(notification);
         // A datagram does not name the account.
-        if notification.account == self.account && self.peers.any() {
+        if notification.account == self.account && !self.peers.ports().is_empty() {
             self.outbox.add(notification);
         }
     }

@@ -25,13 +25,7 @@ fn serve(connection: &Connection, batches: Vec<Vec<Request>>) -> Vec<Vec<Result<
     for batch in batches {
         let (sender, commands) = mpsc::channel();
         let ask = |request| -> Reply {
-            let (reply, answered) = oneshot::channel();
-            let since = Instant::now();
-            let command = Command {
-                request,
-                since,
-                reply,
-            };
+            let (command, answered) = Command::new(request);
             sender.send(command).expect("open");
             answered
         };
