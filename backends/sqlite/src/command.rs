@@ -174,26 +174,6 @@ impl Command {
     }
 }
 
-impl Request {
-    /// Returns the queues whose messages it reads or changes.
-    pub(super) fn queues(&self) -> Vec<&QueueName> {
-        match self {
-            Self::Receive { queue, .. } => vec![queue],
-            Self::Step(step)
-            | Self::PutIf {
-                step: Some(step), ..
-            } => vec![step.queue()],
-            Self::Apply(steps) => {
-                let mut queues: Vec<_> = steps.iter().map(Step::queue).collect();
-                queues.sort();
-                queues.dedup();
-                queues
-            }
-            _ => Vec::new(),
-        }
-    }
-}
-
 /// For an answer that belongs to another request.
 pub(super) fn mismatched(answer: &Answer) -> ! {
     unreachable!("the writer answered another request: {answer:?}")

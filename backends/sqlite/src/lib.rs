@@ -6,7 +6,7 @@
 //! | `connection`, `schema`, `files`, `file_system` | opening the file: pragmas, the tables and their version; noticing that it was replaced; refusing network file systems |
 //! | `threads`, `command` | the backend's two threads; the requests to the writer, and its answers |
 //! | `writer` | the thread that writes |
-//! | `probe`, `repair` | reading around damage; putting a damaged part of a queue aside |
+//! | `probe` | reading around damage |
 //! | `turn`, `lock_holder` | the order in which processes write; who keeps others from writing |
 //! | `batch`, `receive` | which commands share a transaction; which receives share a claim |
 //! | `sync`, `log`, `shrink` | which commits wait for the disk; when the log is moved into the database; shortening the file |
@@ -44,7 +44,6 @@ mod queues;
 mod reader;
 mod receipt;
 mod receive;
-mod repair;
 mod results;
 mod salvage;
 mod schema;

@@ -24,8 +24,6 @@ pub(super) struct Messages<'c> {
     pub(super) counts: Counts<'c>,
     /// Set while a transaction reads around damage.
     pub(super) probe: Option<Rc<Probe>>,
-    /// Whether the bodies of removed messages stay where they are.
-    pub(super) leave_bodies: bool,
     /// The number of the message that was put last, if any was.
     last_put: Option<i64>,
     insert: Lazy<'c>,
@@ -57,7 +55,6 @@ impl<'c> Messages<'c> {
         Self {
             counts: Counts::new(connection),
             probe: None,
-            leave_bodies: false,
             last_put: None,
             insert: prepare(
                 "INSERT INTO queue_messages (queue, salt, inserted_at, expires_at, body, checksum) \
@@ -95,8 +92,7 @@ impl<'c> Messages<'c> {
                 "UPDATE queue_messages SET body = ?3, checksum = ?4 WHERE seq = ?1 AND salt = ?2",
             ),
             find: prepare(
-                "SELECT expires_at FROM queue_messages WHERE seq = ?1 AND salt = ?2 \
-                 AND (queue = ?3 OR queue IN (SELECT old FROM queue_moved WHERE queue_moved.queue = ?3))",
+                "SELECT expires_at FROM queue_messages WHERE seq = ?1 AND salt = ?2 AND queue = ?3",
             ),
             renewed: prepare(
                 "SELECT visible_at, nonce FROM queue_schedule JOIN queue_messages USING (seq) \
@@ -323,16 +319,13 @@ impl<'c> Messages<'c> {
         self.delete(queue, renewed, now)
     }
 
-    /// Removes a body. One on a damaged page stays where it is: it is recorded as discarded.
+    /// Removes a body. Around damage, it stays where it is and is recorded as discarded: to remove it may read a damaged
+    /// page.
     fn remove_body(&mut self, seq: i64) -> Result<()> {
-        let readable = match &self.probe {
-            Some(probe) => !self.leave_bodies && probe.can_read_body(seq)?,
-            None => true,
-        };
-        let remove = if readable {
-            &mut self.remove
-        } else {
+        let remove = if self.probe.is_some() {
             &mut self.discard
+        } else {
+            &mut self.remove
         };
         remove.execute([seq])?;
         Ok(())

@@ -27,7 +27,7 @@ impl Probe {
         }
     }
 
-    pub(super) fn connection(&self) -> Result<&Connection> {
+    fn connection(&self) -> Result<&Connection> {
         if let Some(connection) = self.connection.get() {
             return Ok(connection);
         }
@@ -70,18 +70,6 @@ impl Probe {
         match rows.next()? {
             Some(row) => stored.read_body(row, 0),
             None => Ok(()),
-        }
-    }
-
-    /// Whether all pages of a body can be read.
-    pub(super) fn can_read_body(&self, seq: i64) -> Result<bool> {
-        let select = "SELECT body FROM queue_messages WHERE seq = ?1";
-        let mut statement = self.connection()?.prepare_cached(select)?;
-        let mut rows = statement.query([seq])?;
-        match rows.next().map_err(Failure::from) {
-            Ok(_) => Ok(true),
-            Err(failure) if failure.is_damage() => Ok(false),
-            Err(failure) => Err(failure),
         }
     }
 }

@@ -210,18 +210,18 @@ impl<'c> Writer<'c> {
         if batch.is_empty() {
             return batch;
         }
-        let (batch, result) = self.transact_or_make_room(batch);
+        let (batch, result) = match self.transact_or_make_room(batch) {
+            (batch, Err(failure)) if batch.len() == 1 && failure.is_damage() => {
+                self.around_damage(|writer| writer.attempt(batch))
+            }
+            executed => executed,
+        };
         match result {
             Ok(answers) => {
                 self.pace.answered(&answers);
                 answer(batch, answers)
             }
-            Err(failure) if failure.is_final() => {
-                fail(batch, &failure);
-                Vec::new()
-            }
-            Err(failure) if batch.len() == 1 && failure.is_damage() => self.run_carefully(batch),
-            Err(failure) if batch.len() == 1 => {
+            Err(failure) if failure.is_final() || batch.len() == 1 => {
                 fail(batch, &failure);
                 Vec::new()
             }
@@ -230,6 +230,15 @@ impl<'c> Writer<'c> {
                 .flat_map(|command| self.run(vec![command]))
                 .collect(),
         }
+    }
+
+    /// Does work that has met a damaged page once more, around it: the readable part is read by another connection, and
+    /// bodies stay where they are.
+    fn around_damage<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
+        self.messages.probe = Some(Rc::clone(&self.probe));
+        let done = work(self);
+        self.messages.probe = None;
+        done
     }
 
     /// Executes and commits a batch, and once more if there was no room in the log and now is. In between, the
@@ -491,7 +500,6 @@ fn fail(batch: Vec<Command>, failure: &Failure) {
     }
 }
 
-mod around_damage;
 mod full_disk;
 mod locked;
 #[cfg(test)]

@@ -1,7 +1,6 @@
 use bytes::Bytes;
 use queue_core::QueueName;
 use queue_core::backend::NewMessage;
-use tokio::sync::oneshot;
 
 use super::*;
 use crate::receipt::Handle;

@@ -1,6 +1,5 @@
 //! What the writer does besides commands.
 
-use std::rc::Rc;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
@@ -21,7 +20,10 @@ impl Writer<'_> {
     pub(super) fn purge(&mut self) {
         let now = self.store_clock.now();
         let purged = self.purge.find(now).and_then(|found| {
-            let removed = self.remove_around_damage(&found);
+            let mut removed = self.try_remove(&found);
+            if removed.as_ref().is_err_and(Failure::is_damage) {
+                removed = self.around_damage(|writer| writer.try_remove(&found));
+            }
             if let Err(failure) = &removed {
                 self.purge.not_removed(found, failure, now);
             }
@@ -33,22 +35,6 @@ impl Writer<'_> {
             tracing::error!(?failure, "failed to remove expired or deleted messages");
         }
         self.purged_at = Instant::now();
-    }
-
-    /// Removes what was found; if that meets damage, the way a command does that is executed around it.
-    fn remove_around_damage(&mut self, found: &Found) -> Result<()> {
-        let mut removed = self.try_remove(found);
-        for leave_bodies in [false, true] {
-            if !removed.as_ref().is_err_and(Failure::is_damage) {
-                break;
-            }
-            self.messages.probe = Some(Rc::clone(&self.probe));
-            self.messages.leave_bodies = leave_bodies;
-            removed = self.try_remove(found);
-            self.messages.leave_bodies = false;
-            self.messages.probe = None;
-        }
-        removed
     }
 
     fn try_remove(&mut self, found: &Found) -> Result<()> {
