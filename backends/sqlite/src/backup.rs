@@ -93,7 +93,7 @@ fn copy(
     unwanted: Arc<AtomicBool>,
 ) -> Result<(), (Failure, PathBuf)> {
     let of_target = |failure| (failure, to.to_owned());
-    let to = std::path::absolute(to).map_err(|error| of_target(io(error)))?;
+    let to = std::path::absolute(to).map_err(|error| of_target(error.into()))?;
     if to.exists() {
         return Err(of_target(Failure::Exists));
     }
@@ -145,7 +145,7 @@ fn put_in_place(
 ) -> Result<()> {
     // Windows syncs only what is open for writing.
     let file = OpenOptions::new().write(true).open(unfinished);
-    file.and_then(|file| file.sync_all()).map_err(io)?;
+    file.and_then(|file| file.sync_all())?;
     match give_name(unfinished, to) {
         Ok(()) => {}
         Err(error) if error.kind() == ErrorKind::AlreadyExists => return Err(Failure::Exists),
@@ -155,7 +155,7 @@ fn put_in_place(
     let synced = to.parent().map_or(Ok(()), sync_directory);
     synced.map_err(|error| {
         remove_copy(to);
-        io(error)
+        error.into()
     })
 }
 
@@ -202,16 +202,12 @@ fn rename_to_new(from: &Path, to: &Path) -> Result<()> {
     match File::create_new(to) {
         Ok(_) => {}
         Err(error) if error.kind() == ErrorKind::AlreadyExists => return Err(Failure::Exists),
-        Err(error) => return Err(io(error)),
+        Err(error) => return Err(error.into()),
     }
     fs::rename(from, to).map_err(|error| {
         drop(fs::remove_file(to));
-        io(error)
+        error.into()
     })
-}
-
-fn io(error: std::io::Error) -> Failure {
-    Failure::Io(Arc::new(error))
 }
 
 #[cfg(test)]

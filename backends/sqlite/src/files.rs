@@ -7,7 +7,6 @@
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::failure::{Failure, Result};
@@ -20,7 +19,7 @@ pub(super) fn create(path: &Path) -> Result<bool> {
     match try_create(path) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
-        Err(error) => Err(io(error)),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -48,7 +47,7 @@ pub(super) fn identify(path: &Path) -> Result<FileId> {
     /// The smallest page that SQLite supports, in bytes.
     const MIN_PAGE: u64 = 512;
 
-    let metadata = fs::metadata(path).map_err(io)?;
+    let metadata = fs::metadata(path)?;
     if !metadata.is_file() {
         return Err(Failure::NoFile(if metadata.is_dir() {
             "a directory"
@@ -58,7 +57,7 @@ pub(super) fn identify(path: &Path) -> Result<FileId> {
     }
     // SQLite takes that for a new database.
     if (1..MIN_PAGE).contains(&metadata.len()) {
-        return Err(Failure::NoDatabase("or ends within its first page"));
+        return Err(Failure::NoDatabase);
     }
     refuse_second_path(path, &metadata)?;
     Ok(FileId::from(&metadata))
@@ -98,7 +97,7 @@ fn links(_: &Metadata) -> u64 {
 /// replaced, nobody will read it there.
 #[derive(Debug)]
 pub(super) struct Files {
-    identity: Identity,
+    pub(super) identity: Identity,
     open_log: File,
 }
 
@@ -123,8 +122,8 @@ impl Files {
     pub(super) fn open(path: &Path, expected: FileId) -> Result<Self> {
         let log = log_of(path);
         // Windows syncs only what is open for writing.
-        let open_log = OpenOptions::new().write(true).open(&log).map_err(io)?;
-        let id = FileId::from(&open_log.metadata().map_err(io)?);
+        let open_log = OpenOptions::new().write(true).open(&log)?;
+        let id = FileId::from(&open_log.metadata()?);
         let files = Self {
             identity: Identity {
                 database: (path.to_owned(), expected),
@@ -132,18 +131,9 @@ impl Files {
             },
             open_log,
         };
-        files.check()?;
+        files.identity.check()?;
         files.allocate_log();
         Ok(files)
-    }
-
-    pub(super) fn identity(&self) -> &Identity {
-        &self.identity
-    }
-
-    /// As [`Identity::check`].
-    pub(super) fn check(&self) -> Result<u64> {
-        self.identity.check()
     }
 
     /// Returns this process's turn to write.
@@ -169,7 +159,7 @@ impl Files {
 
     /// Waits until the log has reached the disk.
     pub(super) fn sync_log(&self) -> Result<()> {
-        self.open_log.sync_data().map_err(io)
+        Ok(self.open_log.sync_data()?)
     }
 }
 
@@ -185,9 +175,9 @@ impl Identity {
     /// Refuses a connection of the application's, which SQLite opened by `path`, unless it writes to these files.
     pub(super) fn admit(&self, path: &Path) -> Result<()> {
         let own = &self.database.0;
-        let metadata = fs::metadata(path).map_err(io)?;
+        let metadata = fs::metadata(path)?;
         // Elsewhere than on Unix, the path of an open file cannot lead to another file.
-        let same = cfg!(unix) || path.canonicalize().map_err(io)? == *own;
+        let same = cfg!(unix) || path.canonicalize()? == *own;
         let (theirs, own) = (path.display(), own.display());
         if !same || FileId::from(&metadata) != self.database.1 {
             return Err(Failure::Unfit(format!(
@@ -197,7 +187,7 @@ impl Identity {
         refuse_second_path(path, &metadata)?;
         match fs::metadata(log_of(path)) {
             Ok(log) if FileId::from(&log) == self.log.1 => Ok(()),
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(io(error)),
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
             _ => Err(Failure::Unfit(format!(
                 "the connection is to `{theirs}`, for which SQLite keeps another log than for `{own}`, the same file; \
                  open it by that path"
@@ -210,7 +200,7 @@ impl Identity {
 fn found((path, id): &(PathBuf, FileId)) -> Result<Metadata> {
     match fs::metadata(path) {
         Ok(metadata) if FileId::from(&metadata) == *id => Ok(metadata),
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(io(error)),
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
         _ => Err(Failure::Replaced(path.clone())),
     }
 }
@@ -240,10 +230,6 @@ impl From<&Metadata> for FileId {
     fn from(_: &Metadata) -> Self {
         Self {}
     }
-}
-
-fn io(error: std::io::Error) -> Failure {
-    Failure::Io(Arc::new(error))
 }
 
 #[cfg(test)]

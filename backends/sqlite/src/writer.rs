@@ -44,8 +44,7 @@ const PURGE_INTERVAL: Duration = Duration::from_millis(50);
 /// The read-write connection with its statements.
 pub(super) struct Writer<'c> {
     connection: &'c Connection,
-    /// `None` for a database in memory.
-    files: Option<Files>,
+    files: Files,
     /// Whether the last commit went to files that the path does not lead to, or not alone.
     is_astray: bool,
     turn: Turn,
@@ -75,7 +74,7 @@ pub(super) struct Writer<'c> {
 impl<'c> Writer<'c> {
     pub(super) fn prepare(
         connection: &'c Connection,
-        files: Option<Files>,
+        files: Files,
         store_clock: Arc<StoreClock>,
         peers: Arc<Peers>,
         settings: Settings,
@@ -87,7 +86,7 @@ impl<'c> Writer<'c> {
         connection.busy_timeout(Duration::ZERO)?;
         let mut writer = Self {
             connection,
-            turn: files.as_ref().map_or_else(|| Turn::on(None), Files::turn),
+            turn: files.turn(),
             files,
             is_astray: false,
             log: Log::default(),
@@ -196,7 +195,7 @@ impl<'c> Writer<'c> {
         let only_receives = only_receives(&batch);
         // A check follows each commit. Once that has failed, nothing is committed before another.
         if only_receives || self.is_astray {
-            if let Err(failure) = self.check_files() {
+            if let Err(failure) = self.files.identity.check() {
                 fail(batch, &failure);
                 return Vec::new();
             }
@@ -266,12 +265,11 @@ impl<'c> Writer<'c> {
         if batch.is_empty() {
             return batch;
         }
-        let relied_on = self.mend_log();
-        if let Err(failure) = relied_on {
-            fail(batch, &failure);
-            return Vec::new();
-        }
-        if let Err(failure) = self.sync.prepare(only_receives(&batch), Instant::now()) {
+        let only_receives = only_receives(&batch);
+        let prepared = self
+            .mend_log()
+            .and_then(|()| self.sync.prepare(only_receives, Instant::now()));
+        if let Err(failure) = prepared {
             fail(batch, &failure);
             return Vec::new();
         }
@@ -294,7 +292,7 @@ impl<'c> Writer<'c> {
             let (late, waiting): (Vec<_>, Vec<_>) = batch
                 .into_iter()
                 .partition(|command| now.duration_since(command.since) >= self.busy_timeout);
-            locked::fail(late, self.files.as_ref(), self.busy_timeout);
+            locked::fail(late, &self.files, self.busy_timeout);
             batch = waiting;
             std::thread::sleep(pause.mul_f64(rand::random_range(0.5..1.5)));
             pause = (pause * 2).min(MAX_PAUSE);
@@ -326,7 +324,7 @@ impl<'c> Writer<'c> {
         }
         let wrote = self.connection.total_changes() != before;
         self.sync.committed(wrote, Instant::now());
-        match self.check_files() {
+        match self.files.identity.check() {
             Err(failure @ (Failure::Replaced(_) | Failure::Linked(..))) => {
                 self.is_astray = true;
                 Err(Failure::CommittedElsewhere(Box::new(failure)))
@@ -338,11 +336,6 @@ impl<'c> Writer<'c> {
                 executed
             }
         }
-    }
-
-    /// Checks that the path still leads to the open files, and is the only one. Returns the length of the log.
-    fn check_files(&self) -> Result<u64> {
-        self.files.as_ref().map_or(Ok(0), Files::check)
     }
 
     fn execute(&mut self, batch: &[Command]) -> Result<Answers> {

@@ -7,7 +7,6 @@ use super::Writer;
 use crate::batch::Pending;
 use crate::command::Command;
 use crate::failure::{Failure, Result};
-use crate::files::Files;
 use crate::messages::Place;
 use crate::purge::Found;
 
@@ -95,8 +94,7 @@ impl Writer<'_> {
 
     /// Brings the receives to the disk that were committed without waiting for it.
     pub(super) fn sync_log(&mut self) {
-        let synced = self.files.as_ref().map_or(Ok(()), Files::sync_log);
-        if let Err(failure) = synced {
+        if let Err(failure) = self.files.sync_log() {
             tracing::error!(
                 ?failure,
                 "failed to sync the log; a power failure may undo receives"
