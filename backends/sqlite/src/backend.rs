@@ -1,6 +1,5 @@
-use std::fmt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use queue_core::backend::{
     StorageId, Swap, Transactions, check_ops,
 };
 use queue_core::idempotency::IdempotencyStore;
+use queue_core::internal::debug_fields;
 use queue_core::notify::Notifier;
 use queue_core::{Error, Operation, QueueName, Result};
 use tokio::sync::oneshot;
@@ -34,7 +34,7 @@ const NOT_IN_URI: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'#').add(b'?');
 /// Queues in one SQLite file, shared by the processes of one machine.
 ///
 /// ```
-/// # use std::sync::Arc;
+/// # use std::sync::{Arc, Mutex};
 /// use queue_clock::SystemClock;
 /// use queue_core::backend::{Backend, Metadata, NewMessage};
 /// use queue_sqlite::SqliteBackend;
@@ -140,21 +140,28 @@ impl SqliteBackend {
         let encoded = percent_encode(settings.path.as_os_str().as_encoded_bytes(), NOT_IN_URI);
         let uri = format!("sqlite:{encoded}");
         let notifier = FileNotifier::new(uri.clone(), peers, commands.clone());
+        let results = SqliteResults {
+            commands: commands.clone(),
+            path: settings.path.clone(),
+            clock,
+        };
+        let transactions = SqliteTransactions {
+            settings: settings.clone(),
+            identity,
+            capabilities: capabilities.clone(),
+            store_clock,
+            commands: commands.clone(),
+            forgotten: Mutex::default(),
+        };
         Self {
-            uri,
-            notifier: Arc::new(notifier),
-            results: SqliteResults::new(commands.clone(), settings.path.clone(), clock),
-            transactions: Arc::new(SqliteTransactions::new(
-                settings.clone(),
-                identity,
-                capabilities.clone(),
-                store_clock,
-                commands.clone(),
-            )),
             settings,
+            uri,
             capabilities,
             commands,
             queries,
+            notifier: Arc::new(notifier),
+            results,
+            transactions: Arc::new(transactions),
         }
     }
 
@@ -400,10 +407,4 @@ impl Drop for SqliteBackend {
     }
 }
 
-impl fmt::Debug for SqliteBackend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SqliteBackend")
-            .field("path", &self.settings.path)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(SqliteBackend { settings });

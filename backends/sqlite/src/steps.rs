@@ -6,7 +6,7 @@ use super::command::{Step, StepDone};
 use super::failure::{Failure, Result};
 use super::messages::Messages;
 use super::queues::Queues;
-use super::results;
+use super::results::Results;
 
 /// Executes steps within a transaction.
 pub(super) struct Steps<'a, 'c> {
@@ -39,7 +39,8 @@ impl Steps<'_, '_> {
                 deleted.map(|()| StepDone::Deleted)
             }
             Step::Swap { swap, .. } => {
-                let swapped = results::swap_in_step(self.connection, swap, now);
+                let connection = self.connection;
+                let swapped = Results { connection, now }.swap_in_step(swap);
                 swapped.map(|()| StepDone::Swapped)
             }
         }

@@ -3,7 +3,6 @@
 //! The same statements run as on the writer's connection. Those on messages are prepared for each call, because
 //! the connection is the application's.
 
-use std::fmt;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::mpsc::Sender;
@@ -15,6 +14,7 @@ use queue_core::backend::{
     Token, Transactions, Writes,
 };
 use queue_core::idempotency::ClaimStatus;
+use queue_core::internal::debug_fields;
 use queue_core::store_clock::{StoreClock, after};
 use queue_core::{Error, ErrorKind, Operation, QueueName};
 use rusqlite::Connection;
@@ -28,7 +28,7 @@ use super::failure::{Failure, Result};
 use super::files::Identity;
 use super::messages::Messages;
 use super::queues::Queues;
-use super::results;
+use super::results::Results;
 use super::schema;
 use super::space::{self, Change};
 use super::steps::Steps;
@@ -43,33 +43,16 @@ const MAX_OUTBOX: usize = 8 * 1024 * 1024;
 /// Transactions of the application's own connections to the file of a [`SqliteBackend`](crate::SqliteBackend): the engine
 /// of which a `&rusqlite::Transaction` is a [`StorageTransaction`].
 pub struct SqliteTransactions {
-    settings: Settings,
-    identity: Identity,
-    capabilities: Capabilities,
-    store_clock: Arc<StoreClock>,
-    commands: Sender<Command>,
+    pub(super) settings: Settings,
+    pub(super) identity: Identity,
+    pub(super) capabilities: Capabilities,
+    pub(super) store_clock: Arc<StoreClock>,
+    pub(super) commands: Sender<Command>,
     /// Completions whose records can be removed.
-    forgotten: Mutex<Vec<Token>>,
+    pub(super) forgotten: Mutex<Vec<Token>>,
 }
 
 impl SqliteTransactions {
-    pub(super) fn new(
-        settings: Settings,
-        identity: Identity,
-        capabilities: Capabilities,
-        store_clock: Arc<StoreClock>,
-        commands: Sender<Command>,
-    ) -> Self {
-        Self {
-            settings,
-            identity,
-            capabilities,
-            store_clock,
-            commands,
-            forgotten: Mutex::default(),
-        }
-    }
-
     /// Opens a connection to the file.
     fn connect(&self) -> queue_core::Result<Connection> {
         let opened = connection::open_for_application(&self.settings)
@@ -106,9 +89,9 @@ impl SqliteTransactions {
             let put = guest.put_all(&steps)?;
             if let Some(completion) = &completion {
                 guest.complete(completion)?;
-                results::execute(connection, &ResultsRequest::Sweep, guest.now)?;
+                guest.results().execute(&ResultsRequest::Sweep)?;
                 for token in &forgotten {
-                    results::forget(connection, *token)?;
+                    guest.results().forget(*token)?;
                 }
             }
             Ok(put)
@@ -356,12 +339,17 @@ impl<'c> Guest<'c> {
         Ok(receipts.collect())
     }
 
+    fn results(&self) -> Results<'c> {
+        let (connection, now) = (self.connection, self.now);
+        Results { connection, now }
+    }
+
     fn complete(&mut self, completion: &Completion<'_>) -> Result<()> {
         let queue = self.queues.id(completion.queue)?;
         self.messages.complete(queue, completion, self.now)?;
-        results::record(self.connection, completion.token, self.now)?;
+        self.results().record(completion.token)?;
         if let Some(release) = &completion.release {
-            match results::swap_in_step(self.connection, release, self.now) {
+            match self.results().swap_in_step(release) {
                 Ok(()) | Err(Failure::Conflict) => {}
                 Err(failure) => return Err(failure),
             }
@@ -375,17 +363,11 @@ impl<'c> Guest<'c> {
             finish.result.clone(),
             finish.retention,
         );
-        match results::execute(self.connection, &request, self.now)? {
+        match self.results().execute(&request)? {
             Answer::Standing(ClaimStatus::Held) => Ok(()),
             _ => Err(Failure::ClaimLost(finish.key.clone())),
         }
     }
 }
 
-impl fmt::Debug for SqliteTransactions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SqliteTransactions")
-            .field("path", &self.settings.path)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(SqliteTransactions { settings });

@@ -26,7 +26,7 @@ use super::probe::Probe;
 use super::purge::Purge;
 use super::queues::Queues;
 use super::receive::Receives;
-use super::results;
+use super::results::Results;
 use super::schema;
 use super::shrink::Shrink;
 use super::steps::Steps;
@@ -384,12 +384,12 @@ impl<'c> Writer<'c> {
                 done.map(Answer::Applied)
             }
             Request::PutIf { step, swap } => self.put_if(step.as_ref(), swap, now),
-            Request::Ended { token } => self.is_committed(*token).map(Answer::Ended),
+            Request::Ended { token } => self.is_committed(*token, now).map(Answer::Ended),
             Request::Register { port } => {
                 self.consumers.register(*port, now).map(|()| Answer::Done)
             }
             Request::Withdraw { port } => self.consumers.remove(*port).map(|()| Answer::Done),
-            Request::Results(request) => results::execute(self.connection, request, now),
+            Request::Results(request) => self.results(now).execute(request),
             Request::Receive { .. } | Request::Close => Ok(Answer::Done),
         }
     }
@@ -402,26 +402,31 @@ impl<'c> Writer<'c> {
         }
     }
 
+    fn results(&self, now: i64) -> Results<'c> {
+        let connection = self.connection;
+        Results { connection, now }
+    }
+
     /// Refuses a message before anything is recorded.
     fn put_if(&mut self, step: Option<&Step>, swap: &Swap, now: i64) -> Result<Answer> {
         if let Some(step) = step {
             self.queues.id(step.queue())?;
         }
-        if let Some(current) = results::differs(self.connection, swap, now)? {
+        if let Some(current) = self.results(now).differs(swap)? {
             return Ok(Answer::Differs(current));
         }
         let put = step.map(|step| self.steps().one(step, now)).transpose()?;
-        results::swap(self.connection, swap, now)?;
+        self.results(now).swap(swap)?;
         Ok(Answer::Swapped(put))
     }
 
     /// Whether a completion with this token was committed. If not, the next commit of this transaction overwrites what
     /// a commit that failed may have left in the log, so that no recovery finds it.
-    fn is_committed(&mut self, token: Option<Token>) -> Result<bool> {
+    fn is_committed(&mut self, token: Option<Token>, now: i64) -> Result<bool> {
         let Some(token) = token else {
             return Ok(false);
         };
-        let committed = results::is_recorded(self.connection, token)?;
+        let committed = self.results(now).is_recorded(token)?;
         if !committed {
             self.store_time.forget();
         }

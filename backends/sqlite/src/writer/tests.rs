@@ -201,7 +201,11 @@ fn that_a_transaction_was_not_committed_is_said_only_after_another_commit() {
     assert!(matches!(answers[0][0], Ok(Answer::Ended(false))));
     assert_ne!(connection.total_changes(), before);
 
-    results::record(&connection, token, 0).expect("recorded");
+    let results = Results {
+        connection: &connection,
+        now: 0,
+    };
+    results.record(token).expect("recorded");
     let answers = serve(&connection, ended(Some(token)));
     assert!(matches!(answers[0][0], Ok(Answer::Ended(true))));
 }
