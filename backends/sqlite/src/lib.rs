@@ -2,7 +2,7 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `backend`, `builder` | [`SqliteBackend`], and how it is opened |
+//! | `backend`, `builder`, `url` | [`SqliteBackend`], and how it is opened |
 //! | `connection`, `schema`, `files`, `file_system` | opening the file: pragmas, the tables and their version; noticing that it was replaced; refusing network file systems |
 //! | `threads`, `command` | the backend's two threads; the requests to the writer, and its answers |
 //! | `writer` | the thread that writes |
@@ -56,6 +56,7 @@ mod sync;
 mod threads;
 mod transactions;
 mod turn;
+mod url;
 mod wakeups;
 mod writer;
 
