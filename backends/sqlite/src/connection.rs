@@ -134,8 +134,7 @@ fn try_open_writer(settings: &Settings, store_clock: &StoreClock) -> Result<(Con
 
 /// Opens a file that a writer has prepared.
 pub(super) fn open_reader(settings: &Settings) -> Result<Connection> {
-    let connection = open(settings)?;
-    configure(&connection, settings)?;
+    let connection = open_for_application(settings)?;
     connection.pragma_update(None, "query_only", true)?;
     Ok(connection)
 }

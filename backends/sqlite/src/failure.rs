@@ -129,6 +129,18 @@ impl Failure {
         }
     }
 
+    /// Whether, of a file and its copy, the former failed. The copy has all tables, and is hardly read.
+    pub(super) fn is_of_original(&self) -> bool {
+        let code = match self {
+            Self::Sqlite(error) => error.sqlite_error().map(|error| error.extended_code),
+            _ => None,
+        };
+        let read = [ffi::SQLITE_ERROR, ffi::SQLITE_BUSY, ffi::SQLITE_IOERR_READ];
+        self.is_damage()
+            || matches!(self, Self::NotCopied(_) | Self::Lost)
+            || code.is_some_and(|code| read.contains(&code))
+    }
+
     /// Whether the operation was refused because of its arguments, which leaves the transaction intact.
     pub(super) fn is_refusal(&self) -> bool {
         match self {

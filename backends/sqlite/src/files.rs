@@ -60,7 +60,7 @@ pub(super) fn identify(path: &Path) -> Result<FileId> {
         return Err(Failure::NoDatabase);
     }
     refuse_second_path(path, &metadata)?;
-    Ok(FileId::from(&metadata))
+    Ok(id_of(&metadata))
 }
 
 /// Refuses a database that has another path, or may have one.
@@ -108,14 +108,9 @@ pub(super) struct Identity {
     log: (PathBuf, FileId),
 }
 
-/// What distinguishes a file from all others that exist at the same time.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct FileId {
-    #[cfg(unix)]
-    device: u64,
-    #[cfg(unix)]
-    inode: u64,
-}
+/// What distinguishes a file from all others that exist at the same time: its device and inode. Elsewhere than on Unix,
+/// nothing does, and files that are open cannot be deleted or moved.
+pub(super) type FileId = Option<(u64, u64)>;
 
 impl Files {
     /// Returns the files of a database that is open in WAL mode, and was `expected` before it was opened.
@@ -123,7 +118,7 @@ impl Files {
         let log = log_of(path);
         // Windows syncs only what is open for writing.
         let open_log = OpenOptions::new().write(true).open(&log)?;
-        let id = FileId::from(&open_log.metadata()?);
+        let id = id_of(&open_log.metadata()?);
         let files = Self {
             identity: Identity {
                 database: (path.to_owned(), expected),
@@ -179,14 +174,14 @@ impl Identity {
         // Elsewhere than on Unix, the path of an open file cannot lead to another file.
         let same = cfg!(unix) || path.canonicalize()? == *own;
         let (theirs, own) = (path.display(), own.display());
-        if !same || FileId::from(&metadata) != self.database.1 {
+        if !same || id_of(&metadata) != self.database.1 {
             return Err(Failure::Unfit(format!(
                 "the connection is to `{theirs}`; the queues are in another file, `{own}`, and no transaction spans both"
             )));
         }
         refuse_second_path(path, &metadata)?;
         match fs::metadata(log_of(path)) {
-            Ok(log) if FileId::from(&log) == self.log.1 => Ok(()),
+            Ok(log) if id_of(&log) == self.log.1 => Ok(()),
             Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
             _ => Err(Failure::Unfit(format!(
                 "the connection is to `{theirs}`, for which SQLite keeps another log than for `{own}`, the same file; \
@@ -199,7 +194,7 @@ impl Identity {
 /// Returns the metadata of a file, if it is still at its path.
 fn found((path, id): &(PathBuf, FileId)) -> Result<Metadata> {
     match fs::metadata(path) {
-        Ok(metadata) if FileId::from(&metadata) == *id => Ok(metadata),
+        Ok(metadata) if id_of(&metadata) == *id => Ok(metadata),
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
         _ => Err(Failure::Replaced(path.clone())),
     }
@@ -213,23 +208,15 @@ fn log_of(path: &Path) -> PathBuf {
 }
 
 #[cfg(unix)]
-impl From<&Metadata> for FileId {
-    fn from(metadata: &Metadata) -> Self {
-        use std::os::unix::fs::MetadataExt;
+fn id_of(metadata: &Metadata) -> FileId {
+    use std::os::unix::fs::MetadataExt;
 
-        Self {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-        }
-    }
+    Some((metadata.dev(), metadata.ino()))
 }
 
-/// Elsewhere, files that are open cannot be deleted or moved.
 #[cfg(not(unix))]
-impl From<&Metadata> for FileId {
-    fn from(_: &Metadata) -> Self {
-        Self {}
-    }
+fn id_of(_: &Metadata) -> FileId {
+    None
 }
 
 #[cfg(test)]
@@ -243,7 +230,7 @@ mod tests {
         for file in [&path, &log_of(&path)] {
             fs::write(file, "written").expect("written");
         }
-        let id = FileId::from(&fs::metadata(&path).expect("metadata"));
+        let id = id_of(&fs::metadata(&path).expect("metadata"));
         let files = Files::open(&path, id).expect("open");
         assert!(!files.is_log_unchanged_for(Duration::from_secs(3600)));
         let earlier = std::time::SystemTime::now() - Duration::from_secs(7200);

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rusqlite::config::DbConfig;
 use rusqlite::{
-    Connection, OpenFlags, OptionalExtension, Row, Statement, ffi, params, params_from_iter,
+    Connection, OpenFlags, OptionalExtension, Row, Statement, params, params_from_iter,
 };
 
 use queue_core::{Operation, Result as PublicResult};
@@ -91,7 +91,7 @@ pub fn salvage(from: impl AsRef<Path>, to: impl AsRef<Path>) -> PublicResult<Sal
     let salvaged = create_tables(to).and_then(|target| copy(&source, target));
     salvaged.map_err(|failure| {
         remove_all(to);
-        let path = if is_of_source(&failure) { from } else { to };
+        let path = if failure.is_of_original() { from } else { to };
         failure.into_error(Operation::Open, None, path)
     })
 }
@@ -119,16 +119,6 @@ fn create_tables(path: &Path) -> Result<Connection> {
     connection::allow_to_shrink(&connection)?;
     schema::migrate(&mut connection, false)?;
     Ok(connection)
-}
-
-/// Whether it was the damaged file that failed: the new one is whole, has all tables, and is hardly read.
-fn is_of_source(failure: &Failure) -> bool {
-    let code = match failure {
-        Failure::Sqlite(error) => error.sqlite_error().map(|error| error.extended_code),
-        _ => None,
-    };
-    let read = [ffi::SQLITE_ERROR, ffi::SQLITE_BUSY, ffi::SQLITE_IOERR_READ];
-    failure.is_damage() || code.is_some_and(|code| read.contains(&code))
 }
 
 /// Removes an unfinished copy, so that another attempt finds no file there.

@@ -85,8 +85,8 @@ fn write(
         Err(failure) => return drop(ready.send(Err(failure))),
     };
     let identity = files.identity.clone();
-    let writer = Writer::prepare(&connection, files, store_clock, peers, settings.clone());
-    let closing = match writer {
+    let prepare = |settings| Writer::prepare(&connection, files, store_clock, peers, settings);
+    let closing = match prepare(settings.clone()) {
         Ok(mut writer) => {
             drop(ready.send(Ok((settings, identity))));
             writer.serve(commands)

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use queue_core::backend::{
-    Backend, Capabilities, Completion, Limits, NewMessage, PutReceipt, StorageTransaction,
-    Token, Transactions, Writes,
+    Backend, Capabilities, Completion, Limits, NewMessage, PutReceipt, StorageTransaction, Token,
+    Transactions, Writes,
 };
 use queue_core::idempotency::ClaimStatus;
 use queue_core::internal::debug_fields;
@@ -20,9 +20,7 @@ use queue_core::{Error, ErrorKind, Operation, QueueName};
 use rusqlite::Connection;
 use serde_json::json;
 
-use super::command::{
-    Answer, Command, Request, ResultsRequest, Step, StepDone, ask, mismatched,
-};
+use super::command::{Answer, Command, Request, ResultsRequest, Step, StepDone, ask, mismatched};
 use super::connection::{self, Settings, Synchronous};
 use super::failure::{Failure, Result};
 use super::files::Identity;

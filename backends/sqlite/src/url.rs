@@ -92,7 +92,10 @@ mod tests {
             assert!(refused(url).contains("`sqlite:PATH`"), "{url}");
         }
         let text = refused("sqlite:queue.db?adopt&cache=shared");
-        assert!(text.contains("`cache=shared`") && text.contains("`adopt`"), "{text}");
+        assert!(
+            text.contains("`cache=shared`") && text.contains("`adopt`"),
+            "{text}"
+        );
         for url in [
             "sqlite::memory:",
             "sqlite::memory:?cache=shared",

@@ -28,10 +28,7 @@ impl Writer<'_> {
 
     /// Brings the database to its full length on the disk.
     pub(super) fn lengthen(&mut self) {
-        if matches!(
-            space::missing(self.connection, self.files.path()),
-            Ok(1..)
-        ) {
+        if matches!(space::missing(self.connection, self.files.path()), Ok(1..)) {
             self.log.move_into_database(self.connection);
         }
     }
