@@ -101,6 +101,11 @@ fn open(path: &Path) -> Result<Connection> {
     let connection = Connection::open_with_flags(path, flags)?;
     // Otherwise SQLite reads nothing of a file that is shorter than its header says.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_WRITABLE_SCHEMA, true)?;
+    // The rows of a list of tables that is cut off there read as empty.
+    let page: i64 = connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
+    if fs::metadata(path)?.len() < page.unsigned_abs() {
+        return Err(Failure::NoDatabase);
+    }
     match schema::check(&connection, false) {
         Err(failure) if !failure.is_damage() => return Err(failure),
         // The version may be damaged, and the tables not.
