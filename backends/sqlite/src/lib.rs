@@ -11,7 +11,7 @@
 //! | `batch`, `receive` | which commands share a transaction; which receives share a claim |
 //! | `sync`, `log`, `shrink` | which commits wait for the disk; when the log is moved into the database; shortening the file |
 //! | `space` | what puts leave free on the disk, so that messages can be settled when it is full |
-//! | `steps` | the changes to messages, in the writer's transactions and in the application's |
+//! | `tables` | what a transaction works on, the writer's and the application's |
 //! | `queues`, `messages`, `counts`, `purge` | the statements of a transaction |
 //! | `stored` | a message as it is stored, and its conversion to the contract's types |
 //! | `lazy` | statements that are prepared when they are first used |
@@ -49,10 +49,10 @@ mod salvage;
 mod schema;
 mod shrink;
 mod space;
-mod steps;
 mod store_time;
 mod stored;
 mod sync;
+mod tables;
 mod threads;
 mod transactions;
 mod turn;

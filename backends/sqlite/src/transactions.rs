@@ -24,13 +24,10 @@ use super::command::{Answer, Command, Request, ResultsRequest, Step, StepDone, a
 use super::connection::{self, Settings, Synchronous};
 use super::failure::{Failure, Result};
 use super::files::Identity;
-use super::messages::Messages;
-use super::queues::Queues;
-use super::results::Results;
 use super::schema;
 use super::space::{self, Change};
-use super::steps::Steps;
 use super::store_time::StoreTime;
+use super::tables::Tables;
 
 /// The most records of transactions that are removed with one completion, and that wait for it.
 const FORGOTTEN: usize = 64;
@@ -87,9 +84,10 @@ impl SqliteTransactions {
             let put = guest.put_all(&steps)?;
             if let Some(completion) = &completion {
                 guest.complete(completion)?;
-                guest.results().execute(&ResultsRequest::Sweep)?;
+                let results = guest.tables.results(guest.now);
+                results.execute(&ResultsRequest::Sweep)?;
                 for token in &forgotten {
-                    guest.results().forget(*token)?;
+                    results.forget(*token)?;
                 }
             }
             Ok(put)
@@ -114,7 +112,7 @@ impl SqliteTransactions {
         connection.execute_batch("SAVEPOINT queue_runtime")?;
         let done = Guest::enter(connection, &self.store_clock).and_then(|mut guest| {
             let done = work(&mut guest)?;
-            guest.messages.counts.write()?;
+            guest.tables.messages.counts.write()?;
             Ok(done)
         });
         if done.is_ok() {
@@ -293,9 +291,7 @@ pub fn connect(backend: &dyn Backend) -> queue_core::Result<Connection> {
 
 /// The application's connection, within its transaction.
 struct Guest<'c> {
-    connection: &'c Connection,
-    queues: Queues<'c>,
-    messages: Messages<'c>,
+    tables: Tables<'c>,
     now: i64,
 }
 
@@ -306,9 +302,7 @@ impl<'c> Guest<'c> {
         store_time.follow(store_clock)?;
         store_time.write(store_clock.now())?;
         Ok(Self {
-            connection,
-            queues: Queues::new(connection),
-            messages: Messages::new(connection),
+            tables: Tables::new(connection),
             // Again: the lock may have been waited for.
             now: store_clock.now(),
         })
@@ -319,17 +313,12 @@ impl<'c> Guest<'c> {
     fn put_all(&mut self, steps: &[Step]) -> Result<Vec<PutReceipt>> {
         for queue in steps.iter().map(Step::queue) {
             if !queue.is_reply_queue()
-                && let Err(Failure::QueueNotFound) = self.queues.id(queue)
+                && let Err(Failure::QueueNotFound) = self.tables.queues.id(queue)
             {
-                self.queues.create(queue, "{}")?;
+                self.tables.queues.create(queue, "{}")?;
             }
         }
-        let mut all = Steps {
-            connection: self.connection,
-            queues: &mut self.queues,
-            messages: &mut self.messages,
-        };
-        let done = all.all(steps, self.now)?;
+        let done = self.tables.steps(steps, self.now)?;
         let receipts = done.into_iter().map(|done| match done {
             StepDone::Put(placed) => placed.into_receipt(),
             other => unreachable!("it was a put: {other:?}"),
@@ -337,17 +326,13 @@ impl<'c> Guest<'c> {
         Ok(receipts.collect())
     }
 
-    fn results(&self) -> Results<'c> {
-        let (connection, now) = (self.connection, self.now);
-        Results { connection, now }
-    }
-
     fn complete(&mut self, completion: &Completion<'_>) -> Result<()> {
-        let queue = self.queues.id(completion.queue)?;
-        self.messages.complete(queue, completion, self.now)?;
-        self.results().record(completion.token)?;
+        let queue = self.tables.queues.id(completion.queue)?;
+        self.tables.messages.complete(queue, completion, self.now)?;
+        let results = self.tables.results(self.now);
+        results.record(completion.token)?;
         if let Some(release) = &completion.release {
-            match self.results().swap_in_step(release) {
+            match results.swap_in_step(release) {
                 Ok(()) | Err(Failure::Conflict) => {}
                 Err(failure) => return Err(failure),
             }
@@ -361,7 +346,7 @@ impl<'c> Guest<'c> {
             finish.result.clone(),
             finish.retention,
         );
-        match self.results().execute(&request)? {
+        match results.execute(&request)? {
             Answer::Standing(ClaimStatus::Held) => Ok(()),
             _ => Err(Failure::ClaimLost(finish.key.clone())),
         }

@@ -21,17 +21,13 @@ use super::connection::Settings;
 use super::failure::{Failure, Result};
 use super::files::Files;
 use super::log::Log;
-use super::messages::Messages;
 use super::probe::Probe;
 use super::purge::Purge;
-use super::queues::Queues;
-use super::receive::Receives;
-use super::results::Results;
 use super::schema;
 use super::shrink::Shrink;
-use super::steps::Steps;
 use super::store_time::StoreTime;
 use super::sync::Sync;
+use super::tables::Tables;
 use super::turn::{self, Turn};
 use super::wakeups::{Consumers, Peers};
 
@@ -57,8 +53,7 @@ pub(super) struct Writer<'c> {
     space_is_low: bool,
     has_made_room: bool,
     pace: Pace,
-    queues: Queues<'c>,
-    messages: Messages<'c>,
+    tables: Tables<'c>,
     purge: Purge<'c>,
     purged_at: Instant,
     probe: Rc<Probe>,
@@ -98,8 +93,7 @@ impl<'c> Writer<'c> {
             space_is_low: false,
             has_made_room: false,
             pace: Pace::default(),
-            queues: Queues::new(connection),
-            messages: Messages::new(connection),
+            tables: Tables::new(connection),
             purge: Purge::prepare(connection)?,
             purged_at: Instant::now(),
             probe: Rc::new(probe),
@@ -203,7 +197,7 @@ impl<'c> Writer<'c> {
         }
         if only_receives {
             let now = self.refresh();
-            batch = self.receives().answer_idle(batch, &now);
+            batch = self.tables.answer_idle_receives(batch, &now);
         }
         let batch = self.begin(batch);
         if batch.is_empty() {
@@ -234,9 +228,9 @@ impl<'c> Writer<'c> {
     /// Does work that has met a damaged page once more, around it: the readable part is read by another connection, and
     /// bodies stay where they are.
     fn around_damage<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
-        self.messages.probe = Some(Rc::clone(&self.probe));
+        self.tables.messages.probe = Some(Rc::clone(&self.probe));
         let done = work(self);
-        self.messages.probe = None;
+        self.tables.messages.probe = None;
         done
     }
 
@@ -348,39 +342,35 @@ impl<'c> Writer<'c> {
             };
             answers.push(answer);
         }
-        self.receives().answer_all(batch, &mut answers, now)?;
-        self.messages.counts.write()?;
+        self.tables.answer_receives(batch, &mut answers, now)?;
+        self.tables.messages.counts.write()?;
         self.store_time.write(now)?;
         Ok(answers)
     }
 
-    fn receives(&mut self) -> Receives<'_, 'c> {
-        Receives {
-            queues: &mut self.queues,
-            messages: &mut self.messages,
-        }
-    }
-
     fn request(&mut self, request: &Request, now: i64) -> Result<Answer> {
         match request {
-            Request::Create { queue, metadata } => {
-                self.queues.create(queue, metadata).map(Answer::Created)
-            }
+            Request::Create { queue, metadata } => self
+                .tables
+                .queues
+                .create(queue, metadata)
+                .map(Answer::Created),
             Request::Remove { queue } => {
                 self.purge.expect_work();
-                self.queues.remove(queue).map(|()| Answer::Done)
+                self.tables.queues.remove(queue).map(|()| Answer::Done)
             }
             Request::SetMetadata { queue, metadata } => self
+                .tables
                 .queues
                 .set_metadata(queue, metadata)
                 .map(|()| Answer::Done),
             Request::Clear { queue } => {
                 self.purge.expect_work();
-                self.queues.clear(queue).map(|()| Answer::Done)
+                self.tables.queues.clear(queue).map(|()| Answer::Done)
             }
-            Request::Step(step) => self.steps().one(step, now).map(Answer::Step),
+            Request::Step(step) => self.tables.step(step, now).map(Answer::Step),
             Request::Apply(steps) => {
-                let done = self.steps().all(steps, now);
+                let done = self.tables.steps(steps, now);
                 done.map(Answer::Applied)
             }
             Request::PutIf { step, swap } => self.put_if(step.as_ref(), swap, now),
@@ -389,34 +379,21 @@ impl<'c> Writer<'c> {
                 self.consumers.register(*port, now).map(|()| Answer::Done)
             }
             Request::Withdraw { port } => self.consumers.remove(*port).map(|()| Answer::Done),
-            Request::Results(request) => self.results(now).execute(request),
+            Request::Results(request) => self.tables.results(now).execute(request),
             Request::Receive { .. } | Request::Close => Ok(Answer::Done),
         }
-    }
-
-    fn steps(&mut self) -> Steps<'_, 'c> {
-        Steps {
-            connection: self.connection,
-            queues: &mut self.queues,
-            messages: &mut self.messages,
-        }
-    }
-
-    fn results(&self, now: i64) -> Results<'c> {
-        let connection = self.connection;
-        Results { connection, now }
     }
 
     /// Refuses a message before anything is recorded.
     fn put_if(&mut self, step: Option<&Step>, swap: &Swap, now: i64) -> Result<Answer> {
         if let Some(step) = step {
-            self.queues.id(step.queue())?;
+            self.tables.queues.id(step.queue())?;
         }
-        if let Some(current) = self.results(now).differs(swap)? {
+        if let Some(current) = self.tables.results(now).differs(swap)? {
             return Ok(Answer::Differs(current));
         }
-        let put = step.map(|step| self.steps().one(step, now)).transpose()?;
-        self.results(now).swap(swap)?;
+        let put = step.map(|step| self.tables.step(step, now)).transpose()?;
+        self.tables.results(now).swap(swap)?;
         Ok(Answer::Swapped(put))
     }
 
@@ -426,7 +403,7 @@ impl<'c> Writer<'c> {
         let Some(token) = token else {
             return Ok(false);
         };
-        let committed = self.results(now).is_recorded(token)?;
+        let committed = self.tables.results(now).is_recorded(token)?;
         if !committed {
             self.store_time.forget();
         }
@@ -435,9 +412,9 @@ impl<'c> Writer<'c> {
 
     /// Reads what other processes have changed, and returns the current time.
     fn refresh(&mut self) -> Result<i64> {
-        let changed = self.queues.changed_elsewhere()?;
+        let changed = self.tables.queues.changed_elsewhere()?;
         if changed && let Err(failure) = self.read_changes() {
-            self.queues.forget();
+            self.tables.queues.forget();
             return Err(failure);
         }
         let now = self.store_clock.now();
@@ -457,9 +434,9 @@ impl<'c> Writer<'c> {
     }
 
     fn roll_back(&mut self) {
-        self.queues.forget();
+        self.tables.queues.forget();
         self.store_time.forget();
-        self.messages.counts.roll_back(Vec::new());
+        self.tables.messages.counts.roll_back(Vec::new());
         if !self.connection.is_autocommit() {
             // If this fails too, the next BEGIN reports it.
             drop(self.connection.execute_batch("ROLLBACK"));

@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 use super::*;
 use crate::command::{Step, StepDone};
 use crate::receipt::Handle;
+use crate::results::Results;
 use crate::{connection, files};
 
 type Reply = oneshot::Receiver<Result<Answer>>;

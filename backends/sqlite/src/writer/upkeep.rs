@@ -51,7 +51,7 @@ impl Writer<'_> {
 
     fn remove(&mut self, places: &[Place], finished: Option<i64>) -> Result<()> {
         for place in places {
-            self.messages.drop_at(place)?;
+            self.tables.messages.drop_at(place)?;
         }
         finished.map_or(Ok(()), |queue| self.purge.forget(queue))
     }
