@@ -97,4 +97,4 @@ impl Notifier for FileNotifier {
     }
 }
 
-debug_fields!(FileNotifier { account, peers });
+debug_fields!(FileNotifier { account });
