@@ -1,7 +1,6 @@
-use std::fmt;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -13,18 +12,18 @@ use queue_core::backend::{
     StorageId, Swap, Transactions, check_ops,
 };
 use queue_core::idempotency::IdempotencyStore;
+use queue_core::internal::debug_fields;
 use queue_core::notify::Notifier;
 use queue_core::{Error, Operation, QueueName, Result};
 use tokio::sync::oneshot;
 
-use super::browse;
-use super::command::{Answer, Claimed, Command, Query, Request, Step, StepDone, ask};
+use super::command::{Answer, Command, Request, Step, StepDone, ask, mismatched};
 use super::connection::Settings;
-use super::convert::lease;
 use super::failure::{self, Failure};
-use super::reader::{Reader, format_metadata};
-use super::receipt::Handle;
+use super::reader::{Query, Reader, format_metadata};
+use super::receipt::{self, Handle};
 use super::results::SqliteResults;
+use super::stored::Stored;
 use super::threads::Threads;
 use super::transactions::SqliteTransactions;
 use super::wakeups::FileNotifier;
@@ -35,7 +34,7 @@ const NOT_IN_URI: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'#').add(b'?');
 /// Queues in one SQLite file, shared by the processes of one machine.
 ///
 /// ```
-/// # use std::sync::Arc;
+/// # use std::sync::{Arc, Mutex};
 /// use queue_clock::SystemClock;
 /// use queue_core::backend::{Backend, Metadata, NewMessage};
 /// use queue_sqlite::SqliteBackend;
@@ -141,21 +140,28 @@ impl SqliteBackend {
         let encoded = percent_encode(settings.path.as_os_str().as_encoded_bytes(), NOT_IN_URI);
         let uri = format!("sqlite:{encoded}");
         let notifier = FileNotifier::new(uri.clone(), peers, commands.clone());
+        let results = SqliteResults {
+            commands: commands.clone(),
+            path: settings.path.clone(),
+            clock,
+        };
+        let transactions = SqliteTransactions {
+            settings: settings.clone(),
+            identity,
+            capabilities: capabilities.clone(),
+            store_clock,
+            commands: commands.clone(),
+            forgotten: Mutex::default(),
+        };
         Self {
-            uri,
-            notifier: Arc::new(notifier),
-            results: SqliteResults::new(commands.clone(), settings.path.clone(), clock),
-            transactions: Arc::new(SqliteTransactions::new(
-                settings.clone(),
-                identity,
-                capabilities.clone(),
-                store_clock,
-                commands.clone(),
-            )),
             settings,
+            uri,
             capabilities,
             commands,
             queries,
+            notifier: Arc::new(notifier),
+            results,
+            transactions: Arc::new(transactions),
         }
     }
 
@@ -313,7 +319,7 @@ impl Backend for SqliteBackend {
         };
         match self.ask_about(Operation::Receive, queue, request).await? {
             Answer::Received(claimed) => {
-                Ok(claimed.into_iter().map(Claimed::into_received).collect())
+                Ok(claimed.into_iter().map(Stored::into_received).collect())
             }
             other => mismatched(&other),
         }
@@ -329,8 +335,10 @@ impl Backend for SqliteBackend {
     async fn browse(&self, queue: &QueueName, from: Option<&PageMark>, max: u32) -> Result<Page> {
         let limits = self.limits(Operation::Browse, queue);
         limits.check_max(max)?;
-        let after = from.map(|mark| browse::parse(mark).ok_or_else(|| limits.invalid_mark(mark)));
-        let (after, name) = (after.transpose()?, queue.clone());
+        let parse = |mark: &PageMark| {
+            receipt::parse_pair(mark.as_str()).ok_or_else(|| limits.invalid_mark(mark))
+        };
+        let (after, name) = (from.map(parse).transpose()?, queue.clone());
         let browse = move |reader: &Reader| reader.browse(&name, after, max);
         self.read(Operation::Browse, Some(queue), browse).await
     }
@@ -348,7 +356,9 @@ impl Backend for SqliteBackend {
         let step = Step::update(queue.clone(), id, receipt, visibility, body);
         let request = Request::Step(step);
         match self.ask_about(Operation::Update, queue, request).await? {
-            Answer::Step(StepDone::Updated { visible_at, nonce }) => Ok(lease(visible_at, nonce)),
+            Answer::Step(StepDone::Updated { visible_at, nonce }) => {
+                Ok(receipt::lease(visible_at, nonce))
+            }
             other => mismatched(&other),
         }
     }
@@ -397,14 +407,4 @@ impl Drop for SqliteBackend {
     }
 }
 
-impl fmt::Debug for SqliteBackend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SqliteBackend")
-            .field("path", &self.settings.path)
-            .finish_non_exhaustive()
-    }
-}
-
-pub(super) fn mismatched(answer: &Answer) -> ! {
-    unreachable!("the writer answered another request: {answer:?}")
-}
+debug_fields!(SqliteBackend { settings });

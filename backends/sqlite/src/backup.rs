@@ -67,13 +67,18 @@ impl SqliteBackend {
             drop(reply.send(copy(&settings, &target, unwanted)));
         });
         let copied = match spawned {
-            Ok(()) => copied
-                .await
-                .unwrap_or(Err((Failure::Lost, self.path().to_owned()))),
-            Err(failure) => Err((failure, self.path().to_owned())),
+            Ok(()) => copied.await.unwrap_or(Err(Failure::Lost)),
+            Err(failure) => Err(failure),
         };
         drop(cancel);
-        copied.map_err(|(failure, path)| failure.into_error(Operation::Backup, None, &path))
+        copied.map_err(|failure| {
+            let path = if failure.is_of_original() {
+                self.path()
+            } else {
+                to
+            };
+            failure.into_error(Operation::Backup, None, path)
+        })
     }
 }
 
@@ -86,34 +91,22 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// Copies the file. A failure comes with the path that it concerns.
-fn copy(
-    settings: &Settings,
-    to: &Path,
-    unwanted: Arc<AtomicBool>,
-) -> Result<(), (Failure, PathBuf)> {
-    let of_target = |failure| (failure, to.to_owned());
-    let to = std::path::absolute(to).map_err(|error| of_target(io(error)))?;
+fn copy(settings: &Settings, to: &Path, unwanted: Arc<AtomicBool>) -> Result<()> {
+    let to = std::path::absolute(to)?;
     if to.exists() {
-        return Err(of_target(Failure::Exists));
+        return Err(Failure::Exists);
     }
     let mut unfinished = to.clone().into_os_string();
     unfinished.push(format!(".{:016x}.unfinished", rand::random::<u64>()));
     let unfinished = PathBuf::from(unfinished);
-    files::create(&unfinished).map_err(of_target)?;
-    let copied = vacuum_into(settings, &unfinished, Arc::clone(&unwanted))
-        .map_err(|failure| match &failure {
-            Failure::NotCopied(_) => (failure, settings.path.clone()),
-            _ if failure.is_damage() => (failure, settings.path.clone()),
-            _ => of_target(failure),
-        })
-        .and_then(|()| {
-            if unwanted.load(Ordering::Relaxed) {
-                Err(of_target(Failure::Lost))
-            } else {
-                put_in_place(&unfinished, &to, sync_directory).map_err(of_target)
-            }
-        });
+    files::create(&unfinished)?;
+    let copied = vacuum_into(settings, &unfinished, Arc::clone(&unwanted)).and_then(|()| {
+        if unwanted.load(Ordering::Relaxed) {
+            Err(Failure::Lost)
+        } else {
+            put_in_place(&unfinished, &to, sync_directory)
+        }
+    });
     remove_copy(&unfinished);
     copied
 }
@@ -145,7 +138,7 @@ fn put_in_place(
 ) -> Result<()> {
     // Windows syncs only what is open for writing.
     let file = OpenOptions::new().write(true).open(unfinished);
-    file.and_then(|file| file.sync_all()).map_err(io)?;
+    file.and_then(|file| file.sync_all())?;
     match give_name(unfinished, to) {
         Ok(()) => {}
         Err(error) if error.kind() == ErrorKind::AlreadyExists => return Err(Failure::Exists),
@@ -155,7 +148,7 @@ fn put_in_place(
     let synced = to.parent().map_or(Ok(()), sync_directory);
     synced.map_err(|error| {
         remove_copy(to);
-        io(error)
+        error.into()
     })
 }
 
@@ -202,16 +195,12 @@ fn rename_to_new(from: &Path, to: &Path) -> Result<()> {
     match File::create_new(to) {
         Ok(_) => {}
         Err(error) if error.kind() == ErrorKind::AlreadyExists => return Err(Failure::Exists),
-        Err(error) => return Err(io(error)),
+        Err(error) => return Err(error.into()),
     }
     fs::rename(from, to).map_err(|error| {
         drop(fs::remove_file(to));
-        io(error)
+        error.into()
     })
-}
-
-fn io(error: std::io::Error) -> Failure {
-    Failure::Io(Arc::new(error))
 }
 
 #[cfg(test)]
@@ -246,7 +235,7 @@ mod tests {
         let to = directory.path().join("copy.db");
         let dropped = Arc::new(AtomicBool::new(false));
         drop(CancelOnDrop(Arc::clone(&dropped)));
-        let (failure, _) = copy(&settings, &to, dropped).expect_err("it was cancelled");
+        let failure = copy(&settings, &to, dropped).expect_err("it was cancelled");
         let Failure::Sqlite(error) = failure else {
             panic!("SQLite was not interrupted: {failure:?}");
         };

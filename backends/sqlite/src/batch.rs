@@ -64,7 +64,7 @@ impl Pending {
             | Request::Results(ResultsRequest::Renew(..) | ResultsRequest::Release(..)) => {
                 &mut self.leases
             }
-            request @ Request::Apply(_) if request.only_puts() => &mut self.bulk,
+            Request::Apply(steps) if steps.iter().all(Step::is_put) => &mut self.bulk,
             Request::Apply(_) => &mut self.settlements,
             Request::Receive { .. } => &mut self.receives,
             _ => &mut self.singles,

@@ -1,17 +1,21 @@
-//! The requests to the threads of a backend, and their answers.
+//! The requests to the writer, and its answers.
 
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use queue_core::QueueName;
-use queue_core::backend::{Created, NewMessage, Swap, Token};
+use queue_core::backend::{
+    Created, NewMessage, Op, OpOutcome, PopReceipt, StorageId, Swap, TimeToLive, Token,
+};
 use queue_core::idempotency::{Claim, ClaimOutcome, ClaimStatus, Owner, Swept, WorkKey};
+use queue_core::store_clock::after;
 use tokio::sync::oneshot;
 
+use super::checksum::checksum;
 use super::failure::{Failure, Result};
-use super::reader::Reader;
-use super::receipt::Handle;
+use super::receipt::{self, Handle};
+use super::stored::{Placed, Stored};
 
 /// A request to the writer, and the channel for its answer, which is sent after the commit.
 #[derive(Debug)]
@@ -120,7 +124,7 @@ pub(super) enum ResultsRequest {
 pub(super) enum Answer {
     Done,
     Created(Created),
-    Received(Vec<Claimed>),
+    Received(Vec<Stored>),
     Step(StepDone),
     Applied(Vec<StepDone>),
     /// A swap with a message, without one, or none because of what is recorded.
@@ -140,53 +144,26 @@ pub(super) enum StepDone {
     Swapped,
 }
 
-/// The last message of a page of a queue: when it becomes visible, and its row.
-pub(super) type PageEnd = (i64, i64);
-
-/// A message that was put.
-#[derive(Debug)]
-pub(super) struct Placed {
-    pub(super) seq: i64,
-    pub(super) salt: i64,
-    pub(super) nonce: i64,
-    pub(super) inserted_at: i64,
-    pub(super) visible_at: i64,
-    pub(super) expires_at: Option<i64>,
-}
-
-/// A message that was received.
-#[derive(Debug)]
-pub(super) struct Claimed {
-    pub(super) placed: Placed,
-    pub(super) received_at: i64,
-    pub(super) dequeue_count: u32,
-    /// The body, or why it cannot be read.
-    pub(super) body: Result<Bytes, &'static str>,
-    /// The checksum of the body that was put. `None` if it cannot be read.
-    pub(super) checksum: Option<i64>,
-}
-
-/// A request to the reader.
-pub(super) enum Query {
-    /// Reads, and sends what it has read to who waits for it.
-    Read(Box<dyn FnOnce(&Reader) + Send>),
-    /// Closes the connection.
-    Close(oneshot::Sender<()>),
-}
-
 /// Sends a request to the writer, and returns its answer.
 pub(super) async fn ask(commands: &Sender<Command>, request: Request) -> Result<Answer> {
-    let (reply, answered) = oneshot::channel();
-    let command = Command {
-        request,
-        since: Instant::now(),
-        reply,
-    };
+    let (command, answered) = Command::new(request);
     commands.send(command).map_err(|_| Failure::Closed)?;
     answered.await.unwrap_or(Err(Failure::Lost))
 }
 
 impl Command {
+    /// Returns a command with this request, and the channel of its answer.
+    pub(super) fn new(request: Request) -> (Self, oneshot::Receiver<Result<Answer>>) {
+        let (reply, answered) = oneshot::channel();
+        let since = Instant::now();
+        let command = Self {
+            request,
+            since,
+            reply,
+        };
+        (command, answered)
+    }
+
     /// Sends the answer if the caller still waits for it.
     pub(super) fn answer(self, answer: Result<Answer>) {
         drop(self.reply.send(answer));
@@ -197,36 +174,60 @@ impl Command {
     }
 }
 
-impl Request {
-    /// Whether it puts messages and does nothing else.
-    pub(super) fn only_puts(&self) -> bool {
-        match self {
-            Self::Step(step) => step.is_put(),
-            Self::Apply(steps) => steps.iter().all(Step::is_put),
-            _ => false,
-        }
-    }
-
-    /// Returns the queues whose messages it reads or changes.
-    pub(super) fn queues(&self) -> Vec<&QueueName> {
-        match self {
-            Self::Receive { queue, .. } => vec![queue],
-            Self::Step(step)
-            | Self::PutIf {
-                step: Some(step), ..
-            } => vec![step.queue()],
-            Self::Apply(steps) => {
-                let mut queues: Vec<_> = steps.iter().map(Step::queue).collect();
-                queues.sort();
-                queues.dedup();
-                queues
-            }
-            _ => Vec::new(),
-        }
-    }
+/// For an answer that belongs to another request.
+pub(super) fn mismatched(answer: &Answer) -> ! {
+    unreachable!("the writer answered another request: {answer:?}")
 }
 
 impl Step {
+    pub(super) fn put(queue: QueueName, message: NewMessage) -> Self {
+        let salt = rand::random();
+        let parcel = Parcel {
+            salt,
+            checksum: checksum(salt, &message.body),
+            message,
+        };
+        Self::Put { queue, parcel }
+    }
+
+    pub(super) fn update(
+        queue: QueueName,
+        id: &StorageId,
+        receipt: &PopReceipt,
+        visibility: Duration,
+        body: Option<Bytes>,
+    ) -> Self {
+        let handle = Handle::parse(id, receipt);
+        Self::Update {
+            queue,
+            handle,
+            visibility,
+            body: body.map(|body| {
+                let checksum = checksum(handle.salt, &body);
+                (body, checksum)
+            }),
+        }
+    }
+
+    pub(super) fn from_op(op: Op) -> Self {
+        match op {
+            Op::Put { queue, message } => Self::put(queue, message),
+            Op::Update {
+                queue,
+                id,
+                receipt,
+                visibility,
+                body,
+            } => Self::update(queue, &id, &receipt, visibility, body),
+            Op::Delete { queue, id, receipt } => Self::Delete {
+                queue,
+                handle: Handle::parse(&id, &receipt),
+            },
+            Op::Swap { queue, swap } => Self::Swap { queue, swap },
+            _ => unreachable!("`apply` checks the operations before it sends them"),
+        }
+    }
+
     pub(super) fn is_put(&self) -> bool {
         matches!(self, Self::Put { .. })
     }
@@ -237,6 +238,29 @@ impl Step {
             | Self::Update { queue, .. }
             | Self::Delete { queue, .. }
             | Self::Swap { queue, .. } => queue,
+        }
+    }
+}
+
+impl Parcel {
+    /// Returns when the message expires, if ever, if it is put now.
+    pub(super) fn expires_at(&self, now: i64) -> Option<i64> {
+        match self.message.time_to_live {
+            TimeToLive::Never => None,
+            TimeToLive::After(lifetime) => Some(after(now, lifetime)),
+        }
+    }
+}
+
+impl StepDone {
+    pub(super) fn into_outcome(self) -> OpOutcome {
+        match self {
+            Self::Put(placed) => OpOutcome::Put(placed.into_receipt()),
+            Self::Updated { visible_at, nonce } => {
+                OpOutcome::Updated(receipt::lease(visible_at, nonce))
+            }
+            Self::Deleted => OpOutcome::Deleted,
+            Self::Swapped => OpOutcome::Swapped,
         }
     }
 }

@@ -1,7 +1,6 @@
 //! Opening the database file.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use queue_core::store_clock::StoreClock;
@@ -89,7 +88,7 @@ pub(super) fn canonical(path: &Path) -> Result<PathBuf> {
         .canonicalize()
         .map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => Failure::NoDirectory,
-            _ => Failure::Io(Arc::new(error)),
+            _ => Failure::from(error),
         })?;
     Ok(directory.join(name))
 }
@@ -135,8 +134,7 @@ fn try_open_writer(settings: &Settings, store_clock: &StoreClock) -> Result<(Con
 
 /// Opens a file that a writer has prepared.
 pub(super) fn open_reader(settings: &Settings) -> Result<Connection> {
-    let connection = open(settings)?;
-    configure(&connection, settings)?;
+    let connection = open_for_application(settings)?;
     connection.pragma_update(None, "query_only", true)?;
     Ok(connection)
 }

@@ -49,7 +49,7 @@ pub(super) enum Failure {
     /// It is something else.
     NoFile(&'static str),
     /// Or it is a damaged one.
-    NoDatabase(&'static str),
+    NoDatabase,
     NoWal(String),
     /// The file is on a network file system of this name.
     Network(&'static str),
@@ -86,6 +86,12 @@ impl From<rusqlite::Error> for Failure {
     }
 }
 
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::Io(Arc::new(error))
+    }
+}
+
 impl Failure {
     /// Whether a sync failed, as opposed to a write for which there was no room.
     pub(super) fn is_of_sync(&self) -> bool {
@@ -106,14 +112,7 @@ impl Failure {
 
     /// Whether another connection holds the lock.
     pub(super) fn is_busy(&self) -> bool {
-        let code = match self {
-            Self::Sqlite(error) => error.sqlite_error_code(),
-            _ => None,
-        };
-        matches!(
-            code,
-            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
-        )
+        matches!(self, Self::Sqlite(error) if classify(error).0 == ErrorKind::Timeout)
     }
 
     /// Whether the transaction was or may have been committed.
@@ -128,6 +127,18 @@ impl Failure {
             Self::Corrupt(_) => true,
             _ => false,
         }
+    }
+
+    /// Whether, of a file and its copy, the former failed. The copy has all tables, and is hardly read.
+    pub(super) fn is_of_original(&self) -> bool {
+        let code = match self {
+            Self::Sqlite(error) => error.sqlite_error().map(|error| error.extended_code),
+            _ => None,
+        };
+        let read = [ffi::SQLITE_ERROR, ffi::SQLITE_BUSY, ffi::SQLITE_IOERR_READ];
+        self.is_damage()
+            || matches!(self, Self::NotCopied(_) | Self::Lost)
+            || code.is_some_and(|code| read.contains(&code))
     }
 
     /// Whether the operation was refused because of its arguments, which leaves the transaction intact.
@@ -158,15 +169,20 @@ impl Failure {
     }
 
     fn describe(self, operation: Operation, path: &Path) -> Error {
-        let error = |kind| Error::new(kind, operation);
+        let bare = |kind| Error::new(kind, operation);
+        let error = |kind, detail: String| bare(kind).with_detail(detail);
+        let unsupported = |detail| error(ErrorKind::Unsupported, detail);
+        // Of the place or the state of the file, which no retry changes.
+        let unusable =
+            |detail| error(ErrorKind::Storage, detail).with_retry(RetryAdvice::Permanent);
         let file = path.display();
         match self {
-            Self::QueueNotFound => error(ErrorKind::QueueNotFound),
-            Self::QueueExists => error(ErrorKind::QueueExists),
-            Self::MessageNotFound => error(ErrorKind::MessageNotFound),
-            Self::ReceiptMismatch => error(ErrorKind::ReceiptMismatch),
-            Self::Conflict => error(ErrorKind::Conflict),
-            Self::Unfit(why) => error(ErrorKind::InvalidInput).with_detail(why),
+            Self::QueueNotFound => bare(ErrorKind::QueueNotFound),
+            Self::QueueExists => bare(ErrorKind::QueueExists),
+            Self::MessageNotFound => bare(ErrorKind::MessageNotFound),
+            Self::ReceiptMismatch => bare(ErrorKind::ReceiptMismatch),
+            Self::Conflict => bare(ErrorKind::Conflict),
+            Self::Unfit(why) => error(ErrorKind::InvalidInput, why),
             Self::ClaimLost(key) => Error::new(ErrorKind::ReceiptMismatch, Operation::Idempotency)
                 .with_detail(format!(
                     "the claim of `{key}` is not held in `{file}`: another consumer has taken it over, or the \
@@ -177,9 +193,8 @@ impl Failure {
                 waited,
                 holder,
                 retry,
-            } => error(ErrorKind::Timeout)
-                .with_retry(retry)
-                .with_detail(match holder {
+            } => {
+                let detail = match holder {
                     Holder::ThisProcess => format!(
                         "`{file}` has been locked for {waited:?} by a transaction of another connection in this \
                          process; end it first, or use `submit_in` and `complete_in`"
@@ -188,7 +203,9 @@ impl Failure {
                         "`{file}` has been locked for {waited:?} by another process, or by a transaction of another \
                          connection in this one"
                     ),
-                }),
+                };
+                error(ErrorKind::Timeout, detail).with_retry(retry)
+            }
             Self::Sqlite(source) => {
                 let (kind, retry) = classify(&source);
                 let code = source.sqlite_error_code();
@@ -206,100 +223,85 @@ impl Failure {
                     ),
                     _ => format!("on `{file}`"),
                 };
-                error(kind)
-                    .with_retry(retry)
-                    .with_detail(detail)
+                error(kind, detail).with_retry(retry).with_source(source)
+            }
+            Self::Commit(source) => {
+                error(ErrorKind::Storage, format!("while committing to `{file}`"))
+                    .with_outcome(Outcome::Unknown)
                     .with_source(source)
             }
-            Self::Commit(source) => error(ErrorKind::Storage)
-                .with_retry(RetryAdvice::Temporary)
-                .with_outcome(Outcome::Unknown)
-                .with_detail(format!("while committing to `{file}`"))
-                .with_source(source),
             Self::Corrupt(what) => {
-                error(ErrorKind::Corrupt).with_detail(format!("{what}, in `{file}`{SALVAGE}"))
+                error(ErrorKind::Corrupt, format!("{what}, in `{file}`{SALVAGE}"))
             }
-            Self::LowSpace { left, needed } => error(ErrorKind::Storage)
-                .with_retry(RetryAdvice::Temporary)
-                .with_detail(format!(
+            Self::LowSpace { left, needed } => error(
+                ErrorKind::Storage,
+                format!(
                     "{left} bytes are left for `{file}` on its disk, and messages can be added while at least {needed} \
                      are, so that those that are stored can be received and settled"
-                )),
-            Self::ReadOnly => {
-                error(ErrorKind::Denied).with_detail(format!("`{file}` is read-only"))
+                ),
+            ),
+            Self::ReadOnly => error(ErrorKind::Denied, format!("`{file}` is read-only")),
+            Self::NoDirectory => unusable(format!("the directory of `{file}` does not exist")),
+            Self::NoFile(what) => {
+                unusable(format!("`{file}` is {what}; the path of a file is needed"))
             }
-            Self::NoDirectory => error(ErrorKind::Storage)
-                .with_retry(RetryAdvice::Permanent)
-                .with_detail(format!("the directory of `{file}` does not exist")),
-            Self::NoFile(what) => error(ErrorKind::Storage)
-                .with_retry(RetryAdvice::Permanent)
-                .with_detail(format!("`{file}` is {what}; the path of a file is needed")),
-            Self::NoDatabase(or) => {
-                error(ErrorKind::Corrupt).with_detail(format!("`{file}` is not a database, {or}"))
-            }
-            Self::NoWal(mode) => error(ErrorKind::Unsupported).with_detail(format!(
+            Self::NoDatabase => error(
+                ErrorKind::Corrupt,
+                format!("`{file}` is not a database, or ends within its first page"),
+            ),
+            Self::NoWal(mode) => unsupported(format!(
                 "`{file}` remains in journal mode {mode}; its file system does not support WAL"
             )),
-            Self::Network(name) => error(ErrorKind::Unsupported).with_detail(format!(
+            Self::Network(name) => unsupported(format!(
                 "`{file}` is on a network file system ({name}), which SQLite's log does not work on; use a \
                  local disk"
             )),
-            Self::NotCopied(source) => error(ErrorKind::Unsupported)
-                .with_detail(format!(
-                    "SQLite cannot copy `{file}`; an index or a column of the application may need a function or a \
-                     collation that only its own connections have"
-                ))
-                .with_source(source),
-            Self::Exists => error(ErrorKind::Storage)
-                .with_retry(RetryAdvice::Permanent)
-                .with_detail(format!("`{file}` exists already")),
-            Self::Foreign => error(ErrorKind::Unsupported).with_detail(format!(
+            Self::NotCopied(source) => unsupported(format!(
+                "SQLite cannot copy `{file}`; an index or a column of the application may need a function or a \
+                 collation that only its own connections have"
+            ))
+            .with_source(source),
+            Self::Exists => unusable(format!("`{file}` exists already")),
+            Self::Foreign => unsupported(format!(
                 "`{file}` is the database of another application; to keep the queues in it, beside that application's \
                  tables, open it with `sqlite:PATH?adopt` or `SqliteBuilder::adopt`"
             )),
-            Self::NameTaken(name) => error(ErrorKind::Unsupported).with_detail(format!(
+            Self::NameTaken(name) => unsupported(format!(
                 "`{file}` has `{name}`, which is a name of the queues' tables, and no queues; rename it, or keep the \
                  queues in another file"
             )),
-            Self::Newer { found, known } => error(ErrorKind::Unsupported).with_detail(format!(
+            Self::Newer { found, known } => unsupported(format!(
                 "`{file}` has schema version {found}; this program supports versions up to {known}"
             )),
-            Self::OldLibrary(version) => error(ErrorKind::Unsupported).with_detail(format!(
+            Self::OldLibrary(version) => unsupported(format!(
                 "SQLite {version} can corrupt a file that several connections use; 3.51.3 or later \
                  is required"
             )),
-            Self::Io(source) => error(ErrorKind::Storage)
-                .with_retry(RetryAdvice::Permanent)
-                .with_detail(format!("on `{file}`"))
-                .with_source(source),
-            Self::Replaced(file) => error(ErrorKind::Storage)
-                .with_retry(RetryAdvice::Permanent)
-                .with_detail(format!(
-                    "`{}` was deleted, moved or replaced while it was open; restart the program, which opens the file at \
-                     this path or creates one",
-                    file.display()
-                )),
-            Self::Linked(file, links) => error(ErrorKind::Storage)
-                .with_retry(RetryAdvice::Permanent)
-                .with_detail(format!(
-                    "`{}` has {links} hard links; SQLite keeps a log for each path, so what is committed by one would \
-                     be lost or damaged by another; remove the others, which `find -samefile` finds",
-                    file.display()
-                )),
-            Self::Mounted(file) => error(ErrorKind::Storage)
-                .with_retry(RetryAdvice::Permanent)
-                .with_detail(format!(
-                    "`{}` is mounted as a single file; SQLite keeps its log beside each path, so what is committed by \
-                     one would be lost or damaged by another; mount its folder instead",
-                    file.display()
-                )),
-            Self::CommittedElsewhere(found) => {
-                found.describe(operation, path).with_outcome(Outcome::Unknown)
-            }
-            Self::Closed => error(ErrorKind::Closed),
-            Self::Lost => error(ErrorKind::Closed)
-                .with_outcome(Outcome::Unknown)
-                .with_detail(format!("the backend's thread for `{file}` has ended")),
+            Self::Io(source) => unusable(format!("on `{file}`")).with_source(source),
+            Self::Replaced(file) => unusable(format!(
+                "`{}` was deleted, moved or replaced while it was open; restart the program, which opens the file at \
+                 this path or creates one",
+                file.display()
+            )),
+            Self::Linked(file, links) => unusable(format!(
+                "`{}` has {links} hard links; SQLite keeps a log for each path, so what is committed by one would \
+                 be lost or damaged by another; remove the others, which `find -samefile` finds",
+                file.display()
+            )),
+            Self::Mounted(file) => unusable(format!(
+                "`{}` is mounted as a single file; SQLite keeps its log beside each path, so what is committed by \
+                 one would be lost or damaged by another; mount its folder instead",
+                file.display()
+            )),
+            Self::CommittedElsewhere(found) => found
+                .describe(operation, path)
+                .with_outcome(Outcome::Unknown),
+            Self::Closed => bare(ErrorKind::Closed),
+            Self::Lost => error(
+                ErrorKind::Closed,
+                format!("the backend's thread for `{file}` has ended"),
+            )
+            .with_outcome(Outcome::Unknown),
         }
     }
 }
@@ -308,27 +310,21 @@ impl Failure {
 const SALVAGE: &str = "; `cargo run -p queue-runtime --example salvage` copies what is readable";
 
 fn classify(error: &rusqlite::Error) -> (ErrorKind, RetryAdvice) {
+    use {ErrorKind::*, RetryAdvice::*};
+
     let extended = error.sqlite_error().map(|error| error.extended_code);
-    if extended == Some(ffi::SQLITE_IOERR_SHORT_READ) {
-        // The file was truncated.
-        return (ErrorKind::Corrupt, RetryAdvice::Permanent);
-    }
-    if is_of_schema(error) {
-        return (ErrorKind::Corrupt, RetryAdvice::Permanent);
+    // The file was truncated.
+    let is_short = extended == Some(ffi::SQLITE_IOERR_SHORT_READ);
+    if is_short || is_of_schema(error) {
+        return (Corrupt, Permanent);
     }
     match error.sqlite_error_code() {
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-            (ErrorKind::Timeout, RetryAdvice::Temporary)
-        }
-        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
-            (ErrorKind::Corrupt, RetryAdvice::Permanent)
-        }
-        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => {
-            (ErrorKind::Denied, RetryAdvice::Permanent)
-        }
-        Some(ErrorCode::CannotOpen) => (ErrorKind::Storage, RetryAdvice::Permanent),
-        Some(_) => (ErrorKind::Storage, RetryAdvice::Temporary),
-        None => (ErrorKind::Corrupt, RetryAdvice::Permanent),
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => (Timeout, Temporary),
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => (Corrupt, Permanent),
+        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => (Denied, Permanent),
+        Some(ErrorCode::CannotOpen) => (Storage, Permanent),
+        Some(_) => (Storage, Temporary),
+        None => (Corrupt, Permanent),
     }
 }
 

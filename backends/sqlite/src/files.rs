@@ -7,7 +7,6 @@
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::failure::{Failure, Result};
@@ -20,7 +19,7 @@ pub(super) fn create(path: &Path) -> Result<bool> {
     match try_create(path) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
-        Err(error) => Err(io(error)),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -48,7 +47,7 @@ pub(super) fn identify(path: &Path) -> Result<FileId> {
     /// The smallest page that SQLite supports, in bytes.
     const MIN_PAGE: u64 = 512;
 
-    let metadata = fs::metadata(path).map_err(io)?;
+    let metadata = fs::metadata(path)?;
     if !metadata.is_file() {
         return Err(Failure::NoFile(if metadata.is_dir() {
             "a directory"
@@ -58,10 +57,10 @@ pub(super) fn identify(path: &Path) -> Result<FileId> {
     }
     // SQLite takes that for a new database.
     if (1..MIN_PAGE).contains(&metadata.len()) {
-        return Err(Failure::NoDatabase("or ends within its first page"));
+        return Err(Failure::NoDatabase);
     }
     refuse_second_path(path, &metadata)?;
-    Ok(FileId::from(&metadata))
+    Ok(id_of(&metadata))
 }
 
 /// Refuses a database that has another path, or may have one.
@@ -98,7 +97,7 @@ fn links(_: &Metadata) -> u64 {
 /// replaced, nobody will read it there.
 #[derive(Debug)]
 pub(super) struct Files {
-    identity: Identity,
+    pub(super) identity: Identity,
     open_log: File,
 }
 
@@ -109,22 +108,17 @@ pub(super) struct Identity {
     log: (PathBuf, FileId),
 }
 
-/// What distinguishes a file from all others that exist at the same time.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct FileId {
-    #[cfg(unix)]
-    device: u64,
-    #[cfg(unix)]
-    inode: u64,
-}
+/// What distinguishes a file from all others that exist at the same time: its device and inode. Elsewhere than on Unix,
+/// nothing does, and files that are open cannot be deleted or moved.
+pub(super) type FileId = Option<(u64, u64)>;
 
 impl Files {
     /// Returns the files of a database that is open in WAL mode, and was `expected` before it was opened.
     pub(super) fn open(path: &Path, expected: FileId) -> Result<Self> {
         let log = log_of(path);
         // Windows syncs only what is open for writing.
-        let open_log = OpenOptions::new().write(true).open(&log).map_err(io)?;
-        let id = FileId::from(&open_log.metadata().map_err(io)?);
+        let open_log = OpenOptions::new().write(true).open(&log)?;
+        let id = id_of(&open_log.metadata()?);
         let files = Self {
             identity: Identity {
                 database: (path.to_owned(), expected),
@@ -132,18 +126,9 @@ impl Files {
             },
             open_log,
         };
-        files.check()?;
+        files.identity.check()?;
         files.allocate_log();
         Ok(files)
-    }
-
-    pub(super) fn identity(&self) -> &Identity {
-        &self.identity
-    }
-
-    /// As [`Identity::check`].
-    pub(super) fn check(&self) -> Result<u64> {
-        self.identity.check()
     }
 
     /// Returns this process's turn to write.
@@ -169,7 +154,7 @@ impl Files {
 
     /// Waits until the log has reached the disk.
     pub(super) fn sync_log(&self) -> Result<()> {
-        self.open_log.sync_data().map_err(io)
+        Ok(self.open_log.sync_data()?)
     }
 }
 
@@ -185,19 +170,19 @@ impl Identity {
     /// Refuses a connection of the application's, which SQLite opened by `path`, unless it writes to these files.
     pub(super) fn admit(&self, path: &Path) -> Result<()> {
         let own = &self.database.0;
-        let metadata = fs::metadata(path).map_err(io)?;
+        let metadata = fs::metadata(path)?;
         // Elsewhere than on Unix, the path of an open file cannot lead to another file.
-        let same = cfg!(unix) || path.canonicalize().map_err(io)? == *own;
+        let same = cfg!(unix) || path.canonicalize()? == *own;
         let (theirs, own) = (path.display(), own.display());
-        if !same || FileId::from(&metadata) != self.database.1 {
+        if !same || id_of(&metadata) != self.database.1 {
             return Err(Failure::Unfit(format!(
                 "the connection is to `{theirs}`; the queues are in another file, `{own}`, and no transaction spans both"
             )));
         }
         refuse_second_path(path, &metadata)?;
         match fs::metadata(log_of(path)) {
-            Ok(log) if FileId::from(&log) == self.log.1 => Ok(()),
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(io(error)),
+            Ok(log) if id_of(&log) == self.log.1 => Ok(()),
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
             _ => Err(Failure::Unfit(format!(
                 "the connection is to `{theirs}`, for which SQLite keeps another log than for `{own}`, the same file; \
                  open it by that path"
@@ -209,8 +194,8 @@ impl Identity {
 /// Returns the metadata of a file, if it is still at its path.
 fn found((path, id): &(PathBuf, FileId)) -> Result<Metadata> {
     match fs::metadata(path) {
-        Ok(metadata) if FileId::from(&metadata) == *id => Ok(metadata),
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(io(error)),
+        Ok(metadata) if id_of(&metadata) == *id => Ok(metadata),
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
         _ => Err(Failure::Replaced(path.clone())),
     }
 }
@@ -223,27 +208,15 @@ fn log_of(path: &Path) -> PathBuf {
 }
 
 #[cfg(unix)]
-impl From<&Metadata> for FileId {
-    fn from(metadata: &Metadata) -> Self {
-        use std::os::unix::fs::MetadataExt;
+fn id_of(metadata: &Metadata) -> FileId {
+    use std::os::unix::fs::MetadataExt;
 
-        Self {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-        }
-    }
+    Some((metadata.dev(), metadata.ino()))
 }
 
-/// Elsewhere, files that are open cannot be deleted or moved.
 #[cfg(not(unix))]
-impl From<&Metadata> for FileId {
-    fn from(_: &Metadata) -> Self {
-        Self {}
-    }
-}
-
-fn io(error: std::io::Error) -> Failure {
-    Failure::Io(Arc::new(error))
+fn id_of(_: &Metadata) -> FileId {
+    None
 }
 
 #[cfg(test)]
@@ -257,7 +230,7 @@ mod tests {
         for file in [&path, &log_of(&path)] {
             fs::write(file, "written").expect("written");
         }
-        let id = FileId::from(&fs::metadata(&path).expect("metadata"));
+        let id = id_of(&fs::metadata(&path).expect("metadata"));
         let files = Files::open(&path, id).expect("open");
         assert!(!files.is_log_unchanged_for(Duration::from_secs(3600)));
         let earlier = std::time::SystemTime::now() - Duration::from_secs(7200);

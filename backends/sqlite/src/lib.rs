@@ -2,23 +2,23 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `backend`, `builder` | [`SqliteBackend`], and how it is opened |
+//! | `backend`, `builder`, `url` | [`SqliteBackend`], and how it is opened |
 //! | `connection`, `schema`, `files`, `file_system` | opening the file: pragmas, the tables and their version; noticing that it was replaced; refusing network file systems |
-//! | `threads`, `command` | the backend's two threads, the requests to them, and their answers |
-//! | `convert` | conversion between the contract's types and theirs |
+//! | `threads`, `command` | the backend's two threads; the requests to the writer, and its answers |
 //! | `writer` | the thread that writes |
-//! | `probe`, `repair` | reading around damage; putting a damaged part of a queue aside |
+//! | `probe` | reading around damage |
 //! | `turn`, `lock_holder` | the order in which processes write; who keeps others from writing |
 //! | `batch`, `receive` | which commands share a transaction; which receives share a claim |
 //! | `sync`, `log`, `shrink` | which commits wait for the disk; when the log is moved into the database; shortening the file |
 //! | `space` | what puts leave free on the disk, so that messages can be settled when it is full |
-//! | `steps` | the changes to messages, in the writer's transactions and in the application's |
-//! | `queues`, `messages`, `row`, `counts`, `purge` | the statements of a transaction |
+//! | `tables` | what a transaction works on, the writer's and the application's |
+//! | `queues`, `messages`, `counts`, `purge` | the statements of a transaction |
+//! | `stored` | a message as it is stored, and its conversion to the contract's types |
 //! | `lazy` | statements that are prepared when they are first used |
 //! | `transactions` | messages in transactions of the application's own connections |
 //! | `results` | the results of work that is done once |
 //! | `store_time`, `checksum` | the store time that the file records; the checksum of a body |
-//! | `reader` | the thread that reads |
+//! | `reader` | the thread that reads, and the requests to it |
 //! | `wakeups` | datagrams between the processes, so that none needs to poll to learn of a message soon |
 //! | `backup`, `salvage` | copying a file that is in use; copying what is readable of a damaged file |
 //! | `receipt`, `failure` | storage ids and pop receipts as text; errors |
@@ -26,12 +26,10 @@
 mod backend;
 mod backup;
 mod batch;
-mod browse;
 mod builder;
 mod checksum;
 mod command;
 mod connection;
-mod convert;
 mod counts;
 mod failure;
 mod file_system;
@@ -46,19 +44,19 @@ mod queues;
 mod reader;
 mod receipt;
 mod receive;
-mod repair;
 mod results;
-mod row;
 mod salvage;
 mod schema;
 mod shrink;
 mod space;
-mod steps;
 mod store_time;
+mod stored;
 mod sync;
+mod tables;
 mod threads;
 mod transactions;
 mod turn;
+mod url;
 mod wakeups;
 mod writer;
 

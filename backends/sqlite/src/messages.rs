@@ -4,17 +4,17 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use queue_core::backend::TimeToLive;
+use queue_core::backend::Completion;
 use queue_core::store_clock::after;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use super::command::{Claimed, Parcel, Placed};
+use super::command::Parcel;
 use super::counts::Counts;
 use super::failure::{Failure, Result};
 use super::lazy::Lazy;
 use super::probe::Probe;
 use super::receipt::Handle;
-use super::row::{read_body, scheduled};
+use super::stored::{Placed, Stored};
 
 /// The number of expired messages that one claim removes before it gives up.
 const MAX_EXPIRED: usize = 4096;
@@ -24,15 +24,12 @@ pub(super) struct Messages<'c> {
     pub(super) counts: Counts<'c>,
     /// Set while a transaction reads around damage.
     pub(super) probe: Option<Rc<Probe>>,
-    /// Whether the bodies of removed messages stay where they are.
-    pub(super) leave_bodies: bool,
     /// The number of the message that was put last, if any was.
     last_put: Option<i64>,
     insert: Lazy<'c>,
     schedule: Lazy<'c>,
     any_visible: Lazy<'c>,
     first_visible: Lazy<'c>,
-    lease: Lazy<'c>,
     unschedule_all: Lazy<'c>,
     unschedule: Lazy<'c>,
     reschedule: Lazy<'c>,
@@ -42,22 +39,6 @@ pub(super) struct Messages<'c> {
     set_body: Lazy<'c>,
     find: Lazy<'c>,
     renewed: Lazy<'c>,
-}
-
-/// The result of a claim.
-pub(super) enum Visible {
-    /// As many messages as requested, or all visible ones.
-    Messages(Vec<Claimed>),
-    /// None among the first [`MAX_EXPIRED`], all of which had expired. There may be more.
-    NotYetKnown,
-}
-
-/// A receive of a message.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Received {
-    pub(super) dequeue_count: u32,
-    /// The longest visibility timeout of its updates.
-    pub(super) visibility: Duration,
 }
 
 /// The key of a message in the schedule.
@@ -74,7 +55,6 @@ impl<'c> Messages<'c> {
         Self {
             counts: Counts::new(connection),
             probe: None,
-            leave_bodies: false,
             last_put: None,
             insert: prepare(
                 "INSERT INTO queue_messages (queue, salt, inserted_at, expires_at, body, checksum) \
@@ -85,13 +65,9 @@ impl<'c> Messages<'c> {
                 "SELECT 1 FROM queue_schedule WHERE queue = ?1 AND visible_at <= ?2 LIMIT 1",
             ),
             first_visible: prepare(
-                "SELECT visible_at, seq, dequeue_count, queue_schedule.expires_at, \
+                "SELECT visible_at, seq, nonce, dequeue_count, queue_schedule.expires_at, \
                  salt, inserted_at, body, checksum FROM queue_schedule LEFT JOIN queue_messages USING (seq) \
                  WHERE queue_schedule.queue = ?1 AND visible_at <= ?2 ORDER BY visible_at, seq LIMIT ?3",
-            ),
-            lease: prepare(
-                "UPDATE queue_schedule SET visible_at = ?4, nonce = ?5, dequeue_count = ?6 \
-                 WHERE queue = ?1 AND visible_at = ?2 AND seq = ?3",
             ),
             unschedule_all: prepare(
                 "DELETE FROM queue_schedule WHERE queue = ?1 \
@@ -116,8 +92,7 @@ impl<'c> Messages<'c> {
                 "UPDATE queue_messages SET body = ?3, checksum = ?4 WHERE seq = ?1 AND salt = ?2",
             ),
             find: prepare(
-                "SELECT expires_at FROM queue_messages WHERE seq = ?1 AND salt = ?2 \
-                 AND (queue = ?3 OR queue IN (SELECT old FROM queue_moved WHERE queue_moved.queue = ?3))",
+                "SELECT expires_at FROM queue_messages WHERE seq = ?1 AND salt = ?2 AND queue = ?3",
             ),
             renewed: prepare(
                 "SELECT visible_at, nonce FROM queue_schedule JOIN queue_messages USING (seq) \
@@ -137,10 +112,7 @@ impl<'c> Messages<'c> {
             nonce: rand::random(),
             inserted_at: now,
             visible_at: after(now, message.delay),
-            expires_at: match message.time_to_live {
-                TimeToLive::Never => None,
-                TimeToLive::After(lifetime) => Some(after(now, lifetime)),
-            },
+            expires_at: parcel.expires_at(now),
         };
         let Placed {
             salt, expires_at, ..
@@ -180,111 +152,92 @@ impl<'c> Messages<'c> {
         Ok(self.any_visible.exists(params![queue, now])?)
     }
 
-    /// Leases the first visible messages, each until the next time of `leases`.
+    /// Leases the first visible messages, each until the next time of `leases`. Returns as many as requested, or all
+    /// visible ones; `None` if the first [`MAX_EXPIRED`] have all expired, so that it is not known yet.
     pub(super) fn claim(
         &mut self,
         queue: i64,
         leases: &mut dyn Iterator<Item = i64>,
         max: usize,
         now: i64,
-    ) -> Result<Visible> {
+    ) -> Result<Option<Vec<Stored>>> {
         let mut claimed = Vec::new();
         let mut expired = 0;
         loop {
             let wanted = max - claimed.len();
             let found = self.first_visible(queue, now, wanted)?;
             let all = found.len() < wanted && (self.probe.is_none() || found.is_empty());
-            if self.probe.is_none() {
-                self.unschedule_all(queue, &found)?;
-            }
+            self.unschedule_all(queue, &found)?;
             for mut message in found {
-                let place = message.place(queue);
                 if message.placed.expires_at.is_some_and(|at| at <= now) {
-                    self.drop_expired(&place)?;
+                    self.counts.add(queue, -1);
+                    self.remove_body(message.placed.seq)?;
                     expired += 1;
                 } else {
                     let until = leases.next().expect("a lease for each of `max` messages");
-                    self.lease(&mut message, &place, until)?;
+                    self.lease(queue, &mut message, until)?;
                     claimed.push(message);
                 }
             }
             if all || claimed.len() == max {
-                return Ok(Visible::Messages(claimed));
+                return Ok(Some(claimed));
             }
             // The probe does not see what this transaction has changed.
             if expired >= MAX_EXPIRED || self.probe.is_some() {
-                return Ok(if claimed.is_empty() {
-                    Visible::NotYetKnown
-                } else {
-                    Visible::Messages(claimed)
-                });
+                return Ok((!claimed.is_empty()).then_some(claimed));
             }
         }
     }
 
-    fn first_visible(&mut self, queue: i64, now: i64, max: usize) -> Result<Vec<Claimed>> {
+    fn first_visible(&mut self, queue: i64, now: i64, max: usize) -> Result<Vec<Stored>> {
         if let Some(probe) = &self.probe {
             return probe.first_visible(queue, now, max);
         }
         let mut rows = self.first_visible.query(params![queue, now, max as i64])?;
         let mut found = Vec::new();
         while let Some(row) = rows.next()? {
-            let mut claimed = scheduled(row, now)?;
-            read_body(&mut claimed, row, 4)?;
-            found.push(claimed);
+            found.push(Stored::read(row, now)?);
         }
         Ok(found)
     }
 
-    /// Removes the messages at the start of a queue from the schedule, with one statement. Around damage, each
-    /// is moved or removed by itself, because this would read on after the last one.
-    fn unschedule_all(&mut self, queue: i64, found: &[Claimed]) -> Result<()> {
+    /// Removes the messages at the start of a queue from the schedule, with one statement. Around damage, each is
+    /// removed by itself, because this would read on after the last one.
+    fn unschedule_all(&mut self, queue: i64, found: &[Stored]) -> Result<()> {
         let (Some(first), Some(last)) = (found.first(), found.last()) else {
             return Ok(());
         };
-        let (first, last) = (first.place(queue), last.place(queue));
-        let removed = self.unschedule_all.execute(params![
-            queue,
-            first.visible_at,
-            first.seq,
-            last.visible_at,
-            last.seq
-        ])?;
+        let removed = if self.probe.is_some() {
+            let mut removed = 0;
+            for (visible_at, seq) in found.iter().map(Stored::position) {
+                removed += self.unschedule.execute([queue, visible_at, seq])?;
+            }
+            removed
+        } else {
+            let (first, last) = (first.position(), last.position());
+            let range = [queue, first.0, first.1, last.0, last.1];
+            self.unschedule_all.execute(range)?
+        };
         if removed != found.len() {
             return Err(Failure::Corrupt("the schedule is not in order"));
         }
         Ok(())
     }
 
-    /// Removes an expired message that a claim has found.
-    fn drop_expired(&mut self, place: &Place) -> Result<()> {
-        if self.probe.is_some() {
-            return self.drop_at(place);
-        }
-        self.counts.add(place.queue, -1);
-        self.remove_body(place.seq)
-    }
-
-    fn lease(&mut self, message: &mut Claimed, place: &Place, until: i64) -> Result<()> {
+    /// Puts a received message back into the schedule, hidden until then.
+    fn lease(&mut self, queue: i64, message: &mut Stored, until: i64) -> Result<()> {
         message.dequeue_count = message.dequeue_count.saturating_add(1);
         message.placed.visible_at = until;
         message.placed.nonce = rand::random();
-        let Placed {
-            nonce, expires_at, ..
-        } = message.placed;
-        let Place {
+        let (placed, count) = (&message.placed, message.dequeue_count);
+        self.schedule.execute(params![
             queue,
-            visible_at,
-            seq,
-        } = *place;
-        let count = message.dequeue_count;
-        if self.probe.is_some() {
-            let row = params![queue, visible_at, seq, until, nonce, count];
-            self.lease.execute(row)?;
-        } else {
-            let row = params![queue, until, seq, nonce, count, expires_at];
-            self.schedule.execute(row)?;
-        }
+            until,
+            placed.seq,
+            placed.nonce,
+            count,
+            placed.expires_at
+        ])?;
         Ok(())
     }
 
@@ -339,22 +292,22 @@ impl<'c> Messages<'c> {
     pub(super) fn complete(
         &mut self,
         queue: i64,
-        handle: Handle,
-        receive: Received,
+        completion: &Completion<'_>,
         now: i64,
     ) -> Result<()> {
+        let handle = Handle::parse(completion.id, &completion.receipt);
         match self.delete(queue, handle, now) {
             Err(Failure::ReceiptMismatch) => {}
             deleted => return deleted,
         }
-        let grant = after(0, receive.visibility);
+        let grant = after(0, completion.visibility);
         let (earliest, latest) = (
             handle.visible_at.saturating_sub(grant),
             now.saturating_add(grant),
         );
         let Handle { seq, salt, .. } = handle;
         let found = self.renewed.query_row(
-            params![queue, earliest, latest, seq, salt, receive.dequeue_count],
+            params![queue, earliest, latest, seq, salt, completion.dequeue_count],
             |row| Ok((row.get(0)?, row.get(1)?)),
         );
         let (visible_at, nonce) = found.optional()?.ok_or(Failure::ReceiptMismatch)?;
@@ -366,17 +319,13 @@ impl<'c> Messages<'c> {
         self.delete(queue, renewed, now)
     }
 
-    /// Removes a body. One on a damaged page stays where it is: it is recorded as
-    /// discarded.
+    /// Removes a body. Around damage, it stays where it is and is recorded as discarded: to remove it may read a damaged
+    /// page.
     fn remove_body(&mut self, seq: i64) -> Result<()> {
-        let readable = match &self.probe {
-            Some(probe) => !self.leave_bodies && probe.can_read_body(seq)?,
-            None => true,
-        };
-        let remove = if readable {
-            &mut self.remove
-        } else {
+        let remove = if self.probe.is_some() {
             &mut self.discard
+        } else {
+            &mut self.remove
         };
         remove.execute([seq])?;
         Ok(())
@@ -404,15 +353,5 @@ impl<'c> Messages<'c> {
         } else {
             Failure::MessageNotFound
         })
-    }
-}
-
-impl Claimed {
-    fn place(&self, queue: i64) -> Place {
-        Place {
-            queue,
-            visible_at: self.placed.visible_at,
-            seq: self.placed.seq,
-        }
     }
 }

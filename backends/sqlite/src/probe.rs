@@ -8,10 +8,9 @@ use std::cell::OnceCell;
 
 use rusqlite::{Connection, params};
 
-use super::command::Claimed;
 use super::connection::{self, Settings};
 use super::failure::{Failure, Result};
-use super::row::{read_body, scheduled};
+use super::stored::Stored;
 
 /// A connection that is opened when damage is met for the first time.
 #[derive(Debug)]
@@ -28,7 +27,7 @@ impl Probe {
         }
     }
 
-    pub(super) fn connection(&self) -> Result<&Connection> {
+    fn connection(&self) -> Result<&Connection> {
         if let Some(connection) = self.connection.get() {
             return Ok(connection);
         }
@@ -38,25 +37,25 @@ impl Probe {
 
     /// Returns the first visible messages before a damaged page of the schedule, those with a damaged body
     /// without it. Fails if the first page is damaged.
-    pub(super) fn first_visible(&self, queue: i64, now: i64, max: usize) -> Result<Vec<Claimed>> {
+    pub(super) fn first_visible(&self, queue: i64, now: i64, max: usize) -> Result<Vec<Stored>> {
         let mut statement = self.connection()?.prepare_cached(
-            "SELECT visible_at, seq, dequeue_count, expires_at FROM queue_schedule \
+            "SELECT visible_at, seq, nonce, dequeue_count, expires_at FROM queue_schedule \
              WHERE queue = ?1 AND visible_at <= ?2 ORDER BY visible_at, seq LIMIT ?3",
         )?;
         let mut rows = statement.query(params![queue, now, max as i64])?;
         let mut found = Vec::new();
         loop {
             match rows.next().map_err(Failure::from) {
-                Ok(Some(row)) => found.push(scheduled(row, now)?),
+                Ok(Some(row)) => found.push(Stored::scheduled(row, now)?),
                 Ok(None) => break,
                 Err(failure) if failure.is_damage() && !found.is_empty() => break,
                 Err(failure) => return Err(failure),
             }
         }
-        for claimed in &mut found {
-            match self.read_body(claimed) {
+        for stored in &mut found {
+            match self.read_body(stored) {
                 Err(failure) if failure.is_damage() => {
-                    claimed.body = Err("the page of the body is damaged");
+                    stored.body = Err("the page of the body is damaged");
                 }
                 other => other?,
             }
@@ -64,25 +63,13 @@ impl Probe {
         Ok(found)
     }
 
-    fn read_body(&self, claimed: &mut Claimed) -> Result<()> {
+    fn read_body(&self, stored: &mut Stored) -> Result<()> {
         let select = "SELECT salt, inserted_at, body, checksum FROM queue_messages WHERE seq = ?1";
         let mut statement = self.connection()?.prepare_cached(select)?;
-        let mut rows = statement.query([claimed.placed.seq])?;
+        let mut rows = statement.query([stored.placed.seq])?;
         match rows.next()? {
-            Some(row) => read_body(claimed, row, 0),
+            Some(row) => stored.read_body(row, 0),
             None => Ok(()),
-        }
-    }
-
-    /// Whether all pages of a body can be read.
-    pub(super) fn can_read_body(&self, seq: i64) -> Result<bool> {
-        let select = "SELECT body FROM queue_messages WHERE seq = ?1";
-        let mut statement = self.connection()?.prepare_cached(select)?;
-        let mut rows = statement.query([seq])?;
-        match rows.next().map_err(Failure::from) {
-            Ok(_) => Ok(true),
-            Err(failure) if failure.is_damage() => Ok(false),
-            Err(failure) => Err(failure),
         }
     }
 }

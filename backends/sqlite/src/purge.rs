@@ -19,144 +19,147 @@ const QUEUE: usize = 16;
 /// The interval between sweeps for expired messages, and between attempts after a failure, in microseconds.
 const SWEEP_INTERVAL: i64 = 1_000_000;
 
-/// Finds the messages of deleted and cleared queues, and expired messages.
+/// Where a sweep starts.
+const START: Place = Place {
+    queue: i64::MIN,
+    visible_at: i64::MIN,
+    seq: i64::MIN,
+};
+
+/// Finds the messages of deleted and cleared queues, and then expired messages, by walking the schedules of the queues
+/// whose messages expire. A receive also removes the expired messages that it finds; the sweep is for those that nobody
+/// receives.
 pub(super) struct Purge<'c> {
-    dropped: Dropped<'c>,
-    expired: Expired<'c>,
-    /// What was found and could not be removed for the time being.
-    unfinished: Option<Found>,
-    /// The earliest time for the next attempt, after a failure.
-    not_before: Option<i64>,
+    /// Whether queues were, or may have been, deleted or cleared.
+    any_dropped: bool,
+    /// Whether the last part of the sweep has found expired messages, so that there may be more.
+    more_expired: bool,
+    /// Whether the last attempt has failed, and the next one has to wait.
+    failed: bool,
+    /// The time of the next sweep, or of the next attempt after a failure.
+    next: i64,
+    /// Where the sweep goes on.
+    after: Place,
+    /// The queues that are damaged. They are tried again when the file is opened again.
+    given_up: HashSet<i64>,
+    dropped: Statement<'c>,
+    expiring: Statement<'c>,
+    scheduled: Statement<'c>,
+    forget: Statement<'c>,
 }
 
 /// What to remove in one transaction.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Found {
     pub(super) places: Vec<Place>,
     /// The deleted or cleared queue whose last messages these are.
     pub(super) finished: Option<i64>,
+    /// Where the sweep was when it found them.
+    from: Place,
+}
+
+impl Found {
+    fn nothing(from: Place) -> Self {
+        Self {
+            places: Vec::new(),
+            finished: None,
+            from,
+        }
+    }
 }
 
 impl<'c> Purge<'c> {
     pub(super) fn prepare(connection: &'c Connection) -> Result<Self> {
         Ok(Self {
-            dropped: Dropped::prepare(connection)?,
-            expired: Expired::prepare(connection)?,
-            unfinished: None,
-            not_before: None,
-        })
-    }
-
-    /// Whether there may be more to remove at once.
-    pub(super) fn has_work(&self) -> bool {
-        let expected = self.unfinished.is_some() || self.dropped.expected || self.expired.more;
-        expected && self.not_before.is_none()
-    }
-
-    /// Whether a search at this time may find something.
-    pub(super) fn is_due(&self, now: i64) -> bool {
-        match self.not_before {
-            Some(time) => now >= time,
-            None => self.has_work() || now >= self.expired.next,
-        }
-    }
-
-    /// Records that a queue was, or may have been, deleted or cleared.
-    pub(super) fn expect_work(&mut self) {
-        self.dropped.expected = true;
-    }
-
-    /// Returns what to remove next. After a failure other than damage the same is looked for again.
-    pub(super) fn find(&mut self, now: i64) -> Result<Found> {
-        self.not_before = None;
-        if let Some(found) = self.unfinished.take() {
-            return Ok(found);
-        }
-        let found = self.search(now);
-        if let Err(failure) = &found
-            && !failure.is_busy()
-        {
-            self.not_before = Some(now + SWEEP_INTERVAL);
-        }
-        found
-    }
-
-    fn search(&mut self, now: i64) -> Result<Found> {
-        if self.dropped.expected
-            && let Some(found) = self.dropped.find()?
-        {
-            return Ok(found);
-        }
-        if self.expired.more || now >= self.expired.next {
-            return self.expired.find(now);
-        }
-        Ok(Found::default())
-    }
-
-    /// Records that what was found could not be removed. Its queues are given up if they are damaged;
-    /// otherwise the next search returns it once more.
-    pub(super) fn not_removed(&mut self, found: Found, failure: &Failure, now: i64) {
-        if !failure.is_damage() {
-            self.unfinished = Some(found);
-            self.not_before = (!failure.is_busy()).then_some(now + SWEEP_INTERVAL);
-            return;
-        }
-        let queues: HashSet<i64> = found.places.iter().map(|place| place.queue).collect();
-        self.expired.given_up.extend(&queues);
-        self.dropped.given_up.extend(queues);
-        self.dropped.given_up.extend(found.finished);
-    }
-
-    /// Removes the record of a dropped queue, within a transaction.
-    pub(super) fn forget(&mut self, queue: i64) -> Result<()> {
-        self.dropped.forget.execute([queue])?;
-        Ok(())
-    }
-}
-
-/// Finds the messages of deleted and cleared queues.
-struct Dropped<'c> {
-    expected: bool,
-    /// The queues that are damaged. They are tried again when the file is opened again.
-    given_up: HashSet<i64>,
-    all: Statement<'c>,
-    scheduled: Statement<'c>,
-    forget: Statement<'c>,
-}
-
-impl<'c> Dropped<'c> {
-    fn prepare(connection: &'c Connection) -> Result<Self> {
-        Ok(Self {
-            expected: false,
+            any_dropped: false,
+            more_expired: false,
+            failed: false,
+            next: 0,
+            after: START,
             given_up: HashSet::new(),
-            all: connection.prepare("SELECT queue FROM queue_dropped")?,
+            dropped: connection.prepare("SELECT queue FROM queue_dropped")?,
+            expiring: connection.prepare(
+                "SELECT queue FROM queue_counts WHERE expiring = 1 AND queue >= ?1 ORDER BY queue LIMIT 1",
+            )?,
             scheduled: connection.prepare(
-                "SELECT visible_at, seq FROM queue_schedule WHERE queue = ?1 \
-                 ORDER BY visible_at, seq LIMIT ?2",
+                "SELECT visible_at, seq, expires_at FROM queue_schedule \
+                 WHERE queue = ?1 AND (visible_at, seq) > (?2, ?3) \
+                 ORDER BY visible_at, seq LIMIT ?4",
             )?,
             forget: connection.prepare("DELETE FROM queue_dropped WHERE queue = ?1")?,
         })
     }
 
-    fn find(&mut self) -> Result<Option<Found>> {
-        let next = self.next();
-        // If the table itself is damaged, the next queue to be dropped leads to another attempt.
-        self.expected = match &next {
-            Ok(queue) => queue.is_some(),
-            Err(failure) => !failure.is_damage(),
-        };
-        let Some(queue) = next? else {
-            return Ok(None);
-        };
-        let found = self.messages_of(queue);
-        if found.as_ref().is_err_and(Failure::is_damage) {
-            self.given_up.insert(queue);
-        }
-        found.map(Some)
+    /// Whether there may be more to remove at once.
+    pub(super) fn has_work(&self) -> bool {
+        (self.any_dropped || self.more_expired) && !self.failed
     }
 
-    fn next(&mut self) -> Result<Option<i64>> {
-        let mut queues = self.all.query([])?;
+    /// Whether a search at this time may find something.
+    pub(super) fn is_due(&self, now: i64) -> bool {
+        self.has_work() || now >= self.next
+    }
+
+    /// Records that a queue was, or may have been, deleted or cleared.
+    pub(super) fn expect_work(&mut self) {
+        self.any_dropped = true;
+    }
+
+    /// Returns what to remove next.
+    pub(super) fn find(&mut self, now: i64) -> Result<Found> {
+        self.failed = false;
+        let found = self.search(now);
+        if found.as_ref().is_err_and(|failure| !failure.is_busy()) {
+            self.pause(now);
+        }
+        found
+    }
+
+    fn search(&mut self, now: i64) -> Result<Found> {
+        if self.any_dropped {
+            let next = self.next_dropped();
+            // If the table itself is damaged, the next queue to be dropped leads to another attempt.
+            self.any_dropped = match &next {
+                Ok(queue) => queue.is_some(),
+                Err(failure) => !failure.is_damage(),
+            };
+            if let Some(queue) = next? {
+                return self.messages_of(queue);
+            }
+        }
+        if self.more_expired || now >= self.next {
+            self.sweep(now)
+        } else {
+            Ok(Found::nothing(self.after))
+        }
+    }
+
+    /// Records that what was found could not be removed. Its queues are given up if they are damaged;
+    /// otherwise it is looked for again.
+    pub(super) fn not_removed(&mut self, found: Found, failure: &Failure, now: i64) {
+        if failure.is_damage() {
+            let queues = found.places.iter().map(|place| place.queue);
+            self.given_up.extend(queues.chain(found.finished));
+        } else {
+            self.after = found.from;
+            if !failure.is_busy() {
+                self.pause(now);
+            }
+        }
+    }
+
+    fn pause(&mut self, now: i64) {
+        (self.failed, self.next) = (true, now + SWEEP_INTERVAL);
+    }
+
+    /// Removes the record of a dropped queue, within a transaction.
+    pub(super) fn forget(&mut self, queue: i64) -> Result<()> {
+        self.forget.execute([queue])?;
+        Ok(())
+    }
+
+    fn next_dropped(&mut self) -> Result<Option<i64>> {
+        let mut queues = self.dropped.query([])?;
         while let Some(queue) = queues.next()? {
             let queue = queue.get(0)?;
             if !self.given_up.contains(&queue) {
@@ -166,66 +169,24 @@ impl<'c> Dropped<'c> {
         Ok(None)
     }
 
+    /// Returns the first messages of a dropped queue.
     fn messages_of(&mut self, queue: i64) -> Result<Found> {
-        let mut found = Found::default();
-        let mut rows = self.scheduled.query(params![queue, CHUNK as i64])?;
-        while let Some(row) = rows.next()? {
-            found.places.push(Place {
-                queue,
-                visible_at: row.get(0)?,
-                seq: row.get(1)?,
-            });
-        }
-        if found.places.len() < CHUNK {
-            found.finished = Some(queue);
-        }
-        Ok(found)
-    }
-}
-
-/// Walks the schedules of the queues whose messages expire. A receive also removes the expired messages
-/// that it finds; the sweep is for those that nobody receives.
-struct Expired<'c> {
-    next: i64,
-    more: bool,
-    after: Place,
-    /// The queues that are damaged. They are tried again when the file is opened again.
-    given_up: HashSet<i64>,
-    queue: Statement<'c>,
-    scheduled: Statement<'c>,
-}
-
-/// Where a sweep starts.
-const START: Place = Place {
-    queue: i64::MIN,
-    visible_at: i64::MIN,
-    seq: i64::MIN,
-};
-
-impl<'c> Expired<'c> {
-    fn prepare(connection: &'c Connection) -> Result<Self> {
-        Ok(Self {
-            next: 0,
-            more: false,
-            after: START,
-            given_up: HashSet::new(),
-            queue: connection.prepare(
-                "SELECT queue FROM queue_counts WHERE expiring = 1 AND queue >= ?1 ORDER BY queue LIMIT 1",
-            )?,
-            scheduled: connection.prepare(
-                "SELECT visible_at, seq, expires_at FROM queue_schedule \
-                 WHERE queue = ?1 AND (visible_at, seq) > (?2, ?3) \
-                 ORDER BY visible_at, seq LIMIT ?4",
-            )?,
+        let rows = self.rows(Place { queue, ..START }, CHUNK)?;
+        Ok(Found {
+            finished: (rows.len() < CHUNK).then_some(queue),
+            places: rows.into_iter().map(|(place, _)| place).collect(),
+            from: self.after,
         })
     }
 
-    /// Looks at the next rows. If some have expired, there may be more.
-    fn find(&mut self, now: i64) -> Result<Found> {
-        let (mut left, mut found) = (CHUNK, Found::default());
+    /// Looks at the next rows, and returns the expired ones.
+    fn sweep(&mut self, now: i64) -> Result<Found> {
         self.next = now + SWEEP_INTERVAL;
+        let (mut left, mut found) = (CHUNK, Found::nothing(self.after));
         while left > 0 {
-            let queue = self.queue.query_row([self.after.queue], |row| row.get(0));
+            let queue = self
+                .expiring
+                .query_row([self.after.queue], |row| row.get(0));
             let Some(queue) = queue.optional()? else {
                 self.after = START;
                 break;
@@ -233,52 +194,50 @@ impl<'c> Expired<'c> {
             if queue != self.after.queue {
                 self.after = Place { queue, ..START };
             }
-            let looked_at = if self.given_up.contains(&queue) {
-                0
+            let rows = if self.given_up.contains(&queue) {
+                Vec::new()
             } else {
-                match self.chunk(left, now, &mut found.places) {
-                    Err(failure) if failure.is_damage() => {
-                        self.given_up.insert(queue);
-                        return Err(failure);
-                    }
-                    looked_at => looked_at?,
-                }
+                self.rows(self.after, left)?
             };
-            if looked_at < left {
-                self.after = Place {
+            let expired = |(_, expires_at): &&(Place, Option<i64>)| {
+                expires_at.is_some_and(|expires_at| expires_at <= now)
+            };
+            let places = rows.iter().filter(expired).map(|(place, _)| *place);
+            found.places.extend(places);
+            self.after = match rows.last() {
+                Some((last, _)) if rows.len() == left => *last,
+                _ => Place {
                     queue: queue.saturating_add(1),
                     ..START
-                };
-            }
-            left = left.saturating_sub(looked_at + QUEUE);
+                },
+            };
+            left = left.saturating_sub(rows.len() + QUEUE);
         }
-        self.more = !found.places.is_empty();
+        self.more_expired = !found.places.is_empty();
         Ok(found)
     }
 
-    /// Looks at the next rows of the queue, at most `max`, and returns their number.
-    fn chunk(&mut self, max: usize, now: i64, expired: &mut Vec<Place>) -> Result<usize> {
+    /// Returns the next rows of a queue's schedule, with their expiry. Gives the queue up if it is damaged.
+    fn rows(&mut self, after: Place, max: usize) -> Result<Vec<(Place, Option<i64>)>> {
         let Place {
             queue,
             visible_at,
             seq,
-        } = self.after;
-        let mut rows = self
-            .scheduled
-            .query(params![queue, visible_at, seq, max as i64])?;
-        let mut looked_at = 0;
-        while let Some(row) = rows.next()? {
-            looked_at += 1;
-            self.after = Place {
+        } = after;
+        let key = params![queue, visible_at, seq, max as i64];
+        let rows = self.scheduled.query_map(key, |row| {
+            let place = Place {
                 queue,
                 visible_at: row.get(0)?,
                 seq: row.get(1)?,
             };
-            let expires_at: Option<i64> = row.get(2)?;
-            if expires_at.is_some_and(|at| at <= now) {
-                expired.push(self.after);
-            }
+            Ok((place, row.get(2)?))
+        })?;
+        let rows = rows.collect::<rusqlite::Result<Vec<_>>>();
+        let rows = rows.map_err(Failure::from);
+        if rows.as_ref().is_err_and(Failure::is_damage) {
+            self.given_up.insert(queue);
         }
-        Ok(looked_at)
+        rows
     }
 }

@@ -4,21 +4,30 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
-use bytes::Bytes;
 use queue_core::QueueName;
-use queue_core::backend::{Metadata, Page, PeekedMessage, QueueProperties};
+use queue_core::backend::{Metadata, Page, PageMark, PeekedMessage, QueueProperties};
 use queue_core::store_clock::{StoreClock, timestamp};
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, OptionalExtension, params};
+use tokio::sync::oneshot;
 
-use super::browse;
-use super::command::{PageEnd, Query};
-use super::convert::verified;
 use super::failure::{Failure, Result};
-use super::receipt;
+use super::receipt::format_pair;
+use super::stored::Stored;
 
 /// The cost is that of two lookups, whatever the number of messages.
 const PROPERTIES: &str = "SELECT metadata, coalesce(messages, 0) \
     FROM queue_queues LEFT JOIN queue_counts ON queue_counts.queue = queue_queues.id WHERE name = ?1";
+
+/// Before the first message of a queue.
+const START: (i64, i64) = (i64::MIN, i64::MIN);
+
+/// A request to the reader.
+pub(super) enum Query {
+    /// Reads, and sends what it has read to who waits for it.
+    Read(Box<dyn FnOnce(&Reader) + Send>),
+    /// Closes the connection.
+    Close(oneshot::Sender<()>),
+}
 
 /// The read-only connection.
 pub(super) struct Reader {
@@ -74,14 +83,56 @@ impl Reader {
         ))
     }
 
+    /// Returns the first visible messages.
+    pub(super) fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>> {
+        let now = self.store_clock.now();
+        let found = self.messages(queue, START, now, i64::from(max), now)?;
+        Ok(found.into_iter().map(Stored::into_peeked).collect())
+    }
+
+    /// Returns the first messages in any state that come after a position.
     pub(super) fn browse(
         &self,
         queue: &QueueName,
-        after: Option<PageEnd>,
+        after: Option<(i64, i64)>,
         max: u32,
     ) -> Result<Page> {
-        let (id, now) = (self.queue_id(queue)?, self.store_clock.now());
-        browse::page(&self.connection, id, after, max, now)
+        let (after, now) = (after.unwrap_or(START), self.store_clock.now());
+        // One more than wanted shows whether there is another page.
+        let mut found = self.messages(queue, after, i64::MAX, i64::from(max) + 1, now)?;
+        let is_last = found.len() <= max as usize;
+        found.truncate(max as usize);
+        let end = found.last().filter(|_| !is_last).map(Stored::position);
+        let messages = found.into_iter().map(Stored::into_browsed).collect();
+        let mut page = Page::new(messages, timestamp(now));
+        page.next = end.map(|(visible_at, seq)| PageMark::new(format_pair(visible_at, seq)));
+        Ok(page)
+    }
+
+    /// Reads messages after a position that are visible at the time `until`. The cost does not depend on the number of
+    /// messages before that.
+    fn messages(
+        &self,
+        queue: &QueueName,
+        (visible_at, seq): (i64, i64),
+        until: i64,
+        max: i64,
+        now: i64,
+    ) -> Result<Vec<Stored>> {
+        let id = self.queue_id(queue)?;
+        let mut statement = self.connection.prepare_cached(
+            "SELECT visible_at, seq, nonce, dequeue_count, queue_schedule.expires_at, \
+             salt, inserted_at, body, checksum FROM queue_schedule LEFT JOIN queue_messages USING (seq) \
+             WHERE queue_schedule.queue = ?1 AND (visible_at, seq) > (?2, ?3) AND visible_at <= ?4 \
+             AND (queue_schedule.expires_at IS NULL OR queue_schedule.expires_at > ?5) \
+             ORDER BY visible_at, seq LIMIT ?6",
+        )?;
+        let mut rows = statement.query(params![id, visible_at, seq, until, now, max])?;
+        let mut found = Vec::new();
+        while let Some(row) = rows.next()? {
+            found.push(Stored::read(row, now)?);
+        }
+        Ok(found)
     }
 
     fn queue_id(&self, queue: &QueueName) -> Result<i64> {
@@ -91,37 +142,6 @@ impl Reader {
         let id = find.query_row([queue.as_str()], |row| row.get(0));
         id.optional()?.ok_or(Failure::QueueNotFound)
     }
-
-    pub(super) fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>> {
-        let id = self.queue_id(queue)?;
-        let mut statement = self.connection.prepare_cached(
-            "SELECT seq, salt, body, inserted_at, dequeue_count, queue_schedule.expires_at, checksum \
-             FROM queue_schedule CROSS JOIN queue_messages USING (seq) \
-             WHERE queue_schedule.queue = ?1 AND visible_at <= ?2 \
-             AND (queue_schedule.expires_at IS NULL OR queue_schedule.expires_at > ?2) \
-             ORDER BY visible_at, seq LIMIT ?3",
-        )?;
-        let mut rows = statement.query(params![id, self.store_clock.now(), max])?;
-        let mut peeked = Vec::new();
-        while let Some(row) = rows.next()? {
-            peeked.push(read(row)?);
-        }
-        Ok(peeked)
-    }
-}
-
-fn read(row: &Row<'_>) -> Result<PeekedMessage> {
-    let (seq, salt) = (row.get(0)?, row.get(1)?);
-    let body = row.get_ref(2)?.as_bytes();
-    let body = body.map(Bytes::copy_from_slice);
-    let body = body.map_err(|_| "the body is missing");
-    let (body, damage) = verified(body, salt, row.get(6)?);
-    let id = receipt::storage_id(seq, salt);
-    let mut peeked = PeekedMessage::new(id, body, timestamp(row.get(3)?));
-    peeked.damage = damage;
-    peeked.dequeue_count = row.get(4)?;
-    peeked.expires_at = row.get::<_, Option<i64>>(5)?.map(timestamp);
-    Ok(peeked)
 }
 
 /// Formats metadata as it is stored: equal metadata has equal text.

@@ -4,7 +4,8 @@
 //! if that was deleted. A receipt is the row's visibility time, which every receive and update changes,
 //! and a random nonce of 64 bits: a stale receipt matches no row, and a valid one cannot be guessed.
 
-use queue_core::backend::{PopReceipt, StorageId};
+use queue_core::backend::{Lease, PopReceipt, StorageId};
+use queue_core::store_clock::timestamp;
 
 /// A storage id and a pop receipt, parsed. Invalid text is parsed to numbers that no row has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +35,10 @@ pub(super) fn storage_id(seq: i64, salt: i64) -> StorageId {
 
 pub(super) fn pop_receipt(visible_at: i64, nonce: i64) -> PopReceipt {
     PopReceipt::new(format_pair(visible_at, nonce))
+}
+
+pub(super) fn lease(visible_at: i64, nonce: i64) -> Lease {
+    Lease::new(pop_receipt(visible_at, nonce), timestamp(visible_at))
 }
 
 pub(super) fn format_pair(a: i64, b: i64) -> String {

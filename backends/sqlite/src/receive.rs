@@ -6,14 +6,7 @@ use queue_core::store_clock::after;
 use super::batch::Answers;
 use super::command::{Answer, Command, Request};
 use super::failure::Result;
-use super::messages::{Messages, Visible};
-use super::queues::Queues;
-
-/// Serves the receives of a batch.
-pub(super) struct Receives<'w, 'c> {
-    pub(super) queues: &'w mut Queues<'c>,
-    pub(super) messages: &'w mut Messages<'c>,
-}
+use super::tables::Tables;
 
 /// A receive and its share of a claim.
 struct Waiting {
@@ -22,10 +15,14 @@ struct Waiting {
     until: i64,
 }
 
-impl Receives<'_, '_> {
-    /// Answers the receives that find nothing and returns the others. Takes no write lock, so that
+impl Tables<'_> {
+    /// Answers the receives of a batch that find nothing and returns the others. Takes no write lock, so that
     /// idle pollers of many processes do not block each other.
-    pub(super) fn answer_idle(&mut self, batch: Vec<Command>, now: &Result<i64>) -> Vec<Command> {
+    pub(super) fn answer_idle_receives(
+        &mut self,
+        batch: Vec<Command>,
+        now: &Result<i64>,
+    ) -> Vec<Command> {
         let mut checked: Vec<(QueueName, bool)> = Vec::new();
         let mut busy = Vec::new();
         for command in batch {
@@ -61,8 +58,8 @@ impl Receives<'_, '_> {
         self.messages.any_visible(id, now)
     }
 
-    /// Answers all receives, those of one queue with one claim.
-    pub(super) fn answer_all(
+    /// Answers all receives of a batch, those of one queue with one claim.
+    pub(super) fn answer_receives(
         &mut self,
         batch: &[Command],
         answers: &mut Answers,
@@ -119,7 +116,7 @@ impl Receives<'_, '_> {
         let mut leases = waiting
             .iter()
             .flat_map(|one| std::iter::repeat_n(one.until, one.max));
-        let Visible::Messages(claimed) = self.messages.claim(id, &mut leases, max, now)? else {
+        let Some(claimed) = self.messages.claim(id, &mut leases, max, now)? else {
             return Ok(());
         };
         let mut claimed = claimed.into_iter();

@@ -18,9 +18,8 @@ use queue_core::store_clock::after;
 use queue_core::{Error, ErrorKind, Operation, Result, RetryAdvice};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use super::backend::mismatched;
 use super::checksum::checksum;
-use super::command::{Answer, Command, Request, ResultsRequest, ask};
+use super::command::{Answer, Command, Request, ResultsRequest, ask, mismatched};
 use super::failure::{self, Failure};
 
 /// The most results that one sweep removes, so that it does not hold up other commands.
@@ -53,20 +52,12 @@ const ABANDONED: i64 = 24 * 60 * 60 * 1_000_000;
 /// ```
 #[derive(Clone)]
 pub struct SqliteResults {
-    commands: Sender<Command>,
-    path: PathBuf,
-    clock: Arc<dyn Clock>,
+    pub(super) commands: Sender<Command>,
+    pub(super) path: PathBuf,
+    pub(super) clock: Arc<dyn Clock>,
 }
 
 impl SqliteResults {
-    pub(super) fn new(commands: Sender<Command>, path: PathBuf, clock: Arc<dyn Clock>) -> Self {
-        Self {
-            commands,
-            path,
-            clock,
-        }
-    }
-
     async fn ask(&self, request: ResultsRequest) -> Result<Answer> {
         let answer = ask(&self.commands, Request::Results(request)).await;
         answer.map_err(|failure| {
@@ -156,112 +147,93 @@ impl Row {
     }
 }
 
-/// Executes a request within a transaction. The statements are prepared at their first use.
-pub(super) fn execute(
-    connection: &Connection,
-    request: &ResultsRequest,
-    now: i64,
-) -> failure::Result<Answer> {
-    let results = Results { connection, now };
-    match request {
-        ResultsRequest::Begin(key, owner, lease) => {
-            results.begin(key, *owner, *lease).map(Answer::Begun)
-        }
-        ResultsRequest::Renew(key, claim, lease) => {
-            results.renew(key, *claim, *lease).map(Answer::Standing)
-        }
-        ResultsRequest::Finish(key, claim, result, retention) => {
-            let finished = results.finish(key, *claim, result, *retention);
-            finished.map(Answer::Standing)
-        }
-        ResultsRequest::Release(key, claim) => results.release(key, *claim).map(|()| Answer::Done),
-        ResultsRequest::Sweep => results.sweep().map(Answer::Swept),
-    }
-}
-
-/// Returns what is recorded under the key of a swap, if it is not what the swap expects.
-pub(super) fn differs(
-    connection: &Connection,
-    swap: &Swap,
-    now: i64,
-) -> failure::Result<Option<Option<Bytes>>> {
-    let results = Results { connection, now };
-    let found = results.find(&swap.key)?;
-    let current = match found.filter(|row| row.ends_at > now) {
-        Some(row) => row.recorded()?,
-        None => None,
-    };
-    Ok((current != swap.expected).then_some(current))
-}
-
-/// Carries out a swap as part of a step. A value that is damaged is not the one that it expects.
-pub(super) fn swap_in_step(connection: &Connection, new: &Swap, now: i64) -> failure::Result<()> {
-    match differs(connection, new, now) {
-        Ok(None) => swap(connection, new, now),
-        Ok(Some(_)) | Err(Failure::Corrupt(_)) => Err(Failure::Conflict),
-        Err(failure) => Err(failure),
-    }
-}
-
-/// Records the value of a swap, and sweeps: nobody else may do so.
-pub(super) fn swap(connection: &Connection, swap: &Swap, now: i64) -> failure::Result<()> {
-    if swap.retention.is_zero() {
-        return remove(connection, &swap.key);
-    }
-    let results = Results { connection, now };
-    results.sweep()?;
-    let mut upsert = connection.prepare_cached(
-        "INSERT INTO queue_results (scope, key, owner, ends_at) VALUES (?1, ?2, 0, ?3) \
-         ON CONFLICT (scope, key) DO UPDATE SET owner = 0, ends_at = ?3 RETURNING id",
-    )?;
-    let (scope, key) = (swap.key.scope(), swap.key.key().as_bytes());
-    let ends_at = after(now, swap.retention);
-    let id: i64 = upsert.query_row(params![scope, key, ends_at], |row| row.get(0))?;
-    let mut set = connection
-        .prepare_cached("UPDATE queue_results SET result = ?2, checksum = ?3 WHERE id = ?1")?;
-    let value = swap.value.as_ref();
-    set.execute(params![id, value, checksum(id, value)])?;
-    Ok(())
-}
-
-/// Records that the transaction of a completion was committed, if it will be.
-pub(super) fn record(connection: &Connection, token: Token, now: i64) -> failure::Result<()> {
-    let record = Swap::new(key_of(token), Bytes::new(), RECORD_RETENTION);
-    match swap_in_step(connection, &record, now) {
-        Err(Failure::Conflict) => Err(Failure::Corrupt("a completion was recorded before")),
-        recorded => recorded,
-    }
-}
-
-/// Whether the transaction of a completion was committed.
-pub(super) fn is_recorded(connection: &Connection, token: Token) -> failure::Result<bool> {
-    let results = Results { connection, now: 0 };
-    let found = results.find(&key_of(token))?;
-    Ok(found.is_some_and(|row| row.result.is_some()))
-}
-
-/// Removes the record of a completion.
-pub(super) fn forget(connection: &Connection, token: Token) -> failure::Result<()> {
-    remove(connection, &key_of(token))
-}
-
-fn remove(connection: &Connection, key: &WorkKey) -> failure::Result<()> {
-    let mut delete =
-        connection.prepare_cached("DELETE FROM queue_results WHERE scope = ?1 AND key = ?2")?;
-    delete.execute(params![key.scope(), key.key().as_bytes()])?;
-    Ok(())
-}
-
-fn key_of(token: Token) -> WorkKey {
-    WorkKey::new("transaction", format!("{:016x}", token.to_u64()))
-}
-
-struct Results<'c> {
-    connection: &'c Connection,
-    now: i64,
+/// The statements on the results, within a transaction at this time. They are prepared when they are first used.
+#[derive(Clone, Copy)]
+pub(super) struct Results<'c> {
+    pub(super) connection: &'c Connection,
+    pub(super) now: i64,
 }
 
 impl Results<'_> {
+    pub(super) fn execute(self, request: &ResultsRequest) -> failure::Result<Answer> {
+        match request {
+            ResultsRequest::Begin(key, owner, lease) => {
+                self.begin(key, *owner, *lease).map(Answer::Begun)
+            }
+            ResultsRequest::Renew(key, claim, lease) => {
+                self.renew(key, *claim, *lease).map(Answer::Standing)
+            }
+            ResultsRequest::Finish(key, claim, result, retention) => self
+                .finish(key, *claim, result, *retention)
+                .map(Answer::Standing),
+            ResultsRequest::Release(key, claim) => self.release(key, *claim).map(|()| Answer::Done),
+            ResultsRequest::Sweep => self.sweep().map(Answer::Swept),
+        }
+    }
+
+    /// Returns what is recorded under the key of a swap, if it is not what the swap expects.
+    pub(super) fn differs(self, swap: &Swap) -> failure::Result<Option<Option<Bytes>>> {
+        let found = self.find(&swap.key)?;
+        let current = match found.filter(|row| row.ends_at > self.now) {
+            Some(row) => row.recorded()?,
+            None => None,
+        };
+        Ok((current != swap.expected).then_some(current))
+    }
+
+    /// Carries out a swap as part of a step. A value that is damaged is not the one that it expects.
+    pub(super) fn swap_in_step(self, new: &Swap) -> failure::Result<()> {
+        match self.differs(new) {
+            Ok(None) => self.swap(new),
+            Ok(Some(_)) | Err(Failure::Corrupt(_)) => Err(Failure::Conflict),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Records the value of a swap, and sweeps: nobody else may do so.
+    pub(super) fn swap(self, swap: &Swap) -> failure::Result<()> {
+        if swap.retention.is_zero() {
+            return self.remove(&swap.key);
+        }
+        self.sweep()?;
+        let mut upsert = self.connection.prepare_cached(
+            "INSERT INTO queue_results (scope, key, owner, ends_at) VALUES (?1, ?2, 0, ?3) \
+             ON CONFLICT (scope, key) DO UPDATE SET owner = 0, ends_at = ?3 RETURNING id",
+        )?;
+        let (scope, key) = (swap.key.scope(), swap.key.key().as_bytes());
+        let ends_at = after(self.now, swap.retention);
+        let id: i64 = upsert.query_row(params![scope, key, ends_at], |row| row.get(0))?;
+        self.set_result(id, &swap.value, ends_at)
+    }
+
+    /// Records that the transaction of a completion was committed, if it will be.
+    pub(super) fn record(self, token: Token) -> failure::Result<()> {
+        let record = Swap::new(key_of(token), Bytes::new(), RECORD_RETENTION);
+        match self.swap_in_step(&record) {
+            Err(Failure::Conflict) => Err(Failure::Corrupt("a completion was recorded before")),
+            recorded => recorded,
+        }
+    }
+
+    /// Whether the transaction of a completion was committed.
+    pub(super) fn is_recorded(self, token: Token) -> failure::Result<bool> {
+        let found = self.find(&key_of(token))?;
+        Ok(found.is_some_and(|row| row.result.is_some()))
+    }
+
+    /// Removes the record of a completion.
+    pub(super) fn forget(self, token: Token) -> failure::Result<()> {
+        self.remove(&key_of(token))
+    }
+
+    fn remove(self, key: &WorkKey) -> failure::Result<()> {
+        let mut delete = self
+            .connection
+            .prepare_cached("DELETE FROM queue_results WHERE scope = ?1 AND key = ?2")?;
+        delete.execute(params![key.scope(), key.key().as_bytes()])?;
+        Ok(())
+    }
+
     fn begin(&self, key: &WorkKey, owner: Owner, lease: Duration) -> failure::Result<ClaimOutcome> {
         let (number, ends_at) = (number(owner), after(self.now, lease));
         let found = self.find(key)?;
@@ -313,14 +285,16 @@ impl Results<'_> {
         result: &Bytes,
         retention: Duration,
     ) -> failure::Result<ClaimStatus> {
-        self.with_held(key, claim, |row| {
-            let mut update = self.connection.prepare_cached(
-                "UPDATE queue_results SET ends_at = ?2, result = ?3, checksum = ?4 WHERE id = ?1",
-            )?;
-            let (ends_at, sum) = (after(self.now, retention), checksum(row.id, result));
-            update.execute(params![row.id, ends_at, result.as_ref(), sum])?;
-            Ok(())
-        })
+        let ends_at = after(self.now, retention);
+        self.with_held(key, claim, |row| self.set_result(row.id, result, ends_at))
+    }
+
+    fn set_result(&self, id: i64, result: &Bytes, ends_at: i64) -> failure::Result<()> {
+        let mut update = self.connection.prepare_cached(
+            "UPDATE queue_results SET ends_at = ?2, result = ?3, checksum = ?4 WHERE id = ?1",
+        )?;
+        update.execute(params![id, ends_at, &result[..], checksum(id, result)])?;
+        Ok(())
     }
 
     /// Changes the row that the claim holds, unless it has a result: a repeated call must not change that.
@@ -377,6 +351,10 @@ impl Results<'_> {
         });
         Ok(found.optional()?)
     }
+}
+
+fn key_of(token: Token) -> WorkKey {
+    WorkKey::new("transaction", format!("{:016x}", token.to_u64()))
 }
 
 /// Returns an owner's number as SQLite stores it.

@@ -5,12 +5,14 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, ffi, params};
+use rusqlite::{
+    Connection, OpenFlags, OptionalExtension, Row, Statement, params, params_from_iter,
+};
 
 use queue_core::{Operation, Result as PublicResult};
 
 use super::failure::{Failure, Result};
-use super::{connection, files, repair, schema};
+use super::{connection, files, schema};
 
 /// What [`salvage`] has copied.
 ///
@@ -89,7 +91,7 @@ pub fn salvage(from: impl AsRef<Path>, to: impl AsRef<Path>) -> PublicResult<Sal
     let salvaged = create_tables(to).and_then(|target| copy(&source, target));
     salvaged.map_err(|failure| {
         remove_all(to);
-        let path = if is_of_source(&failure) { from } else { to };
+        let path = if failure.is_of_original() { from } else { to };
         failure.into_error(Operation::Open, None, path)
     })
 }
@@ -99,6 +101,11 @@ fn open(path: &Path) -> Result<Connection> {
     let connection = Connection::open_with_flags(path, flags)?;
     // Otherwise SQLite reads nothing of a file that is shorter than its header says.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_WRITABLE_SCHEMA, true)?;
+    // The rows of a list of tables that is cut off there read as empty.
+    let page: i64 = connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
+    if fs::metadata(path)?.len() < page.unsigned_abs() {
+        return Err(Failure::NoDatabase);
+    }
     match schema::check(&connection, false) {
         Err(failure) if !failure.is_damage() => return Err(failure),
         // The version may be damaged, and the tables not.
@@ -117,16 +124,6 @@ fn create_tables(path: &Path) -> Result<Connection> {
     connection::allow_to_shrink(&connection)?;
     schema::migrate(&mut connection, false)?;
     Ok(connection)
-}
-
-/// Whether it was the damaged file that failed: the new one is whole, has all tables, and is hardly read.
-fn is_of_source(failure: &Failure) -> bool {
-    let code = match failure {
-        Failure::Sqlite(error) => error.sqlite_error().map(|error| error.extended_code),
-        _ => None,
-    };
-    let read = [ffi::SQLITE_ERROR, ffi::SQLITE_BUSY, ffi::SQLITE_IOERR_READ];
-    failure.is_damage() || code.is_some_and(|code| read.contains(&code))
 }
 
 /// Removes an unfinished copy, so that another attempt finds no file there.
@@ -196,11 +193,6 @@ fn copy_queues(source: &Connection, target: &Connection) -> Result<()> {
         let (id, name, metadata): (i64, String, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
         insert.execute(params![id, name, metadata])?;
         Ok(())
-    })?;
-    let mut insert = target.prepare("INSERT OR IGNORE INTO queue_moved VALUES (?1, ?2)")?;
-    Rows::of(source, "queue_moved", "old", "old, queue")?.each(|row| {
-        insert.execute([row.get::<_, i64>(0)?, row.get(1)?])?;
-        Ok(())
     })
 }
 
@@ -211,17 +203,13 @@ fn copy_messages(source: &Connection, target: &Connection) -> Result<u64> {
         "INSERT OR IGNORE INTO queue_messages (seq, queue, salt, inserted_at, expires_at, body, checksum) \
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
     )?;
-    let mut current = target.prepare("SELECT queue FROM queue_moved WHERE old = ?1")?;
     let mut named = target.prepare("SELECT 1 FROM queue_queues WHERE id = ?1")?;
     let mut name = target.prepare("INSERT OR IGNORE INTO queue_queues VALUES (?1, ?2, '{}')")?;
     let mut dropped = source.prepare("SELECT 1 FROM queue_dropped WHERE queue = ?1")?;
     let mut discarded = source.prepare("SELECT 1 FROM queue_discarded WHERE seq = ?1")?;
     let columns = "seq, queue, salt, inserted_at, expires_at, body, checksum";
     Rows::of(source, "queue_messages", "seq", columns)?.each(|row| {
-        let mut queue: i64 = row.get(1)?;
-        if let Some(new) = current.query_row([queue], |row| row.get(0)).optional()? {
-            queue = new;
-        }
+        let queue: i64 = row.get(1)?;
         if !named.exists([queue])? {
             if dropped.exists([queue]).unwrap_or(false) {
                 return Ok(());
@@ -266,32 +254,49 @@ fn name_of(id: i64, number: u64) -> String {
     }
 }
 
+/// Copies what is before the first damaged page of each queue's part of the schedule, and behind the last one.
 fn copy_schedule(source: &Connection, target: &Connection) -> Result<()> {
     let mut queues = target.prepare("SELECT id FROM queue_queues")?;
     let mut insert =
         target.prepare("INSERT OR IGNORE INTO queue_schedule VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?;
+    let select = "SELECT queue, visible_at, seq, nonce, dequeue_count, expires_at FROM queue_schedule WHERE queue = ?1";
+    let mut forward = source.prepare(&format!("{select} ORDER BY visible_at, seq"))?;
+    let mut backward = source.prepare(&format!("{select} ORDER BY visible_at DESC, seq DESC"))?;
     let mut queues = queues.query([])?;
     while let Some(queue) = queues.next()? {
         let queue: i64 = queue.get(0)?;
-        let (rows, _) = repair::readable_rows(source, queue)?;
-        for (visible_at, seq, nonce, dequeue_count, expires_at) in rows {
-            insert.execute(params![
-                queue,
-                visible_at,
-                seq,
-                nonce,
-                dequeue_count,
-                expires_at
-            ])?;
+        for statement in [&mut forward, &mut backward] {
+            let mut rows = statement.query([queue])?;
+            let whole = loop {
+                match rows.next().map_err(Failure::from) {
+                    Ok(Some(row)) => copy_scheduled(row, &mut insert)?,
+                    Ok(None) => break true,
+                    Err(failure) if failure.is_damage() => break false,
+                    Err(failure) => return Err(failure),
+                }
+            };
+            if whole {
+                break;
+            }
         }
+    }
+    Ok(())
+}
+
+/// Copies a row of the schedule, unless its values are damaged.
+fn copy_scheduled(row: &Row<'_>, insert: &mut Statement<'_>) -> Result<()> {
+    let column = |index| row.get::<_, Option<i64>>(index);
+    let values: rusqlite::Result<Vec<_>> = (0..6).map(column).collect();
+    if let Ok(values) = values {
+        insert.execute(params_from_iter(values))?;
     }
     Ok(())
 }
 
 /// The readable rows of a table, by row id.
 struct Rows<'c> {
-    rows: rusqlite::Statement<'c>,
-    first: rusqlite::Statement<'c>,
+    rows: Statement<'c>,
+    first: Statement<'c>,
 }
 
 impl<'c> Rows<'c> {
@@ -340,6 +345,10 @@ impl<'c> Rows<'c> {
         }
     }
 
+    /// Returns the id of the first readable row behind a damaged page.
+    ///
+    /// The steps grow with the distance, by an eighth of it, so that readable rows between two damaged pages are not
+    /// stepped over, while the number of steps has a bound of some hundreds.
     fn after_damage(&mut self, damaged: i64) -> Result<Option<i64>> {
         // Few ids are negative: from far below, the steps would be too wide for the others.
         let damaged = if damaged < 0 && self.first_from(0)?.is_err() {
@@ -347,8 +356,26 @@ impl<'c> Rows<'c> {
         } else {
             damaged
         };
-        let found = repair::search(damaged, |id| self.first_from(id))?;
-        Ok(found.and_then(|(_, first)| first))
+        let mut low = damaged;
+        let (mut high, mut found) = loop {
+            if low == i64::MAX {
+                return Ok(None);
+            }
+            let step = (low.saturating_sub(damaged) / 8).max(1);
+            let next = low.saturating_add(step);
+            match self.first_from(next)? {
+                Ok(found) => break (next, found),
+                Err(()) => low = next,
+            }
+        };
+        while low.saturating_add(1) < high {
+            let middle = i64::midpoint(low, high);
+            match self.first_from(middle)? {
+                Ok(first) => (high, found) = (middle, first),
+                Err(()) => low = middle,
+            }
+        }
+        Ok(found)
     }
 
     /// Looks for the first row from this id on. The inner error is damage.

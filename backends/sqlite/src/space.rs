@@ -9,7 +9,6 @@
 
 use std::fs::{self, File};
 use std::path::Path;
-use std::sync::Arc;
 
 use rusqlite::Connection;
 
@@ -85,7 +84,7 @@ pub(super) fn is_low(free: u64, min_free: u64) -> bool {
 /// Returns by how many bytes the database is shorter on the disk than with what is in the log.
 pub(super) fn missing(connection: &Connection, path: &Path) -> Result<u64> {
     let pages = pragma(connection, "page_count")? * pragma(connection, "page_size")?;
-    let metadata = fs::metadata(path).map_err(|error| Failure::Io(Arc::new(error)))?;
+    let metadata = fs::metadata(path)?;
     Ok(pages.saturating_sub(metadata.len()))
 }
 

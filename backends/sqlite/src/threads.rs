@@ -8,15 +8,15 @@ use queue_core::Clock;
 use queue_core::store_clock::StoreClock;
 use tokio::sync::oneshot;
 
-use super::command::{Answer, Command, Query};
+use super::command::{Answer, Command};
 use super::connection::{self, Settings};
 use super::failure::{Failure, Result};
 use super::files::Identity;
-use super::reader::Reader;
+use super::reader::{Query, Reader};
 use super::wakeups::Peers;
 use super::writer::Writer;
 
-/// The channels to the threads. The threads end when these are dropped.
+/// The channels to the threads, and what they share. The threads end when the channels are dropped.
 pub(super) struct Threads {
     pub(super) settings: Settings,
     pub(super) commands: Sender<Command>,
@@ -39,12 +39,19 @@ pub(super) async fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<T
     })?;
     let (settings, identity) = started.await.unwrap_or(Err(Failure::Lost))?;
 
-    let readers_settings = settings.clone();
-    let readers_clock = Arc::clone(&store_clock);
+    let (readers, readers_clock) = (settings.clone(), Arc::clone(&store_clock));
     let (queries, query_queue) = mpsc::channel();
     let (ready, started) = oneshot::channel();
     spawn("queue-sqlite-reader", move || {
-        read(&readers_settings, readers_clock, ready, &query_queue);
+        let opened = connection::open_reader(&readers);
+        let opened = opened.map(|connection| Reader::new(connection, readers_clock));
+        match opened {
+            Ok(reader) => {
+                drop(ready.send(Ok(())));
+                reader.serve(&query_queue);
+            }
+            Err(failure) => drop(ready.send(Err(failure))),
+        }
     })?;
     started.await.unwrap_or(Err(Failure::Lost))?;
     Ok(Threads {
@@ -59,10 +66,8 @@ pub(super) async fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<T
 }
 
 pub(super) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
-    let spawned = thread::Builder::new().name(name.to_owned()).spawn(run);
-    spawned
-        .map(drop)
-        .map_err(|error| Failure::Io(Arc::new(error)))
+    thread::Builder::new().name(name.to_owned()).spawn(run)?;
+    Ok(())
 }
 
 fn write(
@@ -79,9 +84,8 @@ fn write(
         Ok(opened) => opened,
         Err(failure) => return drop(ready.send(Err(failure))),
     };
-    let identity = files.identity().clone();
-    let prepare =
-        |settings| Writer::prepare(&connection, Some(files), store_clock, peers, settings);
+    let identity = files.identity.clone();
+    let prepare = |settings| Writer::prepare(&connection, files, store_clock, peers, settings);
     let closing = match prepare(settings.clone()) {
         Ok(mut writer) => {
             drop(ready.send(Ok((settings, identity))));
@@ -92,20 +96,5 @@ fn write(
     drop(connection);
     for command in closing {
         command.answer(Ok(Answer::Done));
-    }
-}
-
-fn read(
-    settings: &Settings,
-    store_clock: Arc<StoreClock>,
-    ready: oneshot::Sender<Result<()>>,
-    queries: &Receiver<Query>,
-) {
-    match connection::open_reader(settings) {
-        Ok(connection) => {
-            drop(ready.send(Ok(())));
-            Reader::new(connection, store_clock).serve(queries);
-        }
-        Err(failure) => drop(ready.send(Err(failure))),
     }
 }

@@ -3,7 +3,6 @@
 //! The same statements run as on the writer's connection. Those on messages are prepared for each call, because
 //! the connection is the application's.
 
-use std::fmt;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::mpsc::Sender;
@@ -11,27 +10,24 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use queue_core::backend::{
-    Backend, Capabilities, Completion, Limits, NewMessage, PutReceipt, StorageTransaction,
-    TimeToLive, Token, Transactions, Writes,
+    Backend, Capabilities, Completion, Limits, NewMessage, PutReceipt, StorageTransaction, Token,
+    Transactions, Writes,
 };
 use queue_core::idempotency::ClaimStatus;
+use queue_core::internal::debug_fields;
 use queue_core::store_clock::{StoreClock, after};
 use queue_core::{Error, ErrorKind, Operation, QueueName};
 use rusqlite::Connection;
 use serde_json::json;
 
-use super::command::{Answer, Command, Parcel, Request, ResultsRequest, Step, StepDone, ask};
+use super::command::{Answer, Command, Request, ResultsRequest, Step, StepDone, ask, mismatched};
 use super::connection::{self, Settings, Synchronous};
 use super::failure::{Failure, Result};
 use super::files::Identity;
-use super::messages::{Messages, Received};
-use super::queues::Queues;
-use super::receipt::Handle;
-use super::results;
 use super::schema;
 use super::space::{self, Change};
-use super::steps::Steps;
 use super::store_time::StoreTime;
+use super::tables::Tables;
 
 /// The most records of transactions that are removed with one completion, and that wait for it.
 const FORGOTTEN: usize = 64;
@@ -42,33 +38,16 @@ const MAX_OUTBOX: usize = 8 * 1024 * 1024;
 /// Transactions of the application's own connections to the file of a [`SqliteBackend`](crate::SqliteBackend): the engine
 /// of which a `&rusqlite::Transaction` is a [`StorageTransaction`].
 pub struct SqliteTransactions {
-    settings: Settings,
-    identity: Identity,
-    capabilities: Capabilities,
-    store_clock: Arc<StoreClock>,
-    commands: Sender<Command>,
+    pub(super) settings: Settings,
+    pub(super) identity: Identity,
+    pub(super) capabilities: Capabilities,
+    pub(super) store_clock: Arc<StoreClock>,
+    pub(super) commands: Sender<Command>,
     /// Completions whose records can be removed.
-    forgotten: Mutex<Vec<Token>>,
+    pub(super) forgotten: Mutex<Vec<Token>>,
 }
 
 impl SqliteTransactions {
-    pub(super) fn new(
-        settings: Settings,
-        identity: Identity,
-        capabilities: Capabilities,
-        store_clock: Arc<StoreClock>,
-        commands: Sender<Command>,
-    ) -> Self {
-        Self {
-            settings,
-            identity,
-            capabilities,
-            store_clock,
-            commands,
-            forgotten: Mutex::default(),
-        }
-    }
-
     /// Opens a connection to the file.
     fn connect(&self) -> queue_core::Result<Connection> {
         let opened = connection::open_for_application(&self.settings)
@@ -105,9 +84,10 @@ impl SqliteTransactions {
             let put = guest.put_all(&steps)?;
             if let Some(completion) = &completion {
                 guest.complete(completion)?;
-                results::execute(connection, &ResultsRequest::Sweep, guest.now)?;
+                let results = guest.tables.results(guest.now);
+                results.execute(&ResultsRequest::Sweep)?;
                 for token in &forgotten {
-                    results::forget(connection, *token)?;
+                    results.forget(*token)?;
                 }
             }
             Ok(put)
@@ -132,7 +112,7 @@ impl SqliteTransactions {
         connection.execute_batch("SAVEPOINT queue_runtime")?;
         let done = Guest::enter(connection, &self.store_clock).and_then(|mut guest| {
             let done = work(&mut guest)?;
-            guest.messages.counts.write()?;
+            guest.tables.messages.counts.write()?;
             Ok(done)
         });
         if done.is_ok() {
@@ -208,7 +188,7 @@ impl Transactions for SqliteTransactions {
     async fn was_committed(&self, token: Option<Token>) -> queue_core::Result<bool> {
         match ask(&self.commands, Request::Ended { token }).await {
             Ok(Answer::Ended(committed)) => Ok(committed),
-            Ok(other) => unreachable!("the writer answered another request: {other:?}"),
+            Ok(other) => mismatched(&other),
             Err(failure) => Err(self.error(failure, None)),
         }
     }
@@ -230,38 +210,26 @@ impl Transactions for SqliteTransactions {
         let Step::Put { parcel, .. } = self.step_of(queue, message)? else {
             unreachable!("it is a put");
         };
-        let Parcel {
-            message,
-            salt,
-            checksum,
-        } = parcel;
-        if message.body.len() > MAX_OUTBOX {
-            let length = message.body.len();
+        let body = &parcel.message.body;
+        if body.len() > MAX_OUTBOX {
+            let length = body.len();
             let too_large = Error::new(ErrorKind::TooLarge, Operation::Put).with_queue(queue);
             return Err(too_large.unsent().with_detail(format!(
                 "it has {length} bytes; the outbox takes at most {MAX_OUTBOX}"
             )));
         }
         let now = self.store_clock.now();
-        let expires_at = match message.time_to_live {
-            TimeToLive::Never => None,
-            TimeToLive::After(lifetime) => Some(after(now, lifetime)),
-        };
-        let body: String = message
-            .body
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let body: String = body.iter().map(|byte| format!("{byte:02x}")).collect();
         let nonce: i64 = rand::random();
         let encoded = json!({
             "format": 1,
             "queue": queue.as_str(),
-            "salt": salt,
-            "checksum": checksum,
+            "salt": parcel.salt,
+            "checksum": parcel.checksum,
             "nonce": nonce,
             "inserted_at": now,
-            "visible_at": after(now, message.delay),
-            "expires_at": expires_at,
+            "visible_at": after(now, parcel.message.delay),
+            "expires_at": parcel.expires_at(now),
             "body": body,
         });
         Ok(encoded.to_string())
@@ -323,9 +291,7 @@ pub fn connect(backend: &dyn Backend) -> queue_core::Result<Connection> {
 
 /// The application's connection, within its transaction.
 struct Guest<'c> {
-    connection: &'c Connection,
-    queues: Queues<'c>,
-    messages: Messages<'c>,
+    tables: Tables<'c>,
     now: i64,
 }
 
@@ -336,9 +302,7 @@ impl<'c> Guest<'c> {
         store_time.follow(store_clock)?;
         store_time.write(store_clock.now())?;
         Ok(Self {
-            connection,
-            queues: Queues::new(connection),
-            messages: Messages::new(connection),
+            tables: Tables::new(connection),
             // Again: the lock may have been waited for.
             now: store_clock.now(),
         })
@@ -349,17 +313,12 @@ impl<'c> Guest<'c> {
     fn put_all(&mut self, steps: &[Step]) -> Result<Vec<PutReceipt>> {
         for queue in steps.iter().map(Step::queue) {
             if !queue.is_reply_queue()
-                && let Err(Failure::QueueNotFound) = self.queues.id(queue)
+                && let Err(Failure::QueueNotFound) = self.tables.queues.id(queue)
             {
-                self.queues.create(queue, "{}")?;
+                self.tables.queues.create(queue, "{}")?;
             }
         }
-        let mut all = Steps {
-            connection: self.connection,
-            queues: &mut self.queues,
-            messages: &mut self.messages,
-        };
-        let done = all.all(steps, self.now)?;
+        let done = self.tables.steps(steps, self.now)?;
         let receipts = done.into_iter().map(|done| match done {
             StepDone::Put(placed) => placed.into_receipt(),
             other => unreachable!("it was a put: {other:?}"),
@@ -368,16 +327,12 @@ impl<'c> Guest<'c> {
     }
 
     fn complete(&mut self, completion: &Completion<'_>) -> Result<()> {
-        let queue = self.queues.id(completion.queue)?;
-        let handle = Handle::parse(completion.id, &completion.receipt);
-        let receive = Received {
-            dequeue_count: completion.dequeue_count,
-            visibility: completion.visibility,
-        };
-        self.messages.complete(queue, handle, receive, self.now)?;
-        results::record(self.connection, completion.token, self.now)?;
+        let queue = self.tables.queues.id(completion.queue)?;
+        self.tables.messages.complete(queue, completion, self.now)?;
+        let results = self.tables.results(self.now);
+        results.record(completion.token)?;
         if let Some(release) = &completion.release {
-            match results::swap_in_step(self.connection, release, self.now) {
+            match results.swap_in_step(release) {
                 Ok(()) | Err(Failure::Conflict) => {}
                 Err(failure) => return Err(failure),
             }
@@ -391,17 +346,11 @@ impl<'c> Guest<'c> {
             finish.result.clone(),
             finish.retention,
         );
-        match results::execute(self.connection, &request, self.now)? {
+        match results.execute(&request)? {
             Answer::Standing(ClaimStatus::Held) => Ok(()),
             _ => Err(Failure::ClaimLost(finish.key.clone())),
         }
     }
 }
 
-impl fmt::Debug for SqliteTransactions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SqliteTransactions")
-            .field("path", &self.settings.path)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(SqliteTransactions { settings });

@@ -44,14 +44,6 @@ CREATE TABLE queue_store (
 ) STRICT;
 INSERT INTO queue_store (single, latest) VALUES (1, 0);
 
-CREATE TABLE queue_damage (
-    id INTEGER PRIMARY KEY,
-    found_at INTEGER NOT NULL,
-    queue TEXT NOT NULL,
-    what TEXT NOT NULL,
-    messages INTEGER NOT NULL
-) STRICT;
-CREATE TABLE queue_moved (old INTEGER PRIMARY KEY, queue INTEGER NOT NULL) STRICT;
 CREATE TABLE queue_discarded (seq INTEGER PRIMARY KEY) STRICT;
 
 CREATE TABLE queue_consumers (

@@ -21,17 +21,13 @@ use super::connection::Settings;
 use super::failure::{Failure, Result};
 use super::files::Files;
 use super::log::Log;
-use super::messages::Messages;
 use super::probe::Probe;
 use super::purge::Purge;
-use super::queues::Queues;
-use super::receive::Receives;
-use super::results;
 use super::schema;
 use super::shrink::Shrink;
-use super::steps::Steps;
 use super::store_time::StoreTime;
 use super::sync::Sync;
+use super::tables::Tables;
 use super::turn::{self, Turn};
 use super::wakeups::{Consumers, Peers};
 
@@ -44,8 +40,7 @@ const PURGE_INTERVAL: Duration = Duration::from_millis(50);
 /// The read-write connection with its statements.
 pub(super) struct Writer<'c> {
     connection: &'c Connection,
-    /// `None` for a database in memory.
-    files: Option<Files>,
+    files: Files,
     /// Whether the last commit went to files that the path does not lead to, or not alone.
     is_astray: bool,
     turn: Turn,
@@ -58,8 +53,7 @@ pub(super) struct Writer<'c> {
     space_is_low: bool,
     has_made_room: bool,
     pace: Pace,
-    queues: Queues<'c>,
-    messages: Messages<'c>,
+    tables: Tables<'c>,
     purge: Purge<'c>,
     purged_at: Instant,
     probe: Rc<Probe>,
@@ -75,7 +69,7 @@ pub(super) struct Writer<'c> {
 impl<'c> Writer<'c> {
     pub(super) fn prepare(
         connection: &'c Connection,
-        files: Option<Files>,
+        files: Files,
         store_clock: Arc<StoreClock>,
         peers: Arc<Peers>,
         settings: Settings,
@@ -87,7 +81,7 @@ impl<'c> Writer<'c> {
         connection.busy_timeout(Duration::ZERO)?;
         let mut writer = Self {
             connection,
-            turn: files.as_ref().map_or_else(|| Turn::on(None), Files::turn),
+            turn: files.turn(),
             files,
             is_astray: false,
             log: Log::default(),
@@ -99,8 +93,7 @@ impl<'c> Writer<'c> {
             space_is_low: false,
             has_made_room: false,
             pace: Pace::default(),
-            queues: Queues::new(connection),
-            messages: Messages::new(connection),
+            tables: Tables::new(connection),
             purge: Purge::prepare(connection)?,
             purged_at: Instant::now(),
             probe: Rc::new(probe),
@@ -196,7 +189,7 @@ impl<'c> Writer<'c> {
         let only_receives = only_receives(&batch);
         // A check follows each commit. Once that has failed, nothing is committed before another.
         if only_receives || self.is_astray {
-            if let Err(failure) = self.check_files() {
+            if let Err(failure) = self.files.identity.check() {
                 fail(batch, &failure);
                 return Vec::new();
             }
@@ -204,24 +197,24 @@ impl<'c> Writer<'c> {
         }
         if only_receives {
             let now = self.refresh();
-            batch = self.receives().answer_idle(batch, &now);
+            batch = self.tables.answer_idle_receives(batch, &now);
         }
         let batch = self.begin(batch);
         if batch.is_empty() {
             return batch;
         }
-        let (batch, result) = self.transact_or_make_room(batch);
+        let (batch, result) = match self.transact_or_make_room(batch) {
+            (batch, Err(failure)) if batch.len() == 1 && failure.is_damage() => {
+                self.around_damage(|writer| writer.attempt(batch))
+            }
+            executed => executed,
+        };
         match result {
             Ok(answers) => {
                 self.pace.answered(&answers);
                 answer(batch, answers)
             }
-            Err(failure) if failure.is_final() => {
-                fail(batch, &failure);
-                Vec::new()
-            }
-            Err(failure) if batch.len() == 1 && failure.is_damage() => self.run_carefully(batch),
-            Err(failure) if batch.len() == 1 => {
+            Err(failure) if failure.is_final() || batch.len() == 1 => {
                 fail(batch, &failure);
                 Vec::new()
             }
@@ -230,6 +223,15 @@ impl<'c> Writer<'c> {
                 .flat_map(|command| self.run(vec![command]))
                 .collect(),
         }
+    }
+
+    /// Does work that has met a damaged page once more, around it: the readable part is read by another connection, and
+    /// bodies stay where they are.
+    fn around_damage<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
+        self.tables.messages.probe = Some(Rc::clone(&self.probe));
+        let done = work(self);
+        self.tables.messages.probe = None;
+        done
     }
 
     /// Executes and commits a batch, and once more if there was no room in the log and now is. In between, the
@@ -257,12 +259,11 @@ impl<'c> Writer<'c> {
         if batch.is_empty() {
             return batch;
         }
-        let relied_on = self.mend_log();
-        if let Err(failure) = relied_on {
-            fail(batch, &failure);
-            return Vec::new();
-        }
-        if let Err(failure) = self.sync.prepare(only_receives(&batch), Instant::now()) {
+        let only_receives = only_receives(&batch);
+        let prepared = self
+            .mend_log()
+            .and_then(|()| self.sync.prepare(only_receives, Instant::now()));
+        if let Err(failure) = prepared {
             fail(batch, &failure);
             return Vec::new();
         }
@@ -285,7 +286,7 @@ impl<'c> Writer<'c> {
             let (late, waiting): (Vec<_>, Vec<_>) = batch
                 .into_iter()
                 .partition(|command| now.duration_since(command.since) >= self.busy_timeout);
-            locked::fail(late, self.files.as_ref(), self.busy_timeout);
+            locked::fail(late, &self.files, self.busy_timeout);
             batch = waiting;
             std::thread::sleep(pause.mul_f64(rand::random_range(0.5..1.5)));
             pause = (pause * 2).min(MAX_PAUSE);
@@ -317,7 +318,7 @@ impl<'c> Writer<'c> {
         }
         let wrote = self.connection.total_changes() != before;
         self.sync.committed(wrote, Instant::now());
-        match self.check_files() {
+        match self.files.identity.check() {
             Err(failure @ (Failure::Replaced(_) | Failure::Linked(..))) => {
                 self.is_astray = true;
                 Err(Failure::CommittedElsewhere(Box::new(failure)))
@@ -331,11 +332,6 @@ impl<'c> Writer<'c> {
         }
     }
 
-    /// Checks that the path still leads to the open files, and is the only one. Returns the length of the log.
-    fn check_files(&self) -> Result<u64> {
-        self.files.as_ref().map_or(Ok(0), Files::check)
-    }
-
     fn execute(&mut self, batch: &[Command]) -> Result<Answers> {
         let now = self.refresh()?;
         let mut answers = Vec::with_capacity(batch.len());
@@ -346,80 +342,68 @@ impl<'c> Writer<'c> {
             };
             answers.push(answer);
         }
-        self.receives().answer_all(batch, &mut answers, now)?;
-        self.messages.counts.write()?;
+        self.tables.answer_receives(batch, &mut answers, now)?;
+        self.tables.messages.counts.write()?;
         self.store_time.write(now)?;
         Ok(answers)
     }
 
-    fn receives(&mut self) -> Receives<'_, 'c> {
-        Receives {
-            queues: &mut self.queues,
-            messages: &mut self.messages,
-        }
-    }
-
     fn request(&mut self, request: &Request, now: i64) -> Result<Answer> {
         match request {
-            Request::Create { queue, metadata } => {
-                self.queues.create(queue, metadata).map(Answer::Created)
-            }
+            Request::Create { queue, metadata } => self
+                .tables
+                .queues
+                .create(queue, metadata)
+                .map(Answer::Created),
             Request::Remove { queue } => {
                 self.purge.expect_work();
-                self.queues.remove(queue).map(|()| Answer::Done)
+                self.tables.queues.remove(queue).map(|()| Answer::Done)
             }
             Request::SetMetadata { queue, metadata } => self
+                .tables
                 .queues
                 .set_metadata(queue, metadata)
                 .map(|()| Answer::Done),
             Request::Clear { queue } => {
                 self.purge.expect_work();
-                self.queues.clear(queue).map(|()| Answer::Done)
+                self.tables.queues.clear(queue).map(|()| Answer::Done)
             }
-            Request::Step(step) => self.steps().one(step, now).map(Answer::Step),
+            Request::Step(step) => self.tables.step(step, now).map(Answer::Step),
             Request::Apply(steps) => {
-                let done = self.steps().all(steps, now);
+                let done = self.tables.steps(steps, now);
                 done.map(Answer::Applied)
             }
             Request::PutIf { step, swap } => self.put_if(step.as_ref(), swap, now),
-            Request::Ended { token } => self.is_committed(*token).map(Answer::Ended),
+            Request::Ended { token } => self.is_committed(*token, now).map(Answer::Ended),
             Request::Register { port } => {
                 self.consumers.register(*port, now).map(|()| Answer::Done)
             }
             Request::Withdraw { port } => self.consumers.remove(*port).map(|()| Answer::Done),
-            Request::Results(request) => results::execute(self.connection, request, now),
+            Request::Results(request) => self.tables.results(now).execute(request),
             Request::Receive { .. } | Request::Close => Ok(Answer::Done),
-        }
-    }
-
-    fn steps(&mut self) -> Steps<'_, 'c> {
-        Steps {
-            connection: self.connection,
-            queues: &mut self.queues,
-            messages: &mut self.messages,
         }
     }
 
     /// Refuses a message before anything is recorded.
     fn put_if(&mut self, step: Option<&Step>, swap: &Swap, now: i64) -> Result<Answer> {
         if let Some(step) = step {
-            self.queues.id(step.queue())?;
+            self.tables.queues.id(step.queue())?;
         }
-        if let Some(current) = results::differs(self.connection, swap, now)? {
+        if let Some(current) = self.tables.results(now).differs(swap)? {
             return Ok(Answer::Differs(current));
         }
-        let put = step.map(|step| self.steps().one(step, now)).transpose()?;
-        results::swap(self.connection, swap, now)?;
+        let put = step.map(|step| self.tables.step(step, now)).transpose()?;
+        self.tables.results(now).swap(swap)?;
         Ok(Answer::Swapped(put))
     }
 
     /// Whether a completion with this token was committed. If not, the next commit of this transaction overwrites what
     /// a commit that failed may have left in the log, so that no recovery finds it.
-    fn is_committed(&mut self, token: Option<Token>) -> Result<bool> {
+    fn is_committed(&mut self, token: Option<Token>, now: i64) -> Result<bool> {
         let Some(token) = token else {
             return Ok(false);
         };
-        let committed = results::is_recorded(self.connection, token)?;
+        let committed = self.tables.results(now).is_recorded(token)?;
         if !committed {
             self.store_time.forget();
         }
@@ -428,9 +412,9 @@ impl<'c> Writer<'c> {
 
     /// Reads what other processes have changed, and returns the current time.
     fn refresh(&mut self) -> Result<i64> {
-        let changed = self.queues.changed_elsewhere()?;
+        let changed = self.tables.queues.changed_elsewhere()?;
         if changed && let Err(failure) = self.read_changes() {
-            self.queues.forget();
+            self.tables.queues.forget();
             return Err(failure);
         }
         let now = self.store_clock.now();
@@ -450,9 +434,9 @@ impl<'c> Writer<'c> {
     }
 
     fn roll_back(&mut self) {
-        self.queues.forget();
+        self.tables.queues.forget();
         self.store_time.forget();
-        self.messages.counts.roll_back(Vec::new());
+        self.tables.messages.counts.roll_back(Vec::new());
         if !self.connection.is_autocommit() {
             // If this fails too, the next BEGIN reports it.
             drop(self.connection.execute_batch("ROLLBACK"));
@@ -491,7 +475,6 @@ fn fail(batch: Vec<Command>, failure: &Failure) {
     }
 }
 
-mod around_damage;
 mod full_disk;
 mod locked;
 #[cfg(test)]

@@ -109,7 +109,7 @@ pub(crate) async fn open(url: String, clock: Arc<dyn Clock>) -> Result<Arc<dyn B
     match &*lower {
         "memory" if rest.is_empty() => Ok(Arc::new(MemoryBackend::new(clock))),
         "memory" => Ok(Arc::new(MemoryBackend::named(rest, clock))),
-        "sqlite" => sqlite::open(&url, rest, clock).await,
+        "sqlite" => sqlite::open(&url, clock).await,
         scheme @ ("azure" | "https" | "http") => {
             azure::open(&format!("{scheme}:{rest}"), clock).await
         }
@@ -120,35 +120,14 @@ pub(crate) async fn open(url: String, clock: Arc<dyn Clock>) -> Result<Arc<dyn B
 #[cfg(feature = "sqlite")]
 mod sqlite {
     use super::*;
-    use queue_sqlite::{SqliteBackend, Synchronous};
+    use queue_sqlite::SqliteBuilder;
 
     pub(super) async fn open(
         url: &str,
-        rest: &str,
         clock: Arc<dyn Clock>,
     ) -> Result<Arc<dyn Backend>, Refused> {
-        let rest = rest.strip_prefix("//").unwrap_or(rest);
-        let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
-        if path.is_empty() {
-            return Err(refused(url, "it names no file"));
-        }
-        if is_in_memory(path) {
-            let problem =
-                "the connections of a service cannot share SQLite's `:memory:`; use `memory:`";
-            return Err(refused(url, problem));
-        }
-        let mut builder = SqliteBackend::builder(path, clock);
-        for option in query.split('&') {
-            builder = match option {
-                "" => builder,
-                "adopt" => builder.adopt(),
-                "synchronous=full" => builder.synchronous(Synchronous::Full),
-                "synchronous=normal" => builder.synchronous(Synchronous::Normal),
-                other => return Err(refused(url, &format!("the option `{other}` is unknown"))),
-            };
-        }
-        let backend = builder.open().await.map_err(Refused::Storage)?;
-        Ok(Arc::new(backend))
+        let builder = SqliteBuilder::from_url(url, clock).map_err(Refused::Storage)?;
+        Ok(Arc::new(builder.open().await.map_err(Refused::Storage)?))
     }
 }
 
@@ -158,7 +137,6 @@ mod sqlite {
 
     pub(super) async fn open(
         url: &str,
-        _rest: &str,
         _clock: Arc<dyn Clock>,
     ) -> Result<Arc<dyn Backend>, Refused> {
         Err(Refused::MissingFeature {
@@ -166,13 +144,6 @@ mod sqlite {
             feature: "sqlite",
         })
     }
-}
-
-/// Whether the path is a name of SQLite's for a database in memory. It would be a file of that name here.
-#[cfg(feature = "sqlite")]
-fn is_in_memory(path: &str) -> bool {
-    let name = path.rsplit(['/', '\\']).next().unwrap_or(path);
-    name.trim_start_matches("file:") == ":memory:"
 }
 
 #[cfg(feature = "azure")]
@@ -252,29 +223,6 @@ fn shown(url: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[cfg(feature = "sqlite")]
-    #[tokio::test]
-    async fn a_database_of_sqlites_in_memory_is_refused() {
-        for url in [
-            "sqlite::memory:",
-            "sqlite::memory:?cache=shared",
-            "sqlite://:memory:",
-            "sqlite:file::memory:",
-            "sqlite:data/:memory:",
-        ] {
-            let clock = Arc::new(SystemClock::new());
-            match open(url.to_owned(), clock).await {
-                Err(Refused::Url { problem, .. }) => {
-                    assert!(problem.contains("use `memory:`"), "{problem}");
-                }
-                other => panic!("{url}: {other:?}"),
-            }
-        }
-        for path in ["memory:", "a:memory:", ":memory", ":memory:.db"] {
-            assert!(!is_in_memory(path), "{path}");
-        }
-    }
 
     #[cfg(feature = "sqlite")]
     #[tokio::test]

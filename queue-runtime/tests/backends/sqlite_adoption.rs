@@ -191,7 +191,7 @@ fn texts(path: &Path) -> Vec<(i64, String)> {
 }
 
 #[test]
-fn upkeep_repair_backup_and_salvage_leave_the_applications_tables_alone() {
+fn upkeep_backup_and_salvage_leave_the_applications_tables_alone() {
     const ROWS: usize = 2000;
 
     threads::block_on(async {
@@ -213,14 +213,14 @@ fn upkeep_repair_backup_and_salvage_leave_the_applications_tables_alone() {
         let written = texts(&whole);
         assert_eq!(written.len(), 2 * ROWS);
 
-        let page = pages(&whole, "queue_schedule", "leaf")[1];
+        let page = pages(&whole, "queue_messages", "leaf")[1];
         let damaged = place.damaged(&whole, page);
         let backend = place.open_unsynced(&damaged).await;
         backend
             .backup(place.path("no.db"))
             .await
             .expect_err("it is damaged");
-        // Expired messages are removed around the damage, and the queues are moved away from it.
+        // Expired messages are removed around the damage.
         for queue in &place.queues {
             place.clock.advance(LEASE * 2);
             for _ in 0..20 {
@@ -230,7 +230,7 @@ fn upkeep_repair_backup_and_salvage_leave_the_applications_tables_alone() {
             assert_eq!(drain(&backend, queue).await.len(), 20);
         }
         backend.close().await;
-        assert!(count(&damaged, "queue_damage") > 0, "it was repaired");
+        assert!(count(&damaged, "queue_discarded") > 0, "it was met");
         assert_eq!(texts(&damaged), written);
 
         let before = fs::read(&damaged).expect("read");

@@ -1,4 +1,5 @@
-//! The modules of `queue-runtime` import each other as the table in `CONTRIBUTING.md` says.
+//! The modules of `queue-runtime` import each other as the table in `CONTRIBUTING.md` says, and those of the engine for
+//! SQLite in layers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -117,6 +118,48 @@ fn modules_import_only_modules_below_them() {
     let modules = modules(&root().join("queue-runtime/src"));
     let wrong = contradictions(&listed, &modules);
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// What remains after the modules that import none of the others were taken away, again and again.
+fn circles(mut modules: BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
+    loop {
+        let is_left = |name: &&String| modules.contains_key(*name);
+        let (above, lowest): (BTreeMap<_, _>, BTreeMap<_, _>) = (modules.clone().into_iter())
+            .partition(|(name, imports)| imports.iter().filter(is_left).any(|i| i != name));
+        if lowest.is_empty() {
+            return above.into_keys().collect();
+        }
+        modules = above;
+    }
+}
+
+#[test]
+fn the_files_of_the_sqlite_engine_form_layers() {
+    let folder = root().join("backends/sqlite/src");
+    let mut modules = modules(&folder);
+    assert!(modules.len() > 15, "{} modules", modules.len());
+    for (name, imported) in &mut modules {
+        if let Ok(source) = fs::read_to_string(folder.join(format!("{name}.rs"))) {
+            imports(&source.replace("super::", "crate::"), imported);
+        }
+    }
+    let circles = circles(modules);
+    assert!(circles.is_empty(), "these import each other: {circles:?}");
+}
+
+#[test]
+fn a_circle_is_noticed() {
+    let module = |name: &str, imports: &[&str]| {
+        let imports = imports.iter().map(|&import| import.to_owned());
+        (name.to_owned(), imports.collect())
+    };
+    let (low, high) = (
+        module("low", &["elsewhere"]),
+        module("high", &["low", "high"]),
+    );
+    assert!(circles(BTreeMap::from([low.clone(), high])).is_empty());
+    let (one, two) = (module("one", &["two", "low"]), module("two", &["one"]));
+    assert_eq!(circles(BTreeMap::from([low, one, two])), ["one", "two"]);
 }
 
 #[test]

@@ -1,23 +1,17 @@
 use bytes::Bytes;
 use queue_core::QueueName;
 use queue_core::backend::NewMessage;
-use tokio::sync::oneshot;
 
 use super::*;
-use crate::command::{Claimed, Placed};
 use crate::receipt::Handle;
+use crate::stored::{Placed, Stored};
 
 fn orders() -> QueueName {
     "orders".parse().expect("a name")
 }
 
 fn push(pending: &mut Pending, request: Request) {
-    let (reply, _) = oneshot::channel();
-    pending.push(Command {
-        request,
-        since: Instant::now(),
-        reply,
-    });
+    pending.push(Command::new(request).0);
 }
 
 fn put(length: usize) -> Step {
@@ -162,7 +156,7 @@ fn deletes_alone_wait_for_two_batches_of_receives() {
 
 /// The answer to a receive of so many messages.
 fn received(count: usize) -> Option<Result<Answer>> {
-    let claimed = || Claimed {
+    let claimed = || Stored {
         placed: Placed {
             seq: 1,
             salt: 1,
@@ -171,7 +165,7 @@ fn received(count: usize) -> Option<Result<Answer>> {
             visible_at: 0,
             expires_at: None,
         },
-        received_at: 0,
+        read_at: 0,
         dequeue_count: 1,
         body: Ok(Bytes::new()),
         checksum: None,

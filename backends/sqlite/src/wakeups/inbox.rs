@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use queue_clock::SystemClock;
 use queue_core::clock::Clock as _;
@@ -28,65 +28,50 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// The pause after an error of the socket, so that an error that persists does not occupy a processor.
 const ERROR_PAUSE: Duration = Duration::from_millis(100);
 
-/// The handle to the thread.
+/// The socket and its registration, which the thread and its handle share.
 pub(super) struct Inbox {
-    port: Port,
-    commands: Sender<Command>,
-    stopped: Arc<AtomicBool>,
-    socket: UdpSocket,
-}
-
-struct Loop {
     account: String,
     port: Port,
     commands: Sender<Command>,
-    stopped: Arc<AtomicBool>,
+    stopped: AtomicBool,
     socket: UdpSocket,
-    local: Arc<LocalNotifier>,
 }
 
 impl Inbox {
+    /// Opens the socket, and starts the thread that publishes to `local` what it receives.
     pub(super) fn open(
         account: &str,
         token: i64,
         commands: &Sender<Command>,
         local: Arc<LocalNotifier>,
-    ) -> io::Result<Self> {
+    ) -> io::Result<Arc<Self>> {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
         let number = socket.local_addr()?.port();
-        let inbox = Self {
+        let inbox = Arc::new(Self {
+            account: account.to_owned(),
             port: Port { token, number },
             commands: commands.clone(),
-            stopped: Arc::default(),
-            socket: socket.try_clone()?,
-        };
-        let mut receive = Loop {
-            account: account.to_owned(),
-            port: inbox.port,
-            commands: commands.clone(),
-            stopped: Arc::clone(&inbox.stopped),
+            stopped: AtomicBool::new(false),
             socket,
-            local,
-        };
+        });
+        let receiver = Arc::clone(&inbox);
         thread::Builder::new()
             .name("queue-sqlite-wakeups".to_owned())
-            .spawn(move || receive.run())?;
+            .spawn(move || receiver.run(&local))?;
         Ok(inbox)
     }
 
     /// Withdraws the registration and ends the thread.
-    pub(super) fn stop(self) {
+    pub(super) fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
         // Nobody waits for the answer. A registration that stays is removed when it is too old.
-        drop(ask(&self.commands, Request::Withdraw { port: self.port }));
+        drop(self.ask(Request::Withdraw { port: self.port }));
         // Wakes the thread. If this is lost, the thread ends when it would renew the registration.
         let own = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port.number));
         drop(self.socket.send_to(&[], own));
     }
-}
 
-impl Loop {
-    fn run(&mut self) {
+    fn run(&self, local: &LocalNotifier) {
         let mut warned = false;
         let clock = SystemClock::new();
         let mut renew_at = clock.monotonic();
@@ -99,7 +84,7 @@ impl Loop {
                 continue;
             }
             match self.receive(&mut buffer, LONGEST_WAIT.min(renew_at - now)) {
-                Ok(Some(datagram)) => self.local.publish(&datagram.notification(&self.account)),
+                Ok(Some(datagram)) => local.publish(&datagram.notification(&self.account)),
                 Ok(None) => {}
                 Err(error) => {
                     tracing::debug!(%error, "failed to receive a wake-up");
@@ -125,7 +110,7 @@ impl Loop {
 
     /// Registers the port, or renews its registration.
     fn register(&self, warned: &mut bool) -> bool {
-        let answer = ask(&self.commands, Request::Register { port: self.port });
+        let answer = self.ask(Request::Register { port: self.port });
         match answer.blocking_recv() {
             Ok(Ok(_)) => true,
             Ok(Err(failure)) => {
@@ -139,16 +124,11 @@ impl Loop {
             Err(_) => false,
         }
     }
-}
 
-fn ask(commands: &Sender<Command>, request: Request) -> oneshot::Receiver<Result<Answer>> {
-    let (reply, answer) = oneshot::channel();
-    let command = Command {
-        request,
-        since: Instant::now(),
-        reply,
-    };
-    // Otherwise the writer has ended, and drops the reply.
-    drop(commands.send(command));
-    answer
+    fn ask(&self, request: Request) -> oneshot::Receiver<Result<Answer>> {
+        let (command, answer) = Command::new(request);
+        // Otherwise the writer has ended, and drops the reply.
+        drop(self.commands.send(command));
+        answer
+    }
 }

@@ -1,10 +1,10 @@
 //! The notifier, which opens the inbox and the outbox when they are needed.
 
-use std::fmt;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use queue_core::QueueName;
+use queue_core::internal::debug_fields;
 use queue_core::notify::{
     LocalNotifier, Notification, Notifier, Subscriber, Subscription, Writers,
 };
@@ -28,7 +28,7 @@ pub(crate) struct FileNotifier {
 enum Receiving {
     /// With the channel to the writer, which registers the inbox.
     NotYet(Sender<Command>),
-    Open(Inbox),
+    Open(Arc<Inbox>),
     /// It could not be opened, or the backend is closed.
     Never,
 }
@@ -80,7 +80,7 @@ impl Notifier for FileNotifier {
     fn publish(&self, notification: &Notification<'_>) {
         self.local.publish(notification);
         // A datagram does not name the account.
-        if notification.account == self.account && self.peers.any() {
+        if notification.account == self.account && !self.peers.ports().is_empty() {
             self.outbox.add(notification);
         }
     }
@@ -97,11 +97,4 @@ impl Notifier for FileNotifier {
     }
 }
 
-impl fmt::Debug for FileNotifier {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FileNotifier")
-            .field("file", &self.account)
-            .field("peers", &self.peers.ports().len())
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(FileNotifier { account });

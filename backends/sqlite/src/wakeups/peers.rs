@@ -1,6 +1,5 @@
 //! The processes that wait for messages, as far as this one knows.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::command::Port;
@@ -10,7 +9,6 @@ use crate::command::Port;
 pub(crate) struct Peers {
     /// The token of this backend's own registration, which is left out.
     own: i64,
-    any: AtomicBool,
     ports: Mutex<Arc<[Port]>>,
 }
 
@@ -18,19 +16,13 @@ impl Peers {
     pub(crate) fn none() -> Self {
         Self {
             own: rand::random(),
-            any: AtomicBool::new(false),
             ports: Mutex::new(Arc::new([])),
         }
     }
 
     pub(crate) fn set(&self, mut ports: Vec<Port>) {
         ports.retain(|port| port.token != self.own);
-        self.any.store(!ports.is_empty(), Ordering::Release);
         *self.ports.lock().unwrap_or_else(PoisonError::into_inner) = ports.into();
-    }
-
-    pub(super) fn any(&self) -> bool {
-        self.any.load(Ordering::Acquire)
     }
 
     pub(super) fn ports(&self) -> Arc<[Port]> {

@@ -3,17 +3,13 @@
 use super::Writer;
 use crate::command::Command;
 use crate::failure::Failure;
-use crate::files::Files;
 use crate::space::{self, Change};
 
 impl Writer<'_> {
     /// Refuses what adds messages while too little space is left. Returns the other commands.
     pub(super) fn admit(&mut self, batch: Vec<Command>) -> Vec<Command> {
         self.has_made_room = false;
-        let Some(files) = &self.files else {
-            return batch;
-        };
-        let (path, min_free) = (files.path(), self.min_free_space);
+        let (path, min_free) = (self.files.path(), self.min_free_space);
         self.space_is_low = space::free(path).is_some_and(|free| space::is_low(free, min_free));
         if !self.space_is_low {
             return batch;
@@ -32,9 +28,7 @@ impl Writer<'_> {
 
     /// Brings the database to its full length on the disk.
     pub(super) fn lengthen(&mut self) {
-        let missing = self.files.as_ref().map(Files::path);
-        let missing = missing.map(|path| space::missing(self.connection, path));
-        if matches!(missing, Some(Ok(1..))) {
+        if matches!(space::missing(self.connection, self.files.path()), Ok(1..)) {
             self.log.move_into_database(self.connection);
         }
     }
@@ -50,8 +44,8 @@ impl Writer<'_> {
     /// Moves the log into the database, and starts it anew. Returns whether that succeeded.
     pub(super) fn empty_log(&mut self) -> bool {
         let emptied = self.log.checkpoint(self.connection, self.space_is_low);
-        if let Some(files) = self.files.as_ref().filter(|_| emptied) {
-            files.allocate_log();
+        if emptied {
+            self.files.allocate_log();
         }
         emptied
     }

@@ -12,13 +12,12 @@ use crate::space::Change;
 
 /// Answers commands that have waited for the write lock in vain. A put is not to be repeated while one transaction of
 /// this process keeps the lock: that may be the caller's, which goes on only after the put.
-pub(super) fn fail(commands: Vec<Command>, files: Option<&Files>, waited: Duration) {
+pub(super) fn fail(commands: Vec<Command>, files: &Files, waited: Duration) {
     if commands.is_empty() {
         return;
     }
-    let holder = files.map_or(Holder::Any, |files| Holder::of(files.path()));
-    let is_one = holder == Holder::ThisProcess
-        && files.is_some_and(|files| files.is_log_unchanged_for(waited));
+    let holder = Holder::of(files.path());
+    let is_one = holder == Holder::ThisProcess && files.is_log_unchanged_for(waited);
     for command in commands {
         let change = Change::of(&command.request);
         let retry = if is_one && change.puts > 0 && change.removals == 0 {

@@ -1,37 +1,36 @@
+use std::path::Path;
 use std::sync::mpsc;
 
 use bytes::Bytes;
 use queue_core::backend::NewMessage;
 use queue_core::{ManualClock, QueueName};
+use tempfile::TempDir;
 use tokio::sync::oneshot;
 
 use super::*;
 use crate::command::{Step, StepDone};
 use crate::receipt::Handle;
+use crate::results::Results;
+use crate::{connection, files};
 
 type Reply = oneshot::Receiver<Result<Answer>>;
 
 /// Serves each list of requests as one batch.
 fn serve(connection: &Connection, batches: Vec<Vec<Request>>) -> Vec<Vec<Result<Answer>>> {
-    let store_clock = Arc::new(StoreClock::new(Arc::new(ManualClock::new())));
+    let path = Path::new(connection.path().expect("a file"));
+    let files = files::identify(path).and_then(|file| Files::open(path, file));
     let settings = Settings {
         busy_timeout: Duration::from_millis(20),
-        ..Settings::new(":memory:")
+        ..Settings::new(path)
     };
-    let peers = Arc::new(Peers::none());
-    let writer = Writer::prepare(connection, None, store_clock, peers, settings);
+    let (files, peers) = (files.expect("the files"), Arc::new(Peers::none()));
+    let writer = Writer::prepare(connection, files, store_clock(), peers, settings);
     let mut writer = writer.expect("prepare");
     let mut answers = Vec::new();
     for batch in batches {
         let (sender, commands) = mpsc::channel();
         let ask = |request| -> Reply {
-            let (reply, answered) = oneshot::channel();
-            let since = Instant::now();
-            let command = Command {
-                request,
-                since,
-                reply,
-            };
+            let (command, answered) = Command::new(request);
             sender.send(command).expect("open");
             answered
         };
@@ -44,10 +43,17 @@ fn serve(connection: &Connection, batches: Vec<Vec<Request>>) -> Vec<Vec<Result<
     answers
 }
 
-fn prepared() -> Connection {
-    let mut connection = Connection::open_in_memory().expect("open");
-    schema::migrate(&mut connection, false).expect("create");
-    connection
+fn store_clock() -> Arc<StoreClock> {
+    Arc::new(StoreClock::new(Arc::new(ManualClock::new())))
+}
+
+/// A file in a folder that exists as long as the first value.
+fn prepared() -> (TempDir, Connection) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().canonicalize().expect("a path");
+    let settings = Settings::new(path.join("queue.db"));
+    let opened = connection::open_writer(&settings, &store_clock());
+    (directory, opened.expect("open").0)
 }
 
 fn orders() -> QueueName {
@@ -68,7 +74,7 @@ fn put(length: usize) -> Request {
 
 #[test]
 fn a_refused_command_does_not_fail_its_batch() {
-    let connection = prepared();
+    let (_directory, connection) = prepared();
     serve(&connection, vec![create()]);
     let handle = Handle {
         seq: 1,
@@ -105,7 +111,7 @@ fn a_refused_command_does_not_fail_its_batch() {
 
 #[test]
 fn on_a_full_disk_commands_that_still_fit_succeed() {
-    let connection = prepared();
+    let (_directory, connection) = prepared();
     let placed = serve(&connection, vec![create(), vec![put(10)]]);
     let Ok(Answer::Step(StepDone::Put(placed))) = &placed[1][0] else {
         panic!("the put fits");
@@ -149,7 +155,7 @@ fn on_a_full_disk_commands_that_still_fit_succeed() {
 
 #[test]
 fn a_failed_commit_is_unknown_to_every_command() {
-    let mut connection = prepared();
+    let (_directory, mut connection) = prepared();
     serve(&connection, vec![create()]);
     connection.commit_hook(Some(|| true)).expect("hook");
     let answers = serve(&connection, vec![vec![put(1), put(2)]]);
@@ -169,9 +175,7 @@ fn only_receives_do_not_wait_for_the_disk() {
         visibility: Duration::from_secs(30),
     };
     let synchronous_after = |requests: Vec<Request>| -> i64 {
-        let connection = prepared();
-        let full = connection.pragma_update(None, "synchronous", "FULL");
-        full.expect("configure");
+        let (_directory, connection) = prepared();
         for answers in serve(&connection, vec![create(), vec![put(1)], requests]) {
             for answer in answers {
                 answer.expect("carried out");
@@ -189,7 +193,7 @@ fn only_receives_do_not_wait_for_the_disk() {
 /// A commit that failed may be in the log all the same, where a recovery would find it. The next commit overwrites it.
 #[test]
 fn that_a_transaction_was_not_committed_is_said_only_after_another_commit() {
-    let connection = prepared();
+    let (_directory, connection) = prepared();
     serve(&connection, vec![create(), vec![put(1)]]);
     let before = connection.total_changes();
     let ended = |token| vec![vec![Request::Ended { token }]];
@@ -198,7 +202,11 @@ fn that_a_transaction_was_not_committed_is_said_only_after_another_commit() {
     assert!(matches!(answers[0][0], Ok(Answer::Ended(false))));
     assert_ne!(connection.total_changes(), before);
 
-    results::record(&connection, token, 0).expect("recorded");
+    let results = Results {
+        connection: &connection,
+        now: 0,
+    };
+    results.record(token).expect("recorded");
     let answers = serve(&connection, ended(Some(token)));
     assert!(matches!(answers[0][0], Ok(Answer::Ended(true))));
 }

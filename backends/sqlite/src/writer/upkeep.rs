@@ -1,6 +1,5 @@
 //! What the writer does besides commands.
 
-use std::rc::Rc;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
@@ -8,7 +7,6 @@ use super::Writer;
 use crate::batch::Pending;
 use crate::command::Command;
 use crate::failure::{Failure, Result};
-use crate::files::Files;
 use crate::messages::Place;
 use crate::purge::Found;
 
@@ -21,7 +19,10 @@ impl Writer<'_> {
     pub(super) fn purge(&mut self) {
         let now = self.store_clock.now();
         let purged = self.purge.find(now).and_then(|found| {
-            let removed = self.remove_around_damage(&found);
+            let mut removed = self.try_remove(&found);
+            if removed.as_ref().is_err_and(Failure::is_damage) {
+                removed = self.around_damage(|writer| writer.try_remove(&found));
+            }
             if let Err(failure) = &removed {
                 self.purge.not_removed(found, failure, now);
             }
@@ -33,22 +34,6 @@ impl Writer<'_> {
             tracing::error!(?failure, "failed to remove expired or deleted messages");
         }
         self.purged_at = Instant::now();
-    }
-
-    /// Removes what was found; if that meets damage, the way a command does that is executed around it.
-    fn remove_around_damage(&mut self, found: &Found) -> Result<()> {
-        let mut removed = self.try_remove(found);
-        for leave_bodies in [false, true] {
-            if !removed.as_ref().is_err_and(Failure::is_damage) {
-                break;
-            }
-            self.messages.probe = Some(Rc::clone(&self.probe));
-            self.messages.leave_bodies = leave_bodies;
-            removed = self.try_remove(found);
-            self.messages.leave_bodies = false;
-            self.messages.probe = None;
-        }
-        removed
     }
 
     fn try_remove(&mut self, found: &Found) -> Result<()> {
@@ -66,7 +51,7 @@ impl Writer<'_> {
 
     fn remove(&mut self, places: &[Place], finished: Option<i64>) -> Result<()> {
         for place in places {
-            self.messages.drop_at(place)?;
+            self.tables.messages.drop_at(place)?;
         }
         finished.map_or(Ok(()), |queue| self.purge.forget(queue))
     }
@@ -109,8 +94,7 @@ impl Writer<'_> {
 
     /// Brings the receives to the disk that were committed without waiting for it.
     pub(super) fn sync_log(&mut self) {
-        let synced = self.files.as_ref().map_or(Ok(()), Files::sync_log);
-        if let Err(failure) = synced {
+        if let Err(failure) = self.files.sync_log() {
             tracing::error!(
                 ?failure,
                 "failed to sync the log; a power failure may undo receives"

@@ -1,4 +1,4 @@
-//! The changes to messages within a transaction, on whichever connection it is.
+//! What a transaction works on, on whichever connection it is.
 
 use rusqlite::Connection;
 
@@ -6,17 +6,31 @@ use super::command::{Step, StepDone};
 use super::failure::{Failure, Result};
 use super::messages::Messages;
 use super::queues::Queues;
-use super::results;
+use super::results::Results;
 
-/// Executes steps within a transaction.
-pub(super) struct Steps<'a, 'c> {
+/// The statements on the tables of a connection, within its transaction.
+pub(super) struct Tables<'c> {
     pub(super) connection: &'c Connection,
-    pub(super) queues: &'a mut Queues<'c>,
-    pub(super) messages: &'a mut Messages<'c>,
+    pub(super) queues: Queues<'c>,
+    pub(super) messages: Messages<'c>,
 }
 
-impl Steps<'_, '_> {
-    pub(super) fn one(&mut self, step: &Step, now: i64) -> Result<StepDone> {
+impl<'c> Tables<'c> {
+    pub(super) fn new(connection: &'c Connection) -> Self {
+        Self {
+            connection,
+            queues: Queues::new(connection),
+            messages: Messages::new(connection),
+        }
+    }
+
+    pub(super) fn results(&self, now: i64) -> Results<'c> {
+        let connection = self.connection;
+        Results { connection, now }
+    }
+
+    /// Executes a step.
+    pub(super) fn step(&mut self, step: &Step, now: i64) -> Result<StepDone> {
         match step {
             Step::Put { queue, parcel } => {
                 let queue = self.queues.id(queue)?;
@@ -39,7 +53,7 @@ impl Steps<'_, '_> {
                 deleted.map(|()| StepDone::Deleted)
             }
             Step::Swap { swap, .. } => {
-                let swapped = results::swap_in_step(self.connection, swap, now);
+                let swapped = self.results(now).swap_in_step(swap);
                 swapped.map(|()| StepDone::Swapped)
             }
         }
@@ -47,13 +61,13 @@ impl Steps<'_, '_> {
 
     /// Executes all steps or none. A refused step changes nothing itself; the savepoint undoes those
     /// before it.
-    pub(super) fn all(&mut self, steps: &[Step], now: i64) -> Result<Vec<StepDone>> {
+    pub(super) fn steps(&mut self, steps: &[Step], now: i64) -> Result<Vec<StepDone>> {
         let connection = self.connection;
         connection.execute_batch("SAVEPOINT apply")?;
         let saved = self.messages.counts.save();
         let mut done = Vec::with_capacity(steps.len());
         for (index, step) in steps.iter().enumerate() {
-            match self.one(step, now) {
+            match self.step(step, now) {
                 Ok(step) => done.push(step),
                 Err(failure) if failure.is_refusal() => {
                     connection.execute_batch("ROLLBACK TO apply; RELEASE apply")?;
