@@ -69,17 +69,12 @@ impl UntypedMessage {
         let outgoing = match self.encode(context, queue) {
             Ok(outgoing) => outgoing,
             Err(error) => {
-                return Err(SubmitError {
-                    id: None,
-                    message: self,
-                    problem: SubmitProblem::Storage(error.with_queue(queue)),
-                });
+                let problem = SubmitProblem::Storage(error.with_queue(queue));
+                return Err(SubmitError::unsent(self, problem));
             }
         };
-        match Sending::new(context).put(&outgoing).await {
-            Ok(visible_at) => Ok(outgoing.into_submitted(visible_at)),
-            Err(error) => Err(outgoing.failed(self, error)),
-        }
+        let put = Sending::new(context).put(&outgoing).await;
+        put.map_err(|error| outgoing.failed(self, error))
     }
 
     fn encode(&self, context: &Context, queue: &QueueName) -> Result<Outgoing, Error> {
