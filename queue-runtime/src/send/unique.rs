@@ -305,7 +305,7 @@ impl<M> Submit<M> {
     /// Submits the message if the swap succeeds.
     pub(crate) async fn send_if(self, swap: &Swap) -> Result<SubmittedIf, SubmitError<M>> {
         let (span, sending) = (observe::send(&self.queue, 1), self.sending());
-        let (outgoing, message) = self.encode()?;
+        let (outgoing, message) = self.encode_in(&span)?;
         let put = put_if(&sending, &outgoing, swap, true).instrument(span);
         let answer = put.await;
         answer.map_err(|error| outgoing.failed(message, error))
@@ -319,7 +319,7 @@ impl<M> Submit<M> {
         retention: Duration,
     ) -> Result<Submitted, SubmitError<M>> {
         let (span, sending) = (observe::send(&self.queue, 1), self.sending());
-        let (outgoing, message) = self.encode()?;
+        let (outgoing, message) = self.encode_in(&span)?;
         let put = send_and_record(&sending, &outgoing, store, key, retention).instrument(span);
         let submitted = put.await;
         submitted.map_err(|error| outgoing.failed(message, error))
