@@ -14,8 +14,8 @@ impl Redrive {
     /// of the others.
     ///
     /// # Errors
-    /// The backend's error; also [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) for a filter by age on a storage that cannot be browsed: a
-    /// peek does not tell the storage's time.
+    /// The backend's error; also [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) for a filter by age on a storage
+    /// that cannot be browsed: a peek does not tell the storage's time.
     pub async fn dry_run(&self) -> Result<Redriven, RedriveError> {
         let mut pass = Pass::new(self, true);
         if self.is_browsed() {
