@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use queue_core::clock::Clock;
-use tokio::runtime::{Builder, Handle, TryCurrentError};
+use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -56,11 +56,11 @@ impl Background {
         Ok(Self { handle, form })
     }
 
-    pub(crate) fn on_current_runtime() -> Result<Self, TryCurrentError> {
+    pub(crate) fn on_current_runtime() -> io::Result<Self> {
         let stop = CancellationToken::new().drop_guard();
         let form = Form::Tasks { stop };
         Ok(Self {
-            handle: Handle::try_current()?,
+            handle: Handle::try_current().map_err(io::Error::other)?,
             form,
         })
     }

@@ -5,12 +5,14 @@
 mod config;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::ops::RangeInclusive;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use queue_core::backend::{Backend, Metadata};
 use queue_core::clock::Clock;
+use queue_core::internal::LockExt as _;
 use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName};
 
 pub use config::ConsumerConfig;
@@ -74,42 +76,23 @@ impl InvalidSetting {
         least: usize,
         most: usize,
     ) -> Result<(), Self> {
-        if (least..=most).contains(&value) {
-            return Ok(());
-        }
-        let allowed = match most {
+        let is_allowed = (least..=most).contains(&value);
+        Self::check(is_allowed, setting, value, || match most {
             usize::MAX => format!("{least} or more"),
             most => format!("{least} to {most}"),
-        };
-        Err(Self {
-            setting,
-            value: value.to_string(),
-            allowed,
         })
     }
 
     /// Checks a share above 0 and at most 1.
     pub(crate) fn share(setting: &'static str, value: f64) -> Result<(), Self> {
-        if value > 0.0 && value <= 1.0 {
-            return Ok(());
-        }
-        Err(Self {
-            setting,
-            value: value.to_string(),
-            allowed: "above 0 and up to 1".to_owned(),
-        })
+        let allowed = || "above 0 and up to 1".to_owned();
+        Self::check(value > 0.0 && value <= 1.0, setting, value, allowed)
     }
 
     /// Checks a duration above 0.
     pub(crate) fn positive(setting: &'static str, value: Duration) -> Result<(), Self> {
-        if !value.is_zero() {
-            return Ok(());
-        }
-        Err(Self {
-            setting,
-            value: "0ns".to_owned(),
-            allowed: "more than 0".to_owned(),
-        })
+        let allowed = || "more than 0".to_owned();
+        Self::check(!value.is_zero(), setting, "0ns", allowed)
     }
 
     /// Checks a duration that is to be within this range.
@@ -118,27 +101,33 @@ impl InvalidSetting {
         value: Duration,
         allowed: &RangeInclusive<Duration>,
     ) -> Result<(), Self> {
-        if allowed.contains(&value) {
-            return Ok(());
-        }
-        Err(Self {
-            setting,
-            value: format!("{value:?}"),
-            allowed: format!("{:?} to {:?}", allowed.start(), allowed.end()),
+        let is_allowed = allowed.contains(&value);
+        Self::check(is_allowed, setting, format_args!("{value:?}"), || {
+            format!("{:?} to {:?}", allowed.start(), allowed.end())
         })
     }
 
     /// Checks that messages are not moved from their queue to itself, where they would fail again for ever.
     pub(crate) fn poison_queue_of(queue: &QueueName, poison: &QueueName) -> Result<(), Self> {
-        if queue != poison {
+        let value = format_args!("`{poison}`, the queue itself");
+        Self::check(queue != poison, "poison queue", value, || {
+            format!("another queue; set one with `poison_queue`, such as `{queue}-poison`")
+        })
+    }
+
+    fn check(
+        is_allowed: bool,
+        setting: &'static str,
+        value: impl fmt::Display,
+        allowed: impl FnOnce() -> String,
+    ) -> Result<(), Self> {
+        if is_allowed {
             return Ok(());
         }
         Err(Self {
-            setting: "poison queue",
-            value: format!("`{poison}`, the queue itself"),
-            allowed: format!(
-                "another queue; set one with `poison_queue`, such as `{queue}-poison`"
-            ),
+            setting,
+            value: value.to_string(),
+            allowed: allowed(),
         })
     }
 }
@@ -206,7 +195,7 @@ struct FromMetadata {
 
 impl SettingsCache {
     pub(crate) fn clear(&self) {
-        let mut cached = self.lock();
+        let mut cached = self.cached.hold();
         cached.entries.clear();
         cached.generation += 1;
     }
@@ -225,7 +214,7 @@ impl SettingsCache {
         config: &ConsumerConfig,
     ) -> queue_core::Result<Settings> {
         let now = clock.monotonic();
-        let generation = self.lock().generation;
+        let generation = self.cached.hold().generation;
         let metadata = match self.look_up(queue, now) {
             (Some(metadata), false) => metadata,
             // Boxed, because it is rare and its state is large.
@@ -234,14 +223,14 @@ impl SettingsCache {
                 Ok(metadata) => {
                     let longest = backend.capabilities().max_visibility;
                     let metadata = FromMetadata::read(queue, &metadata, longest);
-                    let mut cached = self.lock();
+                    let mut cached = self.cached.hold();
                     if cached.generation == generation {
                         cached.entries.insert(queue.clone(), (now, metadata));
                     }
                     metadata
                 }
                 Err(error) if error.kind() == ErrorKind::QueueNotFound => {
-                    self.lock().entries.remove(queue);
+                    self.cached.hold().entries.remove(queue);
                     return Err(error);
                 }
                 Err(error) => match known {
@@ -259,7 +248,7 @@ impl SettingsCache {
     /// Returns the cached metadata of a queue, and whether the caller must read it again. If nothing is
     /// cached, every caller must; once the cached value is stale, only the first caller must.
     fn look_up(&self, queue: &QueueName, now: Duration) -> (Option<FromMetadata>, bool) {
-        let mut cached = self.lock();
+        let mut cached = self.cached.hold();
         let Some((read_at, metadata)) = cached.entries.get_mut(queue) else {
             return (None, true);
         };
@@ -268,10 +257,6 @@ impl SettingsCache {
             *read_at = now;
         }
         (Some(*metadata), stale)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Cached> {
-        self.cached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -327,7 +312,11 @@ mod tests {
         let start = Duration::from_secs(1000);
         assert_eq!(cache.look_up(&queue, start), (None, true));
         let known = metadata(&[("poisonthreshold", "3")]);
-        cache.lock().entries.insert(queue.clone(), (start, known));
+        cache
+            .cached
+            .hold()
+            .entries
+            .insert(queue.clone(), (start, known));
         let almost = start + FRESH - Duration::from_nanos(1);
         assert_eq!(cache.look_up(&queue, almost), (Some(known), false));
         assert_eq!(cache.look_up(&queue, start + FRESH), (Some(known), true));

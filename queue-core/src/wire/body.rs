@@ -2,7 +2,7 @@ use bytes::Bytes;
 
 use super::base64::unwrap_base64;
 use super::event::{Event, Payload};
-use crate::envelope::PoisonRecord;
+use crate::envelope::{Envelope, PoisonRecord};
 use crate::message::{DecodeError, Message, MessageType, Wire};
 
 /// How many events of poison queues may be around a body. Each move to such a queue may add one; without a
@@ -49,14 +49,20 @@ impl Body {
         }
     }
 
+    /// The envelope, if the body is an event.
+    #[must_use]
+    pub fn envelope(&self) -> Option<&Envelope> {
+        match self {
+            Self::Event(event) => Some(&event.envelope),
+            Self::Bare(_) | Self::Malformed(_) => None,
+        }
+    }
+
     /// The poison record, if the body is an event that has one. Trust it only on a poison queue: elsewhere, the sender
     /// wrote it.
     #[must_use]
     pub fn poison(&self) -> Option<&PoisonRecord> {
-        match self {
-            Self::Event(event) => event.envelope.poison.as_ref(),
-            Self::Bare(_) | Self::Malformed(_) => None,
-        }
+        self.envelope()?.poison.as_ref()
     }
 
     /// Decodes the message.

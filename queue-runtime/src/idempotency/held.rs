@@ -10,6 +10,8 @@ use queue_core::internal::error_chain;
 use queue_core::{Error, ErrorKind, Operation, Outcome, Result};
 use tokio_util::sync::CancellationToken;
 
+use crate::clock::ready_by;
+
 /// A claim that a task renews until it is finished, released or dropped. A dropped claim is released, so that another
 /// can begin at once.
 #[derive(Debug)]
@@ -127,15 +129,6 @@ impl Work {
             tracing::warn!(%key, error, "failed to release a claim; it ends with its lease");
         }
     }
-
-    /// Renews the claim. Gives up at `end`, on the store's clock.
-    async fn renew(&self, end: Duration) -> Option<Result<ClaimStatus, Error>> {
-        let clock = self.store.clock();
-        tokio::select! {
-            renewed = self.store.renew(&self.key, self.claim, self.lease) => Some(renewed),
-            () = clock.sleep_until(end) => None,
-        }
-    }
 }
 
 /// Renews the claim until the owner drops it, and then releases it.
@@ -160,7 +153,8 @@ async fn keep(work: &Work, asked_at: Duration, on_lost: impl FnOnce()) {
         if now >= end {
             return lost(work, "it was not renewed in time", on_lost).await;
         }
-        match work.renew(end).await {
+        let renew = work.store.renew(&work.key, work.claim, work.lease);
+        match ready_by(&*clock, end, renew).await {
             Some(Ok(ClaimStatus::Held)) => {
                 end = now.saturating_add(work.lease);
                 next = end.saturating_sub(work.lease / 2);

@@ -5,6 +5,7 @@ use queue_core::idempotency::{ClaimStatus, MAX_RESULT};
 use queue_core::{Error, ErrorKind, Operation, Result, RetryAdvice};
 
 use super::held::{HeldClaim, no_answer};
+use crate::clock::ready_by;
 use crate::policy::{jitter, outage_pause};
 
 /// Records the result of a claim, and tries again for up to `patience` while the store fails.
@@ -28,11 +29,9 @@ pub(crate) async fn finish_within(
     let give_up_at = clock.monotonic().saturating_add(patience);
     let mut failures = 0;
     loop {
-        let finished = tokio::select! {
-            finished = claim.finish(result.clone(), retention) => finished,
-            () = clock.sleep_until(give_up_at) => Err(no_answer()),
-        };
-        let error = match finished {
+        let finish = claim.finish(result.clone(), retention);
+        let finished = ready_by(&*clock, give_up_at, finish).await;
+        let error = match finished.unwrap_or_else(|| Err(no_answer())) {
             Ok(standing) => return Ok(standing),
             Err(error) => error,
         };

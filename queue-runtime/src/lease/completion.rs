@@ -1,9 +1,10 @@
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use queue_core::backend::{
     Completion, Finish, RECORD_RETENTION, StorageId, Swap, Token, Transactions,
 };
+use queue_core::internal::LockExt as _;
 use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, RetryAdvice};
 
 use super::promise::Promise;
@@ -106,7 +107,7 @@ impl Leased {
     }
 
     pub(super) fn promise(&self) -> MutexGuard<'_, Promise> {
-        self.promised.lock().unwrap_or_else(PoisonError::into_inner)
+        self.promised.hold()
     }
 }
 

@@ -18,7 +18,7 @@ use super::unanswered::{Earlier, Intent};
 /// The lease of one received message, with the right to settle it. Dropping it stops the renewals and settles
 /// nothing.
 #[derive(Debug)]
-pub(crate) struct Lease(Arc<Leased>);
+pub(crate) struct Lease(pub(super) Arc<Leased>);
 
 /// Writes new bodies of a leased message, without the right to settle it.
 #[derive(Debug, Clone)]
@@ -40,7 +40,11 @@ impl Lease {
         receive: Receive,
         renew_for: Duration,
     ) -> Self {
-        Self(renewals.hold(queue, message, receive, renew_for))
+        let shared = Arc::clone(&renewals.0);
+        let leased = Arc::new(Leased::new(shared, queue, message, receive, renew_for));
+        let due = leased.machine().renew_at();
+        leased.schedule(due);
+        Self(leased)
     }
 
     /// Returns the signal that work on the message should stop. A lost lease sends it.

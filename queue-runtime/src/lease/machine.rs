@@ -10,7 +10,7 @@ use queue_core::backend::StaleReceipts;
 use queue_core::{Error, RetryAdvice};
 
 use super::proof::{Evidence, Gone, Proof, Request};
-use super::storage_time::MARGIN;
+use super::storage_time::{MARGIN, Receive};
 use super::unanswered::{Earlier, Intent, Unanswered};
 use crate::policy::SHORTEST;
 
@@ -48,18 +48,6 @@ pub(super) struct Expiry {
     pub(super) known: Duration,
     /// The time after which the message has certainly expired.
     pub(super) certain: Duration,
-}
-
-/// The lease that a receive brings.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Begun {
-    pub(super) asked_at: Duration,
-    pub(super) answered_at: Duration,
-    pub(super) visibility: Duration,
-    /// The visibility timeout of the renewals.
-    pub(super) renewal: Duration,
-    pub(super) renew_until: Duration,
-    pub(super) expiry: Expiry,
 }
 
 /// What to do about a lease.
@@ -102,15 +90,14 @@ pub(super) enum Impossible {
 }
 
 impl Machine {
-    pub(super) fn new(begun: Begun) -> Self {
-        let Begun {
+    /// Returns the state of the lease that a receive brings.
+    pub(super) fn new(receive: Receive, renew_until: Duration, expiry: Expiry) -> Self {
+        let Receive {
             asked_at,
             answered_at,
             visibility,
             renewal,
-            renew_until,
-            expiry,
-        } = begun;
+        } = receive;
         Self {
             hold: Hold::Held,
             abandoned: false,

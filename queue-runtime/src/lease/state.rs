@@ -10,7 +10,7 @@ use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, Timestamp};
 use tokio::sync::Mutex;
 
 use super::cancellation::{Cancellation, Cause};
-use super::machine::{Begun, Expiry, Impossible, Machine, Renewal};
+use super::machine::{Expiry, Impossible, Machine, Renewal};
 use super::promise::Promise;
 use super::storage_time::{MARGIN, Receive, StorageTime};
 use crate::delay_queue::{DelayQueue, Ticket};
@@ -53,27 +53,16 @@ impl Leased {
         receive: Receive,
         renew_for: Duration,
     ) -> Self {
-        let Receive {
-            asked_at,
-            answered_at,
-            visibility,
-            renewal,
-        } = receive;
         let storage_time = StorageTime::of(message, receive);
+        let expiry = Expiry::of(storage_time, message.expires_at);
+        let renew_until = receive.asked_at.saturating_add(renew_for);
         Self {
             shared,
             queue: queue.clone(),
             id: message.id.clone(),
             storage_time,
             turn: Mutex::new(Turn(())),
-            machine: StdMutex::new(Machine::new(Begun {
-                asked_at,
-                answered_at,
-                visibility,
-                renewal,
-                renew_until: asked_at.saturating_add(renew_for),
-                expiry: Expiry::of(storage_time, message.expires_at),
-            })),
+            machine: StdMutex::new(Machine::new(receive, renew_until, expiry)),
             receipt: StdMutex::new(message.receipt.clone()),
             promised: StdMutex::new(Promise::None),
             ticket: Ticket::default(),

@@ -45,26 +45,6 @@ impl Metered {
             .answer(call, |_| (kind, 1))
             .await
     }
-
-    /// Counts the operations that were tried, up to the one that failed.
-    fn applied(&self, tried: Vec<(QueueName, TransactionKind)>, answer: &Answer) {
-        let tries = match answer {
-            Ok(_) => tried.len(),
-            Err(failed) if failed.error.is_unsent() => failed.completed.len(),
-            Err(failed) => failed.index.saturating_add(1),
-        };
-        let stored = match answer {
-            Ok(outcomes) => outcomes.len(),
-            Err(failed) => failed.completed.len(),
-        };
-        for (index, (queue, kind)) in tried.into_iter().enumerate().take(tries) {
-            let counters = self.meter.queue(&queue);
-            counters.add(kind, 1);
-            if kind == TransactionKind::Put && index < stored {
-                counters.measures.sent(1);
-            }
-        }
-    }
 }
 
 type Answer = Result<Vec<OpOutcome>, ApplyError>;
@@ -267,7 +247,7 @@ impl Backend for Metered {
 
     async fn apply(&self, ops: Vec<Op>) -> Answer {
         let tried = Applying {
-            metered: self,
+            meter: &self.meter,
             ops: kinds(&ops),
         };
         let answer = self.inner.apply(ops).await;
@@ -276,22 +256,37 @@ impl Backend for Metered {
     }
 }
 
-/// Several operations under way. If they are dropped before their answer, all count, because all may have been sent.
+/// Several operations under way, which count when this is dropped: all, unless they were answered, because all may have
+/// been sent.
 struct Applying<'a> {
-    metered: &'a Metered,
+    meter: &'a Meter,
     ops: Vec<(QueueName, TransactionKind)>,
 }
 
 impl Applying<'_> {
+    /// Leaves the operations that were tried, up to the one that failed.
     fn answered(mut self, answer: &Answer) {
-        self.metered.applied(std::mem::take(&mut self.ops), answer);
+        let (tried, stored) = match answer {
+            Ok(outcomes) => (self.ops.len(), outcomes.len()),
+            Err(failed) => {
+                let stored = failed.completed.len();
+                let is_unsent = failed.error.is_unsent();
+                let tried = failed.index.saturating_add(1);
+                (if is_unsent { stored } else { tried }, stored)
+            }
+        };
+        self.ops.truncate(tried);
+        let stored = self.ops.iter().take(stored);
+        for (queue, _) in stored.filter(|(_, kind)| *kind == TransactionKind::Put) {
+            self.meter.queue(queue).measures.sent(1);
+        }
     }
 }
 
 impl Drop for Applying<'_> {
     fn drop(&mut self) {
         for (queue, kind) in self.ops.drain(..) {
-            self.metered.meter.queue(&queue).add(kind, 1);
+            self.meter.queue(&queue).add(kind, 1);
         }
     }
 }

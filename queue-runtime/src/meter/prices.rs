@@ -123,13 +123,8 @@ impl PriceTable {
     /// ```
     #[must_use]
     pub fn azure_example() -> Self {
-        Self {
-            currency: "USD".to_owned(),
-            source: "an assumption for Azure Queue Storage, not compared with its price list"
-                .to_owned(),
-            per_10000: 0.004,
-            kinds: BTreeMap::new(),
-        }
+        let source = "an assumption for Azure Queue Storage, not compared with its price list";
+        Self::new("USD", source, 0.004).expect("a price from 0")
     }
 
     /// Returns the price of transactions.

@@ -162,15 +162,12 @@ impl std::iter::Sum for TransactionCounts {
 impl fmt::Display for TransactionCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.total())?;
-        let mut before = " (";
-        for (kind, count) in self.iter() {
-            write!(f, "{before}{count} {kind}")?;
-            before = ", ";
+        let kinds = self.iter().map(|(kind, count)| format!("{count} {kind}"));
+        let kinds: Vec<_> = kinds.collect();
+        if kinds.is_empty() {
+            return Ok(());
         }
-        match before {
-            " (" => Ok(()),
-            _ => f.write_str(")"),
-        }
+        write!(f, " ({})", kinds.join(", "))
     }
 }
 

@@ -34,21 +34,13 @@ pub(crate) struct Wakeups {
     subscriptions: Vec<Box<dyn Subscription>>,
 }
 
-/// Why [`Wakeups::wait`] ended, with the number of messages.
+/// Why [`Wakeups::wait`] ended: messages were announced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wakeup {
-    /// Messages were announced as visible.
-    Announced(u64),
-    /// The delay of announced messages is over. The storage's clock may be slower than this process's.
-    Due(u64),
-}
-
-impl Wakeup {
-    fn messages(self) -> u64 {
-        match self {
-            Self::Announced(messages) | Self::Due(messages) => messages,
-        }
-    }
+pub(crate) struct Wakeup {
+    /// Their number.
+    messages: u64,
+    /// Whether the delay of some is over. The storage's clock may be slower than this process's.
+    is_due: bool,
 }
 
 struct Inner {
@@ -126,7 +118,9 @@ impl Wakeups {
         let mut state = self.inner.state.hold();
         state.due = false;
         let since = state.take_announced();
-        woken.map_or(0, Wakeup::messages).saturating_add(since)
+        woken
+            .map_or(0, |wakeup| wakeup.messages)
+            .saturating_add(since)
     }
 
     /// Records that a receive found messages. If there may be more, wakes another task of the consumer.
@@ -146,25 +140,21 @@ impl Wakeups {
     /// Records that a receive found nothing, after a pause that ended with `woken`. `empty` is the number of empty
     /// receives in a row before it; returns the number to ask the idle policy with.
     pub(crate) fn found_none(&self, woken: Option<Wakeup>, empty: u32) -> u32 {
+        if woken.is_some() {
+            self.distrust();
+        }
         match woken {
-            None => empty.saturating_add(1),
-            Some(Wakeup::Announced(_)) => {
-                self.distrust();
-                empty.saturating_add(1)
-            }
             // The storage's clock may be behind: the message is expected soon.
-            Some(Wakeup::Due(_)) => {
-                self.distrust();
-                1
-            }
+            Some(wakeup) if wakeup.is_due => 1,
+            _ => empty.saturating_add(1),
         }
     }
 
     /// Gives back a wake-up that led to no receive, to another task of the consumer.
     pub(crate) fn give_back(&self, wakeup: Wakeup) {
         let mut state = self.inner.state.hold();
-        state.announce_again(wakeup.messages());
-        state.due |= matches!(wakeup, Wakeup::Due(_));
+        state.announce_again(wakeup.messages);
+        state.due |= wakeup.is_due;
         drop(state);
         self.inner.changed.notify_waiters();
     }
@@ -225,12 +215,10 @@ impl Inner {
         if state.announced() < least.max(1) {
             return Err(state.next_due());
         }
-        let messages = state.take_announced();
-        if std::mem::take(&mut state.due) {
-            Ok(Wakeup::Due(messages))
-        } else {
-            Ok(Wakeup::Announced(messages))
-        }
+        Ok(Wakeup {
+            messages: state.take_announced(),
+            is_due: std::mem::take(&mut state.due),
+        })
     }
 }
 

@@ -31,48 +31,57 @@ const POISON_DEPTH: &str = "queue.poison.depth";
 const INSTANCES: &str = "queue.wanted_instances";
 const TRANSACTIONS: &str = "queue.transactions.total";
 
+const COUNTERS: [(&str, &str); 4] = [
+    (SENT, "Messages that were put on the queue"),
+    (CONSUMED, "Messages that were received"),
+    (SETTLED, "Received messages, by how they were settled"),
+    (TRANSACTIONS, "Storage transactions, by kind"),
+];
+
+/// In seconds.
+const HISTOGRAMS: [(&str, &str); 2] = [
+    (PROCESS, "Time that handlers ran for"),
+    (
+        LAG,
+        "Time from the put to the first receive, by the storage's clock",
+    ),
+];
+
+const GAUGES: [(&str, &str); 5] = [
+    (
+        IN_FLIGHT,
+        "Messages that listeners have received and not settled",
+    ),
+    (TASKS, "Running dequeue tasks of listeners"),
+    (
+        DEPTH,
+        "Approximate number of messages on the queue when it was last read",
+    ),
+    (
+        POISON_DEPTH,
+        "Approximate number of messages on the queue's poison queue when it was last read",
+    ),
+    (
+        INSTANCES,
+        "Instances of the program that are wanted, as the listener advises",
+    ),
+];
+
 /// Tells the recorder, if there is one, what the metrics mean, and their units.
 pub(crate) fn describe() {
-    let count = Unit::Count;
-    describe_counter!(SENT, count, "Messages that were put on the queue");
-    describe_counter!(CONSUMED, count, "Messages that were received");
-    describe_counter!(
-        SETTLED,
-        count,
-        "Received messages, by how they were settled"
-    );
-    describe_counter!(TRANSACTIONS, count, "Storage transactions, by kind");
-    describe_histogram!(PROCESS, Unit::Seconds, "Time that handlers ran for");
-    describe_histogram!(
-        LAG,
-        Unit::Seconds,
-        "Time from the put to the first receive, by the storage's clock"
-    );
-    describe_gauge!(
-        IN_FLIGHT,
-        count,
-        "Messages that listeners have received and not settled"
-    );
-    describe_gauge!(TASKS, count, "Running dequeue tasks of listeners");
-    describe_gauge!(
-        DEPTH,
-        count,
-        "Approximate number of messages on the queue when it was last read"
-    );
-    describe_gauge!(
-        POISON_DEPTH,
-        count,
-        "Approximate number of messages on the queue's poison queue when it was last read"
-    );
-    describe_gauge!(
-        INSTANCES,
-        count,
-        "Instances of the program that are wanted, as the listener advises"
-    );
+    for (name, meaning) in COUNTERS {
+        describe_counter!(name, Unit::Count, meaning);
+    }
+    for (name, meaning) in HISTOGRAMS {
+        describe_histogram!(name, Unit::Seconds, meaning);
+    }
+    for (name, meaning) in GAUGES {
+        describe_gauge!(name, Unit::Count, meaning);
+    }
 }
 
 /// The metrics of one queue.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Measures {
     /// The queue's name.
     label: Box<str>,
@@ -94,17 +103,7 @@ impl Measures {
     pub(crate) fn new(label: &str) -> Self {
         Self {
             label: label.into(),
-            sent: OnceLock::new(),
-            received: OnceLock::new(),
-            settled: Default::default(),
-            lag: OnceLock::new(),
-            process: OnceLock::new(),
-            in_flight: OnceLock::new(),
-            tasks: OnceLock::new(),
-            depth: OnceLock::new(),
-            poison_depth: OnceLock::new(),
-            instances: OnceLock::new(),
-            sampled: AtomicBool::new(false),
+            ..Self::default()
         }
     }
 

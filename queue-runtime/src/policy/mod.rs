@@ -12,6 +12,8 @@ mod scale;
 mod storage_retry;
 mod throttling;
 
+use std::time::Duration;
+
 pub(crate) use backoff::{Backoff, SHORTEST};
 pub use circuit_breaker::CircuitBreaker;
 pub use idle::{ExponentialIdle, Idle, IdlePolicy};
@@ -29,22 +31,17 @@ pub(crate) fn jitter() -> f64 {
 }
 
 /// Returns `duration · factor`, or the longest duration if that overflows.
-fn scaled(duration: std::time::Duration, factor: f64) -> std::time::Duration {
-    std::time::Duration::try_from_secs_f64(duration.as_secs_f64() * factor)
-        .unwrap_or(std::time::Duration::MAX)
+fn scaled(duration: Duration, factor: f64) -> Duration {
+    Duration::try_from_secs_f64(duration.as_secs_f64() * factor).unwrap_or(Duration::MAX)
 }
 
 /// Returns `duration` times 0.8 to 1.2, so that waits that began together end apart. `random` is from 0 to 1.
-pub(crate) fn spread(duration: std::time::Duration, random: f64) -> std::time::Duration {
+pub(crate) fn spread(duration: Duration, random: f64) -> Duration {
     scaled(duration, 0.8 + 0.4 * random.clamp(0.0, 1.0))
 }
 
 /// Returns `base · 2^exponent`, or `cap` if that is greater or overflows.
-fn doubled(
-    base: std::time::Duration,
-    exponent: u32,
-    cap: std::time::Duration,
-) -> std::time::Duration {
+fn doubled(base: Duration, exponent: u32, cap: Duration) -> Duration {
     1_u32
         .checked_shl(exponent)
         .and_then(|factor| base.checked_mul(factor))

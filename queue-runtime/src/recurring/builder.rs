@@ -12,7 +12,7 @@ use super::error::{InvalidRecurrence, ScheduleError};
 use super::handle::ScheduleHandle;
 use super::limits::MAX_MISSED;
 use super::recurrence::{Recurrence, Ticks};
-use super::run::{Plan, Runner};
+use super::run::Runner;
 use super::schedules::Schedules;
 use crate::clock::has_timer;
 use crate::context::Context;
@@ -48,14 +48,14 @@ const MAX_NAME: usize = 128;
 /// ```
 #[must_use = "a schedule submits nothing until it is started"]
 pub struct Schedule<M> {
-    context: Arc<Context>,
+    pub(super) context: Arc<Context>,
     schedules: Arc<Schedules>,
-    name: String,
+    pub(super) name: String,
     recurrence: Recurrence,
-    message: Arc<dyn Fn(Timestamp) -> M + Send + Sync>,
-    queue: QueueName,
-    missed: Missed,
-    store: Option<Arc<dyn IdempotencyStore>>,
+    pub(super) message: Box<dyn Fn(Timestamp) -> M + Send + Sync>,
+    pub(super) queue: QueueName,
+    pub(super) missed: Missed,
+    pub(super) store: Option<Arc<dyn IdempotencyStore>>,
 }
 
 impl<M: Message> Schedule<M> {
@@ -71,7 +71,7 @@ impl<M: Message> Schedule<M> {
             schedules,
             name,
             recurrence,
-            message: Arc::new(message),
+            message: Box::new(message),
             queue: M::TYPE.queue(),
             missed: Missed::default(),
             store: None,
@@ -121,19 +121,10 @@ impl<M: Message> Schedule<M> {
             return Err(ScheduleError::NoTimer);
         }
         let handle = ScheduleHandle::new(&self.name);
-        let plan = Plan {
-            name: self.name,
-            ticks,
-            message: self.message,
-            queue: self.queue,
-            missed: self.missed,
-            store: self.store,
-        };
-        let runner = Runner::new(self.context, plan, handle.stopping().clone());
+        let schedules = Arc::clone(&self.schedules);
+        let runner = Runner::new(self, ticks, handle.stopping().clone());
         let task = handle.task(runner.run());
-        self.schedules
-            .add(&handle)
-            .inspect_err(|_| handle.cancel())?;
+        schedules.add(&handle).inspect_err(|_| handle.cancel())?;
         drop(runtime.spawn(task));
         Ok(handle)
     }

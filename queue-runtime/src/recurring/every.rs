@@ -1,6 +1,6 @@
-use std::fmt;
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use queue_core::clock::Timestamp;
 
 use super::error::InvalidRecurrence;
@@ -25,33 +25,26 @@ use super::recurrence::{Recurrence, Ticks};
 #[must_use]
 pub fn every(interval: Duration) -> Recurrence {
     if (SHORTEST..=LONGEST).contains(&interval) {
-        Recurrence::of(Every(interval.as_nanos().cast_signed()))
+        let interval = SignedDuration::try_from(interval);
+        Recurrence::of(Every(interval.expect("at most a year")))
     } else {
         Recurrence::invalid(InvalidRecurrence::Interval(interval))
     }
 }
 
-/// An interval in nanoseconds.
-struct Every(i128);
-
-impl fmt::Debug for Every {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(interval) = self;
-        let interval = jiff::SignedDuration::from_nanos_i128(*interval);
-        f.debug_tuple("Every").field(&interval).finish()
-    }
-}
+#[derive(Debug)]
+struct Every(SignedDuration);
 
 impl Ticks for Every {
     fn next(&self, after: Timestamp) -> Option<Timestamp> {
-        let Self(interval) = self;
-        let count = after.as_nanosecond().div_euclid(*interval) + 1;
+        let interval = self.0.as_nanos();
+        let count = after.as_nanosecond().div_euclid(interval) + 1;
         Timestamp::from_nanosecond(count * interval).ok()
     }
 
     fn latest(&self, at: Timestamp) -> Option<Timestamp> {
-        let Self(interval) = self;
-        let count = at.as_nanosecond().div_euclid(*interval);
+        let interval = self.0.as_nanos();
+        let count = at.as_nanosecond().div_euclid(interval);
         Timestamp::from_nanosecond(count * interval).ok()
     }
 }

@@ -46,22 +46,15 @@ pub struct ScheduleHandle {
     tracker: TaskTracker,
 }
 
-/// A schedule's task. Dropped before the schedule has ended or was stopped, it says so.
+/// A schedule's task, which ends only once it was stopped. Dropped before that, it says so.
 struct Running {
     name: Arc<str>,
     stop: CancellationToken,
-    has_ended: bool,
-}
-
-impl Running {
-    fn end(mut self) {
-        self.has_ended = true;
-    }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if self.has_ended || self.stop.is_cancelled() {
+        if self.stop.is_cancelled() {
             return;
         }
         let schedule = &*self.name;
@@ -94,12 +87,11 @@ impl ScheduleHandle {
         let running = Running {
             name: Arc::clone(&self.name),
             stop: self.stop.clone(),
-            has_ended: false,
         };
         self.tracker.track_future(async move {
+            let _running = running;
             // `None` means that it was abandoned.
             let _ = abandon.run_until_cancelled_owned(schedule).await;
-            running.end();
         })
     }
 

@@ -3,18 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_core::backend::PutIf;
+use bytes::Bytes;
+use queue_core::backend::{PutIf, Swap};
 use queue_core::clock::Timestamp;
 use queue_core::idempotency::{IdempotencyStore, WorkKey};
 use queue_core::internal::{between, error_chain};
-use queue_core::{Error, Message, MessageId, QueueName, RetryAdvice};
+use queue_core::{Error, Message, MessageId, RetryAdvice};
 use tokio_util::sync::CancellationToken;
 
-use super::due::{Missed, due};
+use super::builder::Schedule;
+use super::due::due;
 use super::lead::{Lead, Moment, Verdict};
 use super::record::Last;
 use super::recurrence::Ticks;
-use crate::context::Context;
 use crate::idempotency::DEFAULT_RETENTION;
 use crate::panic::{catch_async, log_caught};
 use crate::policy::{jitter, outage_pause};
@@ -24,20 +25,10 @@ use crate::send::{Submit, SubmitError, SubmitProblem, SubmittedIf};
 /// late.
 const LONGEST_SLEEP: Duration = Duration::from_secs(30);
 
-/// What a schedule does, and when.
-pub(super) struct Plan<M> {
-    pub(super) name: String,
-    pub(super) ticks: Arc<dyn Ticks>,
-    pub(super) message: Arc<dyn Fn(Timestamp) -> M + Send + Sync>,
-    pub(super) queue: QueueName,
-    pub(super) missed: Missed,
-    pub(super) store: Option<Arc<dyn IdempotencyStore>>,
-}
-
 /// Runs a schedule.
 pub(super) struct Runner<M> {
-    context: Arc<Context>,
-    plan: Plan<M>,
+    schedule: Schedule<M>,
+    ticks: Arc<dyn Ticks>,
     stop: CancellationToken,
     /// `None` until what is recorded is known.
     last: Option<Last>,
@@ -53,10 +44,14 @@ struct Failed {
 }
 
 impl<M: Message> Runner<M> {
-    pub(super) fn new(context: Arc<Context>, plan: Plan<M>, stop: CancellationToken) -> Self {
+    pub(super) fn new(
+        schedule: Schedule<M>,
+        ticks: Arc<dyn Ticks>,
+        stop: CancellationToken,
+    ) -> Self {
         Self {
-            context,
-            plan,
+            schedule,
+            ticks,
             stop,
             last: None,
             lead: Lead::default(),
@@ -66,14 +61,12 @@ impl<M: Message> Runner<M> {
 
     pub(super) async fn run(mut self) {
         let mut failures = 0;
-        let context = Arc::clone(&self.context);
-        let clock = &context.clock;
         loop {
-            let step = catch_async(self.step(&context)).await;
-            let failed = match step {
+            let failed = match catch_async(self.step()).await {
                 Ok(Ok(next)) => {
                     failures = 0;
-                    if self.sleep(&**clock, until(next, clock.now())).await {
+                    let now = self.schedule.context.clock.now();
+                    if self.sleep(until(next, now)).await {
                         continue;
                     }
                     return;
@@ -86,47 +79,48 @@ impl<M: Message> Runner<M> {
             };
             failures += 1;
             let pause = outage_pause(failed.retry, failures, jitter());
-            let (schedule, queue, error) = (&self.plan.name, &self.plan.queue, failed.error);
+            let Schedule { name, queue, .. } = &self.schedule;
+            let (schedule, error) = (name, failed.error);
             log_caught(|| {
                 tracing::warn!(schedule, %queue, error, ?pause, "failed to submit a tick of a schedule; will retry");
             });
-            if !self.sleep(&**clock, pause).await {
+            if !self.sleep(pause).await {
                 return;
             }
         }
     }
 
     /// Returns whether the schedule goes on.
-    async fn sleep(&self, clock: &dyn queue_core::Clock, pause: Duration) -> bool {
+    async fn sleep(&self, pause: Duration) -> bool {
         tokio::select! {
             biased;
             () = self.stop.cancelled() => false,
-            () = clock.sleep(pause.min(LONGEST_SLEEP)) => true,
+            () = self.schedule.context.clock.sleep(pause.min(LONGEST_SLEEP)) => true,
         }
     }
 
     /// Submits the ticks that are due, and returns the next one.
-    async fn step(&mut self, context: &Arc<Context>) -> Result<Option<Timestamp>, Failed> {
-        let is_recorded = self.plan.store.is_none();
+    async fn step(&mut self) -> Result<Option<Timestamp>, Failed> {
+        let is_recorded = self.schedule.store.is_none();
         let mut last = match &self.last {
             // Another process, or a reset, may have replaced a record that is ahead.
             Some(last) if !(is_recorded && self.lead.is_ahead()) => last.clone(),
-            _ => self.begin(context).await?,
+            _ => self.begin().await?,
         };
         loop {
             self.last = Some(last.clone());
-            let now = context.clock.now();
+            let now = self.schedule.context.clock.now();
             if let Some(begins) = self.look(&last, now) {
-                last = self.replace(context, &last, begins).await?;
+                last = self.replace(&last, begins).await?;
                 continue;
             }
-            let due = due(&*self.plan.ticks, last.tick, now, self.plan.missed);
+            let due = due(&*self.ticks, last.tick, now, self.schedule.missed);
             let Some(&tick) = due.first().filter(|_| !self.stop.is_cancelled()) else {
-                return Ok(self.plan.ticks.next(last.tick.max(now)));
+                return Ok(self.ticks.next(last.tick.max(now)));
             };
-            last = match &self.plan.store {
-                None => self.swap(context, &last, tick).await?,
-                Some(store) => self.record(context, store, tick).await?,
+            last = match &self.schedule.store {
+                None => self.swap(&last, tick).await?,
+                Some(store) => self.record(store, tick).await?,
             };
         }
     }
@@ -134,14 +128,14 @@ impl<M: Message> Runner<M> {
     /// Looks whether the last tick is ahead of the clock, and says so. Returns the moment that takes its place if it must
     /// be replaced.
     fn look(&mut self, last: &Last, now: Timestamp) -> Option<Timestamp> {
-        let monotonic = self.context.clock.monotonic();
+        let monotonic = self.schedule.context.clock.monotonic();
         let moment = Moment {
             wall: now,
             monotonic,
         };
         let ahead = between(now, last.tick);
-        let (schedule, last) = (&self.plan.name, last.tick);
-        match self.lead.look(&*self.plan.ticks, last, moment) {
+        let (schedule, last) = (&self.schedule.name, last.tick);
+        match self.lead.look(&*self.ticks, last, moment) {
             Verdict::InTime => self.in_time = Some(last),
             Verdict::Wait => {}
             Verdict::Warn { is_far: false } => log_caught(|| {
@@ -170,23 +164,16 @@ impl<M: Message> Runner<M> {
     }
 
     /// Records a moment in place of a last tick that is far ahead of the clock. Returns what is recorded then.
-    async fn replace(
-        &self,
-        context: &Context,
-        last: &Last,
-        begins: Timestamp,
-    ) -> Result<Last, Failed> {
+    async fn replace(&self, last: &Last, begins: Timestamp) -> Result<Last, Failed> {
         let next = Last::new(begins);
-        if self.plan.store.is_none() {
-            let swap = next.swap(&self.plan.name).in_place_of(last.value.clone());
-            let put = context.backend.put_if(&self.plan.queue, None, &swap).await;
-            match put.map_err(Failed::from)? {
-                PutIf::Swapped(_) => {}
-                PutIf::Differs(None) => return self.begin(context).await,
-                PutIf::Differs(current) => return Ok(Last::read(current)?),
+        if self.schedule.store.is_none() {
+            let swap = next.swap(&self.schedule.name);
+            let swap = swap.in_place_of(last.value.clone());
+            if let PutIf::Differs(current) = self.put_if(&swap).await? {
+                return self.recorded(current).await;
             }
         }
-        let (schedule, last) = (&self.plan.name, last.tick);
+        let (schedule, last) = (&self.schedule.name, last.tick);
         log_caught(|| {
             tracing::warn!(
                 schedule,
@@ -199,67 +186,66 @@ impl<M: Message> Runner<M> {
     }
 
     /// Returns the last tick that is recorded. If there is none, records that the schedule begins now.
-    async fn begin(&self, context: &Context) -> Result<Last, Failed> {
-        let began = Last::new(context.clock.now());
-        if self.plan.store.is_some() {
+    async fn begin(&self) -> Result<Last, Failed> {
+        let began = Last::new(self.schedule.context.clock.now());
+        if self.schedule.store.is_some() {
             return Ok(began);
         }
-        let swap = began.swap(&self.plan.name);
-        let put = context.backend.put_if(&self.plan.queue, None, &swap).await;
-        match put.map_err(Failed::from)? {
+        match self.put_if(&began.swap(&self.schedule.name)).await? {
             PutIf::Swapped(_) => Ok(began),
             PutIf::Differs(current) => Ok(Last::read(current)?),
         }
     }
 
+    async fn put_if(&self, swap: &Swap) -> Result<PutIf, Error> {
+        let Schedule { context, queue, .. } = &self.schedule;
+        context.backend.put_if(queue, None, swap).await
+    }
+
+    /// Returns the last tick, given what is recorded: nothing if its retention is over, or the storage is a new one.
+    async fn recorded(&self, current: Option<Bytes>) -> Result<Last, Failed> {
+        match current {
+            None => self.begin().await,
+            current => Ok(Last::read(current)?),
+        }
+    }
+
     /// Submits a tick, unless another process has changed what is recorded. Returns the last tick in either case.
-    async fn swap(
-        &self,
-        context: &Arc<Context>,
-        last: &Last,
-        tick: Timestamp,
-    ) -> Result<Last, Failed> {
+    async fn swap(&self, last: &Last, tick: Timestamp) -> Result<Last, Failed> {
         let next = Last::new(tick);
-        let swap = next.swap(&self.plan.name).in_place_of(last.value.clone());
-        let submit = self.plan.submit(context, tick)?;
-        match submit.send_if(&swap).await.map_err(Failed::of_submit)? {
+        let swap = next.swap(&self.schedule.name);
+        let swap = swap.in_place_of(last.value.clone());
+        let sent = self.submit(tick)?.send_if(&swap).await;
+        match sent.map_err(Failed::of_submit)? {
             SubmittedIf::Submitted(_) => Ok(next),
-            // Its retention is over, or the storage is a new one.
-            SubmittedIf::Differs(None) => self.begin(context).await,
-            SubmittedIf::Differs(current) => Ok(Last::read(current)?),
+            SubmittedIf::Differs(current) => self.recorded(current).await,
         }
     }
 
     /// Submits a tick, unless it is recorded in the store.
     async fn record(
         &self,
-        context: &Arc<Context>,
         store: &Arc<dyn IdempotencyStore>,
         tick: Timestamp,
     ) -> Result<Last, Failed> {
-        let scope = format!("schedule ticks of {}", self.plan.name);
+        let scope = format!("schedule ticks of {}", self.schedule.name);
         let key = WorkKey::new(scope, tick.to_string());
-        let submit = self.plan.submit(context, tick)?;
+        let submit = self.submit(tick)?;
         let sent = submit.send_recorded(store, key, DEFAULT_RETENTION).await;
         sent.map_err(Failed::of_submit)?;
         Ok(Last::new(tick))
     }
-}
 
-impl<M: Message> Plan<M> {
-    fn submit(&self, context: &Arc<Context>, tick: Timestamp) -> Result<Submit<M>, Failed> {
-        let parent = MessageId::new(format!("schedule {}", self.name));
+    fn submit(&self, tick: Timestamp) -> Result<Submit<M>, Failed> {
+        let schedule = &self.schedule;
+        let parent = MessageId::new(format!("schedule {}", schedule.name));
         let parent = parent.map_err(|invalid| Failed {
             retry: RetryAdvice::Permanent,
             error: invalid.to_string(),
         })?;
         let id = MessageId::derived(&parent, M::TYPE.kind(), &tick.to_string());
-        let submit = Submit::new(
-            Arc::clone(context),
-            self.queue.clone(),
-            (self.message)(tick),
-        );
-        Ok(submit.id(id.as_str()))
+        let (context, queue) = (Arc::clone(&schedule.context), schedule.queue.clone());
+        Ok(Submit::new(context, queue, (schedule.message)(tick)).id(id.as_str()))
     }
 }
 

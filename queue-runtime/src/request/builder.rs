@@ -8,10 +8,12 @@ use queue_core::clock::BoxFuture;
 use queue_core::envelope::TraceContext;
 use queue_core::internal::debug_fields;
 use queue_core::wire::Body;
-use queue_core::{Envelope, InvalidId, Message, MessageId, QueueName, RequestId, Wire};
+use queue_core::{
+    Envelope, InvalidId, Message, MessageId, MessageType, QueueName, RequestId, Wire,
+};
 
 use super::error::{RequestError, RequestProblem};
-use super::replies::{NotReady, Replies};
+use super::replies::Replies;
 use crate::clock::ready_by;
 use crate::send::{Submit, SubmitProblem, Unreplied};
 
@@ -74,11 +76,8 @@ use crate::send::{Submit, SubmitProblem, Unreplied};
 pub struct Request<M, R> {
     replies: Arc<Replies>,
     submit: Submit<M>,
-    queue: QueueName,
     request: Option<Result<RequestId, InvalidId>>,
     within: Duration,
-    kind: &'static str,
-    is_bare: bool,
     reply: PhantomData<fn() -> R>,
 }
 
@@ -146,15 +145,11 @@ const WITHIN: Duration = Duration::from_secs(30);
 
 impl<M: Message> Request<M, NoReplyType> {
     pub(crate) fn new(replies: Arc<Replies>, message: M) -> Self {
-        let queue = M::TYPE.queue();
         Self {
-            submit: Submit::new(Arc::clone(replies.context()), queue.clone(), message),
+            submit: Submit::new(Arc::clone(replies.context()), M::TYPE.queue(), message),
             replies,
-            queue,
             request: None,
             within: WITHIN,
-            kind: M::TYPE.kind(),
-            is_bare: M::TYPE.wire() == Wire::Bare,
             reply: PhantomData,
         }
     }
@@ -164,11 +159,8 @@ impl<M: Message> Request<M, NoReplyType> {
         Request {
             replies: self.replies,
             submit: self.submit,
-            queue: self.queue,
             request: self.request,
             within: self.within,
-            kind: self.kind,
-            is_bare: self.is_bare,
             reply: PhantomData,
         }
     }
@@ -184,7 +176,6 @@ impl<M, R> Request<M, R> {
 
     /// Sets the queue of the message, as [`Submit::to`] does.
     pub fn to(mut self, queue: QueueName) -> Self {
-        self.queue = queue.clone();
         self.submit = self.submit.to(queue);
         self
     }
@@ -216,19 +207,16 @@ impl<M, R> Request<M, R> {
     }
 }
 
-impl<M: Send + 'static, R: Message> Request<M, R> {
+impl<M: Message, R: Message> Request<M, R> {
     async fn ask(self) -> Result<Reply<R>, RequestError<M>> {
         let Self {
             replies,
             submit,
-            queue,
             request,
             within,
-            kind,
-            is_bare,
             ..
         } = self;
-        let id = MessageId::random();
+        let (id, queue) = (MessageId::random(), submit.queue.clone());
         let (request, invalid) = match request {
             None => (Some(RequestId::random()), None),
             Some(Ok(request)) => (Some(request), None),
@@ -241,16 +229,8 @@ impl<M: Send + 'static, R: Message> Request<M, R> {
             message,
             problem,
         };
-        let refused = match (is_bare, R::TYPE.wire(), invalid) {
-            (true, ..) => Some(RequestProblem::Bare { kind }),
-            (_, Wire::Bare, _) => {
-                let kind = R::TYPE.kind();
-                Some(RequestProblem::Bare { kind })
-            }
-            (.., Some(invalid)) => Some(RequestProblem::Submit(SubmitProblem::Id(invalid))),
-            _ => None,
-        };
-        if let Some(problem) = refused {
+        let invalid = invalid.map(|invalid| RequestProblem::Submit(SubmitProblem::Id(invalid)));
+        if let Some(problem) = bare(&[M::TYPE, R::TYPE]).or(invalid) {
             return Err(failed(Some(submit.into_message()), problem));
         }
         let clock = Arc::clone(&replies.context().clock);
@@ -259,15 +239,11 @@ impl<M: Send + 'static, R: Message> Request<M, R> {
         let waited = || clock.monotonic().saturating_sub(asked_at);
         let no_reply = || RequestProblem::NoReply { waited: waited() };
         let ready = replies.ready(&id, deadline);
-        let (reply_queue, mut place) = match ready_by(&*clock, deadline, ready).await {
-            Some(Ok(ready)) => ready,
-            Some(Err(not_ready)) => {
-                return Err(failed(Some(submit.into_message()), not_ready.into()));
-            }
-            None => {
-                let problem = RequestProblem::NotSubmitted { waited: waited() };
-                return Err(failed(Some(submit.into_message()), problem));
-            }
+        let ready = ready_by(&*clock, deadline, ready).await;
+        let late = || Err(RequestProblem::NotSubmitted { waited: waited() });
+        let (reply_queue, mut place) = match ready.unwrap_or_else(late) {
+            Ok(ready) => ready,
+            Err(problem) => return Err(failed(Some(submit.into_message()), problem)),
         };
         let submit = submit.id(id.as_str()).replying_to(reply_queue);
         let mut submit = submit.trying_until(deadline);
@@ -289,6 +265,13 @@ impl<M: Send + 'static, R: Message> Request<M, R> {
             None => Err(failed(None, no_reply())),
         }
     }
+}
+
+/// Refuses types without an envelope.
+fn bare(types: &[MessageType]) -> Option<RequestProblem> {
+    let mut types = types.iter();
+    let bare = types.find(|message_type| message_type.wire() == Wire::Bare)?;
+    Some(RequestProblem::Bare { kind: bare.kind() })
 }
 
 impl<R> Reply<R> {
@@ -336,19 +319,10 @@ impl<R> Deref for Reply<R> {
     }
 }
 
-impl From<NotReady> for RequestProblem {
-    fn from(not_ready: NotReady) -> Self {
-        match not_ready {
-            NotReady::Full => Self::TooManyWaiting,
-            NotReady::Storage(error) => Self::ReplyQueue(error),
-        }
-    }
-}
-
 // The compiler shows these lines with a request that is awaited without a type of its reply.
 impl<M, R> IntoFuture for Request<M, R>
 where
-    M: Send + 'static,
+    M: Message,
     R: Message, // name it before `.await`: `service.request(message).reply::<R>().await`
 {
     type Output = Result<Reply<R>, RequestError<M>>;
@@ -359,4 +333,4 @@ where
     }
 }
 
-debug_fields!(Request<M, R> { queue, within });
+debug_fields!(Request<M, R> { submit, within });

@@ -6,9 +6,10 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use queue_core::backend::Metadata;
 use queue_core::name::REPLY_PREFIX;
-use queue_core::{Error, QueueName, Result};
+use queue_core::{QueueName, Result};
 
 use super::queue::{DEFAULT_LEASE, HEARTBEAT, LEASE, LONGEST_LEASE, ReplyQueue};
 use crate::context::Context;
@@ -37,52 +38,42 @@ pub(super) async fn keep_clean(context: &Context, own: &ReplyQueue) {
 /// # Errors
 /// The backend's: that of the listing, or the first one of a queue, after all others were checked.
 pub(crate) async fn clean(context: &Context, own: Option<&QueueName>) -> Result<usize> {
-    let clock = &*context.clock;
-    let mut first_error = None;
-    let mut failed = |queue: &QueueName, error: Error| {
-        tracing::warn!(%queue, %error, "failed to check or delete a reply queue; it is left alone for now");
-        first_error.get_or_insert(error);
+    let queues = choose_some(context, own).await?;
+    // Side by side: one with a long lease, which anybody may have written, must not delay the others.
+    let deleted = queues.iter().map(|queue| delete_if_dead(context, queue));
+    let deleted = join_all(deleted).await;
+    deleted
+        .into_iter()
+        .map(|deleted| deleted.map(usize::from))
+        .sum()
+}
+
+/// Deletes a reply queue whose heartbeat is the same at all checks. Returns whether it was deleted.
+async fn delete_if_dead(context: &Context, queue: &QueueName) -> Result<bool> {
+    let deleted = async {
+        let Some(heartbeat) = read_heartbeat(context, queue).await? else {
+            return Ok(false);
+        };
+        for _ in 1..CHECKS {
+            context.clock.sleep(heartbeat.lease / 2).await;
+            if read_heartbeat(context, queue).await?.as_ref() != Some(&heartbeat) {
+                return Ok(false);
+            }
+        }
+        match context.backend.delete_queue(queue).await {
+            Err(error) if error.is_queue_gone() => Ok(false),
+            deleted => deleted.map(|()| true),
+        }
     };
-    let mut watched = Vec::new();
-    for queue in choose_some(context, own).await? {
-        match read_heartbeat(context, &queue).await {
-            Ok(None) => {}
-            Ok(Some(heartbeat)) => watched.push(Watched {
-                due: clock.monotonic().saturating_add(heartbeat.lease / 2),
-                queue,
-                heartbeat,
-                checks: 1,
-            }),
-            Err(error) => failed(&queue, error),
+    let deleted: Result<bool> = deleted.await;
+    match &deleted {
+        Ok(true) => tracing::info!(%queue, "deleted the reply queue of an instance that is gone"),
+        Ok(false) => {}
+        Err(error) => {
+            tracing::warn!(%queue, %error, "failed to check or delete a reply queue; it is left alone for now");
         }
     }
-    let mut deleted = 0;
-    while let Some(mut next) = take_next(&mut watched) {
-        clock.sleep_until(next.due).await;
-        match read_heartbeat(context, &next.queue).await {
-            Ok(found) if found.as_ref() == Some(&next.heartbeat) => next.checks += 1,
-            Ok(_) => continue,
-            Err(error) => {
-                failed(&next.queue, error);
-                continue;
-            }
-        }
-        if next.checks < CHECKS {
-            next.due = clock.monotonic().saturating_add(next.heartbeat.lease / 2);
-            watched.push(next);
-            continue;
-        }
-        let queue = next.queue;
-        match context.backend.delete_queue(&queue).await {
-            Ok(()) => {
-                deleted += 1;
-                tracing::info!(%queue, "deleted the reply queue of an instance that is gone");
-            }
-            Err(error) if error.is_queue_gone() => {}
-            Err(error) => failed(&queue, error),
-        }
-    }
-    first_error.map_or(Ok(deleted), Err)
+    deleted
 }
 
 /// Returns some reply queues, beginning anywhere.
@@ -95,23 +86,6 @@ async fn choose_some(context: &Context, own: Option<&QueueName>) -> Result<Vec<Q
         queues.truncate(MAX_WATCHED);
     }
     Ok(queues)
-}
-
-/// A reply queue without a new heartbeat so far.
-struct Watched {
-    queue: QueueName,
-    heartbeat: Heartbeat,
-    checks: u32,
-    /// When to check again, on the monotonic clock.
-    due: Duration,
-}
-
-/// Takes out the queue that is to be checked next. Each has its own time: one with a long lease, which anybody may have
-/// written, must not delay the others.
-fn take_next(watched: &mut Vec<Watched>) -> Option<Watched> {
-    let dues = watched.iter().enumerate().map(|(at, one)| (one.due, at));
-    let (_, next) = dues.min()?;
-    Some(watched.swap_remove(next))
 }
 
 /// What the owner of a reply queue last wrote.

@@ -3,9 +3,10 @@ use std::time::Duration;
 
 use queue_core::internal::debug_fields;
 use queue_core::{Error, ErrorKind, MessageId, Operation, QueueName};
-use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
+use super::error::RequestProblem;
 use super::queue::ReplyQueue;
 use super::server::serve;
 use super::waiting::{Place, Refused};
@@ -17,17 +18,8 @@ pub(crate) struct Replies {
     lease: Duration,
     /// The queue that requests are given, until it is closed. Locked while another is opened, so that all requests get the
     /// same one.
-    current: Arc<Mutex<Current>>,
+    current: Arc<Mutex<Option<Arc<ReplyQueue>>>>,
     closing: CancellationToken,
-}
-
-type Current = Option<Arc<ReplyQueue>>;
-
-/// Why a request cannot be answered, so that it is not sent.
-#[derive(Debug)]
-pub(super) enum NotReady {
-    Full,
-    Storage(Error),
 }
 
 impl Replies {
@@ -53,25 +45,30 @@ impl Replies {
         &self,
         id: &MessageId,
         deadline: Duration,
-    ) -> Result<(QueueName, Place), NotReady> {
-        let current = Arc::clone(&self.current).lock_owned().await;
+    ) -> Result<(QueueName, Place), RequestProblem> {
+        let mut current = Arc::clone(&self.current).lock_owned().await;
         if let Some(queue) = &*current {
             match place(&self.context, queue, id, deadline).await {
-                Err(NotReady::Storage(error)) if error.is_queue_gone() => {
+                Err(RequestProblem::ReplyQueue(error)) if error.is_queue_gone() => {
                     queue.waiting.close();
                 }
                 place => return place,
             }
         }
-        let (context, lease, closing) = (&self.context, self.lease, self.closing.child_token());
-        let open = open(Arc::clone(context), lease, deadline, closing, current);
-        let opened = context.background.finish(open).await;
-        let opened = opened.unwrap_or_else(|| {
-            let closed = Error::new(ErrorKind::Closed, Operation::CreateQueue);
-            Err(closed)
-        });
-        let queue = opened.map_err(NotReady::Storage)?;
-        place(context, &queue, id, deadline).await
+        let (context, lease) = (Arc::clone(&self.context), self.lease);
+        let closing = self.closing.child_token();
+        let open = async move {
+            let queue = Arc::new(ReplyQueue::create(&context, lease, deadline, closing).await?);
+            let server = serve(Arc::clone(&context), Arc::clone(&queue));
+            context.background.spawn(server);
+            *current = Some(Arc::clone(&queue));
+            Ok(queue)
+        };
+        let opened = self.context.background.finish(open).await;
+        let closed = || Err(Error::new(ErrorKind::Closed, Operation::CreateQueue));
+        let opened = opened.unwrap_or_else(closed);
+        let queue = opened.map_err(RequestProblem::ReplyQueue)?;
+        place(&self.context, &queue, id, deadline).await
     }
 
     /// Deletes the reply queue of this instance, if it has one. Requests that wait get no reply.
@@ -84,20 +81,6 @@ impl Replies {
     }
 }
 
-async fn open(
-    context: Arc<Context>,
-    lease: Duration,
-    deadline: Duration,
-    closing: CancellationToken,
-    mut current: OwnedMutexGuard<Current>,
-) -> Result<Arc<ReplyQueue>, Error> {
-    let queue = Arc::new(ReplyQueue::create(&context, lease, deadline, closing).await?);
-    let server = serve(Arc::clone(&context), Arc::clone(&queue));
-    context.background.spawn(server);
-    *current = Some(Arc::clone(&queue));
-    Ok(queue)
-}
-
 /// Returns a place at this queue, which must still exist: an owner that was stopped for a while cannot know that without
 /// asking.
 async fn place(
@@ -105,14 +88,14 @@ async fn place(
     queue: &ReplyQueue,
     id: &MessageId,
     deadline: Duration,
-) -> Result<(QueueName, Place), NotReady> {
+) -> Result<(QueueName, Place), RequestProblem> {
     let gone = || Error::new(ErrorKind::QueueNotFound, Operation::SetMetadata);
     let place = queue.waiting.add(id).map_err(|refused| match refused {
-        Refused::Full => NotReady::Full,
-        Refused::Closed => NotReady::Storage(gone().with_queue(&queue.name)),
+        Refused::Full => RequestProblem::TooManyWaiting,
+        Refused::Closed => RequestProblem::ReplyQueue(gone().with_queue(&queue.name)),
     })?;
     let renewed = queue.renew(context, deadline).await;
-    renewed.map_err(NotReady::Storage)?;
+    renewed.map_err(RequestProblem::ReplyQueue)?;
     Ok((queue.name.clone(), place))
 }
 

@@ -21,7 +21,6 @@ use queue_core::{Error, Operation};
 use super::cleaning::keep_clean;
 use super::queue::{HEARTBEATS, PATIENCE, ReplyQueue};
 use crate::context::Context;
-use crate::notify::{Wakeup, Wakeups};
 use crate::policy::{ExponentialIdle, Idle, IdlePolicy as _, jitter, outage_pause};
 
 /// How long a reply stays invisible until it is deleted. Short, because one whose receive is not answered comes again
@@ -126,22 +125,12 @@ async fn receive(context: &Context, queue: &ReplyQueue) -> End {
                 continue;
             }
         };
-        (woken, empty) = rest(context, queue, &wakeups, pause, empty).await;
-    }
-}
-
-/// Waits for the next poll. A new request starts again with short pauses.
-async fn rest(
-    context: &Context,
-    queue: &ReplyQueue,
-    wakeups: &Wakeups,
-    pause: Duration,
-    empty: u32,
-) -> (Option<Wakeup>, u32) {
-    tokio::select! {
-        wakeup = wakeups.wait(1) => (Some(wakeup), empty),
-        () = queue.waiting.added() => (None, 0),
-        () = context.clock.sleep(pause) => (None, empty),
+        (woken, empty) = tokio::select! {
+            wakeup = wakeups.wait(1) => (Some(wakeup), empty),
+            // A new request starts again with short pauses.
+            () = queue.waiting.added() => (None, 0),
+            () = clock.sleep(pause) => (None, empty),
+        };
     }
 }
 
@@ -182,10 +171,8 @@ async fn deliver(context: &Context, queue: &ReplyQueue, replies: Vec<ReceivedMes
 }
 
 fn hand_over(queue: &ReplyQueue, body: Body) {
-    let correlation = match &body {
-        Body::Event(event) => event.envelope.correlation.clone(),
-        Body::Bare(_) | Body::Malformed(_) => None,
-    };
+    let envelope = body.envelope();
+    let correlation = envelope.and_then(|envelope| envelope.correlation.clone());
     let queue_name = &queue.name;
     match correlation {
         Some(request) => {

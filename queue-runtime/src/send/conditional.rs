@@ -7,9 +7,7 @@ use bytes::Bytes;
 use queue_core::backend::{PutIf, Swap};
 use queue_core::idempotency::{IdempotencyStore, WorkKey};
 use queue_core::internal::error_chain;
-use queue_core::{
-    Error, ErrorKind, InvalidId, MessageId, Operation, Outcome, QueueName, RequestId,
-};
+use queue_core::{Error, ErrorKind, MessageId, Operation, Outcome, QueueName, RequestId};
 
 use super::submit::{Outgoing, Sending, Submitted};
 use super::unique_key::{Put, Record, UniqueKey};
@@ -71,9 +69,9 @@ pub(super) async fn send_if_first(
     match put_if(sending, outgoing, &swap, !until_settled).await? {
         SubmittedIf::Submitted(submitted) => Ok(submitted),
         SubmittedIf::Differs(current) => {
-            let current = current.and_then(|value| serde_json::from_slice::<Record>(&value).ok());
-            let current = current.ok_or_else(|| no_record(&outgoing.queue))?;
-            receipt(current, &outgoing.queue, key.put.token)
+            let recorded = current.and_then(|value| serde_json::from_slice(&value).ok());
+            let receipt = recorded.and_then(|recorded| receipt(recorded, key.put.token));
+            receipt.ok_or_else(|| no_record(&outgoing.queue))
         }
     }
 }
@@ -110,7 +108,7 @@ pub(super) async fn send_and_record(
     let queue = &outgoing.queue;
     let own = Put::of(&sending.context, queue, outgoing.new.delay);
     let work = async {
-        let visible_at = sending.put(outgoing).await?;
+        let visible_at = sending.put(outgoing).await?.visible_at;
         let put = Put {
             visible_at,
             ..own.clone()
@@ -143,11 +141,9 @@ pub(super) async fn send_and_record(
             let lost = lost.with_detail("the claim of the key was lost while the message was put");
             return Err(lost.with_outcome(Outcome::Unknown));
         }
-        Err(OnceError::Result { .. }) => {
-            return Err(no_record(queue));
-        }
+        Err(OnceError::Result { .. }) => return Err(no_record(queue)),
     };
-    receipt(recorded, queue, own.token)
+    receipt(recorded, own.token).ok_or_else(|| no_record(queue))
 }
 
 fn corrupt(queue: &QueueName, detail: &str) -> Error {
@@ -159,14 +155,13 @@ fn no_record(queue: &QueueName) -> Error {
     corrupt(queue, "the record of a unique submission cannot be read")
 }
 
-/// Returns the receipt of the submission that is recorded, of which `own` may be the token.
-fn receipt(recorded: Record, queue: &QueueName, own: u64) -> Result<Submitted, Error> {
-    let invalid = |_: InvalidId| no_record(queue);
+/// Returns the receipt of the submission that is recorded, of which `own` may be the token. `None` if it is invalid.
+fn receipt(recorded: Record, own: u64) -> Option<Submitted> {
     let put = recorded.put;
-    Ok(Submitted {
-        id: MessageId::new(recorded.id).map_err(invalid)?,
-        request: RequestId::new(recorded.request).map_err(invalid)?,
-        queue: put.queue.parse().map_err(|_| no_record(queue))?,
+    Some(Submitted {
+        id: MessageId::new(recorded.id).ok()?,
+        request: RequestId::new(recorded.request).ok()?,
+        queue: put.queue.parse().ok()?,
         visible_at: put.visible_at,
         duplicate: put.token != own,
     })

@@ -120,7 +120,6 @@ pub(crate) fn encode_follow_ups(
     let (now, trace) = (context.clock.now(), current_trace());
     let trace = trace.as_ref().or(parent.trace.as_ref());
     let capabilities = context.backend.capabilities();
-    check_count(capabilities, follow_ups.len())?;
     let numbered = follow_ups.iter().zip(first..);
     let encode = |(follow_up, ordinal): (&FollowUp, u32)| -> Result<Option<_>, Refusal> {
         let encoded = follow_up.encoded().map_err(|error| error.clone())?;
@@ -163,11 +162,12 @@ pub(crate) fn encode_follow_ups(
     };
     let puts = numbered.filter_map(|one| encode(one).transpose());
     let puts = puts.collect::<Result<Vec<_>, _>>()?;
-    check_bytes(capabilities, &puts)?;
+    check_one_step(capabilities, &puts)?;
     Ok(puts)
 }
 
-/// Checks that these puts and the operation on their parent fit into one step.
+/// Checks that these puts and the operation on their parent fit into one
+/// [`apply`](queue_core::backend::Backend::apply).
 ///
 /// # Errors
 /// How many there are, or how large they are, and what is allowed.
@@ -175,38 +175,11 @@ pub(crate) fn check_one_step(
     capabilities: &Capabilities,
     puts: &[(QueueName, NewMessage)],
 ) -> Result<(), Refusal> {
-    check_count(capabilities, puts.len())?;
-    check_bytes(capabilities, puts)
-}
-
-/// Checks that a reply of this type says which request it answers.
-fn check_reply(message_type: &MessageType) -> Result<(), Refusal> {
-    if message_type.wire() != Wire::Bare {
-        return Ok(());
-    }
-    let kind = message_type.kind();
-    let refused = format!(
-        "a `{kind}` message cannot be a reply: its type declares `wire = \"bare\"`, which has no room for the id of the \
-         request"
-    );
-    Err(refused.into())
-}
-
-/// Checks that the follow-ups and the operation on their parent fit into one
-/// [`apply`](queue_core::backend::Backend::apply).
-fn check_count(capabilities: &Capabilities, count: usize) -> Result<(), Refusal> {
-    let most = capabilities.max_apply.saturating_sub(1);
+    let (count, most) = (puts.len(), capabilities.max_apply.saturating_sub(1));
     if count > most {
         let refused = format!("it has {count} follow-ups; one settlement takes {most} at most");
         return Err(refused.into());
     }
-    Ok(())
-}
-
-fn check_bytes(
-    capabilities: &Capabilities,
-    puts: &[(QueueName, NewMessage)],
-) -> Result<(), Refusal> {
     let (mut bytes, mut largest) = (0_usize, 0);
     for (_, message) in puts {
         bytes = bytes.saturating_add(message.body.len());
@@ -220,6 +193,19 @@ fn check_bytes(
         return Err(refused.into());
     }
     Ok(())
+}
+
+/// Checks that a reply of this type says which request it answers.
+fn check_reply(message_type: &MessageType) -> Result<(), Refusal> {
+    if message_type.wire() != Wire::Bare {
+        return Ok(());
+    }
+    let kind = message_type.kind();
+    let refused = format!(
+        "a `{kind}` message cannot be a reply: its type declares `wire = \"bare\"`, which has no room for the id of the \
+         request"
+    );
+    Err(refused.into())
 }
 
 /// Returns the time to live of a message if its sender does not set one.

@@ -78,7 +78,7 @@ impl<M> Submit<M> {
         T: StorageTransaction<E>,
         M: Send + 'static,
     {
-        let context = Arc::clone(self.context());
+        let context = Arc::clone(&self.context);
         let encoded = self.check_unconditional().and_then(Self::encode);
         let (outgoing, message) = match encoded {
             Ok(encoded) => encoded,
@@ -134,18 +134,14 @@ impl<M> Submit<M> {
     /// [`SubmitError`] returns the message. [`ErrorKind::Unsupported`] if the queues are not in a SQLite file;
     /// [`ErrorKind::InvalidInput`] for a reply queue; [`ErrorKind::TooLarge`] for a body of more than 8 MiB.
     pub fn encode_for_outbox(self) -> Result<String, SubmitError<M>> {
-        let context = Arc::clone(self.context());
+        let context = Arc::clone(&self.context);
         let (outgoing, message) = self.check_unconditional()?.encode()?;
         let transactions = context.backend.transactions();
         let transactions =
             transactions.ok_or_else(|| unsupported(Operation::Put).with_queue(&outgoing.queue));
         let encoded = transactions
             .and_then(|transactions| transactions.encode(&outgoing.queue, &outgoing.new));
-        encoded.map_err(|error| SubmitError {
-            id: None,
-            message,
-            problem: SubmitProblem::Storage(error),
-        })
+        encoded.map_err(|error| SubmitError::unsent(message, SubmitProblem::Storage(error)))
     }
 }
 
@@ -179,7 +175,7 @@ impl<M: Send + 'static> Writes for Submission<M> {
             Ok(receipts) => {
                 announce_later(&context, &put);
                 let receipt = receipts.first().expect("a receipt for each message");
-                Ok(outgoing.into_submitted(receipt.visible_at))
+                Ok(outgoing.submitted(receipt.visible_at))
             }
             Err(error) => Err(refused(outgoing, message, error)),
         })
@@ -188,11 +184,7 @@ impl<M: Send + 'static> Writes for Submission<M> {
 
 fn refused<M>(outgoing: Outgoing, message: M, error: Error) -> SubmitError<M> {
     let error = error.with_queue(&outgoing.queue);
-    SubmitError {
-        id: Some(outgoing.id),
-        message,
-        problem: SubmitProblem::Storage(error),
-    }
+    outgoing.failed(message, error)
 }
 
 /// Returns the engine of the storage's transactions.

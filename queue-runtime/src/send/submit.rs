@@ -13,7 +13,7 @@ use queue_core::internal::debug_fields;
 use queue_core::{
     ClientId, EncodeError, Error, InvalidId, Message, MessageId, Outcome, QueueName, RequestId,
 };
-use tracing::Instrument as _;
+use tracing::{Instrument as _, Span};
 
 use super::follow_ups::{Position, Role, derived_id, time_to_live};
 use super::submit_error::{SubmitError, SubmitProblem};
@@ -59,8 +59,8 @@ use crate::repeat::Repeats;
 /// If the future is dropped before it completes, the message may or may not have been submitted.
 #[must_use = "a submission does nothing until it is awaited"]
 pub struct Submit<M> {
-    context: Arc<Context>,
-    queue: QueueName,
+    pub(super) context: Arc<Context>,
+    pub(crate) queue: QueueName,
     message: M,
     pub(super) encoded: Result<Encoded, EncodeError>,
     id: Option<Result<MessageId, InvalidId>>,
@@ -155,22 +155,8 @@ impl<M> Submit<M> {
         }
     }
 
-    pub(crate) fn queue(&self) -> &QueueName {
-        &self.queue
-    }
-
-    pub(super) fn context(&self) -> &Arc<Context> {
-        &self.context
-    }
-
     pub(crate) fn into_message(self) -> M {
         self.message
-    }
-
-    /// Sets the request id if one is given.
-    pub(crate) fn of_request(mut self, request: Option<Result<RequestId, InvalidId>>) -> Self {
-        self.request = request.or(self.request);
-        self
     }
 
     /// Asks for a reply on this queue.
@@ -330,12 +316,16 @@ impl<M> Submit<M> {
         })();
         match outgoing {
             Ok(outgoing) => Ok((outgoing, message)),
-            Err(problem) => Err(SubmitError {
-                id: None,
-                message,
-                problem,
-            }),
+            Err(problem) => Err(SubmitError::unsent(message, problem)),
         }
+    }
+
+    /// Encodes the message within the span of its submission, which becomes its trace context.
+    pub(super) fn encode_in(self, span: &Span) -> Result<(Outgoing, M), SubmitError<M>> {
+        span.in_scope(|| {
+            self.encode()
+                .inspect(|(outgoing, _)| record_id(&outgoing.id))
+        })
     }
 
     pub(super) fn sending(&self) -> Sending {
@@ -364,13 +354,13 @@ impl Sending {
         }
     }
 
-    /// Puts the message. Returns when it becomes visible.
-    pub(super) async fn put(&self, outgoing: &Outgoing) -> Result<Timestamp, Error> {
+    /// Puts the message.
+    pub(super) async fn put(&self, outgoing: &Outgoing) -> Result<Submitted, Error> {
         let Outgoing { queue, new, .. } = outgoing;
         let put = || self.context.backend.put(queue, new.clone());
         let receipt = self.repeat(outgoing, &self.policy, put).await?;
         self.announce(outgoing);
-        Ok(receipt.visible_at)
+        Ok(outgoing.submitted(receipt.visible_at))
     }
 
     /// Tries `put` until it succeeds or the policy ends the tries. Creates a missing queue.
@@ -427,24 +417,18 @@ impl<M: Send + 'static> IntoFuture for Submit<M> {
         }
         let sending = self.sending();
         // Here, so that the future holds only what the put needs.
-        let encode = || {
-            self.encode()
-                .inspect(|(outgoing, _)| record_id(&outgoing.id))
-        };
-        let encoded = span.in_scope(encode);
+        let encoded = self.encode_in(&span);
         let send = async move {
             let (outgoing, message) = encoded?;
-            match sending.put(&outgoing).await {
-                Ok(visible_at) => Ok(outgoing.submitted(visible_at)),
-                Err(error) => Err(outgoing.failed(message, error)),
-            }
+            let put = sending.put(&outgoing).await;
+            put.map_err(|error| outgoing.failed(message, error))
         };
         Box::pin(send.instrument(span))
     }
 }
 
 impl Outgoing {
-    pub(crate) fn submitted(&self, visible_at: Timestamp) -> Submitted {
+    pub(super) fn submitted(&self, visible_at: Timestamp) -> Submitted {
         Submitted {
             id: self.id.clone(),
             request: self.request.clone(),
@@ -452,10 +436,6 @@ impl Outgoing {
             visible_at,
             duplicate: false,
         }
-    }
-
-    pub(super) fn into_submitted(self, visible_at: Timestamp) -> Submitted {
-        self.submitted(visible_at)
     }
 
     pub(super) fn failed<M>(self, message: M, error: Error) -> SubmitError<M> {

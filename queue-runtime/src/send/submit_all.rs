@@ -7,13 +7,11 @@ use std::time::Duration;
 
 use queue_core::backend::{Op, OpOutcome};
 use queue_core::clock::BoxFuture;
-use queue_core::{
-    Error, ErrorKind, InvalidId, MessageId, Operation, Outcome, QueueName, RequestId,
-};
+use queue_core::{Error, ErrorKind, MessageId, Operation, Outcome, QueueName};
 use tracing::Instrument as _;
 
 use super::submit::{Outgoing, Submit, Submitted};
-use super::submit_error::{SubmitError, SubmitProblem};
+use super::submit_error::SubmitProblem;
 use crate::context::Context;
 use crate::notify::Announced;
 use crate::observe;
@@ -55,9 +53,6 @@ use crate::repeat::Repeats;
 pub struct SubmitAll<M> {
     context: Arc<Context>,
     submissions: Vec<Submit<M>>,
-    request: Option<Result<RequestId, InvalidId>>,
-    delay: Option<Duration>,
-    time_to_live: Option<Duration>,
     storage_retry: StorageRetry,
     retry_unknown: bool,
     on_progress: Box<dyn FnMut(usize) + Send>,
@@ -112,40 +107,31 @@ impl<M> SubmitAll<M> {
             storage_retry: context.storage_retry.clone(),
             context,
             submissions,
-            request: None,
-            delay: None,
-            time_to_live: None,
             retry_unknown: false,
             on_progress: Box::new(|_| {}),
         }
     }
 
     /// Sets the queue of all the messages, as [`Submit::to`] does.
-    pub fn to(mut self, queue: QueueName) -> Self {
-        let submissions = self.submissions.into_iter();
-        self.submissions = submissions
-            .map(|submission| submission.to(queue.clone()))
-            .collect();
-        self
+    pub fn to(self, queue: QueueName) -> Self {
+        self.each(|submission| submission.to(queue.clone()))
     }
 
     /// Sets the request id of all the messages. By default each has a different one.
-    pub fn request(mut self, request: impl Into<String>) -> Self {
-        self.request = Some(RequestId::new(request));
-        self
+    pub fn request(self, request: impl Into<String>) -> Self {
+        let request = request.into();
+        self.each(|submission| submission.request(request.as_str()))
     }
 
     /// Sets how long the messages stay invisible. The default is zero.
-    pub fn delay(mut self, delay: Duration) -> Self {
-        self.delay = Some(delay);
-        self
+    pub fn delay(self, delay: Duration) -> Self {
+        self.each(|submission| submission.delay(delay))
     }
 
     /// Sets how long until the storage deletes messages that have not been completed. The default is the
     /// type's, or unlimited.
-    pub fn time_to_live(mut self, time_to_live: Duration) -> Self {
-        self.time_to_live = Some(time_to_live);
-        self
+    pub fn time_to_live(self, time_to_live: Duration) -> Self {
+        self.each(|submission| submission.time_to_live(time_to_live))
     }
 
     /// Sets the retry policy for storing the messages. The default is that of the service.
@@ -194,11 +180,15 @@ impl<M> SubmitAll<M> {
         self
     }
 
-    async fn send(mut self) -> Result<Vec<Submitted>, SubmitAllError<M>> {
-        let context = Arc::clone(&self.context);
-        let policy = self.storage_retry.clone().or_unknown(self.retry_unknown);
-        let mut report = std::mem::replace(&mut self.on_progress, Box::new(|_| {}));
-        let (outgoing, messages) = self.encode()?;
+    fn each(mut self, set: impl FnMut(Submit<M>) -> Submit<M>) -> Self {
+        self.submissions = self.submissions.into_iter().map(set).collect();
+        self
+    }
+
+    async fn send(self) -> Result<Vec<Submitted>, SubmitAllError<M>> {
+        let (context, mut report) = (self.context, self.on_progress);
+        let policy = self.storage_retry.or_unknown(self.retry_unknown);
+        let (outgoing, messages) = encode(self.submissions)?;
         let puts = outgoing.iter().map(|outgoing| Op::Put {
             queue: outgoing.queue.clone(),
             message: outgoing.new.clone(),
@@ -245,41 +235,31 @@ impl<M> SubmitAll<M> {
         }
         Ok(submitted)
     }
+}
 
-    /// Encodes the messages for the backend, all of them or none.
-    fn encode(self) -> Result<(Vec<Outgoing>, Vec<M>), SubmitAllError<M>> {
-        let mut outgoing = Vec::with_capacity(self.submissions.len());
-        let mut messages = Vec::with_capacity(self.submissions.len());
-        let mut submissions = self.submissions.into_iter();
-        while let Some(mut submission) = submissions.next() {
-            submission = submission.of_request(self.request.clone());
-            if let Some(delay) = self.delay {
-                submission = submission.delay(delay);
+/// Encodes the messages for the backend, all of them or none.
+fn encode<M>(submissions: Vec<Submit<M>>) -> Result<(Vec<Outgoing>, Vec<M>), SubmitAllError<M>> {
+    let mut outgoing = Vec::with_capacity(submissions.len());
+    let mut messages = Vec::with_capacity(submissions.len());
+    let mut submissions = submissions.into_iter();
+    while let Some(submission) = submissions.next() {
+        match submission.encode() {
+            Ok((one, message)) => {
+                outgoing.push(one);
+                messages.push(message);
             }
-            if let Some(time_to_live) = self.time_to_live {
-                submission = submission.time_to_live(time_to_live);
-            }
-            match submission.encode() {
-                Ok((one, message)) => {
-                    outgoing.push(one);
-                    messages.push(message);
-                }
-                Err(SubmitError {
-                    message, problem, ..
-                }) => {
-                    let messages = messages.into_iter().chain([message]);
-                    let rest = messages.chain(submissions.map(Submit::into_message));
-                    let rest = rest.map(|message| (None, message)).collect();
-                    return Err(SubmitAllError {
-                        submitted: Vec::new(),
-                        rest,
-                        problem,
-                    });
-                }
+            Err(failed) => {
+                let messages = messages.into_iter().chain([failed.message]);
+                let rest = messages.chain(submissions.map(Submit::into_message));
+                return Err(SubmitAllError {
+                    submitted: Vec::new(),
+                    rest: rest.map(|message| (None, message)).collect(),
+                    problem: failed.problem,
+                });
             }
         }
-        Ok((outgoing, messages))
     }
+    Ok((outgoing, messages))
 }
 
 /// Returns the error of a backend that reports success without an outcome for each put.
@@ -309,7 +289,7 @@ impl<M: Send + 'static> IntoFuture for SubmitAll<M> {
         let Some(first) = self.submissions.first() else {
             return Box::pin(self.send());
         };
-        let span = observe::send(first.queue(), self.submissions.len());
+        let span = observe::send(&first.queue, self.submissions.len());
         Box::pin(self.send().instrument(span))
     }
 }

@@ -98,6 +98,15 @@ pub enum SubmitProblem {
 queue_core::debug_as_text!(SubmitProblem);
 
 impl<M> SubmitError<M> {
+    /// The error of a message that was not sent to the storage.
+    pub(super) fn unsent(message: M, problem: SubmitProblem) -> Self {
+        Self {
+            id: None,
+            message,
+            problem,
+        }
+    }
+
     /// Returns whether the message may have been submitted despite the error.
     #[must_use]
     pub fn is_unknown(&self) -> bool {

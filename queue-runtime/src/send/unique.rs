@@ -218,10 +218,8 @@ impl<M> Submit<M> {
         };
         let sending = self.sending();
         let (outgoing, message) = self.encode()?;
-        match release(&sending, &outgoing, key).await {
-            Ok(held) => Ok(held),
-            Err(error) => Err(outgoing.failed(message, error)),
-        }
+        let held = release(&sending, &outgoing, key).await;
+        held.map_err(|error| outgoing.failed(message, error))
     }
 
     /// Submits the message as [`unique_for`](Self::unique_for) does, and records its key in a store of results, which
@@ -300,24 +298,17 @@ impl<M> Submit<M> {
                 send_and_record(&sending, &outgoing, &store, key, duration).await
             }
         };
-        match sent {
-            Ok(submitted) => {
-                record_id(&submitted.id);
-                Ok(submitted)
-            }
-            Err(error) => Err(outgoing.failed(message, error)),
-        }
+        sent.inspect(|submitted| record_id(&submitted.id))
+            .map_err(|error| outgoing.failed(message, error))
     }
 
     /// Submits the message if the swap succeeds.
     pub(crate) async fn send_if(self, swap: &Swap) -> Result<SubmittedIf, SubmitError<M>> {
-        let (span, sending) = (observe::send(self.queue(), 1), self.sending());
-        let (outgoing, message) = self.encode()?;
+        let (span, sending) = (observe::send(&self.queue, 1), self.sending());
+        let (outgoing, message) = self.encode_in(&span)?;
         let put = put_if(&sending, &outgoing, swap, true).instrument(span);
-        match put.await {
-            Ok(answer) => Ok(answer),
-            Err(error) => Err(outgoing.failed(message, error)),
-        }
+        let answer = put.await;
+        answer.map_err(|error| outgoing.failed(message, error))
     }
 
     /// Submits the message, and records that under a key in a store, unless it is recorded there.
@@ -327,19 +318,17 @@ impl<M> Submit<M> {
         key: WorkKey,
         retention: Duration,
     ) -> Result<Submitted, SubmitError<M>> {
-        let (span, sending) = (observe::send(self.queue(), 1), self.sending());
-        let (outgoing, message) = self.encode()?;
+        let (span, sending) = (observe::send(&self.queue, 1), self.sending());
+        let (outgoing, message) = self.encode_in(&span)?;
         let put = send_and_record(&sending, &outgoing, store, key, retention).instrument(span);
-        match put.await {
-            Ok(submitted) => Ok(submitted),
-            Err(error) => Err(outgoing.failed(message, error)),
-        }
+        let submitted = put.await;
+        submitted.map_err(|error| outgoing.failed(message, error))
     }
 
     /// Returns the key, and for how long it is held at most.
     fn check_unique(&self, unique: Unique) -> Result<(UniqueKey, Duration), SubmitProblem> {
         let invalid = |detail: &str| Err(self.refusal(ErrorKind::InvalidInput, detail));
-        let capabilities = self.context().backend.capabilities();
+        let capabilities = self.context.backend.capabilities();
         let is_exact = capabilities.conditional_puts == ConditionalPuts::Supported
             && capabilities.atomicity == Atomicity::Atomic;
         let length = unique.scope.as_ref().map_or(1, String::len);
@@ -385,21 +374,17 @@ impl<M> Submit<M> {
         let key = UniqueKey {
             scope: unique.scope,
             key: canonical(&Value::Array(parts)),
-            put: Put::of(self.context(), self.queue(), self.delay),
+            put: Put::of(&self.context, &self.queue, self.delay),
         };
         Ok((key, duration))
     }
 
     fn refusal(&self, kind: ErrorKind, detail: &str) -> SubmitProblem {
-        let error = Error::new(kind, Operation::Put).with_queue(self.queue());
+        let error = Error::new(kind, Operation::Put).with_queue(&self.queue);
         SubmitProblem::Storage(error.with_detail(detail).unsent())
     }
 
     fn failed(self, problem: SubmitProblem) -> SubmitError<M> {
-        SubmitError {
-            id: None,
-            message: self.into_message(),
-            problem,
-        }
+        SubmitError::unsent(self.into_message(), problem)
     }
 }

@@ -4,15 +4,16 @@ use queue_core::backend::NewMessage;
 use queue_core::envelope::{Envelope, PoisonReason};
 use queue_core::internal::error_chain;
 use queue_core::wire::Body;
-use queue_core::{DecodeError, EncodeError, FollowUp, Message, MessageType, QueueName};
+use queue_core::{DecodeError, FollowUp, Message as _, QueueName};
 use serde::{Deserialize, Serialize};
 
 use super::follow_ups::{Role, check_one_step, encode_follow_ups};
 use crate::context::Context;
 
 /// How a message ended, in place of a reply to it. It travels like a reply, under a kind of its own.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, queue_derive::Message)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
+#[message(kind = "queue.no-reply", queue = "no-reply", crate = queue_core)]
 pub(crate) enum Unreplied {
     /// It was completed without one.
     Completed,
@@ -27,8 +28,6 @@ pub(crate) enum Unreplied {
     },
 }
 
-const KIND: &str = "queue.no-reply";
-
 impl Unreplied {
     /// Returns how the request ended, if this is what its sender gets in place of a reply.
     ///
@@ -36,7 +35,9 @@ impl Unreplied {
     /// [`DecodeError`] if it is, but cannot be read.
     pub(crate) fn read(body: &Body) -> Result<Option<Self>, DecodeError> {
         match body {
-            Body::Event(event) if event.envelope.kind == KIND => body.decode().map(Some),
+            Body::Event(event) if event.envelope.kind == Self::TYPE.kind() => {
+                body.decode().map(Some)
+            }
             _ => Ok(None),
         }
     }
@@ -84,23 +85,5 @@ impl Unreplied {
             attempts,
             error,
         }
-    }
-}
-
-impl Message for Unreplied {
-    const TYPE: MessageType = MessageType::new(KIND, "no-reply");
-    const ENCODES_JSON: bool = true;
-
-    fn key(&self) -> Result<Option<Vec<serde_json::Value>>, EncodeError> {
-        Ok(None)
-    }
-
-    fn encode(&self) -> Result<Vec<u8>, EncodeError> {
-        serde_json::to_vec(self).map_err(|error| EncodeError::payload(KIND, error))
-    }
-
-    fn decode(version: u32, payload: &[u8]) -> Result<Self, DecodeError> {
-        let read = serde_json::from_slice(payload);
-        read.map_err(|error| DecodeError::payload(KIND, version, error))
     }
 }

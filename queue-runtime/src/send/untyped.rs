@@ -8,10 +8,12 @@ use queue_core::backend::{NewMessage, TimeToLive};
 use queue_core::envelope::AttemptRecord;
 use queue_core::wire::{self, ACCOUNTING_RESERVE, Body, Payload};
 use queue_core::{Envelope, Error, ErrorKind, MessageId, Operation, QueueName, RequestId};
+use tracing::Instrument as _;
 
 use super::submit::{Outgoing, Sending, Submitted};
 use super::submit_error::{SubmitError, SubmitProblem};
 use crate::context::Context;
+use crate::observe::{self, current_trace, record_id};
 
 /// A message without a Rust type, for [`AnyQueue::submit`](crate::AnyQueue::submit).
 #[derive(Debug, Clone)]
@@ -29,8 +31,8 @@ enum Content {
 }
 
 impl UntypedMessage {
-    /// Creates an event. Attempts, a poison record and a unique key of another message's envelope are left out; a time and
-    /// the queue's URI are filled in if they are missing.
+    /// Creates an event. Attempts, a poison record and a unique key of another message's envelope are left out; a time,
+    /// the queue's URI and the trace context of its submission are filled in if they are missing.
     pub fn event(envelope: Envelope, payload: Payload) -> Self {
         Self::new(Content::Event(Box::new(envelope), payload))
     }
@@ -66,20 +68,17 @@ impl UntypedMessage {
         context: &Arc<Context>,
         queue: &QueueName,
     ) -> Result<Submitted, SubmitError<Self>> {
-        let outgoing = match self.encode(context, queue) {
+        let (span, sending) = (observe::send(queue, 1), Sending::new(context));
+        let outgoing = match span.in_scope(|| self.encode(context, queue)) {
             Ok(outgoing) => outgoing,
             Err(error) => {
-                return Err(SubmitError {
-                    id: None,
-                    message: self,
-                    problem: SubmitProblem::Storage(error.with_queue(queue)),
-                });
+                let problem = SubmitProblem::Storage(error.with_queue(queue));
+                return Err(SubmitError::unsent(self, problem));
             }
         };
-        match Sending::new(context).put(&outgoing).await {
-            Ok(visible_at) => Ok(outgoing.into_submitted(visible_at)),
-            Err(error) => Err(outgoing.failed(self, error)),
-        }
+        span.in_scope(|| record_id(&outgoing.id));
+        let put = sending.put(&outgoing).instrument(span).await;
+        put.map_err(|error| outgoing.failed(self, error))
     }
 
     fn encode(&self, context: &Context, queue: &QueueName) -> Result<Outgoing, Error> {
@@ -87,6 +86,7 @@ impl UntypedMessage {
         let (id, request, body, reserve) = match &self.content {
             Content::Event(envelope, payload) => {
                 let mut envelope = envelope.clone();
+                envelope.trace = envelope.trace.or_else(current_trace);
                 envelope.time = envelope.time.or_else(|| Some(context.clock.now()));
                 if envelope.queue_uri.is_none() {
                     envelope.queue_uri = Some(context.backend.queue_uri(queue));

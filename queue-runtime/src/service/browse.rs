@@ -177,11 +177,8 @@ impl AnyQueue {
     /// If the future is dropped, the message may or may not have been deleted.
     pub async fn remove(&self, message: &Browsed) -> Result<()> {
         let (backend, receipt) = (&self.context.backend, &message.receipt);
-        let release = match &message.body {
-            Body::Event(event) => release(&self.context, &event.envelope),
-            Body::Bare(_) | Body::Malformed(_) => None,
-        };
-        if let Some(swap) = release {
+        let envelope = message.body.envelope();
+        if let Some(swap) = envelope.and_then(|envelope| release(&self.context, envelope)) {
             let (queue, id, receipt) = (self.name.clone(), message.id.clone(), receipt.clone());
             let swap = Op::Swap {
                 queue: queue.clone(),

@@ -1,4 +1,5 @@
 use std::fmt;
+use std::io;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,7 +43,8 @@ pub struct ServiceBuilder {
     notifiers: Vec<Arc<dyn Notifier>>,
     reply_lease: Duration,
     depth_interval: Option<Duration>,
-    background: Runs,
+    /// Starts what runs renewals and watchdogs.
+    background: fn() -> io::Result<Background>,
 }
 
 /// The allowed intervals between two reads of the depths for metrics, and the default.
@@ -52,13 +54,6 @@ const DEPTH_INTERVAL: Duration = Duration::from_secs(20);
 
 /// Where idle consumers poll as often as this, one more read now and then costs next to nothing.
 const CHEAP_POLLS: Duration = Duration::from_secs(5);
-
-/// Where renewals and watchdogs run.
-#[derive(Debug)]
-enum Runs {
-    OnOwnThread,
-    OnCurrentRuntime,
-}
 
 enum Target {
     Url(String),
@@ -136,7 +131,7 @@ impl ServiceBuilder {
             notifiers: Vec::new(),
             reply_lease: DEFAULT_LEASE,
             depth_interval: None,
-            background: Runs::OnOwnThread,
+            background: Background::start_thread,
         }
     }
 
@@ -217,7 +212,7 @@ impl ServiceBuilder {
     /// Intended for tests that pause Tokio's time, because pausing affects only the current runtime. If
     /// handlers block that runtime, leases are not renewed and may be lost.
     pub fn on_current_runtime(mut self) -> Self {
-        self.background = Runs::OnCurrentRuntime;
+        self.background = Background::on_current_runtime;
         self
     }
 
@@ -239,16 +234,9 @@ impl ServiceBuilder {
         let client = client.map_err(|source| ConnectError::Client { source })?;
         let backend = match self.target {
             Target::Backend(backend) => backend,
-            Target::Url(url) => open(url, Arc::clone(&clock))
-                .await
-                .map_err(ConnectError::from)?,
+            Target::Url(url) => open(url, Arc::clone(&clock)).await?,
         };
-        let background = match self.background {
-            Runs::OnOwnThread => Background::start_thread(),
-            Runs::OnCurrentRuntime => {
-                Background::on_current_runtime().map_err(std::io::Error::other)
-            }
-        };
+        let background = (self.background)();
         let background = background.map_err(|source| ConnectError::Background { source })?;
         let costs_little = backend.capabilities().idle_cap <= CHEAP_POLLS;
         let depth_interval = self

@@ -1,10 +1,10 @@
-use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
 use queue_core::backend::{BackendExt, Created, Metadata, QueueProperties};
 use queue_core::envelope::PoisonRecord;
+use queue_core::internal::debug_fields;
 use queue_core::wire::Body;
 use queue_core::{ErrorKind, InvalidName, Message, QueueName, Result};
 
@@ -158,13 +158,7 @@ impl<M: Message> Queue<M> {
     }
 }
 
-impl<M> fmt::Debug for Queue<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Queue")
-            .field("name", &self.name)
-            .finish_non_exhaustive()
-    }
-}
+debug_fields!(Queue<M> { name });
 
 /// An untyped handle to a queue, from [`QueueService::any_queue`](crate::QueueService::any_queue) or
 /// [`Queue::any`].

@@ -5,10 +5,6 @@ use queue_core::backend::Capabilities;
 use serde::{Deserialize, Serialize};
 
 use super::InvalidSetting;
-#[cfg(doc)]
-use crate::ListenerBuilder;
-#[cfg(doc)]
-use crate::policy::ExponentialIdle;
 use crate::policy::{CircuitBreaker, InstanceTarget, RetryPolicy, ScaleRules, TaskRange};
 
 /// Declares the settings, each of which may be missing.
@@ -37,11 +33,11 @@ macro_rules! config {
 }
 
 config! {
-    /// The settings of a consumer, for [`ListenerBuilder::config`] and [`Accept::config`](crate::Accept::config). It can be
-    /// read from a configuration file, in any format that serde reads.
+    /// The settings of a consumer, for [`ListenerBuilder::config`](crate::ListenerBuilder::config) and
+    /// [`Accept::config`](crate::Accept::config). It can be read from a configuration file, in any format that serde reads.
     ///
-    /// Each field is named after the method of [`ListenerBuilder`] that it stands for; an [`Accept`](crate::Accept) uses
-    /// those that it has methods for. A field that is missing leaves the setting as it is; an unknown one is an error.
+    /// Each field is named after the method of [`ListenerBuilder`](crate::ListenerBuilder) that it stands for; an
+    /// [`Accept`](crate::Accept) uses those that it has methods for. A field that is missing leaves the setting as it is; an unknown one is an error.
     /// Values are checked when the consumer starts. Durations are texts like `"30s"` or `"1m 30s"`.
     ///
     /// ```
@@ -82,41 +78,42 @@ config! {
     #[serde(default, deny_unknown_fields)]
     #[non_exhaustive]
     pub struct ConsumerConfig {
-        /// See [`ListenerBuilder::tasks`].
+        /// See [`ListenerBuilder::tasks`](crate::ListenerBuilder::tasks).
         pub tasks: Option<TaskRange>,
-        /// See [`ListenerBuilder::batch`].
+        /// See [`ListenerBuilder::batch`](crate::ListenerBuilder::batch).
         pub batch: Option<usize>,
-        /// See [`ListenerBuilder::max_in_flight`].
+        /// See [`ListenerBuilder::max_in_flight`](crate::ListenerBuilder::max_in_flight).
         pub max_in_flight: Option<usize>,
-        /// See [`ListenerBuilder::max_bytes_in_flight`].
+        /// See [`ListenerBuilder::max_bytes_in_flight`](crate::ListenerBuilder::max_bytes_in_flight).
         pub max_bytes_in_flight: Option<usize>,
-        /// See [`ListenerBuilder::visibility_timeout`].
+        /// See [`ListenerBuilder::visibility_timeout`](crate::ListenerBuilder::visibility_timeout).
         #[serde(with = "friendly::optional")]
         pub visibility_timeout: Option<Duration>,
-        /// See [`ListenerBuilder::handler_timeout`].
+        /// See [`ListenerBuilder::handler_timeout`](crate::ListenerBuilder::handler_timeout).
         #[serde(with = "friendly::optional")]
         pub handler_timeout: Option<Duration>,
-        /// See [`ListenerBuilder::poison_threshold`].
+        /// See [`ListenerBuilder::poison_threshold`](crate::ListenerBuilder::poison_threshold).
         pub poison_threshold: Option<u32>,
-        /// See [`ListenerBuilder::poison_queue`].
+        /// See [`ListenerBuilder::poison_queue`](crate::ListenerBuilder::poison_queue).
         pub poison_queue: Option<String>,
-        /// See [`ListenerBuilder::version_patience`].
+        /// See [`ListenerBuilder::version_patience`](crate::ListenerBuilder::version_patience).
         #[serde(with = "friendly::optional")]
         pub version_patience: Option<Duration>,
-        /// See [`ListenerBuilder::retry`].
+        /// See [`ListenerBuilder::retry`](crate::ListenerBuilder::retry).
         pub retry: Option<RetryPolicy>,
-        /// The cap of an [`ExponentialIdle`]. See [`ListenerBuilder::idle`].
+        /// The cap of an [`ExponentialIdle`](crate::policy::ExponentialIdle). See
+        /// [`ListenerBuilder::idle`](crate::ListenerBuilder::idle).
         #[serde(with = "friendly::optional")]
         pub idle_cap: Option<Duration>,
-        /// See [`ListenerBuilder::scale`].
+        /// See [`ListenerBuilder::scale`](crate::ListenerBuilder::scale).
         pub scale: Option<ScaleRules>,
-        /// See [`ListenerBuilder::advise_instances`].
+        /// See [`ListenerBuilder::advise_instances`](crate::ListenerBuilder::advise_instances).
         pub advise_instances: Option<InstanceTarget>,
-        /// See [`ListenerBuilder::circuit_breaker`].
+        /// See [`ListenerBuilder::circuit_breaker`](crate::ListenerBuilder::circuit_breaker).
         pub circuit_breaker: Option<CircuitBreaker>,
-        /// See [`ListenerBuilder::adaptive_concurrency`].
+        /// See [`ListenerBuilder::adaptive_concurrency`](crate::ListenerBuilder::adaptive_concurrency).
         pub adaptive_concurrency: Option<bool>,
-        /// See [`ListenerBuilder::adaptive_visibility`].
+        /// See [`ListenerBuilder::adaptive_visibility`](crate::ListenerBuilder::adaptive_visibility).
         pub adaptive_visibility: Option<bool>,
     }
 }

@@ -91,6 +91,7 @@ pub fn drain<'l>(listeners: impl IntoIterator<Item = &'l ListenerHandle>) -> Dra
 /// # Ok(())
 /// # }
 /// ```
+#[derive(Debug)]
 #[must_use = "nothing is waited for until this is awaited"]
 pub struct Drain<'l> {
     listeners: Vec<&'l ListenerHandle>,
@@ -162,7 +163,8 @@ pub struct Drained {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("not empty after {elapsed:?}: {}", joined(left))]
 #[non_exhaustive]
 pub struct NotDrained {
     /// How long the drain waited, on Tokio's clock.
@@ -309,24 +311,9 @@ impl Drained {
     }
 }
 
-impl fmt::Debug for Drain<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Drain")
-            .field("listeners", &self.listeners)
-            .field("limit", &self.limit)
-            .finish()
-    }
-}
-
-impl fmt::Display for NotDrained {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "not empty after {:?}:", self.elapsed)?;
-        for (index, left) in self.left.iter().enumerate() {
-            let separator = if index == 0 { "" } else { ";" };
-            write!(f, "{separator} {left}")?;
-        }
-        Ok(())
-    }
+fn joined(left: &[NotEmpty]) -> String {
+    let left: Vec<_> = left.iter().map(NotEmpty::to_string).collect();
+    left.join("; ")
 }
 
 impl fmt::Display for NotEmpty {
@@ -346,5 +333,3 @@ impl fmt::Display for NotEmpty {
         }
     }
 }
-
-impl std::error::Error for NotDrained {}

@@ -1,9 +1,10 @@
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use queue_core::Operation;
 use queue_core::backend::Backend;
+use queue_core::internal::LockExt as _;
 use tokio::sync::watch;
 
 use super::fault::Fault;
@@ -97,7 +98,9 @@ impl FaultInjector {
     /// If the fault does not [apply to](Fault::applies_to) the operation.
     pub fn fail_next(&self, calls: u32, operation: Operation, fault: Fault) {
         check(operation, &fault);
-        self.plan().fail_next(calls, operation, fault);
+        let mut plan = self.plan();
+        let next = plan.next.entry(operation).or_default();
+        next.push_back((calls, fault));
     }
 
     /// Makes every call of an operation fail until [`heal`](Self::heal). Replaces an earlier such fault of the
@@ -107,7 +110,7 @@ impl FaultInjector {
     /// If the fault does not [apply to](Fault::applies_to) the operation.
     pub fn fail_every(&self, operation: Operation, fault: Fault) {
         check(operation, &fault);
-        self.plan().fail_every(operation, fault);
+        self.plan().every.insert(operation, fault);
     }
 
     /// Makes calls of an operation fail with this probability until [`heal`](Self::heal).
@@ -134,7 +137,7 @@ impl FaultInjector {
             (0.0..=1.0).contains(&probability),
             "{probability} is not a probability"
         );
-        self.plan().fail_sometimes(probability, operation, fault);
+        self.plan().sometimes.push((operation, probability, fault));
     }
 
     /// Removes all scripted and random faults and releases stalled calls. Keeps the counts and the shift of
@@ -151,18 +154,19 @@ impl FaultInjector {
 
     /// Shifts all timestamps that the storage reports from now on into the future, by `by`.
     pub fn set_clock_ahead(&self, by: Duration) {
-        self.set_skew(Skew::Ahead(by));
+        *self.shared.skew.hold() = Skew::Ahead(by);
     }
 
     /// Shifts all timestamps that the storage reports from now on into the past, by `by`.
     pub fn set_clock_behind(&self, by: Duration) {
-        self.set_skew(Skew::Behind(by));
+        *self.shared.skew.hold() = Skew::Behind(by);
     }
 
     /// Returns the number of calls of an operation so far, including failed ones.
     #[must_use]
     pub fn calls(&self, operation: Operation) -> usize {
-        self.plan().calls(operation)
+        let plan = self.plan();
+        plan.calls.get(&operation).copied().unwrap_or_default()
     }
 
     /// Returns the number of faults injected into calls of an operation so far.
@@ -170,13 +174,13 @@ impl FaultInjector {
     pub fn injected(&self, operation: Operation) -> usize {
         let plan = self.plan();
         let of = |(of, _): &&(Operation, Fault)| *of == operation;
-        plan.injected().iter().filter(of).count()
+        plan.injected.iter().filter(of).count()
     }
 
     /// Returns all faults injected so far, oldest first.
     #[must_use]
     pub fn history(&self) -> Vec<(Operation, Fault)> {
-        self.plan().injected().to_vec()
+        self.plan().injected.clone()
     }
 
     /// Completes once the total number of calls of an operation reaches `calls`.
@@ -204,7 +208,7 @@ impl FaultInjector {
 
     /// Records a fault that has happened.
     pub(super) fn record(&self, operation: Operation, fault: Fault) {
-        self.plan().record(operation, fault);
+        self.plan().injected.push((operation, fault));
         self.shared.counted.send_replace(());
     }
 
@@ -218,7 +222,7 @@ impl FaultInjector {
     }
 
     pub(super) fn skew(&self) -> Skew {
-        *lock(&self.shared.skew)
+        *self.shared.skew.hold()
     }
 
     async fn until(&self, reached: impl Fn() -> bool) {
@@ -227,12 +231,8 @@ impl FaultInjector {
         reached.await.expect("this injector holds the sender");
     }
 
-    fn set_skew(&self, skew: Skew) {
-        *lock(&self.shared.skew) = skew;
-    }
-
     fn plan(&self) -> MutexGuard<'_, Plan> {
-        lock(&self.shared.plan)
+        self.shared.plan.hold()
     }
 }
 
@@ -250,8 +250,4 @@ fn check(operation: Operation, fault: &Fault) {
         fault.applies_to(operation),
         "{fault:?} cannot happen to {operation:?}"
     );
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

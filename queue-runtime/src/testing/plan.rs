@@ -11,11 +11,11 @@ use super::fault::Fault;
 pub(super) struct Plan {
     random: StdRng,
     /// Faults for the next calls, oldest first.
-    next: HashMap<Operation, VecDeque<(u32, Fault)>>,
-    every: HashMap<Operation, Fault>,
-    sometimes: Vec<(Operation, f64, Fault)>,
-    calls: HashMap<Operation, usize>,
-    injected: Vec<(Operation, Fault)>,
+    pub(super) next: HashMap<Operation, VecDeque<(u32, Fault)>>,
+    pub(super) every: HashMap<Operation, Fault>,
+    pub(super) sometimes: Vec<(Operation, f64, Fault)>,
+    pub(super) calls: HashMap<Operation, usize>,
+    pub(super) injected: Vec<(Operation, Fault)>,
 }
 
 impl Plan {
@@ -30,19 +30,6 @@ impl Plan {
         }
     }
 
-    pub(super) fn fail_next(&mut self, calls: u32, operation: Operation, fault: Fault) {
-        let next = self.next.entry(operation).or_default();
-        next.push_back((calls, fault));
-    }
-
-    pub(super) fn fail_every(&mut self, operation: Operation, fault: Fault) {
-        self.every.insert(operation, fault);
-    }
-
-    pub(super) fn fail_sometimes(&mut self, probability: f64, operation: Operation, fault: Fault) {
-        self.sometimes.push((operation, probability, fault));
-    }
-
     pub(super) fn heal(&mut self) {
         self.next.clear();
         self.every.clear();
@@ -55,18 +42,6 @@ impl Plan {
         self.take_next(operation)
             .or_else(|| self.every.get(&operation).cloned())
             .or_else(|| self.draw(operation))
-    }
-
-    pub(super) fn record(&mut self, operation: Operation, fault: Fault) {
-        self.injected.push((operation, fault));
-    }
-
-    pub(super) fn calls(&self, operation: Operation) -> usize {
-        self.calls.get(&operation).copied().unwrap_or_default()
-    }
-
-    pub(super) fn injected(&self) -> &[(Operation, Fault)] {
-        &self.injected
     }
 
     fn take_next(&mut self, operation: Operation) -> Option<Fault> {

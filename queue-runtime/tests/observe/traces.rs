@@ -6,9 +6,13 @@ use opentelemetry::trace::{SpanId, SpanKind, Status, TracerProvider as _};
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{SdkTracerProvider, SpanData, SpanExporter};
 use queue_runtime::backend::{Backend as _, NewMessage};
-use queue_runtime::envelope::TraceContext;
+use queue_runtime::envelope::{Envelope, TraceContext};
+use queue_runtime::recurring::every;
+use queue_runtime::send::UntypedMessage;
+use queue_runtime::wire::Payload;
 use queue_runtime::{
-    Disposition, Failure, Handler, Message, QueueService, Received, blocking, testing,
+    Disposition, Failure, Handler, Message, MessageId, QueueService, Received, RequestId, blocking,
+    testing,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::unbounded_channel;
@@ -274,6 +278,64 @@ async fn a_trace_context_from_elsewhere_is_continued_by_accept() {
 #[message(queue = "letters", kind = "shop.letter")]
 struct Letter {
     number: u32,
+}
+
+#[derive(Debug, Serialize, Deserialize, Message)]
+#[message(queue = "ticks", kind = "shop.tick")]
+struct Tick {}
+
+#[derive(Debug, Serialize, Deserialize, Message)]
+#[message(queue = "stored-ticks", kind = "shop.stored-tick")]
+struct StoredTick {}
+
+/// Asserts that this message is handled in the trace of its submission.
+async fn assert_linked<M: Message>(service: &QueueService, queue: &str) {
+    let message = service.accept::<M>().await.expect("accepted");
+    let message = message.expect("submitted");
+    let id = message.envelope().id.to_string();
+    message.complete().await.expect("completed");
+    let (send, process) = (format!("send {queue}"), format!("process {queue}"));
+    let trace = trace_of(&process, &[]).await;
+    let (send, process) = (named(&trace, &send), named(&trace, &process));
+    assert_eq!(process.parent_span_id, send.span_context.span_id());
+    assert_eq!(attribute(send, "messaging.message.id"), Some(id.into()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tick_is_handled_in_the_trace_of_its_submission() {
+    record();
+    let service = testing::service().await;
+    let store = service.results().expect("in memory");
+    let hourly = || every(Duration::from_secs(3600));
+    let exact = service.schedule("exact", hourly(), |_| Tick {});
+    let stored = service.schedule("stored", hourly(), |_| StoredTick {});
+    let exact = exact.start().expect("starts");
+    let stored = stored.recorded_in(&store).start().expect("starts");
+    tokio::time::sleep(Duration::from_secs(3601)).await;
+    exact.stop().await;
+    stored.stop().await;
+    assert_linked::<Tick>(&service, "ticks").await;
+    assert_linked::<StoredTick>(&service, "stored-ticks").await;
+}
+
+#[derive(Debug, Serialize, Deserialize, Message)]
+#[message(queue = "crates", kind = "shop.crate")]
+struct Crate {
+    number: u32,
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_untyped_message_is_handled_in_the_trace_of_its_submission() {
+    record();
+    let service = testing::service().await;
+    let client = service.client().clone();
+    let (id, request) = (MessageId::random(), RequestId::random());
+    let envelope = Envelope::new(id, client, request, Crate::TYPE.kind());
+    let payload = Payload::Json(r#"{"number":7}"#.into());
+    let submit = service.queue::<Crate>().any();
+    let submit = submit.submit(UntypedMessage::event(envelope, payload));
+    submit.await.expect("submitted");
+    assert_linked::<Crate>(&service, "crates").await;
 }
 
 /// The consumer of a foreign message begins a trace of its own.

@@ -94,7 +94,7 @@ pub(super) fn seen(names: impl IntoIterator<Item = Name>) -> Option<Seen> {
 }
 
 /// The first line of an object. The result of finished work follows it, as it is.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 struct Header {
     version: u32,
     scope: String,
@@ -194,10 +194,7 @@ fn header(key: &WorkKey) -> Header {
         version: VERSION,
         scope: key.scope().to_owned(),
         key: key.key().to_owned(),
-        owner: None,
-        lease_ms: None,
-        retention_ms: None,
-        end: None,
+        ..Header::default()
     }
 }
 

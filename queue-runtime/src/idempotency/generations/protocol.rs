@@ -96,58 +96,41 @@ const MAX_ROUNDS: u32 = 16;
 /// When to try again then.
 const CONTENDED: Duration = Duration::from_secs(1);
 
-/// `begin`, as a sequence of requests.
+/// `begin`, as a sequence of requests, the first of which is [`Ask::List`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Begin {
     owner: Owner,
     lease: Duration,
     rounds: u32,
-    asked: Ask,
-    /// The last listing, and whether it showed what was watched for so long.
-    seen: Option<Seen>,
+    /// For how long the last listing has shown what is watched.
     unchanged_for: Duration,
 }
 
 impl Begin {
-    pub(super) fn new(owner: Owner, lease: Duration) -> (Self, Ask) {
-        let begin = Self {
+    pub(super) fn new(owner: Owner, lease: Duration) -> Self {
+        Self {
             owner,
             lease,
             rounds: 1,
-            asked: Ask::List,
-            seen: None,
             unchanged_for: Duration::ZERO,
-        };
-        (begin, Ask::List)
+        }
     }
 
-    /// Takes the answer to the last request. `watch` is what the caller keeps of this key from call to call.
+    /// Takes the answer to a request. `watch` is what the caller keeps of this key from call to call.
     pub(super) fn answer(
         &mut self,
+        ask: &Ask,
         reply: Reply,
         asked: Asked,
         watch: &mut Option<Watch>,
     ) -> Next<ClaimOutcome> {
-        let next = self.decide(reply, asked, watch);
-        if let Next::Ask(ask) = &next {
-            self.asked = ask.clone();
-        }
-        next
-    }
-
-    fn decide(
-        &mut self,
-        reply: Reply,
-        asked: Asked,
-        watch: &mut Option<Watch>,
-    ) -> Next<ClaimOutcome> {
-        match (self.asked.clone(), reply) {
+        match (ask, reply) {
             (Ask::List, Reply::Listed(seen)) => self.listed(seen, asked, watch),
             (Ask::ReadEnd(_), Reply::End(Some(EndObject::Done { result, .. }))) => {
                 Next::Finished(ClaimOutcome::Done(result))
             }
             (Ask::ReadEnd(ended), Reply::End(Some(EndObject::Over))) => self.create(ended + 1),
-            (Ask::ReadClaim(generation), Reply::Claim(Some(claim))) => {
+            (&Ask::ReadClaim(generation), Reply::Claim(Some(claim))) => {
                 if claim.owner == self.owner {
                     // An earlier request of ours was carried out.
                     return self.fresh(generation);
@@ -167,7 +150,7 @@ impl Begin {
                 }
             }
             (Ask::End(taken, _), Reply::Created) => self.create(taken + 1),
-            (Ask::Create(generation, _), Reply::Created) => self.fresh(generation),
+            (Ask::Create(generation, _), Reply::Created) => self.fresh(*generation),
             // Another was first, or has removed what was listed.
             _ => self.list_again(),
         }
@@ -179,7 +162,6 @@ impl Begin {
         asked: Asked,
         watch: &mut Option<Watch>,
     ) -> Next<ClaimOutcome> {
-        self.seen = seen;
         let Some(seen) = seen else {
             *watch = None;
             return self.create(1);
@@ -222,12 +204,7 @@ impl Begin {
     }
 }
 
-/// Returns the first request of `renew`.
-pub(super) fn renew() -> Ask {
-    Ask::List
-}
-
-/// Takes the answer to a request of `renew`.
+/// Takes the answer to a request of `renew`, the first of which is [`Ask::List`].
 pub(super) fn renewing(claim: Claim, reply: &Reply) -> Next<ClaimStatus> {
     match reply {
         Reply::Listed(Some(seen)) if seen.generation == claim.generation && !seen.ended => {

@@ -20,7 +20,7 @@ use queue_core::{Outcome, Result};
 use super::error::{corrupt, failed};
 use super::objects::{Name, claim_body, end_body, folder, read_claim, read_end, seen};
 use super::protocol::{
-    Ask, Asked, Begin, EndObject, Next, Reply, Watch, finish, finishing, renew, renewing,
+    Ask, Asked, Begin, EndObject, Next, Reply, Watch, finish, finishing, renewing,
 };
 use super::sweeping;
 
@@ -121,6 +121,25 @@ impl ObjectResults {
         self
     }
 
+    /// Carries out the requests of the protocol, each of which follows from the answer to the one before.
+    async fn follow<T>(
+        &self,
+        key: &WorkKey,
+        first: Ask,
+        mut answer: impl FnMut(&Ask, Reply, Asked) -> Next<T> + Send,
+    ) -> Result<T> {
+        let mut ask = first;
+        loop {
+            let at = self.clock.monotonic();
+            let reply = self.ask(key, &ask).await?;
+            let answered_at = self.clock.monotonic();
+            match answer(&ask, reply, Asked { at, answered_at }) {
+                Next::Ask(next) => ask = next,
+                Next::Finished(finished) => return Ok(finished),
+            }
+        }
+    }
+
     /// Carries out one request.
     async fn ask(&self, key: &WorkKey, ask: &Ask) -> Result<Reply> {
         let folder = folder(&self.prefix, key);
@@ -213,29 +232,18 @@ impl IdempotencyStore for ObjectResults {
     }
 
     async fn begin(&self, key: &WorkKey, owner: Owner, lease: Duration) -> Result<ClaimOutcome> {
-        let (mut begin, mut ask) = Begin::new(owner, lease);
-        let mut watch = self.watch(key);
-        loop {
-            let at = self.clock.monotonic();
-            let reply = self.ask(key, &ask).await?;
-            let answered_at = self.clock.monotonic();
-            let next = begin.answer(reply, Asked { at, answered_at }, &mut watch);
+        let (mut begin, mut watch) = (Begin::new(owner, lease), self.watch(key));
+        let answer = |ask: &Ask, reply, asked| {
+            let next = begin.answer(ask, reply, asked, &mut watch);
             self.keep_watch(key, watch, lease);
-            match next {
-                Next::Ask(next) => ask = next,
-                Next::Finished(begun) => return Ok(begun),
-            }
-        }
+            next
+        };
+        self.follow(key, Ask::List, answer).await
     }
 
     async fn renew(&self, key: &WorkKey, claim: Claim, _: Duration) -> Result<ClaimStatus> {
-        let mut ask = renew();
-        loop {
-            match renewing(claim, &self.ask(key, &ask).await?) {
-                Next::Ask(next) => ask = next,
-                Next::Finished(standing) => return Ok(standing),
-            }
-        }
+        let answer = |_: &Ask, reply, _| renewing(claim, &reply);
+        self.follow(key, Ask::List, answer).await
     }
 
     async fn finish(
@@ -245,13 +253,9 @@ impl IdempotencyStore for ObjectResults {
         result: Bytes,
         retention: Duration,
     ) -> Result<ClaimStatus> {
-        let mut ask = finish(claim, result, retention);
-        loop {
-            match finishing(claim, &self.ask(key, &ask).await?) {
-                Next::Ask(next) => ask = next,
-                Next::Finished(standing) => return Ok(standing),
-            }
-        }
+        let first = finish(claim, result, retention);
+        let answer = |_: &Ask, reply, _| finishing(claim, &reply);
+        self.follow(key, first, answer).await
     }
 
     async fn release(&self, key: &WorkKey, claim: Claim) -> Result<()> {

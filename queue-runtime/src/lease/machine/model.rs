@@ -159,17 +159,17 @@ type Checked = Result<World, (&'static str, Box<World>)>;
 impl World {
     fn start(scene: Scene) -> Self {
         let life = |from: u32| scene.life.map_or(Duration::MAX, |life| at(from + life));
-        let machine = Machine::new(Begun {
+        let receive = Receive {
             asked_at: at(0),
             answered_at: at(1),
             visibility: at(VISIBILITY),
             renewal: at(VISIBILITY),
-            renew_until: at(scene.renew_until),
-            expiry: Expiry {
-                known: life(0),
-                certain: life(1).saturating_add(MARGIN),
-            },
-        });
+        };
+        let expiry = Expiry {
+            known: life(0),
+            certain: life(1).saturating_add(MARGIN),
+        };
+        let machine = Machine::new(receive, at(scene.renew_until), expiry);
         Self {
             scene,
             now: 1,

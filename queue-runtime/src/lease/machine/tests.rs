@@ -21,15 +21,15 @@ fn an_abandoned_lease_says_so_and_is_not_checked_again() {
 
 /// A lease of 30 s, from a receive that was sent after 10 s and answered after 13 s.
 fn begun() -> Machine {
-    Machine::new(Begun {
+    let receive = Receive {
         asked_at: 10 * SECOND,
         answered_at: 13 * SECOND,
         visibility: 30 * SECOND,
         renewal: 30 * SECOND,
-        renew_until: Duration::MAX,
-        expiry: Expiry {
-            known: Duration::MAX,
-            certain: Duration::MAX,
-        },
-    })
+    };
+    let never = Expiry {
+        known: Duration::MAX,
+        certain: Duration::MAX,
+    };
+    Machine::new(receive, Duration::MAX, never)
 }

@@ -1,10 +1,10 @@
-use queue_core::backend::{Metadata, NewMessage, TimeToLive};
-use queue_core::{ErrorKind, Operation};
+use queue_core::backend::{Metadata, NewMessage, ReceivedMessage, TimeToLive};
+use queue_core::{ErrorKind, Operation, QueueName};
 use tokio::time::timeout;
 
 use super::*;
 use crate::backend::MemoryBackend;
-use crate::lease::Lease;
+use crate::lease::{Lease, Receive};
 use crate::testing::{Fault, FaultInjector, TokioClock};
 
 const VISIBILITY: u64 = 64;
@@ -17,7 +17,7 @@ const fn seconds(seconds: u64) -> Duration {
 /// Renewals in paused time, and one lease of 64 s that began when the test did.
 struct Stage {
     renewals: Renewals,
-    lease: Arc<Leased>,
+    lease: Lease,
     faults: FaultInjector,
     clock: TokioClock,
     begun: Duration,
@@ -32,7 +32,8 @@ impl Stage {
         let begun = clock.monotonic();
         let (queue, message, receive) = received(&faults, begun, life).await;
         let renewals = Renewals::new(Arc::new(faults.clone()), shared);
-        let lease = renewals.hold(&queue, &message, receive, seconds(renew_for));
+        let renew_for = seconds(renew_for);
+        let lease = Lease::hold(&renewals, &queue, &message, receive, renew_for);
         Self {
             renewals,
             lease,
@@ -57,7 +58,7 @@ impl Stage {
     /// Checks the lease when it is due. Returns when it is due next.
     async fn check(&self) -> Duration {
         self.due().await;
-        self.renewals.check(Arc::clone(&self.lease)).await;
+        self.lease.0.check().await;
         self.due().await
     }
 
@@ -65,12 +66,12 @@ impl Stage {
     async fn assert_lost_at(&self, end: u64) {
         assert_eq!(self.check().await, seconds(end));
         assert!(!self.is_lost());
-        self.renewals.check(Arc::clone(&self.lease)).await;
+        self.lease.0.check().await;
         assert!(self.is_lost());
     }
 
     fn is_lost(&self) -> bool {
-        self.lease.cancellation.cause().is_some()
+        self.lease.0.cancellation.cause().is_some()
     }
 
     /// The number of renewals that were sent.
@@ -116,7 +117,7 @@ async fn a_lease_is_renewed_at_half_of_its_visibility_timeout() {
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_is_not_yet_due_is_looked_at_when_it_is() {
     let stage = Stage::new().await;
-    stage.renewals.check(Arc::clone(&stage.lease)).await;
+    stage.lease.0.check().await;
     assert_eq!((stage.due().await, stage.sent()), (seconds(32), 0));
 }
 
@@ -159,7 +160,7 @@ async fn a_lease_that_another_has_is_lost_at_once() {
     let stage = Stage::new().await;
     stage.fail(Fault::LeaseLost(seconds(1000)));
     stage.due().await;
-    stage.renewals.check(Arc::clone(&stage.lease)).await;
+    stage.lease.0.check().await;
     assert!(stage.is_lost());
 }
 
@@ -170,9 +171,9 @@ async fn a_stale_receipt_after_a_renewal_without_an_answer_loses_nothing_before_
     stage.fail(Fault::AnswerLost);
     let next = stage.check().await;
     assert!(next < seconds(40), "{next:?}");
-    stage.renewals.check(Arc::clone(&stage.lease)).await;
+    stage.lease.0.check().await;
     assert_eq!((stage.due().await, stage.is_lost()), (seconds(96), false));
-    stage.renewals.check(Arc::clone(&stage.lease)).await;
+    stage.lease.0.check().await;
     assert_eq!((stage.is_lost(), stage.sent()), (true, 2));
 }
 
@@ -184,11 +185,11 @@ async fn after_the_known_end_no_renewal_is_sent_in_vain() {
         .fail_every(Operation::Update, Fault::RequestLost);
     let mut due = stage.due().await;
     while due < seconds(64) {
-        stage.renewals.check(Arc::clone(&stage.lease)).await;
+        stage.lease.0.check().await;
         due = stage.due().await;
     }
     let sent = stage.sent();
-    stage.renewals.check(Arc::clone(&stage.lease)).await;
+    stage.lease.0.check().await;
     assert_eq!(stage.sent(), sent);
     let end = stage.due().await;
     assert!((seconds(96)..seconds(128)).contains(&end), "{end:?}");
@@ -200,11 +201,11 @@ async fn a_lease_is_renewed_no_longer_than_it_is_to_be() {
     for (renew_for, sent) in [(64, 1), (65, 2)] {
         let stage = Stage::with(FOREVER, renew_for).await;
         assert_eq!(stage.check().await, seconds(64));
-        stage.renewals.check(Arc::clone(&stage.lease)).await;
+        stage.lease.0.check().await;
         assert_eq!((stage.due().await, stage.sent()), (seconds(96), sent));
     }
     let stage = Stage::new().await;
-    stage.lease.machine().renew_until(seconds(0));
+    stage.lease.0.machine().renew_until(seconds(0));
     stage.assert_lost_at(64).await;
     assert_eq!(stage.sent(), 0);
 }
@@ -214,7 +215,7 @@ async fn a_lease_is_renewed_no_longer_than_it_is_to_be() {
 async fn a_renewal_that_prolongs_nothing_is_not_sent() {
     let stage = Stage::with(70, FOREVER).await;
     assert_eq!(stage.check().await, seconds(36));
-    stage.renewals.check(Arc::clone(&stage.lease)).await;
+    stage.lease.0.check().await;
     assert_eq!((stage.due().await, stage.sent()), (seconds(68), 1));
 }
 
@@ -222,14 +223,14 @@ async fn a_renewal_that_prolongs_nothing_is_not_sent() {
 async fn neither_a_settled_lease_nor_one_that_is_forgotten_is_renewed() {
     let stage = Stage::new().await;
     stage.due().await;
-    stage.lease.machine().settled();
-    stage.renewals.check(Arc::clone(&stage.lease)).await;
+    stage.lease.0.machine().settled();
+    stage.lease.0.check().await;
     assert_eq!((stage.sent(), stage.is_lost()), (0, false));
 
     let stage = Stage::new().await;
     stage.due().await;
     stage.lease.abandon();
-    stage.renewals.check(Arc::clone(&stage.lease)).await;
+    stage.lease.0.check().await;
     assert_eq!((stage.sent(), stage.is_lost()), (0, false));
 }
 
@@ -260,7 +261,7 @@ async fn a_renewal_that_panics_is_repeated() {
     assert_eq!(stage.due().await, seconds(32));
     let panic = catch_async(async { panic!("a panic of the backend") }).await;
     let panic = panic.map(|()| "no panic").expect_err("it panics");
-    stage.renewals.panicked(&stage.lease, &panic).await;
+    stage.lease.0.panicked(&panic);
     assert_eq!(stage.due().await, seconds(36));
 }
 
@@ -271,8 +272,8 @@ async fn a_renewal_without_an_answer_is_given_up() {
         let stage = Stage::new().await;
         stage.fail(Fault::Stalled);
         stage.clock.sleep(seconds(sent_at)).await;
-        let mut turn = stage.lease.turn.lock().await;
-        let answer = stage.lease.extend(&mut turn, None).await;
+        let mut turn = stage.lease.0.turn.lock().await;
+        let answer = stage.lease.0.extend(&mut turn, None).await;
         assert_eq!(answer.expect_err("none").kind(), ErrorKind::Timeout);
         let at = stage.clock.monotonic() - stage.begun;
         assert_eq!(at, seconds(given_up_at));

@@ -31,6 +31,20 @@ impl Wakeups {
     }
 }
 
+fn announced(messages: u64) -> Wakeup {
+    Wakeup {
+        messages,
+        is_due: false,
+    }
+}
+
+fn after_a_delay(messages: u64) -> Wakeup {
+    Wakeup {
+        messages,
+        is_due: true,
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_is_announced_between_a_receive_and_the_wait_is_not_missed() {
     let (wakeups, _notifiers) = wakeups();
@@ -44,7 +58,7 @@ async fn what_is_announced_between_a_receive_and_the_wait_is_not_missed() {
     );
     wakeups.notify(2, Duration::ZERO);
     let woken = wakeups.wait(1).now_or_never();
-    assert_eq!(woken, Some(Wakeup::Announced(2)));
+    assert_eq!(woken, Some(announced(2)));
     assert!(wakeups.wait(1).now_or_never().is_none(), "it is taken");
     wakeups.notify(3, Duration::ZERO);
     assert_eq!(wakeups.receive_begins(woken), 5);
@@ -82,7 +96,7 @@ async fn a_message_that_is_visible_later_wakes_then() {
     // A receive before does not see it.
     wakeups.receive_begins(None);
     for due in [10, 600] {
-        assert_eq!(wakeups.wait(1).await, Wakeup::Due(1));
+        assert_eq!(wakeups.wait(1).await, after_a_delay(1));
         let (due, elapsed) = (due * SECOND, started.elapsed());
         assert!(elapsed >= due && elapsed <= due + due / 64, "{elapsed:?}");
     }
@@ -92,7 +106,7 @@ async fn a_message_that_is_visible_later_wakes_then() {
     };
     let started = Instant::now();
     let (wakeup, ()) = tokio::join!(wakeups.wait(1), waiting);
-    assert_eq!(wakeup, Wakeup::Due(1), "announced while it waits");
+    assert_eq!(wakeup, after_a_delay(1), "announced while it waits");
     assert!(started.elapsed() >= 2 * SECOND && started.elapsed() < 3 * SECOND);
 }
 
@@ -131,7 +145,7 @@ async fn a_flood_of_false_notifications_wakes_once_a_second_until_one_is_true() 
 fn an_empty_receive_counts_anew_when_a_message_was_due() {
     let (wakeups, _notifiers) = wakeups();
     assert_eq!(wakeups.found_none(None, 7), 8);
-    assert_eq!(wakeups.found_none(Some(Wakeup::Announced(1)), 7), 8);
-    assert_eq!(wakeups.found_none(Some(Wakeup::Due(1)), 7), 1);
+    assert_eq!(wakeups.found_none(Some(announced(1)), 7), 8);
+    assert_eq!(wakeups.found_none(Some(after_a_delay(1)), 7), 1);
     assert_eq!(wakeups.found_none(None, u32::MAX), u32::MAX);
 }

@@ -2,7 +2,7 @@
 
 use queue_core::backend::MessageState;
 
-use super::pass::{Item, Pass, Plan};
+use super::pass::Pass;
 use super::report::{RedriveError, RedriveOutcome};
 
 /// The most messages that are moved in one step.
@@ -10,19 +10,10 @@ const STEP: usize = 32;
 
 /// Looks at all messages that are on the queue at the start.
 pub(super) async fn run(pass: &mut Pass<'_>) -> Result<(), RedriveError> {
-    let (redrive, step) = (
-        pass.redrive,
-        if pass.redrive.interval.is_some() {
-            1
-        } else {
-            STEP
-        },
-    );
+    let redrive = pass.redrive;
+    let step = redrive.interval.map_or(STEP, |_| 1);
     let backend = &redrive.context.backend;
-    let (most, limit) = (
-        backend.capabilities().max_receive,
-        backend.capabilities().max_moved_body,
-    );
+    let most = backend.capabilities().max_receive;
     let properties = pass.ask(|| backend.properties(&redrive.queue)).await?;
     // Redriven messages may fail and come back: their number, and the time, bound the pass.
     let (mut unseen, mut start, mut from) = (properties.approximate_count, None, None);
@@ -36,16 +27,13 @@ pub(super) async fn run(pass: &mut Pass<'_>) -> Result<(), RedriveError> {
                 continue;
             }
             unseen -= 1;
-            let (body, damage) = (message.body, message.damage.as_deref());
-            let item = Item::new(message.id, message.receipt, body, damage, limit);
+            let damage = message.damage.as_deref();
+            let item = pass.item(message.id, message.receipt, message.body, damage);
             if message.state != MessageState::Visible {
                 pass.report(&item, &RedriveOutcome::Hidden);
                 continue;
             }
-            match pass.plan(item, page.now) {
-                Plan::Move(planned) => moves.push(planned),
-                Plan::Leave(item, outcome) => pass.report(&item, &outcome),
-            }
+            moves.extend(pass.plan(item, page.now));
         }
         while !moves.is_empty() {
             let rest = moves.split_off(step.min(moves.len()));

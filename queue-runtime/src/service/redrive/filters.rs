@@ -23,16 +23,11 @@ type Custom = Box<dyn Fn(&Envelope, &PoisonRecord) -> bool + Send + Sync>;
 impl Filters {
     /// Whether all messages are redriven.
     pub(super) fn admit_all(&self) -> bool {
-        let Self {
-            ids,
-            kinds,
-            reasons,
-            errors,
-            custom,
-            ..
-        } = self;
-        let texts = ids.is_empty() && kinds.is_empty() && errors.is_empty();
-        texts && reasons.is_empty() && custom.is_empty() && !self.need_time()
+        let texts = [&self.ids, &self.kinds, &self.errors];
+        texts.iter().all(|texts| texts.is_empty())
+            && self.reasons.is_empty()
+            && self.custom.is_empty()
+            && !self.need_time()
     }
 
     /// Whether the storage's time is needed.
@@ -65,8 +60,9 @@ fn kind_of(event: &Event, record: &PoisonRecord) -> String {
         return event.envelope.kind.clone();
     }
     let inner = bytes::Bytes::copy_from_slice(event.payload.as_bytes());
-    match Body::read(&inner, inner.len()) {
-        Body::Event(inner) => inner.envelope.kind.clone(),
-        Body::Bare(_) | Body::Malformed(_) => RAW_KIND.to_owned(),
-    }
+    let inner = Body::read(&inner, inner.len());
+    inner
+        .envelope()
+        .map_or(RAW_KIND, |inner| &inner.kind)
+        .to_owned()
 }

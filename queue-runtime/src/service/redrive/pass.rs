@@ -36,13 +36,6 @@ pub(super) struct Item {
     pub(super) leased_until: Duration,
 }
 
-/// What is to be done with a message.
-pub(super) enum Plan {
-    Move(Move),
-    /// It stays on the poison queue, for this reason.
-    Leave(Item, RedriveOutcome),
-}
-
 /// A message to be moved, or to be deleted if a copy of it is moved before.
 pub(super) struct Move {
     item: Item,
@@ -79,11 +72,32 @@ impl<'r> Pass<'r> {
         }
     }
 
-    /// Decides what to do with a message.
-    pub(super) fn plan(&self, item: Item, now: Timestamp) -> Plan {
+    /// Returns a message of the poison queue that is not leased.
+    pub(super) fn item(
+        &self,
+        id: StorageId,
+        receipt: PopReceipt,
+        body: Bytes,
+        damage: Option<&str>,
+    ) -> Item {
+        let limit = self.redrive.context.backend.capabilities().max_moved_body;
+        Item {
+            body: Body::of_stored(&body, damage, limit),
+            stored: damage.is_none().then_some(body),
+            id,
+            receipt,
+            leased_until: Duration::MAX,
+        }
+    }
+
+    /// Returns the move of a message. Reports one that stays on the poison queue.
+    pub(super) fn plan(&mut self, item: Item, now: Timestamp) -> Option<Move> {
         match self.put(&item, now) {
-            Ok(put) => Plan::Move(Move { item, put }),
-            Err(outcome) => Plan::Leave(item, outcome),
+            Ok(put) => Some(Move { item, put }),
+            Err(outcome) => {
+                self.report(&item, &outcome);
+                None
+            }
         }
     }
 
@@ -143,13 +157,9 @@ impl<'r> Pass<'r> {
     pub(super) fn report(&mut self, item: &Item, outcome: &RedriveOutcome) {
         self.counts.count(outcome);
         if let Some(observer) = &self.redrive.observer {
-            let envelope = match &item.body {
-                Body::Event(event) => Some(&*event.envelope),
-                Body::Bare(_) | Body::Malformed(_) => None,
-            };
             observer(&RedriveStep {
                 storage_id: &item.id,
-                envelope,
+                envelope: item.body.envelope(),
                 outcome,
             });
         }
@@ -353,25 +363,6 @@ impl<'r> Pass<'r> {
             so_far: self.counts,
             unknown: if is_unknown { involved as u64 } else { 0 },
             error,
-        }
-    }
-}
-
-impl Item {
-    /// A message that is not leased.
-    pub(super) fn new(
-        id: StorageId,
-        receipt: PopReceipt,
-        body: Bytes,
-        damage: Option<&str>,
-        limit: usize,
-    ) -> Self {
-        Self {
-            body: Body::of_stored(&body, damage, limit),
-            stored: damage.is_none().then_some(body),
-            id,
-            receipt,
-            leased_until: Duration::MAX,
         }
     }
 }

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use queue_core::backend::{PopReceipt, ReceivedMessage, StorageId};
-use queue_core::{Error, QueueName};
+use queue_core::{Error, ErrorKind, Operation, QueueName};
 
-use super::pass::{Item, MoveEnd, Pass, Plan};
+use super::pass::{MoveEnd, Pass};
 use super::redrive::Redrive;
 use super::report::RedriveError;
 use crate::context::Context;
@@ -24,7 +24,6 @@ const LEASE: Duration = Duration::from_secs(60);
 pub(super) async fn run(pass: &mut Pass<'_>) -> Result<(), RedriveError> {
     let redrive = pass.redrive;
     let (queue, backend) = (&redrive.queue, &redrive.context.backend);
-    let limit = backend.capabilities().max_moved_body;
     let (most, lease) = receives(redrive);
     // Redriven messages may fail and come back: their number bounds the pass.
     let present = pass.ask(|| backend.properties(queue)).await?;
@@ -62,28 +61,24 @@ pub(super) async fn run(pass: &mut Pass<'_>) -> Result<(), RedriveError> {
         }
         for message in new {
             let now = message.received_at;
-            let (id, receipt) = (message.id.clone(), message.receipt.clone());
-            let damage = message.damage.as_deref();
-            let mut item = Item::new(id, receipt, message.body.clone(), damage, limit);
+            let (id, damage) = (message.id.clone(), message.damage.as_deref());
+            let mut item = pass.item(message.id, message.receipt, message.body, damage);
             item.leased_until = leased_until;
-            match pass.plan(item, now) {
-                Plan::Move(planned) => {
-                    pass.wait().await;
-                    // Until the move is answered, nobody knows which queue the message is on.
-                    let lease = held.let_go(&message.id);
-                    let end = pass.move_one(&planned).await;
-                    let is_left = match &end {
-                        Ok(end) => *end == MoveEnd::Left,
-                        Err(stopped) => stopped.unknown == 0,
-                    };
-                    if is_left {
-                        held.messages.extend(lease);
-                    }
-                    end?;
+            if let Some(planned) = pass.plan(item, now) {
+                pass.wait().await;
+                // Until the move is answered, nobody knows which queue the message is on.
+                let lease = held.messages.remove_entry(&id);
+                let end = pass.move_one(&planned).await;
+                let is_left = match &end {
+                    Ok(end) => *end == MoveEnd::Left,
+                    Err(stopped) => stopped.unknown == 0,
+                };
+                if is_left {
+                    held.messages.extend(lease);
                 }
-                Plan::Leave(item, outcome) => pass.report(&item, &outcome),
+                end?;
             }
-            held.hand_back(pass, &message.id).await?;
+            held.hand_back(pass, &id).await?;
         }
     }
     held.hand_back_all(pass).await
@@ -93,27 +88,23 @@ pub(super) async fn run(pass: &mut Pass<'_>) -> Result<(), RedriveError> {
 pub(super) async fn peek(pass: &mut Pass<'_>) -> Result<(), RedriveError> {
     let redrive = pass.redrive;
     let (queue, backend) = (&redrive.queue, &redrive.context.backend);
-    let (most, limit) = (
-        backend.capabilities().max_receive,
-        backend.capabilities().max_moved_body,
-    );
+    if redrive.filters.need_time() {
+        let detail = "a filter by age needs the storage's time, which a peek does not tell";
+        let error = Error::new(ErrorKind::Unsupported, Operation::Peek).with_queue(queue);
+        return Err(pass.stopped(error.with_detail(detail), 0));
+    }
+    let most = backend.capabilities().max_receive;
     let properties = pass.ask(|| backend.properties(queue)).await?;
     let peeked = pass.ask(|| backend.peek(queue, most)).await?;
     pass.counts.unseen = properties
         .approximate_count
         .saturating_sub(peeked.len() as u64);
     for message in peeked {
-        let now = message.inserted_at;
-        // Filters that need the storage's time are refused before.
-        // Nothing is moved, so no receipt is needed.
+        // Nothing is moved, so no receipt is needed. No filter needs the storage's time.
         let (none, damage) = (PopReceipt::new(""), message.damage.as_deref());
-        match pass.plan(
-            Item::new(message.id, none, message.body, damage, limit),
-            now,
-        ) {
-            Plan::Move(planned) => pass.move_all(vec![planned]).await?,
-            Plan::Leave(item, outcome) => pass.report(&item, &outcome),
-        }
+        let item = pass.item(message.id, none, message.body, damage);
+        let planned = pass.plan(item, message.inserted_at);
+        pass.move_all(Vec::from_iter(planned)).await?;
     }
     Ok(())
 }
@@ -162,10 +153,6 @@ impl Held {
             body: body_unhandled(&self.context, message),
         };
         self.messages.insert(message.id.clone(), held).is_some()
-    }
-
-    fn let_go(&mut self, id: &StorageId) -> Option<(StorageId, HeldMessage)> {
-        self.messages.remove_entry(id)
     }
 
     /// Does nothing unless it is held.

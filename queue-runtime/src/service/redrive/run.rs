@@ -1,5 +1,4 @@
 use queue_core::backend::{Atomicity, Browsing};
-use queue_core::{Error, ErrorKind, Operation};
 
 use super::pass::Pass;
 use super::redrive::Redrive;
@@ -15,19 +14,12 @@ impl Redrive {
     /// of the others.
     ///
     /// # Errors
-    /// The backend's error; also [`ErrorKind::Unsupported`] for a filter by age on a storage that cannot be browsed: a
-    /// peek does not tell the storage's time.
+    /// The backend's error; also [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) for a filter by age on a storage
+    /// that cannot be browsed: a peek does not tell the storage's time.
     pub async fn dry_run(&self) -> Result<Redriven, RedriveError> {
         let mut pass = Pass::new(self, true);
         if self.is_browsed() {
             browsing::run(&mut pass).await?;
-        } else if self.filters.need_time() {
-            let error = Error::new(ErrorKind::Unsupported, Operation::Peek)
-                .with_queue(&self.queue)
-                .with_detail(
-                    "a filter by age needs the storage's time, which a peek does not tell",
-                );
-            return Err(pass.stopped(error, 0));
         } else {
             receiving::peek(&mut pass).await?;
         }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use queue_core::idempotency::{Claim, ClaimOutcome, ClaimStatus, Owner};
 
 use super::super::protocol::{
-    Ask, Asked, Begin, ClaimObject, EndObject, Next, Reply, Seen, Watch, finish, finishing, renew,
+    Ask, Asked, Begin, ClaimObject, EndObject, Next, Reply, Seen, Watch, finish, finishing,
     renewing,
 };
 
@@ -120,8 +120,8 @@ impl Worker {
     }
 
     fn begin(&mut self) {
-        let (begin, ask) = Begin::new(self.owner, TICK * LEASE);
-        self.phase = Phase::Beginning(begin, ask);
+        let begin = Begin::new(self.owner, TICK * LEASE);
+        self.phase = Phase::Beginning(begin, Ask::List);
     }
 
     fn result(&self) -> Bytes {
@@ -131,13 +131,13 @@ impl Worker {
     /// Takes the answer to the request of this phase.
     fn answer(&mut self, reply: Reply) {
         self.phase = match self.phase.clone() {
-            Phase::Beginning(mut begin, _) => {
+            Phase::Beginning(mut begin, ask) => {
                 let now = TICK * self.ticks;
                 let asked = Asked {
                     at: now,
                     answered_at: now,
                 };
-                match begin.answer(reply, asked, &mut self.watch) {
+                match begin.answer(&ask, reply, asked, &mut self.watch) {
                     Next::Ask(ask) => Phase::Beginning(begin, ask),
                     Next::Finished(ClaimOutcome::Fresh(claim)) => Phase::Working(claim),
                     Next::Finished(ClaimOutcome::Done(result)) => Phase::Read(result),
@@ -165,7 +165,7 @@ impl Worker {
     fn repeat(&mut self) {
         match self.phase.clone() {
             Phase::Beginning(..) => self.begin(),
-            Phase::Renewing(claim, _) => self.phase = Phase::Renewing(claim, renew()),
+            Phase::Renewing(claim, _) => self.phase = Phase::Renewing(claim, Ask::List),
             Phase::Finishing(claim, _) => {
                 let ask = finish(claim, self.result(), Duration::MAX);
                 self.phase = Phase::Finishing(claim, ask);
@@ -222,7 +222,7 @@ impl World {
                     if worker.beats_left > 0 {
                         with(&|world, at| {
                             world.workers[at].beats_left -= 1;
-                            world.workers[at].phase = Phase::Renewing(*claim, renew());
+                            world.workers[at].phase = Phase::Renewing(*claim, Ask::List);
                         });
                     }
                 }
@@ -371,7 +371,7 @@ fn a_lease_that_is_renewed_between_two_looks_never_ends() {
             step(&mut other, &mut objects);
         }
         assert_eq!(other.phase, Phase::Waiting, "after beat {beat}");
-        holder.phase = Phase::Renewing(claim, renew());
+        holder.phase = Phase::Renewing(claim, Ask::List);
         while matches!(holder.phase, Phase::Renewing(..)) {
             step(&mut holder, &mut objects);
         }
