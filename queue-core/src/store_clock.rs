@@ -4,9 +4,10 @@
 //! store. An engine whose store several processes share also records an [`Anchor`], and
 //! [follows](StoreClock::follow) the recorded one when it opens the store.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::internal::LockExt as _;
 use crate::{Clock, Timestamp};
 
 /// Store time in microseconds since the Unix epoch.
@@ -67,7 +68,7 @@ impl StoreClock {
     /// Returns the current store time.
     #[must_use]
     pub fn now(&self) -> i64 {
-        let mut anchor = self.lock();
+        let mut anchor = self.anchor.hold();
         let moment = anchor.advance(&*self.clock);
         anchor.at(moment)
     }
@@ -78,7 +79,7 @@ impl StoreClock {
     /// Within a boot, the recorded time exceeds the current one only if the machine was set back to an
     /// earlier state, as from a snapshot.
     pub fn follow(&self, recorded: Option<Anchor>, latest: i64) -> Option<Anchor> {
-        let mut anchor = self.lock();
+        let mut anchor = self.anchor.hold();
         let moment = anchor.advance(&*self.clock);
         if let Some(recorded) = recorded
             && recorded.moment.boot == moment.boot
@@ -92,10 +93,6 @@ impl StoreClock {
             store_time: anchor.at(moment).max(latest),
         };
         moment.boot.is_some().then_some(*anchor)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Anchor> {
-        self.anchor.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::{
 };
 
 use super::{Notification, Notifier, Subscriber, Subscription};
+use crate::internal::LockExt as _;
 use crate::name::QueueName;
 
 /// A [`Notifier`] within this process.
@@ -120,7 +121,7 @@ impl LocalNotifier {
         static NOTIFIERS: LazyLock<Mutex<HashMap<String, Weak<LocalNotifier>>>> =
             LazyLock::new(Mutex::default);
 
-        let mut notifiers = NOTIFIERS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut notifiers = NOTIFIERS.hold();
         if let Some(notifier) = notifiers.get(uri).and_then(Weak::upgrade) {
             return notifier;
         }
