@@ -89,11 +89,7 @@ impl FolderBackend {
     }
 
     fn limits<'a>(&'a self, operation: Operation, queue: &'a QueueName) -> Limits<'a> {
-        Limits {
-            capabilities: &self.capabilities,
-            operation,
-            queue,
-        }
+        self.capabilities.limits(operation, queue)
     }
 
     /// Does work on one queue while the folder is locked.
