@@ -62,7 +62,7 @@ fn event(parcel: &Parcel) -> Outcome<Parcel> {
         correlation: None,
         trace: None,
     };
-    let body = Bytes::from(Encoded::of(parcel)?.body(&origin));
+    let body = Bytes::from(Encoded::of(parcel)?.body(origin));
     Ok(Body::read(&body, body.len()).decode()?)
 }
 

@@ -6,7 +6,7 @@ use crate::envelope::{ClientId, Envelope, MessageId, RequestId, TraceContext};
 use crate::idempotency::IdempotencyKey;
 use crate::message::{EncodeError, Message, MessageType, Wire};
 use crate::name::QueueName;
-use crate::wire::writer::NewEvent;
+use crate::wire;
 
 /// An encoded message, without the type parameter: its type, key fields, payload and unique key.
 #[derive(Debug, Clone)]
@@ -83,32 +83,23 @@ impl Encoded {
     /// Returns the body that this message has on the wire, before a backend's limit and form are
     /// applied: an event, or the payload alone for [`Wire::Bare`].
     #[must_use]
-    pub fn body(&self, origin: &Origin) -> Vec<u8> {
-        if self.message_type.wire() == Wire::Bare {
-            return self.payload.clone();
+    pub fn body(&self, origin: Origin) -> Vec<u8> {
+        let (message_type, payload) = (&self.message_type, &self.payload);
+        if message_type.wire() == Wire::Bare {
+            return payload.clone();
         }
-        let subject = self
+        let mut envelope = origin.envelope(message_type.kind());
+        envelope.version = message_type.version();
+        envelope.subject = self
             .key()
-            .map(|fields| IdempotencyKey::of_fields(&self.message_type, &origin.request, fields));
-        let event = |content_type| NewEvent {
-            id: &origin.id,
-            client: &origin.client,
-            request: &origin.request,
-            kind: self.message_type.kind(),
-            version: self.message_type.version(),
-            time: Some(origin.time),
-            subject: subject.as_ref().map(IdempotencyKey::as_str),
-            queue_uri: origin.queue_uri.as_deref(),
-            content_type: Some(content_type),
-            reply_to: origin.reply_to.as_ref().map(QueueName::as_str),
-            correlation: origin.correlation.as_ref().map(MessageId::as_str),
-            trace: origin.trace.as_ref(),
-            unique_key: self.unique_key.as_deref(),
-        };
-        if self.known_json || is_json(&self.payload) {
-            event("application/json").encode(&self.payload)
+            .map(|fields| IdempotencyKey::of_fields(message_type, &envelope.request, fields).0);
+        envelope.unique_key.clone_from(&self.unique_key);
+        if self.known_json || is_json(payload) {
+            envelope.content_type = Some("application/json".to_owned());
+            wire::encode(&envelope, payload)
         } else {
-            event("application/octet-stream").encode_binary(&self.payload)
+            envelope.content_type = Some("application/octet-stream".to_owned());
+            wire::encode_binary(&envelope, payload)
         }
     }
 }

@@ -83,7 +83,7 @@ impl Encoder {
     ///
     /// # Errors
     /// [`TooLarge`] if the body exceeds what the backend can store.
-    pub fn encode(self, message: &Encoded, origin: &Origin) -> Result<Bytes, TooLarge> {
+    pub fn encode(self, message: &Encoded, origin: Origin) -> Result<Bytes, TooLarge> {
         let message_type = message.message_type();
         let reserve = match message_type.wire() {
             Wire::Bare => 0,

@@ -36,7 +36,7 @@ pub(crate) fn derived_id(
 ) -> MessageId {
     let (message_type, ordinal) = (encoded.message_type(), position.ordinal);
     let mut name = match (encoded.key(), position.role) {
-        (Some(fields), _) => format!("key {}", canonical(&Value::from(fields.to_vec()))),
+        (Some(fields), _) => format!("key {}", canonical(Value::from(fields.to_vec()))),
         (None, Role::Handler) => format!("ordinal {ordinal}"),
         (None, Role::OnPoison) => format!("on-poison {ordinal}"),
     };
@@ -153,7 +153,7 @@ pub(crate) fn encode_follow_ups(
             correlation,
             trace: trace.cloned(),
         };
-        let message = NewMessage::new(context.encoder.encode(encoded, &origin)?)
+        let message = NewMessage::new(context.encoder.encode(encoded, origin)?)
             .with_delay(follow_up.delay())
             .with_time_to_live(time_to_live(message_type));
         let limits = Limits {

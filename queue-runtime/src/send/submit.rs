@@ -305,9 +305,9 @@ impl<M> Submit<M> {
                 (None, None) => MessageId::random(),
             };
             let origin = Origin {
-                id,
+                id: id.clone(),
                 client: client.map_err(SubmitProblem::Id)?,
-                request,
+                request: request.clone(),
                 time: context.clock.now(),
                 queue_uri: Some(context.backend.queue_uri(&queue)),
                 reply_to: self.reply_to,
@@ -317,14 +317,14 @@ impl<M> Submit<M> {
             let time_to_live = self
                 .time_to_live
                 .map_or_else(|| time_to_live(message_type), TimeToLive::After);
-            let body = context.encoder.encode(&encoded, &origin);
+            let body = context.encoder.encode(&encoded, origin);
             let new = NewMessage::new(body.map_err(SubmitProblem::TooLarge)?)
                 .with_delay(self.delay)
                 .with_time_to_live(time_to_live);
             Ok(Outgoing {
                 queue,
-                id: origin.id,
-                request: origin.request,
+                id,
+                request,
                 new,
             })
         })();

@@ -225,7 +225,7 @@ impl<M: Message> ReceivedBuilder<M> {
         };
         let (encoder, limits) = (self.context.encoder, self.context.backend.capabilities());
         let stored = encoder
-            .encode(&encoded, &origin)
+            .encode(&encoded, origin.clone())
             .unwrap_or_else(|error| panic!("{error}"));
         let body = Body::read(&stored, limits.max_body);
         let mut envelope = match &body {
