@@ -43,7 +43,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::clock::Timestamp;
-use crate::encoder::{Encoded, Origin};
+use crate::encoder::Encoded;
 use crate::envelope::{ClientId, MessageId, RequestId};
 use crate::message::Message;
 use crate::text::error_chain;
@@ -152,17 +152,14 @@ fn in_package(path: &Path) -> PathBuf {
 
 /// Encodes the value as `submit` does, with fixed ids and time and no queue URI.
 fn event_of<M: Message>(value: &M) -> Result<Vec<u8>, Box<dyn StdError>> {
-    let origin = Origin {
-        id: MessageId::new("00000000-0000-7000-8000-000000000000")?,
-        client: ClientId::new("golden")?,
-        request: RequestId::new("golden")?,
-        time: Timestamp::UNIX_EPOCH,
-        queue_uri: None,
-        reply_to: None,
-        correlation: None,
-        trace: None,
-    };
-    Ok(Encoded::of(value)?.body(origin))
+    let encoded = Encoded::of(value)?;
+    let mut envelope = encoded.envelope(
+        MessageId::new("00000000-0000-7000-8000-000000000000")?,
+        ClientId::new("golden")?,
+        RequestId::new("golden")?,
+    );
+    envelope.time = Some(Timestamp::UNIX_EPOCH);
+    Ok(encoded.body(&envelope))
 }
 
 fn encode_problem<M: Message>(path: &Path, committed: &[u8], current: &[u8]) -> Option<String> {
