@@ -4,8 +4,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use queue_core::backend::TimeToLive;
-use queue_core::store_clock::after;
+use queue_core::store_clock::{after, lifespan};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::command::{Claimed, Parcel, Placed};
@@ -131,16 +130,14 @@ impl<'c> Messages<'c> {
         let Parcel {
             message, checksum, ..
         } = parcel;
+        let (visible_at, expires_at) = lifespan(now, message);
         let mut placed = Placed {
             seq: 0,
             salt: parcel.salt,
             nonce: rand::random(),
             inserted_at: now,
-            visible_at: after(now, message.delay),
-            expires_at: match message.time_to_live {
-                TimeToLive::Never => None,
-                TimeToLive::After(lifetime) => Some(after(now, lifetime)),
-            },
+            visible_at,
+            expires_at,
         };
         let Placed {
             salt, expires_at, ..

@@ -11,11 +11,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use queue_core::backend::{
-    Backend, Capabilities, Completion, Limits, NewMessage, PutReceipt, StorageTransaction,
-    TimeToLive, Token, Transactions, Writes,
+    Backend, Capabilities, Completion, Limits, NewMessage, PutReceipt, StorageTransaction, Token,
+    Transactions, Writes,
 };
 use queue_core::idempotency::ClaimStatus;
-use queue_core::store_clock::{StoreClock, after};
+use queue_core::store_clock::{StoreClock, lifespan};
 use queue_core::{Error, ErrorKind, Operation, QueueName};
 use rusqlite::Connection;
 use serde_json::json;
@@ -243,10 +243,7 @@ impl Transactions for SqliteTransactions {
             )));
         }
         let now = self.store_clock.now();
-        let expires_at = match message.time_to_live {
-            TimeToLive::Never => None,
-            TimeToLive::After(lifetime) => Some(after(now, lifetime)),
-        };
+        let (visible_at, expires_at) = lifespan(now, &message);
         let body: String = message
             .body
             .iter()
@@ -260,7 +257,7 @@ impl Transactions for SqliteTransactions {
             "checksum": checksum,
             "nonce": nonce,
             "inserted_at": now,
-            "visible_at": after(now, message.delay),
+            "visible_at": visible_at,
             "expires_at": expires_at,
             "body": body,
         });

@@ -8,11 +8,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use queue_core::backend::{
     Created, Lease, Metadata, NewMessage, PeekedMessage, PopReceipt, PutReceipt, QueueProperties,
-    ReceivedMessage, StorageId, TimeToLive,
+    ReceivedMessage, StorageId,
 };
 use queue_core::internal::LockExt as _;
 use queue_core::notify::{LocalNotifier, Writers};
-use queue_core::store_clock::{StoreClock, after, timestamp};
+use queue_core::store_clock::{StoreClock, after, lifespan, timestamp};
 use queue_core::{Clock, ErrorKind, QueueName};
 
 use super::history::History;
@@ -123,17 +123,15 @@ impl State {
     /// Stores a message, and returns it as it is stored.
     pub(super) fn put(&mut self, name: &QueueName, new: &NewMessage, now: i64) -> Result<Message> {
         let (number, receipt) = (self.next_number(), self.next_number());
+        let (visible_at, expires_at) = lifespan(now, new);
         let queue = self.queue(name)?;
         let message = Message {
             number,
             receipt,
             body: new.body.clone(),
             inserted_at: now,
-            visible_at: after(now, new.delay),
-            expires_at: match new.time_to_live {
-                TimeToLive::Never => None,
-                TimeToLive::After(lifetime) => Some(after(now, lifetime)),
-            },
+            visible_at,
+            expires_at,
             dequeue_count: 0,
         };
         queue.insert(message.clone());
