@@ -21,7 +21,7 @@ use crate::{Error, ErrorKind, Operation, QueueName, Result};
 ///
 /// let capabilities = Capabilities::local();
 /// let limits = capabilities.limits(Operation::Put, &ORDERS);
-/// let error = limits.check_put(&NewMessage::new(vec![0; 1_000_000])).unwrap_err();
+/// let error = limits.check_put(&NewMessage::new(vec![0_u8; 1_000_000])).unwrap_err();
 /// assert_eq!(error.kind(), ErrorKind::TooLarge);
 /// ```
 #[derive(Debug, Clone, Copy)]
