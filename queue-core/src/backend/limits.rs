@@ -17,10 +17,9 @@ use crate::{Error, ErrorKind, Operation, QueueName, Result};
 /// use queue_core::backend::{Capabilities, NewMessage};
 /// use queue_core::{ErrorKind, Operation, QueueName};
 ///
-/// const ORDERS: QueueName = QueueName::from_static("orders");
-///
+/// let orders = QueueName::from_static("orders");
 /// let capabilities = Capabilities::local();
-/// let limits = capabilities.limits(Operation::Put, &ORDERS);
+/// let limits = capabilities.limits(Operation::Put, &orders);
 /// let error = limits.check_put(&NewMessage::new(vec![0_u8; 1_000_000])).unwrap_err();
 /// assert_eq!(error.kind(), ErrorKind::TooLarge);
 /// ```
