@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use bytes::Bytes;
-use queue_core::encoder::{Encoded, Origin};
+use queue_core::encoder::Encoded;
 use queue_runtime::envelope::ClientId;
 use queue_runtime::wire::Body;
 use queue_runtime::{MessageId, RequestId, Timestamp};
@@ -52,17 +52,15 @@ fn seconds(messages: u32, work: impl Fn(&Parcel) -> Outcome<Parcel>) -> Outcome<
 }
 
 fn event(parcel: &Parcel) -> Outcome<Parcel> {
-    let origin = Origin {
-        id: MessageId::new("0198c4f2-7d4b-7cc1-9f5e-3a1b2c4d5e6f")?,
-        client: ClientId::new("warehouse-7/4711")?,
-        request: RequestId::new("0198c4f2-7d4b-7cc1-9f5e-6f5e4d3c2b1a")?,
-        time: Timestamp::UNIX_EPOCH,
-        queue_uri: Some("https://parcels.queue.core.windows.net/parcel".to_owned()),
-        reply_to: None,
-        correlation: None,
-        trace: None,
-    };
-    let body = Bytes::from(Encoded::of(parcel)?.body(&origin));
+    let encoded = Encoded::of(parcel)?;
+    let mut envelope = encoded.envelope(
+        MessageId::new("0198c4f2-7d4b-7cc1-9f5e-3a1b2c4d5e6f")?,
+        ClientId::new("warehouse-7/4711")?,
+        RequestId::new("0198c4f2-7d4b-7cc1-9f5e-6f5e4d3c2b1a")?,
+    );
+    envelope.time = Some(Timestamp::UNIX_EPOCH);
+    envelope.queue_uri = Some("https://parcels.queue.core.windows.net/parcel".to_owned());
+    let body = Bytes::from(encoded.body(&envelope));
     Ok(Body::read(&body, body.len()).decode()?)
 }
 

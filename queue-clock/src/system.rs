@@ -4,7 +4,8 @@ mod boot;
 use std::time::Duration;
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
-use queue_core::clock::{BootTime, BoxFuture, Clock, Timestamp};
+use queue_core::clock::BootTime;
+use queue_core::clock::{BoxFuture, Clock, Timestamp};
 
 /// The longest wait before a sleeper looks at the clock again: how late it may wake after the machine was
 /// suspended.

@@ -1,9 +1,10 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use queue_core::Clock;
+use queue_core::internal::LockExt as _;
 use tokio::runtime::{self, Handle};
 
 /// Returns whether the clock can sleep on the current thread. Tokio's timer, which most clocks use, panics if the thread
@@ -24,18 +25,14 @@ impl KnownTimer {
     /// can. All calls must pass the same clock.
     pub fn has_timer(&self, clock: &dyn Clock) -> bool {
         let current = Handle::try_current().ok().map(|runtime| runtime.id());
-        if current.is_some() && current == *self.lock() {
+        if current.is_some() && current == *self.0.hold() {
             return true;
         }
         let has_timer = has_timer(clock);
         if has_timer {
-            *self.lock() = current;
+            *self.0.hold() = current;
         }
         has_timer
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<runtime::Id>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

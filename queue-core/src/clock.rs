@@ -70,11 +70,13 @@ pub struct BootTime {
 pub use manual::ManualClock;
 
 mod manual {
-    use std::hash::{BuildHasher as _, RandomState};
-    use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+    use std::sync::{Arc, Mutex};
     use std::task::{Context, Poll, Waker};
 
+    use uuid::Uuid;
+
     use super::*;
+    use crate::internal::LockExt as _;
     use crate::timestamp::later;
 
     /// A clock that only moves when told to, for tests.
@@ -127,7 +129,7 @@ mod manual {
 
         /// Advances the wall clock and the monotonic clock, and wakes the sleepers that are due.
         pub fn advance(&self, duration: Duration) {
-            let mut state = self.lock();
+            let mut state = self.state.hold();
             state.elapsed += duration;
             let now = state.elapsed;
             let (due, waiting) = std::mem::take(&mut state.sleepers)
@@ -141,14 +143,14 @@ mod manual {
 
         /// Steps the wall clock forwards or backwards. The monotonic clock is unaffected.
         pub fn step_wall_clock(&self, by: jiff::SignedDuration) {
-            let mut state = self.lock();
+            let mut state = self.state.hold();
             state.wall_offset = state.wall_offset.saturating_add(by);
         }
 
         /// Starts the boot clock anew, as a restart of the machine does. The wall clock and the monotonic
         /// clock are unaffected.
         pub fn reboot(&self) {
-            let mut state = self.lock();
+            let mut state = self.state.hold();
             state.boot = new_boot();
             state.booted_at = state.elapsed;
         }
@@ -159,18 +161,19 @@ mod manual {
         /// end.
         #[must_use]
         pub fn next_wake(&self) -> Option<Duration> {
-            self.lock().sleepers.iter().map(|sleeper| sleeper.0).min()
-        }
-
-        fn lock(&self) -> MutexGuard<'_, State> {
-            self.state.lock().unwrap_or_else(PoisonError::into_inner)
+            self.state
+                .hold()
+                .sleepers
+                .iter()
+                .map(|sleeper| sleeper.0)
+                .min()
         }
     }
 
     impl Clock for ManualClock {
         fn now(&self) -> Timestamp {
             const START: Timestamp = Timestamp::constant(1_767_225_600, 0);
-            let state = self.lock();
+            let state = self.state.hold();
             let moved = START
                 .checked_add(state.wall_offset)
                 .unwrap_or(Timestamp::MAX);
@@ -178,11 +181,11 @@ mod manual {
         }
 
         fn monotonic(&self) -> Duration {
-            self.lock().elapsed
+            self.state.hold().elapsed
         }
 
         fn boot(&self) -> Option<BootTime> {
-            let state = self.lock();
+            let state = self.state.hold();
             Some(BootTime {
                 boot: state.boot,
                 elapsed: state.elapsed.saturating_sub(state.booted_at),
@@ -195,7 +198,7 @@ mod manual {
         }
 
         fn sleep_until(&self, at: Duration) -> BoxFuture<'static, ()> {
-            let mut state = self.lock();
+            let mut state = self.state.hold();
             state.next_sleeper += 1;
             Box::pin(Sleep {
                 clock: self.clone(),
@@ -205,11 +208,8 @@ mod manual {
         }
     }
 
-    /// Returns a random number. The keys of a `RandomState` are random in each process, and differ between
-    /// two states of a process.
     fn new_boot() -> u128 {
-        let half = || u128::from(RandomState::new().hash_one(0));
-        half() << 64 | half()
+        Uuid::now_v7().as_u128()
     }
 
     struct Sleep {
@@ -222,7 +222,7 @@ mod manual {
         type Output = ();
 
         fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-            let mut state = self.clock.lock();
+            let mut state = self.clock.state.hold();
             state.sleepers.retain(|sleeper| sleeper.1 != self.sleeper);
             if state.elapsed >= self.until {
                 return Poll::Ready(());
@@ -236,10 +236,8 @@ mod manual {
 
     impl Drop for Sleep {
         fn drop(&mut self) {
-            self.clock
-                .lock()
-                .sleepers
-                .retain(|sleeper| sleeper.1 != self.sleeper);
+            let mut state = self.clock.state.hold();
+            state.sleepers.retain(|sleeper| sleeper.1 != self.sleeper);
         }
     }
 }

@@ -68,7 +68,7 @@ pub enum Disposition {
 /// ```
 ///
 /// Clones share the error, so that events and reports carry the one that the handler returned.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Failure {
     advice: Advice,
     error: Arc<dyn StdError + Send + Sync>,
@@ -294,15 +294,6 @@ impl From<Failure> for Disposition {
                 reason: Some(error),
             },
         }
-    }
-}
-
-impl fmt::Debug for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Failure")
-            .field("advice", &self.advice)
-            .field("error", &self.error)
-            .finish()
     }
 }
 

@@ -71,21 +71,17 @@ pub struct Envelope {
     pub poison: Option<PoisonRecord>,
 }
 
-/// Shows what identifies the message and what became of it, without its keys.
-impl fmt::Debug for Envelope {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Envelope")
-            .field("id", &self.id)
-            .field("kind", &self.kind)
-            .field("version", &self.version)
-            .field("request", &self.request)
-            .field("client", &self.client)
-            .field("time", &self.time)
-            .field("attempts", &self.attempts)
-            .field("poison", &self.poison)
-            .finish_non_exhaustive()
-    }
-}
+// What identifies the message and what became of it, without its keys.
+crate::debug_fields!(Envelope {
+    id,
+    kind,
+    version,
+    request,
+    client,
+    time,
+    attempts,
+    poison
+});
 
 /// The attempts so far, as recorded by the update that puts a message back.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize)]
@@ -267,7 +263,7 @@ impl MessageId {
     /// repeated attempt submits the same ids.
     #[must_use]
     pub fn derived(parent: &Self, kind: &str, key: &str) -> Self {
-        let name = canonical(&json!([parent.as_str(), kind, key]));
+        let name = canonical(json!([parent.as_str(), kind, key]));
         Self(uuid_text(Uuid::new_v5(&NAMESPACE, name.as_bytes())))
     }
 }
@@ -283,7 +279,7 @@ impl RequestId {
     /// the event gets the same request id.
     #[must_use]
     pub fn of_foreign(source: &str, id: &str) -> Self {
-        let name = canonical(&json!([source, id]));
+        let name = canonical(json!([source, id]));
         Self(uuid_text(Uuid::new_v5(&NAMESPACE, name.as_bytes())))
     }
 }

@@ -329,9 +329,10 @@ impl fmt::Display for Error {
             outcome,
             ..
         } = &*self.inner;
+        let (phrase, phrase_on) = operation.phrases();
         match queue {
-            Some(queue) => write!(f, "failed to {} queue `{queue}`", operation.phrase_on())?,
-            None => write!(f, "failed to {}", operation.phrase())?,
+            Some(queue) => write!(f, "failed to {phrase_on} queue `{queue}`")?,
+            None => write!(f, "failed to {phrase}")?,
         }
         write!(f, ": {}", kind.describe())?;
         if let Some(detail) = detail {
@@ -388,49 +389,29 @@ impl ErrorKind {
 }
 
 impl Operation {
-    /// A verb phrase for an operation on no queue in particular.
-    fn phrase(self) -> &'static str {
+    /// Verb phrases: for an operation on no queue in particular, and for one with the queue's name to follow.
+    fn phrases(self) -> (&'static str, &'static str) {
         match self {
-            Self::Open => "open the storage",
-            Self::CreateQueue => "create a queue",
-            Self::DeleteQueue => "delete a queue",
-            Self::ListQueues => "list queues",
-            Self::Properties => "read the properties of a queue",
-            Self::SetMetadata => "set the metadata of a queue",
-            Self::Put => "put a message",
-            Self::Receive => "receive messages",
-            Self::Peek => "peek at messages",
-            Self::Browse => "browse messages",
-            Self::Update => "update a message",
-            Self::Delete => "delete a message",
-            Self::Clear => "clear a queue",
-            Self::Apply => "apply operations",
-            Self::Backup => "back up the storage",
-            Self::Idempotency => "use the idempotency store",
-            Self::FetchData => "fetch the data of a message",
-        }
-    }
-
-    /// The same, with the queue's name to follow.
-    fn phrase_on(self) -> &'static str {
-        match self {
-            Self::Open => "open the storage of",
-            Self::CreateQueue => "create",
-            Self::DeleteQueue => "delete",
-            Self::ListQueues => "list queues like",
-            Self::Properties => "read the properties of",
-            Self::SetMetadata => "set the metadata of",
-            Self::Put => "put a message on",
-            Self::Receive => "receive from",
-            Self::Peek => "peek at",
-            Self::Browse => "browse",
-            Self::Update => "update a message on",
-            Self::Delete => "delete a message from",
-            Self::Clear => "clear",
-            Self::Apply => "apply operations to",
-            Self::Backup => "back up",
-            Self::Idempotency => "use the idempotency store of",
-            Self::FetchData => "fetch the data of a message on",
+            Self::Open => ("open the storage", "open the storage of"),
+            Self::CreateQueue => ("create a queue", "create"),
+            Self::DeleteQueue => ("delete a queue", "delete"),
+            Self::ListQueues => ("list queues", "list queues like"),
+            Self::Properties => ("read the properties of a queue", "read the properties of"),
+            Self::SetMetadata => ("set the metadata of a queue", "set the metadata of"),
+            Self::Put => ("put a message", "put a message on"),
+            Self::Receive => ("receive messages", "receive from"),
+            Self::Peek => ("peek at messages", "peek at"),
+            Self::Browse => ("browse messages", "browse"),
+            Self::Update => ("update a message", "update a message on"),
+            Self::Delete => ("delete a message", "delete a message from"),
+            Self::Clear => ("clear a queue", "clear"),
+            Self::Apply => ("apply operations", "apply operations to"),
+            Self::Backup => ("back up the storage", "back up"),
+            Self::Idempotency => ("use the idempotency store", "use the idempotency store of"),
+            Self::FetchData => (
+                "fetch the data of a message",
+                "fetch the data of a message on",
+            ),
         }
     }
 }

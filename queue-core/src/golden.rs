@@ -33,7 +33,7 @@
 //! list says nothing about its items.
 
 use std::error::Error as StdError;
-use std::fmt::{self, Debug, Write as _};
+use std::fmt::{Debug, Write as _};
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
@@ -43,7 +43,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::clock::Timestamp;
-use crate::encoder::{Encoded, Origin};
+use crate::encoder::Encoded;
 use crate::envelope::{ClientId, MessageId, RequestId};
 use crate::message::Message;
 use crate::text::error_chain;
@@ -152,23 +152,20 @@ fn in_package(path: &Path) -> PathBuf {
 
 /// Encodes the value as `submit` does, with fixed ids and time and no queue URI.
 fn event_of<M: Message>(value: &M) -> Result<Vec<u8>, Box<dyn StdError>> {
-    let origin = Origin {
-        id: MessageId::new("00000000-0000-7000-8000-000000000000")?,
-        client: ClientId::new("golden")?,
-        request: RequestId::new("golden")?,
-        time: Timestamp::UNIX_EPOCH,
-        queue_uri: None,
-        reply_to: None,
-        correlation: None,
-        trace: None,
-    };
-    Ok(Encoded::of(value)?.body(&origin))
+    let encoded = Encoded::of(value)?;
+    let mut envelope = encoded.envelope(
+        MessageId::new("00000000-0000-7000-8000-000000000000")?,
+        ClientId::new("golden")?,
+        RequestId::new("golden")?,
+    );
+    envelope.time = Some(Timestamp::UNIX_EPOCH);
+    Ok(encoded.body(&envelope))
 }
 
 fn encode_problem<M: Message>(path: &Path, committed: &[u8], current: &[u8]) -> Option<String> {
     let parsed = |body| serde_json::from_slice::<Value>(body);
     let differences = match (parsed(committed), parsed(current)) {
-        (Ok(committed), Ok(current)) => Differences::between(&committed, &current).0,
+        (Ok(committed), Ok(current)) => differences(&committed, &current),
         _ if committed == current => return None,
         _ => vec!["the bytes differ, and at least one side is not JSON".to_owned()],
     };
@@ -212,49 +209,42 @@ fn decode_problem<M: Message + Debug + PartialEq>(
     }
 }
 
-/// The differences between two JSON values, by path.
-struct Differences(Vec<String>);
-
-impl Differences {
-    fn between(committed: &Value, current: &Value) -> Self {
-        let mut differences = Self(Vec::new());
-        differences.collect("", Some(committed), Some(current));
-        differences
-    }
-
-    fn collect(&mut self, path: &str, committed: Option<&Value>, current: Option<&Value>) {
-        match (committed, current) {
-            (Some(Value::Object(committed)), Some(Value::Object(current))) => {
-                let added = current.keys().filter(|name| !committed.contains_key(*name));
-                for name in committed.keys().chain(added) {
-                    let dot = if path.is_empty() { "" } else { "." };
-                    let path = format!("{path}{dot}{name}");
-                    self.collect(&path, committed.get(name), current.get(name));
-                }
-            }
-            (Some(Value::Array(committed)), Some(Value::Array(current))) => {
-                for at in 0..committed.len().max(current.len()) {
-                    let path = format!("{path}[{at}]");
-                    self.collect(&path, committed.get(at), current.get(at));
-                }
-            }
-            (committed, current) if committed == current => {}
-            (committed, current) => self.0.push(format!(
-                "{path}: was {}, is now {}",
-                Shown(committed),
-                Shown(current)
-            )),
-        }
-    }
+/// Returns the differences between two JSON values, by path.
+fn differences(committed: &Value, current: &Value) -> Vec<String> {
+    let mut differences = Vec::new();
+    compare("", Some(committed), Some(current), &mut differences);
+    differences
 }
 
-struct Shown<'a>(Option<&'a Value>);
-
-impl fmt::Display for Shown<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(value) => write!(f, "{value}"),
-            None => f.write_str("absent"),
+fn compare(
+    path: &str,
+    committed: Option<&Value>,
+    current: Option<&Value>,
+    differences: &mut Vec<String>,
+) {
+    match (committed, current) {
+        (Some(Value::Object(committed)), Some(Value::Object(current))) => {
+            let added = current.keys().filter(|name| !committed.contains_key(*name));
+            for name in committed.keys().chain(added) {
+                let dot = if path.is_empty() { "" } else { "." };
+                let path = format!("{path}{dot}{name}");
+                compare(&path, committed.get(name), current.get(name), differences);
+            }
+        }
+        (Some(Value::Array(committed)), Some(Value::Array(current))) => {
+            for at in 0..committed.len().max(current.len()) {
+                let path = format!("{path}[{at}]");
+                compare(&path, committed.get(at), current.get(at), differences);
+            }
+        }
+        (committed, current) if committed == current => {}
+        (committed, current) => {
+            let shown = |value: Option<&Value>| value.map_or("absent".to_owned(), Value::to_string);
+            differences.push(format!(
+                "{path}: was {}, is now {}",
+                shown(committed),
+                shown(current)
+            ));
         }
     }
 }

@@ -27,7 +27,7 @@ pub use store::{
 /// # Ok::<(), queue_core::InvalidId>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct IdempotencyKey(String);
+pub struct IdempotencyKey(pub(crate) String);
 
 impl IdempotencyKey {
     /// Returns the key from the key fields of `message`, or `None` if it has none.
@@ -53,7 +53,7 @@ impl IdempotencyKey {
             parts.push(Value::from(request.as_str()));
         }
         parts.extend_from_slice(fields);
-        Self(canonical(&Value::Array(parts)))
+        Self(canonical(Value::Array(parts)))
     }
 
     /// Creates the key of a message without key fields.
@@ -72,7 +72,7 @@ impl IdempotencyKey {
     /// something else.
     #[must_use]
     pub fn is_of_kind(subject: &str, kind: &str) -> bool {
-        let kind = canonical(&Value::from(kind));
+        let kind = canonical(Value::from(kind));
         subject
             .strip_prefix('[')
             .and_then(|rest| rest.strip_prefix(&*kind))

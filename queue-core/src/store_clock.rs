@@ -4,9 +4,11 @@
 //! store. An engine whose store several processes share also records an [`Anchor`], and
 //! [follows](StoreClock::follow) the recorded one when it opens the store.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::backend::{NewMessage, TimeToLive};
+use crate::internal::LockExt as _;
 use crate::{Clock, Timestamp};
 
 /// Store time in microseconds since the Unix epoch.
@@ -67,7 +69,7 @@ impl StoreClock {
     /// Returns the current store time.
     #[must_use]
     pub fn now(&self) -> i64 {
-        let mut anchor = self.lock();
+        let mut anchor = self.anchor.hold();
         let moment = anchor.advance(&*self.clock);
         anchor.at(moment)
     }
@@ -78,7 +80,7 @@ impl StoreClock {
     /// Within a boot, the recorded time exceeds the current one only if the machine was set back to an
     /// earlier state, as from a snapshot.
     pub fn follow(&self, recorded: Option<Anchor>, latest: i64) -> Option<Anchor> {
-        let mut anchor = self.lock();
+        let mut anchor = self.anchor.hold();
         let moment = anchor.advance(&*self.clock);
         if let Some(recorded) = recorded
             && recorded.moment.boot == moment.boot
@@ -92,10 +94,6 @@ impl StoreClock {
             store_time: anchor.at(moment).max(latest),
         };
         moment.boot.is_some().then_some(*anchor)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Anchor> {
-        self.anchor.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -140,9 +138,23 @@ fn micros(duration: Duration) -> i64 {
 /// engines.
 #[must_use]
 pub fn after(now: i64, duration: Duration) -> i64 {
-    let millis = i64::try_from(duration.as_micros().div_ceil(1000)).unwrap_or(i64::MAX);
+    let millis = i64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX);
     now.saturating_add(millis.saturating_mul(1000))
         .min(Timestamp::MAX.as_microsecond())
+}
+
+/// Returns when a message that is put `now` becomes visible, and when it expires, if ever. That is later, also if rounding
+/// would make the two the same, so that the message can be received.
+#[must_use]
+pub fn lifespan(now: i64, message: &NewMessage) -> (i64, Option<i64>) {
+    let visible_at = after(now, message.delay);
+    let expires_at = match message.time_to_live {
+        TimeToLive::Never => None,
+        TimeToLive::After(lifetime) => {
+            Some(after(now, lifetime).max(visible_at.saturating_add(1000)))
+        }
+    };
+    (visible_at, expires_at)
 }
 
 /// Converts store time to a timestamp.
@@ -182,10 +194,23 @@ mod tests {
 
     #[test]
     fn durations_are_rounded_up_to_milliseconds() {
+        assert_eq!(after(5, Duration::from_nanos(1)), 1005);
         assert_eq!(after(5, Duration::from_micros(1)), 1005);
         assert_eq!(after(5, Duration::from_millis(1)), 1005);
         assert_eq!(after(5, Duration::ZERO), 5);
         assert_eq!(after(5, Duration::MAX), Timestamp::MAX.as_microsecond());
+    }
+
+    #[test]
+    fn a_message_expires_later_than_it_becomes_visible() {
+        let micros = Duration::from_micros;
+        let message = NewMessage::new("one").with_delay(micros(1200));
+        assert_eq!(lifespan(5, &message), (2005, None));
+        for (lifetime, expires_at) in [(1201, 3005), (2000, 3005), (3001, 4005)] {
+            let lifetime = TimeToLive::After(micros(lifetime));
+            let message = message.clone().with_time_to_live(lifetime);
+            assert_eq!(lifespan(5, &message), (2005, Some(expires_at)));
+        }
     }
 
     mod of_a_file {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use queue_core::encoder::{Encoded, Origin};
+use queue_core::encoder::Encoded;
 use queue_core::envelope::{AttemptRecord, Envelope, PoisonReason, PoisonRecord, TraceContext};
 use queue_core::internal::{rewrite, to_base64};
 use queue_core::wire::{self, Body, Event};
@@ -151,30 +151,25 @@ fn a_request_and_its_reply_are_encoded_and_decoded_as_shown() {
         .expect("a name");
     assert!(replies.is_reply_queue());
     let uri = |queue: &str| Some(format!("sqlite:/var/lib/shop/queues.db#{queue}"));
-    let request = Origin {
-        id: MessageId::new("01978f2e-5c3a-7d61-8b0f-2f6f3a9c4e17").expect("an id"),
-        client: ClientId::new("shop-1/4711").expect("an id"),
-        request: RequestId::new("order-7").expect("an id"),
-        time: time("2026-03-14T09:26:53.589Z"),
-        queue_uri: uri("price-requests"),
-        reply_to: Some(replies.clone()),
-        correlation: None,
-        trace: None,
-    };
     let encoded = Encoded::of(&Payload(r#"{"item":"tea"}"#)).expect("plain data");
+    let mut request = encoded.envelope(
+        MessageId::new("01978f2e-5c3a-7d61-8b0f-2f6f3a9c4e17").expect("an id"),
+        ClientId::new("shop-1/4711").expect("an id"),
+        RequestId::new("order-7").expect("an id"),
+    );
+    request.time = Some(time("2026-03-14T09:26:53.589Z"));
+    request.queue_uri = uri("price-requests");
+    request.reply_to = Some(replies.to_string());
     assert_same(&encoded.body(&request), &example("request"));
     let read = event("request").envelope;
     assert_eq!(read.reply_to.as_deref(), Some(replies.as_str()));
 
-    let reply = Origin {
-        id: MessageId::derived(&request.id, Reply::TYPE.kind(), "reply"),
-        time: time("2026-03-14T09:26:53.6Z"),
-        queue_uri: uri(replies.as_str()),
-        reply_to: None,
-        correlation: Some(request.id.clone()),
-        ..request.clone()
-    };
     let encoded = Encoded::of(&Reply(Payload(r#"{"pence":400}"#))).expect("plain data");
+    let id = MessageId::derived(&request.id, Reply::TYPE.kind(), "reply");
+    let mut reply = encoded.envelope(id, request.client.clone(), request.request.clone());
+    reply.time = Some(time("2026-03-14T09:26:53.6Z"));
+    reply.queue_uri = uri(replies.as_str());
+    reply.correlation = Some(request.id.to_string());
     assert_same(&encoded.body(&reply), &example("reply"));
     let read = event("reply").envelope;
     assert_eq!(read.correlation.as_deref(), Some(request.id.as_str()));

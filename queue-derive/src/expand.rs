@@ -25,69 +25,95 @@ pub(crate) fn derive(original: &DeriveInput) -> TokenStream {
 
 fn expand(input: &Input<'_>, settings: &Settings) -> TokenStream {
     let krate = input.attributes.crate_path();
-    let ident = &input.original.ident;
+    let checks = checks(input, settings, &krate);
+    let message_type = message_type(settings, &krate);
+    // With type parameters, only a use of the type shows what the old version is.
+    let (eager, message_type) = if has_type_parameters(input) {
+        (None, quote!(#checks #message_type))
+    } else {
+        let eager = quote!(#[allow(deprecated)] const _: () = { #checks };);
+        (Some(eager), message_type)
+    };
+    let methods = [
+        key(input, &krate),
+        quote!(#krate::internal::encode::<Self>(self)),
+        decode(input, settings, &krate),
+    ];
     let generics = with_bounds(input, &krate);
+    let is_keyed = input.key_fields().next().is_some();
+    let impls = impls(input, &krate, &generics, message_type, methods, is_keyed);
+    quote! {
+        const _: () = {
+            #eager
+            #impls
+        };
+    }
+}
+
+/// Returns the impl of `Message` with the bodies of its methods, and of `KeyedMessage` if the item is keyed. `generics`
+/// are those of the item, with further bounds.
+pub(crate) fn impls(
+    input: &Input<'_>,
+    krate: &Path,
+    generics: &Generics,
+    message_type: TokenStream,
+    [key, encode, decode]: [TokenStream; 3],
+    is_keyed: bool,
+) -> TokenStream {
+    let ident = &input.original.ident;
     let (impl_generics, _, where_clause) = generics.split_for_impl();
     let (_, ty_generics, _) = input.original.generics.split_for_impl();
-
-    let checks = checks(input, settings, &krate);
-    let (eager, lazy) = if has_type_parameters(input) {
-        (TokenStream::new(), Some(checks))
-    } else {
-        (
-            quote!(#[allow(deprecated)] const _: () = { #checks };),
-            None,
-        )
-    };
-    let message_type = message_type(settings, &krate);
-    let key = key(input, &krate);
-    let keyed = input.key_fields().next().map(|_| {
+    let keyed = is_keyed.then(|| {
         quote! {
             #[automatically_derived]
             #[allow(deprecated, trivial_bounds)]
             impl #impl_generics #krate::message::KeyedMessage for #ident #ty_generics #where_clause {}
         }
     });
-    let decode = decode(input, settings, &krate);
-
     quote! {
-        const _: () = {
-            #eager
+        #[automatically_derived]
+        #[allow(deprecated, trivial_bounds)]
+        impl #impl_generics #krate::Message for #ident #ty_generics #where_clause {
+            const TYPE: #krate::message::MessageType = { #message_type };
 
-            #[automatically_derived]
-            #[allow(deprecated, trivial_bounds)]
-            impl #impl_generics #krate::Message for #ident #ty_generics #where_clause {
-                const TYPE: #krate::message::MessageType = {
-                    #lazy
-                    #message_type
-                };
+            const ENCODES_JSON: ::core::primitive::bool = true;
 
-                const ENCODES_JSON: ::core::primitive::bool = true;
-
-                fn key(&self) -> ::core::result::Result<
-                    ::core::option::Option<::std::vec::Vec<#krate::internal::Value>>,
-                    #krate::message::EncodeError,
-                > {
-                    #key
-                }
-
-                fn encode(&self) -> ::core::result::Result<
-                    ::std::vec::Vec<::core::primitive::u8>,
-                    #krate::message::EncodeError,
-                > {
-                    #krate::internal::encode::<Self>(self)
-                }
-
-                fn decode(
-                    __version: ::core::primitive::u32,
-                    __payload: &[::core::primitive::u8],
-                ) -> ::core::result::Result<Self, #krate::message::DecodeError> {
-                    #decode
-                }
+            fn key(&self) -> ::core::result::Result<
+                ::core::option::Option<::std::vec::Vec<#krate::internal::Value>>,
+                #krate::message::EncodeError,
+            > {
+                #key
             }
 
-            #keyed
-        };
+            fn encode(&self) -> ::core::result::Result<
+                ::std::vec::Vec<::core::primitive::u8>,
+                #krate::message::EncodeError,
+            > {
+                #encode
+            }
+
+            fn decode(
+                __version: ::core::primitive::u32,
+                __payload: &[::core::primitive::u8],
+            ) -> ::core::result::Result<Self, #krate::message::DecodeError> {
+                #decode
+            }
+        }
+
+        #keyed
+    }
+}
+
+/// Adds the bounds that any impl for an item with type parameters needs.
+pub(crate) fn bound_parameters(generics: &mut Generics) {
+    let parameters: Vec<Ident> = generics.type_params().map(|t| t.ident.clone()).collect();
+    if parameters.is_empty() {
+        return;
+    }
+    let bounds = &mut generics.make_where_clause().predicates;
+    bounds.push(parse_quote!(Self: ::core::marker::Send));
+    for parameter in parameters {
+        bounds.push(parse_quote!(#parameter: 'static));
     }
 }
 
@@ -101,18 +127,16 @@ fn has_type_parameters(input: &Input<'_>) -> bool {
 /// those. A bound, rather than a failing call, makes a missing serde derive one error.
 fn with_bounds(input: &Input<'_>, krate: &Path) -> Generics {
     let mut generics = input.original.generics.clone();
-    let parameters: Vec<Ident> = generics.type_params().map(|t| t.ident.clone()).collect();
-    let bounds = &mut generics.make_where_clause().predicates;
     let at = at(input.original.ident.span());
     let payload = quote_spanned!(at=> Self: #krate::internal::Payload);
+    let bounds = &mut generics.make_where_clause().predicates;
     bounds.push(parse_quote!(#payload));
+    bound_parameters(&mut generics);
+    let parameters: Vec<Ident> = generics.type_params().map(|t| t.ident.clone()).collect();
     if parameters.is_empty() {
         return generics;
     }
-    bounds.push(parse_quote!(Self: ::core::marker::Send));
-    for parameter in &parameters {
-        bounds.push(parse_quote!(#parameter: 'static));
-    }
+    let bounds = &mut generics.make_where_clause().predicates;
     for field in input.key_fields() {
         let ty = field.ty();
         if mentions(quote!(#ty), &parameters) {

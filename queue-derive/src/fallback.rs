@@ -1,10 +1,10 @@
 use proc_macro2::TokenStream;
 use queue_core::QueueName;
 use quote::quote;
-use syn::parse_quote;
 
 use crate::ast::Input;
 use crate::attr::Setting;
+use crate::expand::{bound_parameters, impls};
 use crate::problem::Problems;
 use crate::valid::Settings;
 
@@ -21,18 +21,8 @@ pub(crate) fn expand(input: &Input<'_>, settings: &Settings, problems: &Problems
     }
 
     let krate = input.attributes.crate_path();
-    let ident = &input.original.ident;
     let mut generics = input.original.generics.clone();
-    let parameters: Vec<_> = generics.type_params().map(|t| t.ident.clone()).collect();
-    if !parameters.is_empty() {
-        let bounds = &mut generics.make_where_clause().predicates;
-        bounds.push(parse_quote!(Self: ::core::marker::Send));
-        for parameter in parameters {
-            bounds.push(parse_quote!(#parameter: 'static));
-        }
-    }
-    let (impl_generics, _, where_clause) = generics.split_for_impl();
-    let (_, ty_generics, _) = input.original.generics.split_for_impl();
+    bound_parameters(&mut generics);
     // What is known of them is right, so that a type that upgrades from this one raises no error.
     let Settings {
         kind,
@@ -46,39 +36,13 @@ pub(crate) fn expand(input: &Input<'_>, settings: &Settings, problems: &Problems
     let queue = Some(queue.as_str()).filter(|queue| QueueName::check(queue).is_ok());
     let queue = queue.unwrap_or(PLACEHOLDER);
 
+    let message_type =
+        quote!(#krate::message::MessageType::new(#kind, #queue).with_version(#version));
+    let methods = [(); 3].map(|()| quote!(::core::unreachable!()));
+    let impls = impls(input, &krate, &generics, message_type, methods, true);
     quote! {
         #errors
 
-        const _: () = {
-            #[automatically_derived]
-            impl #impl_generics #krate::Message for #ident #ty_generics #where_clause {
-                const TYPE: #krate::message::MessageType =
-                    #krate::message::MessageType::new(#kind, #queue).with_version(#version);
-
-                fn key(&self) -> ::core::result::Result<
-                    ::core::option::Option<::std::vec::Vec<#krate::internal::Value>>,
-                    #krate::message::EncodeError,
-                > {
-                    ::core::unreachable!()
-                }
-
-                fn encode(&self) -> ::core::result::Result<
-                    ::std::vec::Vec<::core::primitive::u8>,
-                    #krate::message::EncodeError,
-                > {
-                    ::core::unreachable!()
-                }
-
-                fn decode(
-                    _: ::core::primitive::u32,
-                    _: &[::core::primitive::u8],
-                ) -> ::core::result::Result<Self, #krate::message::DecodeError> {
-                    ::core::unreachable!()
-                }
-            }
-
-            #[automatically_derived]
-            impl #impl_generics #krate::message::KeyedMessage for #ident #ty_generics #where_clause {}
-        };
+        const _: () = { #impls };
     }
 }

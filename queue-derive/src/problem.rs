@@ -1,4 +1,4 @@
-use proc_macro2::{Span, TokenStream};
+use proc_macro2::TokenStream;
 use queue_core::InvalidName;
 use quote::ToTokens;
 
@@ -80,30 +80,18 @@ pub(crate) enum Problem {
          use a different queue"
     )]
     PoisonQueueIsQueue(String),
-    #[error("`{name}` is {found:?}, which is not a duration: {problem}; allowed is {allowed}")]
+    #[error("`{name}` is {found:?}, which is not a duration: {problem}; allowed {allowed}")]
     NotADuration {
         name: &'static str,
         found: String,
         problem: humantime::DurationError,
         allowed: &'static str,
     },
-    #[error("`{name}` is {found:?}; allowed is {allowed}")]
-    DurationOutOfRange {
+    #[error("`{name}` is {found}; allowed {allowed}")]
+    NotAllowed {
         name: &'static str,
         found: String,
-        allowed: &'static str,
-    },
-    #[error("`{name}` is {found}; allowed are whole numbers from 1 to {most}")]
-    NumberOutOfRange {
-        name: &'static str,
-        found: String,
-        most: u32,
-    },
-    #[error("`{name}` is {found:?}; allowed are {allowed}")]
-    NotAChoice {
-        name: &'static str,
-        found: String,
-        allowed: &'static str,
+        allowed: String,
     },
     #[error(
         "version 1 has no earlier version to upgrade from; set `version` to 2 or higher, or \
@@ -147,11 +135,6 @@ impl Problems {
     /// Adds an error that underlines `tokens`.
     pub(crate) fn push(&mut self, tokens: impl ToTokens, problem: Problem) {
         self.0.push(syn::Error::new_spanned(tokens, problem));
-    }
-
-    /// Adds an error that underlines `span`, for something without tokens of its own.
-    pub(crate) fn push_at(&mut self, span: Span, problem: Problem) {
-        self.0.push(syn::Error::new(span, problem));
     }
 
     pub(crate) fn is_empty(&self) -> bool {

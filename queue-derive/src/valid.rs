@@ -59,7 +59,7 @@ impl Settings {
         let wire = choice(
             "wire",
             attributes.wire.given(),
-            "\"event\" and \"bare\"",
+            "are \"event\" and \"bare\"",
             |text| match text {
                 "event" => Some(Wire::Event),
                 "bare" => Some(Wire::Bare),
@@ -81,14 +81,14 @@ impl Settings {
                 "visibility_timeout",
                 attributes.visibility_timeout.given(),
                 SECOND..=7 * DAY,
-                "a duration from 1s to 7days, such as \"30s\" or \"2m\"",
+                "is a duration from 1s to 7days, such as \"30s\" or \"2m\"",
                 problems,
             ),
             time_to_live: duration(
                 "time_to_live",
                 attributes.time_to_live.given(),
                 SECOND..=Duration::MAX,
-                "a duration from 1s, such as \"90m\" or \"7days\"; without `time_to_live`, messages \
+                "is a duration from 1s, such as \"90m\" or \"7days\"; without `time_to_live`, messages \
                  never expire",
                 problems,
             ),
@@ -101,7 +101,7 @@ impl Settings {
             key_scope: choice(
                 "key_scope",
                 attributes.key_scope.given(),
-                "\"request\" and \"global\"",
+                "are \"request\" and \"global\"",
                 |text| match text {
                     "request" => Some(KeyScope::Request),
                     "global" => Some(KeyScope::Global),
@@ -192,18 +192,18 @@ fn queues(input: &Input<'_>, problems: &mut Problems) -> (String, Option<String>
     let attributes = &input.attributes;
     let ident = &input.original.ident;
     let default = kebab_case(&ident.unraw().to_string());
-    let (queue, span) = match &attributes.queue {
+    let (queue, written): (_, &dyn ToTokens) = match &attributes.queue {
         Setting::Given(given) => {
             check_queue("queue", given, problems);
-            (given.value(), given.span())
+            (given.value(), given)
         }
-        Setting::Unreadable => (default, ident.span()),
+        Setting::Unreadable => (default, ident),
         Setting::Absent => {
             if let Err(problem) = QueueName::new(&default) {
                 let name = ident.unraw().to_string();
                 problems.push(ident, Problem::DefaultQueueName { name, problem });
             }
-            (default, ident.span())
+            (default, ident)
         }
     };
     if attributes.poison_queue.is_absent()
@@ -214,7 +214,7 @@ fn queues(input: &Input<'_>, problems: &mut Problems) -> (String, Option<String>
             length: queue.len(),
             queue: queue.clone(),
         };
-        problems.push_at(span, problem);
+        problems.push(written, problem);
     }
     let poison = attributes.poison_queue.given();
     if let Some(given) = poison {
@@ -242,8 +242,12 @@ fn number(
     match given.base10_parse() {
         Ok(number) if (1..=most).contains(&number) => Some(number),
         _ => {
-            let found = given.to_string();
-            problems.push(given, Problem::NumberOutOfRange { name, found, most });
+            let problem = Problem::NotAllowed {
+                name,
+                found: given.to_string(),
+                allowed: format!("are whole numbers from 1 to {most}"),
+            };
+            problems.push(given, problem);
             None
         }
     }
@@ -260,10 +264,10 @@ fn duration(
     let found = given.value();
     let problem = match humantime::parse_duration(&found) {
         Ok(duration) if range.contains(&duration) => return Some(duration),
-        Ok(_) => Problem::DurationOutOfRange {
+        Ok(_) => Problem::NotAllowed {
             name,
-            found,
-            allowed,
+            found: format!("{found:?}"),
+            allowed: allowed.to_owned(),
         },
         Err(problem) => Problem::NotADuration {
             name,
@@ -288,14 +292,12 @@ fn choice<T: Default>(
     };
     let found = given.value();
     parse(&found).unwrap_or_else(|| {
-        problems.push(
-            given,
-            Problem::NotAChoice {
-                name,
-                found,
-                allowed,
-            },
-        );
+        let problem = Problem::NotAllowed {
+            name,
+            found: format!("{found:?}"),
+            allowed: allowed.to_owned(),
+        };
+        problems.push(given, problem);
         T::default()
     })
 }

@@ -1,13 +1,16 @@
 //! Parsing of connection strings and URLs into an account's endpoint and credential.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 
+use azure_core::credentials::Secret;
 use azure_core::http::Url;
 
-use super::problem::Problem;
-use super::secret::Secret;
 use super::settings::Settings;
 use super::sign::AccountKey;
+
+/// What is wrong with a connection string or URL. It never repeats the text, which may hold a secret.
+pub(super) type Problem = Cow<'static, str>;
 
 /// The endpoint and credential of an account.
 #[derive(Debug)]
@@ -56,45 +59,48 @@ impl Account {
             return Self::development(&settings);
         }
         if settings.development_proxy.is_some() {
-            return Err(Problem::new(
-                "DevelopmentStorageProxyUri requires UseDevelopmentStorage=true",
-            ));
+            return Err("DevelopmentStorageProxyUri requires UseDevelopmentStorage=true".into());
         }
         let given = match (&settings.queue_endpoint, &settings.account) {
-            (Some(endpoint), _) => endpoint.reveal().to_owned(),
+            (Some(endpoint), _) => endpoint.secret().to_owned(),
             (None, Some(account)) => {
                 let protocol = settings.protocol.as_deref().unwrap_or("https");
                 let suffix = settings.suffix.as_deref().unwrap_or("core.windows.net");
                 format!("{protocol}://{}.queue.{suffix}", checked(account)?)
             }
             (None, None) => {
-                return Err(Problem::new(
-                    "the connection string has neither AccountName nor QueueEndpoint",
-                ));
+                return Err(
+                    "the connection string has neither AccountName nor QueueEndpoint".into(),
+                );
             }
         };
         let endpoint = Endpoint::parse(&given, settings.account.as_deref())?;
         endpoint.check_path(0)?;
         if endpoint.query.is_some() && (settings.key.is_some() || settings.signature.is_some()) {
-            return Err(Problem::new(
-                "the queue endpoint must not have a query beside AccountKey or SharedAccessSignature",
-            ));
+            return Err(
+                "the queue endpoint must not have a query beside AccountKey or \
+                 SharedAccessSignature"
+                    .into(),
+            );
         }
         let credential = match (settings.key, settings.signature) {
             (Some(_), Some(_)) => {
-                return Err(Problem::new(
-                    "the connection string has both AccountKey and SharedAccessSignature; use one of them",
-                ));
+                return Err(
+                    "the connection string has both AccountKey and SharedAccessSignature; use one \
+                     of them"
+                        .into(),
+                );
             }
             (Some(key), None) => Credential::Key(AccountKey::decode(&endpoint.account, &key)?),
-            (None, Some(signature)) => endpoint.signed_by(signature.reveal())?,
+            (None, Some(signature)) => endpoint.signed_by(signature.secret())?,
             (None, None) => match &endpoint.query {
-                Some(query) => endpoint.signed_by(query.reveal())?,
+                Some(query) => endpoint.signed_by(query.secret())?,
                 None => {
-                    return Err(Problem::new(
+                    return Err(
                         "the connection string has neither AccountKey nor SharedAccessSignature; for \
-                         Entra ID use `azure://ACCOUNT`",
-                    ));
+                         Entra ID use `azure://ACCOUNT`"
+                            .into(),
+                    );
                 }
             },
         };
@@ -102,23 +108,19 @@ impl Account {
     }
 
     fn development(settings: &Settings) -> Result<Self, Problem> {
-        let others = [
-            settings.account.is_some(),
-            settings.key.is_some(),
-            settings.queue_endpoint.is_some(),
-            settings.signature.is_some(),
-            settings.protocol.is_some(),
-            settings.suffix.is_some(),
-        ];
-        if others.contains(&true) {
-            return Err(Problem::new(
-                "UseDevelopmentStorage can be combined only with DevelopmentStorageProxyUri",
-            ));
+        let alone = Settings {
+            development: true,
+            development_proxy: settings.development_proxy.clone(),
+            ..Settings::default()
+        };
+        if *settings != alone {
+            return Err(
+                "UseDevelopmentStorage can be combined only with DevelopmentStorageProxyUri".into(),
+            );
         }
         let root = match settings.development_proxy.as_deref() {
-            Some(proxy) => development_root(proxy).map_err(|problem| {
-                Problem::new(format!("DevelopmentStorageProxyUri: {problem}"))
-            })?,
+            Some(proxy) => development_root(proxy)
+                .map_err(|problem| format!("DevelopmentStorageProxyUri: {problem}"))?,
             None => "http://127.0.0.1".to_owned(),
         };
         let given = format!("{root}:10001/{DEVELOPMENT_ACCOUNT}");
@@ -138,9 +140,9 @@ impl Account {
         let endpoint = Endpoint::parse(&format!("https://{host}"), None)?;
         endpoint.check_path(0)?;
         if endpoint.query.is_some() {
-            return Err(Problem::new(
-                "`azure://ACCOUNT` takes no query; a SAS URL starts with `https://`",
-            ));
+            return Err(
+                "`azure://ACCOUNT` takes no query; a SAS URL starts with `https://`".into(),
+            );
         }
         Ok(endpoint.with(Credential::Entra))
     }
@@ -151,13 +153,14 @@ impl Account {
         endpoint.check_path(1)?;
         match &endpoint.query {
             Some(query) => {
-                let credential = endpoint.signed_by(query.reveal())?;
+                let credential = endpoint.signed_by(query.secret())?;
                 Ok(endpoint.with(credential))
             }
-            None => Err(Problem::new(
+            None => Err(
                 "the URL has no signature (`sig=…`); for Entra ID use `azure://ACCOUNT`, for an \
-                 account key a connection string",
-            )),
+                 account key a connection string"
+                    .into(),
+            ),
         }
     }
 }
@@ -175,20 +178,18 @@ struct Endpoint {
 impl Endpoint {
     fn parse(given: &str, account: Option<&str>) -> Result<Self, Problem> {
         let url = Url::parse(given)
-            .map_err(|error| Problem::new(format!("the queue endpoint is not a URL: {error}")))?;
+            .map_err(|error| format!("the queue endpoint is not a URL: {error}"))?;
         if !matches!(url.scheme(), "http" | "https") {
-            return Err(Problem::new("the queue endpoint must be https or http"));
+            return Err("the queue endpoint must be https or http".into());
         }
         if !url.username().is_empty() || url.password().is_some() {
-            return Err(Problem::new(
-                "the queue endpoint must not contain user information",
-            ));
+            return Err("the queue endpoint must not contain user information".into());
         }
         let Some(host) = url.host_str().filter(|host| !host.is_empty()) else {
-            return Err(Problem::new("the queue endpoint has no host"));
+            return Err("the queue endpoint has no host".into());
         };
         if url.fragment().is_some() {
-            return Err(Problem::new("the queue endpoint must not have a fragment"));
+            return Err("the queue endpoint must not have a fragment".into());
         }
         let path = url.path().trim_matches('/');
         let segments: Vec<&str> = path.split('/').filter(|_| !path.is_empty()).collect();
@@ -200,9 +201,9 @@ impl Endpoint {
                 segments.len() - 1,
             ),
             None if is_private(host) => {
-                return Err(Problem::new(
-                    "the queue endpoint of an emulator must end with the account name",
-                ));
+                return Err(
+                    "the queue endpoint of an emulator must end with the account name".into(),
+                );
             }
             _ => {
                 let kind = if host.ends_with(".localhost") {
@@ -216,7 +217,7 @@ impl Endpoint {
         let query = url
             .query()
             .filter(|query| !query.is_empty())
-            .map(Secret::new);
+            .map(|query| Secret::new(query.to_owned()));
         let mut root = url.clone();
         root.set_query(None);
         root.set_path(&path);
@@ -231,31 +232,28 @@ impl Endpoint {
 
     /// Checks that the path has at most this many segments after the account. They are not used.
     fn check_path(&self, most: usize) -> Result<(), Problem> {
-        match (self.further <= most, self.kind) {
-            (true, _) => Ok(()),
-            (false, EndpointKind::Service) => Err(Problem::new(
-                "the path of the queue endpoint is not supported; it must end with the host",
-            )),
-            (false, EndpointKind::Emulator) => Err(Problem::new(
-                "the path of the queue endpoint is not supported; it must end with the account name",
-            )),
-        }
+        let end = match self.kind {
+            _ if self.further <= most => return Ok(()),
+            EndpointKind::Service => "host",
+            EndpointKind::Emulator => "account name",
+        };
+        let problem =
+            format!("the path of the queue endpoint is not supported; it must end with the {end}");
+        Err(problem.into())
     }
 
     fn signed_by(&self, query: &str) -> Result<Credential, Problem> {
         let query = query.trim_start_matches('?');
         if !query.split('&').any(|pair| pair.starts_with("sig=")) {
-            return Err(Problem::new("the shared access signature has no `sig`"));
+            return Err("the shared access signature has no `sig`".into());
         }
         if self.root.scheme() == "http" && self.kind == EndpointKind::Service {
-            return Err(Problem::new(
-                "a shared access signature must not be sent over http; use https",
-            ));
+            return Err("a shared access signature must not be sent over http; use https".into());
         }
         let mut signed = self.root.clone();
         signed.set_query(Some(query));
         let escaped = signed.query().unwrap_or_default();
-        Ok(Credential::Signature(Secret::new(escaped)))
+        Ok(Credential::Signature(Secret::new(escaped.to_owned())))
     }
 
     fn with(self, credential: Credential) -> Account {
@@ -269,8 +267,7 @@ impl Endpoint {
 
 /// Returns scheme and host of the proxy of an emulator. Its port is that of the emulator's queues.
 fn development_root(proxy: &str) -> Result<String, Problem> {
-    let url =
-        Url::parse(proxy).map_err(|error| Problem::new(format!("it is not a URL: {error}")))?;
+    let url = Url::parse(proxy).map_err(|error| format!("it is not a URL: {error}"))?;
     let user = !url.username().is_empty() || url.password().is_some();
     let more = url.port().is_some()
         || !url.path().trim_matches('/').is_empty()
@@ -280,9 +277,11 @@ fn development_root(proxy: &str) -> Result<String, Problem> {
         (scheme @ ("http" | "https"), Some(host)) if !user && !more => {
             Ok(format!("{scheme}://{host}"))
         }
-        _ => Err(Problem::new(
-            "it must be http://HOST; for another port or path, use a connection string with QueueEndpoint",
-        )),
+        _ => Err(
+            "it must be http://HOST; for another port or path, use a connection string with \
+             QueueEndpoint"
+                .into(),
+        ),
     }
 }
 
@@ -300,9 +299,7 @@ fn first_label(host: &str) -> String {
 fn checked(account: &str) -> Result<&str, Problem> {
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     if account.is_empty() || !account.chars().all(allowed) {
-        return Err(Problem::new(
-            "the account name must consist of lower-case letters and digits",
-        ));
+        return Err("the account name must consist of lower-case letters and digits".into());
     }
     Ok(account)
 }

@@ -1,20 +1,34 @@
+use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use azure_core::http::Url;
+use azure_core::http::{ClientMethodOptions, NoFormat, RequestContent, Response, Url};
+use azure_storage_queue::models::{
+    QueueClientClearOptions, QueueClientCreateOptions, QueueClientDeleteMessageOptions,
+    QueueClientDeleteOptions, QueueClientGetPropertiesOptions, QueueClientPeekMessagesOptions,
+    QueueClientReceiveMessagesOptions, QueueClientSendMessageOptions,
+    QueueClientSetMetadataOptions, QueueClientUpdateMessageOptions,
+    QueueServiceClientListQueuesOptions,
+};
+use azure_storage_queue::{QueueClient, QueueServiceClient};
 use bytes::Bytes;
+use futures_util::TryStreamExt;
 use queue_core::backend::{
     ApplyError, Atomicity, Backend, BodyForm, Capabilities, Created, Lease, Limits, Metadata,
     NewMessage, Op, OpOutcome, PeekedMessage, PopReceipt, PutReceipt, QueueProperties,
-    ReceivedMessage, StaleReceipts, StorageId, check_ops,
+    ReceivedMessage, StaleReceipts, StorageId, TimeToLive, check_ops,
 };
 use queue_core::notify::{LocalNotifier, Notifier};
 use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
 
-use super::requests::Requests;
-use super::text::checked;
+use super::call::Caller;
+use super::call_state::RECEIPT_PLACEHOLDER;
+use super::failure::Failure;
+use super::text::{checked, seconds};
+use super::{reply, xml};
 
 /// Queues in an Azure Storage account.
 ///
@@ -39,11 +53,15 @@ use super::text::checked;
 /// # }
 /// ```
 pub struct AzureBackend {
-    pub(super) requests: Requests,
+    pub(super) service: QueueServiceClient,
+    pub(super) caller: Caller,
     pub(super) endpoint: Url,
     pub(super) capabilities: Capabilities,
     pub(super) notifier: Arc<LocalNotifier>,
 }
+
+/// The maximum number of pages of a list. A page has up to 5,000 queues.
+const MAX_PAGES: usize = 10_000;
 
 /// Returns the capabilities of the service.
 pub(super) fn capabilities() -> Capabilities {
@@ -62,10 +80,75 @@ pub(super) fn capabilities() -> Capabilities {
 
 impl AzureBackend {
     fn limits<'a>(&'a self, operation: Operation, queue: &'a QueueName) -> Limits<'a> {
-        Limits {
-            capabilities: &self.capabilities,
-            operation,
-            queue,
+        self.capabilities.limits(operation, queue)
+    }
+
+    /// Sends the request of one operation on a queue, whose arguments have been checked, and reads the answer.
+    async fn call<A, R, F>(
+        &self,
+        of: Limits<'_>,
+        receipt: Option<&PopReceipt>,
+        send: impl FnOnce(QueueClient, ClientMethodOptions<'static>) -> F + Send,
+        read: impl FnOnce(A) -> Result<R, Failure> + Send,
+    ) -> Result<R>
+    where
+        F: Future<Output = azure_core::Result<A>> + Send,
+    {
+        let answer = async {
+            let client = self.service.queue_client(of.queue.as_str());
+            let client = client.map_err(Failure::from_sdk)?;
+            let send = |options| send(client, options);
+            self.caller.call(of.operation, receipt.cloned(), send).await
+        };
+        let read = answer.await.and_then(read);
+        read.map_err(|failure| {
+            let error = failure.into_error(of.operation, self.caller.clock.now());
+            error.with_queue(of.queue)
+        })
+    }
+
+    /// Requests one page of the queues whose names start with `prefix`. Returns the marker of the next one, too.
+    async fn page(
+        &self,
+        prefix: &str,
+        marker: Option<String>,
+    ) -> Result<(Vec<QueueName>, Option<String>), Failure> {
+        let page = self.caller.call(Operation::ListQueues, None, |options| {
+            let mut listing = QueueServiceClientListQueuesOptions::default();
+            listing.method_options.context = options.context;
+            listing.marker = marker;
+            listing.prefix = (!prefix.is_empty()).then(|| prefix.to_owned());
+            let pager = self.service.list_queues(Some(listing));
+            async move { pager?.into_pages().try_next().await }
+        });
+        match page.await? {
+            Some(page) => reply::queues(page.body()),
+            None => Ok((Vec::new(), None)),
+        }
+    }
+
+    async fn all_queues(&self, prefix: &str) -> Result<Vec<QueueName>, Failure> {
+        let mut names = Vec::new();
+        let mut marker = None;
+        let mut seen = HashSet::new();
+        loop {
+            let (more, next) = self.page(prefix, marker.take()).await?;
+            names.extend(more);
+            let Some(next) = next else {
+                names.sort();
+                return Ok(names);
+            };
+            if seen.len() == MAX_PAGES {
+                return Err(Failure::Malformed(
+                    "the list of queues exceeds the maximum number of pages",
+                ));
+            }
+            if !seen.insert(next.clone()) {
+                return Err(Failure::Malformed(
+                    "a continuation marker was returned twice",
+                ));
+            }
+            marker = Some(next);
         }
     }
 
@@ -79,9 +162,7 @@ impl AzureBackend {
             } => (queue, body),
             _ => return Ok(()),
         };
-        let limits = self.limits(Operation::Apply, queue);
-        let checked = checked(body).map(drop);
-        checked.map_err(|problem| limits.invalid(problem))
+        checked(body, &self.limits(Operation::Apply, queue)).map(drop)
     }
 
     async fn run(&self, op: Op) -> Result<OpOutcome> {
@@ -124,32 +205,88 @@ impl Backend for AzureBackend {
     async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created> {
         let limits = self.limits(Operation::CreateQueue, queue);
         limits.check_metadata(metadata)?;
-        self.requests.create_queue(queue, metadata).await
+        let metadata = headers_of(metadata);
+        let create = |client: QueueClient, method_options| async move {
+            let options = QueueClientCreateOptions {
+                method_options,
+                metadata: Some(metadata),
+                ..QueueClientCreateOptions::default()
+            };
+            client.create(Some(options)).await
+        };
+        let created = |answer: Response<(), NoFormat>| match u16::from(answer.status()) {
+            201 => Ok(Created::New),
+            _ => Ok(Created::Existed),
+        };
+        self.call(limits, None, create, created).await
     }
 
     async fn delete_queue(&self, queue: &QueueName) -> Result<()> {
-        self.requests.delete_queue(queue).await
+        let limits = self.limits(Operation::DeleteQueue, queue);
+        let delete = |client: QueueClient, method_options| async move {
+            let options = QueueClientDeleteOptions {
+                method_options,
+                ..QueueClientDeleteOptions::default()
+            };
+            client.delete(Some(options)).await
+        };
+        self.call(limits, None, delete, done).await
     }
 
     async fn list_queues(&self, prefix: &str) -> Result<Vec<QueueName>> {
-        self.requests.list_queues(prefix).await
+        let listed = self.all_queues(prefix).await;
+        let now = self.caller.clock.now();
+        listed.map_err(|failure| failure.into_error(Operation::ListQueues, now))
     }
 
     async fn properties(&self, queue: &QueueName) -> Result<QueueProperties> {
-        self.requests.properties(queue).await
+        let limits = self.limits(Operation::Properties, queue);
+        let get = |client: QueueClient, method_options| async move {
+            let options = QueueClientGetPropertiesOptions {
+                method_options,
+                ..QueueClientGetPropertiesOptions::default()
+            };
+            client.get_properties(Some(options)).await
+        };
+        let read = |answer: Response<_, _>| reply::properties(answer.headers());
+        self.call(limits, None, get, read).await
     }
 
     async fn set_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<()> {
         let limits = self.limits(Operation::SetMetadata, queue);
         limits.check_metadata(metadata)?;
-        self.requests.set_metadata(queue, metadata).await
+        let metadata = headers_of(metadata);
+        let set = |client: QueueClient, method_options| async move {
+            let options = QueueClientSetMetadataOptions {
+                method_options,
+                ..QueueClientSetMetadataOptions::default()
+            };
+            client.set_metadata(&metadata, Some(options)).await
+        };
+        self.call(limits, None, set, done).await
     }
 
     async fn put(&self, queue: &QueueName, message: NewMessage) -> Result<PutReceipt> {
         let limits = self.limits(Operation::Put, queue);
         limits.check_put(&message)?;
-        let text = checked(&message.body).map_err(|problem| limits.invalid(problem))?;
-        self.requests.put(queue, &message, text).await
+        let content = RequestContent::from(xml::message(checked(&message.body, &limits)?));
+        let delay = seconds(message.delay);
+        let lifetime = match message.time_to_live {
+            TimeToLive::Never => -1,
+            // After rounding up, the two may be equal, which the service rejects.
+            TimeToLive::After(lifetime) => seconds(lifetime).max(delay + 1),
+        };
+        let put = |client: QueueClient, method_options| async move {
+            let options = QueueClientSendMessageOptions {
+                method_options,
+                message_time_to_live: Some(lifetime),
+                visibility_timeout: (delay > 0).then_some(delay),
+                ..QueueClientSendMessageOptions::default()
+            };
+            client.send_message(content, Some(options)).await
+        };
+        let read = |answer: Response<_, _>| reply::put(answer.body());
+        self.call(limits, None, put, read).await
     }
 
     async fn receive(
@@ -158,14 +295,35 @@ impl Backend for AzureBackend {
         max: u32,
         visibility: Duration,
     ) -> Result<Vec<ReceivedMessage>> {
-        self.limits(Operation::Receive, queue)
-            .check_receive(max, visibility)?;
-        self.requests.receive(queue, max, visibility).await
+        let limits = self.limits(Operation::Receive, queue);
+        limits.check_receive(max, visibility)?;
+        let visibility = seconds(visibility);
+        let receive = |client: QueueClient, method_options| async move {
+            let options = QueueClientReceiveMessagesOptions {
+                method_options,
+                number_of_messages: i32::try_from(max).ok(),
+                visibility_timeout: Some(visibility),
+                ..QueueClientReceiveMessagesOptions::default()
+            };
+            client.receive_messages(Some(options)).await
+        };
+        let read = |answer: Response<_, _>| reply::received(answer.body(), queue, visibility);
+        self.call(limits, None, receive, read).await
     }
 
     async fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>> {
-        self.limits(Operation::Peek, queue).check_max(max)?;
-        self.requests.peek(queue, max).await
+        let limits = self.limits(Operation::Peek, queue);
+        limits.check_max(max)?;
+        let peek = |client: QueueClient, method_options| async move {
+            let options = QueueClientPeekMessagesOptions {
+                method_options,
+                number_of_messages: i32::try_from(max).ok(),
+                ..QueueClientPeekMessagesOptions::default()
+            };
+            client.peek_messages(Some(options)).await
+        };
+        let read = |answer: Response<_, _>| reply::peeked(answer.body(), queue);
+        self.call(limits, None, peek, read).await
     }
 
     async fn update(
@@ -178,21 +336,49 @@ impl Backend for AzureBackend {
     ) -> Result<Lease> {
         let limits = self.limits(Operation::Update, queue);
         limits.check_update(visibility, body.as_ref().map(Bytes::len))?;
-        let text = body.as_deref().map(checked).transpose();
-        let text = text.map_err(|problem| limits.invalid(problem))?;
+        let text = body.as_deref().map(|body| checked(body, &limits));
+        let content = text.transpose()?.map(xml::message);
         let id = issued(id, &limits)?;
-        self.requests
-            .update(queue, id, receipt, visibility, text)
-            .await
+        let update = |client: QueueClient, method_options| async move {
+            let options = QueueClientUpdateMessageOptions {
+                method_options,
+                queue_message: content.map(RequestContent::from),
+                ..QueueClientUpdateMessageOptions::default()
+            };
+            let visibility = seconds(visibility);
+            client
+                .update_message(&id, RECEIPT_PLACEHOLDER, visibility, Some(options))
+                .await
+        };
+        let read = |answer: Response<_, _>| reply::updated(answer.headers());
+        self.call(limits, Some(receipt), update, read).await
     }
 
     async fn delete(&self, queue: &QueueName, id: &StorageId, receipt: &PopReceipt) -> Result<()> {
-        let id = issued(id, &self.limits(Operation::Delete, queue))?;
-        self.requests.delete(queue, id, receipt).await
+        let limits = self.limits(Operation::Delete, queue);
+        let id = issued(id, &limits)?;
+        let delete = |client: QueueClient, method_options| async move {
+            let options = QueueClientDeleteMessageOptions {
+                method_options,
+                ..QueueClientDeleteMessageOptions::default()
+            };
+            client
+                .delete_message(&id, RECEIPT_PLACEHOLDER, Some(options))
+                .await
+        };
+        self.call(limits, Some(receipt), delete, done).await
     }
 
     async fn clear(&self, queue: &QueueName) -> Result<()> {
-        self.requests.clear(queue).await
+        let limits = self.limits(Operation::Clear, queue);
+        let clear = |client: QueueClient, method_options| async move {
+            let options = QueueClientClearOptions {
+                method_options,
+                ..QueueClientClearOptions::default()
+            };
+            client.clear(Some(options)).await
+        };
+        self.call(limits, None, clear, done).await
     }
 
     async fn apply(&self, ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError> {
@@ -214,6 +400,18 @@ impl fmt::Debug for AzureBackend {
             .field("endpoint", &self.endpoint.as_str())
             .finish_non_exhaustive()
     }
+}
+
+/// Reads the answer to a request that asks for nothing.
+fn done(_: Response<(), NoFormat>) -> Result<(), Failure> {
+    Ok(())
+}
+
+fn headers_of(metadata: &Metadata) -> HashMap<String, String> {
+    let entries = metadata.iter();
+    entries
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
 }
 
 /// Checks that the service may have issued this id. It becomes part of a path, so no other is sent.

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use azure_core::credentials::Secret;
 use azure_core::http::{ClientOptions, RetryOptions, Transport as SdkTransport};
 use azure_storage_queue::{QueueServiceClient, QueueServiceClientOptions};
 use queue_core::notify::LocalNotifier;
@@ -12,8 +13,6 @@ use super::call::Caller;
 use super::clients::Clients;
 use super::entra::Entra;
 use super::failure::Failure;
-use super::requests::Requests;
-use super::secret::Secret;
 use super::transport::Transport;
 
 /// Configures and opens an [`AzureBackend`].
@@ -54,7 +53,7 @@ impl AzureBackend {
     /// `azure://ACCOUNT` for Entra ID. `clock` provides the time of signatures and timeouts.
     pub fn builder(url: &str, clock: Arc<dyn Clock>) -> AzureBuilder {
         AzureBuilder {
-            url: Secret::new(url),
+            url: Secret::new(url.to_owned()),
             clock,
             deadline: Duration::from_secs(10),
         }
@@ -92,8 +91,8 @@ impl AzureBuilder {
             clock,
             deadline,
         } = self;
-        let account = Account::parse(url.reveal()).map_err(|problem| {
-            Error::new(ErrorKind::InvalidInput, Operation::Open).with_detail(problem.to_string())
+        let account = Account::parse(url.secret()).map_err(|problem| {
+            Error::new(ErrorKind::InvalidInput, Operation::Open).with_detail(problem)
         })?;
         let Account {
             endpoint,
@@ -130,10 +129,8 @@ impl AzureBuilder {
         let service = QueueServiceClient::new(endpoint.clone(), entra, Some(options))
             .map_err(|error| open_failed(Failure::from_sdk(error), &*clock))?;
         Ok(AzureBackend {
-            requests: Requests {
-                service,
-                caller: Caller::new(clock, deadline),
-            },
+            service,
+            caller: Caller::new(clock, deadline),
             notifier: LocalNotifier::of_storage(endpoint.as_str()),
             endpoint,
             capabilities: capabilities(),

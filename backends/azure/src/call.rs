@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use azure_core::http::{ClientMethodOptions, Context};
 use queue_clock::KnownTimer;
 use queue_core::backend::PopReceipt;
+use queue_core::internal::LockExt as _;
 use queue_core::{Clock, Operation};
 
 use super::call_state::CallState;
@@ -57,14 +58,19 @@ impl Caller {
         let mut context = Context::new();
         context.insert(Arc::clone(&state));
         let answer = call(ClientMethodOptions { context });
-        let doubled = self.doubled().get(&operation).copied().unwrap_or_default();
+        let doubled = self
+            .doubled
+            .hold()
+            .get(&operation)
+            .copied()
+            .unwrap_or_default();
         let deadline = self.deadline.saturating_mul(1 << doubled);
         let asked_at = self.clock.monotonic();
         tokio::select! {
             biased;
             answer = answer => {
                 if self.clock.monotonic().saturating_sub(asked_at) < self.deadline {
-                    self.doubled().remove(&operation);
+                    self.doubled.hold().remove(&operation);
                 }
                 answer.map_err(Failure::from_sdk)
             }
@@ -77,15 +83,11 @@ impl Caller {
 
     /// Doubles the deadline of an operation, unless a concurrent call has done so.
     fn missed(&self, operation: Operation, doubled: u32) {
-        let mut all = self.doubled();
+        let mut all = self.doubled.hold();
         let current = all.entry(operation).or_default();
         if *current == doubled {
             *current = (doubled + 1).min(MOST_DOUBLED);
         }
-    }
-
-    fn doubled(&self) -> MutexGuard<'_, HashMap<Operation, u32>> {
-        self.doubled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

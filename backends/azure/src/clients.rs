@@ -4,7 +4,7 @@
 //! could use a connection of the application's runtime, whose workers a handler may block for any time.
 //! When a runtime ended, the calls of others on its connections would fail.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use azure_core::http::Url;
@@ -13,6 +13,7 @@ use http_body_util::Full;
 use hyper_util::client::legacy;
 use hyper_util::client::proxy::matcher::Matcher;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use queue_core::internal::LockExt as _;
 use tokio::runtime::{Handle, Id};
 
 use super::account::EndpointKind;
@@ -75,7 +76,7 @@ impl Clients {
     /// Panics outside of a Tokio runtime.
     pub(super) fn current(&self) -> Client {
         let runtime = Handle::current().id();
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.open.hold();
         if let Some((_, client)) = open.iter().find(|(id, _)| *id == runtime) {
             return client.clone();
         }

@@ -1,7 +1,6 @@
 //! Tokens of Microsoft Entra ID, from the first of several credentials that provides one.
 
 use std::error::Error as _;
-use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
@@ -94,12 +93,12 @@ impl Entra {
         options: Option<TokenRequestOptions<'_>>,
     ) -> Result<AccessToken, String> {
         let credential = source.credential.as_ref().map_err(String::clone)?;
-        within(
-            &*self.clock,
-            source.timeout,
-            credential.get_token(scopes, options),
-        )
-        .await
+        let timeout = source.timeout;
+        tokio::select! {
+            biased;
+            token = credential.get_token(scopes, options) => token.map_err(|error| reason(&error)),
+            () = self.clock.sleep(timeout) => Err(format!("no answer within {timeout:?}")),
+        }
     }
 }
 
@@ -136,18 +135,6 @@ fn erased<C: TokenCredential + 'static>(
     match credential {
         Ok(credential) => Ok(credential),
         Err(error) => Err(reason(&error)),
-    }
-}
-
-async fn within(
-    clock: &dyn Clock,
-    timeout: Duration,
-    token: impl Future<Output = azure_core::Result<AccessToken>>,
-) -> Result<AccessToken, String> {
-    tokio::select! {
-        biased;
-        token = token => token.map_err(|error| reason(&error)),
-        () = clock.sleep(timeout) => Err(format!("no answer within {timeout:?}")),
     }
 }
 

@@ -6,31 +6,44 @@ use azure_core::error::ErrorKind as SdkKind;
 use queue_core::{Error, ErrorKind, Operation, Outcome, RetryAdvice, Timestamp};
 
 use super::service_error::ServiceError;
-use super::transport::TransportFailure;
+use super::transport::{MAX_REPLY, REQUEST_ID};
 
 /// An error. The SDK's errors, which contain URLs and replies, are not kept as sources.
-#[derive(Debug)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub(super) enum Failure {
-    Transport(TransportFailure),
+    /// The request was not sent.
+    #[error("{0}")]
+    Connect(String),
+    /// The request may have been sent and executed.
+    #[error("{0}")]
+    Broken(String),
+    #[error("the reply is longer than {MAX_REPLY} bytes")]
+    TooLong,
+    /// A proxy or gateway reported success.
+    #[error("the reply is not from Queue Storage itself: it has no `{REQUEST_ID}`")]
+    Foreign,
+    #[error("{0}")]
     Service(Box<ServiceError>),
     /// No credential provided a token; the reason for each.
+    #[error("{0}")]
     Credential(String),
-    Deadline {
-        after: Duration,
-        sent: bool,
-    },
+    #[error("after {after:?}")]
+    Deadline { after: Duration, sent: bool },
     /// A successful reply that cannot be interpreted.
+    #[error("the reply of the service is invalid: {0}")]
     Malformed(&'static str),
     /// The SDK refused the call.
+    #[error("the client library rejected the call")]
     Refused,
     /// The current runtime has no timer, so the call would have no deadline.
+    #[error("the Tokio runtime has no timer; build it with `enable_all()`")]
     NoTimer,
 }
 
 impl Failure {
     pub(super) fn from_sdk(error: azure_core::Error) -> Self {
-        if let Some(failure) = error.downcast_ref::<TransportFailure>() {
-            return Self::Transport(failure.clone());
+        if let Some(failure) = error.downcast_ref::<Self>() {
+            return failure.clone();
         }
         match error.kind() {
             SdkKind::HttpResponse {
@@ -54,49 +67,25 @@ impl Failure {
 
     /// Converts the failure to the contract's error. `now` is this machine's time.
     pub(super) fn into_error(self, operation: Operation, now: Timestamp) -> Error {
-        let error = |kind| Error::new(kind, operation);
-        match self {
-            Self::Transport(failure) => {
-                let (kind, outcome) = match failure {
-                    TransportFailure::Connect(_) => (ErrorKind::Unreachable, Outcome::NotDone),
-                    TransportFailure::Broken(_) => (ErrorKind::Unreachable, Outcome::Unknown),
-                    TransportFailure::TooLong | TransportFailure::Foreign => {
-                        (ErrorKind::Corrupt, Outcome::Unknown)
-                    }
-                };
-                let error = error(kind).with_outcome(outcome);
-                let error = match failure {
-                    // The proxy may not interfere the next time.
-                    TransportFailure::Foreign => error.with_retry(RetryAdvice::Temporary),
-                    TransportFailure::Connect(_) => error.unsent(),
-                    _ => error,
-                };
-                error.with_detail(failure.to_string())
+        let failed = |kind| Error::new(kind, operation).with_detail(self.to_string());
+        let unknown = |kind| failed(kind).with_outcome(Outcome::Unknown);
+        match &self {
+            Self::Service(service) => service.to_error(operation, now),
+            Self::Connect(_) => failed(ErrorKind::Unreachable).unsent(),
+            Self::Broken(_) => unknown(ErrorKind::Unreachable),
+            Self::TooLong => unknown(ErrorKind::Corrupt),
+            // The service or the proxy may answer properly the next time.
+            Self::Foreign | Self::Malformed(_) => {
+                unknown(ErrorKind::Corrupt).with_retry(RetryAdvice::Temporary)
             }
-            Self::Service(service) => service.into_error(operation, now),
             // A token service may be temporarily unavailable, so listeners retry.
-            Self::Credential(told) => error(ErrorKind::Denied)
+            Self::Credential(_) => failed(ErrorKind::Denied)
                 .with_retry(RetryAdvice::Temporary)
-                .with_detail(told)
                 .unsent(),
-            Self::Deadline { after, sent } => {
-                let error = error(ErrorKind::Timeout).with_detail(format!("after {after:?}"));
-                if sent {
-                    error.with_outcome(Outcome::Unknown)
-                } else {
-                    error.unsent()
-                }
-            }
-            Self::Malformed(what) => error(ErrorKind::Corrupt)
-                .with_retry(RetryAdvice::Temporary)
-                .with_outcome(Outcome::Unknown)
-                .with_detail(format!("the reply of the service is invalid: {what}")),
-            Self::Refused => error(ErrorKind::InvalidInput)
-                .with_detail("the client library rejected the call")
-                .unsent(),
-            Self::NoTimer => error(ErrorKind::Unsupported)
-                .with_detail("the Tokio runtime has no timer; build it with `enable_all()`")
-                .unsent(),
+            Self::Deadline { sent: true, .. } => unknown(ErrorKind::Timeout),
+            Self::Deadline { sent: false, .. } => failed(ErrorKind::Timeout).unsent(),
+            Self::Refused => failed(ErrorKind::InvalidInput).unsent(),
+            Self::NoTimer => failed(ErrorKind::Unsupported).unsent(),
         }
     }
 }

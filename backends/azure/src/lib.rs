@@ -2,10 +2,9 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `backend`, `builder` | [`AzureBackend`], and how it is opened |
-//! | `account`, `settings`, `problem` | parsing a connection string or URL into endpoint and credential |
+//! | `backend`, `builder` | [`AzureBackend`]: requests through the SDK's clients, and how it is opened |
+//! | `account`, `settings` | parsing a connection string or URL into endpoint and credential |
 //! | `entra` | tokens of Microsoft Entra ID, from the first credential that gives one |
-//! | `requests`, `queues`, `messages` | requests to the service, through the SDK's clients |
 //! | `call` | one operation and its deadline |
 //! | `call_state` | what the SDK's pipeline must not see: the pop receipt of a call |
 //! | `transport`, `sign` | the last step of the SDK's pipeline, where a request gets its secrets |
@@ -25,12 +24,7 @@ mod clients;
 mod connector;
 mod entra;
 mod failure;
-mod messages;
-mod problem;
-mod queues;
 mod reply;
-mod requests;
-mod secret;
 mod service_error;
 mod settings;
 mod sign;

@@ -120,7 +120,7 @@ pub(super) fn queues(body: &[u8]) -> Result<(Vec<QueueName>, Option<String>)> {
 
 fn root<'a>(body: &'a [u8], name: &str) -> Result<Element<'a>> {
     match Element::parse(body) {
-        Ok(root) if root.is(name) => Ok(root),
+        Some(root) if root.is(name) => Ok(root),
         _ => Err(Failure::Malformed("unexpected XML")),
     }
 }

@@ -1,5 +1,6 @@
 //! The meaning of the service's error replies.
 
+use std::fmt;
 use std::time::Duration;
 
 use azure_core::http::headers::Headers;
@@ -10,7 +11,7 @@ use super::text::http_date;
 use super::xml::Element;
 
 /// An error reply, without its message, which may repeat the string to sign.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct ServiceError {
     status: u16,
     /// The service's error code; absent in replies of proxies and gateways.
@@ -53,7 +54,7 @@ impl ServiceError {
         if let Some(milliseconds) = milliseconds {
             error.retry_after = Some(RetryAfter::For(Duration::from_millis(milliseconds)));
         }
-        if let Ok(root) = Element::parse(body)
+        if let Some(root) = Element::parse(body)
             && root.is("Error")
         {
             let element = |name| root.child(name).and_then(|child| word(&child.text));
@@ -63,18 +64,9 @@ impl ServiceError {
         error
     }
 
-    pub(super) fn into_error(self, operation: Operation, now: Timestamp) -> Error {
+    pub(super) fn to_error(&self, operation: Operation, now: Timestamp) -> Error {
         let (kind, outcome) = self.classify(operation);
-        let mut detail = match &self.code {
-            Some(code) => format!("HTTP {} {code}", self.status),
-            None => format!("HTTP {}, not from Queue Storage itself", self.status),
-        };
-        if let Some(parameter) = &self.parameter {
-            detail.push_str(&format!(" about `{parameter}`"));
-        }
-        if let Some(id) = &self.request_id {
-            detail.push_str(&format!(", request {id}"));
-        }
+        let mut detail = self.to_string();
         if let (ErrorKind::Denied, Some(date)) = (kind, self.date)
             && let Some(skew) = skew(now, date)
         {
@@ -127,6 +119,22 @@ impl ServiceError {
             (500.., _) => (Kind::Storage, Unknown),
             _ => (Kind::Corrupt, Unknown),
         }
+    }
+}
+
+impl fmt::Display for ServiceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.code {
+            Some(code) => write!(f, "HTTP {} {code}", self.status)?,
+            None => write!(f, "HTTP {}, not from Queue Storage itself", self.status)?,
+        }
+        if let Some(parameter) = &self.parameter {
+            write!(f, " about `{parameter}`")?;
+        }
+        if let Some(id) = &self.request_id {
+            write!(f, ", request {id}")?;
+        }
+        Ok(())
     }
 }
 

@@ -3,8 +3,9 @@
 //! Errors name a setting by its position or, if it is known, by its name. They never repeat what was
 //! written, which may be part of a key.
 
-use super::problem::Problem;
-use super::secret::Secret;
+use azure_core::credentials::Secret;
+
+use super::account::Problem;
 
 /// The settings of endpoint and credential.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -44,15 +45,16 @@ impl Settings {
         for (index, setting) in given.filter(|(_, setting)| !setting.is_empty()) {
             let position = index + 1;
             let Some((name, value)) = setting.split_once('=') else {
-                return Err(Problem::new(format!(
+                return Err(format!(
                     "setting {position} of the connection string is not NAME=VALUE"
-                )));
+                )
+                .into());
             };
             let (name, value) = (name.trim().to_ascii_lowercase(), value.trim());
             if seen.contains(&name) {
-                return Err(Problem::new(format!(
-                    "setting {position} of the connection string is a duplicate"
-                )));
+                return Err(
+                    format!("setting {position} of the connection string is a duplicate").into(),
+                );
             }
             settings.take(&name, value, position)?;
             seen.push(name);
@@ -62,35 +64,30 @@ impl Settings {
 
     fn take(&mut self, name: &str, value: &str, position: usize) -> Result<(), Problem> {
         let text = Some(value.to_owned());
+        let secret = Some(Secret::new(value.to_owned()));
         match name {
             "usedevelopmentstorage" if value.eq_ignore_ascii_case("true") => {
                 self.development = true;
             }
-            "usedevelopmentstorage" => {
-                return Err(Problem::new("UseDevelopmentStorage must be `true`"));
-            }
+            "usedevelopmentstorage" => return Err("UseDevelopmentStorage must be `true`".into()),
             "developmentstorageproxyuri" => self.development_proxy = text,
             "defaultendpointsprotocol" => match value.to_ascii_lowercase().as_str() {
                 protocol @ ("http" | "https") => self.protocol = Some(protocol.to_owned()),
-                _ => {
-                    return Err(Problem::new(
-                        "DefaultEndpointsProtocol must be `https` or `http`",
-                    ));
-                }
+                _ => return Err("DefaultEndpointsProtocol must be `https` or `http`".into()),
             },
             "accountname" => self.account = text,
-            "accountkey" => self.key = Some(Secret::new(value)),
+            "accountkey" => self.key = secret,
             "endpointsuffix" => self.suffix = text,
-            "queueendpoint" => self.queue_endpoint = Some(Secret::new(value)),
-            "sharedaccesssignature" => self.signature = Some(Secret::new(value)),
+            "queueendpoint" => self.queue_endpoint = secret,
+            "sharedaccesssignature" => self.signature = secret,
             other
                 if IGNORED
                     .iter()
                     .any(|known| known.eq_ignore_ascii_case(other)) => {}
             _ => {
-                return Err(Problem::new(format!(
+                return Err(format!(
                     "setting {position} of the connection string is unknown; known settings are {KNOWN}"
-                )));
+                ).into());
             }
         }
         Ok(())

@@ -3,16 +3,16 @@
 use queue_core::internal::debug_fields;
 use std::collections::BTreeMap;
 
+use azure_core::credentials::Secret;
 use azure_core::http::Url;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit, Mac};
 use hyper::Method;
-use hyper::header::HeaderMap;
+use hyper::header::{HeaderMap, HeaderValue};
 use sha2::Sha256;
 
-use super::problem::Problem;
-use super::secret::Secret;
+use super::account::Problem;
 
 /// An account's key. `Debug` does not show it.
 pub(super) struct AccountKey {
@@ -39,13 +39,12 @@ const STANDARD_HEADERS: [&str; 11] = [
 impl AccountKey {
     pub(super) fn decode(account: &str, key: &Secret) -> Result<Self, Problem> {
         let key = STANDARD
-            .decode(key.reveal())
-            .map_err(|_| Problem::new("AccountKey is not Base64"))?;
+            .decode(key.secret())
+            .map_err(|_| "AccountKey is not Base64")?;
         if key.is_empty() {
-            return Err(Problem::new("AccountKey is empty"));
+            return Err("AccountKey is empty".into());
         }
-        let keyed = Hmac::new_from_slice(&key)
-            .map_err(|_| Problem::new("AccountKey has an invalid length"))?;
+        let keyed = Hmac::new_from_slice(&key).map_err(|_| "AccountKey has an invalid length")?;
         Ok(Self {
             account: account.to_owned(),
             keyed,
@@ -77,27 +76,20 @@ fn string_to_sign(
     headers: &HeaderMap,
     length: usize,
 ) -> String {
-    let mut standard = [""; STANDARD_HEADERS.len()];
     let mut own = BTreeMap::new();
     for (name, value) in headers {
-        let (name, value) = (name.as_str(), value.to_str().unwrap_or_default().trim());
-        if name.starts_with("x-ms-") {
-            own.insert(name, value);
-        } else if let Some(at) = STANDARD_HEADERS.iter().position(|known| *known == name) {
-            standard[at] = value;
+        if name.as_str().starts_with("x-ms-") {
+            own.insert(name.as_str(), text_of(value));
         }
     }
-    let length = match length {
-        0 => String::new(),
-        length => length.to_string(),
-    };
     let mut text = format!("{verb}\n");
-    for (name, value) in STANDARD_HEADERS.iter().zip(standard) {
-        text.push_str(match *name {
-            "content-length" => &length,
-            "date" if own.contains_key("x-ms-date") => "",
-            _ => value,
-        });
+    for name in STANDARD_HEADERS {
+        match name {
+            "content-length" if length == 0 => {}
+            "content-length" => text.push_str(&length.to_string()),
+            "date" if own.contains_key("x-ms-date") => {}
+            _ => text.push_str(headers.get(name).map_or("", text_of)),
+        }
         text.push('\n');
     }
     for (name, value) in own {
@@ -105,6 +97,10 @@ fn string_to_sign(
     }
     text.push_str(&canonical_resource(account, url));
     text
+}
+
+fn text_of(value: &HeaderValue) -> &str {
+    value.to_str().unwrap_or_default().trim()
 }
 
 fn canonical_resource(account: &str, url: &Url) -> String {
@@ -123,8 +119,6 @@ fn canonical_resource(account: &str, url: &Url) -> String {
 
 #[cfg(test)]
 mod tests {
-    use hyper::header::HeaderValue;
-
     use super::*;
 
     fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {

@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use jiff::fmt::rfc2822::DateTimeParser;
-use queue_core::Timestamp;
+use queue_core::backend::Limits;
 use queue_core::internal::xml_text;
+use queue_core::{Result, Timestamp};
 
 /// Returns the body as text, or an error if XML cannot carry it unchanged.
-pub(super) fn checked(body: &[u8]) -> Result<&str, String> {
-    xml_text(body).map_err(|problem| format!("{problem}; encode the body as Base64"))
+pub(super) fn checked<'b>(body: &'b [u8], limits: &Limits<'_>) -> Result<&'b str> {
+    xml_text(body)
+        .map_err(|problem| limits.invalid(format!("{problem}; encode the body as Base64")))
 }
 
 /// Converts a duration to whole seconds, rounded up.

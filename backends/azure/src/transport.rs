@@ -26,12 +26,13 @@ use queue_core::internal::{debug_fields, error_chain};
 use super::account::Credential;
 use super::call_state::{CallState, NEW_RECEIPT_HEADER};
 use super::clients::Clients;
+use super::failure::Failure;
 
 /// The header that every reply of the service has.
-const REQUEST_ID: &str = "x-ms-request-id";
+pub(super) const REQUEST_ID: &str = "x-ms-request-id";
 
 /// The maximum length of a reply, in bytes: 32 messages of 64 KiB with every character escaped.
-const MAX_REPLY: usize = 16 * 1024 * 1024;
+pub(super) const MAX_REPLY: usize = 16 * 1024 * 1024;
 
 /// The headers of replies that are passed on, besides metadata and the receipt.
 const READ: [&str; 8] = [
@@ -51,22 +52,6 @@ pub(super) struct Transport {
     clock: Arc<dyn Clock>,
 }
 
-/// Why a request has no valid reply. It contains no URL.
-#[derive(Debug, Clone, thiserror::Error)]
-pub(super) enum TransportFailure {
-    /// The request was not sent.
-    #[error("{0}")]
-    Connect(String),
-    /// The request may have been sent and executed.
-    #[error("{0}")]
-    Broken(String),
-    #[error("the reply is longer than {MAX_REPLY} bytes")]
-    TooLong,
-    /// A proxy or gateway reported success.
-    #[error("the reply is not from Queue Storage itself: it has no `{REQUEST_ID}`")]
-    Foreign,
-}
-
 impl Transport {
     pub(super) fn new(credential: Credential, clients: Clients, clock: Arc<dyn Clock>) -> Self {
         Self {
@@ -81,7 +66,7 @@ impl Transport {
         &self,
         request: &Request,
         receipt: Option<&PopReceipt>,
-    ) -> Result<hyper::Request<Full<Bytes>>, TransportFailure> {
+    ) -> Result<hyper::Request<Full<Bytes>>, Failure> {
         let mut url = Cow::Borrowed(request.url());
         if let Some(receipt) = receipt {
             put_receipt(url.to_mut(), receipt);
@@ -104,7 +89,7 @@ impl Transport {
             // A signature has its own expiry; the service ignores the date.
             Credential::Signature(signature) => {
                 target.push(if url.query().is_some() { '&' } else { '?' });
-                target.push_str(signature.reveal());
+                target.push_str(signature.secret());
             }
             Credential::Entra => {
                 headers.insert("x-ms-date", self.date()?);
@@ -117,9 +102,9 @@ impl Transport {
         Ok(outgoing)
     }
 
-    fn date(&self) -> Result<HeaderValue, TransportFailure> {
+    fn date(&self) -> Result<HeaderValue, Failure> {
         let date = DateTimePrinter::new().timestamp_to_rfc9110_string(&self.clock.now());
-        let date = date.map_err(|error| TransportFailure::Connect(error.to_string()))?;
+        let date = date.map_err(|error| Failure::Connect(error.to_string()))?;
         header(&date)
     }
 
@@ -127,7 +112,7 @@ impl Transport {
         &self,
         request: &Request,
         state: Option<&CallState>,
-    ) -> Result<AsyncRawResponse, TransportFailure> {
+    ) -> Result<AsyncRawResponse, Failure> {
         let receipt = state.and_then(|state| state.receipt.as_ref());
         let outgoing = self.finish(request, receipt)?;
         if let Some(state) = state {
@@ -138,7 +123,7 @@ impl Transport {
         let body = Limited::new(body, MAX_REPLY).collect().await;
         let body = body.map_err(cut_off)?.to_bytes();
         if head.status.is_success() && !head.headers.contains_key(REQUEST_ID) {
-            return Err(TransportFailure::Foreign);
+            return Err(Failure::Foreign);
         }
         let (status, headers) = (head.status.as_u16(), visible_headers(&head.headers));
         Ok(AsyncRawResponse::from_bytes(status.into(), headers, body))
@@ -156,7 +141,7 @@ impl Policy for Transport {
         let state = context.value::<Arc<CallState>>().map(Arc::as_ref);
         self.exchange(request, state).await.map_err(|failure| {
             let kind = match &failure {
-                TransportFailure::Connect(_) => ErrorKind::Connection,
+                Failure::Connect(_) => ErrorKind::Connection,
                 _ => ErrorKind::Io,
             };
             azure_core::Error::new(kind, failure)
@@ -166,7 +151,7 @@ impl Policy for Transport {
 
 debug_fields!(Transport { credential });
 
-fn headers(request: &Request) -> Result<HeaderMap, TransportFailure> {
+fn headers(request: &Request) -> Result<HeaderMap, Failure> {
     let mut headers = HeaderMap::new();
     for (name, value) in request.headers().iter() {
         let name = HeaderName::from_bytes(name.as_str().as_bytes())
@@ -178,13 +163,13 @@ fn headers(request: &Request) -> Result<HeaderMap, TransportFailure> {
     Ok(headers)
 }
 
-fn header(value: &str) -> Result<HeaderValue, TransportFailure> {
+fn header(value: &str) -> Result<HeaderValue, Failure> {
     HeaderValue::from_str(value).map_err(|_| unfit("a header is not allowed"))
 }
 
 /// Returns the error of a request that cannot be sent.
-fn unfit(why: &str) -> TransportFailure {
-    TransportFailure::Connect(why.to_owned())
+fn unfit(why: &str) -> Failure {
+    Failure::Connect(why.to_owned())
 }
 
 fn put_receipt(url: &mut Url, receipt: &PopReceipt) {
@@ -219,22 +204,22 @@ fn visible_headers(headers: &HeaderMap) -> Headers {
     held
 }
 
-fn failed(error: legacy::Error) -> TransportFailure {
+fn failed(error: legacy::Error) -> Failure {
     let cause = error
         .source()
         .map_or_else(|| error.to_string(), error_chain);
     if error.is_connect() {
-        TransportFailure::Connect(cause)
+        Failure::Connect(cause)
     } else {
-        TransportFailure::Broken(cause)
+        Failure::Broken(cause)
     }
 }
 
 /// Converts an error while reading a reply's body.
-fn cut_off(error: Box<dyn Error + Send + Sync>) -> TransportFailure {
+fn cut_off(error: Box<dyn Error + Send + Sync>) -> Failure {
     if error.is::<LengthLimitError>() {
-        TransportFailure::TooLong
+        Failure::TooLong
     } else {
-        TransportFailure::Broken(error_chain(&*error))
+        Failure::Broken(error_chain(&*error))
     }
 }

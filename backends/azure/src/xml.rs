@@ -15,10 +15,6 @@ pub(super) struct Element<'a> {
     pub(super) children: Vec<Element<'a>>,
 }
 
-/// The body is not the XML of a reply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Malformed;
-
 /// The maximum depth, more than that of any reply.
 const MAX_DEPTH: usize = 8;
 
@@ -26,9 +22,10 @@ const MAX_DEPTH: usize = 8;
 const MAX_ELEMENTS: usize = 50_000;
 
 impl<'a> Element<'a> {
-    pub(super) fn parse(body: &'a [u8]) -> Result<Self, Malformed> {
+    /// Reads a body. Returns `None` if it is not the XML of a reply.
+    pub(super) fn parse(body: &'a [u8]) -> Option<Self> {
         let body = body.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(body);
-        let text = std::str::from_utf8(body).map_err(|_| Malformed)?;
+        let text = std::str::from_utf8(body).ok()?;
         let mut reader = Reader::from_str(text);
         reader.config_mut().expand_empty_elements = true;
         // Checked below, against the names that are kept anyway.
@@ -36,9 +33,9 @@ impl<'a> Element<'a> {
         let mut open: Vec<Self> = Vec::new();
         let mut elements = 0;
         loop {
-            match reader.read_event().map_err(|_| Malformed)? {
+            match reader.read_event().ok()? {
                 Event::Start(_) if open.len() == MAX_DEPTH || elements == MAX_ELEMENTS => {
-                    return Err(Malformed);
+                    return None;
                 }
                 Event::Start(tag) => {
                     elements += 1;
@@ -49,19 +46,19 @@ impl<'a> Element<'a> {
                     });
                 }
                 Event::End(end) => {
-                    let closed = open.pop().ok_or(Malformed)?;
+                    let closed = open.pop()?;
                     if closed.tag.name() != end.name() {
-                        return Err(Malformed);
+                        return None;
                     }
                     match open.last_mut() {
                         Some(parent) => parent.children.push(closed),
-                        None => return Ok(closed),
+                        None => return Some(closed),
                     }
                 }
-                Event::Text(text) => append(&mut open, text.decode().map_err(|_| Malformed)?),
-                Event::CData(text) => append(&mut open, text.decode().map_err(|_| Malformed)?),
+                Event::Text(text) => append(&mut open, text.decode().ok()?),
+                Event::CData(text) => append(&mut open, text.decode().ok()?),
                 Event::GeneralRef(reference) => append(&mut open, resolve(&reference)?.into()),
-                Event::DocType(_) | Event::Eof => return Err(Malformed),
+                Event::DocType(_) | Event::Eof => return None,
                 _ => {}
             }
         }
@@ -84,8 +81,8 @@ fn append<'a>(open: &mut [Element<'a>], text: Cow<'a, str>) {
 
 /// Returns the text of a reference. References that XML does not allow are resolved too: a message of a
 /// foreign client must not make the other messages of a reply unreadable.
-fn resolve(reference: &BytesRef<'_>) -> Result<String, Malformed> {
-    let name = reference.decode().map_err(|_| Malformed)?;
+fn resolve(reference: &BytesRef<'_>) -> Option<String> {
+    let name = reference.decode().ok()?;
     let number = match name.strip_prefix('#') {
         Some(digits) => match digits.strip_prefix(['x', 'X']) {
             Some(digits) => u32::from_str_radix(digits, 16).ok(),
@@ -93,7 +90,7 @@ fn resolve(reference: &BytesRef<'_>) -> Result<String, Malformed> {
         },
         None => None,
     };
-    Ok(match (number.and_then(char::from_u32), &*name) {
+    Some(match (number.and_then(char::from_u32), &*name) {
         (Some(character), _) => character.to_string(),
         (None, name) => match resolve_predefined_entity(name) {
             Some(text) => text.to_owned(),
@@ -136,15 +133,15 @@ mod tests {
         let read = |body: &str| Element::parse(body.as_bytes()).map(|root| root.text.into_owned());
         assert_eq!(
             read("\u{feff}<a>x&#1;&#x2;&#xD;y</a>").as_deref(),
-            Ok("x\u{1}\u{2}\ry")
+            Some("x\u{1}\u{2}\ry")
         );
         assert_eq!(
             read("<a>&nbsp;&#xFFFFFFFF;</a>").as_deref(),
-            Ok("&nbsp;&#xFFFFFFFF;")
+            Some("&nbsp;&#xFFFFFFFF;")
         );
         assert_eq!(
             read("<a>\u{1}\r\n<![CDATA[<b>]]></a>").as_deref(),
-            Ok("\u{1}\r\n<b>")
+            Some("\u{1}\r\n<b>")
         );
     }
 
@@ -157,7 +154,7 @@ mod tests {
         assert_eq!(root.children.len(), MAX_ELEMENTS - 1);
         for children in [MAX_ELEMENTS, 4 * 1024 * 1024] {
             let more = list(children);
-            assert_eq!(Element::parse(more.as_bytes()), Err(Malformed));
+            assert_eq!(Element::parse(more.as_bytes()), None);
         }
     }
 
@@ -174,8 +171,8 @@ mod tests {
             "<!DOCTYPE a [<!ENTITY e \"x\">]><a>&e;</a>",
             deep.as_str(),
         ] {
-            assert_eq!(Element::parse(body.as_bytes()), Err(Malformed), "{body}");
+            assert_eq!(Element::parse(body.as_bytes()), None, "{body}");
         }
-        assert_eq!(Element::parse(b"<a>\xff</a>"), Err(Malformed));
+        assert_eq!(Element::parse(b"<a>\xff</a>"), None);
     }
 }

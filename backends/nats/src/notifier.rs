@@ -1,12 +1,13 @@
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_nats::{Client, ConnectOptions, Event};
 use futures_util::StreamExt as _;
 use queue_core::QueueName;
+use queue_core::internal::LockExt as _;
 use queue_core::notify::{
     LocalNotifier, Notification, Notifier, Pending, Subscriber, Subscription,
 };
@@ -68,8 +69,10 @@ struct Shared {
     pending: Mutex<Pending<Key>>,
     published: Notify,
     reconnected: Notify,
-    /// Whether the connection, with its subscriptions, is known to work.
-    connected: AtomicBool,
+    /// How often the connection was lost.
+    losses: AtomicU64,
+    /// One more than the losses before the connection, with its subscriptions, was last found to work.
+    confirmed: AtomicU64,
     /// The subscriptions at the server, which stay until the notifier is dropped.
     subjects: Mutex<HashMap<(String, QueueName), Arc<AtomicBool>>>,
     local: LocalNotifier,
@@ -127,7 +130,7 @@ impl Notifier for NatsNotifier {
         self.shared.local.publish(notification);
         let (account, queue) = (notification.account.to_owned(), notification.queue.clone());
         let key = (account, queue, notification.visible_in);
-        lock(&self.shared.pending).add(key, notification);
+        self.shared.pending.hold().add(key, notification);
         self.shared.published.notify_one();
     }
 
@@ -139,7 +142,7 @@ impl Notifier for NatsNotifier {
     ) -> Box<dyn Subscription> {
         let local = self.shared.local.subscribe(account, queue, subscriber);
         let key = (account.to_owned(), queue.clone());
-        let mut subjects = lock(&self.shared.subjects);
+        let mut subjects = self.shared.subjects.hold();
         let subscribed = subjects.entry(key.clone()).or_insert_with(|| {
             let subscribed = Arc::new(AtomicBool::new(false));
             let receive = receive(
@@ -148,7 +151,7 @@ impl Notifier for NatsNotifier {
                 key,
                 Arc::clone(&subscribed),
             );
-            lock(&self.tasks).spawn_on(receive, &self.runtime);
+            self.tasks.hold().spawn_on(receive, &self.runtime);
             subscribed
         });
         Box::new(Subscribed {
@@ -161,7 +164,7 @@ impl Notifier for NatsNotifier {
 
 impl Subscription for Subscribed {
     fn is_armed(&self) -> bool {
-        self.shared.connected.load(Ordering::Acquire) && self.subscribed.load(Ordering::Acquire)
+        self.shared.is_connected() && self.subscribed.load(Ordering::Acquire)
     }
 }
 
@@ -170,7 +173,7 @@ impl Shared {
         match event {
             Event::Connected => self.reconnected.notify_one(),
             Event::Disconnected | Event::Closed => {
-                self.connected.store(false, Ordering::Release);
+                self.losses.fetch_add(1, Ordering::AcqRel);
                 tracing::warn!("the connection to the NATS server is lost; consumers poll");
             }
             other => tracing::warn!(event = %other, "the NATS connection reports trouble"),
@@ -181,7 +184,7 @@ impl Shared {
     async fn send(self: Arc<Self>, client: Client) {
         loop {
             self.published.notified().await;
-            let pending = lock(&self.pending).take();
+            let pending = self.pending.hold().take();
             for ((account, queue, visible_in), count) in pending {
                 let millis = visible_in.as_nanos().div_ceil(1_000_000);
                 let payload = Payload {
@@ -202,19 +205,26 @@ impl Shared {
     async fn watch(self: Arc<Self>, client: Client) {
         loop {
             self.reconnected.notified().await;
+            let losses = self.losses.load(Ordering::Acquire);
             // The server has the subscriptions after it has answered.
             if let Err(error) = client.flush().await {
                 tracing::warn!(%error, "failed to flush the connection to the NATS server");
                 continue;
             }
-            self.connected.store(true, Ordering::Release);
-            self.wake_all();
+            self.confirm(losses);
         }
     }
 
-    /// Has all consumers look for messages, of an unknown number.
-    fn wake_all(&self) {
-        let subjects: Vec<_> = lock(&self.subjects).keys().cloned().collect();
+    /// Whether the connection, with its subscriptions, is known to work.
+    fn is_connected(&self) -> bool {
+        self.confirmed.load(Ordering::Acquire) == self.losses.load(Ordering::Acquire) + 1
+    }
+
+    /// Records that the connection was found to work after so many losses, and has all consumers look for messages, of
+    /// an unknown number.
+    fn confirm(&self, losses: u64) {
+        self.confirmed.store(losses + 1, Ordering::Release);
+        let subjects: Vec<_> = self.subjects.hold().keys().cloned().collect();
         for (account, queue) in subjects {
             let unknown = Notification::new(&account, &queue).with_messages(u64::MAX, 0);
             self.local.publish(&unknown);
@@ -268,16 +278,12 @@ fn subject(account: &str, queue: &QueueName) -> String {
     format!("{subject}.{queue}")
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Hides the client, which may contain a password.
 impl fmt::Debug for NatsNotifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NatsNotifier")
-            .field("connected", &self.shared.connected)
-            .field("subjects", &lock(&self.shared.subjects).len())
+            .field("connected", &self.shared.is_connected())
+            .field("subjects", &self.shared.subjects.hold().len())
             .finish_non_exhaustive()
     }
 }
@@ -292,7 +298,7 @@ mod tests {
 
         impl Subscriber for Consumer {
             fn notified(&self, notification: &Notification<'_>) -> u64 {
-                lock(&self.0).push(notification.messages);
+                self.0.hold().push(notification.messages);
                 32
             }
         }
@@ -300,16 +306,29 @@ mod tests {
         let orders: QueueName = "orders".parse().expect("valid");
         let shared = Shared::default();
         let key = ("here".to_owned(), orders.clone());
-        lock(&shared.subjects).insert(key, Arc::default());
+        shared.subjects.hold().insert(key, Arc::default());
         let consumers = [(); 2].map(|()| Arc::new(Consumer(Mutex::default())));
         let _subscriptions = consumers.each_ref().map(|consumer| {
             let local = &shared.local;
             local.subscribe("here", &orders, consumer.clone())
         });
-        shared.wake_all();
+        shared.confirm(0);
         for consumer in &consumers {
-            assert_eq!(*lock(&consumer.0), [u64::MAX]);
+            assert_eq!(*consumer.0.hold(), [u64::MAX]);
         }
+    }
+
+    #[test]
+    fn a_connection_that_is_lost_while_it_is_confirmed_does_not_count_as_working() {
+        let shared = Shared::default();
+        assert!(!shared.is_connected());
+        shared.heed(&Event::Disconnected);
+        shared.confirm(0);
+        assert!(!shared.is_connected());
+        shared.confirm(1);
+        assert!(shared.is_connected());
+        shared.heed(&Event::Disconnected);
+        assert!(!shared.is_connected());
     }
 
     #[test]

@@ -6,10 +6,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use queue_core::QueueName;
 use queue_core::backend::{
-    Created, NewMessage, Op, OpOutcome, PopReceipt, StorageId, Swap, TimeToLive, Token,
+    Created, NewMessage, Op, OpOutcome, PopReceipt, StorageId, Swap, Token,
 };
 use queue_core::idempotency::{Claim, ClaimOutcome, ClaimStatus, Owner, Swept, WorkKey};
-use queue_core::store_clock::after;
 use tokio::sync::oneshot;
 
 use super::checksum::checksum;
@@ -238,16 +237,6 @@ impl Step {
             | Self::Update { queue, .. }
             | Self::Delete { queue, .. }
             | Self::Swap { queue, .. } => queue,
-        }
-    }
-}
-
-impl Parcel {
-    /// Returns when the message expires, if ever, if it is put now.
-    pub(super) fn expires_at(&self, now: i64) -> Option<i64> {
-        match self.message.time_to_live {
-            TimeToLive::Never => None,
-            TimeToLive::After(lifetime) => Some(after(now, lifetime)),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use queue_core::backend::Completion;
-use queue_core::store_clock::after;
+use queue_core::store_clock::{after, lifespan};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::command::Parcel;
@@ -106,13 +106,14 @@ impl<'c> Messages<'c> {
         let Parcel {
             message, checksum, ..
         } = parcel;
+        let (visible_at, expires_at) = lifespan(now, message);
         let mut placed = Placed {
             seq: 0,
             salt: parcel.salt,
             nonce: rand::random(),
             inserted_at: now,
-            visible_at: after(now, message.delay),
-            expires_at: parcel.expires_at(now),
+            visible_at,
+            expires_at,
         };
         let Placed {
             salt, expires_at, ..

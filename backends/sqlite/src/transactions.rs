@@ -15,7 +15,7 @@ use queue_core::backend::{
 };
 use queue_core::idempotency::ClaimStatus;
 use queue_core::internal::debug_fields;
-use queue_core::store_clock::{StoreClock, after};
+use queue_core::store_clock::{StoreClock, lifespan};
 use queue_core::{Error, ErrorKind, Operation, QueueName};
 use rusqlite::Connection;
 use serde_json::json;
@@ -219,6 +219,7 @@ impl Transactions for SqliteTransactions {
             )));
         }
         let now = self.store_clock.now();
+        let (visible_at, expires_at) = lifespan(now, &parcel.message);
         let body: String = body.iter().map(|byte| format!("{byte:02x}")).collect();
         let nonce: i64 = rand::random();
         let encoded = json!({
@@ -228,8 +229,8 @@ impl Transactions for SqliteTransactions {
             "checksum": parcel.checksum,
             "nonce": nonce,
             "inserted_at": now,
-            "visible_at": after(now, parcel.message.delay),
-            "expires_at": parcel.expires_at(now),
+            "visible_at": visible_at,
+            "expires_at": expires_at,
             "body": body,
         });
         Ok(encoded.to_string())

@@ -1,6 +1,8 @@
 use std::time::Duration;
 
+use super::limits::Limits;
 use super::model::Op;
+use crate::{Operation, QueueName};
 
 /// The limits and guarantees of a backend.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,6 +111,16 @@ impl Capabilities {
             *count <= self.max_apply && bytes - largest <= self.max_apply_bytes
         };
         ops.iter().take_while(fits).count()
+    }
+
+    /// Returns the checks of the arguments of one operation on one queue.
+    #[must_use]
+    pub fn limits<'a>(&'a self, operation: Operation, queue: &'a QueueName) -> Limits<'a> {
+        Limits {
+            capabilities: self,
+            operation,
+            queue,
+        }
     }
 
     /// The capabilities of a local backend: bodies of any bytes, atomic operations, distinct errors for

@@ -14,18 +14,14 @@ use crate::{Error, ErrorKind, Operation, QueueName, Result};
 /// was sent.
 ///
 /// ```
-/// use queue_core::backend::{Capabilities, Limits, NewMessage};
+/// use queue_core::backend::{Capabilities, NewMessage};
 /// use queue_core::{ErrorKind, Operation, QueueName};
 ///
-/// # fn check(capabilities: &Capabilities) -> queue_core::Result<()> {
-/// let limits = Limits {
-///     capabilities,
-///     operation: Operation::Put,
-///     queue: &QueueName::from_static("orders"),
-/// };
-/// limits.check_put(&NewMessage::new(&b"hello"[..]))?;
-/// # Ok(())
-/// # }
+/// let orders = QueueName::from_static("orders");
+/// let capabilities = Capabilities::local();
+/// let limits = capabilities.limits(Operation::Put, &orders);
+/// let error = limits.check_put(&NewMessage::new(vec![0_u8; 1_000_000])).unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::TooLarge);
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Limits<'a> {
@@ -190,11 +186,7 @@ pub fn check_ops(
 
 /// Checks one operation of an [`apply`](super::Backend::apply).
 fn check_op(capabilities: &Capabilities, op: &Op) -> Result<()> {
-    let limits = |queue| Limits {
-        capabilities,
-        operation: Operation::Apply,
-        queue,
-    };
+    let limits = |queue| capabilities.limits(Operation::Apply, queue);
     match op {
         Op::Put { queue, message } => limits(queue).check_put(message),
         Op::Update {

@@ -29,24 +29,17 @@ use crate::name::QueueName;
 #[derive(Clone)]
 pub struct FollowUp {
     pub(super) message_type: MessageType,
-    pub(super) destination: Destination,
+    /// `None` for a reply, which goes to the reply queue of the message's sender.
+    pub(super) queue: Option<QueueName>,
     pub(super) delay: Duration,
     pub(super) encoded: Result<Encoded, EncodeError>,
-}
-
-/// Where a follow-up goes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Destination {
-    Queue(QueueName),
-    /// The reply queue of the message's sender.
-    Sender,
 }
 
 impl fmt::Debug for FollowUp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FollowUp")
             .field("kind", &self.message_type.kind())
-            .field("to", &self.destination)
+            .field("queue", &self.queue)
             .field("delay", &self.delay)
             .finish_non_exhaustive()
     }
@@ -58,7 +51,7 @@ impl FollowUp {
     pub fn new<M: Message>(message: &M) -> Self {
         Self {
             message_type: M::TYPE,
-            destination: Destination::Queue(M::TYPE.queue()),
+            queue: Some(M::TYPE.queue()),
             delay: Duration::ZERO,
             encoded: Encoded::of(message),
         }
@@ -68,7 +61,7 @@ impl FollowUp {
     #[must_use]
     pub fn reply<M: Message>(message: &M) -> Self {
         Self {
-            destination: Destination::Sender,
+            queue: None,
             ..Self::new(message)
         }
     }
@@ -98,7 +91,7 @@ impl FollowUp {
     /// ```
     #[must_use]
     pub fn with_queue(mut self, queue: QueueName) -> Self {
-        self.destination = Destination::Queue(queue);
+        self.queue = Some(queue);
         self
     }
 
@@ -118,10 +111,7 @@ impl FollowUp {
     /// The queue that the follow-up is put on. `None` for a [reply](Self::reply).
     #[must_use]
     pub fn queue(&self) -> Option<&QueueName> {
-        match &self.destination {
-            Destination::Queue(queue) => Some(queue),
-            Destination::Sender => None,
-        }
+        self.queue.as_ref()
     }
 
     /// How long the follow-up stays invisible.

@@ -1,12 +1,10 @@
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-use crate::clock::Timestamp;
-use crate::envelope::{ClientId, Envelope, MessageId, RequestId, TraceContext};
+use crate::envelope::{ClientId, Envelope, MessageId, RequestId};
 use crate::idempotency::IdempotencyKey;
 use crate::message::{EncodeError, Message, MessageType, Wire};
-use crate::name::QueueName;
-use crate::wire::writer::NewEvent;
+use crate::wire;
 
 /// An encoded message, without the type parameter: its type, key fields, payload and unique key.
 #[derive(Debug, Clone)]
@@ -14,30 +12,8 @@ pub struct Encoded {
     message_type: MessageType,
     key: Option<Vec<Value>>,
     payload: Vec<u8>,
-    /// Whether the payload need not be parsed to know that it is JSON.
-    known_json: bool,
+    is_json: bool,
     unique_key: Option<String>,
-}
-
-/// The part of an envelope that does not depend on the message's type: its ids, time and addresses.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Origin {
-    /// The message id.
-    pub id: MessageId,
-    /// The client that sends it.
-    pub client: ClientId,
-    /// The request that it belongs to.
-    pub request: RequestId,
-    /// When it is sent.
-    pub time: Timestamp,
-    /// The URI of the queue that it is sent to.
-    pub queue_uri: Option<String>,
-    /// The queue that a reply goes to.
-    pub reply_to: Option<QueueName>,
-    /// The message that this one is a reply to.
-    pub correlation: Option<MessageId>,
-    /// The trace context that its handler continues.
-    pub trace: Option<TraceContext>,
 }
 
 impl Encoded {
@@ -46,11 +22,12 @@ impl Encoded {
     /// # Errors
     /// [`EncodeError`] if a key field or the payload cannot be encoded.
     pub fn of<M: Message>(message: &M) -> Result<Self, EncodeError> {
+        let payload = message.encode()?;
         Ok(Self {
             message_type: M::TYPE,
             key: message.key()?,
-            payload: message.encode()?,
-            known_json: M::ENCODES_JSON,
+            is_json: M::ENCODES_JSON || is_json(&payload),
+            payload,
             unique_key: None,
         })
     }
@@ -80,48 +57,34 @@ impl Encoded {
         &self.payload
     }
 
-    /// Returns the body that this message has on the wire, before a backend's limit and form are
-    /// applied: an event, or the payload alone for [`Wire::Bare`].
+    /// Returns the envelope of this message with these ids, without time and addresses.
     #[must_use]
-    pub fn body(&self, origin: &Origin) -> Vec<u8> {
-        if self.message_type.wire() == Wire::Bare {
-            return self.payload.clone();
-        }
-        let subject = self
-            .key()
-            .map(|fields| IdempotencyKey::of_fields(&self.message_type, &origin.request, fields));
-        let event = |content_type| NewEvent {
-            id: &origin.id,
-            client: &origin.client,
-            request: &origin.request,
-            kind: self.message_type.kind(),
-            version: self.message_type.version(),
-            time: Some(origin.time),
-            subject: subject.as_ref().map(IdempotencyKey::as_str),
-            queue_uri: origin.queue_uri.as_deref(),
-            content_type: Some(content_type),
-            reply_to: origin.reply_to.as_ref().map(QueueName::as_str),
-            correlation: origin.correlation.as_ref().map(MessageId::as_str),
-            trace: origin.trace.as_ref(),
-            unique_key: self.unique_key.as_deref(),
-        };
-        if self.known_json || is_json(&self.payload) {
-            event("application/json").encode(&self.payload)
+    pub fn envelope(&self, id: MessageId, client: ClientId, request: RequestId) -> Envelope {
+        let message_type = &self.message_type;
+        let key = self.key();
+        let key = key.map(|fields| IdempotencyKey::of_fields(message_type, &request, fields));
+        let content_type = if self.is_json {
+            "application/json"
         } else {
-            event("application/octet-stream").encode_binary(&self.payload)
-        }
-    }
-}
-
-impl Origin {
-    pub(super) fn envelope(self, kind: &str) -> Envelope {
-        let mut envelope = Envelope::new(self.id, self.client, self.request, kind);
-        envelope.time = Some(self.time);
-        envelope.queue_uri = self.queue_uri;
-        envelope.reply_to = self.reply_to.map(|queue| queue.to_string());
-        envelope.correlation = self.correlation.map(|id| id.to_string());
-        envelope.trace = self.trace;
+            "application/octet-stream"
+        };
+        let mut envelope = Envelope::new(id, client, request, message_type.kind());
+        envelope.version = message_type.version();
+        envelope.subject = key.map(|key| key.0);
+        envelope.content_type = Some(content_type.to_owned());
+        envelope.unique_key.clone_from(&self.unique_key);
         envelope
+    }
+
+    /// Returns the body that this message has on the wire with its [`envelope`](Self::envelope), before a backend's limit
+    /// and form are applied: an event, or the payload alone for [`Wire::Bare`].
+    #[must_use]
+    pub fn body(&self, envelope: &Envelope) -> Vec<u8> {
+        match self.message_type.wire() {
+            Wire::Bare => self.payload.clone(),
+            Wire::Event if self.is_json => wire::encode(envelope, &self.payload),
+            Wire::Event => wire::encode_binary(envelope, &self.payload),
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 //! | step | in | out |
 //! |---|---|---|
 //! | [`Encoded::of`] | message | [`Encoded`]: its type, key fields and payload |
-//! | [`Encoded::body`] | that and an [`Origin`] | body: an event, or the payload alone |
+//! | [`Encoded::body`] | that and its [envelope](Encoded::envelope) | body: an event, or the payload alone |
 //! | [`Encoder::encode`] | the same | the body in the backend's form, within its limit |
 //! | [`Encoder::put_back`], [`poison_event`](Encoder::poison_event), [`restore`](Encoder::restore) | event | the same event with another record |
 //!
@@ -12,5 +12,5 @@
 mod encoded;
 mod storage;
 
-pub use encoded::{Encoded, Origin};
+pub use encoded::Encoded;
 pub use storage::{Encoder, MessageEncoding, RAW_KIND, TooLarge};

@@ -1,8 +1,8 @@
 use bytes::Bytes;
 
-use super::encoded::{Encoded, Origin};
+use super::encoded::Encoded;
 use crate::backend::{BodyForm, Capabilities};
-use crate::envelope::{AttemptRecord, PoisonRecord};
+use crate::envelope::{AttemptRecord, Envelope, PoisonRecord};
 use crate::message::Wire;
 use crate::text::clip;
 use crate::wire::base64::to_base64;
@@ -83,13 +83,13 @@ impl Encoder {
     ///
     /// # Errors
     /// [`TooLarge`] if the body exceeds what the backend can store.
-    pub fn encode(self, message: &Encoded, origin: &Origin) -> Result<Bytes, TooLarge> {
+    pub fn encode(self, message: &Encoded, envelope: &Envelope) -> Result<Bytes, TooLarge> {
         let message_type = message.message_type();
         let reserve = match message_type.wire() {
             Wire::Bare => 0,
             Wire::Event => ACCOUNTING_RESERVE,
         };
-        let body = message.body(origin);
+        let body = message.body(envelope);
         let limit = self.raw_limit().saturating_sub(reserve);
         if body.len() > limit {
             return Err(TooLarge {
@@ -153,10 +153,16 @@ impl Encoder {
     /// [`RAW_KIND`] with `record`, shortened as by [`poison_event`](Self::poison_event). Returns `None` if there is no
     /// room for a record at all.
     #[must_use]
-    pub fn poison_raw(self, body: &[u8], origin: &Origin, record: &PoisonRecord) -> Option<Bytes> {
+    pub fn poison_raw(
+        self,
+        body: &[u8],
+        envelope: &Envelope,
+        record: &PoisonRecord,
+    ) -> Option<Bytes> {
         self.with_record(record, |mut record| {
             record.raw = true;
-            let mut envelope = origin.clone().envelope(RAW_KIND);
+            let mut envelope = envelope.clone();
+            envelope.kind = RAW_KIND.to_owned();
             envelope.content_type = Some("application/octet-stream".to_owned());
             envelope.poison = Some(record);
             Some(wire::encode_binary(&envelope, body))

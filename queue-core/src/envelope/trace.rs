@@ -1,5 +1,3 @@
-use std::fmt;
-
 /// The W3C trace context that a message carries from its sender to its handler.
 ///
 /// It is valid by construction: an invalid `traceparent` is refused.
@@ -15,7 +13,7 @@ use std::fmt;
 /// assert!(error.to_string().starts_with("traceparent \"4bf92f3577b34da6\" has 16 bytes"));
 /// # Ok::<(), queue_core::envelope::InvalidTrace>(())
 /// ```
-#[derive(Clone, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct TraceContext {
     parent: Box<str>,
     state: Option<Box<str>>,
@@ -161,15 +159,6 @@ fn parent_problem(text: &str) -> Option<String> {
             Some(format!("has more than {PARENT} characters; {FORM}"))
         }
         () => None,
-    }
-}
-
-impl fmt::Debug for TraceContext {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TraceContext")
-            .field("parent", &self.parent)
-            .field("state", &self.state)
-            .finish()
     }
 }
 

@@ -1,11 +1,10 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{
-    Arc, LazyLock, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
-};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, RwLock, RwLockWriteGuard, Weak};
 
 use super::{Notification, Notifier, Subscriber, Subscription};
+use crate::internal::LockExt as _;
 use crate::name::QueueName;
 
 /// A [`Notifier`] within this process.
@@ -78,18 +77,17 @@ pub enum Writers {
 struct Shared {
     /// The number of subscribers, which spares publishers the lock if there is none.
     count: AtomicUsize,
-    queues: RwLock<HashMap<QueueName, Arc<Queue>>>,
+    queues: RwLock<HashMap<QueueName, Queue>>,
 }
 
-/// The subscribers to queues of one name. Replaced as a whole, so that none is called under the lock.
+/// The subscribers to queues of one name.
 #[derive(Default)]
 struct Queue {
-    subscribers: Vec<Entry>,
+    subscribers: Vec<Arc<Entry>>,
     /// The index of the one that is asked first next time.
     next: AtomicUsize,
 }
 
-#[derive(Clone)]
 struct Entry {
     account: Arc<str>,
     subscriber: Arc<dyn Subscriber>,
@@ -98,7 +96,7 @@ struct Entry {
 struct Local {
     writers: Writers,
     queue: QueueName,
-    subscriber: Arc<dyn Subscriber>,
+    entry: Arc<Entry>,
     shared: Arc<Shared>,
 }
 
@@ -120,7 +118,7 @@ impl LocalNotifier {
         static NOTIFIERS: LazyLock<Mutex<HashMap<String, Weak<LocalNotifier>>>> =
             LazyLock::new(Mutex::default);
 
-        let mut notifiers = NOTIFIERS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut notifiers = NOTIFIERS.hold();
         if let Some(notifier) = notifiers.get(uri).and_then(Weak::upgrade) {
             return notifier;
         }
@@ -151,9 +149,19 @@ impl Notifier for LocalNotifier {
         if !self.has_subscribers() {
             return;
         }
-        let queue = self.shared.read().get(notification.queue).map(Arc::clone);
-        if let Some(queue) = queue {
-            queue.publish(notification);
+        let queues = self.shared.queues.read();
+        let queues = queues.unwrap_or_else(PoisonError::into_inner);
+        let in_turn = queues.get(notification.queue);
+        let in_turn = in_turn.map(|queue| queue.in_turn(notification.account));
+        // None is called under the lock.
+        drop(queues);
+        let mut left = notification.messages;
+        for entry in in_turn.unwrap_or_default() {
+            let received = entry.subscriber.notified(notification);
+            left = left.saturating_sub(received);
+            if left == 0 && notification.visible_in.is_zero() {
+                return;
+            }
         }
     }
 
@@ -163,17 +171,16 @@ impl Notifier for LocalNotifier {
         queue: &QueueName,
         subscriber: Arc<dyn Subscriber>,
     ) -> Box<dyn Subscription> {
-        self.shared.add(
-            queue,
-            Entry {
-                account: account.into(),
-                subscriber: Arc::clone(&subscriber),
-            },
-        );
+        let account = account.into();
+        let entry = Arc::new(Entry {
+            account,
+            subscriber,
+        });
+        self.shared.add(queue, Arc::clone(&entry));
         Box::new(Local {
             writers: self.writers,
             queue: queue.clone(),
-            subscriber,
+            entry,
             shared: Arc::clone(&self.shared),
         })
     }
@@ -187,66 +194,43 @@ impl Subscription for Local {
 
 impl Drop for Local {
     fn drop(&mut self) {
-        self.shared.remove(&self.queue, &self.subscriber);
+        self.shared.remove(&self.queue, &self.entry);
     }
 }
 
 impl Queue {
-    fn publish(&self, notification: &Notification<'_>) {
-        let count = self.subscribers.len();
-        let first = self.next.fetch_add(1, Ordering::Relaxed) % count;
-        let in_turn = self.subscribers[first..]
-            .iter()
-            .chain(&self.subscribers[..first]);
-        let mut left = notification.messages;
-        for entry in in_turn.filter(|entry| *entry.account == *notification.account) {
-            let received = entry.subscriber.notified(notification);
-            left = left.saturating_sub(received);
-            if left == 0 && notification.visible_in.is_zero() {
-                return;
-            }
-        }
-    }
-
-    fn of(subscribers: Vec<Entry>) -> Arc<Self> {
-        Arc::new(Self {
-            subscribers,
-            next: AtomicUsize::new(0),
-        })
+    /// Returns the subscribers of an account. Each time, another one is the first.
+    fn in_turn(&self, account: &str) -> Vec<Arc<Entry>> {
+        let first = self.next.fetch_add(1, Ordering::Relaxed) % self.subscribers.len();
+        let (before, from_first) = self.subscribers.split_at(first);
+        let in_turn = from_first.iter().chain(before);
+        in_turn
+            .filter(|entry| *entry.account == *account)
+            .map(Arc::clone)
+            .collect()
     }
 }
 
 impl Shared {
-    fn add(&self, queue: &QueueName, entry: Entry) {
+    fn add(&self, queue: &QueueName, entry: Arc<Entry>) {
         let mut queues = self.write();
-        let present = queues.get(queue).map(|queue| queue.subscribers.as_slice());
-        let subscribers = [present.unwrap_or_default(), &[entry]].concat();
-        queues.insert(queue.clone(), Queue::of(subscribers));
+        let queue = queues.entry(queue.clone()).or_default();
+        queue.subscribers.push(entry);
         self.count.fetch_add(1, Ordering::SeqCst);
     }
 
-    fn remove(&self, queue: &QueueName, subscriber: &Arc<dyn Subscriber>) {
+    fn remove(&self, name: &QueueName, entry: &Arc<Entry>) {
         let mut queues = self.write();
-        let Some(present) = queues.get(queue) else {
-            return;
-        };
-        let mut subscribers = present.subscribers.clone();
-        let other = |entry: &Entry| !Arc::ptr_eq(&entry.subscriber, subscriber);
-        subscribers.retain(other);
-        let removed = present.subscribers.len() - subscribers.len();
-        if subscribers.is_empty() {
-            queues.remove(queue);
-        } else {
-            queues.insert(queue.clone(), Queue::of(subscribers));
+        if let Some(queue) = queues.get_mut(name) {
+            queue.subscribers.retain(|other| !Arc::ptr_eq(other, entry));
+            if queue.subscribers.is_empty() {
+                queues.remove(name);
+            }
         }
-        self.count.fetch_sub(removed, Ordering::SeqCst);
+        self.count.fetch_sub(1, Ordering::SeqCst);
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, HashMap<QueueName, Arc<Queue>>> {
-        self.queues.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, HashMap<QueueName, Arc<Queue>>> {
+    fn write(&self) -> RwLockWriteGuard<'_, HashMap<QueueName, Queue>> {
         self.queues.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -309,7 +293,20 @@ mod tests {
         notifier.publish(&Notification::new("here", &ORDERS));
         assert_eq!(counter.count(), 0);
         assert!(!notifier.has_subscribers());
-        assert!(notifier.shared.read().is_empty());
+        assert!(notifier.shared.write().is_empty());
+    }
+
+    #[test]
+    fn each_subscription_of_a_subscriber_ends_by_itself() {
+        let notifier = LocalNotifier::new(Writers::ThisProcess);
+        let counter = Counter::taking(0);
+        let first = notifier.subscribe("here", &ORDERS, counter.clone());
+        let second = notifier.subscribe("there", &ORDERS, counter.clone());
+        drop(first);
+        notifier.publish(&Notification::new("there", &ORDERS));
+        assert_eq!(counter.count(), 1);
+        drop(second);
+        assert!(!notifier.has_subscribers());
     }
 
     #[test]

@@ -8,9 +8,7 @@ use super::event::{Event, Payload};
 use super::layout::{self, member};
 use super::members::Members;
 use crate::clock::Timestamp;
-use crate::envelope::{
-    AttemptRecord, ClientId, Envelope, MessageId, PoisonRecord, RequestId, TraceContext,
-};
+use crate::envelope::{AttemptRecord, Envelope, PoisonRecord};
 use crate::text::{all_bytes, escape_text};
 
 /// The usual size of an event without its payload, in bytes, rounded up.
@@ -44,30 +42,13 @@ const ACCOUNTING: [&str; 15] = [
     "poisonraw",
 ];
 
-/// The attributes of a new event, borrowed.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct NewEvent<'a> {
-    pub(crate) id: &'a MessageId,
-    pub(crate) client: &'a ClientId,
-    pub(crate) request: &'a RequestId,
-    pub(crate) kind: &'a str,
-    pub(crate) version: u32,
-    pub(crate) time: Option<Timestamp>,
-    pub(crate) subject: Option<&'a str>,
-    pub(crate) queue_uri: Option<&'a str>,
-    pub(crate) content_type: Option<&'a str>,
-    pub(crate) reply_to: Option<&'a str>,
-    pub(crate) correlation: Option<&'a str>,
-    pub(crate) trace: Option<&'a TraceContext>,
-    pub(crate) unique_key: Option<&'a str>,
-}
-
 /// Encodes an event with a JSON payload.
 #[must_use]
 pub fn encode(envelope: &Envelope, data: &[u8]) -> Vec<u8> {
     let mut object = ObjectWriter::with_capacity(ENVELOPE + data.len());
     write_envelope(&mut object, envelope);
-    object.finish_json(data)
+    object.raw(layout::DATA, data);
+    object.finish()
 }
 
 /// Encodes an event with a payload of any bytes.
@@ -75,7 +56,8 @@ pub fn encode(envelope: &Envelope, data: &[u8]) -> Vec<u8> {
 pub fn encode_binary(envelope: &Envelope, data: &[u8]) -> Vec<u8> {
     let mut object = ObjectWriter::with_capacity(ENVELOPE + data.len() / 3 * 4);
     write_envelope(&mut object, envelope);
-    object.finish_binary(data)
+    object.string(member!("data_base64"), &to_base64(data));
+    object.finish()
 }
 
 /// Encodes an event with this payload. Without one, its data is the JSON value `null`.
@@ -91,44 +73,6 @@ pub fn encode_payload(envelope: &Envelope, payload: &Payload) -> Vec<u8> {
             object.finish()
         }
         Payload::Absent => encode(envelope, payload.as_bytes()),
-    }
-}
-
-impl NewEvent<'_> {
-    /// Encodes an event with a JSON payload, as [`encode`] does.
-    pub(crate) fn encode(&self, data: &[u8]) -> Vec<u8> {
-        let mut object = ObjectWriter::with_capacity(ENVELOPE + data.len());
-        self.write(&mut object);
-        object.finish_json(data)
-    }
-
-    /// Encodes an event with a payload of any bytes, as [`encode_binary`] does.
-    pub(crate) fn encode_binary(&self, data: &[u8]) -> Vec<u8> {
-        let mut object = ObjectWriter::with_capacity(ENVELOPE + data.len() / 3 * 4);
-        self.write(&mut object);
-        object.finish_binary(data)
-    }
-
-    fn write(&self, object: &mut ObjectWriter) {
-        object.start();
-        object.string(layout::ID, self.id.as_str());
-        object.percent_encoded(layout::SOURCE, self.client.as_str());
-        object.string(layout::TYPE, self.kind);
-        if let Some(time) = self.time {
-            object.time(layout::TIME, time);
-        }
-        object.text(layout::SUBJECT, self.subject);
-        object.text(layout::CONTENT_TYPE, self.content_type);
-        object.number(layout::VERSION, self.version);
-        object.text(layout::QUEUE_URI, self.queue_uri);
-        object.string(layout::REQUEST, self.request.as_str());
-        object.text(layout::REPLY_TO, self.reply_to);
-        object.text(layout::CORRELATION, self.correlation);
-        if let Some(trace) = self.trace {
-            object.text(layout::TRACE_PARENT, Some(trace.parent()));
-            object.text(layout::TRACE_STATE, trace.state());
-        }
-        object.text(layout::UNIQUE_KEY, self.unique_key);
     }
 }
 
@@ -157,22 +101,25 @@ pub(crate) fn without_unique_key(event: &Event) -> Vec<u8> {
 }
 
 fn write_envelope(object: &mut ObjectWriter, envelope: &Envelope) {
-    let new = NewEvent {
-        id: &envelope.id,
-        client: &envelope.client,
-        request: &envelope.request,
-        kind: &envelope.kind,
-        version: envelope.version,
-        time: envelope.time,
-        subject: envelope.subject.as_deref(),
-        queue_uri: envelope.queue_uri.as_deref(),
-        content_type: envelope.content_type.as_deref(),
-        reply_to: envelope.reply_to.as_deref(),
-        correlation: envelope.correlation.as_deref(),
-        trace: envelope.trace.as_ref(),
-        unique_key: envelope.unique_key.as_deref(),
-    };
-    new.write(object);
+    object.raw(layout::START, b"");
+    object.string(layout::ID, envelope.id.as_str());
+    object.percent_encoded(layout::SOURCE, envelope.client.as_str());
+    object.string(layout::TYPE, &envelope.kind);
+    if let Some(time) = envelope.time {
+        object.time(layout::TIME, time);
+    }
+    object.text(layout::SUBJECT, envelope.subject.as_deref());
+    object.text(layout::CONTENT_TYPE, envelope.content_type.as_deref());
+    object.number(layout::VERSION, envelope.version);
+    object.text(layout::QUEUE_URI, envelope.queue_uri.as_deref());
+    object.string(layout::REQUEST, envelope.request.as_str());
+    object.text(layout::REPLY_TO, envelope.reply_to.as_deref());
+    object.text(layout::CORRELATION, envelope.correlation.as_deref());
+    if let Some(trace) = &envelope.trace {
+        object.text(layout::TRACE_PARENT, Some(trace.parent()));
+        object.text(layout::TRACE_STATE, trace.state());
+    }
+    object.text(layout::UNIQUE_KEY, envelope.unique_key.as_deref());
     write_attempts(object, &envelope.attempts);
     if let Some(poison) = &envelope.poison {
         write_poison(object, poison);
@@ -235,23 +182,9 @@ impl ObjectWriter {
         object
     }
 
-    fn finish_json(mut self, data: &[u8]) -> Vec<u8> {
-        self.raw(layout::DATA, data);
-        self.finish()
-    }
-
-    fn finish_binary(mut self, data: &[u8]) -> Vec<u8> {
-        self.string(member!("data_base64"), &to_base64(data));
-        self.finish()
-    }
-
     fn finish(mut self) -> Vec<u8> {
         self.out.extend_from_slice(layout::END.as_bytes());
         self.out
-    }
-
-    fn start(&mut self) {
-        self.out.extend_from_slice(layout::START.as_bytes());
     }
 
     /// Writes a member whose name may need escapes, and which may be the first.

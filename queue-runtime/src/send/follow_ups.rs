@@ -1,7 +1,7 @@
 //! Follow-ups: deriving their ids, encoding them for a backend, and checking them against its limits.
 
 use queue_core::backend::{Capabilities, NewMessage, TimeToLive};
-use queue_core::encoder::{Encoded, Origin};
+use queue_core::encoder::Encoded;
 use queue_core::envelope::Envelope;
 use queue_core::internal::{canonical, escape_text};
 use queue_core::wire::{self, Body};
@@ -10,7 +10,6 @@ use serde_json::Value;
 
 use crate::context::Context;
 use crate::observe::current_trace;
-use queue_core::backend::Limits;
 
 /// The position of a follow-up among those of its parent, which identifies one without a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +35,7 @@ pub(crate) fn derived_id(
 ) -> MessageId {
     let (message_type, ordinal) = (encoded.message_type(), position.ordinal);
     let mut name = match (encoded.key(), position.role) {
-        (Some(fields), _) => format!("key {}", canonical(&Value::from(fields.to_vec()))),
+        (Some(fields), _) => format!("key {}", canonical(Value::from(fields.to_vec()))),
         (None, Role::Handler) => format!("ordinal {ordinal}"),
         (None, Role::OnPoison) => format!("on-poison {ordinal}"),
     };
@@ -136,27 +135,19 @@ pub(crate) fn encode_follow_ups(
                     return Ok(None);
                 };
                 let id = reply_id(&parent.id, message_type.kind(), role);
-                (queue, id, Some(parent.id.clone()))
+                (queue, id, Some(parent.id.to_string()))
             }
         };
-        let origin = Origin {
-            id,
-            client: parent.client.clone(),
-            request: parent.request.clone(),
-            time: now,
-            queue_uri: Some(context.backend.queue_uri(&queue)),
-            reply_to: None,
-            correlation,
-            trace: trace.cloned(),
-        };
-        let message = NewMessage::new(context.encoder.encode(encoded, &origin)?)
+        let (client, request) = (parent.client.clone(), parent.request.clone());
+        let mut envelope = encoded.envelope(id, client, request);
+        envelope.time = Some(now);
+        envelope.queue_uri = Some(context.backend.queue_uri(&queue));
+        envelope.correlation = correlation;
+        envelope.trace = trace.cloned();
+        let message = NewMessage::new(context.encoder.encode(encoded, &envelope)?)
             .with_delay(follow_up.delay())
             .with_time_to_live(time_to_live(message_type));
-        let limits = Limits {
-            capabilities,
-            operation: Operation::Put,
-            queue: &queue,
-        };
+        let limits = capabilities.limits(Operation::Put, &queue);
         limits.check_put(&message)?;
         Ok(Some((queue, message)))
     };

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use queue_core::backend::{NewMessage, TimeToLive};
 use queue_core::clock::{BoxFuture, Timestamp};
-use queue_core::encoder::{Encoded, Origin};
+use queue_core::encoder::Encoded;
 use queue_core::envelope::TraceContext;
 use queue_core::idempotency::IdempotencyStore;
 use queue_core::internal::debug_fields;
@@ -290,27 +290,23 @@ impl<M> Submit<M> {
                 (None, Some((parent, position))) => derived_id(parent, &encoded, *position, &queue),
                 (None, None) => MessageId::random(),
             };
-            let origin = Origin {
-                id,
-                client: client.map_err(SubmitProblem::Id)?,
-                request,
-                time: context.clock.now(),
-                queue_uri: Some(context.backend.queue_uri(&queue)),
-                reply_to: self.reply_to,
-                correlation: None,
-                trace: self.trace.or_else(current_trace).or(self.inherited_trace),
-            };
+            let client = client.map_err(SubmitProblem::Id)?;
+            let mut envelope = encoded.envelope(id, client, request);
+            envelope.time = Some(context.clock.now());
+            envelope.queue_uri = Some(context.backend.queue_uri(&queue));
+            envelope.reply_to = self.reply_to.map(|queue| queue.to_string());
+            envelope.trace = self.trace.or_else(current_trace).or(self.inherited_trace);
             let time_to_live = self
                 .time_to_live
                 .map_or_else(|| time_to_live(message_type), TimeToLive::After);
-            let body = context.encoder.encode(&encoded, &origin);
+            let body = context.encoder.encode(&encoded, &envelope);
             let new = NewMessage::new(body.map_err(SubmitProblem::TooLarge)?)
                 .with_delay(self.delay)
                 .with_time_to_live(time_to_live);
             Ok(Outgoing {
                 queue,
-                id: origin.id,
-                request: origin.request,
+                id: envelope.id,
+                request: envelope.request,
                 new,
             })
         })();

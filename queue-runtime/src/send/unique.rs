@@ -373,7 +373,7 @@ impl<M> Submit<M> {
         parts.extend_from_slice(fields);
         let key = UniqueKey {
             scope: unique.scope,
-            key: canonical(&Value::Array(parts)),
+            key: canonical(Value::Array(parts)),
             put: Put::of(&self.context, &self.queue, self.delay),
         };
         Ok((key, duration))

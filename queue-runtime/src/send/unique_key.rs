@@ -53,7 +53,7 @@ impl UniqueKey {
     /// Returns the text for the envelope.
     pub(super) fn text(&self) -> String {
         // Without characters that an attribute must not contain.
-        canonical(&serde_json::to_value(self).expect("text and numbers are JSON"))
+        canonical(serde_json::to_value(self).expect("text and numbers are JSON"))
     }
 
     pub(super) fn work_key(&self) -> WorkKey {

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_core::encoder::{Encoded, Origin};
+use queue_core::encoder::Encoded;
 use queue_core::internal::debug_fields;
 use queue_core::wire::Body;
 use queue_core::{ClientId, Envelope, Message, MessageId, RequestId, Timestamp};
@@ -213,27 +213,28 @@ impl<M: Message> ReceivedBuilder<M> {
         let kind = M::TYPE.kind();
         let encoded = Encoded::of(&self.message)
             .unwrap_or_else(|error| panic!("the `{kind}` message cannot be encoded: {error}"));
-        let origin = Origin {
-            id: self.id.clone(),
-            client: self.client.clone(),
-            request: self.request.clone(),
-            time: self.inserted_at,
-            queue_uri: Some(self.context.backend.queue_uri(&M::TYPE.queue())),
-            reply_to: None,
-            correlation: None,
-            trace: None,
-        };
+        let (client, request) = (self.client.clone(), self.request.clone());
+        let mut envelope = encoded.envelope(self.id.clone(), client, request);
+        envelope.time = Some(self.inserted_at);
+        envelope.queue_uri = Some(self.context.backend.queue_uri(&M::TYPE.queue()));
         let (encoder, limits) = (self.context.encoder, self.context.backend.capabilities());
         let stored = encoder
-            .encode(&encoded, &origin)
+            .encode(&encoded, &envelope)
             .unwrap_or_else(|error| panic!("{error}"));
         let body = Body::read(&stored, limits.max_body);
         let mut envelope = match &body {
             Body::Event(event) => (*event.envelope).clone(),
             Body::Bare(_) | Body::Malformed(_) => {
-                let mut envelope = Envelope::new(origin.id, origin.client, origin.request, kind);
+                let Envelope {
+                    id,
+                    client,
+                    request,
+                    queue_uri,
+                    ..
+                } = envelope;
+                let mut envelope = Envelope::new(id, client, request, kind);
                 envelope.version = M::TYPE.version();
-                envelope.queue_uri = origin.queue_uri;
+                envelope.queue_uri = queue_uri;
                 envelope
             }
         };

@@ -133,7 +133,7 @@ impl Misbehaving<()> {
             runs,
             bad: [
                 (Mood::Fails, "no luck"),
-                (Mood::Panics, "the handler panicked: out of cheese 3 (at "),
+                (Mood::Panics, "the handler panicked: out of cheese 3"),
                 (Mood::Blocks, "the handler timed out after "),
             ],
             release: Some(release),

@@ -19,7 +19,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use queue_core::backend::*;
-use queue_core::store_clock::{Anchor, Moment, StoreClock, after, timestamp};
+use queue_core::store_clock::{Anchor, Moment, StoreClock, after, lifespan, timestamp};
 use queue_core::{Clock, Error, ErrorKind, Operation, Outcome, QueueName, Result};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -89,11 +89,7 @@ impl FolderBackend {
     }
 
     fn limits<'a>(&'a self, operation: Operation, queue: &'a QueueName) -> Limits<'a> {
-        Limits {
-            capabilities: &self.capabilities,
-            operation,
-            queue,
-        }
+        self.capabilities.limits(operation, queue)
     }
 
     /// Does work on one queue while the folder is locked.
@@ -312,10 +308,7 @@ impl Backend for FolderBackend {
                 count: 0,
                 inserted_at: locked.now,
                 visible_at: 0,
-                expires_at: match message.time_to_live {
-                    TimeToLive::Never => None,
-                    TimeToLive::After(lifetime) => Some(after(locked.now, lifetime)),
-                },
+                expires_at: lifespan(locked.now, &message).1,
                 body: message.body.into(),
             };
             locked.hide(path, &mut stored, message.delay)?;

@@ -101,7 +101,7 @@ fn a_signature_is_escaped_as_in_a_url() {
     let Credential::Signature(signature) = account.credential else {
         panic!("{account:?}");
     };
-    assert_eq!(signature.reveal(), "sv=a%20b&sig=%C3%A9+%2F=");
+    assert_eq!(signature.secret(), "sv=a%20b&sig=%C3%A9+%2F=");
 }
 
 /// A path that would be dropped belongs to another endpoint than the one that would be used.

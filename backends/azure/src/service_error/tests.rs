@@ -11,7 +11,7 @@ fn read(status: u16, headers: &[(&'static str, &'static str)], body: &str) -> Se
 }
 
 fn coded(status: u16, code: &'static str, operation: Operation) -> Error {
-    read(status, &[("x-ms-error-code", code)], "").into_error(operation, NOW)
+    read(status, &[("x-ms-error-code", code)], "").to_error(operation, NOW)
 }
 
 #[test]
@@ -106,10 +106,10 @@ fn replies_of_proxies() {
         (504, ErrorKind::Unreachable, Unknown),
     ];
     for (status, kind, outcome) in cases {
-        let error = read(status, &[], "<html>Oops</html>").into_error(Operation::Put, NOW);
+        let error = read(status, &[], "<html>Oops</html>").to_error(Operation::Put, NOW);
         assert_eq!((error.kind(), error.outcome()), (kind, outcome), "{status}");
         assert_ne!(error.retry(), RetryAdvice::Permanent, "{status}");
-        let later = read(status, &[("retry-after", "3")], "").into_error(Operation::Put, NOW);
+        let later = read(status, &[("retry-after", "3")], "").to_error(Operation::Put, NOW);
         let three = Some(Duration::from_secs(3));
         assert_eq!(later.retry(), RetryAdvice::Throttled(three), "{status}");
         assert!(
@@ -124,7 +124,7 @@ fn a_receipt_that_the_service_cannot_parse_is_stale() {
     let body = "\u{feff}<?xml version=\"1.0\"?><Error><Code>InvalidQueryParameterValue</Code>\
                 <Message>s3cret</Message><QueryParameterName>popreceipt</QueryParameterName>\
                 <QueryParameterValue>s3cret</QueryParameterValue></Error>";
-    let error = |operation| read(400, &[], body).into_error(operation, NOW);
+    let error = |operation| read(400, &[], body).to_error(operation, NOW);
     assert_eq!(error(Operation::Delete).kind(), ErrorKind::ReceiptMismatch);
     assert_eq!(error(Operation::Update).kind(), ErrorKind::ReceiptMismatch);
     assert_eq!(error(Operation::Put).kind(), ErrorKind::InvalidInput);
@@ -139,10 +139,7 @@ fn a_receipt_that_the_service_cannot_parse_is_stale() {
 fn retry_after_is_honoured() {
     let date = ("date", "Thu, 01 Jan 2026 00:00:00 GMT");
     let busy = ("x-ms-error-code", "ServerBusy");
-    let asked = |headers: &[_]| match read(503, headers, "")
-        .into_error(Operation::Put, NOW)
-        .retry()
-    {
+    let asked = |headers: &[_]| match read(503, headers, "").to_error(Operation::Put, NOW).retry() {
         RetryAdvice::Throttled(after) => after,
         other => panic!("{other:?}"),
     };
@@ -158,7 +155,7 @@ fn retry_after_is_honoured() {
     for nonsense in ["-1", "soon", "", "99999999999999999999999"] {
         assert_eq!(wait(("retry-after", nonsense)), None);
     }
-    let error = read(500, &[("retry-after", "3")], "").into_error(Operation::Put, NOW);
+    let error = read(500, &[("retry-after", "3")], "").to_error(Operation::Put, NOW);
     assert_eq!(
         error.retry(),
         RetryAdvice::Throttled(Some(Duration::from_secs(3)))
@@ -170,7 +167,7 @@ fn clock_skew_is_mentioned() {
     let told = |date| {
         let headers = [("x-ms-error-code", "AuthenticationFailed"), ("date", date)];
         read(403, &headers, "")
-            .into_error(Operation::Put, NOW)
+            .to_error(Operation::Put, NOW)
             .to_string()
     };
     let behind = told("Thu, 01 Jan 2026 00:20:00 GMT");

@@ -187,6 +187,10 @@ pub(super) async fn times_to_live_of_a_put(harness: &dyn Harness) {
     assert_eq!(f.count().await, 0);
     put(f.lease + second, f.lease).await.expect("put");
     put(second, Duration::ZERO).await.expect("put");
+    // A storage rounds both.
+    let (lifetime, delay) = (Duration::from_micros(700), Duration::from_micros(200));
+    let barely = put(second + lifetime, second + delay).await.expect("put");
+    assert!(barely.expires_at > Some(barely.visible_at));
     let years = Duration::from_secs(100 * 365 * 24 * 60 * 60);
     let put = put(years, Duration::ZERO).await.expect("put");
     assert!(put.expires_at.is_some());

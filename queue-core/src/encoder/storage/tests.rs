@@ -43,17 +43,15 @@ fn of_limit(max_body: usize) -> Encoder {
     Encoder::new(&capabilities, MessageEncoding::default())
 }
 
-fn origin() -> Origin {
-    Origin {
-        id: MessageId::new("1").expect("an id"),
-        client: ClientId::new("test").expect("an id"),
-        request: RequestId::new("7").expect("an id"),
-        time: Timestamp::UNIX_EPOCH,
-        queue_uri: None,
-        reply_to: None,
-        correlation: None,
-        trace: None,
-    }
+fn envelope() -> Envelope {
+    let mut envelope = Envelope::new(
+        MessageId::new("1").expect("an id"),
+        ClientId::new("test").expect("an id"),
+        RequestId::new("7").expect("an id"),
+        "order",
+    );
+    envelope.time = Some(Timestamp::UNIX_EPOCH);
+    envelope
 }
 
 fn event(body: &Bytes) -> Event {
@@ -64,7 +62,7 @@ fn event(body: &Bytes) -> Event {
 }
 
 fn new_event() -> Event {
-    event(&wire::encode(&origin().envelope("order"), b"{}").into())
+    event(&wire::encode(&envelope(), b"{}").into())
 }
 
 fn record(error: String) -> PoisonRecord {
@@ -117,7 +115,7 @@ fn what_was_moved_to_the_poison_queue_is_restored() {
     let poisoned = event(&poisoned.expect("fits"));
     assert_eq!(encoder.restore(&poisoned, 0), Some(new.body.clone()));
 
-    let raw = encoder.poison_raw(b"{\"a\":", &origin(), &record("no event".to_owned()));
+    let raw = encoder.poison_raw(b"{\"a\":", &envelope(), &record("no event".to_owned()));
     let raw = event(&raw.expect("fits"));
     assert_eq!(raw.envelope.kind, RAW_KIND);
     assert_eq!(encoder.restore(&raw, 3).as_deref(), Some(&b"{\"a\":"[..]));
@@ -164,7 +162,7 @@ fn a_moved_body_has_a_limit_of_its_own() {
     let mut capabilities = Capabilities::local();
     let encode = |capabilities: &Capabilities| {
         let encoder = Encoder::new(capabilities, MessageEncoding::default());
-        encoder.poison_raw(&[0; 1024], &origin(), &record("broken".to_owned()))
+        encoder.poison_raw(&[0; 1024], &envelope(), &record("broken".to_owned()))
     };
     (capabilities.max_body, capabilities.max_moved_body) = (1024, 4096);
     assert!(encode(&capabilities).is_some());

@@ -4,7 +4,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use queue_core::backend::{
-    ApplyError, Backend, Browsing, Capabilities, ConditionalPuts, Created, Lease, Limits, Metadata,
+    ApplyError, Backend, Browsing, Capabilities, ConditionalPuts, Created, Lease, Metadata,
     NewMessage, Op, OpOutcome, Page, PageMark, PeekedMessage, PopReceipt, PutIf, PutReceipt,
     QueueProperties, ReceivedMessage, StorageId, Swap, check_ops,
 };
@@ -17,7 +17,7 @@ use super::browse;
 use super::history::History;
 use super::registry;
 use super::results::MemoryResults;
-use super::store::{self, Message, State, Store, Undo};
+use super::store::{self, Message, State, Store};
 
 /// Queues in this process: the reference model that other backends are compared with.
 ///
@@ -116,14 +116,6 @@ impl MemoryBackend {
         }
     }
 
-    fn limits<'a>(&'a self, operation: Operation, queue: &'a QueueName) -> Limits<'a> {
-        Limits {
-            capabilities: &self.capabilities,
-            operation,
-            queue,
-        }
-    }
-
     fn call<T>(
         &self,
         operation: Operation,
@@ -154,7 +146,7 @@ impl Backend for MemoryBackend {
     }
 
     async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created> {
-        let limits = self.limits(Operation::CreateQueue, queue);
+        let limits = self.capabilities.limits(Operation::CreateQueue, queue);
         limits.check_metadata(metadata)?;
         self.call(Operation::CreateQueue, queue, |state, _| {
             state.create(queue, metadata)
@@ -178,7 +170,7 @@ impl Backend for MemoryBackend {
     }
 
     async fn set_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<()> {
-        let limits = self.limits(Operation::SetMetadata, queue);
+        let limits = self.capabilities.limits(Operation::SetMetadata, queue);
         limits.check_metadata(metadata)?;
         self.call(Operation::SetMetadata, queue, |state, _| {
             state.set_metadata(queue, metadata)
@@ -186,7 +178,9 @@ impl Backend for MemoryBackend {
     }
 
     async fn put(&self, queue: &QueueName, message: NewMessage) -> Result<PutReceipt> {
-        self.limits(Operation::Put, queue).check_put(&message)?;
+        self.capabilities
+            .limits(Operation::Put, queue)
+            .check_put(&message)?;
         let put = |state: &mut State, now| state.put(queue, &message, now);
         Ok(self.call(Operation::Put, queue, put)?.placed())
     }
@@ -198,7 +192,9 @@ impl Backend for MemoryBackend {
         swap: &Swap,
     ) -> Result<PutIf> {
         if let Some(message) = &message {
-            self.limits(Operation::Put, queue).check_put(message)?;
+            self.capabilities
+                .limits(Operation::Put, queue)
+                .check_put(message)?;
         }
         let results = &self.store.results;
         // Values are only recorded under the lock of the queues.
@@ -222,7 +218,8 @@ impl Backend for MemoryBackend {
         max: u32,
         visibility: Duration,
     ) -> Result<Vec<ReceivedMessage>> {
-        self.limits(Operation::Receive, queue)
+        self.capabilities
+            .limits(Operation::Receive, queue)
             .check_receive(max, visibility)?;
         let (received, now) = self.call(Operation::Receive, queue, |state, now| {
             Ok((state.receive(queue, max, visibility, now)?, now))
@@ -232,14 +229,16 @@ impl Backend for MemoryBackend {
     }
 
     async fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>> {
-        self.limits(Operation::Peek, queue).check_max(max)?;
+        self.capabilities
+            .limits(Operation::Peek, queue)
+            .check_max(max)?;
         self.call(Operation::Peek, queue, |state, now| {
             state.peek(queue, max, now)
         })
     }
 
     async fn browse(&self, queue: &QueueName, from: Option<&PageMark>, max: u32) -> Result<Page> {
-        let limits = self.limits(Operation::Browse, queue);
+        let limits = self.capabilities.limits(Operation::Browse, queue);
         limits.check_max(max)?;
         let after = from.map(|mark| browse::parse(mark).ok_or_else(|| limits.invalid_mark(mark)));
         let after = after.transpose()?;
@@ -256,7 +255,8 @@ impl Backend for MemoryBackend {
         visibility: Duration,
         body: Option<Bytes>,
     ) -> Result<Lease> {
-        self.limits(Operation::Update, queue)
+        self.capabilities
+            .limits(Operation::Update, queue)
             .check_update(visibility, body.as_ref().map(Bytes::len))?;
         self.call(Operation::Update, queue, |state, now| {
             let change = (visibility, body.as_ref());
@@ -283,6 +283,9 @@ impl Backend for MemoryBackend {
 
 debug_fields!(MemoryBackend { name });
 
+/// Undoes an operation of an `apply` of which a later one failed.
+type Undo<'a> = Box<dyn FnOnce(&mut State) + 'a>;
+
 fn apply(
     state: &mut State,
     results: &MemoryResults,
@@ -291,26 +294,15 @@ fn apply(
 ) -> Result<Vec<OpOutcome>, ApplyError> {
     let mut outcomes = Vec::with_capacity(ops.len());
     let mut done = Vec::with_capacity(ops.len());
-    let mut recorded = Vec::new();
     for (index, op) in ops.iter().enumerate() {
-        let stepped = match op {
-            Op::Swap { swap, .. } if results.differs(swap).is_none() => {
-                recorded.push(results.record(swap));
-                outcomes.push(OpOutcome::Swapped);
-                continue;
-            }
-            Op::Swap { queue, .. } => Err((ErrorKind::Conflict, queue)),
-            op => step(state, op, now),
-        };
-        match stepped {
+        match step(state, results, op, now) {
             Ok((outcome, undo)) => {
                 outcomes.push(outcome);
                 done.push(undo);
             }
             Err((kind, queue)) => {
-                state.undo(done);
-                for before in recorded.into_iter().rev() {
-                    results.restore(before);
+                for undo in done.into_iter().rev() {
+                    undo(state);
                 }
                 let error = Error::new(kind, Operation::Apply).with_queue(queue);
                 return Err(ApplyError::new(index, Vec::new(), error));
@@ -322,28 +314,43 @@ fn apply(
 
 fn step<'a>(
     state: &mut State,
+    results: &'a MemoryResults,
     op: &'a Op,
     now: i64,
-) -> Result<(OpOutcome, Undo), (ErrorKind, &'a QueueName)> {
+) -> Result<(OpOutcome, Undo<'a>), (ErrorKind, &'a QueueName)> {
     match op {
-        Op::Put { queue, message } => state
-            .put(queue, message, now)
-            .map(|put| (OpOutcome::Put(put.placed()), Undo::remove(queue, &put)))
-            .map_err(|kind| (kind, queue)),
+        Op::Put { queue, message } => {
+            let put = state.put(queue, message, now);
+            let put = put.map_err(|kind| (kind, queue))?;
+            let outcome = OpOutcome::Put(put.placed());
+            Ok((outcome, Box::new(move |state| state.undo_put(queue, &put))))
+        }
         Op::Update {
             queue,
             id,
             receipt,
             visibility,
             body,
-        } => state
-            .update(queue, id, receipt, (*visibility, body.as_ref()), now)
-            .map(|(lease, before)| (OpOutcome::Updated(lease), Undo::restore(queue, before)))
-            .map_err(|kind| (kind, queue)),
-        Op::Delete { queue, id, receipt } => state
-            .delete(queue, id, receipt, now)
-            .map(|before| (OpOutcome::Deleted, Undo::restore(queue, before)))
-            .map_err(|kind| (kind, queue)),
+        } => {
+            let updated = state.update(queue, id, receipt, (*visibility, body.as_ref()), now);
+            let (lease, before) = updated.map_err(|kind| (kind, queue))?;
+            let undo = move |state: &mut State| state.restore(queue, before);
+            Ok((OpOutcome::Updated(lease), Box::new(undo)))
+        }
+        Op::Delete { queue, id, receipt } => {
+            let deleted = state.delete(queue, id, receipt, now);
+            let before = deleted.map_err(|kind| (kind, queue))?;
+            let undo = move |state: &mut State| state.restore(queue, before);
+            Ok((OpOutcome::Deleted, Box::new(undo)))
+        }
+        Op::Swap { queue, swap } => {
+            if results.differs(swap).is_some() {
+                return Err((ErrorKind::Conflict, queue));
+            }
+            let before = results.record(swap);
+            let undo = move |_: &mut State| results.restore(&swap.key, before);
+            Ok((OpOutcome::Swapped, Box::new(undo)))
+        }
         _ => unreachable!("`apply` checks the operations before it takes the lock"),
     }
 }

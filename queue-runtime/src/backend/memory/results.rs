@@ -40,15 +40,12 @@ pub struct MemoryResults {
     entries: Arc<Mutex<HashMap<WorkKey, Entry>>>,
 }
 
-struct Entry {
+pub(super) struct Entry {
     owner: Owner,
     /// The end of the lease or of the retention, on the monotonic clock.
     ends_at: Duration,
     result: Option<Bytes>,
 }
-
-/// What was recorded under a key before a swap.
-pub(super) struct Before(WorkKey, Option<Entry>);
 
 /// The most entries that one sweep removes.
 const SWEEP: usize = 1000;
@@ -78,8 +75,8 @@ impl MemoryResults {
     }
 
     /// Records the value of a swap. Returns what was there before.
-    pub(super) fn record(&self, swap: &Swap) -> Before {
-        let before = self.with(|entries, now| {
+    pub(super) fn record(&self, swap: &Swap) -> Option<Entry> {
+        self.with(|entries, now| {
             if swap.retention.is_zero() {
                 return entries.remove(&swap.key);
             }
@@ -94,15 +91,14 @@ impl MemoryResults {
                 entries.retain(|_, entry| entry.result.is_none() || entry.ends_at > now);
             }
             before
-        });
-        Before(swap.key.clone(), before)
+        })
     }
 
-    /// Undoes the recording of a value.
-    pub(super) fn restore(&self, Before(key, before): Before) {
+    /// Undoes the recording of a value: records what was there before.
+    pub(super) fn restore(&self, key: &WorkKey, before: Option<Entry>) {
         self.with(|entries, _| match before {
-            Some(entry) => entries.insert(key, entry),
-            None => entries.remove(&key),
+            Some(entry) => entries.insert(key.clone(), entry),
+            None => entries.remove(key),
         });
     }
 

@@ -8,11 +8,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use queue_core::backend::{
     Created, Lease, Metadata, NewMessage, PeekedMessage, PopReceipt, PutReceipt, QueueProperties,
-    ReceivedMessage, StorageId, TimeToLive,
+    ReceivedMessage, StorageId,
 };
 use queue_core::internal::LockExt as _;
 use queue_core::notify::{LocalNotifier, Writers};
-use queue_core::store_clock::{StoreClock, after, timestamp};
+use queue_core::store_clock::{StoreClock, after, lifespan, timestamp};
 use queue_core::{Clock, ErrorKind, QueueName};
 
 use super::history::History;
@@ -56,17 +56,6 @@ pub(super) struct Message {
     pub(super) expires_at: Option<i64>,
     pub(super) dequeue_count: u32,
 }
-
-/// How to undo one operation.
-#[derive(Debug)]
-pub(super) enum Undo {
-    Remove(QueueName, u64),
-    Restore(QueueName, Box<MessageBefore>),
-}
-
-/// A message as it was before the operation.
-#[derive(Debug)]
-pub(super) struct MessageBefore(Message);
 
 impl Store {
     pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
@@ -134,17 +123,15 @@ impl State {
     /// Stores a message, and returns it as it is stored.
     pub(super) fn put(&mut self, name: &QueueName, new: &NewMessage, now: i64) -> Result<Message> {
         let (number, receipt) = (self.next_number(), self.next_number());
+        let (visible_at, expires_at) = lifespan(now, new);
         let queue = self.queue(name)?;
         let message = Message {
             number,
             receipt,
             body: new.body.clone(),
             inserted_at: now,
-            visible_at: after(now, new.delay),
-            expires_at: match new.time_to_live {
-                TimeToLive::Never => None,
-                TimeToLive::After(lifetime) => Some(after(now, lifetime)),
-            },
+            visible_at,
+            expires_at,
             dequeue_count: 0,
         };
         queue.insert(message.clone());
@@ -174,12 +161,10 @@ impl State {
         now: i64,
     ) -> Result<Vec<PeekedMessage>> {
         let queue = self.queue(name)?;
-        let visible = queue.visible(now, max);
-        Ok(visible
-            .iter()
-            .filter_map(|number| queue.messages.get(number))
-            .map(Message::peeked)
-            .collect())
+        let visible = queue.schedule.range(..=(now, u64::MAX));
+        let messages = visible.filter_map(|(_, number)| queue.messages.get(number));
+        let alive = messages.filter(|message| message.is_alive(now));
+        Ok(alive.take(max as usize).map(Message::peeked).collect())
     }
 
     /// Updates a message. Returns what it was before, too.
@@ -216,25 +201,21 @@ impl State {
         self.queue(name)?.take_with(id, receipt, now)
     }
 
-    /// Undoes several operations, the last one first.
-    pub(super) fn undo(&mut self, done: Vec<Undo>) {
-        for undo in done.into_iter().rev() {
-            match undo {
-                Undo::Remove(name, number) => {
-                    if let Ok(queue) = self.queue(&name) {
-                        queue.take(number);
-                    }
-                    if let Some(history) = &mut self.history {
-                        history.remove(number);
-                    }
-                }
-                Undo::Restore(name, before) => {
-                    if let Ok(queue) = self.queue(&name) {
-                        queue.take(before.0.number);
-                        queue.insert(before.0);
-                    }
-                }
-            }
+    /// Removes a message that was put, also from the history.
+    pub(super) fn undo_put(&mut self, name: &QueueName, put: &Message) {
+        if let Ok(queue) = self.queue(name) {
+            queue.take(put.number);
+        }
+        if let Some(history) = &mut self.history {
+            history.remove(put.number);
+        }
+    }
+
+    /// Makes a message what it was before an update or a delete.
+    pub(super) fn restore(&mut self, name: &QueueName, before: Message) {
+        if let Ok(queue) = self.queue(name) {
+            queue.take(before.number);
+            queue.insert(before);
         }
     }
 
@@ -249,26 +230,6 @@ impl State {
 }
 
 impl Queue {
-    /// Returns the first visible messages, and drops those found expired.
-    fn visible(&mut self, now: i64, max: u32) -> Vec<u64> {
-        let mut expired = Vec::new();
-        let mut visible = Vec::new();
-        for &(_, number) in self.schedule.range(..=(now, u64::MAX)) {
-            if self.messages.get(&number).is_some_and(|m| m.is_alive(now)) {
-                visible.push(number);
-            } else {
-                expired.push(number);
-            }
-            if visible.len() == max as usize {
-                break;
-            }
-        }
-        for number in expired {
-            self.take(number);
-        }
-        visible
-    }
-
     fn insert(&mut self, message: Message) {
         self.schedule.insert((message.visible_at, message.number));
         self.messages.insert(message.number, message);
@@ -385,16 +346,6 @@ impl Message {
         peeked.dequeue_count = self.dequeue_count;
         peeked.expires_at = self.expires_at.map(timestamp);
         peeked
-    }
-}
-
-impl Undo {
-    pub(super) fn remove(name: &QueueName, put: &Message) -> Self {
-        Self::Remove(name.clone(), put.number)
-    }
-
-    pub(super) fn restore(name: &QueueName, before: Message) -> Self {
-        Self::Restore(name.clone(), Box::new(MessageBefore(before)))
     }
 }
 

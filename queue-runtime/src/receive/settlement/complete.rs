@@ -128,7 +128,7 @@ fn fingerprint_of(follow_ups: &[FollowUp]) -> u64 {
     let parts = follow_ups.iter().map(|follow_up| {
         let encoded = follow_up.encoded().ok();
         let key = encoded.and_then(Encoded::key);
-        let key = key.map(|key| canonical(&Value::from(key.to_vec())));
+        let key = key.map(|key| canonical(Value::from(key.to_vec())));
         let payload = encoded.map(Encoded::payload);
         let kind = follow_up.message_type().kind();
         (kind, follow_up.queue(), follow_up.delay(), key, payload)

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use queue_core::QueueName;
 use queue_core::backend::NewMessage;
-use queue_core::encoder::Origin;
-use queue_core::envelope::{PoisonReason, PoisonRecord};
+use queue_core::encoder::RAW_KIND;
+use queue_core::envelope::{Envelope, PoisonReason, PoisonRecord};
 use queue_core::internal::{clip, error_chain, escape_text};
 use queue_core::wire::{Body, Event};
 
@@ -167,15 +167,9 @@ fn wrapped(context: &Context, incoming: &Incoming, record: &PoisonRecord) -> Opt
     let Incoming {
         envelope, stored, ..
     } = incoming;
-    let origin = Origin {
-        id: envelope.id.clone(),
-        client: context.client.clone(),
-        request: envelope.request.clone(),
-        time: record.first,
-        queue_uri: envelope.queue_uri.clone(),
-        reply_to: None,
-        correlation: None,
-        trace: None,
-    };
-    context.encoder.poison_raw(stored, &origin, record)
+    let (id, request) = (envelope.id.clone(), envelope.request.clone());
+    let mut wrapper = Envelope::new(id, context.client.clone(), request, RAW_KIND);
+    wrapper.time = Some(record.first);
+    wrapper.queue_uri.clone_from(&envelope.queue_uri);
+    context.encoder.poison_raw(stored, &wrapper, record)
 }
