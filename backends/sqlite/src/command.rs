@@ -5,9 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use queue_core::QueueName;
-use queue_core::backend::{
-    Created, NewMessage, Op, OpOutcome, PopReceipt, StorageId, Swap, Token,
-};
+use queue_core::backend::{Created, NewMessage, Op, OpOutcome, PopReceipt, StorageId, Swap, Token};
 use queue_core::idempotency::{Claim, ClaimOutcome, ClaimStatus, Owner, Swept, WorkKey};
 use tokio::sync::oneshot;
 

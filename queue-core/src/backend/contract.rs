@@ -37,7 +37,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// The backend's limits and guarantees. They never change.
     fn capabilities(&self) -> &Capabilities;
 
-    /// The URI of a queue, without query, user information or secrets.
+    /// The URI of a queue, without query, user information or secrets. It ends in the queue's name, and is the same for
+    /// every client of the storage.
     fn queue_uri(&self, queue: &QueueName) -> String;
 
     /// Returns the notifier that all services on this storage share, as far as the backend has one. The services

@@ -72,8 +72,8 @@ pub(super) async fn queues_are_listed_by_prefix_in_order(harness: &dyn Harness) 
 pub(super) async fn a_deleted_queue_comes_back_empty(harness: &dyn Harness) {
     let f = Fixture::open(harness).await;
     let put = f.put("before").await;
-    f.put_message(NewMessage::new("later").with_delay(f.lease))
-        .await;
+    let later = NewMessage::new("later").with_delay(f.lease);
+    let later = f.put_message(later).await;
     f.backend
         .delete_queue(&f.queue)
         .await
@@ -85,7 +85,9 @@ pub(super) async fn a_deleted_queue_comes_back_empty(harness: &dyn Harness) {
     f.advance(f.lease + f.lease).await;
     f.assert_nothing_visible().await;
     assert_lease_gone(f.backend.delete(&f.queue, &put.id, &put.receipt).await);
-    f.put("after").await;
+    let after = f.put("after").await;
+    let earlier = [put.id, later.id];
+    assert!(!earlier.contains(&after.id), "an id is never given again");
     assert_eq!(f.drain().await, ["after"]);
 }
 
@@ -150,10 +152,9 @@ pub(super) async fn names_at_both_edges_work(harness: &dyn Harness) {
         put.expect("put");
         let received = backend.receive(&queue, 1, LONG).await;
         assert_eq!(received.expect("receive").len(), 1);
-        assert!(
-            !backend.queue_uri(&queue).contains('?'),
-            "a queue's URI has no query"
-        );
+        let uri = backend.queue_uri(&queue);
+        assert!(!uri.contains('?'), "a queue's URI has no query: {uri}");
+        assert!(uri.ends_with(queue.as_str()), "it ends in the name: {uri}");
     }
 }
 

@@ -72,5 +72,8 @@ planted! {
     ClaimsNotToSwap => a_value_is_recorded_with_its_message;
     AppliesWithoutSwap => a_swap_is_one_step_with_the_operations_beside_it;
     SwapsBeforeApplying => a_swap_is_one_step_with_the_operations_beside_it;
+    GivesIdsAgain => a_deleted_queue_comes_back_empty;
+    NamesNoQueueInUri => names_at_both_edges_work;
+    NamesClientInUri => a_second_client_sees_the_same;
     ForgetsNothing => a_forgotten_value_is_not_recorded_any_more;
 }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -70,6 +71,9 @@ pub(super) enum Bug {
     AppliesWithoutSwap,
     SwapsBeforeApplying,
     ForgetsNothing,
+    GivesIdsAgain,
+    NamesNoQueueInUri,
+    NamesClientInUri,
 }
 
 /// A backend with one planted bug.
@@ -83,6 +87,7 @@ pub(super) struct Buggy {
     first: Mutex<HashMap<StorageId, PopReceipt>>,
     /// What was browsed last.
     browsed: Mutex<Vec<BrowsedMessage>>,
+    has_deleted_queue: AtomicBool,
 }
 
 impl fmt::Debug for Buggy {
@@ -116,6 +121,7 @@ impl Buggy {
             latest: Mutex::default(),
             first: Mutex::default(),
             browsed: Mutex::default(),
+            has_deleted_queue: AtomicBool::new(false),
         }
     }
 
@@ -139,7 +145,20 @@ impl Buggy {
 #[async_trait]
 impl Backend for Buggy {
     forward_backend!(self => self.inner;
-        queue_uri notifier results transactions create_queue delete_queue set_metadata);
+        notifier results transactions create_queue set_metadata);
+
+    fn queue_uri(&self, queue: &QueueName) -> String {
+        match self.bug {
+            Bug::NamesNoQueueInUri => "memory:".to_owned(),
+            Bug::NamesClientInUri => format!("memory:{self:p}#{queue}"),
+            _ => self.inner.queue_uri(queue),
+        }
+    }
+
+    async fn delete_queue(&self, queue: &QueueName) -> Result<()> {
+        self.has_deleted_queue.store(true, Ordering::Relaxed);
+        self.inner.delete_queue(queue).await
+    }
 
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
@@ -176,7 +195,12 @@ impl Backend for Buggy {
             Bug::TrimsBodies => message.body = Bytes::copy_from_slice(message.body.trim_ascii()),
             _ => {}
         }
-        let put = self.inner.put(queue, message).await?;
+        let mut put = self.inner.put(queue, message).await?;
+        if self.bug == Bug::GivesIdsAgain && self.has_deleted_queue.load(Ordering::Relaxed) {
+            let given = self.first.lock().expect("no panic");
+            put.id = given.keys().next().unwrap_or(&put.id).clone();
+            return Ok(put);
+        }
         self.record(&put.id, &put.receipt);
         if self.bug == Bug::LosesPuts && put.id.as_str().ends_with('7') {
             self.inner.delete(queue, &put.id, &put.receipt).await?;
