@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use async_nats::client::{RequestError, RequestErrorKind};
 use async_nats::{Client, ConnectOptions, Event};
+use bytes::Bytes;
 use futures_util::StreamExt as _;
 use queue_core::QueueName;
 use queue_core::internal::LockExt as _;
@@ -206,9 +208,8 @@ impl Shared {
         loop {
             self.reconnected.notified().await;
             let losses = self.losses.load(Ordering::Acquire);
-            // The server has the subscriptions after it has answered.
-            if let Err(error) = client.flush().await {
-                tracing::warn!(%error, "failed to flush the connection to the NATS server");
+            if let Err(error) = round_trip(&client).await {
+                tracing::warn!(%error, "failed to confirm the connection to the NATS server");
                 continue;
             }
             self.confirm(losses);
@@ -246,7 +247,7 @@ async fn receive(
             return;
         }
     };
-    match client.flush().await {
+    match round_trip(&client).await {
         Ok(()) => subscribed.store(true, Ordering::Release),
         Err(error) => {
             tracing::warn!(%queue, %error, "failed to confirm the subscription to wake-ups")
@@ -264,6 +265,26 @@ async fn receive(
         }
     }
     subscribed.store(false, Ordering::Release);
+}
+
+/// Waits until the server has carried out what was sent on this connection, such as a subscription: it answers a request,
+/// if only that nobody else does. A flush only hands everything to the network.
+///
+/// # Errors
+/// If the client is closed.
+async fn round_trip(client: &Client) -> Result<(), RequestError> {
+    loop {
+        // No account is encoded as `_`.
+        match client.request("queue.wakeup._", Bytes::new()).await {
+            Ok(_) => return Ok(()),
+            Err(error) => match error.kind() {
+                RequestErrorKind::NoResponders => return Ok(()),
+                // The connection was lost meanwhile.
+                RequestErrorKind::TimedOut => {}
+                _ => return Err(error),
+            },
+        }
+    }
 }
 
 fn subject(account: &str, queue: &QueueName) -> String {

@@ -34,7 +34,7 @@ const NOT_IN_URI: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'#').add(b'?');
 /// Queues in one SQLite file, shared by the processes of one machine.
 ///
 /// ```
-/// # use std::sync::{Arc, Mutex};
+/// # use std::sync::Arc;
 /// use queue_clock::SystemClock;
 /// use queue_core::backend::{Backend, Metadata, NewMessage};
 /// use queue_sqlite::SqliteBackend;

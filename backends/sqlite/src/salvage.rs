@@ -45,7 +45,7 @@ pub struct Salvaged {
     /// The number of messages.
     pub messages: u64,
     /// The number of copied messages that are visible at once, with a dequeue count of zero, because their visibility
-    /// time and dequeue count could not be read.
+    /// time and dequeue count could not be read, or lie between two damaged pages of their queue's schedule.
     pub rescheduled: u64,
     /// Messages that were found but not copied, because their bodies could not be read or not be assigned to them.
     pub lost: u64,
@@ -54,7 +54,7 @@ pub struct Salvaged {
 /// Copies what is readable of a damaged file to a new one. No program should use the damaged file meanwhile;
 /// it is not changed. If salvaging fails, no new file remains.
 ///
-/// Messages keep their ids and leases. A body that was altered is copied as it is: it is received as
+/// Messages keep their ids and, unless they are [rescheduled](Salvaged::rescheduled), their leases. A body that was altered is copied as it is: it is received as
 /// [damaged](queue_core::backend::ReceivedMessage::damage), as from the old file. The application's own tables and
 /// recorded results are not copied.
 ///

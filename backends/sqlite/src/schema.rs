@@ -15,7 +15,7 @@ use super::failure::{Failure, Result};
 /// | `queue_counts` | the number of messages of each queue, and whether any had a time to live, updated once per transaction |
 /// | `queue_dropped` | ids of deleted and cleared queues, whose messages are removed in small steps |
 /// | `queue_store` | the highest store time that any process has seen, exact to one second, and the anchor from which all processes of one boot compute it |
-/// | `queue_discarded` | removed messages whose bodies could not be removed because of damage |
+/// | `queue_discarded` | removed messages whose bodies stay, because the transaction that removed them met damage |
 /// | `queue_consumers` | the processes that wait for messages, each with the port where it receives datagrams |
 /// | `queue_outbox` | a view by which other drivers put messages: see `docs/sqlite.md` |
 /// | `queue_results` | results recorded by idempotency key: in flight until `ends_at` while `result` is null, kept until then afterwards |

@@ -34,10 +34,10 @@ impl SqliteBuilder {
                 .with_detail(problem)
                 .unsent()
         };
-        let (_, rest) = url.split_once(':').unwrap_or_default();
+        let (scheme, rest) = url.split_once(':').unwrap_or_default();
         let rest = rest.strip_prefix("//").unwrap_or(rest);
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
-        if path.is_empty() {
+        if path.is_empty() || !scheme.eq_ignore_ascii_case("sqlite") {
             return Err(refused(
                 "the URL of a SQLite file is `sqlite:PATH`".to_owned(),
             ));
@@ -88,7 +88,13 @@ mod tests {
             assert!(error.is_unsent(), "{url}");
             error.to_string()
         };
-        for url in ["sqlite:", "sqlite://", "sqlite:?adopt"] {
+        for url in [
+            "sqlite:",
+            "sqlite://",
+            "sqlite:?adopt",
+            "shop.db",
+            "memory:shop",
+        ] {
             assert!(refused(url).contains("`sqlite:PATH`"), "{url}");
         }
         let text = refused("sqlite:queue.db?adopt&cache=shared");

@@ -8,7 +8,7 @@ use queue_core::internal::error_chain;
 use queue_core::wire::Body;
 use queue_core::{DecodeError, ErrorKind, InvalidName, Message, QueueName};
 
-use super::admission::{Refusal, admit, decode};
+use super::admission::{admit, decode};
 use super::consumer::{Caller, Consumer, InvalidConsumer, MissingQueue, Options};
 use super::data::fetch_data;
 use super::delivery::Delivery;
@@ -17,6 +17,7 @@ use super::idempotency::Idempotency;
 use super::idempotent::claim;
 use super::incoming::Incoming;
 use super::received::Received;
+use super::refusal::Refusal;
 use super::serves::Serves;
 use super::setters::consumer_setters;
 use super::settlement::{SettleProblem, Settled, Settling, outcome};
@@ -323,17 +324,24 @@ async fn deliver<M>(
     decode: Decode<M>,
 ) -> Result<Option<Delivery<M>>, AcceptError> {
     let mut undecided = Undecided::new(context, consumer, incoming);
-    let admitted = prepare(context, consumer, undecided.incoming(), decode).await;
-    let incoming = undecided.decided();
-    match admitted {
+    let refusal = match prepare(context, consumer, undecided.incoming(), decode).await {
         Ok(received) => {
+            let incoming = undecided.decided();
             let (context, consumer) = (Arc::clone(context), Arc::clone(consumer));
-            Ok(Some(Delivery::new(received, incoming, context, consumer)))
+            return Ok(Some(Delivery::new(received, incoming, context, consumer)));
         }
-        Err(Refusal::Settled(settled)) => refused(context, consumer, settled),
-        Err(Refusal::NoClaim(error)) => Err(AcceptError::Idempotency(error)),
-        Err(Refusal::NoData(error)) => Err(AcceptError::Data(error)),
-    }
+        Err(refusal) => refusal,
+    };
+    let refused = match refusal {
+        Refusal::NoClaim(error) => Err(AcceptError::Idempotency(error)),
+        Refusal::NoData(error) => Err(AcceptError::Data(error)),
+        refusal => {
+            let settling = Settling::new(context, consumer, undecided.incoming());
+            refused(context, consumer, refusal.settle(settling).await)
+        }
+    };
+    undecided.decided();
+    refused
 }
 
 async fn prepare<M>(

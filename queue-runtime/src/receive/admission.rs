@@ -10,20 +10,10 @@ use queue_core::{DecodeError, Error, ErrorKind, Operation};
 use super::attempts::{Verdict, judge_bare};
 use super::consumer::Consumer;
 use super::incoming::Incoming;
-use super::settlement::{End, SettleProblem, Settled, Settling, lost};
+use super::refusal::Refusal;
+use super::settlement::{End, SettleProblem, Settling, lost};
 use crate::context::Context;
 use crate::panic;
-
-/// Why a message is not handled now.
-#[derive(Debug)]
-pub(crate) enum Refusal {
-    /// It was settled, or that was tried.
-    Settled(Result<Settled, SettleProblem>),
-    /// The idempotency store failed. The message was handed back to the caller of `accept`, who can decide what to do.
-    NoClaim(Error),
-    /// The same, if its data could not be fetched.
-    NoData(Error),
-}
 
 /// Decides whether a message gets an attempt. Fetching its data, decoding and handling it are parts of that: each may end
 /// the process.

@@ -5,9 +5,9 @@ use queue_core::internal::error_chain;
 use queue_core::wire::{Body, Payload};
 use queue_core::{Error, ErrorKind, Operation};
 
-use super::admission::Refusal;
 use super::consumer::Consumer;
 use super::incoming::Incoming;
+use super::refusal::Refusal;
 use super::resolver::{DataResolver, ResolveError, Resolver};
 use super::settlement::{End, Settling};
 use super::waiting::Waiting;
@@ -91,7 +91,9 @@ async fn ask(
     let patience = incoming.settings.handler_timeout;
     incoming.keep_leased(context, patience);
     let deadline = clock.monotonic().saturating_add(patience);
-    let resolving = catch_async(resolver.resolve(reference, &incoming.envelope));
+    // Also the call may panic, before there is a future.
+    let resolving = async { resolver.resolve(reference, &incoming.envelope).await };
+    let resolving = catch_async(resolving);
     let resolved = tokio::select! {
         resolved = ready_by(clock, deadline, resolving) => resolved,
         _ = incoming.lease.cancellation().cancelled() => return Err(waiting.lease_lost()),
@@ -108,5 +110,5 @@ async fn ask(
         Some(Ok(Err(error))) => End::undecodable(error_chain(&error)),
         Some(Err(panic)) => End::failed(format!("fetching the data panicked: {panic}")),
     };
-    Err(Refusal::Settled(waiting.settling.end(end).await))
+    Err(Refusal::Ends(end))
 }

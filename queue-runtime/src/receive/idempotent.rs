@@ -18,17 +18,16 @@ use queue_core::idempotency::{ClaimOutcome, Owner, WorkKey};
 use queue_core::internal::error_chain;
 use queue_core::{Error, ErrorKind, Operation};
 
-use super::admission::Refusal;
 use super::consumer::Consumer;
 use super::idempotency::Idempotency;
 use super::incoming::Incoming;
-use super::settlement::{End, SettleProblem, Settled, Settling, fingerprint, recorded};
-use super::waiting::Waiting;
+use super::refusal::Refusal;
+use super::settlement::{End, Settling, recorded};
+use super::waiting::{Waiting, postponed};
 use crate::context::Context;
 use crate::idempotency::{HeldClaim, no_answer};
 use crate::lease::Cause;
 use crate::policy::jitter;
-use crate::send::submitted_again;
 
 /// The shortest and the longest pause between two looks at work that is in flight elsewhere, of a message that waits in
 /// place.
@@ -82,14 +81,14 @@ async fn wait_for(
                 match begun {
                     Begin::Ours(claim) => return Ok(claim),
                     Begin::Done(result) => {
-                        let again = complete_again(settling, key, &result);
-                        return Err(Refusal::Settled(again.await));
+                        let key = key.clone();
+                        return Err(Refusal::DoneBefore { key, result });
                     }
                     Begin::InFlight(remaining) => {
                         let remaining = remaining.max(SHORTEST_LOOK);
                         if waiting.can_wait_outside(remaining) {
                             let reason = "its key is claimed elsewhere";
-                            return Err(waiting.put_back(remaining, reason).await);
+                            return Err(postponed(remaining, reason));
                         }
                         let pause = remaining.min(look.mul_f64(0.5 + 0.5 * jitter()));
                         waiting.rest(pause).await?;
@@ -102,8 +101,7 @@ async fn wait_for(
         };
         if error.kind() == ErrorKind::Corrupt {
             // It concerns this key only, and waiting does not mend it.
-            let failed = End::failed(error_chain(&error));
-            return Err(Refusal::Settled(settling.end(failed).await));
+            return Err(Refusal::Ends(End::failed(error_chain(&error))));
         }
         waiting.failed(error, &report, Refusal::NoClaim).await?;
     }
@@ -151,37 +149,4 @@ async fn begin(
     };
     let begun = context.background.finish(begin).await;
     begun.unwrap_or_else(|| Err(Error::new(ErrorKind::Closed, Operation::Idempotency)))
-}
-
-/// Completes a message whose work was done before: stores the recorded follow-ups again, with the same ids. If the work
-/// was done for another message, a recorded reply goes to the sender of this one.
-async fn complete_again(
-    settling: Settling<'_>,
-    key: &WorkKey,
-    result: &[u8],
-) -> Result<Settled, SettleProblem> {
-    let Settling {
-        context,
-        consumer,
-        incoming,
-    } = settling;
-    let puts = match recorded::decode(result) {
-        Ok(puts) => puts,
-        Err(problem) => {
-            let error = format!("the recorded result of `{key}` cannot be read: {problem}");
-            return settling.end(End::failed(error)).await;
-        }
-    };
-    let puts = puts.into_iter();
-    let puts: Vec<_> = puts
-        .filter_map(|put| submitted_again(context, &incoming.envelope, put))
-        .collect();
-    let (queue, id) = (&consumer.queue, &incoming.envelope.id);
-    let follow_ups = puts.len();
-    tracing::info!(%queue, %id, %key, follow_ups, "the work of a message was done before; completing it");
-    let hash = fingerprint(result);
-    Ok(match settling.complete_again(puts, hash).await? {
-        Settled::Completed => Settled::Duplicate,
-        other => other,
-    })
 }

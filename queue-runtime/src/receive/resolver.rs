@@ -30,12 +30,18 @@ use super::outage::Outage;
 ///         if !reference.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
 ///             return Err(ResolveError::unusable("the reference is not the name of a file here"));
 ///         }
-///         match std::fs::read(self.0.join(reference)) {
+///         let path = self.0.join(reference);
+///         match tokio::fs::metadata(&path).await.map_err(ResolveError::unusable)?.len() {
+///             0..=10_000_000 => {}
+///             size => return Err(ResolveError::unusable(format!("the file has {size} bytes"))),
+///         }
+///         match tokio::fs::read(&path).await {
 ///             Ok(data) => Ok(data.into()),
-///             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-///                 Err(ResolveError::unusable(error))
+///             // Only what passes: others would wait for it.
+///             Err(error) if error.kind() == std::io::ErrorKind::TimedOut => {
+///                 Err(ResolveError::unavailable(error))
 ///             }
-///             Err(error) => Err(ResolveError::unavailable(error)),
+///             Err(error) => Err(ResolveError::unusable(error)),
 ///         }
 ///     }
 /// }
@@ -67,7 +73,12 @@ pub struct ResolveError {
 queue_core::debug_as_text!(ResolveError);
 
 impl ResolveError {
-    /// The data cannot be had now. The message is not to blame: it waits, and no attempt is counted.
+    /// The data cannot be had now, as when its store is down. The message is not to blame: it waits, and no attempt is
+    /// counted, however long that lasts.
+    ///
+    /// All messages of the consumer that need data wait with it, and each holds its place in flight for up to a visibility
+    /// timeout. What concerns one reference alone, such as a file that cannot be read, is
+    /// [unusable](Self::unusable).
     #[must_use]
     pub fn unavailable(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self {

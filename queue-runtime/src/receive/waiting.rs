@@ -8,10 +8,11 @@ use std::time::Duration;
 use queue_core::Error;
 use queue_core::internal::error_chain;
 
-use super::admission::{Refusal, renew_if_overdue};
+use super::admission::renew_if_overdue;
 use super::consumer::Caller;
 use super::outage::Outage;
-use super::settlement::{End, SettleProblem, Settling, lost};
+use super::refusal::Refusal;
+use super::settlement::{End, Settling, lost};
 
 /// A message that waits.
 pub(super) struct Waiting<'a> {
@@ -59,7 +60,7 @@ impl<'a> Waiting<'a> {
         let now = context.clock.monotonic();
         if let Some(pause) = self.outage.failed(&error, self.asked_at, now) {
             let (queue, text) = (&consumer.queue, error_chain(&error));
-            tracing::warn!(%queue, error = text, ?pause, "messages wait for what failed, and are not handled before that");
+            tracing::warn!(%queue, error = text, ?pause, "what messages wait for has failed; they are not handled before it works again");
             report(&error, pause);
         }
         if consumer.caller == Caller::Accept {
@@ -68,9 +69,7 @@ impl<'a> Waiting<'a> {
         }
         let pause = self.outage.until().saturating_sub(now);
         if now >= self.patience_over && self.can_wait_outside(pause) {
-            return Err(self
-                .put_back(pause, "what it needs cannot be had now")
-                .await);
+            return Err(postponed(pause, "what it needs cannot be had now"));
         }
         Ok(())
     }
@@ -106,18 +105,12 @@ impl<'a> Waiting<'a> {
         let has_room = incoming.rewritten(context, &incoming.envelope.attempts);
         has_room.is_some() && !incoming.expires_within(context, pause)
     }
-
-    pub(super) async fn put_back(&self, pause: Duration, reason: &str) -> Refusal {
-        let postponed = End::Postponed {
-            after: pause,
-            reason: Some(reason.to_owned()),
-        };
-        Refusal::Settled(self.settling.end(postponed).await)
-    }
 }
 
-impl From<SettleProblem> for Refusal {
-    fn from(problem: SettleProblem) -> Self {
-        Self::Settled(Err(problem))
-    }
+/// How a message ends that is put back without counting the attempt.
+pub(super) fn postponed(after: Duration, reason: &str) -> Refusal {
+    Refusal::Ends(End::Postponed {
+        after,
+        reason: Some(reason.to_owned()),
+    })
 }

@@ -99,6 +99,13 @@ impl UntypedMessage {
                         refused.with_detail(format!("the payload is not JSON: {error}"))
                     })?;
                 }
+                if let Payload::Elsewhere(reference) = payload
+                    && (reference.is_empty() || reference.contains(char::is_control))
+                {
+                    let problem =
+                        "`dataref` is empty, or has control characters; it is a URI reference";
+                    return Err(invalid(ErrorKind::InvalidInput).with_detail(problem));
+                }
                 let body = wire::encode_payload(&envelope, payload);
                 if let Some(problem) = unreadable(&body, &envelope.id) {
                     return Err(invalid(ErrorKind::InvalidInput).with_detail(problem));

@@ -6,7 +6,7 @@ use crate::settings::InvalidSetting;
 /// An error of connecting to queues.
 ///
 /// ```
-/// use queue_runtime::{ConnectError, QueueService};
+/// use queue_runtime::{ConnectError, QueueService, RetryAdvice};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -15,7 +15,9 @@ use crate::settings::InvalidSetting;
 ///     ConnectError::Url { url, problem, .. } => {
 ///         assert_eq!((url.as_str(), problem.as_str()), ("amqp:…", "its scheme is unknown"));
 ///     }
-///     ConnectError::Storage(error) => eprintln!("{error}; will retry"),
+///     ConnectError::Storage(error) if error.retry() != RetryAdvice::Permanent => {
+///         eprintln!("{error}; will retry");
+///     }
 ///     other => eprintln!("{other}"),
 /// }
 /// # Ok(())

@@ -338,3 +338,38 @@ async fn a_message_on_its_last_chance_is_marked_before_its_data_is_fetched() {
     assert!(event.envelope.attempts.last_chance);
     accepting.abort();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_and_the_poison_queue_keep_the_reference() {
+    let service = testing::service().await;
+    submit_picture(&service).await;
+    let store = Store::new(State::Works);
+    let failing = async |_: Received<Picture>| Err::<(), _>("no canvas");
+    let listener = service.listener(failing).poison_threshold(2);
+    let listener = listener.data_resolver(store.clone()).until_empty();
+    let report = listener.start().expect("valid settings").drained().await;
+    assert_eq!((report.info.retried, report.info.poisoned), (1, 1));
+    assert_eq!(store.calls(), 2, "once for each attempt");
+    let (reason, error) = poisoned(&service).await;
+    assert_eq!(
+        (reason, error.as_str()),
+        (PoisonReason::Failed, "no canvas")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_empty_reference_is_refused() {
+    let service = testing::service().await;
+    let client = ClientId::new("camera").expect("valid");
+    let envelope = Envelope::new(MessageId::random(), client, RequestId::random(), "picture");
+    let pictures = service.any_queue("pictures").expect("valid");
+    for reference in ["", "a\nb"] {
+        let payload = Payload::Elsewhere(reference.to_owned());
+        let event = UntypedMessage::event(envelope.clone(), payload);
+        let refused = pictures
+            .submit(event)
+            .await
+            .expect_err("no consumer could follow it");
+        assert!(refused.to_string().contains("`dataref`"), "{refused}");
+    }
+}

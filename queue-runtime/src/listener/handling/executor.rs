@@ -21,8 +21,7 @@ use crate::listener::event::ListenerEventKind;
 use crate::listener::phase::ListenerPhase;
 use crate::panic::{catch, catch_async};
 use crate::receive::{
-    Call, End, Fetched, Incoming, Refusal, SettleProblem, Settling, admit, claim, decode,
-    fetch_data, is_elsewhere,
+    Call, End, Fetched, Incoming, Refusal, Settling, admit, claim, decode, fetch_data, is_elsewhere,
 };
 
 /// Has a task handle each message.
@@ -97,17 +96,15 @@ impl Task {
         let core = run.room.core();
         let incoming = &mut run.incoming;
         let refusal = if core.phase.is_stopping() {
-            release(core, incoming).await
+            Refusal::Ends(End::Released)
         } else {
             match prepare(core, incoming).await {
                 Ok(call) => return Some(call),
                 Err(refusal) => refusal,
             }
         };
-        let settled = match refusal {
-            Refusal::Settled(settled) => settled,
-            Refusal::NoClaim(error) | Refusal::NoData(error) => Err(SettleProblem::NotDone(error)),
-        };
+        let settling = Settling::new(&core.context, &core.consumer, incoming);
+        let settled = refusal.settle(settling).await;
         report(run, settled);
         self.stage = Stage::Finished;
         None
@@ -182,7 +179,7 @@ async fn prepare(core: &Core, incoming: &mut Incoming) -> Result<Call, Refusal> 
         let fetched = fetch_data(context, consumer, incoming, report);
         match unless_stopping(core, fetched).await {
             Some(fetched) => fetched?,
-            None => return Err(release(core, incoming).await),
+            None => return Err(Refusal::Ends(End::Released)),
         }
     }
     let call = |incoming: &Incoming| core.handling.handlers.call(context, incoming);
@@ -195,7 +192,7 @@ async fn prepare(core: &Core, incoming: &mut Incoming) -> Result<Call, Refusal> 
         let claimed = unless_stopping(core, claim(context, consumer, incoming, report)).await;
         match claimed {
             Some(claimed) => claimed?,
-            None => return Err(release(core, incoming).await),
+            None => return Err(Refusal::Ends(End::Released)),
         }
     }
     Ok(call)
@@ -208,11 +205,6 @@ async fn unless_stopping<T>(core: &Core, awaited: impl Future<Output = T>) -> Op
         ready = awaited => Some(ready),
         _ = core.phase.reached(ListenerPhase::Stopping) => None,
     }
-}
-
-async fn release(core: &Core, incoming: &Incoming) -> Refusal {
-    let settling = Settling::new(&core.context, &core.consumer, incoming);
-    Refusal::Settled(settling.end(End::Released).await)
 }
 
 /// Polls the handler until it ends, is cancelled, or the watchdog takes its message over.
