@@ -65,13 +65,15 @@ fn start<M: Named>(desk: &Arc<Desk>, queue: Queue<M>) -> (ListenerHandle, JoinHa
 
 fn note(desk: &Desk, held: &Held, event: &ListenerEventKind) {
     let (id, event) = match event {
-        ListenerEventKind::Completed { id, .. } => (id, Event::Completed),
-        ListenerEventKind::Poisoned { id, .. } => (id, Event::Poisoned),
+        ListenerEventKind::Completed { id, .. } => (id, Some(Event::Completed)),
+        ListenerEventKind::Poisoned { id, .. } => (id, Some(Event::Poisoned)),
+        ListenerEventKind::NotSettled { id, .. } => (id, None),
         _ => return,
     };
-    // A message that is poison before a handler has run is not held.
-    let entry = lock(held).get(id).cloned();
-    if let Some((name, lease)) = entry {
+    // Each settlement is of one run. A message that is settled without one, because it is poison before that, or because
+    // its work was done by a run that could not settle it, has no entry: its lease is not that of an earlier run.
+    let entry = lock(held).remove(id);
+    if let (Some((name, lease)), Some(event)) = (entry, event) {
         desk.ledger.write(event, &name, lease);
     }
 }
