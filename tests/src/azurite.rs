@@ -36,6 +36,10 @@ enum Storage {
 /// The key of all accounts.
 pub const KEY: &str = "cXVldWUtdGVzdHMtY2FuYXJ5LWtleQ==";
 
+/// The seconds for which an idle connection stays open. With the default of 5, a server that could not run for a few
+/// seconds resets connections whose requests wait: it looks at its timers before its sockets.
+const KEEP_ALIVE: &str = "3600";
+
 /// Stops the server when its input ends.
 const UNTIL_INPUT_ENDS: &str = include_str!("azurite.js");
 
@@ -172,7 +176,9 @@ fn spawn(
         .args(["-e", UNTIL_INPUT_ENDS])
         .arg(program()?)
         .args(["--blobPort", &blobs, "--queuePort", &queues])
-        .args(["--tablePort", "0", "--silent", "--disableTelemetry"]);
+        .args(["--tablePort", "0", "--silent", "--disableTelemetry"])
+        .args(["--blobKeepAliveTimeout", KEEP_ALIVE])
+        .args(["--queueKeepAliveTimeout", KEEP_ALIVE]);
     if storage == Storage::Memory {
         command.args(["--inMemoryPersistence", "--extentMemoryLimit", "1024"]);
     }
