@@ -10,7 +10,7 @@ use bytes::Bytes;
 use tempfile::TempPath;
 use tokio::task::spawn_blocking;
 
-use pictures::{JpegError, png_to_jpeg};
+use pictures::{Picture, PictureError};
 
 /// A file for a mosaic, whose extension is that of a known format.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,7 +46,7 @@ pub enum OutputError {
         /// The file.
         path: PathBuf,
         /// The cause.
-        source: JpegError,
+        source: PictureError,
     },
 }
 
@@ -108,7 +108,7 @@ impl Output {
         let written = match self.format {
             Format::Png => write_through(png, file),
             Format::Jpeg => {
-                let jpeg = png_to_jpeg(png).map_err(|source| OutputError::Jpeg {
+                let jpeg = Picture::png_to_jpeg(png).map_err(|source| OutputError::Jpeg {
                     path: self.path.clone(),
                     source,
                 })?;

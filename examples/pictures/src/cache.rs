@@ -4,8 +4,8 @@
 //! `name length ‖ name ‖ features ‖ pixels`. The checksum covers all that precedes it.
 
 use image::RgbImage;
-use thiserror::Error;
 
+use super::error::Problem;
 use super::features::{DIMENSIONS, Features};
 use super::library::{Fingerprint, Tile};
 use super::tiles::TILE_SIDE;
@@ -13,25 +13,10 @@ use super::tiles::TILE_SIDE;
 const MAGIC: &[u8; 8] = b"mosaic\0\n";
 
 /// To be raised whenever the layout, or the computation of features or pictures, changes.
-const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 1;
 
 const PIXELS: usize = (TILE_SIDE * TILE_SIDE * 3) as usize;
 const CHECKSUM: usize = size_of::<u128>();
-
-/// The error for a cache that cannot be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum CacheError {
-    /// Written by another version of the program, or by another program.
-    #[error("the cache has another version")]
-    OtherVersion,
-    /// Made from files with other names or contents.
-    #[error("the cache belongs to another tile library")]
-    OtherLibrary,
-    /// Truncated or altered.
-    #[error("the cache is damaged")]
-    Damaged,
-}
 
 pub(super) fn write(tiles: &[Tile], fingerprint: Fingerprint) -> Vec<u8> {
     let mut out = Vec::with_capacity(tiles.len() * (PIXELS + DIMENSIONS * 4 + 32) + 64);
@@ -54,48 +39,53 @@ pub(super) fn write(tiles: &[Tile], fingerprint: Fingerprint) -> Vec<u8> {
     out
 }
 
-pub(super) fn read(bytes: &[u8], fingerprint: Fingerprint) -> Result<Vec<Tile>, CacheError> {
+pub(super) fn read(bytes: &[u8], fingerprint: Fingerprint) -> Result<Vec<Tile>, Problem> {
     let end = bytes
         .len()
         .checked_sub(CHECKSUM)
-        .ok_or(CacheError::Damaged)?;
+        .ok_or(Problem::DamagedCache)?;
     let mut body = Reader(&bytes[..end]);
     if body.take(MAGIC.len())? != MAGIC || body.number::<4>()? != VERSION.to_le_bytes() {
-        return Err(CacheError::OtherVersion);
+        return Err(Problem::OtherVersion);
     }
     if bytes[end..] != checksum(&bytes[..end]).to_le_bytes() {
-        return Err(CacheError::Damaged);
+        return Err(Problem::DamagedCache);
     }
-    if body.number()? != fingerprint.0.to_le_bytes() {
-        return Err(CacheError::OtherLibrary);
+    let found = Fingerprint(u128::from_le_bytes(body.number()?));
+    if found != fingerprint {
+        let wanted = fingerprint;
+        return Err(Problem::OtherLibrary { found, wanted });
     }
     let count = u64::from_le_bytes(body.number()?);
     let tiles = (0..count).map(|_| body.tile()).collect::<Result<_, _>>()?;
     if body.0.is_empty() {
         Ok(tiles)
     } else {
-        Err(CacheError::Damaged)
+        Err(Problem::DamagedCache)
     }
 }
 
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    fn take(&mut self, length: usize) -> Result<&'a [u8], CacheError> {
-        let (taken, rest) = self.0.split_at_checked(length).ok_or(CacheError::Damaged)?;
+    fn take(&mut self, length: usize) -> Result<&'a [u8], Problem> {
+        let (taken, rest) = self
+            .0
+            .split_at_checked(length)
+            .ok_or(Problem::DamagedCache)?;
         self.0 = rest;
         Ok(taken)
     }
 
-    fn number<const N: usize>(&mut self) -> Result<[u8; N], CacheError> {
-        self.take(N)?.try_into().map_err(|_| CacheError::Damaged)
+    fn number<const N: usize>(&mut self) -> Result<[u8; N], Problem> {
+        self.take(N)?.try_into().map_err(|_| Problem::DamagedCache)
     }
 
-    fn tile(&mut self) -> Result<Tile, CacheError> {
+    fn tile(&mut self) -> Result<Tile, Problem> {
         let length = usize::try_from(u64::from_le_bytes(self.number()?));
-        let name = self.take(length.map_err(|_| CacheError::Damaged)?)?;
+        let name = self.take(length.map_err(|_| Problem::DamagedCache)?)?;
         let name = std::str::from_utf8(name)
-            .map_err(|_| CacheError::Damaged)?
+            .map_err(|_| Problem::DamagedCache)?
             .to_owned();
         let mut features = [0.0; DIMENSIONS];
         for number in &mut features {
@@ -103,7 +93,7 @@ impl<'a> Reader<'a> {
         }
         let pixels = self.take(PIXELS)?.to_vec();
         let picture =
-            RgbImage::from_raw(TILE_SIDE, TILE_SIDE, pixels).ok_or(CacheError::Damaged)?;
+            RgbImage::from_raw(TILE_SIDE, TILE_SIDE, pixels).ok_or(Problem::DamagedCache)?;
         Ok(Tile {
             name,
             features: Features(features),

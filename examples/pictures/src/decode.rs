@@ -5,106 +5,23 @@ use std::io::Cursor;
 
 use image::metadata::Orientation;
 use image::{DynamicImage, ImageDecoder, ImageError, ImageFormat, ImageReader, Limits, RgbImage};
-use thiserror::Error;
 
-use crate::size::Size;
+use super::error::Problem;
 
 /// The longest side of a picture that is decoded, in pixels.
-pub(crate) const MAX_SIDE: u32 = 20_000;
+const MAX_SIDE: u32 = 20_000;
 
 /// The most memory that decoding one picture may take, in bytes.
-pub(crate) const MAX_DECODED: u64 = 512 << 20;
-
-/// The error for bytes that are not a usable picture.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum DecodeError {
-    /// The file is empty.
-    #[error("the file is empty")]
-    Empty,
-    /// Neither a PNG nor a JPEG.
-    #[error("the file is neither PNG nor JPEG")]
-    UnknownFormat,
-    /// A side has no pixels.
-    #[error("the picture is {width}×{height} pixels; it must have at least 1×1")]
-    NoPixels {
-        /// Pixels across.
-        width: u32,
-        /// Pixels down.
-        height: u32,
-    },
-    /// The limits, 20,000 pixels a side and 512 MiB decoded for sources and tiles, are exceeded; nothing was
-    /// decoded.
-    #[error(
-        "the picture is {width}×{height} pixels, {} decoded; at most {max_side} a side and {} are allowed",
-        Size(*bytes),
-        Size(*max_bytes)
-    )]
-    TooLarge {
-        /// Pixels across.
-        width: u32,
-        /// Pixels down.
-        height: u32,
-        /// The memory that decoding would take, in bytes.
-        bytes: u64,
-        /// The maximum number of pixels across or down.
-        max_side: u32,
-        /// The maximum memory that decoding may take, in bytes.
-        max_bytes: u64,
-    },
-    /// The file is truncated.
-    #[error("the picture ends too early")]
-    Truncated,
-    /// The bytes contradict the format.
-    #[error("the picture is damaged")]
-    Damaged(#[source] Box<dyn Error + Send + Sync>),
-}
-
-/// The error for a source picture that cannot be used.
-#[derive(Debug, Error)]
-#[error("the source picture {name:?} cannot be used")]
-pub struct SourceError {
-    /// The picture's display name.
-    pub name: String,
-    /// The cause.
-    #[source]
-    pub cause: DecodeError,
-}
-
-/// Decodes a source picture. `name` is for the error.
-///
-/// # Errors
-///
-/// Those of [`decode`], with the name.
-pub fn load_source(name: &str, bytes: &[u8]) -> Result<RgbImage, SourceError> {
-    decode(bytes).map_err(|cause| SourceError {
-        name: name.to_owned(),
-        cause,
-    })
-}
-
-/// Checks what the first bytes of a source picture tell without decoding it: its format and its size. `name` is for
-/// the error.
-///
-/// # Errors
-///
-/// Those of [`load_source`], but a damaged picture may pass.
-pub fn check_source(name: &str, bytes: &[u8]) -> Result<(), SourceError> {
-    let checked = format_within(bytes, MAX_SIDE, MAX_DECODED);
-    checked.map(drop).map_err(|cause| SourceError {
-        name: name.to_owned(),
-        cause,
-    })
-}
+const MAX_DECODED: u64 = 512 << 20;
 
 /// Decodes a PNG or a JPEG, rotated as its metadata says, with transparency blended onto white.
-///
-/// # Errors
-///
-/// [`DecodeError`] unless it is a complete, undamaged picture of at most 20,000 pixels a side and
-/// 512 MiB decoded.
-pub fn decode(bytes: &[u8]) -> Result<RgbImage, DecodeError> {
+pub(super) fn decode(bytes: &[u8]) -> Result<RgbImage, Problem> {
     decode_within(bytes, MAX_SIDE, MAX_DECODED)
+}
+
+/// Checks the format and the size, which the first bytes tell.
+pub(super) fn check(bytes: &[u8]) -> Result<(), Problem> {
+    format_within(bytes, MAX_SIDE, MAX_DECODED).map(drop)
 }
 
 /// Decodes a PNG or a JPEG within other limits.
@@ -112,13 +29,13 @@ pub(super) fn decode_within(
     bytes: &[u8],
     max_side: u32,
     max_bytes: u64,
-) -> Result<RgbImage, DecodeError> {
+) -> Result<RgbImage, Problem> {
     let (format, (width, height)) = format_within(bytes, max_side, max_bytes)?;
     let mut limits = Limits::default();
     limits.max_image_width = Some(max_side);
     limits.max_image_height = Some(max_side);
     limits.max_alloc = Some(max_bytes);
-    let too_large = |bytes| DecodeError::TooLarge {
+    let too_large = |bytes| Problem::TooLarge {
         width,
         height,
         bytes,
@@ -127,7 +44,7 @@ pub(super) fn decode_within(
     };
     // The JPEG decoder fills missing pixels with grey and reports no error.
     if format == ImageFormat::Jpeg && !jpeg_has_an_end(bytes) {
-        return Err(DecodeError::Truncated);
+        return Err(Problem::Truncated);
     }
 
     let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
@@ -150,23 +67,23 @@ fn format_within(
     bytes: &[u8],
     max_side: u32,
     max_bytes: u64,
-) -> Result<(ImageFormat, (u32, u32)), DecodeError> {
+) -> Result<(ImageFormat, (u32, u32)), Problem> {
     if bytes.is_empty() {
-        return Err(DecodeError::Empty);
+        return Err(Problem::EmptyFile);
     }
     let format = match image::guess_format(bytes) {
         Ok(format @ (ImageFormat::Png | ImageFormat::Jpeg)) => format,
-        _ => return Err(DecodeError::UnknownFormat),
+        _ => return Err(Problem::UnknownFormat),
     };
     let (width, height) = ImageReader::with_format(Cursor::new(bytes), format)
         .into_dimensions()
         .map_err(damaged)?;
     if width == 0 || height == 0 {
-        return Err(DecodeError::NoPixels { width, height });
+        return Err(Problem::NoPixels { width, height });
     }
     let bytes = rgb_bytes(width, height);
     if width > max_side || height > max_side || bytes > max_bytes {
-        return Err(DecodeError::TooLarge {
+        return Err(Problem::TooLarge {
             width,
             height,
             bytes,
@@ -181,17 +98,17 @@ fn rgb_bytes(width: u32, height: u32) -> u64 {
     u64::from(width) * u64::from(height) * 3
 }
 
-fn damaged(error: ImageError) -> DecodeError {
+fn damaged(error: ImageError) -> Problem {
     let mut cause: Option<&(dyn Error + 'static)> = Some(&error);
     while let Some(inner) = cause {
         if let Some(io) = inner.downcast_ref::<std::io::Error>()
             && io.kind() == std::io::ErrorKind::UnexpectedEof
         {
-            return DecodeError::Truncated;
+            return Problem::Truncated;
         }
         cause = inner.source();
     }
-    DecodeError::Damaged(innermost(&error).into())
+    Problem::Damaged(innermost(&error).into())
 }
 
 /// The text of the innermost cause, on one line: the decoders repeat it in every error around it, and some
@@ -245,6 +162,8 @@ mod tests {
     use image::codecs::{jpeg::JpegEncoder, png::PngEncoder};
 
     use super::*;
+    use crate::Picture;
+    use crate::testing::report;
 
     fn picture() -> RgbImage {
         RgbImage::from_fn(80, 60, |x, y| Rgb([x as u8 * 3, y as u8 * 4, 99]))
@@ -272,24 +191,19 @@ mod tests {
 
     #[test]
     fn what_is_no_picture_is_named() {
-        assert!(matches!(decode(&[]), Err(DecodeError::Empty)));
-        assert!(matches!(
-            decode(b"GIF89a...."),
-            Err(DecodeError::UnknownFormat)
-        ));
-        assert!(matches!(decode(b"hello"), Err(DecodeError::UnknownFormat)));
+        assert!(matches!(decode(&[]), Err(Problem::EmptyFile)));
+        assert!(matches!(decode(b"GIF89a...."), Err(Problem::UnknownFormat)));
+        assert!(matches!(decode(b"hello"), Err(Problem::UnknownFormat)));
     }
 
     #[test]
     fn a_bad_source_is_named_with_its_cause() {
         let error =
-            load_source("beach.jpg", &jpeg()[..jpeg().len() - 9]).expect_err("half a picture");
+            Picture::decode("beach.jpg", &jpeg()[..jpeg().len() - 9]).expect_err("half a picture");
         assert_eq!(
-            error.to_string(),
-            r#"the source picture "beach.jpg" cannot be used"#
+            report(&error),
+            r#"the source picture "beach.jpg" cannot be used: the picture ends too early"#
         );
-        let cause = error.source().expect("a cause");
-        assert_eq!(cause.to_string(), "the picture ends too early");
     }
 
     #[test]
@@ -299,10 +213,7 @@ mod tests {
             for part in [12, whole.len() / 2, whole.len() - 40, whole.len() - last] {
                 let error = decode(&whole[..part]).err();
                 assert!(
-                    matches!(
-                        error,
-                        Some(DecodeError::Truncated | DecodeError::Damaged(_))
-                    ),
+                    matches!(error, Some(Problem::Truncated | Problem::Damaged(_))),
                     "{part} of {}: {error:?}",
                     whole.len()
                 );
@@ -315,7 +226,7 @@ mod tests {
         let mut bytes = png();
         let middle = bytes.len() / 2;
         bytes[middle] ^= 0x10;
-        assert!(matches!(decode(&bytes), Err(DecodeError::Damaged(_))));
+        assert!(matches!(decode(&bytes), Err(Problem::Damaged(_))));
     }
 
     #[test]
@@ -327,16 +238,16 @@ mod tests {
         bytes[29..33].copy_from_slice(&crc.to_be_bytes());
         let error = decode(&bytes).expect_err("30,000 pixels a side");
         assert!(
-            matches!(error, DecodeError::TooLarge { width: 30_000, .. }),
+            matches!(error, Problem::TooLarge { width: 30_000, .. }),
             "{error:?}"
         );
         assert!(matches!(
             decode_within(&png(), 79, MAX_DECODED),
-            Err(DecodeError::TooLarge { .. })
+            Err(Problem::TooLarge { .. })
         ));
         assert!(matches!(
             decode_within(&png(), MAX_SIDE, 80 * 60 * 3 - 1),
-            Err(DecodeError::TooLarge { .. })
+            Err(Problem::TooLarge { .. })
         ));
     }
 

@@ -10,16 +10,16 @@ use super::resample::{Area, averages};
 pub(super) const SIDE: usize = 3;
 
 /// The number of dimensions of [`Features`].
-pub(crate) const DIMENSIONS: usize = SIDE * SIDE * 3;
+pub(super) const DIMENSIONS: usize = SIDE * SIDE * 3;
 
 /// The mean colour of each of 3 × 3 cells in Oklab, row by row. Colours are averaged in linear light
 /// and then converted.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Features(pub [f32; DIMENSIONS]);
+pub(super) struct Features(pub(super) [f32; DIMENSIONS]);
 
 impl Features {
     /// Computes the features of a whole picture, as if it were square.
-    pub fn of(image: &RgbImage) -> Self {
+    pub(super) fn of(image: &RgbImage) -> Self {
         let cells = averages(image, Area::whole(image), SIDE as u32, SIDE as u32);
         Self::from_cells(|cell| cells[cell])
     }
@@ -39,14 +39,14 @@ impl Features {
     }
 
     /// The colour of the square from afar: the mean of its light.
-    pub fn colour(&self) -> Oklab {
+    pub(super) fn colour(&self) -> Oklab {
         let cells = self.0.chunks_exact(3);
         let light = cells.map(|cell| colour::from_oklab(Oklab::new(cell[0], cell[1], cell[2])));
         colour::to_oklab(colour::mean(light))
     }
 
     /// The mean of the cells, by which squares are compared.
-    pub fn mean(&self) -> Oklab {
+    pub(super) fn mean(&self) -> Oklab {
         let cells = (SIDE * SIDE) as f32;
         let sum = |channel: usize| self.0.iter().skip(channel).step_by(3).sum::<f32>() / cells;
         Oklab::new(sum(0), sum(1), sum(2))

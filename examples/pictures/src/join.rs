@@ -2,10 +2,9 @@
 
 use std::io::{self, Write};
 
-use image::RgbImage;
-use thiserror::Error;
-
-use super::decode::{DecodeError, decode_within};
+use super::decode::decode_within;
+use super::error::{PictureError, Problem};
+use super::picture::{Picture, png_encoder};
 use super::plan::Plan;
 
 /// Writes a mosaic as a PNG, slice by slice, with one slice in memory at a time.
@@ -17,56 +16,16 @@ pub struct Joiner<W: Write + 'static> {
     writer: png::StreamWriter<'static, W>,
 }
 
-/// The error for slices that cannot be joined.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum JoinError {
-    /// A slice has the wrong size.
-    #[error("slice {index} is {}×{} pixels; {}×{} were planned", found.0, found.1, planned.0, planned.1)]
-    Size {
-        /// The slice's index, from 0.
-        index: u32,
-        /// Its width and height.
-        found: (u32, u32),
-        /// The planned width and height.
-        planned: (u32, u32),
-    },
-    /// A slice is not a usable picture.
-    #[error("slice {index} cannot be used")]
-    Slice {
-        /// The slice's index, from 0.
-        index: u32,
-        /// The cause.
-        source: DecodeError,
-    },
-    /// There are more slices than planned.
-    #[error("there are more than the {planned} planned slices")]
-    TooMany {
-        /// The number of planned slices.
-        planned: u32,
-    },
-    /// There are fewer slices than planned.
-    #[error("there are only {found} of {planned} slices")]
-    TooFew {
-        /// The number of slices pushed.
-        found: u32,
-        /// The number of planned slices.
-        planned: u32,
-    },
-    /// The picture could not be written.
-    #[error("write the mosaic")]
-    Write(#[source] io::Error),
-}
-
 impl<W: Write + 'static> Joiner<W> {
     /// Starts a mosaic, and writes the header.
     ///
     /// # Errors
     ///
-    /// [`JoinError::Write`].
-    pub fn new(plan: Plan, out: W) -> Result<Self, JoinError> {
-        let (width, height) = plan.output_size();
-        let writer = begin(width, height, out).map_err(written)?;
+    /// Failure to write.
+    pub fn new(plan: Plan, out: W) -> Result<Self, PictureError> {
+        let started = png_encoder(out, plan.output_size()).write_header();
+        let writer = started.and_then(|writer| writer.into_stream_writer_with_size(1 << 18));
+        let writer = writer.map_err(written)?;
         Ok(Self {
             plan,
             next: 0,
@@ -74,45 +33,49 @@ impl<W: Write + 'static> Joiner<W> {
         })
     }
 
-    /// Adds the next slice, as [`encode_png`] encoded it.
+    /// Adds the next slice, as [`Picture::to_png`] encoded it.
     ///
     /// # Errors
     ///
     /// A slice that is not a complete picture or is larger than planned, and those of
     /// [`push`](Self::push).
-    pub fn push_png(&mut self, bytes: &[u8]) -> Result<(), JoinError> {
+    pub fn push_png(&mut self, bytes: &[u8]) -> Result<(), PictureError> {
         let index = self.next;
         let (width, height) = self.plan.slice_size(index.min(self.plan.slices() - 1));
         let pixels = u64::from(width) * u64::from(height);
         // Twice, for what the decoder holds besides the pixels.
         let max_bytes = pixels * 6 + (1 << 20);
-        let slice = decode_within(bytes, width.max(height), max_bytes)
-            .map_err(|source| JoinError::Slice { index, source })?;
-        self.push(&slice)
+        let slice = decode_within(bytes, width.max(height), max_bytes).map_err(|problem| {
+            Problem::Slice {
+                index,
+                source: Box::new(problem),
+            }
+        })?;
+        self.push(&Picture(slice))
     }
 
-    /// Adds the next slice. After [`JoinError::Write`] the file is unusable; after any other error nothing
-    /// was added.
+    /// Adds the next slice. After a failure to write the file is unusable; after any other error nothing was
+    /// added.
     ///
     /// # Errors
     ///
     /// A slice of the wrong size or beyond the last; failure to write.
-    pub fn push(&mut self, slice: &RgbImage) -> Result<(), JoinError> {
+    pub fn push(&mut self, slice: &Picture) -> Result<(), PictureError> {
         let (index, planned) = (self.next, self.plan.slices());
         if index == planned {
-            return Err(JoinError::TooMany { planned });
+            return Err(Problem::TooManySlices { planned }.into());
         }
         let (found, planned) = (slice.dimensions(), self.plan.slice_size(index));
         if found != planned {
-            return Err(JoinError::Size {
+            return Err(Problem::SliceSize {
                 index,
                 found,
                 planned,
-            });
+            }
+            .into());
         }
-        self.writer
-            .write_all(slice.as_raw())
-            .map_err(JoinError::Write)?;
+        let written = self.writer.write_all(slice.0.as_raw());
+        written.map_err(Problem::Write)?;
         self.next += 1;
         Ok(())
     }
@@ -122,12 +85,12 @@ impl<W: Write + 'static> Joiner<W> {
     /// # Errors
     ///
     /// Missing slices; failure to write.
-    pub fn finish(self) -> Result<(), JoinError> {
+    pub fn finish(self) -> Result<(), PictureError> {
         let (found, planned) = (self.next, self.plan.slices());
         if found < planned {
-            return Err(JoinError::TooFew { found, planned });
+            return Err(Problem::TooFewSlices { found, planned }.into());
         }
-        self.writer.finish().map_err(written)
+        Ok(self.writer.finish().map_err(written)?)
     }
 }
 
@@ -141,42 +104,8 @@ impl<W: Write + 'static> std::fmt::Debug for Joiner<W> {
     }
 }
 
-/// Encodes a picture as a PNG.
-///
-/// # Panics
-///
-/// If the picture has no pixels.
-pub fn encode_png(picture: &RgbImage) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let written = write_png(picture, &mut bytes);
-    written.expect("writing a picture with pixels to memory cannot fail");
-    bytes
-}
-
-fn write_png(picture: &RgbImage, out: &mut Vec<u8>) -> Result<(), png::EncodingError> {
-    let mut encoder = png::Encoder::new(out, picture.width(), picture.height());
-    encoder.set_color(png::ColorType::Rgb);
-    encoder.set_compression(png::Compression::Fast);
-    let mut writer = encoder.write_header()?;
-    writer.write_image_data(picture.as_raw())?;
-    writer.finish()
-}
-
-fn begin<W: Write>(
-    width: u32,
-    height: u32,
-    out: W,
-) -> Result<png::StreamWriter<'static, W>, png::EncodingError> {
-    let mut encoder = png::Encoder::new(out, width, height);
-    encoder.set_color(png::ColorType::Rgb);
-    encoder.set_compression(png::Compression::Fast);
-    encoder
-        .write_header()?
-        .into_stream_writer_with_size(1 << 18)
-}
-
-fn written(error: png::EncodingError) -> JoinError {
-    JoinError::Write(match error {
+fn written(error: png::EncodingError) -> Problem {
+    Problem::Write(match error {
         png::EncodingError::IoError(error) => error,
         other => io::Error::other(other),
     })
@@ -184,11 +113,8 @@ fn written(error: png::EncodingError) -> JoinError {
 
 #[cfg(test)]
 mod tests {
-    use image::Rgb;
-
     use super::*;
-    use crate::testing::plan;
-    use crate::{decode, draw_scene};
+    use crate::testing::{plan, report};
 
     /// The output of a joiner, which the test reads.
     #[derive(Clone, Default)]
@@ -204,71 +130,64 @@ mod tests {
         }
     }
 
-    fn slices(plan: &Plan) -> Vec<RgbImage> {
+    fn slices(plan: &Plan) -> Vec<Picture> {
         (0..plan.slices())
             .map(|index| {
                 let (width, height) = plan.slice_size(index);
-                RgbImage::from_fn(width, height, |x, y| Rgb([index as u8, x as u8, y as u8]))
+                Picture::from_fn(width, height, |x, y| [index as u8, x as u8, y as u8])
             })
             .collect()
     }
 
     #[test]
     fn slices_stand_below_each_other() {
-        let plan = plan(&draw_scene(30, 20), 10, 3);
+        let plan = plan(&Picture::scene(30, 20), 10, 3);
         let (out, slices) = (Shared::default(), slices(&plan));
         let mut joiner = Joiner::new(plan, out.clone()).expect("a joiner");
         for slice in &slices {
-            joiner.push_png(&encode_png(slice)).expect("a slice");
+            joiner.push_png(&slice.to_png()).expect("a slice");
         }
         joiner.finish().expect("all slices");
-        let joined = decode(&out.0.borrow()).expect("a PNG");
+        let joined = Picture::decode("joined", &out.0.borrow()).expect("a PNG");
         assert_eq!(joined.dimensions(), plan.output_size());
-        let expected: Vec<u8> = slices.into_iter().flat_map(RgbImage::into_raw).collect();
-        assert!(joined.into_raw() == expected);
+        let expected = slices.into_iter().flat_map(|slice| slice.0.into_raw());
+        assert!(joined.0.into_raw() == expected.collect::<Vec<u8>>());
     }
 
     #[test]
     fn wrong_slices_are_refused_and_named() {
-        let plan = plan(&draw_scene(30, 20), 10, 3);
+        let plan = plan(&Picture::scene(30, 20), 10, 3);
         let slices = slices(&plan);
         let mut joiner = Joiner::new(plan, Vec::new()).expect("a joiner");
         joiner.push(&slices[0]).expect("a slice");
         let error = joiner
-            .push(&RgbImage::new(240, 5))
+            .push(&Picture::from_fn(240, 5, |_, _| [0; 3]))
             .expect_err("the wrong size");
         assert_eq!(
-            error.to_string(),
+            report(&error),
             "slice 1 is 240×5 pixels; 240×48 were planned"
         );
         let error = joiner
-            .push_png(&encode_png(&RgbImage::new(241, 5)))
+            .push_png(&Picture::from_fn(241, 5, |_, _| [0; 3]).to_png())
             .expect_err("too wide");
-        let JoinError::Slice { index: 1, source } = error else {
-            panic!("another error: {error}");
-        };
-        assert!(matches!(
-            source,
-            DecodeError::TooLarge { max_side: 240, .. }
-        ));
+        assert_eq!(
+            report(&error),
+            "slice 1 cannot be used: the picture is 241×5 pixels, 3615 bytes decoded; \
+             at most 240 a side and 1.1 MiB are allowed"
+        );
         let error = joiner.push_png(b"").expect_err("nothing");
-        assert!(matches!(
-            error,
-            JoinError::Slice {
-                source: DecodeError::Empty,
-                ..
-            }
-        ));
+        assert_eq!(report(&error), "slice 1 cannot be used: the file is empty");
+        assert!(error.is_permanent());
         joiner.push(&slices[1]).expect("a slice");
         joiner.push(&slices[2]).expect("a slice");
         let error = joiner.push(&slices[2]).expect_err("one too many");
-        assert!(matches!(error, JoinError::TooMany { planned: 3 }));
+        assert_eq!(report(&error), "there are more than the 3 planned slices");
         joiner.finish().expect("all slices");
 
         let mut joiner = Joiner::new(plan, Vec::new()).expect("a joiner");
         joiner.push(&slices[0]).expect("a slice");
         let error = joiner.finish().expect_err("two are missing");
-        assert_eq!(error.to_string(), "there are only 1 of 3 slices");
+        assert_eq!(report(&error), "there are only 1 of 3 slices");
     }
 
     #[test]
@@ -282,10 +201,13 @@ mod tests {
                 Ok(())
             }
         }
-        let plan = plan(&draw_scene(30, 20), 10, 3);
+        let plan = plan(&Picture::scene(30, 20), 10, 3);
         let error = Joiner::new(plan, Full).expect_err("no room");
-        assert!(
-            matches!(error, JoinError::Write(cause) if cause.kind() == io::ErrorKind::StorageFull)
+        let cause = io::Error::from(io::ErrorKind::StorageFull);
+        assert_eq!(
+            report(&error),
+            format!("failed to write the mosaic: {cause}")
         );
+        assert!(!error.is_permanent());
     }
 }

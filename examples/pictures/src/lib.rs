@@ -3,22 +3,25 @@
 //!
 //! | step | role | result |
 //! |---|---|---|
-//! | [`load_source`], [`draw_scene`] | controller | the source picture |
+//! | [`Picture`] | controller | the source picture |
 //! | [`Layout`] → [`Plan`] | controller | the grid of tiles, the slices |
-//! | [`cut`] → [`Slice`] | controller | bands of the source that are rendered independently |
-//! | [`draw_tiles`], [`Library`] | processor | tiles and their features, cached |
+//! | [`Slice::cut`] | controller | bands of the source that are rendered independently |
+//! | [`Library`] | processor | tiles and their features, cached |
 //! | [`Renderer`] | processor | a slice as a mosaic |
 //! | [`Joiner`] | controller | the slices as one PNG |
+//!
+//! Every failure is a [`PictureError`].
 
 mod cache;
 mod colour;
 mod decode;
+mod error;
 mod features;
 mod join;
-mod jpeg;
 mod library;
 mod matcher;
 mod paint;
+mod picture;
 mod plan;
 mod render;
 mod resample;
@@ -30,15 +33,11 @@ mod testing;
 mod tiles;
 mod tint;
 
-pub use cache::CacheError;
-pub use decode::{DecodeError, SourceError, check_source, decode, load_source};
-pub use join::{JoinError, Joiner, encode_png};
-pub use jpeg::{JpegError, png_to_jpeg};
-pub use library::{CacheUse, Fingerprint, FingerprintError, Library, LibraryError, Skipped};
-pub use plan::{Layout, MAX_ACROSS, MAX_TILE_SIZE, Plan, PlanError, TileSize, TileSizeError};
+pub use error::PictureError;
+pub use join::Joiner;
+pub use library::{Fingerprint, Library};
+pub use picture::Picture;
+pub use plan::{Layout, Plan, TileSize};
 pub use render::Renderer;
-pub use scene::{SCENE_SIZE, draw_scene};
 pub use size::Size;
-pub use slice::{Slice, SliceError, cut};
-pub use tiles::draw_tiles;
-pub use tint::DEFAULT_TINT;
+pub use slice::Slice;

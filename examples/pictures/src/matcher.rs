@@ -66,9 +66,9 @@ impl Matcher {
     pub(super) fn new(library: &Library) -> Self {
         let mut seen = HashSet::new();
         let (tiles, points): (Vec<u32>, Vec<_>) = (0u32..)
-            .zip(library.tiles())
-            .filter(|(_, tile)| seen.insert(tile.features().0.map(f32::to_bits)))
-            .map(|(index, tile)| (index, tile.features().weighted()))
+            .zip(&library.tiles)
+            .filter(|(_, tile)| seen.insert(tile.features.0.map(f32::to_bits)))
+            .map(|(index, tile)| (index, tile.features.weighted()))
             .unzip();
         let tree = ImmutableKdTree::new_from_slice(&points);
         Self {
@@ -182,19 +182,19 @@ fn offsets() -> Vec<Offset> {
 mod tests {
     use std::collections::HashMap;
 
-    use image::{Rgb, RgbImage};
-
     use super::*;
-    use crate::testing::{flat_png, library, plan};
-    use crate::{cut, draw_scene};
+    use crate::Picture;
+    use crate::testing::{flat_png, library, load, plan};
 
     #[test]
     fn a_flat_picture_does_not_repeat_a_tile_near_by() {
         let matcher = Matcher::new(&library());
         for colour in [[40, 60, 120], [250, 250, 250], [0, 0, 0], [200, 120, 90]] {
-            let flat = RgbImage::from_pixel(96, 64, Rgb(colour));
+            let flat = Picture::from_fn(96, 64, |_, _| colour);
             let plan = plan(&flat, 24, 3);
-            let placed: Vec<u32> = cut(&flat, &plan).flat_map(|s| matcher.place(&s)).collect();
+            let placed: Vec<u32> = Slice::cut(&flat, &plan)
+                .flat_map(|s| matcher.place(&s))
+                .collect();
             let mut near = 0;
             for (at, tile) in placed.iter().enumerate() {
                 let (row, column) = (at as i32 / 24, at as i32 % 24);
@@ -219,10 +219,10 @@ mod tests {
     #[test]
     fn slices_choose_as_the_whole_does_at_any_cut() {
         let matcher = Matcher::new(&library());
-        let scene = draw_scene(96, 64);
+        let scene = Picture::scene(96, 64);
         let placed = |slices| -> Vec<u32> {
             let plan = plan(&scene, 48, slices);
-            cut(&scene, &plan)
+            Slice::cut(&scene, &plan)
                 .flat_map(|slice| matcher.place(&slice))
                 .collect()
         };
@@ -235,16 +235,16 @@ mod tests {
     #[test]
     fn many_tiles_are_used() {
         let matcher = Matcher::new(&library());
-        let scene = draw_scene(96, 64);
+        let scene = Picture::scene(96, 64);
         let mut used: HashMap<u32, usize> = HashMap::new();
-        for slice in cut(&scene, &plan(&scene, 48, 1)) {
+        for slice in Slice::cut(&scene, &plan(&scene, 48, 1)) {
             matcher
                 .place(&slice)
                 .into_iter()
                 .for_each(|tile| *used.entry(tile).or_default() += 1);
         }
         assert!(
-            used.len() > library().tiles().len() / 2,
+            used.len() > library().tiles.len() / 2,
             "{} tiles",
             used.len()
         );
@@ -255,10 +255,10 @@ mod tests {
         let files: Vec<_> = (0..100)
             .map(|n| (format!("{n}"), flat_png([9, 9, 9])))
             .collect();
-        let matcher = Matcher::new(&Library::load(&files).expect("a library"));
+        let matcher = Matcher::new(&load(&files));
         assert_eq!(matcher.tiles, [0]);
-        let flat = RgbImage::from_pixel(8, 8, Rgb([200; 3]));
-        for slice in cut(&flat, &plan(&flat, 8, 2)) {
+        let flat = Picture::from_fn(8, 8, |_, _| [200; 3]);
+        for slice in Slice::cut(&flat, &plan(&flat, 8, 2)) {
             assert_eq!(matcher.place(&slice), [0; 32]);
         }
     }

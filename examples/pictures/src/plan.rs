@@ -2,43 +2,35 @@
 
 use std::ops::Range;
 
-use thiserror::Error;
-
-/// The largest side of a tile in the mosaic, in pixels.
-pub const MAX_TILE_SIZE: u8 = 64;
-
-/// The maximum number of tiles across.
-pub const MAX_ACROSS: u32 = 2_000;
+use super::error::{PictureError, Problem};
 
 /// The maximum number of tiles in a mosaic.
-pub(crate) const MAX_TILES: u64 = 1_000_000;
+pub(super) const MAX_TILES: u64 = 1_000_000;
 
 /// The maximum number of pixels of a mosaic.
-pub(crate) const MAX_OUTPUT: u64 = 400_000_000;
+pub(super) const MAX_OUTPUT: u64 = 400_000_000;
 
-/// The side of a tile in the mosaic: 1 to [`MAX_TILE_SIZE`] pixels.
+/// The side of a tile in the mosaic: 1 to [`MAX`](Self::MAX) pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TileSize(u8);
 
-/// The error for a tile size of 0 or more than [`MAX_TILE_SIZE`] pixels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("the tile size is {0} pixels; 1 to {MAX_TILE_SIZE} are allowed")]
-pub struct TileSizeError(pub u8);
-
 impl TileSize {
+    /// The largest side in pixels.
+    pub const MAX: u8 = 64;
+
     /// The side in pixels.
-    pub fn pixels(self) -> u32 {
+    pub(super) fn pixels(self) -> u32 {
         u32::from(self.0)
     }
 }
 
 impl TryFrom<u8> for TileSize {
-    type Error = TileSizeError;
+    type Error = PictureError;
 
-    fn try_from(pixels: u8) -> Result<Self, TileSizeError> {
+    fn try_from(pixels: u8) -> Result<Self, PictureError> {
         match pixels {
-            1..=MAX_TILE_SIZE => Ok(Self(pixels)),
-            _ => Err(TileSizeError(pixels)),
+            1..=Self::MAX => Ok(Self(pixels)),
+            _ => Err(Problem::TileSize(pixels).into()),
         }
     }
 }
@@ -46,7 +38,7 @@ impl TryFrom<u8> for TileSize {
 /// The requested layout of a mosaic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// The number of tiles across, 1..=[`MAX_ACROSS`].
+    /// The number of tiles across, 1..=[`MAX_ACROSS`](Self::MAX_ACROSS).
     pub across: u32,
     /// The size of each tile.
     pub tile_size: TileSize,
@@ -77,70 +69,37 @@ pub struct Plan {
     slices: u32,
 }
 
-/// The error for a layout that is not possible.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum PlanError {
-    /// See [`Layout::across`].
-    #[error("the number of tiles across is {0}; 1 to {MAX_ACROSS} are allowed")]
-    Across(u32),
-    /// See [`Layout::slices`].
-    #[error("the number of slices is 0; at least 1 is needed")]
-    NoSlices,
-    /// The source picture has no pixels.
-    #[error("the source picture is {width}×{height} pixels; it must have at least 1×1")]
-    NoPixels {
-        /// Pixels across.
-        width: u32,
-        /// Pixels down.
-        height: u32,
-    },
-    /// The mosaic would have more than 1,000,000 tiles.
-    #[error("the mosaic would be {columns}×{rows} tiles; at most {MAX_TILES} are allowed")]
-    TooManyTiles {
-        /// Tiles across.
-        columns: u32,
-        /// Tiles down.
-        rows: u64,
-    },
-    /// The mosaic would have more than 400,000,000 pixels.
-    #[error("the mosaic would be {width}×{height} pixels; at most {MAX_OUTPUT} are allowed")]
-    TooManyPixels {
-        /// Pixels across.
-        width: u64,
-        /// Pixels down.
-        height: u64,
-    },
-}
-
 impl Layout {
+    /// The maximum number of tiles across.
+    pub const MAX_ACROSS: u32 = 2_000;
+
     /// Lays out a mosaic of a picture of `(width, height)` pixels. Tiles are square; the number of rows,
     /// at least one, comes closest to the picture's aspect ratio.
     ///
     /// # Errors
     ///
-    /// [`PlanError`] if a number is out of bounds or the mosaic would be too large.
-    pub fn plan(self, source: (u32, u32)) -> Result<Plan, PlanError> {
+    /// [`PictureError`] if a number is out of bounds or the mosaic would be too large.
+    pub fn plan(self, source: (u32, u32)) -> Result<Plan, PictureError> {
         let (width, height) = source;
-        if self.across == 0 || self.across > MAX_ACROSS {
-            return Err(PlanError::Across(self.across));
+        if !(1..=Self::MAX_ACROSS).contains(&self.across) {
+            return Err(Problem::Across(self.across).into());
         }
         if self.slices == 0 {
-            return Err(PlanError::NoSlices);
+            return Err(Problem::NoSlices.into());
         }
         if width == 0 || height == 0 {
-            return Err(PlanError::NoPixels { width, height });
+            return Err(Problem::NoPixels { width, height }.into());
         }
         let (columns, tile_size) = (u64::from(self.across), u64::from(self.tile_size.pixels()));
         let (width, height) = (u64::from(width), u64::from(height));
         let rows = ((columns * height + width / 2) / width).max(1);
         if columns * rows > MAX_TILES {
             let columns = self.across;
-            return Err(PlanError::TooManyTiles { columns, rows });
+            return Err(Problem::TooManyTiles { columns, rows }.into());
         }
         let (width, height) = (columns * tile_size, rows * tile_size);
         if width * height > MAX_OUTPUT {
-            return Err(PlanError::TooManyPixels { width, height });
+            return Err(Problem::TooManyPixels { width, height }.into());
         }
         let rows = rows as u32;
         Ok(Plan {
@@ -180,7 +139,7 @@ impl Plan {
 
     /// The rows of tiles of the slice at `index`, from 0. The slices cover every row once, in order, and
     /// their heights differ by one row at most. The range is empty past the last slice.
-    pub fn slice_rows(&self, index: u32) -> Range<u32> {
+    pub(super) fn slice_rows(&self, index: u32) -> Range<u32> {
         let start = |index: u32| {
             let index = u64::from(index.min(self.slices));
             (index * u64::from(self.rows) / u64::from(self.slices)) as u32
@@ -189,7 +148,7 @@ impl Plan {
     }
 
     /// The rendered slice's `(width, height)` in pixels.
-    pub fn slice_size(&self, index: u32) -> (u32, u32) {
+    pub(super) fn slice_size(&self, index: u32) -> (u32, u32) {
         self.pixels(self.slice_rows(index).len() as u32)
     }
 
@@ -229,42 +188,55 @@ mod tests {
 
     #[test]
     fn what_cannot_be_laid_out_is_named() {
-        let of = |layout: Layout, source| layout.plan(source).expect_err("no plan");
+        let of = |layout: Layout, source| layout.plan(source).expect_err("no plan").to_string();
         let size = (960, 640);
         assert!(TileSize::try_from(1).is_ok() && TileSize::try_from(64).is_ok());
         for tile_size in [0, 65, 255] {
-            assert_eq!(TileSize::try_from(tile_size), Err(TileSizeError(tile_size)));
+            let error = TileSize::try_from(tile_size).expect_err("not allowed");
+            assert_eq!(
+                error.to_string(),
+                format!("the tile size is {tile_size} pixels; 1 to 64 are allowed")
+            );
         }
         for across in [0, 2_001, u32::MAX] {
             assert_eq!(
                 of(Layout { across, ..LAYOUT }, size),
-                PlanError::Across(across)
+                format!("the number of tiles across is {across}; 1 to 2000 are allowed")
             );
         }
-        assert_eq!(
-            of(
-                Layout {
-                    slices: 0,
-                    ..LAYOUT
-                },
-                size
-            ),
-            PlanError::NoSlices
-        );
-        assert!(matches!(of(LAYOUT, (0, 5)), PlanError::NoPixels { .. }));
-        assert!(matches!(
-            of(LAYOUT, (1, 20_000)),
-            PlanError::TooManyTiles { .. }
-        ));
+        let slices = Layout {
+            slices: 0,
+            ..LAYOUT
+        };
         let huge = Layout {
             across: 1_000,
             tile_size: TileSize(64),
             ..LAYOUT
         };
-        assert_eq!(
-            of(huge, size).to_string(),
-            "the mosaic would be 64000×42688 pixels; at most 400000000 are allowed"
-        );
+        for (layout, size, expected) in [
+            (
+                slices,
+                size,
+                "the number of slices is 0; at least 1 is needed",
+            ),
+            (
+                LAYOUT,
+                (0, 5),
+                "the picture is 0×5 pixels; it must have at least 1×1",
+            ),
+            (
+                LAYOUT,
+                (1, 20_000),
+                "the mosaic would be 120×2400000 tiles; at most 1000000 are allowed",
+            ),
+            (
+                huge,
+                size,
+                "the mosaic would be 64000×42688 pixels; at most 400000000 are allowed",
+            ),
+        ] {
+            assert_eq!(of(layout, size), expected);
+        }
         assert!(LAYOUT.plan((20_000, 1)).is_ok_and(|plan| plan.rows() == 1));
     }
 }

@@ -8,6 +8,7 @@ use super::colour::{Linear, clamp, decode, encode, from_oklab, to_oklab};
 use super::features::{DIMENSIONS, Features, SIDE as CELLS};
 use super::library::{Library, Tile};
 use super::matcher::Matcher;
+use super::picture::Picture;
 use super::plan::TileSize;
 use super::resample::{Area, scale};
 use super::slice::Slice;
@@ -24,22 +25,21 @@ pub struct Renderer {
 }
 
 impl Renderer {
+    /// The default [tint](Self::render): from afar the mosaic has the colours of the picture, and up close its tiles
+    /// are pictures.
+    pub const DEFAULT_TINT: f32 = 0.5;
+
     /// Indexes a library's tiles.
     pub fn new(library: Library) -> Self {
         let matcher = Matcher::new(&library);
         Self { library, matcher }
     }
 
-    /// The library.
-    pub fn library(&self) -> &Library {
-        &self.library
-    }
-
     /// Renders a slice's own rows. `tint` is how closely tiles are tinted to the picture's colours:
     /// with 0 they are unchanged, with 1 every place has exactly the colour of the picture, and in
     /// between the tint of a tile grows with its error. It is clamped, and NaN is 0. See
-    /// [`DEFAULT_TINT`](super::DEFAULT_TINT).
-    pub fn render(&self, slice: &Slice, tile_size: TileSize, tint: f32) -> RgbImage {
+    /// [`DEFAULT_TINT`](Self::DEFAULT_TINT).
+    pub fn render(&self, slice: &Slice, tile_size: TileSize, tint: f32) -> Picture {
         let tint = Tint::new(tint);
         let side = tile_size.pixels();
         let columns = slice.columns() as usize;
@@ -47,17 +47,17 @@ impl Renderer {
         let looks = own_looks(slice);
 
         let mut prepared: Vec<Option<Prepared>> = Vec::new();
-        prepared.resize_with(self.library.tiles().len(), || None);
+        prepared.resize_with(self.library.tiles.len(), || None);
         let rows = slice.rows().len() as u32;
         let mut out = RgbImage::new(slice.columns() * side, rows * side);
         for (place, (tile, look)) in placed.iter().zip(&looks).enumerate() {
             let (row, column) = ((place / columns) as u32, (place % columns) as u32);
             let tile = *tile as usize;
             let prepared = prepared[tile]
-                .get_or_insert_with(|| Prepared::new(&self.library.tiles()[tile], side));
+                .get_or_insert_with(|| Prepared::new(&self.library.tiles[tile], side));
             prepared.draw(&mut out, column * side, row * side, look, tint);
         }
-        out
+        Picture(out)
     }
 }
 
@@ -84,15 +84,15 @@ struct Prepared {
 
 impl Prepared {
     fn new(tile: &Tile, side: u32) -> Self {
-        let scaled = scale(tile.picture(), Area::whole(tile.picture()), side, side);
-        let mean = tile.features().colour();
+        let scaled = scale(&tile.picture, Area::whole(&tile.picture), side, side);
+        let mean = tile.features.colour();
         Self {
             side,
             pixels: (scaled.pixels())
                 .map(|pixel| to_oklab(decode(*pixel)) - mean)
                 .collect(),
             picture: scaled,
-            look: *tile.features(),
+            look: tile.features,
             between: (0..side).map(|pixel| Between::of(pixel, side)).collect(),
         }
     }

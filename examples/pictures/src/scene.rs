@@ -5,17 +5,12 @@ use image::RgbImage;
 use super::colour::{Linear, hex, mix, ramp};
 use super::paint::{fbm, noise, paint, smooth};
 
-/// The intended size of the scene, in pixels.
-pub const SCENE_SIZE: (u32, u32) = (960, 640);
-
 const HORIZON: f32 = 0.62;
 const SUN: (f32, f32) = (0.93, 0.49);
 const PEAK: (f32, f32) = (0.50, 0.11);
 
-/// Draws the scene. The same size gives the same bytes.
-///
-/// The scene is composed for an aspect ratio of 3:2; wider pictures show more water and sky at the right.
-pub fn draw_scene(width: u32, height: u32) -> RgbImage {
+/// Draws the scene.
+pub(super) fn draw(width: u32, height: u32) -> RgbImage {
     let scene = Scene::new();
     paint(width, height, 2, |x, y| scene.colour(x, y))
 }

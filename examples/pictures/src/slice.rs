@@ -1,15 +1,15 @@
 //! Cutting of the source picture into slices that can be rendered independently.
 
-use std::error::Error;
 use std::io::Cursor;
 use std::ops::Range;
 
 use image::RgbImage;
 use image::imageops::crop_imm;
-use thiserror::Error;
 
+use super::error::{PictureError, Problem};
 use super::matcher::REACH;
-use super::plan::{MAX_ACROSS, MAX_TILES, Plan};
+use super::picture::{Picture, encode_png};
+use super::plan::{Layout, MAX_TILES, Plan};
 use super::resample::{Area, scale};
 
 /// The side of a tile's place in a slice's picture, in pixels: two for each cell of the features, so
@@ -41,53 +41,42 @@ struct Extent {
     below: u32,
 }
 
-/// The error for bytes that are not a slice.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum SliceError {
-    /// The bytes are not a PNG, or a damaged one.
-    #[error("the slice is damaged")]
-    Damaged(#[source] Box<dyn Error + Send + Sync>),
-    /// The picture is not one that [`Slice::encode`] wrote.
-    #[error("the picture is not a slice: {0}")]
-    NotASlice(&'static str),
-}
-
-/// Scales the source picture and cuts it into the plan's slices, in order.
-pub fn cut(source: &RgbImage, plan: &Plan) -> impl Iterator<Item = Slice> {
-    let (columns, rows) = (plan.columns(), plan.rows());
-    let scaled = scale(source, Area::whole(source), columns * PLACE, rows * PLACE);
-    let plan = *plan;
-    (0..plan.slices()).map(move |index| {
-        let own = plan.slice_rows(index);
-        let extent = Extent {
-            index,
-            columns,
-            first: own.start,
-            rows: own.len() as u32,
-            above: own.start.min(REACH),
-            below: (rows - own.end).min(REACH),
-        };
-        let (width, height) = extent.pixels();
-        let top = (extent.first - extent.above) * PLACE;
-        let picture = crop_imm(&scaled, 0, top, width, height).to_image();
-        Slice { extent, picture }
-    })
-}
-
 impl Slice {
+    /// Scales the source picture and cuts it into the plan's slices, in order.
+    pub fn cut(source: &Picture, plan: &Plan) -> impl Iterator<Item = Self> {
+        let (columns, rows) = (plan.columns(), plan.rows());
+        let area = Area::whole(&source.0);
+        let scaled = scale(&source.0, area, columns * PLACE, rows * PLACE);
+        let plan = *plan;
+        (0..plan.slices()).map(move |index| {
+            let own = plan.slice_rows(index);
+            let extent = Extent {
+                index,
+                columns,
+                first: own.start,
+                rows: own.len() as u32,
+                above: own.start.min(REACH),
+                below: (rows - own.end).min(REACH),
+            };
+            let (width, height) = extent.pixels();
+            let top = (extent.first - extent.above) * PLACE;
+            let picture = crop_imm(&scaled, 0, top, width, height).to_image();
+            Self { extent, picture }
+        })
+    }
+
     /// Its index among the slices, from 0.
     pub fn index(&self) -> u32 {
         self.extent.index
     }
 
     /// The number of tiles across.
-    pub fn columns(&self) -> u32 {
+    pub(super) fn columns(&self) -> u32 {
         self.extent.columns
     }
 
     /// Its own rows of tiles, which are rendered.
-    pub fn rows(&self) -> Range<u32> {
+    pub(super) fn rows(&self) -> Range<u32> {
         self.extent.first..self.extent.first + self.extent.rows
     }
 
@@ -103,54 +92,42 @@ impl Slice {
 
     /// Encodes the slice as a PNG, with its extent in a text field.
     pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        let written = self.write(&mut bytes);
-        written.expect("writing to memory, of a size that matches the pixels, cannot fail");
-        bytes
-    }
-
-    fn write(&self, bytes: &mut Vec<u8>) -> Result<(), png::EncodingError> {
-        let mut encoder = png::Encoder::new(bytes, self.picture.width(), self.picture.height());
-        encoder.set_color(png::ColorType::Rgb);
-        encoder.set_compression(png::Compression::Fast);
-        encoder.add_text_chunk(KEYWORD.to_owned(), self.extent.to_text())?;
-        let mut writer = encoder.write_header()?;
-        writer.write_image_data(self.picture.as_raw())?;
-        writer.finish()
+        encode_png(&self.picture, Some((KEYWORD, self.extent.to_text())))
     }
 
     /// Decodes what [`encode`](Self::encode) wrote.
     ///
     /// # Errors
     ///
-    /// [`SliceError`] if the bytes are damaged or not a slice.
-    pub fn decode(bytes: &[u8]) -> Result<Self, SliceError> {
-        let damaged = |error: png::DecodingError| SliceError::Damaged(Box::new(error));
-        let mut reader = png::Decoder::new(Cursor::new(bytes))
-            .read_info()
-            .map_err(damaged)?;
+    /// [`PictureError`] if the bytes are damaged or not a slice.
+    pub fn decode(bytes: &[u8]) -> Result<Self, PictureError> {
+        Ok(Self::read(bytes)?)
+    }
+
+    fn read(bytes: &[u8]) -> Result<Self, Problem> {
+        let mut reader = png::Decoder::new(Cursor::new(bytes)).read_info()?;
         let info = reader.info();
         let text = info
             .uncompressed_latin1_text
             .iter()
             .find(|text| text.keyword == KEYWORD);
-        let text = text.ok_or(SliceError::NotASlice("it does not say which part it is"))?;
-        let extent = Extent::from_text(&text.text).ok_or(SliceError::NotASlice(
-            "what it says of its part is impossible",
+        let text = text.ok_or(Problem::NotASlice("it has no text field `mosaic-slice`"))?;
+        let extent = Extent::from_text(&text.text).ok_or(Problem::NotASlice(
+            "its text field `mosaic-slice` is not the place of a slice in a mosaic",
         ))?;
         if extent.pixels() != (info.width, info.height)
             || reader.output_color_type() != (png::ColorType::Rgb, png::BitDepth::Eight)
         {
-            return Err(SliceError::NotASlice(
-                "its size or colours are not those of its part",
+            return Err(Problem::NotASlice(
+                "its size or colour type does not match its text field `mosaic-slice`",
             ));
         }
         let (width, height) = extent.pixels();
         let mut pixels = vec![0; width as usize * height as usize * 3];
-        reader.next_frame(&mut pixels).map_err(damaged)?;
-        reader.finish().map_err(damaged)?;
+        reader.next_frame(&mut pixels)?;
+        reader.finish()?;
         let picture = RgbImage::from_raw(width, height, pixels)
-            .ok_or(SliceError::NotASlice("its pixels do not fill it"))?;
+            .ok_or(Problem::NotASlice("its pixels do not fill it"))?;
         Ok(Self { extent, picture })
     }
 }
@@ -181,7 +158,7 @@ impl Extent {
         let &[1, index, columns, first, rows, above, below] = numbers.as_slice() else {
             return None;
         };
-        let possible = (1..=MAX_ACROSS).contains(&columns)
+        let possible = (1..=Layout::MAX_ACROSS).contains(&columns)
             && (1..=MAX_TILES).contains(&(u64::from(columns) * u64::from(rows)))
             && u64::from(rows) + u64::from(first) <= MAX_TILES
             && above == first.min(REACH)
@@ -201,11 +178,10 @@ impl Extent {
 mod tests {
     use super::*;
     use crate::testing::plan;
-    use crate::{draw_scene, encode_png};
 
     fn slices() -> Vec<Slice> {
-        let scene = draw_scene(90, 60);
-        cut(&scene, &plan(&scene, 30, 3)).collect()
+        let scene = Picture::scene(90, 60);
+        Slice::cut(&scene, &plan(&scene, 30, 3)).collect()
     }
 
     #[test]
@@ -223,23 +199,18 @@ mod tests {
 
     #[test]
     fn what_is_no_slice_is_refused() {
+        let refused = |bytes: &[u8]| Slice::decode(bytes).expect_err("no slice").to_string();
         let slice = slices().remove(1);
         let bytes = slice.encode();
-        assert!(matches!(
-            Slice::decode(b"hello"),
-            Err(SliceError::Damaged(_))
-        ));
+        assert_eq!(refused(b"hello"), "the slice is damaged");
         for cut in [20, bytes.len() / 2, bytes.len() - 5] {
-            assert!(
-                matches!(Slice::decode(&bytes[..cut]), Err(SliceError::Damaged(_))),
-                "{cut}"
-            );
+            assert_eq!(refused(&bytes[..cut]), "the slice is damaged", "{cut}");
         }
-        let plain = encode_png(&slice.picture);
-        assert!(matches!(
-            Slice::decode(&plain),
-            Err(SliceError::NotASlice(_))
-        ));
+        let not_a_slice = |bytes: &[u8]| {
+            let error = refused(bytes);
+            assert!(error.starts_with("the picture is not a slice: "), "{error}");
+        };
+        not_a_slice(&encode_png(&slice.picture, None));
         for (rows, above, first) in [
             (8, 6, 6),
             (7, 5, 6),
@@ -258,10 +229,7 @@ mod tests {
                 extent,
                 ..slice.clone()
             };
-            assert!(matches!(
-                Slice::decode(&forged.encode()),
-                Err(SliceError::NotASlice(_))
-            ));
+            not_a_slice(&forged.encode());
         }
     }
 }

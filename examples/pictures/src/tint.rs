@@ -9,10 +9,6 @@ use palette::Oklab;
 use super::colour::{Linear, clamp, from_oklab, mean, to_oklab};
 use super::features::{DIMENSIONS, Features};
 
-/// The default [tint](super::Renderer::render): from afar the mosaic has the colours of the picture,
-/// and up close its tiles are pictures.
-pub const DEFAULT_TINT: f32 = 0.5;
-
 /// The error at which a tile gets about two thirds of the full tint, at the default tint; in units of
 /// Oklab.
 const TOLERANCE: f32 = 0.015;

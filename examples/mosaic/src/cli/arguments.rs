@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use mosaic::output::Output;
 use mosaic::workflow::messages::MAX_SLICES;
-use pictures::{DEFAULT_TINT, MAX_ACROSS, MAX_TILE_SIZE};
+use pictures::{Layout, Renderer, TileSize};
 use queue_runtime::policy::InstanceTarget;
 
 use crate::supervisor::parse_range;
@@ -155,18 +155,18 @@ pub(crate) struct Picture {
     pub(crate) library_container: Option<String>,
     /// Side of a tile in pixels, 1 to 64
     #[arg(long, value_name = "N", default_value_t = 24,
-        value_parser = clap::value_parser!(u8).range(1..=i64::from(MAX_TILE_SIZE)))]
+        value_parser = clap::value_parser!(u8).range(1..=i64::from(TileSize::MAX)))]
     pub(crate) tile_size: u8,
     /// Number of tiles across, 1 to 2000
     #[arg(long, value_name = "N", default_value_t = 120,
-        value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_ACROSS)))]
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(Layout::MAX_ACROSS)))]
     pub(crate) across: u32,
     /// Number of slices that the work is divided into, 1 to 1000
     #[arg(long, value_name = "N", default_value_t = 16,
         value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SLICES)))]
     pub(crate) slices: u32,
     /// How closely tiles are tinted to the picture's colours: 0 leaves them as they are, 1 matches exactly
-    #[arg(long, value_name = "PART", default_value_t = DEFAULT_TINT, value_parser = tint)]
+    #[arg(long, value_name = "PART", default_value_t = Renderer::DEFAULT_TINT, value_parser = tint)]
     pub(crate) tint: f32,
     /// File to write the mosaic to, PNG or JPEG by its extension
     #[arg(long, value_name = "FILE", default_value = "mosaic.png")]

@@ -4,34 +4,31 @@ use std::path::{Path, PathBuf};
 
 use mosaic::storage::library_store::{MAX_LIBRARY, MAX_PICTURE, is_picture};
 use mosaic::workflow::client::Job;
-use pictures::Size;
-use pictures::{SCENE_SIZE, check_source, draw_scene, draw_tiles, encode_png};
+use pictures::{Library, Picture, Size};
 use queue_runtime::Failure;
 
-use super::arguments::Picture;
+use super::arguments;
 
 /// Reads or draws the pictures, and makes a job of them. `tiles` are those of a container, if one is given.
 pub(super) fn job(
-    picture: &Picture,
+    picture: &arguments::Picture,
     tiles: Option<Vec<(String, Vec<u8>)>>,
 ) -> Result<Job, Failure> {
     let (image_name, image) = match &picture.image {
         Some(path) => {
             let (name, bytes) = (name(path), read(path, MAX_PICTURE)?);
-            check_source(&name, &bytes)?;
+            Picture::check(&name, &bytes)?;
             (name, bytes)
         }
         None => {
-            let scene = draw_scene(SCENE_SIZE.0, SCENE_SIZE.1);
-            ("the built-in scene".to_owned(), encode_png(&scene))
+            let scene = Picture::scene(960, 640);
+            ("the built-in scene".to_owned(), scene.to_png())
         }
     };
     let library = match (tiles, &picture.library) {
         (Some(tiles), _) => tiles,
         (None, Some(folder)) => library(folder)?,
-        (None, None) => (draw_tiles().into_iter())
-            .map(|(name, tile)| (name, encode_png(&tile)))
-            .collect(),
+        (None, None) => Library::built_in_files(),
     };
     Ok(Job {
         image_name,

@@ -16,8 +16,7 @@ use tokio::task::{JoinError, spawn_blocking};
 use crate::storage::blob::BlobName;
 use crate::storage::object_error::describe;
 use crate::storage::store::{Store, StoreError};
-use pictures::Size;
-use pictures::{Fingerprint, Library, LibraryError, Renderer, Skipped};
+use pictures::{Fingerprint, Library, PictureError, Renderer, Size};
 
 /// The maximum number of files in a library.
 pub const MAX_FILES: usize = 50_000;
@@ -61,7 +60,7 @@ pub enum LibraryStoreError {
     Store(#[from] StoreError),
     /// Its files do not make a library.
     #[error(transparent)]
-    Library(#[from] LibraryError),
+    Library(#[from] PictureError),
     /// It has too many files.
     #[error("the tile library has {found} files; at most {MAX_FILES} are allowed")]
     TooMany {
@@ -205,9 +204,9 @@ impl LibraryStore {
     async fn load(&self, fingerprint: Fingerprint) -> Result<Library, LibraryStoreError> {
         let files = self.files(fingerprint).await?;
         let loaded = spawn_blocking(move || {
-            let (library, skipped) = Library::load_usable(&files)?;
+            let (library, skipped) = Library::load(&files)?;
             let cache = library.to_cache();
-            Ok::<_, LibraryError>((library, cache, skipped))
+            Ok::<_, PictureError>((library, cache, skipped))
         });
         let (library, cache, skipped) = loaded.await.map_err(LibraryStoreError::Stopped)??;
         if library.fingerprint() != fingerprint {
@@ -215,27 +214,24 @@ impl LibraryStore {
         }
         self.record_skipped(fingerprint, &skipped).await?;
         self.store.write(&cache_name(fingerprint), cache).await?;
-        tracing::info!(library = %fingerprint, tiles = library.tiles().len(), "loaded a library and wrote its cache");
+        tracing::info!(library = %fingerprint, tiles = library.tile_count(), "loaded a library and wrote its cache");
         Ok(library)
     }
 
     async fn record_skipped(
         &self,
         fingerprint: Fingerprint,
-        skipped: &[Skipped],
+        skipped: &[(String, PictureError)],
     ) -> Result<(), LibraryStoreError> {
-        for Skipped { name, error } in skipped {
+        for (name, error) in skipped {
             // The client warns its user.
             tracing::info!(library = %fingerprint, name, %error, "skipped a tile");
         }
         if skipped.is_empty() {
             return Ok(());
         }
-        let reasons = skipped.iter().map(|skipped| {
-            let name = skipped.name.clone();
-            (name, describe(&skipped.error))
-        });
-        let reasons: Vec<(String, String)> = reasons.collect();
+        let reasons = skipped.iter().map(|(name, error)| (name, describe(error)));
+        let reasons: Vec<_> = reasons.collect();
         let name = skipped_name(fingerprint);
         let text = serde_json::to_vec(&reasons).map_err(|source| StoreError::Record {
             name: name.clone(),

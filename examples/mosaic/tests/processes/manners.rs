@@ -1,11 +1,11 @@
 //! How the program treats its user: what it refuses, what it leaves behind, and what it says.
 
+use std::error::Error as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use image::RgbImage;
-use pictures::{decode, encode_png};
+use pictures::Picture;
 use tempfile::TempDir;
 
 use crate::support::{output, pictures, program};
@@ -37,6 +37,11 @@ fn fails(command: &mut Command) -> String {
     let said = said(command);
     assert!(!said.success, "{}", said.out);
     said.error
+}
+
+/// A black picture as a PNG.
+fn black(width: u32, height: u32) -> Vec<u8> {
+    Picture::from_fn(width, height, |_, _| [0; 3]).to_png()
 }
 
 /// A command about requests, which takes no `--timeout`.
@@ -138,7 +143,7 @@ fn a_request_cannot_get_other_options() {
     fs::create_dir(&others).expect("made");
     fs::copy(tiles.join("1.png"), others.join("1.png")).expect("copied");
     let other = desk.path("other.png");
-    fs::write(&other, encode_png(&RgbImage::new(9, 9))).expect("written");
+    fs::write(&other, black(9, 9)).expect("written");
     for (more, what) in [
         (["--library", text(&others)], "tile library"),
         (["--across", "13"], "number of tiles across"),
@@ -198,14 +203,15 @@ fn a_jpeg_is_written_by_its_extension() {
     succeeds(&mut desk.small("out.JPG", &[]));
     let bytes = fs::read(desk.path("out.JPG")).expect("a file");
     assert_eq!(bytes[..2], [0xff, 0xd8]);
-    assert_eq!(decode(&bytes).expect("a JPEG").dimensions(), (48, 32));
+    let saved = Picture::decode("out.JPG", &bytes).expect("a JPEG");
+    assert_eq!(saved.dimensions(), (48, 32));
 }
 
 #[test]
 fn a_mosaic_that_cannot_be_saved_is_kept() {
     let desk = Desk::new();
     let wide = desk.path("wide.png");
-    fs::write(&wide, encode_png(&RgbImage::new(2000, 1))).expect("written");
+    fs::write(&wide, black(2000, 1)).expect("written");
     // Wider than a JPEG can be.
     let more = [
         "--image",
@@ -216,12 +222,16 @@ fn a_mosaic_that_cannot_be_saved_is_kept() {
         "33",
     ];
     let error = fails(&mut desk.small("out.jpg", &more));
+    let expected = "the mosaic cannot be a JPEG: the picture is 66000×33 pixels, ";
+    assert!(error.contains(expected), "{error}");
     let (_, place) = error
         .split_once("the mosaic is complete and is in `")
         .expect("a place");
     let (place, _) = place.split_once('`').expect("a path");
-    let kept = decode(&fs::read(place).expect("the mosaic")).expect_err("too wide for a source");
-    assert!(kept.to_string().contains("66000×33 pixels"), "{kept}");
+    let kept = fs::read(place).expect("the mosaic");
+    let kept = Picture::check("kept", &kept).expect_err("too wide for a source");
+    let cause = kept.source().expect("a cause").to_string();
+    assert!(cause.contains("66000×33 pixels"), "{cause}");
 }
 
 #[test]
@@ -314,7 +324,7 @@ fn requests_are_listed_with_their_progress_and_client() {
     let desk = Desk::new();
     succeeds(&mut desk.run("out.png", &["--request", "fine", "--client", "ann"]));
     let junk = desk.path("junk.png");
-    let mut half = encode_png(&RgbImage::new(64, 64));
+    let mut half = black(64, 64);
     half.truncate(half.len() / 2);
     fs::write(&junk, half).expect("written");
     let more = ["--request", "bad", "--image", text(&junk)];

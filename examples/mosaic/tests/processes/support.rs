@@ -9,8 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use image::{Rgb, RgbImage};
-use pictures::{draw_scene, encode_png};
+use pictures::Picture;
 use tempfile::TempDir;
 
 /// A timeout that only a hang reaches, on the slowest machine too.
@@ -56,15 +55,15 @@ pub(crate) fn output(program: &mut Command) -> Output {
 /// A picture and tiles in a temporary folder.
 pub(crate) fn pictures() -> TempDir {
     let folder = TempDir::new().expect("a folder");
-    let scene = encode_png(&draw_scene(240, 160));
+    let scene = Picture::scene(240, 160).to_png();
     fs::write(folder.path().join("scene.png"), scene).expect("written");
     fs::create_dir(folder.path().join("tiles")).expect("made");
     for n in 0..150_u8 {
-        let near = Rgb([n.wrapping_mul(83), n.wrapping_mul(151), n.wrapping_mul(37)]);
-        let far = Rgb([n.wrapping_mul(59), n.wrapping_mul(101), n.wrapping_mul(193)]);
-        let tile = RgbImage::from_fn(16, 16, |x, y| if x + y < 16 { near } else { far });
+        let near = [n.wrapping_mul(83), n.wrapping_mul(151), n.wrapping_mul(37)];
+        let far = [n.wrapping_mul(59), n.wrapping_mul(101), n.wrapping_mul(193)];
+        let tile = Picture::from_fn(16, 16, |x, y| if x + y < 16 { near } else { far });
         let path = folder.path().join(format!("tiles/{n}.png"));
-        fs::write(path, encode_png(&tile)).expect("written");
+        fs::write(path, tile.to_png()).expect("written");
     }
     folder
 }

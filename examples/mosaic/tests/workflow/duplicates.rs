@@ -7,7 +7,7 @@ use mosaic::workflow::messages::{
     ImageOutcome, ImageRequest, ImageResponse, SliceOutcome, SliceRequest, SliceResponse,
 };
 use mosaic::workflow::roles::{Settings, broker, controller, processor};
-use pictures::encode_png;
+use pictures::Picture;
 use queue_runtime::backend::MemoryBackend;
 use queue_runtime::testing::{Fault, FaultInjector};
 use queue_runtime::{Message, Operation, QueueService, SystemClock};
@@ -129,7 +129,7 @@ async fn a_changed_repetition_of_a_request_is_ignored() {
 async fn a_request_id_is_bound_to_one_job() {
     let fixture = Fixture::new().await;
     fixture.submit(job()).await;
-    let image = encode_png(&pictures::draw_scene(30, 20));
+    let image = Picture::scene(30, 20).to_png();
     let library = crate::support::tiles(39);
     for (job, what) in [
         (Job { image, ..job() }, "picture"),

@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex};
 
 use mosaic::workflow::client::{ClientError, Job, Progress};
 use mosaic::workflow::messages::{Figures, ImageOutcome};
-use pictures::{Joiner, Layout, Library, Renderer, TileSize, cut, load_source};
+use pictures::{Joiner, Layout, Library, Picture, Renderer, Slice, TileSize};
 use std::time::Duration;
 
 use crate::support::{Fixture, GUARD, job, tiles};
@@ -23,7 +23,7 @@ impl Write for Shared {
 
 /// The mosaic made without queues.
 fn directly(job: &Job) -> Vec<u8> {
-    let source = load_source("scene", &job.image).expect("a picture");
+    let source = Picture::decode("scene", &job.image).expect("a picture");
     let tile_size = TileSize::try_from(job.tile_size).expect("allowed");
     let layout = Layout {
         across: job.across,
@@ -31,10 +31,11 @@ fn directly(job: &Job) -> Vec<u8> {
         slices: job.slices,
     };
     let plan = layout.plan(source.dimensions()).expect("a plan");
-    let renderer = Renderer::new(Library::load(&job.library).expect("a library"));
+    let (library, _) = Library::load(&job.library).expect("a library");
+    let renderer = Renderer::new(library);
     let out = Shared::default();
     let mut joiner = Joiner::new(plan, out.clone()).expect("a joiner");
-    for slice in cut(&source, &plan) {
+    for slice in Slice::cut(&source, &plan) {
         joiner
             .push(&renderer.render(&slice, tile_size, job.tint))
             .expect("a slice");

@@ -120,7 +120,7 @@ struct Seen {
 #[async_trait]
 impl Backend for Seen {
     forward_backend!(self => self.queues; capabilities queue_uri notifier transactions create_queue delete_queue
-        list_queues properties metadata set_metadata put put_if receive peek browse update delete clear apply);
+        list_queues properties metadata set_metadata put put_if receive peek attachment browse update delete clear apply);
 
     fn results(&self) -> Option<Arc<dyn IdempotencyStore>> {
         Some(Arc::clone(&self.results) as _)

@@ -2,14 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use image::{Rgb, RgbImage};
 use mosaic::storage::records::{PlanRecord, Records};
 use mosaic::storage::store::Store;
 use mosaic::workflow::client::{Client, Job};
 use mosaic::workflow::embedded::Embedded;
 use mosaic::workflow::messages::ImageOutcome;
 use mosaic::workflow::roles::Settings;
-use pictures::{draw_scene, encode_png};
+use pictures::Picture;
 use queue_runtime::{QueueService, RequestId};
 
 /// A timeout that only a hang reaches.
@@ -141,7 +140,7 @@ pub(crate) async fn until<T>(what: &str, ask: impl AsyncFn() -> Option<T>) -> T 
 pub(crate) fn job() -> Job {
     Job {
         image_name: "scene.png".to_owned(),
-        image: encode_png(&draw_scene(96, 64)),
+        image: Picture::scene(96, 64).to_png(),
         library: tiles(40),
         tile_size: 4,
         across: 24,
@@ -153,10 +152,10 @@ pub(crate) fn job() -> Job {
 /// Tiles that all differ.
 pub(crate) fn tiles(count: u8) -> Vec<(String, Vec<u8>)> {
     let tile = |n: u8| {
-        let near = Rgb([n.wrapping_mul(83), n.wrapping_mul(151), n.wrapping_mul(37)]);
-        let far = Rgb([n.wrapping_mul(59), n.wrapping_mul(101), n.wrapping_mul(193)]);
-        let picture = RgbImage::from_fn(16, 16, |x, y| if x + y < 16 { near } else { far });
-        (format!("tile-{n}.png"), encode_png(&picture))
+        let near = [n.wrapping_mul(83), n.wrapping_mul(151), n.wrapping_mul(37)];
+        let far = [n.wrapping_mul(59), n.wrapping_mul(101), n.wrapping_mul(193)];
+        let picture = Picture::from_fn(16, 16, |x, y| if x + y < 16 { near } else { far });
+        (format!("tile-{n}.png"), picture.to_png())
     };
     (0..count).map(tile).collect()
 }

@@ -7,13 +7,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use image::{Rgb, RgbImage};
+use image::RgbImage;
 
 use self::measure::{Placed, contrasts, difference, patterns, repeats};
 use super::*;
-use crate::join::encode_png;
-use crate::testing::{TILES, plan};
-use crate::{DEFAULT_TINT, SCENE_SIZE, cut, decode as decode_picture, draw_scene};
+use crate::testing::{load, plan};
 
 /// Photographs and a tile library, which a fresh clone does not have.
 fn photos() -> Option<PathBuf> {
@@ -21,13 +19,8 @@ fn photos() -> Option<PathBuf> {
     folder.is_dir().then_some(folder)
 }
 
-static BUILT_IN: LazyLock<Renderer> = LazyLock::new(|| {
-    let files: Vec<_> = TILES
-        .iter()
-        .map(|(name, tile)| (name, encode_png(tile)))
-        .collect();
-    Renderer::new(Library::load(&files).expect("a library"))
-});
+static BUILT_IN: LazyLock<Renderer> =
+    LazyLock::new(|| Renderer::new(load(&Library::built_in_files())));
 
 fn renderer_of(folder: &Path) -> Renderer {
     let files: Vec<_> = fs::read_dir(folder)
@@ -37,26 +30,26 @@ fn renderer_of(folder: &Path) -> Renderer {
             (path.display().to_string(), fs::read(&path).expect("a file"))
         })
         .collect();
-    Renderer::new(Library::load(&files).expect("a library"))
+    Renderer::new(load(&files))
 }
 
 /// Renders a picture and checks how it looks.
-fn check(name: &str, renderer: &Renderer, source: &RgbImage) {
+fn check(name: &str, renderer: &Renderer, source: &Picture) {
     let plan = plan(source, 120, 1);
-    let slice = cut(source, &plan).next().expect("a slice");
-    let mosaic = renderer.render(&slice, plan.tile_size(), DEFAULT_TINT);
+    let slice = Slice::cut(source, &plan).next().expect("a slice");
+    let mosaic = renderer.render(&slice, plan.tile_size(), Renderer::DEFAULT_TINT);
     let placed = Placed {
-        mosaic: &mosaic,
+        mosaic: &mosaic.0,
         columns: plan.columns(),
         rows: plan.rows(),
         tiles: &renderer.matcher.place(&slice),
     };
-    let (light, bytes) = difference(source, &placed);
+    let (light, bytes) = difference(&source.0, &placed);
     let contrasts = contrasts(&placed, &scaled(renderer, plan.tile_size()));
     let contrast = contrasts.iter().sum::<f32>() / contrasts.len() as f32;
     let low = contrasts.iter().filter(|one| **one < 0.6).count() as f32 / contrasts.len() as f32;
     let repeats = repeats(&placed);
-    let (rows, columns) = patterns(source, &placed);
+    let (rows, columns) = patterns(&source.0, &placed);
     let found = format!(
         "{name}: ΔE {light:.2}, {bytes:.2} in bytes; contrast {contrast:.2}, under 0.6 in {low:.3}; \
          repeats {repeats:.4}; rows {rows:.2}, columns {columns:.2}"
@@ -69,42 +62,42 @@ fn check(name: &str, renderer: &Renderer, source: &RgbImage) {
     assert!(rows < 0.3 && columns < 0.3, "{found}");
     if let Some(folder) = std::env::var_os("LOOKS") {
         let file = Path::new(&folder).join(format!("{name}.png"));
-        fs::write(file, encode_png(&mosaic)).expect("written");
+        fs::write(file, mosaic.to_png()).expect("written");
     }
 }
 
 /// The tiles as they are in a mosaic, without tint.
 fn scaled(renderer: &Renderer, size: TileSize) -> Vec<RgbImage> {
     let side = size.pixels();
-    let tiles = renderer.library.tiles().iter().map(Tile::picture);
+    let tiles = renderer.library.tiles.iter().map(|tile| &tile.picture);
     tiles
         .map(|tile| scale(tile, Area::whole(tile), side, side))
         .collect()
 }
 
 /// A dark, smooth sky over a road.
-fn storm(width: u32, height: u32) -> RgbImage {
-    RgbImage::from_fn(width, height, |x, y| {
+fn storm(width: u32, height: u32) -> Picture {
+    Picture::from_fn(width, height, |x, y| {
         let (x, y) = (x as f32 / width as f32, y as f32 / height as f32);
         let light = if y < 0.7 {
             18.0 + 50.0 * y + 14.0 * x
         } else {
             26.0 + 30.0 * (y - 0.7)
         };
-        Rgb([light * 0.85, light * 0.95, light * 1.15].map(|v| v as u8))
+        [light * 0.85, light * 0.95, light * 1.15].map(|v| v as u8)
     })
 }
 
-fn gradient(width: u32, height: u32) -> RgbImage {
-    RgbImage::from_fn(width, height, |x, y| {
+fn gradient(width: u32, height: u32) -> Picture {
+    Picture::from_fn(width, height, |x, y| {
         let (x, y) = (x as f32 / width as f32, y as f32 / height as f32);
-        Rgb([255.0 * x, 255.0 * y, 255.0 * (1.0 - x)].map(|v| v as u8))
+        [255.0 * x, 255.0 * y, 255.0 * (1.0 - x)].map(|v| v as u8)
     })
 }
 
 #[test]
 fn smooth_pictures_and_the_scene_look_right() {
-    check("scene", &BUILT_IN, &draw_scene(SCENE_SIZE.0, SCENE_SIZE.1));
+    check("scene", &BUILT_IN, &Picture::scene(960, 640));
     check("storm", &BUILT_IN, &storm(960, 640));
     check("gradient", &BUILT_IN, &gradient(960, 640));
 }
@@ -119,7 +112,8 @@ fn photographs_look_right() {
     let library = renderer_of(&folder.join("library"));
     for name in ["dune", "elephants", "yellowflower"] {
         let photo = fs::read(folder.join(format!("{name}.jpg"))).expect("a file");
-        check(name, &library, &decode_picture(&photo).expect("a picture"));
+        let photo = Picture::decode(name, &photo).expect("a picture");
+        check(name, &library, &photo);
     }
     check("storm-photos", &library, &storm(960, 640));
     check("gradient-photos", &library, &gradient(960, 640));

@@ -16,7 +16,7 @@ pub(crate) const TILE_SIDE: u32 = 64;
 
 /// Draws the built-in library as `(name, picture)`, with unique names in order. The bytes are always
 /// the same.
-pub fn draw_tiles() -> Vec<(String, RgbImage)> {
+pub(crate) fn draw_tiles() -> Vec<(String, RgbImage)> {
     let before = |n: usize| FAMILIES[..n].iter().map(|family| family.count).sum();
     (FAMILIES.iter().enumerate())
         .flat_map(|(n, family)| family.draw(before(n)))

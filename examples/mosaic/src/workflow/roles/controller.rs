@@ -33,7 +33,7 @@ use crate::storage::store::Store;
 use crate::workflow::messages::{
     Figures, ImageRequest, ImageResponse, MAX_SLICES, SliceOutcome, SliceRequest, SliceResponse,
 };
-use pictures::{Layout, Plan, TileSize, cut, load_source};
+use pictures::{Layout, Picture, Plan, Slice, TileSize};
 
 /// The maximum number of concurrent reads or writes of blobs.
 const CONCURRENCY: usize = 8;
@@ -272,10 +272,10 @@ fn layout(asked: &ImageRequest) -> Result<Layout, Failure> {
 type Cut = ((u32, u32), Vec<Vec<u8>>);
 
 fn cut_up(name: &str, source: &Bytes, layout: Layout) -> Result<Cut, Failure> {
-    let source = load_source(name, source)?;
+    let source = Picture::decode(name, source)?;
     let plan = layout.plan(source.dimensions())?;
-    let slices = cut(&source, &plan).map(|slice| slice.encode()).collect();
-    Ok((source.dimensions(), slices))
+    let slices = Slice::cut(&source, &plan).map(|slice| slice.encode());
+    Ok((source.dimensions(), slices.collect()))
 }
 
 fn request_failed(poisoned: Poisoned<ImageRequest>) -> Option<FollowUp> {

@@ -4,28 +4,29 @@ use queue_runtime::{ListenerBuilder, Message, OnError};
 
 use crate::storage::library_store::LibraryStoreError;
 use crate::storage::store::StoreError;
-use pictures::{JoinError, PlanError, SliceError, SourceError, TileSizeError};
+use pictures::PictureError;
 
 /// Has the listener reject messages whose blobs or settings are at fault, and retry after other errors.
 pub(super) fn classify<M: Message>(listener: ListenerBuilder<M>) -> ListenerBuilder<M> {
     listener
         .classify(on_store_error)
+        .classify(on_picture_error)
         .classify(|error: &LibraryStoreError| match error {
             LibraryStoreError::Store(error) => on_store_error(error),
+            LibraryStoreError::Library(error) => on_picture_error(error),
             LibraryStoreError::Stopped(_) => OnError::Retry,
-            LibraryStoreError::Library(_)
-            | LibraryStoreError::TooMany { .. }
+            LibraryStoreError::TooMany { .. }
             | LibraryStoreError::TooLarge { .. }
             | LibraryStoreError::Altered(_) => OnError::Reject,
         })
-        .classify(|error: &JoinError| match error {
-            JoinError::Write(_) => OnError::Retry,
-            _ => OnError::Reject,
-        })
-        .classify(|_: &TileSizeError| OnError::Reject)
-        .classify(|_: &SourceError| OnError::Reject)
-        .classify(|_: &PlanError| OnError::Reject)
-        .classify(|_: &SliceError| OnError::Reject)
+}
+
+fn on_picture_error(error: &PictureError) -> OnError {
+    if error.is_permanent() {
+        OnError::Reject
+    } else {
+        OnError::Retry
+    }
 }
 
 fn on_store_error(error: &StoreError) -> OnError {

@@ -13,7 +13,7 @@ use crate::storage::library_store::LibraryStore;
 use crate::storage::records::Records;
 use crate::storage::store::Store;
 use crate::workflow::messages::{ImageResponse, SliceOutcome, SliceRequest, SliceResponse};
-use pictures::{Slice, TileSize, encode_png};
+use pictures::{Slice, TileSize};
 
 /// The size limit of a slice of a source picture, in bytes: more than the largest takes uncompressed.
 const MAX_SLICE: u64 = 256 << 20;
@@ -83,7 +83,7 @@ impl Processor {
         let renderer = renderer.await?;
         let rendering = spawn_blocking(move || {
             let slice = decode(&slice, sequence)?;
-            Ok(encode_png(&renderer.render(&slice, tile_size, tint)))
+            Ok(renderer.render(&slice, tile_size, tint).to_png())
         });
         rendering.await?
     }

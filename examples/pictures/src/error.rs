@@ -1,0 +1,115 @@
+//! The error of this package, and its texts.
+
+use std::error::Error;
+use std::io;
+
+use thiserror::Error;
+
+use super::cache::VERSION;
+use super::library::Fingerprint;
+use super::plan::{Layout, MAX_OUTPUT, MAX_TILES, TileSize};
+use super::size::Size;
+
+/// The error for a picture, a layout, a slice or a tile library that cannot be used.
+///
+/// Its text says what was found and what is allowed.
+#[derive(Debug, Error)]
+#[error(transparent)]
+pub struct PictureError(#[from] Problem);
+
+impl PictureError {
+    /// Returns whether a retry with the same input fails again. Only a failure to write the mosaic is temporary.
+    pub fn is_permanent(&self) -> bool {
+        !matches!(self.0, Problem::Write(_))
+    }
+}
+
+/// The cause of a [`PictureError`].
+#[derive(Debug, Error)]
+pub(crate) enum Problem {
+    // Of any picture.
+    #[error("the file is empty")]
+    EmptyFile,
+    #[error("the file is neither PNG nor JPEG")]
+    UnknownFormat,
+    #[error("the picture is {width}×{height} pixels; it must have at least 1×1")]
+    NoPixels { width: u32, height: u32 },
+    #[error(
+        "the picture is {width}×{height} pixels, {} decoded; at most {max_side} a side and {} are allowed",
+        Size(*bytes),
+        Size(*max_bytes)
+    )]
+    TooLarge {
+        width: u32,
+        height: u32,
+        bytes: u64,
+        max_side: u32,
+        max_bytes: u64,
+    },
+    #[error("the picture ends too early")]
+    Truncated,
+    #[error("the picture is damaged")]
+    Damaged(#[source] Box<dyn Error + Send + Sync>),
+    #[error("the source picture {name:?} cannot be used")]
+    Source { name: String, source: Box<Self> },
+
+    // Of a layout.
+    #[error("the tile size is {0} pixels; 1 to {max} are allowed", max = TileSize::MAX)]
+    TileSize(u8),
+    #[error(
+        "the number of tiles across is {0}; 1 to {max} are allowed",
+        max = Layout::MAX_ACROSS
+    )]
+    Across(u32),
+    #[error("the number of slices is 0; at least 1 is needed")]
+    NoSlices,
+    #[error("the mosaic would be {columns}×{rows} tiles; at most {MAX_TILES} are allowed")]
+    TooManyTiles { columns: u32, rows: u64 },
+    #[error("the mosaic would be {width}×{height} pixels; at most {MAX_OUTPUT} are allowed")]
+    TooManyPixels { width: u64, height: u64 },
+
+    // Of a slice.
+    #[error("the slice is damaged")]
+    DamagedSlice(#[from] png::DecodingError),
+    #[error("the picture is not a slice: {0}")]
+    NotASlice(&'static str),
+
+    // Of a tile library, its cache and its fingerprint.
+    #[error("the tile library is empty: at least one picture is needed")]
+    EmptyLibrary,
+    #[error("none of the {count} tiles can be used; the first is {name:?}")]
+    NoUsableTile {
+        count: usize,
+        name: String,
+        source: Box<PictureError>,
+    },
+    #[error("the cache does not have the format of version {VERSION}")]
+    OtherVersion,
+    #[error("the cache belongs to tile library {found}, not to {wanted}")]
+    OtherLibrary {
+        found: Fingerprint,
+        wanted: Fingerprint,
+    },
+    #[error("the cache is damaged")]
+    DamagedCache,
+    #[error("{0:?} is not a fingerprint: it must be 32 lower-case hexadecimal digits")]
+    Fingerprint(String),
+
+    // Of a mosaic.
+    #[error("slice {index} is {}×{} pixels; {}×{} were planned", found.0, found.1, planned.0, planned.1)]
+    SliceSize {
+        index: u32,
+        found: (u32, u32),
+        planned: (u32, u32),
+    },
+    #[error("slice {index} cannot be used")]
+    Slice { index: u32, source: Box<Self> },
+    #[error("there are more than the {planned} planned slices")]
+    TooManySlices { planned: u32 },
+    #[error("there are only {found} of {planned} slices")]
+    TooFewSlices { found: u32, planned: u32 },
+    #[error("failed to write the mosaic")]
+    Write(#[source] io::Error),
+    #[error("the mosaic cannot be a JPEG")]
+    Jpeg(#[source] Box<dyn Error + Send + Sync>),
+}

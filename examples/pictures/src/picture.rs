@@ -1,0 +1,129 @@
+//! Pictures, and how they are read and written.
+
+use std::io::Write;
+
+use image::codecs::jpeg::JpegEncoder;
+use image::{Rgb, RgbImage};
+
+use super::decode::{check, decode, decode_within};
+use super::error::{PictureError, Problem};
+use super::plan::MAX_OUTPUT;
+use super::scene;
+
+/// The longest side of a JPEG, in pixels.
+const MAX_JPEG_SIDE: u32 = 65_535;
+
+/// High, since tiles have fine detail.
+const JPEG_QUALITY: u8 = 92;
+
+/// A picture in memory, with 8 bits for each of red, green and blue.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Picture(pub(super) RgbImage);
+
+impl Picture {
+    /// Draws the built-in source picture: a lake below a snow-capped peak at sunset. The same size gives the same
+    /// bytes.
+    ///
+    /// The scene is composed for an aspect ratio of 3:2, such as 960×640 pixels; wider pictures show more water and
+    /// sky at the right.
+    pub fn scene(width: u32, height: u32) -> Self {
+        Self(scene::draw(width, height))
+    }
+
+    /// Makes a picture from the red, green and blue of each pixel.
+    pub fn from_fn(width: u32, height: u32, mut pixel: impl FnMut(u32, u32) -> [u8; 3]) -> Self {
+        Self(RgbImage::from_fn(width, height, |x, y| Rgb(pixel(x, y))))
+    }
+
+    /// Decodes a source picture, a PNG or a JPEG, rotated as its metadata says, with transparency blended onto
+    /// white. `name` is for the error.
+    ///
+    /// # Errors
+    ///
+    /// [`PictureError`] unless it is a complete, undamaged picture of at most 20,000 pixels a side and 512 MiB
+    /// decoded.
+    pub fn decode(name: &str, bytes: &[u8]) -> Result<Self, PictureError> {
+        Ok(Self(decode(bytes).map_err(in_source(name))?))
+    }
+
+    /// Checks what the first bytes of a source picture tell without decoding it: its format and its size. `name` is
+    /// for the error.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`decode`](Self::decode), but a damaged picture may pass.
+    pub fn check(name: &str, bytes: &[u8]) -> Result<(), PictureError> {
+        Ok(check(bytes).map_err(in_source(name))?)
+    }
+
+    /// The width and height in pixels.
+    pub fn dimensions(&self) -> (u32, u32) {
+        self.0.dimensions()
+    }
+
+    /// Encodes the picture as a PNG.
+    ///
+    /// # Panics
+    ///
+    /// If the picture has no pixels.
+    pub fn to_png(&self) -> Vec<u8> {
+        encode_png(&self.0, None)
+    }
+
+    /// Converts a mosaic from PNG to JPEG.
+    ///
+    /// # Errors
+    ///
+    /// [`PictureError`] if it is not a usable PNG, or has more than 65,535 pixels a side.
+    pub fn png_to_jpeg(png: &[u8]) -> Result<Vec<u8>, PictureError> {
+        // Twice, for what the decoder holds besides the pixels.
+        let picture = decode_within(png, MAX_JPEG_SIDE, MAX_OUTPUT * 6)
+            .map_err(|error| Problem::Jpeg(error.into()))?;
+        let mut jpeg = Vec::new();
+        let encoder = JpegEncoder::new_with_quality(&mut jpeg, JPEG_QUALITY);
+        let encoded = picture.write_with_encoder(encoder);
+        encoded.map_err(|error| Problem::Jpeg(error.into()))?;
+        Ok(jpeg)
+    }
+}
+
+/// Names the source picture that has a problem.
+fn in_source(name: &str) -> impl FnOnce(Problem) -> Problem {
+    move |problem| Problem::Source {
+        name: name.to_owned(),
+        source: Box::new(problem),
+    }
+}
+
+/// Encodes a picture that has pixels as a PNG, with a text field of a keyword and a text.
+pub(super) fn encode_png(picture: &RgbImage, text: Option<(&str, String)>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let written = write_png(picture, text, &mut bytes);
+    written.expect("writing a picture with pixels to memory cannot fail");
+    bytes
+}
+
+fn write_png(
+    picture: &RgbImage,
+    text: Option<(&str, String)>,
+    out: &mut Vec<u8>,
+) -> Result<(), png::EncodingError> {
+    let mut encoder = png_encoder(out, picture.dimensions());
+    if let Some((keyword, text)) = text {
+        encoder.add_text_chunk(keyword.to_owned(), text)?;
+    }
+    let mut writer = encoder.write_header()?;
+    writer.write_image_data(picture.as_raw())?;
+    writer.finish()
+}
+
+/// An encoder of a PNG of this width and height.
+pub(super) fn png_encoder<W: Write>(
+    out: W,
+    (width, height): (u32, u32),
+) -> png::Encoder<'static, W> {
+    let mut encoder = png::Encoder::new(out, width, height);
+    encoder.set_color(png::ColorType::Rgb);
+    encoder.set_compression(png::Compression::Fast);
+    encoder
+}
