@@ -123,6 +123,7 @@ pub struct MessageType {
     poison_threshold: Option<u32>,
     poison_queue: Option<&'static str>,
     key_scope: KeyScope,
+    compresses: bool,
 }
 
 /// The form of a message's body.
@@ -192,6 +193,7 @@ impl MessageType {
             poison_threshold: None,
             poison_queue: None,
             key_scope: KeyScope::Request,
+            compresses: false,
         }
     }
 
@@ -286,6 +288,13 @@ impl MessageType {
         self
     }
 
+    /// Has payloads of 4 KiB and more compressed, also if their messages fit without. It has no effect on bare bodies.
+    #[must_use]
+    pub const fn with_compression(mut self) -> Self {
+        self.compresses = true;
+        self
+    }
+
     /// The stable identity on the wire: CloudEvents `type`.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
@@ -347,6 +356,12 @@ impl MessageType {
     #[must_use]
     pub const fn key_scope(&self) -> KeyScope {
         self.key_scope
+    }
+
+    /// Whether payloads of 4 KiB and more are compressed that need not be.
+    #[must_use]
+    pub const fn compresses(&self) -> bool {
+        self.compresses
     }
 
     /// Whether an event of this kind decodes as this type.

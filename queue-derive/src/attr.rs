@@ -50,6 +50,7 @@ type_attributes! {
     "poison_queue" poison_queue: LitStr = "a string, as in `poison_queue = \"broken-slices\"`",
     "key_scope" key_scope: LitStr = "a string, as in `key_scope = \"global\"`",
     "wire" wire: LitStr = "a string, as in `wire = \"bare\"`",
+    "compress" compress: Flag = "no value",
     "crate" krate: ModPath = "a path, as in `crate = my_crate::queues`",
 }
 
@@ -62,6 +63,35 @@ pub(crate) enum Setting<T> {
     /// Written with a value that could not be parsed, which has been reported.
     Unreadable,
     Given(T),
+}
+
+/// What an attribute can be set to.
+trait Value: Parse {
+    /// What it means to write the name alone, if that is allowed.
+    fn of_name() -> Option<Self> {
+        None
+    }
+}
+
+impl Value for LitStr {}
+impl Value for LitInt {}
+impl Value for Type {}
+impl Value for Aliases {}
+impl Value for ModPath {}
+
+/// An attribute that takes no value.
+pub(crate) struct Flag;
+
+impl Parse for Flag {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
+        Err(input.error("a value"))
+    }
+}
+
+impl Value for Flag {
+    fn of_name() -> Option<Self> {
+        Some(Self)
+    }
 }
 
 /// One kind, or several in brackets.
@@ -243,7 +273,7 @@ struct Item<'i, 'p> {
 }
 
 impl Item<'_, '_> {
-    fn read<T: Parse>(&mut self, setting: &mut Setting<T>, expected: &'static str) {
+    fn read<T: Value>(&mut self, setting: &mut Setting<T>, expected: &'static str) {
         if setting.is_absent() {
             *setting = match self.value(expected) {
                 Some(value) => Setting::Given(value),
@@ -256,8 +286,13 @@ impl Item<'_, '_> {
         }
     }
 
-    fn value<T: Parse>(&mut self, expected: &'static str) -> Option<T> {
+    fn value<T: Value>(&mut self, expected: &'static str) -> Option<T> {
         let name = self.name.to_string();
+        if at_end(self.input)
+            && let Some(value) = T::of_name()
+        {
+            return Some(value);
+        }
         if self.input.parse::<Token![=]>().is_err() || at_end(self.input) {
             skip_item(self.input);
             let problem = Problem::NoValue { name, expected };

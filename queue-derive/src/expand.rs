@@ -196,6 +196,7 @@ fn message_type(settings: &Settings, krate: &Path) -> TokenStream {
         poison_threshold,
         poison_queue,
         key_scope,
+        compress,
     } = settings;
     let duration = |duration: &std::time::Duration| {
         let (seconds, nanos) = (duration.as_secs(), duration.subsec_nanos());
@@ -208,6 +209,7 @@ fn message_type(settings: &Settings, krate: &Path) -> TokenStream {
     let wire = (*wire == Wire::Bare).then(|| quote!(.with_wire(#krate::message::Wire::Bare)));
     let key_scope = (*key_scope == KeyScope::Global)
         .then(|| quote!(.with_key_scope(#krate::message::KeyScope::Global)));
+    let compress = compress.then(|| quote!(.with_compression()));
     quote! {
         #krate::message::MessageType::new(#kind, #queue)
             .with_aliases(&[#(#aliases),*])
@@ -218,6 +220,7 @@ fn message_type(settings: &Settings, krate: &Path) -> TokenStream {
             #(.with_poison_threshold(#poison_threshold))*
             #(.with_poison_queue(#poison_queue))*
             #key_scope
+            #compress
     }
 }
 

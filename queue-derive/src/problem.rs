@@ -103,6 +103,11 @@ pub(crate) enum Problem {
          remove one of the two"
     )]
     UpgradeBare,
+    #[error(
+        "`compress` has no effect with `wire = \"bare\"`, because a bare body cannot say that it is compressed; \
+         remove one of them"
+    )]
+    CompressBare,
 
     #[error("`key_scope` has no effect without a key field; mark one with `#[message(key)]`")]
     ScopeWithoutKey,

@@ -32,6 +32,7 @@ pub(crate) struct Settings {
     pub(crate) poison_threshold: Option<u32>,
     pub(crate) poison_queue: Option<String>,
     pub(crate) key_scope: KeyScope,
+    pub(crate) compress: bool,
 }
 
 impl Settings {
@@ -70,6 +71,10 @@ impl Settings {
         if let (Some(old), Wire::Bare) = (attributes.upgrade_from.given(), wire) {
             problems.push(old, Problem::UpgradeBare);
         }
+        let compress = attributes.compress.given().is_some();
+        if compress && wire == Wire::Bare {
+            problems.push(&input.original.ident, Problem::CompressBare);
+        }
         Self {
             aliases: aliases(input, &kind, problems),
             kind,
@@ -77,6 +82,7 @@ impl Settings {
             queue,
             poison_queue,
             wire,
+            compress,
             visibility_timeout: duration(
                 "visibility_timeout",
                 attributes.visibility_timeout.given(),

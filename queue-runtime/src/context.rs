@@ -17,7 +17,7 @@ use crate::idempotency::CompletedIds;
 use crate::lease::Renewals;
 use crate::meter::{Meter, Metered};
 use crate::notify::{Notifier, Notifiers, Unannounced, Wakeups};
-use crate::policy::StorageRetry;
+use crate::policy::{Outage, StorageRetry};
 use crate::served::ServedKinds;
 use crate::settings::{ConsumerConfig, Settings, SettingsCache};
 
@@ -42,6 +42,8 @@ pub(crate) struct Context {
     /// Whether the backend has returned more messages than it was asked for.
     pub(crate) surplus_seen: AtomicBool,
     pub(crate) served: ServedKinds,
+    /// The failures in a row of reading attachments.
+    pub(crate) attachments: Outage,
     /// The pause between two reads of the depths of a listener's queues for metrics, if they are read.
     pub(crate) depth_interval: Option<Duration>,
 }
@@ -78,6 +80,7 @@ impl Context {
             completed: CompletedIds::default(),
             surplus_seen: AtomicBool::new(false),
             served: ServedKinds::default(),
+            attachments: Outage::default(),
             depth_interval: None,
         }
     }

@@ -1,5 +1,6 @@
 #![doc = include_str!("docs/crate.md")]
 
+mod attachment;
 pub mod backend;
 mod background;
 pub mod clock;

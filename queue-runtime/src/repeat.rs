@@ -8,13 +8,19 @@ use queue_core::{Error, ErrorKind, Outcome, QueueName, RetryAdvice};
 
 use crate::clock::has_timer;
 use crate::creations::{Creations, Moment};
-use crate::policy::{Backoff, SHORTEST, StorageRetry, jitter};
+use crate::policy::{SHORTEST, StorageRetry, jitter};
 
 /// The repeats of one storage operation.
 #[derive(Debug)]
 pub(crate) struct Repeats<'a> {
     clock: &'a dyn Clock,
-    limit: Limit<'a>,
+    policy: &'a StorageRetry,
+    /// When the time that the policy allows after the first failure is over, on the monotonic clock.
+    until: Option<Duration>,
+    /// When the repeats end in any case.
+    latest: Duration,
+    /// Whether that is the end of a lease, before which the operation is tried again, however long a pause would be.
+    is_leased: bool,
     /// The number of consecutive failures.
     failures: u32,
     /// Whether a try since the last success may have been carried out.
@@ -25,27 +31,6 @@ pub(crate) struct Repeats<'a> {
     created: Vec<QueueName>,
 }
 
-/// When the repeats end. Times are on the monotonic clock.
-#[derive(Debug)]
-enum Limit<'a> {
-    Policy {
-        policy: &'a StorageRetry,
-        /// When the time that the policy allows after the first failure is over.
-        until: Option<Duration>,
-        /// When the repeats end in any case.
-        latest: Duration,
-    },
-    Lease {
-        until: Duration,
-    },
-}
-
-/// The pauses of operations on a leased message.
-const WITHIN_LEASE: Backoff = Backoff {
-    base: Duration::from_millis(100),
-    cap: Duration::from_secs(3),
-};
-
 impl<'a> Repeats<'a> {
     /// Repeats as a policy allows.
     pub(crate) fn by(policy: &'a StorageRetry, clock: &'a dyn Clock) -> Self {
@@ -54,30 +39,24 @@ impl<'a> Repeats<'a> {
 
     /// Repeats as a policy allows, until this moment on the monotonic clock.
     pub(crate) fn until(latest: Duration, policy: &'a StorageRetry, clock: &'a dyn Clock) -> Self {
-        let until = None;
-        Self::new(
-            clock,
-            Limit::Policy {
-                policy,
-                until,
-                latest,
-            },
-        )
-    }
-
-    /// Repeats until this moment on the monotonic clock, when the lease of the message ends.
-    pub(crate) fn within_lease(until: Duration, clock: &'a dyn Clock) -> Self {
-        Self::new(clock, Limit::Lease { until })
-    }
-
-    fn new(clock: &'a dyn Clock, limit: Limit<'a>) -> Self {
         Self {
             clock,
-            limit,
+            policy,
+            until: None,
+            latest,
+            is_leased: false,
             failures: 0,
             unanswered: false,
             creations: None,
             created: Vec::new(),
+        }
+    }
+
+    /// Repeats until this moment on the monotonic clock, when the lease of the message ends.
+    pub(crate) fn within_lease(until: Duration, clock: &'a dyn Clock) -> Self {
+        Self {
+            is_leased: true,
+            ..Self::until(until, &StorageRetry::WITHIN_LEASE, clock)
         }
     }
 
@@ -134,12 +113,8 @@ impl<'a> Repeats<'a> {
     /// If the puts must not be repeated. Its outcome is that of all tries.
     pub(crate) async fn put_again(&mut self, error: Error) -> Result<(), Error> {
         self.unanswered |= error.outcome() == Outcome::Unknown;
-        let covered = match &self.limit {
-            Limit::Policy { policy, .. } => policy.covers_unknown(),
-            Limit::Lease { .. } => true,
-        };
         let again = match error.outcome() {
-            Outcome::Unknown if !covered => Err(error),
+            Outcome::Unknown if !self.policy.covers_unknown() => Err(error),
             _ => self.pause(error).await,
         };
         // The error may be that of a later try, or of a creation.
@@ -155,9 +130,7 @@ impl<'a> Repeats<'a> {
     pub(crate) fn succeeded(&mut self) {
         self.failures = 0;
         self.unanswered = false;
-        if let Limit::Policy { until, .. } = &mut self.limit {
-            *until = None;
-        }
+        self.until = None;
         self.begins();
     }
 
@@ -171,21 +144,13 @@ impl<'a> Repeats<'a> {
     async fn pause_as_advised(&mut self, error: Error, advice: RetryAdvice) -> Result<(), Error> {
         self.failures = self.failures.saturating_add(1);
         let now = self.clock.monotonic();
-        let (pause, until) = match &mut self.limit {
-            Limit::Policy {
-                policy,
-                until,
-                latest,
-            } => {
-                let until = until.get_or_insert_with(|| now.saturating_add(policy.timeout()));
-                let pause = policy.pause(self.failures, advice, jitter());
-                (pause, *latest.min(until))
-            }
-            Limit::Lease { until } => {
-                let left = until.saturating_sub(now);
-                (within_lease(self.failures, advice, left), *until)
-            }
-        };
+        let allowed = now.saturating_add(self.policy.timeout());
+        let until = self.latest.min(*self.until.get_or_insert(allowed));
+        let mut pause = self.policy.pause(self.failures, advice, jitter());
+        let left = until.saturating_sub(now);
+        if self.is_leased && left > 2 * SHORTEST {
+            pause = pause.map(|pause| pause.min(left / 2));
+        }
         match pause {
             Some(pause) if now.saturating_add(pause) < until && !has_timer(self.clock) => {
                 tracing::warn!(
@@ -202,20 +167,6 @@ impl<'a> Repeats<'a> {
             _ => Err(error),
         }
     }
-}
-
-/// Returns the pause within a lease. However long it would be, the operation is tried again before the end of the
-/// lease.
-fn within_lease(failures: u32, advice: RetryAdvice, left: Duration) -> Option<Duration> {
-    let pause = match advice {
-        RetryAdvice::Permanent => return None,
-        advice => WITHIN_LEASE.pause(advice, failures, jitter()),
-    };
-    Some(if left > 2 * SHORTEST {
-        pause.min(left / 2)
-    } else {
-        pause
-    })
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 pub mod azurite;
 pub mod http;
 pub mod nats;
+mod random;
 mod written;
 
+pub use random::incompressible;
 pub use written::Written;

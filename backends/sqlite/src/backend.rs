@@ -17,6 +17,7 @@ use queue_core::notify::Notifier;
 use queue_core::{Error, Operation, QueueName, Result};
 use tokio::sync::oneshot;
 
+use super::attachments::PART;
 use super::command::{Answer, Command, Request, Step, StepDone, ask, mismatched};
 use super::connection::Settings;
 use super::failure::{self, Failure};
@@ -274,10 +275,17 @@ impl Backend for SqliteBackend {
 
     async fn put(&self, queue: &QueueName, message: NewMessage) -> Result<PutReceipt> {
         self.limits(Operation::Put, queue).check_put(&message)?;
-        let request = Request::Step(Step::put(queue.clone(), message));
-        match self.ask_about(Operation::Put, queue, request).await? {
-            Answer::Step(StepDone::Put(placed)) => Ok(placed.into_receipt()),
-            other => mismatched(&other),
+        let mut room = PART;
+        let step = self.step(Operation::Put, queue, message, &mut room).await?;
+        let staged = step.staged();
+        let answer = self.ask_about(Operation::Put, queue, Request::Step(step));
+        match answer.await {
+            Ok(Answer::Step(StepDone::Put(placed))) => Ok(placed.into_receipt()),
+            Ok(other) => mismatched(&other),
+            Err(error) => {
+                self.discard(staged);
+                Err(error)
+            }
         }
     }
 
@@ -290,18 +298,30 @@ impl Backend for SqliteBackend {
         if let Some(message) = &message {
             self.limits(Operation::Put, queue).check_put(message)?;
         }
+        let step = match message {
+            Some(message) => {
+                let mut room = PART;
+                let step = self.step(Operation::Put, queue, message, &mut room);
+                Some(step.await?)
+            }
+            None => None,
+        };
+        let staged = step.as_ref().and_then(Step::staged);
         let request = Request::PutIf {
-            step: message.map(|message| Step::put(queue.clone(), message)),
+            step,
             swap: swap.clone(),
         };
-        match self.ask_about(Operation::Put, queue, request).await? {
-            Answer::Swapped(None) => Ok(PutIf::Swapped(None)),
-            Answer::Swapped(Some(StepDone::Put(placed))) => {
-                Ok(PutIf::Swapped(Some(placed.into_receipt())))
+        let put = match self.ask_about(Operation::Put, queue, request).await {
+            Ok(Answer::Swapped(None)) => Ok(PutIf::Swapped(None)),
+            Ok(Answer::Swapped(Some(StepDone::Put(placed)))) => {
+                return Ok(PutIf::Swapped(Some(placed.into_receipt())));
             }
-            Answer::Differs(current) => Ok(PutIf::Differs(current)),
-            other => mismatched(&other),
-        }
+            Ok(Answer::Differs(current)) => Ok(PutIf::Differs(current)),
+            Ok(other) => mismatched(&other),
+            Err(error) => Err(error),
+        };
+        self.discard(staged);
+        put
     }
 
     async fn receive(
@@ -330,6 +350,17 @@ impl Backend for SqliteBackend {
         let name = queue.clone();
         let peek = move |reader: &Reader| reader.peek(&name, max);
         self.read(Operation::Peek, Some(queue), peek).await
+    }
+
+    async fn attachment(
+        &self,
+        queue: &QueueName,
+        id: &StorageId,
+        from: u64,
+    ) -> Result<Option<Bytes>> {
+        let (name, id) = (queue.clone(), receipt::parse_id(id));
+        let read = move |reader: &Reader| reader.attachment(&name, id, from);
+        self.read(Operation::FetchData, Some(queue), read).await
     }
 
     async fn browse(&self, queue: &QueueName, from: Option<&PageMark>, max: u32) -> Result<Page> {
@@ -385,11 +416,28 @@ impl Backend for SqliteBackend {
         if ops.is_empty() {
             return Ok(Vec::new());
         }
-        let steps = ops.into_iter().map(Step::from_op).collect();
+        let (mut steps, mut room) = (Vec::with_capacity(ops.len()), PART);
+        for (index, op) in ops.into_iter().enumerate() {
+            steps.push(match op {
+                Op::Put { queue, message } => {
+                    let step = self.step(Operation::Apply, &queue, message, &mut room);
+                    match step.await {
+                        Ok(step) => step,
+                        Err(error) => {
+                            self.discard(steps.iter().filter_map(Step::staged));
+                            return Err(ApplyError::new(index, Vec::new(), error));
+                        }
+                    }
+                }
+                other => Step::from_op(other),
+            });
+        }
+        let staged: Vec<_> = steps.iter().filter_map(Step::staged).collect();
         match ask(&self.commands, Request::Apply(steps)).await {
             Ok(Answer::Applied(done)) => Ok(done.into_iter().map(StepDone::into_outcome).collect()),
             Ok(other) => mismatched(&other),
             Err(failure) => {
+                self.discard(staged);
                 let index = match &failure {
                     Failure::Step(index, ..) => *index,
                     _ => 0,
@@ -408,3 +456,5 @@ impl Drop for SqliteBackend {
 }
 
 debug_fields!(SqliteBackend { settings });
+
+mod staging;

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
+use super::attachments::{Attaching, Staging};
 use super::command::{Answer, Command, Request, ResultsRequest, Step};
 use super::failure::Result;
 
@@ -175,6 +176,7 @@ impl Request {
         let (messages, bytes) = match self {
             Self::Receive { max, .. } => (*max as usize, 0),
             Self::Step(step) => (1, step.bytes()),
+            Self::Stage(Staging::Part { data, .. }) => (1, data.len()),
             Self::Apply(steps) => (steps.len(), steps.iter().map(Step::bytes).sum()),
             Self::PutIf { step, swap } => {
                 let bytes = step.as_ref().map_or(0, Step::bytes);
@@ -190,7 +192,10 @@ impl Request {
 impl Step {
     fn bytes(&self) -> usize {
         match self {
-            Self::Put { parcel, .. } => parcel.message.body.len(),
+            Self::Put { parcel, .. } => match &parcel.attachment {
+                Some(Attaching::Whole(data)) => parcel.message.body.len() + data.len(),
+                _ => parcel.message.body.len(),
+            },
             Self::Update { body, .. } => body.as_ref().map_or(0, |(body, _)| body.len()),
             Self::Delete { .. } => 0,
             Self::Swap { swap, .. } => swap.value.len(),

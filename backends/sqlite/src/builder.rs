@@ -2,7 +2,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_core::backend::{Browsing, Capabilities, ConditionalPuts};
+use queue_core::backend::{Attachments, Browsing, Capabilities, ConditionalPuts};
 use queue_core::{Clock, Operation, Result};
 
 use super::backend::SqliteBackend;
@@ -54,6 +54,7 @@ impl SqliteBackend {
         // Processes of one machine wake each other, so polling is for those that cannot.
         capabilities.idle_cap = Duration::from_secs(1);
         capabilities.conditional_puts = ConditionalPuts::Supported;
+        capabilities.attachments = Attachments::Supported;
         SqliteBuilder {
             settings: Settings::new(path),
             clock,

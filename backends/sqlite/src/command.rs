@@ -5,10 +5,13 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use queue_core::QueueName;
-use queue_core::backend::{Created, NewMessage, Op, OpOutcome, PopReceipt, StorageId, Swap, Token};
+use queue_core::backend::{
+    Attachment, Created, NewMessage, Op, OpOutcome, PopReceipt, StorageId, Swap, Token,
+};
 use queue_core::idempotency::{Claim, ClaimOutcome, ClaimStatus, Owner, Swept, WorkKey};
 use tokio::sync::oneshot;
 
+use super::attachments::{Attaching, Staging};
 use super::checksum::checksum;
 use super::failure::{Failure, Result};
 use super::receipt::{self, Handle};
@@ -44,6 +47,8 @@ pub(super) enum Request {
         visibility: Duration,
     },
     Step(Step),
+    /// Stages the attachment of a message that will be put.
+    Stage(Staging),
     Apply(Vec<Step>),
     /// Puts a message, if there is one, and records a value in place of another.
     PutIf {
@@ -105,6 +110,7 @@ pub(super) struct Parcel {
     pub(super) message: NewMessage,
     pub(super) salt: i64,
     pub(super) checksum: i64,
+    pub(super) attachment: Option<Attaching>,
 }
 
 /// A request to the table of results.
@@ -131,6 +137,7 @@ pub(super) enum Answer {
     Standing(ClaimStatus),
     Swept(Swept),
     Ended(bool),
+    Staged(i64),
 }
 
 #[derive(Debug)]
@@ -177,12 +184,23 @@ pub(super) fn mismatched(answer: &Answer) -> ! {
 }
 
 impl Step {
-    pub(super) fn put(queue: QueueName, message: NewMessage) -> Self {
+    pub(super) fn put(queue: QueueName, mut message: NewMessage) -> Self {
         let salt = rand::random();
+        let attachment = message
+            .attachment
+            .take()
+            .map(|attachment| match attachment {
+                Attachment::New(data) => Attaching::Whole(data),
+                Attachment::Of { queue, id } => {
+                    let (seq, salt) = receipt::parse_id(&id);
+                    Attaching::Of { queue, seq, salt }
+                }
+            });
         let parcel = Parcel {
             salt,
             checksum: checksum(salt, &message.body),
             message,
+            attachment,
         };
         Self::Put { queue, parcel }
     }
@@ -222,6 +240,17 @@ impl Step {
             },
             Op::Swap { queue, swap } => Self::Swap { queue, swap },
             _ => unreachable!("`apply` checks the operations before it sends them"),
+        }
+    }
+
+    /// The attachment that is staged for the message that is put, if one is.
+    pub(super) fn staged(&self) -> Option<i64> {
+        match self {
+            Self::Put { parcel, .. } => match parcel.attachment {
+                Some(Attaching::Staged(id)) => Some(id),
+                _ => None,
+            },
+            _ => None,
         }
     }
 

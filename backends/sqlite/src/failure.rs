@@ -21,6 +21,8 @@ pub(super) enum Failure {
     ReceiptMismatch,
     /// A swap does not find the value that it expects.
     Conflict,
+    /// What was staged for a message is not there any more, or not all of it.
+    NotStaged,
     /// The operation at this index of an `apply` was refused.
     Step(usize, QueueName, Box<Failure>),
     /// A connection of the application's that must not be written to, and why.
@@ -149,7 +151,8 @@ impl Failure {
             | Self::QueueExists
             | Self::MessageNotFound
             | Self::ReceiptMismatch
-            | Self::Conflict => true,
+            | Self::Conflict
+            | Self::NotStaged => true,
             _ => false,
         }
     }
@@ -182,6 +185,10 @@ impl Failure {
             Self::MessageNotFound => bare(ErrorKind::MessageNotFound),
             Self::ReceiptMismatch => bare(ErrorKind::ReceiptMismatch),
             Self::Conflict => bare(ErrorKind::Conflict),
+            Self::NotStaged => error(
+                ErrorKind::Timeout,
+                format!("more than an hour passed between two parts of its attachment, in `{file}`"),
+            ),
             Self::Unfit(why) => error(ErrorKind::InvalidInput, why),
             Self::ClaimLost(key) => Error::new(ErrorKind::ReceiptMismatch, Operation::Idempotency)
                 .with_detail(format!(

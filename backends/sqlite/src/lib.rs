@@ -23,6 +23,7 @@
 //! | `backup`, `salvage` | copying a file that is in use; copying what is readable of a damaged file |
 //! | `receipt`, `failure` | storage ids and pop receipts as text; errors |
 
+mod attachments;
 mod backend;
 mod backup;
 mod batch;

@@ -8,6 +8,7 @@ use queue_core::backend::Completion;
 use queue_core::store_clock::{after, lifespan};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
+use super::attachments::Attachments;
 use super::command::Parcel;
 use super::counts::Counts;
 use super::failure::{Failure, Result};
@@ -22,6 +23,7 @@ const MAX_EXPIRED: usize = 4096;
 /// The statements that change messages, within a transaction.
 pub(super) struct Messages<'c> {
     pub(super) counts: Counts<'c>,
+    pub(super) attachments: Attachments<'c>,
     /// Set while a transaction reads around damage.
     pub(super) probe: Option<Rc<Probe>>,
     /// The number of the message that was put last, if any was.
@@ -54,6 +56,7 @@ impl<'c> Messages<'c> {
         let prepare = |sql| Lazy::new(connection, sql);
         Self {
             counts: Counts::new(connection),
+            attachments: Attachments::new(connection),
             probe: None,
             last_put: None,
             insert: prepare(
@@ -320,16 +323,15 @@ impl<'c> Messages<'c> {
         self.delete(queue, renewed, now)
     }
 
-    /// Removes a body. Around damage, it stays where it is and is recorded as discarded: to remove it may read a damaged
-    /// page.
+    /// Removes a body, and detaches what is attached. Around damage, the body stays where it is and is recorded as
+    /// discarded: to remove it may read a damaged page.
     fn remove_body(&mut self, seq: i64) -> Result<()> {
-        let remove = if self.probe.is_some() {
-            &mut self.discard
-        } else {
-            &mut self.remove
-        };
-        remove.execute([seq])?;
-        Ok(())
+        if self.probe.is_some() {
+            self.discard.execute([seq])?;
+            return Ok(());
+        }
+        self.remove.execute([seq])?;
+        self.attachments.detach(seq)
     }
 
     /// Removes the message at a place, if there still is one.

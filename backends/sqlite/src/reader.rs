@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
+use bytes::Bytes;
 use queue_core::QueueName;
 use queue_core::backend::{Metadata, Page, PageMark, PeekedMessage, QueueProperties};
 use queue_core::store_clock::{StoreClock, timestamp};
 use rusqlite::{Connection, OptionalExtension, params};
 use tokio::sync::oneshot;
 
+use super::attachments;
 use super::failure::{Failure, Result};
 use super::receipt::format_pair;
 use super::stored::Stored;
@@ -83,11 +85,24 @@ impl Reader {
         ))
     }
 
+    /// Reads a part of a message's attachment.
+    pub(super) fn attachment(
+        &self,
+        queue: &QueueName,
+        id: (i64, i64),
+        from: u64,
+    ) -> Result<Option<Bytes>> {
+        attachments::read(&self.connection, queue, id, from)
+    }
+
     /// Returns the first visible messages.
     pub(super) fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>> {
         let now = self.store_clock.now();
         let found = self.messages(queue, START, now, i64::from(max), now)?;
-        Ok(found.into_iter().map(Stored::into_peeked).collect())
+        Ok(found
+            .into_iter()
+            .map(|stored| stored.into_received().into())
+            .collect())
     }
 
     /// Returns the first messages in any state that come after a position.
@@ -103,7 +118,10 @@ impl Reader {
         let is_last = found.len() <= max as usize;
         found.truncate(max as usize);
         let end = found.last().filter(|_| !is_last).map(Stored::position);
-        let messages = found.into_iter().map(Stored::into_browsed).collect();
+        let messages = found
+            .into_iter()
+            .map(|stored| stored.into_received().into())
+            .collect();
         let mut page = Page::new(messages, timestamp(now));
         page.next = end.map(|(visible_at, seq)| PageMark::new(format_pair(visible_at, seq)));
         Ok(page)

@@ -18,7 +18,7 @@ pub(super) struct Handle {
 
 impl Handle {
     pub(super) fn parse(id: &StorageId, receipt: &PopReceipt) -> Self {
-        let (seq, salt) = parse_pair(id.as_str()).unwrap_or((i64::MIN, 0));
+        let (seq, salt) = parse_id(id);
         let (visible_at, nonce) = parse_pair(receipt.reveal()).unwrap_or((i64::MIN, 0));
         Self {
             seq,
@@ -27,6 +27,11 @@ impl Handle {
             nonce,
         }
     }
+}
+
+/// Returns number and salt of a message. Those of an invalid id are no message's.
+pub(super) fn parse_id(id: &StorageId) -> (i64, i64) {
+    parse_pair(id.as_str()).unwrap_or((i64::MIN, 0))
 }
 
 pub(super) fn storage_id(seq: i64, salt: i64) -> StorageId {

@@ -278,7 +278,7 @@ impl Results<'_> {
         })
     }
 
-    fn finish(
+    pub(super) fn finish(
         &self,
         key: &WorkKey,
         claim: Claim,
@@ -325,7 +325,7 @@ impl Results<'_> {
     }
 
     /// Removes results whose retention is over. A claim whose lease has ended stays: its owner may still finish.
-    fn sweep(&self) -> failure::Result<Swept> {
+    pub(super) fn sweep(&self) -> failure::Result<Swept> {
         let mut delete = self.connection.prepare_cached(
             "DELETE FROM queue_results WHERE id IN \
              (SELECT id FROM queue_results WHERE ends_at <= ?1 AND (result IS NOT NULL OR ends_at <= ?2) LIMIT ?3)",

@@ -146,6 +146,7 @@ fn copy(source: &Connection, mut target: Connection) -> Result<Salvaged> {
     copy_queues(source, &transaction)?;
     let ignored = copy_messages(source, &transaction)?;
     copy_schedule(source, &transaction)?;
+    copy_attachments(source, &transaction)?;
 
     let lost = transaction.execute(
         "DELETE FROM queue_schedule WHERE seq NOT IN (SELECT seq FROM queue_messages)",
@@ -252,6 +253,50 @@ fn name_of(id: i64, number: u64) -> String {
         1 => name,
         _ => format!("{name}-{number}"),
     }
+}
+
+/// Copies the attachments of the messages that were copied. What is missing of one is found when it is read.
+fn copy_attachments(source: &Connection, target: &Connection) -> Result<()> {
+    let tables = "SELECT 1 FROM sqlite_schema WHERE name = 'queue_attached'";
+    // Those of version 1 have none.
+    if !source.prepare(tables)?.exists([])? {
+        return Ok(());
+    }
+    let mut insert = target.prepare(
+        "INSERT OR IGNORE INTO queue_attached SELECT seq, ?2 FROM queue_messages WHERE seq = ?1",
+    )?;
+    Rows::of(source, "queue_attached", "seq", "seq, attachment")?.each(|row| {
+        let (seq, attachment): (i64, i64) = (row.get(0)?, row.get(1)?);
+        insert.execute([seq, attachment])?;
+        Ok(())
+    })?;
+    let mut insert = target.prepare(
+        "INSERT OR IGNORE INTO queue_attachments (id, size, messages) \
+         SELECT ?1, ?2, count(*) FROM queue_attached WHERE attachment = ?1 HAVING count(*) > 0",
+    )?;
+    Rows::of(source, "queue_attachments", "id", "id, size")?.each(|row| {
+        let (id, size): (i64, i64) = (row.get(0)?, row.get(1)?);
+        insert.execute([id, size])?;
+        Ok(())
+    })?;
+    let mut insert = target.prepare(
+        "INSERT OR IGNORE INTO queue_attachment_parts SELECT ?1, ?2, ?3 \
+         FROM queue_attachments WHERE id = ?1 / 65536",
+    )?;
+    Rows::of(source, "queue_attachment_parts", "id", "id, checksum, data")?.each(|row| {
+        let (id, checksum): (i64, i64) = (row.get(0)?, row.get(1)?);
+        let data = row
+            .get_ref(2)?
+            .as_blob()
+            .map_err(|_| Failure::Corrupt("a part is no blob"))?;
+        insert.execute(params![id, checksum, data])?;
+        Ok(())
+    })?;
+    target.execute(
+        "DELETE FROM queue_attached WHERE attachment NOT IN (SELECT id FROM queue_attachments)",
+        [],
+    )?;
+    Ok(())
 }
 
 /// Copies what is before the first damaged page of each queue's part of the schedule, and behind the last one.

@@ -18,8 +18,11 @@ use super::failure::{Failure, Result};
 /// | `queue_discarded` | removed messages whose bodies stay, because the transaction that removed them met damage |
 /// | `queue_consumers` | the processes that wait for messages, each with the port where it receives datagrams |
 /// | `queue_outbox` | a view by which other drivers put messages: see `docs/sqlite.md` |
+/// | `queue_attachments` | the attachments of messages (version 2): how many messages have each, and until when one without any may become a message's |
+/// | `queue_attachment_parts` | their data, in parts of 1 MiB; the id is that of the attachment, times 65,536, and the number of the part |
+/// | `queue_attached` | the messages that have one |
 /// | `queue_results` | results recorded by idempotency key: in flight until `ends_at` while `result` is null, kept until then afterwards |
-const VERSIONS: &[&str] = &[include_str!("version_1.sql")];
+const VERSIONS: &[&str] = &[include_str!("version_1.sql"), include_str!("version_2.sql")];
 
 /// The names of the tables, views, triggers and indexes, which nothing else of a file or connection may have.
 pub(super) const NAMES: &[&str] = &[
@@ -36,6 +39,10 @@ pub(super) const NAMES: &[&str] = &[
     "queue_results_by_end",
     "queue_outbox",
     "queue_outbox_put",
+    "queue_attachments",
+    "queue_attachments_unused",
+    "queue_attachment_parts",
+    "queue_attached",
 ];
 
 /// Reads the version of a file in which there are queues.
@@ -151,7 +158,8 @@ mod tests {
 
         let broken = [VERSIONS, &[NEXT, "SELECT nonsense"]].concat();
         migrate_to(&mut connection, &broken, false).expect_err("the second step fails");
-        assert_eq!(inspect(&connection, VERSIONS, false).expect("inspect"), 1);
+        let version = inspect(&connection, VERSIONS, false).expect("inspect");
+        assert_eq!(version, VERSIONS.len());
         let first = connection.prepare(owner);
         first.expect_err("the first step was rolled back");
 
@@ -160,7 +168,7 @@ mod tests {
         let owner = connection.query_row(owner, [], |row| row.get(0));
         assert_eq!(owner, Ok("nobody".to_owned()));
         let refused = migrate(&mut connection, true).expect_err("newer now");
-        assert!(matches!(refused, Failure::Newer { found: 2, known: 1 }));
+        assert!(matches!(refused, Failure::Newer { found: 3, known: 2 }));
     }
 
     #[test]

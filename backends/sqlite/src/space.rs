@@ -12,6 +12,7 @@ use std::path::Path;
 
 use rusqlite::Connection;
 
+use super::attachments::{Attaching, Staging};
 use super::command::{Request, Step};
 use super::failure::{Failure, Result};
 
@@ -23,10 +24,12 @@ pub(super) const MIN_FREE: u64 = 32 * 1024 * 1024;
 const LOG: u64 = 8 * 1024 * 1024;
 
 /// By how many messages an operation changes the file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Change {
     pub(super) puts: usize,
     pub(super) removals: usize,
+    /// Of attachments.
+    pub(super) bytes: u64,
 }
 
 impl Change {
@@ -34,9 +37,9 @@ impl Change {
     /// completing it with several follow-ups, needs half of it only.
     pub(super) fn check(self, left: u64, min_free: u64) -> Result<()> {
         let needed = match self {
-            Self { puts, removals } if puts <= removals => 0,
-            Self { removals: 0, .. } => min_free,
-            _ => min_free / 2,
+            Self { puts, removals, .. } if puts <= removals && self.bytes == 0 => 0,
+            Self { removals: 0, .. } => min_free.saturating_add(self.bytes),
+            _ => (min_free / 2).saturating_add(self.bytes),
         };
         if left < needed {
             Err(Failure::LowSpace { left, needed })
@@ -47,6 +50,18 @@ impl Change {
 
     pub(super) fn of(request: &Request) -> Self {
         let steps = match request {
+            Request::Stage(staging) => {
+                let bytes = match staging {
+                    Staging::Begin { size, .. } => *size,
+                    Staging::Part { data, .. } => data.len(),
+                    Staging::Discard { .. } => return Self::default(),
+                };
+                return Self {
+                    puts: 1,
+                    removals: 0,
+                    bytes: bytes as u64,
+                };
+            }
             Request::Step(step) => std::slice::from_ref(step),
             Request::Apply(steps) => steps,
             Request::PutIf {
@@ -54,10 +69,24 @@ impl Change {
             } => std::slice::from_ref(step),
             _ => &[],
         };
-        let count = |counted: fn(&Step) -> bool| steps.iter().filter(|step| counted(step)).count();
+        Self::of_steps(steps)
+    }
+
+    pub(super) fn of_steps(steps: &[Step]) -> Self {
+        let bytes = |step: &Step| match step {
+            Step::Put { parcel, .. } => match &parcel.attachment {
+                Some(Attaching::Whole(data)) => data.len() as u64,
+                _ => 0,
+            },
+            _ => 0,
+        };
         Self {
-            puts: count(Step::is_put),
-            removals: count(|step| matches!(step, Step::Delete { .. })),
+            puts: steps.iter().filter(|step| step.is_put()).count(),
+            removals: steps
+                .iter()
+                .filter(|step| matches!(step, Step::Delete { .. }))
+                .count(),
+            bytes: steps.iter().map(bytes).sum(),
         }
     }
 }
@@ -124,7 +153,7 @@ pub(super) fn allocate(_: &File) {}
 #[cfg(test)]
 mod tests {
     use queue_core::QueueName;
-    use queue_core::backend::{NewMessage, Swap};
+    use queue_core::backend::{Attachment, NewMessage, Swap};
     use queue_core::idempotency::WorkKey;
 
     use super::*;
@@ -138,6 +167,7 @@ mod tests {
                 message: NewMessage::new("an order"),
                 salt: 0,
                 checksum: 0,
+                attachment: None,
             },
         };
         let swap = Swap::new(WorkKey::new("order", "7"), "", std::time::Duration::ZERO);
@@ -157,8 +187,42 @@ mod tests {
     }
 
     #[test]
+    fn an_attachment_needs_more_than_its_message() {
+        let mut message = NewMessage::new("an order");
+        message.attachment = Some(Attachment::New("a film".into()));
+        let put = Step::put(QueueName::from_static("orders"), message);
+        let change = Change::of(&Request::Step(put));
+        assert_eq!((change.puts, change.bytes), (1, 6));
+        let part = Staging::Part {
+            id: 1,
+            number: 0,
+            data: "a film".into(),
+        };
+        for change in [change, Change::of(&Request::Stage(part))] {
+            change.check(106, 100).expect("room for it");
+            change.check(105, 100).expect_err("not for all of it");
+        }
+        let settled = Change {
+            removals: 1,
+            ..change
+        };
+        settled
+            .check(56, 100)
+            .expect("half is enough for a settlement");
+        settled.check(55, 100).expect_err("and its follow-up");
+    }
+
+    #[test]
     fn only_what_adds_messages_needs_free_space() {
-        let check = |puts, removals, free| Change { puts, removals }.check(free, 100);
+        let check = |puts, removals, free| {
+            let bytes = 0;
+            let change = Change {
+                puts,
+                removals,
+                bytes,
+            };
+            change.check(free, 100)
+        };
         for (puts, removals, needed) in [
             (0, 0, 0),
             (0, 1, 0),

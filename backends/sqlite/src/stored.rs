@@ -1,9 +1,7 @@
 //! A message as it is stored. It is converted to the contract's types on the caller's thread, to keep the writer's free.
 
 use bytes::Bytes;
-use queue_core::backend::{
-    BrowsedMessage, MessageState, PeekedMessage, PutReceipt, ReceivedMessage,
-};
+use queue_core::backend::{PutReceipt, ReceivedMessage};
 use queue_core::store_clock::timestamp;
 use rusqlite::Row;
 
@@ -105,29 +103,6 @@ impl Stored {
         received.expires_at = put.expires_at;
         received.visible_at = put.visible_at;
         received
-    }
-
-    pub(super) fn into_peeked(self) -> PeekedMessage {
-        let (body, damage) = verified(self.body, self.placed.salt, self.checksum);
-        let put = self.placed.into_receipt();
-        let mut peeked = PeekedMessage::new(put.id, body, put.inserted_at);
-        peeked.damage = damage;
-        peeked.dequeue_count = self.dequeue_count;
-        peeked.expires_at = put.expires_at;
-        peeked
-    }
-
-    pub(super) fn into_browsed(self) -> BrowsedMessage {
-        let (body, damage) = verified(self.body, self.placed.salt, self.checksum);
-        let put = self.placed.into_receipt();
-        let now = timestamp(self.read_at);
-        let mut browsed = BrowsedMessage::new(put.id, put.receipt, body, put.inserted_at);
-        browsed.damage = damage;
-        browsed.dequeue_count = self.dequeue_count;
-        browsed.expires_at = put.expires_at;
-        browsed.visible_at = put.visible_at;
-        browsed.state = MessageState::at(now, put.visible_at, self.dequeue_count);
-        browsed
     }
 }
 

@@ -2,6 +2,7 @@
 
 use rusqlite::Connection;
 
+use super::attachments::Attaching;
 use super::command::{Step, StepDone};
 use super::failure::{Failure, Result};
 use super::messages::Messages;
@@ -34,7 +35,15 @@ impl<'c> Tables<'c> {
         match step {
             Step::Put { queue, parcel } => {
                 let queue = self.queues.id(queue)?;
-                self.messages.put(queue, parcel, now).map(StepDone::Put)
+                let attachment = match &parcel.attachment {
+                    Some(attaching) => self.attachment(attaching, now)?,
+                    None => None,
+                };
+                let placed = self.messages.put(queue, parcel, now)?;
+                if let Some(attachment) = attachment {
+                    self.messages.attachments.attach(placed.seq, attachment)?;
+                }
+                Ok(StepDone::Put(placed))
             }
             Step::Update {
                 queue,
@@ -57,6 +66,17 @@ impl<'c> Tables<'c> {
                 swapped.map(|()| StepDone::Swapped)
             }
         }
+    }
+
+    fn attachment(&mut self, attaching: &Attaching, now: i64) -> Result<Option<i64>> {
+        let of = match attaching {
+            Attaching::Of { queue, .. } => match self.queues.id(queue) {
+                Err(Failure::QueueNotFound) => return Ok(None),
+                id => Some(id?),
+            },
+            Attaching::Whole(_) | Attaching::Staged(_) => None,
+        };
+        self.messages.attachments.take(attaching, of, now)
     }
 
     /// Executes all steps or none. A refused step changes nothing itself; the savepoint undoes those

@@ -6,7 +6,7 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use queue_core::backend::{
@@ -14,13 +14,14 @@ use queue_core::backend::{
     Transactions, Writes,
 };
 use queue_core::idempotency::ClaimStatus;
+use queue_core::internal::LockExt as _;
 use queue_core::internal::debug_fields;
 use queue_core::store_clock::{StoreClock, lifespan};
 use queue_core::{Error, ErrorKind, Operation, QueueName};
 use rusqlite::Connection;
 use serde_json::json;
 
-use super::command::{Answer, Command, Request, ResultsRequest, Step, StepDone, ask, mismatched};
+use super::command::{Answer, Command, Request, Step, StepDone, ask, mismatched};
 use super::connection::{self, Settings, Synchronous};
 use super::failure::{Failure, Result};
 use super::files::Identity;
@@ -68,12 +69,12 @@ impl SqliteTransactions {
         let steps = steps.collect::<queue_core::Result<Vec<_>>>()?;
         let completion = writes.completion();
         let forgotten: Vec<Token> = match &completion {
-            Some(_) => self.forgotten().clone(),
+            Some(_) => self.forgotten.hold().clone(),
             None => Vec::new(),
         };
         let change = Change {
-            puts: steps.len(),
             removals: usize::from(completion.is_some()),
+            ..Change::of_steps(&steps)
         };
         let min_free = self.settings.min_free_space;
         let written = self.within(connection, |guest| {
@@ -85,7 +86,7 @@ impl SqliteTransactions {
             if let Some(completion) = &completion {
                 guest.complete(completion)?;
                 let results = guest.tables.results(guest.now);
-                results.execute(&ResultsRequest::Sweep)?;
+                results.sweep()?;
                 for token in &forgotten {
                     results.forget(*token)?;
                 }
@@ -98,7 +99,9 @@ impl SqliteTransactions {
             let queue = completion.as_ref().map(|completion| completion.queue);
             self.error(failure, queue.filter(|_| !is_put))
         })?;
-        self.forgotten().retain(|token| !forgotten.contains(token));
+        self.forgotten
+            .hold()
+            .retain(|token| !forgotten.contains(token));
         Ok(written)
     }
 
@@ -175,12 +178,6 @@ impl SqliteTransactions {
     fn error(&self, failure: Failure, queue: Option<&QueueName>) -> Error {
         failure.into_error(Operation::Apply, queue, &self.settings.path)
     }
-
-    fn forgotten(&self) -> MutexGuard<'_, Vec<Token>> {
-        self.forgotten
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 #[async_trait]
@@ -194,7 +191,7 @@ impl Transactions for SqliteTransactions {
     }
 
     fn forget(&self, token: Token) {
-        let mut forgotten = self.forgotten();
+        let mut forgotten = self.forgotten.hold();
         // Those beyond that are removed when they are old.
         if forgotten.len() < FORGOTTEN {
             forgotten.push(token);
@@ -206,6 +203,11 @@ impl Transactions for SqliteTransactions {
             // The trigger would create it for ever if its owner is gone.
             let why = "the outbox takes no replies: `complete_in` and dispositions do";
             return Err(self.error(Failure::Unfit(why.to_owned()), Some(queue)));
+        }
+        if message.attachment.is_some() {
+            let too_large = Error::new(ErrorKind::TooLarge, Operation::Put).with_queue(queue);
+            let why = "its payload does not fit the body, and the outbox takes no attachments: `submit_in` does";
+            return Err(too_large.unsent().with_detail(why));
         }
         let Step::Put { parcel, .. } = self.step_of(queue, message)? else {
             unreachable!("it is a put");
@@ -341,15 +343,10 @@ impl<'c> Guest<'c> {
         let Some(finish) = &completion.finish else {
             return Ok(());
         };
-        let request = ResultsRequest::Finish(
-            finish.key.clone(),
-            finish.claim,
-            finish.result.clone(),
-            finish.retention,
-        );
-        match results.execute(&request)? {
-            Answer::Standing(ClaimStatus::Held) => Ok(()),
-            _ => Err(Failure::ClaimLost(finish.key.clone())),
+        let (key, retention) = (&finish.key, finish.retention);
+        match results.finish(key, finish.claim, &finish.result, retention)? {
+            ClaimStatus::Held => Ok(()),
+            ClaimStatus::Lost => Err(Failure::ClaimLost(key.clone())),
         }
     }
 }

@@ -15,6 +15,7 @@ use queue_core::backend::{Swap, Token};
 use queue_core::store_clock::StoreClock;
 use rusqlite::{Connection, Statement};
 
+use super::attachments::Staging;
 use super::batch::{Answers, Pace, Pending};
 use super::command::{Answer, Command, Request, Step};
 use super::connection::Settings;
@@ -56,6 +57,10 @@ pub(super) struct Writer<'c> {
     tables: Tables<'c>,
     purge: Purge<'c>,
     purged_at: Instant,
+    /// Whether there may be more attachments to remove at once.
+    has_unused: bool,
+    /// When attachments may be removed again, after a failure.
+    keeps_attachments_until: i64,
     probe: Rc<Probe>,
     begin: Statement<'c>,
     commit: Statement<'c>,
@@ -96,6 +101,8 @@ impl<'c> Writer<'c> {
             tables: Tables::new(connection),
             purge: Purge::prepare(connection)?,
             purged_at: Instant::now(),
+            has_unused: false,
+            keeps_attachments_until: 0,
             probe: Rc::new(probe),
             begin: connection.prepare("BEGIN IMMEDIATE")?,
             commit: connection.prepare("COMMIT")?,
@@ -137,7 +144,7 @@ impl<'c> Writer<'c> {
                 if self.sync.is_due(Instant::now()) {
                     self.sync_log();
                 }
-                if !shrinking && !self.purge.has_work() {
+                if !shrinking && !self.has_work() {
                     match self.wait(commands) {
                         Ok(command) => pending.push(command),
                         Err(RecvTimeoutError::Timeout) => continue,
@@ -164,11 +171,11 @@ impl<'c> Writer<'c> {
                 continue;
             }
             let now = self.store_clock.now();
-            if self.purge.is_due(now)
+            if (self.has_unused || self.purge.is_due(now))
                 && (pending.is_empty() || self.purged_at.elapsed() >= PURGE_INTERVAL)
             {
                 self.purge();
-                if pending.is_empty() && self.purge.has_work() {
+                if pending.is_empty() && self.has_work() {
                     self.let_others_write(commands, &mut pending);
                 }
             }
@@ -369,6 +376,13 @@ impl<'c> Writer<'c> {
                 self.tables.queues.clear(queue).map(|()| Answer::Done)
             }
             Request::Step(step) => self.tables.step(step, now).map(Answer::Step),
+            Request::Stage(staging) => {
+                if let Staging::Begin { queue, .. } = staging {
+                    self.tables.queues.id(queue)?;
+                }
+                let staged = self.tables.messages.attachments.stage(staging, now);
+                staged.map(Answer::Staged)
+            }
             Request::Apply(steps) => {
                 let done = self.tables.steps(steps, now);
                 done.map(Answer::Applied)
@@ -413,6 +427,9 @@ impl<'c> Writer<'c> {
     /// Reads what other processes have changed, and returns the current time.
     fn refresh(&mut self) -> Result<i64> {
         let changed = self.tables.queues.changed_elsewhere()?;
+        if changed {
+            self.tables.messages.attachments.forget();
+        }
         if changed && let Err(failure) = self.read_changes() {
             self.tables.queues.forget();
             return Err(failure);
@@ -437,6 +454,7 @@ impl<'c> Writer<'c> {
         self.tables.queues.forget();
         self.store_time.forget();
         self.tables.messages.counts.roll_back(Vec::new());
+        self.tables.messages.attachments.forget();
         if !self.connection.is_autocommit() {
             // If this fails too, the next BEGIN reports it.
             drop(self.connection.execute_batch("ROLLBACK"));

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::model::{PopReceipt, StorageId};
+use super::model::{PopReceipt, ReceivedMessage, StorageId};
 use crate::clock::Timestamp;
 
 /// A message that was [browsed](super::Backend::browse), visible or not.
@@ -59,20 +59,20 @@ pub struct Page {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PageMark(Box<str>);
 
-impl BrowsedMessage {
-    /// Creates a visible message that was put at `inserted_at`, was never received, and never expires.
-    #[must_use]
-    pub fn new(id: StorageId, receipt: PopReceipt, body: Bytes, inserted_at: Timestamp) -> Self {
+/// What a page shows of a message that was read at its `received_at`.
+impl From<ReceivedMessage> for BrowsedMessage {
+    fn from(message: ReceivedMessage) -> Self {
+        let (now, count) = (message.received_at, message.dequeue_count);
         Self {
-            id,
-            receipt,
-            body,
-            dequeue_count: 0,
-            inserted_at,
-            visible_at: inserted_at,
-            expires_at: None,
-            state: MessageState::Visible,
-            damage: None,
+            state: MessageState::at(now, message.visible_at, count),
+            id: message.id,
+            receipt: message.receipt,
+            body: message.body,
+            dequeue_count: count,
+            inserted_at: message.inserted_at,
+            visible_at: message.visible_at,
+            expires_at: message.expires_at,
+            damage: message.damage,
         }
     }
 }

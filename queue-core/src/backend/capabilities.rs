@@ -34,6 +34,8 @@ pub struct Capabilities {
     pub browsing: Browsing,
     /// Whether conditional puts are supported.
     pub conditional_puts: ConditionalPuts,
+    /// Whether messages can have data besides their bodies.
+    pub attachments: Attachments,
     /// The maximum number of operations on messages in one [`apply`](super::Backend::apply), and also the maximum
     /// number of [swaps](Op::Swap) in it.
     pub max_apply: usize,
@@ -50,6 +52,16 @@ pub enum BodyForm {
     Bytes,
     /// Text that XML can carry. Other bodies must be encoded as Base64.
     Text,
+}
+
+/// Whether messages can have [attachments](super::Attachment).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Attachments {
+    /// Yes: message and attachment are stored in one step.
+    Supported,
+    /// No: a put with one fails with [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported).
+    Unsupported,
 }
 
 /// The atomicity of several operations that are applied together.
@@ -145,6 +157,7 @@ impl Capabilities {
             stale_receipts: StaleReceipts::Distinct,
             browsing: Browsing::Unsupported,
             conditional_puts: ConditionalPuts::Unsupported,
+            attachments: Attachments::Unsupported,
             max_apply: 1024,
             max_apply_bytes: 8 * 1024 * 1024,
         }

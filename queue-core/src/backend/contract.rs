@@ -154,6 +154,26 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// [`ErrorKind::InvalidInput`] for `max` outside 1 to `max_receive`.
     async fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>>;
 
+    /// Reads the [attachment](super::Attachment) of a message from this byte on, up to as many bytes as the backend reads
+    /// at once: at most 1 MiB, none at the end. Returns `None` if the message has no attachment.
+    ///
+    /// The default is for backends without [attachments](Capabilities::attachments).
+    ///
+    /// # Errors
+    /// [`ErrorKind::MessageNotFound`]; [`ErrorKind::Corrupt`] if the storage finds it damaged;
+    /// [`ErrorKind::Unsupported`].
+    async fn attachment(
+        &self,
+        queue: &QueueName,
+        id: &StorageId,
+        from: u64,
+    ) -> Result<Option<Bytes>> {
+        let _ = (id, from);
+        Err(Error::new(ErrorKind::Unsupported, Operation::FetchData)
+            .with_queue(queue)
+            .with_detail("this storage has no attachments"))
+    }
+
     /// Returns up to `max` messages of a queue, visible or not, without changing anything: the first page, or the one at
     /// `from`. Expired messages are left out.
     ///

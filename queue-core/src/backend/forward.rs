@@ -96,6 +96,14 @@ macro_rules! forward_backend {
                 max: u32
             ) -> $crate::Result<$crate::backend::Page> }
     };
+    (@attachment $self:ident, $inner:expr) => {
+        $crate::forward_backend! { @async $self, $inner;
+            attachment<'q, 'i>(
+                queue: &'q $crate::QueueName,
+                id: &'i $crate::backend::StorageId,
+                from: u64
+            ) -> $crate::Result<Option<$crate::internal::Bytes>> }
+    };
     (@update $self:ident, $inner:expr) => {
         $crate::forward_backend! { @async $self, $inner;
             update<'q, 'i, 'r>(
@@ -150,7 +158,7 @@ macro_rules! forward_pointer {
         impl<B: Backend + ?Sized> Backend for $pointer<B> {
             forward_backend!(self => (**self);
                 capabilities queue_uri notifier results transactions create_queue delete_queue list_queues
-                properties metadata set_metadata put put_if receive peek browse update delete clear apply);
+                properties metadata set_metadata put put_if receive peek attachment browse update delete clear apply);
         }
     };
 }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    ApplyError, Capabilities, ConditionalPuts, Metadata, NewMessage, Op, PageMark, TimeToLive,
+    ApplyError, Attachments, Capabilities, ConditionalPuts, Metadata, NewMessage, Op, PageMark,
+    TimeToLive,
 };
 use crate::{Error, ErrorKind, Operation, QueueName, Result};
 
@@ -45,6 +46,13 @@ impl Limits<'_> {
             self.capabilities.max_body
         };
         self.check_body(message.body.len(), largest)?;
+        if message.attachment.is_some() && self.capabilities.attachments == Attachments::Unsupported
+        {
+            let refused = Error::new(ErrorKind::Unsupported, self.operation).with_queue(self.queue);
+            return Err(refused
+                .unsent()
+                .with_detail("this storage has no attachments"));
+        }
         let longest = self.capabilities.max_visibility;
         if message.delay > longest {
             return Err(self.invalid(format!(

@@ -28,14 +28,14 @@ mod transactions;
 
 pub use browse::{BrowsedMessage, MessageState, Page, PageMark};
 pub use capabilities::{
-    Atomicity, BodyForm, Browsing, Capabilities, ConditionalPuts, StaleReceipts,
+    Atomicity, Attachments, BodyForm, Browsing, Capabilities, ConditionalPuts, StaleReceipts,
 };
 pub use conditional::{PutIf, Swap};
 pub use contract::{ApplyError, Backend, BackendExt};
 pub use limits::{Limits, check_ops};
 pub use metadata::{InvalidMetadata, Metadata};
 pub use model::{
-    Created, Lease, NewMessage, Op, OpOutcome, PeekedMessage, PopReceipt, PutReceipt,
+    Attachment, Created, Lease, NewMessage, Op, OpOutcome, PeekedMessage, PopReceipt, PutReceipt,
     QueueProperties, ReceivedMessage, StorageId, TimeToLive,
 };
 pub use transactions::{

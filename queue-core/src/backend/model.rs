@@ -30,6 +30,24 @@ pub struct NewMessage {
     pub delay: Duration,
     /// When it expires.
     pub time_to_live: TimeToLive,
+    /// Data that is stored with it. Only for a backend with [`attachments`](super::Capabilities::attachments).
+    pub attachment: Option<Attachment>,
+}
+
+/// Data that is stored with a message and is not in its body, as a payload that is too large for that. It is there as long
+/// as any message that has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Attachment {
+    /// New data, of any size.
+    New(Bytes),
+    /// That of another message, which is moved by the same [`apply`](super::Backend::apply); none if the other has none, or
+    /// is not there.
+    Of {
+        /// The other message's queue.
+        queue: QueueName,
+        /// The other message.
+        id: StorageId,
+    },
 }
 
 /// A message's time to live.
@@ -239,6 +257,7 @@ impl NewMessage {
             moved: false,
             delay: Duration::ZERO,
             time_to_live: TimeToLive::Never,
+            attachment: None,
         }
     }
 
@@ -323,6 +342,20 @@ impl PeekedMessage {
             inserted_at: now,
             expires_at: None,
             damage: None,
+        }
+    }
+}
+
+/// What a peek shows of a message that could be received.
+impl From<ReceivedMessage> for PeekedMessage {
+    fn from(message: ReceivedMessage) -> Self {
+        Self {
+            id: message.id,
+            body: message.body,
+            dequeue_count: message.dequeue_count,
+            inserted_at: message.inserted_at,
+            expires_at: message.expires_at,
+            damage: message.damage,
         }
     }
 }

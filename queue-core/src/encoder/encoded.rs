@@ -64,7 +64,7 @@ impl Encoded {
         let key = self.key();
         let key = key.map(|fields| IdempotencyKey::of_fields(message_type, &request, fields));
         let content_type = if self.is_json {
-            "application/json"
+            wire::JSON
         } else {
             "application/octet-stream"
         };

@@ -1,14 +1,18 @@
+use std::fmt;
+
 use bytes::Bytes;
 
 use super::encoded::Encoded;
-use crate::backend::{BodyForm, Capabilities};
+use crate::backend::{Attachment, Attachments, BodyForm, Capabilities, NewMessage};
 use crate::envelope::{AttemptRecord, Envelope, PoisonRecord};
 use crate::message::Wire;
 use crate::text::clip;
 use crate::wire::base64::to_base64;
 use crate::wire::writer::{rewrite, without_unique_key};
 use crate::wire::xml::xml_text;
-use crate::wire::{self, ACCOUNTING_RESERVE, Body, Event};
+use crate::wire::{
+    self, ACCOUNTING_RESERVE, Attached, Body, Compressed, DEFAULT_MAX_PAYLOAD, Event, Payload,
+};
 
 /// The kind of the event that wraps a body on a poison queue that was not an event itself.
 pub const RAW_KIND: &str = "queue.raw";
@@ -44,8 +48,13 @@ pub struct Encoder {
     form: BodyForm,
     max_body: usize,
     max_moved_body: usize,
+    max_payload: usize,
+    attachments: Attachments,
     encoding: MessageEncoding,
 }
+
+/// The smallest payload, in bytes, that is compressed although its event fits, if its type wants that.
+const COMPRESS_FROM: usize = 4096;
 
 /// An error of a message whose body exceeds the backend's limit.
 ///
@@ -57,11 +66,43 @@ pub struct Encoder {
 /// }
 /// ```
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the `{kind}` message takes {size} bytes on the wire, and {limit} are allowed")]
+#[error("the `{kind}` message {what} {size} bytes, and {limit} are allowed")]
 pub struct TooLarge {
     kind: &'static str,
+    what: What,
     size: usize,
     limit: usize,
+}
+
+/// What is too large.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum What {
+    Payload,
+    Event,
+    Compressed,
+    Attached,
+    Bare,
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Payload => "has a payload of",
+            Self::Event => "takes on the wire",
+            Self::Compressed => "takes on the wire, compressed,",
+            Self::Attached => "takes on the wire, without its payload,",
+            Self::Bare => "is not compressed, because its type declares `wire = \"bare\"`: it has",
+        })
+    }
+}
+
+fn too_large(message: &Encoded, what: What, size: usize, limit: usize) -> TooLarge {
+    TooLarge {
+        kind: message.message_type().kind(),
+        what,
+        size,
+        limit,
+    }
 }
 
 crate::debug_as_text!(TooLarge);
@@ -74,31 +115,91 @@ impl Encoder {
             form: capabilities.body,
             max_body: capabilities.max_body,
             max_moved_body: capabilities.max_moved_body,
+            max_payload: DEFAULT_MAX_PAYLOAD,
+            attachments: capabilities.attachments,
             encoding,
         }
     }
 
-    /// Returns the body of a new message. An event leaves [`ACCOUNTING_RESERVE`] bytes free for the
-    /// attempts to come.
+    /// Sets the largest payload of a new event, in bytes; [`DEFAULT_MAX_PAYLOAD`] by default.
+    #[must_use]
+    pub fn with_max_payload(mut self, bytes: usize) -> Self {
+        self.max_payload = bytes;
+        self
+    }
+
+    /// The largest payload of a new event, in bytes.
+    #[must_use]
+    pub fn max_payload(self) -> usize {
+        self.max_payload
+    }
+
+    /// Returns a new message. An event leaves [`ACCOUNTING_RESERVE`] bytes of its body free for the
+    /// attempts to come. Its payload is compressed if it does not fit otherwise, or if its type
+    /// [wants](crate::MessageType::compresses) that and it has at least 4 KiB. One that does not fit then is attached to
+    /// its message, if the backend has [attachments](Attachments).
     ///
     /// # Errors
-    /// [`TooLarge`] if the body exceeds what the backend can store.
-    pub fn encode(self, message: &Encoded, envelope: &Envelope) -> Result<Bytes, TooLarge> {
-        let message_type = message.message_type();
-        let reserve = match message_type.wire() {
-            Wire::Bare => 0,
-            Wire::Event => ACCOUNTING_RESERVE,
-        };
-        let body = message.body(envelope);
-        let limit = self.raw_limit().saturating_sub(reserve);
-        if body.len() > limit {
-            return Err(TooLarge {
-                kind: message_type.kind(),
-                size: body.len(),
-                limit,
-            });
+    /// [`TooLarge`] if the body exceeds what the backend can store, or the payload what is allowed.
+    pub fn encode(self, message: &Encoded, envelope: &Envelope) -> Result<NewMessage, TooLarge> {
+        match message.message_type().wire() {
+            Wire::Event => self.new_event(message, envelope),
+            Wire::Bare => {
+                let body = message.body(envelope);
+                self.within(self.raw_limit(), body, message, What::Bare)
+            }
         }
-        Ok(self.stored(body))
+    }
+
+    fn new_event(self, message: &Encoded, envelope: &Envelope) -> Result<NewMessage, TooLarge> {
+        let (size, limit) = (message.payload().len(), self.max_payload);
+        if size > limit {
+            return Err(too_large(message, What::Payload, size, limit));
+        }
+        let limit = self.raw_limit().saturating_sub(ACCOUNTING_RESERVE);
+        let plain = (size <= limit).then(|| message.body(envelope));
+        let plain = plain.filter(|body| body.len() <= limit);
+        let wanted = message.message_type().compresses() && size >= COMPRESS_FROM;
+        let compressed = match plain {
+            Some(_) if !wanted => None,
+            _ => Compressed::new(message.payload()),
+        };
+        let event = |payload| wire::encode_payload(envelope, &payload);
+        let compressed_event = |data: &Compressed| event(Payload::Compressed(data.clone()));
+        if let Some(plain) = plain {
+            let body = compressed.as_ref().map(compressed_event);
+            let smaller = body.filter(|body| body.len() < plain.len());
+            return Ok(self.put(smaller.unwrap_or(plain)));
+        }
+        let Some(compressed) = compressed else {
+            return self.within(limit, message.body(envelope), message, What::Event);
+        };
+        let body = compressed_event(&compressed);
+        if body.len() <= limit || self.attachments == Attachments::Unsupported {
+            return self.within(limit, body, message, What::Compressed);
+        }
+        let (attached, data) = Attached::new(message.payload(), compressed);
+        let body = event(Payload::Attached(attached));
+        let mut new = self.within(limit, body, message, What::Attached)?;
+        new.attachment = Some(Attachment::New(data));
+        Ok(new)
+    }
+
+    fn within(
+        self,
+        limit: usize,
+        body: Vec<u8>,
+        message: &Encoded,
+        what: What,
+    ) -> Result<NewMessage, TooLarge> {
+        if body.len() <= limit {
+            return Ok(self.put(body));
+        }
+        Err(too_large(message, what, body.len(), limit))
+    }
+
+    fn put(self, body: Vec<u8>) -> NewMessage {
+        NewMessage::new(self.stored(body))
     }
 
     /// Returns the event with this attempt record, without its last error if there is no room for that.
@@ -196,11 +297,15 @@ impl Encoder {
 
     /// Returns the body of a message on a poison queue as it was before: the event without the record, with its
     /// progress, and with so many [earlier attempts](AttemptRecord::earlier); or the wrapped bytes, which have room for
-    /// neither. Returns `None` if the event has no poison record.
+    /// neither. Returns `None` if the event has no poison record, or does not have the wrapped
+    /// bytes as they are.
     #[must_use]
     pub fn restore(self, event: &Event, earlier: u32) -> Option<Bytes> {
         if event.envelope.poison.as_ref()?.raw {
-            return Some(Bytes::copy_from_slice(event.payload.as_bytes()));
+            return match &event.payload {
+                Payload::Compressed(_) | Payload::Attached(_) => None,
+                payload => Some(Bytes::copy_from_slice(payload.as_bytes())),
+            };
         }
         let mut attempts = only_progress(event.envelope.attempts.progress.as_deref());
         attempts.earlier = earlier;
@@ -279,13 +384,13 @@ fn only_progress(progress: Option<&str>) -> AttemptRecord {
 }
 
 impl TooLarge {
-    /// The size of the body, in bytes.
+    /// The size of the body, or of a payload that is too large by itself, in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
         self.size
     }
 
-    /// The limit, in bytes: that of the backend, less the space reserved for attempt records.
+    /// The limit, in bytes: that of payloads, or that of the backend, less the space reserved for attempt records.
     #[must_use]
     pub fn limit(&self) -> usize {
         self.limit

@@ -84,6 +84,9 @@ attributes! {
     data = "data",
     data_base64 = "data_base64",
     data_ref = "dataref",
+    data_encoding = "dataencoding",
+    data_size = "datasize",
+    data_digest = "datadigest",
 }
 
 impl<'a> Attributes<'a> {

@@ -1,6 +1,8 @@
 use bytes::Bytes;
 
+use super::attached::ATTACHED;
 use super::base64::unwrap_base64;
+use super::compressed::DEFAULT_MAX_PAYLOAD;
 use super::event::{Event, Payload};
 use crate::envelope::{Envelope, PoisonRecord};
 use crate::message::{DecodeError, Message, MessageType, Wire};
@@ -69,7 +71,8 @@ impl Body {
     ///
     /// An event must be of a kind that `M` accepts. A bare body decodes only as a type with
     /// `wire = "bare"`, and if it does not, once more without Base64 around it. A body that was put inside an
-    /// event when it was moved to a poison queue is taken out of it first.
+    /// event when it was moved to a poison queue is taken out of it first. Compressed data is expanded, to at most
+    /// [`DEFAULT_MAX_PAYLOAD`].
     ///
     /// # Errors
     /// [`DecodeError`] says what the body is instead.
@@ -87,7 +90,12 @@ impl Body {
                 ))),
             },
             Self::Event(event) if expected.accepts(&event.envelope.kind) => match &event.payload {
-                Payload::Elsewhere(reference) => Err(elsewhere(event, &expected, reference)),
+                Payload::Elsewhere(reference) => Err(elsewhere(event, &expected, reference.len())),
+                Payload::Attached(_) => Err(elsewhere(event, &expected, ATTACHED.len())),
+                Payload::Compressed(compressed) => match compressed.expand(DEFAULT_MAX_PAYLOAD) {
+                    Ok(data) => M::decode(event.envelope.version, &data),
+                    Err(error) => Err(not_an_event(error.to_string())),
+                },
                 payload => M::decode(event.envelope.version, payload.as_bytes()),
             },
             Self::Event(event) => Err(DecodeError::UnexpectedKind {
@@ -105,7 +113,7 @@ impl Body {
     }
 }
 
-fn elsewhere(event: &Event, expected: &MessageType, reference: &str) -> DecodeError {
+fn elsewhere(event: &Event, expected: &MessageType, length: usize) -> DecodeError {
     let (kind, found, supported) = (expected.kind(), event.envelope.version, expected.version());
     if found > supported {
         return DecodeError::NewerVersion {
@@ -114,10 +122,7 @@ fn elsewhere(event: &Event, expected: &MessageType, reference: &str) -> DecodeEr
             supported,
         };
     }
-    DecodeError::DataElsewhere {
-        kind,
-        length: reference.len(),
-    }
+    DecodeError::DataElsewhere { kind, length }
 }
 
 /// Whether a poison queue's event holds another body.

@@ -4,8 +4,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use percent_encoding::percent_decode_str;
 
+use super::JSON;
+use super::attached::{ATTACHED, Attached};
 use super::attributes::{Attributes, clip};
 use super::base64::unwrap_base64;
+use super::compressed::{Compressed, ExpandError, ZSTD};
 use super::layout;
 use super::members::Members;
 use crate::envelope::{ClientId, Envelope, InvalidTrace, MessageId, RequestId};
@@ -32,6 +35,10 @@ pub enum Payload {
     Json(Bytes),
     /// `data_base64`: any bytes.
     Binary(Bytes),
+    /// `data_base64` with `dataencoding`: either of these, compressed.
+    Compressed(Compressed),
+    /// `dataref` with the value `urn:queue:attachment`: the data is attached to the message.
+    Attached(Attached),
     /// `dataref`, of an event without data: a URI reference to where the data is. Whoever put the event wrote it.
     Elsewhere(String),
     /// None of these.
@@ -39,17 +46,59 @@ pub enum Payload {
 }
 
 impl Payload {
-    /// The payload's bytes, or the JSON value `null` if the event has none.
+    /// The size of the payload's data in bytes, once it is expanded; 0 if it is [elsewhere](Self::Elsewhere).
+    #[must_use]
+    pub fn size(&self) -> usize {
+        match self {
+            Self::Json(bytes) | Self::Binary(bytes) => bytes.len(),
+            Self::Compressed(compressed) => compressed.size() as usize,
+            Self::Attached(attached) => attached.size() as usize,
+            Self::Elsewhere(_) | Self::Absent => 0,
+        }
+    }
+
+    /// The payload's bytes, or the JSON value `null` if the event does not have them as they are: it has none, or
+    /// it is compressed or attached.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         match self {
             Self::Json(bytes) | Self::Binary(bytes) => bytes,
-            Self::Elsewhere(_) | Self::Absent => b"null",
+            Self::Compressed(_) | Self::Attached(_) | Self::Elsewhere(_) | Self::Absent => b"null",
         }
     }
 }
 
 impl Event {
+    /// Expands the payload if it is compressed.
+    ///
+    /// # Errors
+    /// As [`Compressed::expand`], with the limit in bytes.
+    pub fn expand(&mut self, limit: usize) -> Result<(), ExpandError> {
+        if let Payload::Compressed(compressed) = &self.payload {
+            self.payload = self.payload_of(compressed.expand(limit)?);
+        }
+        Ok(())
+    }
+
+    /// Sets the payload to what is attached to the message, if the event says that its data is.
+    ///
+    /// # Errors
+    /// As [`Attached::open`], with the limit in bytes.
+    pub fn attach(&mut self, attachment: Bytes, limit: usize) -> Result<(), ExpandError> {
+        if let Payload::Attached(attached) = &self.payload {
+            self.payload = self.payload_of(attached.open(attachment, limit)?);
+        }
+        Ok(())
+    }
+
+    fn payload_of(&self, data: Bytes) -> Payload {
+        if self.envelope.content_type.as_deref() == Some(JSON) {
+            Payload::Json(data)
+        } else {
+            Payload::Binary(data)
+        }
+    }
+
     /// Reads an event. Returns `None` if the body does not claim to be one, and `Some(Err(problem))` if it
     /// does but is invalid.
     pub(super) fn read(body: &Bytes) -> Option<Result<Self, String>> {
@@ -100,10 +149,11 @@ impl Event {
             (Some(data), None) => Payload::Json(body.slice_ref(data.as_bytes())),
             (None, Some(text)) if text.is_empty() => Payload::Binary(Bytes::new()),
             (None, Some(text)) => match unwrap_base64(text.as_bytes()) {
-                Some(bytes) => Payload::Binary(bytes.into()),
+                Some(bytes) => attributes.binary(bytes.into())?,
                 None => return Err("`data_base64` is not Base64".to_owned()),
             },
             (None, None) => match attributes.data_ref.owned()? {
+                Some(reference) if reference == ATTACHED => attributes.attached()?,
                 Some(reference) => Payload::Elsewhere(reference),
                 None => Payload::Absent,
             },
@@ -114,6 +164,42 @@ impl Event {
             body: body.clone(),
             invalid_trace: invalid_trace.map(Box::new),
         })
+    }
+}
+
+impl Attributes<'_> {
+    /// Returns the payload that `data_base64` holds.
+    fn binary(&self, data: Bytes) -> Result<Payload, String> {
+        if !self.is_compressed()? {
+            return Ok(Payload::Binary(data));
+        }
+        let size = self.size_with("dataencoding")?;
+        Ok(Payload::Compressed(Compressed { data, size }))
+    }
+
+    /// Returns the payload of an event whose data is attached.
+    fn attached(&self) -> Result<Payload, String> {
+        Ok(Payload::Attached(Attached {
+            size: self.size_with("dataref")?,
+            is_compressed: self.is_compressed()?,
+            digest: self.data_digest.owned()?.unwrap_or_default(),
+        }))
+    }
+
+    fn is_compressed(&self) -> Result<bool, String> {
+        match self.data_encoding.owned()?.as_deref() {
+            None => Ok(false),
+            Some(ZSTD) => Ok(true),
+            Some(other) => Err(format!(
+                "its `dataencoding` is {:?}, and only \"zstd\" is known",
+                clip(other)
+            )),
+        }
+    }
+
+    fn size_with(&self, attribute: &str) -> Result<u32, String> {
+        let size = self.data_size.number()?;
+        size.ok_or_else(|| format!("it has `{attribute}`, and no `datasize`"))
     }
 }
 

@@ -8,9 +8,11 @@
 //!
 //! `docs/design.md` specifies the format byte by byte.
 
+mod attached;
 mod attributes;
 pub(crate) mod base64;
 mod body;
+mod compressed;
 mod event;
 mod layout;
 mod members;
@@ -18,7 +20,9 @@ mod time;
 pub(crate) mod writer;
 pub(crate) mod xml;
 
+pub use attached::Attached;
 pub use body::Body;
+pub use compressed::{Compressed, DEFAULT_MAX_PAYLOAD, ExpandError};
 pub use event::{Event, Payload};
 pub(crate) use members::Members;
 pub use writer::{encode, encode_binary, encode_payload};
@@ -26,3 +30,6 @@ pub use writer::{encode, encode_binary, encode_payload};
 /// The bytes of a backend's body limit that a new event leaves free, for the attempt record that a
 /// put-back adds.
 pub const ACCOUNTING_RESERVE: usize = 2048;
+
+/// The media type of a JSON payload.
+pub const JSON: &str = "application/json";

@@ -2,8 +2,10 @@ use bytes::Bytes;
 use jiff::fmt::temporal::DateTimePrinter;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
+use super::attached::ATTACHED;
 use super::base64::to_base64;
 use super::body::Body;
+use super::compressed::{Compressed, ZSTD};
 use super::event::{Event, Payload};
 use super::layout::{self, member};
 use super::members::Members;
@@ -66,6 +68,25 @@ pub fn encode_payload(envelope: &Envelope, payload: &Payload) -> Vec<u8> {
     match payload {
         Payload::Json(data) => encode(envelope, data),
         Payload::Binary(data) => encode_binary(envelope, data),
+        Payload::Compressed(Compressed { data, size }) => {
+            let mut object = ObjectWriter::with_capacity(ENVELOPE + data.len() / 3 * 4);
+            write_envelope(&mut object, envelope);
+            object.string(member!("dataencoding"), ZSTD);
+            object.number(member!("datasize"), *size);
+            object.string(member!("data_base64"), &to_base64(data));
+            object.finish()
+        }
+        Payload::Attached(attached) => {
+            let mut object = ObjectWriter::with_capacity(ENVELOPE);
+            write_envelope(&mut object, envelope);
+            if attached.is_compressed {
+                object.string(member!("dataencoding"), ZSTD);
+            }
+            object.number(member!("datasize"), attached.size);
+            object.string(member!("datadigest"), &attached.digest);
+            object.string(member!("dataref"), ATTACHED);
+            object.finish()
+        }
         Payload::Elsewhere(reference) => {
             let mut object = ObjectWriter::with_capacity(ENVELOPE + reference.len());
             write_envelope(&mut object, envelope);

@@ -6,9 +6,12 @@
 //! | `schema` | is every event that we write a CloudEvents event? |
 //! | `foreign` | are other producers' events read as they are meant? |
 //! | `hostile` | is everything else refused in bounded time, without a panic? |
-//! | `arbitrary` | the generators of all four |
+//! | `compressed` | is what is large compressed, and nothing else expanded? |
+//! | `arbitrary` | the generators |
 
 mod arbitrary;
+#[cfg(feature = "payloads")]
+mod compressed;
 mod foreign;
 mod hostile;
 mod round_trip;

@@ -110,8 +110,9 @@ impl<M: Message> ListenerBuilder<M> {
         self
     }
 
-    /// Sets the maximum number of bytes in flight, in the bodies as they are stored. The default is no
-    /// maximum.
+    /// Sets the maximum number of bytes in flight: of the bodies as they are stored, or of their data once it is expanded.
+    /// The default is no maximum. A message whose data is larger than the maximum is handled when no other one is. One that
+    /// waits for room for a visibility timeout is made visible to others, and the attempt does not count.
     ///
     /// The size of a message is known only once it is received, so a receive needs room for the largest message
     /// that the backend allows, which is 48 KiB in memory and on SQLite. A message that was moved, such as one on a

@@ -1,6 +1,8 @@
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+
+use queue_core::internal::LockExt as _;
 
 use super::info::ListenerInfo;
 
@@ -47,12 +49,12 @@ impl Counters {
     }
 
     pub(super) fn measured(&self, depth: u64) {
-        *self.depth.lock().unwrap_or_else(PoisonError::into_inner) = Some(depth);
+        *self.depth.hold() = Some(depth);
     }
 
     /// Returns the depth when it was last measured.
     pub(super) fn depth(&self) -> Option<u64> {
-        *self.depth.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.depth.hold()
     }
 
     pub(super) fn received(&self, messages: usize) {

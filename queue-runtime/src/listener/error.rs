@@ -66,12 +66,6 @@ impl From<InvalidConsumer> for StartError {
     }
 }
 
-impl From<KindMismatch> for StartError {
-    fn from(error: KindMismatch) -> Self {
-        Self::KindMismatch(error)
-    }
-}
-
 impl From<InvalidName> for StartError {
     fn from(error: InvalidName) -> Self {
         Self::PoisonQueue(error)

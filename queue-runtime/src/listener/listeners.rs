@@ -1,11 +1,12 @@
 //! The listeners of one service, which are shut down together, with its schedules.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use queue_core::clock::Clock;
+use queue_core::internal::LockExt as _;
 use tokio::sync::watch;
 
 use super::core::Core;
@@ -90,7 +91,7 @@ impl Listeners {
     /// # Errors
     /// [`StartError::ShutDown`].
     pub(super) fn add(&self, core: &Arc<Core>) -> Result<(), StartError> {
-        let mut state = self.lock();
+        let mut state = self.0.hold();
         if state.shutdown.is_some() {
             let queue = &core.consumer.queue;
             return Err(StartError::ShutDown(queue.clone()));
@@ -105,7 +106,7 @@ impl Listeners {
 
     /// Returns handles to the listeners that have not stopped, in the order in which they were started.
     pub(crate) fn running(&self) -> Vec<ListenerHandle> {
-        let handles = self.lock().handles();
+        let handles = self.0.hold().handles();
         running(handles)
     }
 
@@ -142,7 +143,7 @@ impl Listeners {
         schedules: &Schedules,
         until: Duration,
     ) -> ShuttingDown {
-        let mut state = self.lock();
+        let mut state = self.0.hold();
         if let Some(begun) = &state.shutdown {
             begun.end_grace(until);
             return begun.clone();
@@ -172,10 +173,6 @@ impl Listeners {
             }));
         });
         begun
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Registry> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

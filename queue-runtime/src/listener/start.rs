@@ -46,7 +46,8 @@ impl<M: Message> ListenerBuilder<M> {
             Caller::Listener,
             capabilities,
         )?;
-        let serving = self.context.served.serve(&consumer.queue, M::TYPE.kind())?;
+        let serving = self.context.served.serve(&consumer.queue, M::TYPE.kind());
+        let serving = serving.map_err(StartError::KindMismatch)?;
         let idle_cap = config.idle_cap.unwrap_or(capabilities.idle_cap);
         let idle = self
             .idle

@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,12 +59,14 @@ impl Notifiers {
         }
     }
 
-    /// Announces a number of messages of one queue that become visible at the same time.
-    pub(crate) fn publish_count(&self, queue: &QueueName, visible_in: Duration, count: Count) {
-        let notification = Notification::new(&self.account, queue)
-            .with_messages(count.messages, count.bytes)
-            .with_visible_in(visible_in);
-        self.publish_one(&notification);
+    /// Announces the messages that have gathered for each queue and time.
+    pub(crate) fn publish_gathered(&self, gathered: BTreeMap<(QueueName, Duration), Count>) {
+        for ((queue, visible_in), count) in gathered {
+            let notification = Notification::new(&self.account, &queue)
+                .with_messages(count.messages, count.bytes)
+                .with_visible_in(visible_in);
+            self.publish_one(&notification);
+        }
     }
 
     fn publish_one(&self, notification: &Notification<'_>) {

@@ -7,8 +7,6 @@ use queue_core::backend::NewMessage;
 use queue_core::internal::LockExt as _;
 use queue_core::notify::{Count, Notification, Pending};
 
-use super::notifiers::Notifiers;
-
 /// Messages that were put in transactions of the application's, which are announced when these have ended.
 #[derive(Debug, Default)]
 pub(crate) struct Unannounced(Mutex<State>);
@@ -22,21 +20,8 @@ struct State {
     is_watched: bool,
 }
 
-/// Messages of transactions that had not ended when they were added.
-#[derive(Debug)]
-pub(crate) struct Batch(BTreeMap<Key, Count>);
-
 /// A queue, and when the messages become visible.
 type Key = (QueueName, Duration);
-
-impl Batch {
-    /// Announces the messages.
-    pub(crate) fn publish(self, notifiers: &Notifiers) {
-        for ((queue, visible_in), count) in self.0 {
-            notifiers.publish_count(&queue, visible_in, count);
-        }
-    }
-}
 
 impl Unannounced {
     /// Adds the messages that a transaction puts, perhaps none. Returns whether the caller is to start the task that
@@ -56,9 +41,9 @@ impl Unannounced {
     }
 
     /// Takes what was added so far. If that is nothing, the task ends, and the next transaction starts another one.
-    pub(crate) fn take(&self) -> Option<Batch> {
+    pub(crate) fn take(&self) -> Option<BTreeMap<Key, Count>> {
         let mut state = self.0.hold();
         state.is_watched = std::mem::take(&mut state.is_open);
-        state.is_watched.then(|| Batch(state.pending.take()))
+        state.is_watched.then(|| state.pending.take())
     }
 }

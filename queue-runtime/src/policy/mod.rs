@@ -18,7 +18,7 @@ pub(crate) use backoff::{Backoff, SHORTEST};
 pub use circuit_breaker::CircuitBreaker;
 pub use idle::{ExponentialIdle, Idle, IdlePolicy};
 pub use instances::InstanceTarget;
-pub(crate) use outage::outage_pause;
+pub(crate) use outage::{Outage, outage_pause};
 pub(crate) use receive_visibility::receive_visibility;
 pub use retry::RetryPolicy;
 pub use scale::{DepthRules, LatencyTarget, Load, ScalePolicy, ScaleReason, ScaleRules, TaskRange};

@@ -1,8 +1,10 @@
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use queue_core::RetryAdvice;
+use queue_core::internal::LockExt as _;
+use queue_core::{Error, RetryAdvice};
 
-use super::Backoff;
+use super::{Backoff, jitter};
 
 /// The longest pause after failed receives.
 const LONGEST: Duration = Duration::from_secs(30);
@@ -17,6 +19,47 @@ const BACKOFF: Backoff = Backoff {
 /// carried this advice: as [`Backoff::pause`], at most 30 s. `random` is from 0 to 1.
 pub(crate) fn outage_pause(retry: RetryAdvice, failures: u32, random: f64) -> Duration {
     BACKOFF.pause(retry, failures, random).min(LONGEST)
+}
+
+/// The failures in a row of what messages wait for. They share it, so that they do not ask a service that is down more
+/// often than one does.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Outage(Arc<Mutex<Failures>>);
+
+#[derive(Debug, Default)]
+struct Failures {
+    in_a_row: u32,
+    /// When to try again, on the service's clock.
+    until: Duration,
+}
+
+impl Outage {
+    pub(crate) fn until(&self) -> Duration {
+        self.0.hold().until
+    }
+
+    /// Records that a request succeeded.
+    pub(crate) fn end(&self) {
+        *self.0.hold() = Failures::default();
+    }
+
+    /// Records a failure of a request that was sent at `asked_at`. Returns the pause if it is the first of its kind: the
+    /// others were sent before it was known.
+    pub(crate) fn failed(
+        &self,
+        error: &Error,
+        asked_at: Duration,
+        now: Duration,
+    ) -> Option<Duration> {
+        let mut failures = self.0.hold();
+        if asked_at < failures.until {
+            return None;
+        }
+        failures.in_a_row = failures.in_a_row.saturating_add(1);
+        let pause = outage_pause(error.retry(), failures.in_a_row, jitter());
+        failures.until = now.saturating_add(pause);
+        Some(pause)
+    }
 }
 
 #[cfg(test)]

@@ -55,6 +55,17 @@ pub struct StorageRetry {
 }
 
 impl StorageRetry {
+    /// The policy of operations on a leased message, which are tried again until the lease ends.
+    pub(crate) const WITHIN_LEASE: Self = Self {
+        max_tries: NonZeroU32::MAX,
+        timeout: Duration::MAX,
+        backoff: Backoff {
+            base: Duration::from_millis(100),
+            cap: Duration::from_secs(3),
+        },
+        unknown: true,
+    };
+
     /// Creates a policy without retries.
     #[must_use]
     pub fn never() -> Self {

@@ -10,7 +10,7 @@ use queue_core::{DecodeError, ErrorKind, InvalidName, Message, QueueName};
 
 use super::admission::{admit, decode};
 use super::consumer::{Caller, Consumer, InvalidConsumer, MissingQueue, Options};
-use super::data::fetch_data;
+use super::data::{fetch_data, lacks_data};
 use super::delivery::Delivery;
 use super::fetch::fetch;
 use super::idempotency::Idempotency;
@@ -351,7 +351,9 @@ async fn prepare<M>(
     decode_as: Decode<M>,
 ) -> Result<Received<M>, Refusal> {
     admit(context, consumer, incoming).await?;
-    fetch_data(context, consumer, incoming, |_, _| {}).await?;
+    if lacks_data(consumer, incoming) {
+        Box::pin(fetch_data(context, consumer, incoming, |_, _| {})).await?;
+    }
     let decode_as = |incoming: &Incoming| decode_as(context, incoming);
     let received = decode(context, consumer, incoming, decode_as).await?;
     claim(context, consumer, incoming, |_, _| {}).await?;

@@ -1,43 +1,124 @@
+//! The data of a message that its body does not have as it is: compressed, attached, or elsewhere.
+
 use std::time::Duration;
 
 use bytes::Bytes;
+use queue_core::envelope::PoisonReason;
 use queue_core::internal::error_chain;
-use queue_core::wire::{Body, Payload};
+use queue_core::wire::{Attached, Body, ExpandError, Payload};
 use queue_core::{Error, ErrorKind, Operation};
 
+use super::admission::renew_if_overdue;
 use super::consumer::Consumer;
 use super::incoming::Incoming;
 use super::refusal::Refusal;
-use super::resolver::{DataResolver, ResolveError, Resolver};
+use super::resolver::{ResolveError, Resolver};
 use super::settlement::{End, Settling};
-use super::waiting::Waiting;
+use super::waiting::{Waiting, lease_lost};
+use crate::attachment::{Unread, read_attachment};
 use crate::clock::ready_by;
 use crate::context::Context;
 use crate::panic::catch_async;
+use crate::policy::Outage;
 
-/// Returns whether the data of a message is to be fetched.
-pub(crate) fn is_elsewhere(consumer: &Consumer, incoming: &Incoming) -> bool {
-    reference(consumer, incoming).is_some()
+/// Where the data of a message is fetched.
+enum Source<'a> {
+    /// From the storage that has the message.
+    Attachment(&'a Attached),
+    Elsewhere {
+        resolver: &'a Resolver,
+        reference: &'a str,
+    },
 }
 
-/// Returns the reference to the data of a message, and what resolves it.
-fn reference<'a>(
-    consumer: &'a Consumer,
-    incoming: &'a Incoming,
-) -> Option<(&'a Resolver, &'a str)> {
-    let Body::Event(event) = &incoming.body else {
-        return None;
-    };
-    let Payload::Elsewhere(reference) = &event.payload else {
-        return None;
-    };
-    let resolver = consumer.options.resolver.as_ref()?;
-    let takes = consumer.serves.takes(&event.envelope);
-    takes.then_some((resolver, reference))
+/// Why data was not fetched.
+enum Unfetched {
+    Outage(Error),
+    Ends(End),
 }
 
-/// Fetches the data of a message that is admitted, if it [is elsewhere](is_elsewhere). `report` hears of failures, with the pause before
-/// the next try.
+/// Returns the payload of a message, if the consumer takes it.
+fn payload<'a>(consumer: &Consumer, incoming: &'a Incoming) -> Option<&'a Payload> {
+    match &incoming.body {
+        Body::Event(event) if consumer.serves.takes(&event.envelope) => Some(&event.payload),
+        _ => None,
+    }
+}
+
+/// Whether a message that the consumer takes does not have its data as it is.
+pub(crate) fn lacks_data(consumer: &Consumer, incoming: &Incoming) -> bool {
+    match payload(consumer, incoming) {
+        Some(Payload::Compressed(_) | Payload::Attached(_)) => true,
+        Some(Payload::Elsewhere(_)) => consumer.options.resolver.is_some(),
+        _ => false,
+    }
+}
+
+/// Returns the bytes that the data of a message takes once its body does not only say what it is.
+pub(crate) fn expanded_size(incoming: &Incoming) -> Option<usize> {
+    match &incoming.body {
+        Body::Event(event) => match &event.payload {
+            payload @ (Payload::Compressed(_) | Payload::Attached(_)) => Some(payload.size()),
+            _ => None,
+        },
+        Body::Bare(_) | Body::Malformed(_) => None,
+    }
+}
+
+/// Waits for room for a message that is expanded, which is leased meanwhile. After a visibility timeout it is left to others
+/// who may have room.
+///
+/// # Cancel safety
+/// Cancel safe, as far as `room` is.
+pub(crate) async fn wait_for_room(
+    context: &Context,
+    consumer: &Consumer,
+    incoming: &Incoming,
+    room: impl Future<Output = ()>,
+) -> Result<(), Refusal> {
+    let patience = incoming.settings.visibility;
+    incoming.keep_leased(context, patience);
+    let cancellation = incoming.lease.cancellation();
+    tokio::select! {
+        biased;
+        () = room => Ok(renew_if_overdue(context, incoming).await?),
+        _ = cancellation.cancelled() => {
+            Err(lease_lost(Settling::new(context, consumer, incoming)))
+        }
+        () = context.clock.sleep(patience) => Err(Refusal::Ends(End::Released)),
+    }
+}
+
+fn not_expanded(error: &ExpandError) -> End {
+    match error {
+        ExpandError::Damaged { .. } => damaged(error.to_string()),
+        _ => End::undecodable(error.to_string()),
+    }
+}
+
+fn damaged(error: String) -> End {
+    End::Unusable {
+        reason: PoisonReason::Damaged,
+        error: Some(error),
+    }
+}
+
+fn source<'a>(consumer: &'a Consumer, incoming: &'a Incoming) -> Option<Source<'a>> {
+    match payload(consumer, incoming)? {
+        Payload::Attached(attached) => Some(Source::Attachment(attached)),
+        Payload::Elsewhere(reference) => {
+            let resolver = consumer.options.resolver.as_ref()?;
+            Some(Source::Elsewhere {
+                resolver,
+                reference,
+            })
+        }
+        _ => None,
+    }
+}
+
+/// Expands the data of a message that is admitted, or fetches it. `report` hears of failures, with the pause before the
+/// next try.
 ///
 /// # Cancel safety
 /// Cancel safe: whoever handles the message fetches the data again.
@@ -47,68 +128,116 @@ pub(crate) async fn fetch_data(
     incoming: &mut Incoming,
     report: impl Fn(&Error, Duration),
 ) -> Result<(), Refusal> {
-    let Some((resolver, reference)) = reference(consumer, incoming) else {
+    let fetched = match source(consumer, incoming) {
+        None => None,
+        Some(source) => {
+            let settling = Settling::new(context, consumer, incoming);
+            Some(wait_for(settling, &source, report).await?)
+        }
+    };
+    let Body::Event(event) = &mut incoming.body else {
         return Ok(());
     };
-    let settling = Settling::new(context, consumer, incoming);
-    let data = Box::pin(wait_for(settling, resolver, reference, report)).await?;
-    if let Body::Event(event) = &mut incoming.body {
-        event.payload = Payload::Binary(data);
-    }
-    Ok(())
+    let most = context.encoder.max_payload();
+    let expanded = match fetched {
+        None => event.expand(most),
+        Some(data) if matches!(event.payload, Payload::Attached(_)) => event.attach(data, most),
+        Some(data) => {
+            event.payload = Payload::Binary(data);
+            Ok(())
+        }
+    };
+    expanded.map_err(|error| Refusal::Ends(not_expanded(&error)))
 }
 
 async fn wait_for(
     settling: Settling<'_>,
-    resolver: &Resolver,
-    reference: &str,
+    source: &Source<'_>,
     report: impl Fn(&Error, Duration),
 ) -> Result<Bytes, Refusal> {
-    let mut waiting = Waiting::new(settling, &resolver.outage);
+    let outage = source.outage(settling.context);
+    let mut waiting = Waiting::new(settling, outage);
     loop {
         waiting.before_request().await?;
-        match ask(&waiting, &*resolver.resolver, reference).await? {
+        match ask(&waiting, source).await? {
             Ok(data) => {
-                resolver.outage.end();
+                outage.end();
                 return Ok(data);
             }
-            Err(error) => waiting.failed(error, &report, Refusal::NoData).await?,
+            Err(Unfetched::Outage(error)) => {
+                waiting.failed(error, &report, Refusal::NoData).await?;
+            }
+            Err(Unfetched::Ends(end)) => return Err(Refusal::Ends(end)),
         }
     }
 }
 
-/// Asks the resolver once. The inner error is an outage.
+/// Asks once.
 async fn ask(
     waiting: &Waiting<'_>,
-    resolver: &dyn DataResolver,
-    reference: &str,
-) -> Result<Result<Bytes, Error>, Refusal> {
+    source: &Source<'_>,
+) -> Result<Result<Bytes, Unfetched>, Refusal> {
     let Settling {
         context, incoming, ..
     } = waiting.settling;
-    let unavailable = |kind| Error::new(kind, Operation::FetchData);
     let clock = &*context.clock;
     let patience = incoming.settings.handler_timeout;
     incoming.keep_leased(context, patience);
     let deadline = clock.monotonic().saturating_add(patience);
-    // Also the call may panic, before there is a future.
-    let resolving = async { resolver.resolve(reference, &incoming.envelope).await };
-    let resolving = catch_async(resolving);
-    let resolved = tokio::select! {
-        resolved = ready_by(clock, deadline, resolving) => resolved,
-        _ = incoming.lease.cancellation().cancelled() => return Err(waiting.lease_lost()),
+    let fetching = catch_async(source.fetch(context, incoming));
+    let fetched = tokio::select! {
+        fetched = ready_by(clock, deadline, fetching) => fetched,
+        _ = incoming.lease.cancellation().cancelled() => return Err(lease_lost(waiting.settling)),
     };
-    let end = match resolved {
-        None => return Ok(Err(unavailable(ErrorKind::Timeout))),
-        Some(Ok(Ok(data))) => return Ok(Ok(data)),
-        Some(Ok(Err(ResolveError {
-            is_outage: true,
-            source,
-        }))) => {
-            return Ok(Err(unavailable(ErrorKind::Unreachable).with_source(source)));
+    Ok(match fetched {
+        None => Err(Unfetched::Outage(unavailable(ErrorKind::Timeout))),
+        Some(Ok(fetched)) => fetched,
+        Some(Err(panic)) => Err(Unfetched::Ends(End::failed(format!(
+            "fetching the data panicked: {panic}"
+        )))),
+    })
+}
+
+fn unavailable(kind: ErrorKind) -> Error {
+    Error::new(kind, Operation::FetchData)
+}
+
+impl Source<'_> {
+    fn outage<'a>(&'a self, context: &'a Context) -> &'a Outage {
+        match self {
+            Self::Attachment(_) => &context.attachments,
+            Self::Elsewhere { resolver, .. } => &resolver.outage,
         }
-        Some(Ok(Err(error))) => End::undecodable(error_chain(&error)),
-        Some(Err(panic)) => End::failed(format!("fetching the data panicked: {panic}")),
-    };
-    Err(Refusal::Ends(end))
+    }
+
+    async fn fetch(&self, context: &Context, incoming: &Incoming) -> Result<Bytes, Unfetched> {
+        match self {
+            Self::Attachment(attached) => {
+                let (queue, id) = (incoming.lease.queue(), incoming.lease.id());
+                let read = read_attachment(context, queue, id, attached).await;
+                read.map_err(|unread| match unread {
+                    Unread::Failed(error) => Unfetched::Outage(error),
+                    Unread::Unusable(error) => Unfetched::Ends(End::undecodable(error)),
+                    Unread::Damaged(error) => Unfetched::Ends(damaged(error)),
+                    Unread::Gone => Unfetched::Ends(End::LeaseLost),
+                })
+            }
+            Self::Elsewhere {
+                resolver,
+                reference,
+            } => {
+                let resolved = resolver.resolver.resolve(reference, &incoming.envelope);
+                resolved.await.map_err(|error| match error {
+                    ResolveError {
+                        is_outage: true,
+                        source,
+                    } => {
+                        let error = unavailable(ErrorKind::Unreachable).with_source(source);
+                        Unfetched::Outage(error)
+                    }
+                    error => Unfetched::Ends(End::undecodable(error_chain(&error))),
+                })
+            }
+        }
+    }
 }

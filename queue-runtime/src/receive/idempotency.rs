@@ -4,8 +4,8 @@ use std::time::Duration;
 use queue_core::QueueName;
 use queue_core::idempotency::IdempotencyStore;
 
-use super::outage::Outage;
 use crate::idempotency::DEFAULT_RETENTION;
+use crate::policy::Outage;
 
 /// The store in front of a consumer's handler.
 #[derive(Debug, Clone)]

@@ -1,9 +1,10 @@
 //! How far a handler has got with a message: its checkpoints.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use bytes::Bytes;
 use queue_core::envelope::Envelope;
+use queue_core::internal::LockExt as _;
 use queue_core::internal::{is_forbidden, json_error};
 use queue_core::wire::Body;
 use queue_core::{Error, ErrorKind, JsonError, Operation};
@@ -27,14 +28,11 @@ impl Progress {
     }
 
     pub(super) fn text(&self) -> Option<String> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.0.hold().clone()
     }
 
     fn set(&self, text: String) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
+        *self.0.hold() = Some(text);
     }
 
     /// Reads the last checkpoint.

@@ -1,11 +1,10 @@
 use std::sync::Arc;
 
+use crate::policy::Outage;
 use async_trait::async_trait;
 use bytes::Bytes;
 use queue_core::envelope::Envelope;
 use queue_core::internal::debug_fields;
-
-use super::outage::Outage;
 
 /// Fetches the data of events that do not have it themselves, but refer to it by the CloudEvents attribute `dataref`:
 /// the *claim check* of a producer outside this framework.

@@ -10,9 +10,9 @@ use queue_core::internal::error_chain;
 
 use super::admission::renew_if_overdue;
 use super::consumer::Caller;
-use super::outage::Outage;
 use super::refusal::Refusal;
 use super::settlement::{End, Settling, lost};
+use crate::policy::Outage;
 
 /// A message that waits.
 pub(super) struct Waiting<'a> {
@@ -85,16 +85,9 @@ impl<'a> Waiting<'a> {
         }
         incoming.keep_leased(context, pause);
         tokio::select! {
-            _ = cancellation.cancelled() => Err(self.lease_lost()),
+            _ = cancellation.cancelled() => Err(lease_lost(self.settling)),
             () = context.clock.sleep(pause) => Ok(()),
         }
-    }
-
-    pub(super) fn lease_lost(&self) -> Refusal {
-        let Settling {
-            context, incoming, ..
-        } = self.settling;
-        lost(context, incoming, incoming.lease.ended()).into()
     }
 
     /// Whether the message can be put back for this long without counting the attempt.
@@ -105,6 +98,13 @@ impl<'a> Waiting<'a> {
         let has_room = incoming.rewritten(context, &incoming.envelope.attempts);
         has_room.is_some() && !incoming.expires_within(context, pause)
     }
+}
+
+pub(super) fn lease_lost(settling: Settling<'_>) -> Refusal {
+    let Settling {
+        context, incoming, ..
+    } = settling;
+    lost(context, incoming, incoming.lease.ended()).into()
 }
 
 /// How a message ends that is put back without counting the attempt.

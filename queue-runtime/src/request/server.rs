@@ -13,13 +13,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_core::backend::{Op, ReceivedMessage};
+use queue_core::backend::{Op, ReceivedMessage, StorageId};
 use queue_core::internal::error_chain;
-use queue_core::wire::Body;
-use queue_core::{Error, Operation};
+use queue_core::wire::{Body, Payload};
+use queue_core::{Error, Operation, QueueName};
 
 use super::cleaning::keep_clean;
 use super::queue::{HEARTBEATS, PATIENCE, ReplyQueue};
+use crate::attachment::{Unread, read_attachment};
 use crate::context::Context;
 use crate::policy::{ExponentialIdle, Idle, IdlePolicy as _, jitter, outage_pause};
 
@@ -149,16 +150,27 @@ async fn receive_batch(
 /// Hands replies to the requests that wait for them, and deletes all of them.
 async fn deliver(context: &Context, queue: &ReplyQueue, replies: Vec<ReceivedMessage>) {
     let limit = context.backend.capabilities().max_body;
-    let deletes = replies.into_iter().map(|reply| {
+    let mut deletes = Vec::with_capacity(replies.len());
+    for reply in replies {
         let body = Body::of_stored(&reply.body, reply.damage.as_deref(), limit);
-        hand_over(queue, body);
-        Op::Delete {
+        let read = with_attachment(context, &queue.name, &reply.id, body);
+        match queue
+            .in_time(context, PATIENCE, Operation::FetchData, read)
+            .await
+        {
+            Ok(body) => hand_over(queue, body),
+            Err(error) => {
+                let (queue, error) = (&queue.name, error_chain(&error));
+                tracing::warn!(%queue, error, "failed to read the data of a reply; it will be received again");
+                continue;
+            }
+        }
+        deletes.push(Op::Delete {
             queue: queue.name.clone(),
             id: reply.id,
             receipt: reply.receipt,
-        }
-    });
-    let deletes = deletes.collect();
+        });
+    }
     let apply = async {
         let applied = context.backend.apply(deletes).await;
         applied.map_err(|failed| failed.error)
@@ -168,6 +180,37 @@ async fn deliver(context: &Context, queue: &ReplyQueue, replies: Vec<ReceivedMes
         let queue = &queue.name;
         tracing::debug!(%queue, %error, "failed to delete replies; they will come again, and be dropped");
     }
+}
+
+/// Returns the body of a reply with the data that is attached to it, if any is.
+async fn with_attachment(
+    context: &Context,
+    queue: &QueueName,
+    id: &StorageId,
+    mut body: Body,
+) -> Result<Body, Error> {
+    let Body::Event(event) = &mut body else {
+        return Ok(body);
+    };
+    let most = context.encoder.max_payload();
+    let Payload::Attached(attached) = &event.payload else {
+        // What cannot be expanded is found when it is decoded.
+        if let Err(error) = event.expand(most) {
+            tracing::warn!(%queue, %error, "the data of a reply cannot be read");
+        }
+        return Ok(body);
+    };
+    let problem = match read_attachment(context, queue, id, attached).await {
+        Ok(data) => match event.attach(data, most) {
+            Ok(()) => return Ok(body),
+            Err(error) => error.to_string(),
+        },
+        Err(Unread::Failed(error)) => return Err(error),
+        Err(Unread::Unusable(problem) | Unread::Damaged(problem)) => problem,
+        Err(Unread::Gone) => "it is gone".to_owned(),
+    };
+    tracing::warn!(%queue, problem, "the data of a reply cannot be read");
+    Ok(body)
 }
 
 fn hand_over(queue: &ReplyQueue, body: Body) {

@@ -144,7 +144,9 @@ pub(crate) fn encode_follow_ups(
         envelope.queue_uri = Some(context.backend.queue_uri(&queue));
         envelope.correlation = correlation;
         envelope.trace = trace.cloned();
-        let message = NewMessage::new(context.encoder.encode(encoded, &envelope)?)
+        let message = context
+            .encoder
+            .encode(encoded, &envelope)?
             .with_delay(follow_up.delay())
             .with_time_to_live(time_to_live(message_type));
         let limits = capabilities.limits(Operation::Put, &queue);

@@ -132,7 +132,8 @@ impl<M> Submit<M> {
     ///
     /// # Errors
     /// [`SubmitError`] returns the message. [`ErrorKind::Unsupported`] if the queues are not in a SQLite file;
-    /// [`ErrorKind::InvalidInput`] for a reply queue; [`ErrorKind::TooLarge`] for a body of more than 8 MiB.
+    /// [`ErrorKind::InvalidInput`] for a reply queue; [`ErrorKind::TooLarge`] for a body of more than 8 MiB,
+    /// or a payload that does not fit even when compressed.
     pub fn encode_for_outbox(self) -> Result<String, SubmitError<M>> {
         let context = Arc::clone(&self.context);
         let (outgoing, message) = self.check_unconditional()?.encode()?;
@@ -206,10 +207,10 @@ pub(crate) fn announce_later(context: &Arc<Context>, puts: &[(QueueName, NewMess
     if context.unannounced.add(puts) {
         let shared = Arc::clone(context);
         context.background.spawn(async move {
-            while let Some(batch) = shared.unannounced.take() {
+            while let Some(gathered) = shared.unannounced.take() {
                 let announced = catch_async(async {
                     wait_for_end(&shared).await;
-                    batch.publish(&shared.notifiers);
+                    shared.notifiers.publish_gathered(gathered);
                 });
                 // Later transactions rely on this task.
                 if let Err(panic) = announced.await {

@@ -299,8 +299,9 @@ impl<M> Submit<M> {
             let time_to_live = self
                 .time_to_live
                 .map_or_else(|| time_to_live(message_type), TimeToLive::After);
-            let body = context.encoder.encode(&encoded, &envelope);
-            let new = NewMessage::new(body.map_err(SubmitProblem::TooLarge)?)
+            let new = context.encoder.encode(&encoded, &envelope);
+            let new = new
+                .map_err(SubmitProblem::TooLarge)?
                 .with_delay(self.delay)
                 .with_time_to_live(time_to_live);
             Ok(Outgoing {

@@ -47,7 +47,7 @@ pub struct SubmitError<M> {
 /// The cause of a [`SubmitError`] or [`SubmitAllError`](crate::send::SubmitAllError).
 ///
 /// ```
-/// use queue_runtime::{Message, SubmitProblem, testing};
+/// use queue_runtime::{Message, QueueService, SubmitProblem};
 /// # use serde::{Deserialize, Serialize};
 /// #
 /// # #[derive(Debug, Serialize, Deserialize, Message)]
@@ -57,8 +57,8 @@ pub struct SubmitError<M> {
 /// #
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let service = testing::service().await;
-/// let note = Note { text: "x".repeat(100_000) };
+/// let service = QueueService::builder("memory:").max_payload(10_000).connect().await?;
+/// let note = Note { text: "x".repeat(10_000) };
 /// let error = service.submit(note).await.unwrap_err();
 /// match &error.problem {
 ///     SubmitProblem::TooLarge(large) => eprintln!("shorten it: {} of {}", large.size(), large.limit()),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use queue_core::backend::{NewMessage, TimeToLive};
 use queue_core::envelope::AttemptRecord;
-use queue_core::wire::{self, ACCOUNTING_RESERVE, Body, Payload};
+use queue_core::wire::{self, ACCOUNTING_RESERVE, Body, Compressed, Payload};
 use queue_core::{Envelope, Error, ErrorKind, MessageId, Operation, QueueName, RequestId};
 use tracing::Instrument as _;
 
@@ -83,7 +83,12 @@ impl UntypedMessage {
 
     fn encode(&self, context: &Context, queue: &QueueName) -> Result<Outgoing, Error> {
         let invalid = |kind| Error::new(kind, Operation::Put).unsent();
-        let (id, request, body, reserve) = match &self.content {
+        let too_large = |what: &str, size: usize, limit: usize| {
+            let refused = invalid(ErrorKind::TooLarge);
+            refused.with_detail(format!("{what} {size} bytes, and {limit} are allowed"))
+        };
+        let limit = context.encoder.raw_limit();
+        let (id, request, body, limit) = match &self.content {
             Content::Event(envelope, payload) => {
                 let mut envelope = envelope.clone();
                 envelope.trace = envelope.trace.or_else(current_trace);
@@ -99,6 +104,10 @@ impl UntypedMessage {
                         refused.with_detail(format!("the payload is not JSON: {error}"))
                     })?;
                 }
+                if let Payload::Attached(_) = payload {
+                    let problem = "its data is attached to another message; accept that one, and submit its data";
+                    return Err(invalid(ErrorKind::InvalidInput).with_detail(problem));
+                }
                 if let Payload::Elsewhere(reference) = payload
                     && (reference.is_empty() || reference.contains(char::is_control))
                 {
@@ -106,21 +115,26 @@ impl UntypedMessage {
                         "`dataref` is empty, or has control characters; it is a URI reference";
                     return Err(invalid(ErrorKind::InvalidInput).with_detail(problem));
                 }
-                let body = wire::encode_payload(&envelope, payload);
+                let (size, most) = (payload.size(), context.encoder.max_payload());
+                if size > most {
+                    return Err(too_large("it has a payload of", size, most));
+                }
+                let limit = limit.saturating_sub(ACCOUNTING_RESERVE);
+                let body = within(limit, &mut envelope, payload);
                 if let Some(problem) = unreadable(&body, &envelope.id) {
                     return Err(invalid(ErrorKind::InvalidInput).with_detail(problem));
                 }
-                (envelope.id, envelope.request, body, ACCOUNTING_RESERVE)
+                (envelope.id, envelope.request, body, limit)
             }
-            Content::Bare(body) => (MessageId::random(), RequestId::random(), body.to_vec(), 0),
+            Content::Bare(body) => (
+                MessageId::random(),
+                RequestId::random(),
+                body.to_vec(),
+                limit,
+            ),
         };
-        let limit = context.encoder.raw_limit().saturating_sub(reserve);
         if body.len() > limit {
-            let size = body.len();
-            let refused = invalid(ErrorKind::TooLarge);
-            return Err(
-                refused.with_detail(format!("it has {size} bytes, and {limit} are allowed"))
-            );
+            return Err(too_large("it has", body.len(), limit));
         }
         let time_to_live = self
             .time_to_live
@@ -135,6 +149,22 @@ impl UntypedMessage {
             new,
         })
     }
+}
+
+/// Returns the event, compressed if it has more bytes than `limit` otherwise.
+fn within(limit: usize, envelope: &mut Envelope, payload: &Payload) -> Vec<u8> {
+    let body = wire::encode_payload(envelope, payload);
+    let data = match payload {
+        Payload::Json(data) | Payload::Binary(data) if body.len() > limit => data,
+        _ => return body,
+    };
+    let Some(compressed) = Compressed::new(data) else {
+        return body;
+    };
+    if matches!(payload, Payload::Json(_)) && envelope.content_type.is_none() {
+        envelope.content_type = Some(wire::JSON.to_owned());
+    }
+    wire::encode_payload(envelope, &Payload::Compressed(compressed))
 }
 
 /// Returns why a consumer would not read this body as the event of that id, if so.

@@ -9,6 +9,7 @@ use queue_core::ClientId;
 use queue_core::backend::Backend;
 use queue_core::clock::Clock;
 use queue_core::encoder::MessageEncoding;
+use queue_core::wire::DEFAULT_MAX_PAYLOAD;
 
 use super::error::ConnectError;
 use super::queue_service::QueueService;
@@ -39,6 +40,7 @@ pub struct ServiceBuilder {
     client: Option<String>,
     clock: Option<Arc<dyn Clock>>,
     encoding: MessageEncoding,
+    max_payload: usize,
     storage_retry: StorageRetry,
     notifiers: Vec<Arc<dyn Notifier>>,
     reply_lease: Duration,
@@ -51,6 +53,9 @@ pub struct ServiceBuilder {
 const DEPTHS: RangeInclusive<Duration> =
     RangeInclusive::new(Duration::from_secs(1), Duration::from_secs(24 * 60 * 60));
 const DEPTH_INTERVAL: Duration = Duration::from_secs(20);
+
+/// The allowed limits of a payload: as CloudEvents can tell its size.
+const MAX_PAYLOADS: (usize, usize) = (4096, i32::MAX as usize);
 
 /// Where idle consumers poll as often as this, one more read now and then costs next to nothing.
 const CHEAP_POLLS: Duration = Duration::from_secs(5);
@@ -127,6 +132,7 @@ impl ServiceBuilder {
             client: None,
             clock: None,
             encoding: MessageEncoding::default(),
+            max_payload: DEFAULT_MAX_PAYLOAD,
             storage_retry: StorageRetry::default(),
             notifiers: Vec::new(),
             reply_lease: DEFAULT_LEASE,
@@ -146,6 +152,17 @@ impl ServiceBuilder {
     /// Sets the form in which bodies are written to storage that holds only text. The default is Base64.
     pub fn message_encoding(mut self, encoding: MessageEncoding) -> Self {
         self.encoding = encoding;
+        self
+    }
+
+    /// Sets the largest payload of a message, in bytes, from 4 KiB to 2 GiB. The default is 64 MiB.
+    ///
+    /// A payload that does not fit its message is compressed. One that is larger is refused before anything is stored, and
+    /// one that would expand to more is not expanded: its message is moved to the poison queue. A handler gets its
+    /// message whole, so this much memory is taken for each that is handled. As encoding does, compressing and expanding
+    /// occupy the thread of the runtime meanwhile.
+    pub fn max_payload(mut self, bytes: usize) -> Self {
+        self.max_payload = bytes;
         self
     }
 
@@ -229,6 +246,10 @@ impl ServiceBuilder {
             let checked = InvalidSetting::duration("interval of depth metrics", interval, &DEPTHS);
             checked.map_err(ConnectError::Setting)?;
         }
+        let (least, most) = MAX_PAYLOADS;
+        let checked =
+            InvalidSetting::within("largest payload in bytes", self.max_payload, least, most);
+        checked.map_err(ConnectError::Setting)?;
         let clock = self.clock.unwrap_or_else(|| Arc::new(SystemClock::new()));
         let client = ClientId::new(self.client.unwrap_or_else(default_client));
         let client = client.map_err(|source| ConnectError::Client { source })?;
@@ -252,6 +273,7 @@ impl ServiceBuilder {
             background,
         );
         context.depth_interval = depth_interval;
+        context.encoder = context.encoder.with_max_payload(self.max_payload);
         Ok(QueueService::new(Arc::new(context), self.reply_lease))
     }
 }

@@ -100,6 +100,17 @@ impl Backend for FaultInjector {
         Ok(peeked.map(|one| self.skew().peeked(one)).collect())
     }
 
+    async fn attachment(
+        &self,
+        queue: &QueueName,
+        id: &StorageId,
+        from: u64,
+    ) -> Result<Option<Bytes>> {
+        let call = Call::begin(self, Operation::FetchData, Some(queue));
+        call.answer(self.inner().attachment(queue, id, from))
+            .await?
+    }
+
     async fn browse(&self, queue: &QueueName, from: Option<&PageMark>, max: u32) -> Result<Page> {
         let call = Call::begin(self, Operation::Browse, Some(queue));
         let page = call.answer(self.inner().browse(queue, from, max)).await??;

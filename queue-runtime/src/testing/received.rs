@@ -1,6 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use queue_core::backend::Attachment;
 use queue_core::encoder::Encoded;
 use queue_core::internal::debug_fields;
 use queue_core::wire::Body;
@@ -218,10 +219,14 @@ impl<M: Message> ReceivedBuilder<M> {
         envelope.time = Some(self.inserted_at);
         envelope.queue_uri = Some(self.context.backend.queue_uri(&M::TYPE.queue()));
         let (encoder, limits) = (self.context.encoder, self.context.backend.capabilities());
-        let stored = encoder
+        let new = encoder
             .encode(&encoded, &envelope)
             .unwrap_or_else(|error| panic!("{error}"));
-        let body = Body::read(&stored, limits.max_body);
+        let mut body = Body::read(&new.body, limits.max_body);
+        if let (Body::Event(event), Some(Attachment::New(data))) = (&mut body, new.attachment) {
+            let attached = event.attach(data, encoder.max_payload());
+            attached.expect("it was just encoded");
+        }
         let mut envelope = match &body {
             Body::Event(event) => (*event.envelope).clone(),
             Body::Bare(_) | Body::Malformed(_) => {

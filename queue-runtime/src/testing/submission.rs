@@ -1,7 +1,7 @@
 use std::ops::Deref;
 use std::time::Duration;
 
-use queue_core::backend::{NewMessage, TimeToLive};
+use queue_core::backend::{Attachment, NewMessage, TimeToLive};
 use queue_core::wire::Body;
 use queue_core::{Envelope, IdempotencyKey, Message, QueueName, Wire};
 
@@ -48,7 +48,11 @@ impl<M: Message> Submission<M> {
     /// # Panics
     /// If it is of this type, and does not decode.
     pub(super) fn read(queue: &QueueName, new: &NewMessage, limit: usize) -> Option<Self> {
-        let body = Body::read(&new.body, limit);
+        let mut body = Body::read(&new.body, limit);
+        if let (Body::Event(event), Some(Attachment::New(data))) = (&mut body, &new.attachment) {
+            let attached = event.attach(data.clone(), usize::MAX);
+            attached.expect("it was attached by this library");
+        }
         let envelope = match &body {
             Body::Event(event) if M::TYPE.accepts(&event.envelope.kind) => {
                 Some((*event.envelope).clone())

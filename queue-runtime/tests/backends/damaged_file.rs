@@ -81,6 +81,17 @@ pub(crate) fn pages(path: &Path, table: &str, kind: &str) -> Vec<usize> {
     pages.into_iter().map(|page| page as usize).collect()
 }
 
+/// Returns how many rows each leaf of a table holds, in the order of [`pages`].
+pub(crate) fn rows_of_leaves(path: &Path, table: &str) -> Vec<usize> {
+    let connection = Connection::open(path).expect("open");
+    let select = "SELECT ncell FROM dbstat WHERE name = ?1 AND pagetype = 'leaf' ORDER BY path";
+    let mut statement = connection.prepare(select).expect("prepare");
+    let rows = statement.query_map([table], |row| row.get::<_, u32>(0));
+    let rows = rows.and_then(Iterator::collect).expect("rows");
+    let rows: Vec<u32> = rows;
+    rows.into_iter().map(|rows| rows as usize).collect()
+}
+
 /// Receives and deletes all messages of a queue.
 pub(crate) async fn drain(backend: &SqliteBackend, queue: &QueueName) -> Vec<ReceivedMessage> {
     let mut drained = Vec::new();

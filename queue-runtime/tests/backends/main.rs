@@ -17,6 +17,8 @@ mod sqlite;
 #[cfg(feature = "sqlite")]
 mod sqlite_adoption;
 #[cfg(feature = "sqlite")]
+mod sqlite_attachments;
+#[cfg(feature = "sqlite")]
 mod sqlite_backup;
 #[cfg(feature = "sqlite")]
 mod sqlite_clock;

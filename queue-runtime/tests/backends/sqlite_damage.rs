@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +15,9 @@ use queue_runtime::sqlite;
 use queue_runtime::{Message, QueueService, SystemClock};
 use serde::{Deserialize, Serialize};
 
-use crate::damaged_file::{PAGE, bodies, body_of, drain, neighbours, pages};
+use crate::damaged_file::{
+    PAGE, ROWS_OF_A_PAGE, bodies, body_of, drain, neighbours, pages, rows_of_leaves,
+};
 use crate::place::{LEASE, Place};
 use crate::threads;
 
@@ -66,6 +69,9 @@ fn a_damaged_overflow_page_marks_one_message() {
     });
 }
 
+/// The messages that are received at once.
+const BATCH: u32 = 32;
+
 /// Receives and deletes what can be. Returns the bodies of the messages that were deleted, and whether anything failed,
 /// which must say what to do.
 async fn drain_readable(backend: &SqliteBackend, queue: &QueueName) -> (HashSet<String>, bool) {
@@ -77,7 +83,7 @@ async fn drain_readable(backend: &SqliteBackend, queue: &QueueName) -> (HashSet<
         failed = true;
     };
     loop {
-        let received = match backend.receive(queue, 32, LEASE).await {
+        let received = match backend.receive(queue, BATCH, LEASE).await {
             Ok(received) if received.is_empty() => break,
             Ok(received) => received,
             Err(error) => {
@@ -100,6 +106,27 @@ async fn drain_readable(backend: &SqliteBackend, queue: &QueueName) -> (HashSet<
     (deleted, failed)
 }
 
+/// Returns how many messages of a queue are delivered at least, whose rows have these numbers: those before the first
+/// damaged leaf, except for some beside it. None if the leaf is the queue's last, where the leases are entered.
+fn delivered_at_least(rows: &[usize], damaged: &[usize], of_queue: Range<usize>) -> usize {
+    // Inner pages hold a row for each leaf.
+    let inner = rows.len();
+    let spans = damaged.iter().map(|&leaf| {
+        let first: usize = rows[..leaf].iter().sum();
+        first..first + inner + rows[leaf]
+    });
+    let least = |span: Range<usize>| match span {
+        span if span.end <= of_queue.start || span.start >= of_queue.end + inner => {
+            of_queue.len() - BATCH as usize
+        }
+        span if span.end >= of_queue.end => 0,
+        span => span
+            .start
+            .saturating_sub(inner + of_queue.start + ROWS_OF_A_PAGE),
+    };
+    spans.map(least).min().expect("a damaged leaf")
+}
+
 /// What the service cannot read any more is in the file, for a salvage.
 #[test]
 fn a_damaged_page_of_the_schedule_is_reported_and_loses_no_message() {
@@ -110,6 +137,7 @@ fn a_damaged_page_of_the_schedule_is_reported_and_loses_no_message() {
         let whole = place.fill(MESSAGES, 1, TimeToLive::Never).await;
         let leaves = pages(&whole, "queue_schedule", "leaf");
         assert!(leaves.len() > 10, "{leaves:?}");
+        let rows = rows_of_leaves(&whole, "queue_schedule");
         // The first and the last ones, those where the queues meet, some others, and some pairs.
         let (last, middle) = (leaves.len() - 1, leaves.len() / 2);
         let single = [
@@ -136,6 +164,15 @@ fn a_damaged_page_of_the_schedule_is_reported_and_loses_no_message() {
                 drained.push(deleted);
             }
             assert!(failures > 0, "leaves {chosen:?}: nobody is told");
+            for (queue, deleted) in drained.iter().enumerate() {
+                let of_queue = queue * MESSAGES..(queue + 1) * MESSAGES;
+                let least = delivered_at_least(&rows, &chosen, of_queue);
+                let delivered = deleted.len();
+                assert!(
+                    delivered >= least,
+                    "leaves {chosen:?}: {delivered} of {least}"
+                );
+            }
             backend.close().await;
 
             let new = place.path(&format!("new-{n}.db"));

@@ -30,6 +30,13 @@ struct Report {
     text: String,
 }
 
+/// Without an envelope, which would say that its payload is compressed or attached.
+#[derive(Debug, Serialize, Deserialize, Message)]
+#[message(queue = "letters", wire = "bare")]
+struct Letter {
+    text: String,
+}
+
 fn reminder() -> FollowUp {
     let text = String::new();
     FollowUp::new(&Reminder { text })
@@ -50,7 +57,12 @@ fn impossible() -> [(FollowUp, &'static str); 4] {
             report(String::new()).with_delay(week + minute),
             "exceeds the maximum",
         ),
-        (report("x".repeat(48 * 1024)), "bytes on the wire"),
+        (
+            FollowUp::new(&Letter {
+                text: "x".repeat(64 * 1024),
+            }),
+            "is not compressed",
+        ),
     ]
 }
 

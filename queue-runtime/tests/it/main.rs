@@ -3,7 +3,9 @@
 mod accept;
 mod advice;
 mod answered_once;
+mod attachments;
 mod checkpoints;
+mod compressed;
 mod control;
 mod data_elsewhere;
 mod drains;

@@ -4,6 +4,7 @@ use std::future::IntoFuture as _;
 use std::time::Duration;
 
 use queue_runtime::message::{DecodeError, EncodeError, MessageType};
+use queue_runtime::wire::DEFAULT_MAX_PAYLOAD;
 use queue_runtime::{Message, QueueService, SubmitProblem};
 
 use crate::support::orders::{Order, order};
@@ -43,13 +44,15 @@ async fn bad_input_is_named_and_gives_the_message_back() {
         error.problem
     );
 
-    let fits = 48 * 1024 - 2048;
+    let limit = 1024 * 1024;
+    let limited = QueueService::builder("memory:").max_payload(limit);
+    let limited = limited.connect().await.expect("connects");
     let long = Order {
         number: 1,
-        note: "x".repeat(fits),
+        note: "x".repeat(limit),
     };
-    let error = service.submit(long).await.expect_err("too large");
-    assert!(matches!(&error.problem, SubmitProblem::TooLarge(large) if large.limit() == fits));
+    let error = limited.submit(long).await.expect_err("too large");
+    assert!(matches!(&error.problem, SubmitProblem::TooLarge(large) if large.limit() == limit));
     assert!(!error.is_unknown());
 
     let error = service
@@ -72,12 +75,12 @@ async fn submit_all_is_all_or_nothing() {
         (submitted.len(), count(&service, "orders").await),
         (100, 100)
     );
-    let long = Order {
+    let endless = Order {
         number: 0,
-        note: "x".repeat(48 * 1024),
+        note: "x".repeat(DEFAULT_MAX_PAYLOAD),
     };
     let error = service
-        .submit_all([order(1), long])
+        .submit_all([order(1), endless])
         .await
         .expect_err("one is too large");
     assert!(error.submitted.is_empty() && !error.is_unknown());

@@ -6,6 +6,7 @@ use queue_runtime::wire::{Body, Payload};
 use queue_runtime::{
     ConsumerConfig, ErrorKind, Message, MessageId, Received, RequestId, SubmitProblem, testing,
 };
+use queue_tests::incompressible;
 use serde::{Deserialize, Serialize};
 
 use crate::support::flaky_results::memory_results;
@@ -93,7 +94,7 @@ async fn what_cannot_be_stored_is_refused_before_it_is_sent() {
         ("", Payload::Json("7".into()), ErrorKind::InvalidInput),
         (
             "shop.order",
-            Payload::Binary(vec![0; 100_000].into()),
+            Payload::Binary(incompressible(100_000).into()),
             ErrorKind::TooLarge,
         ),
     ] {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use queue_runtime::envelope::ClientId;
 use queue_runtime::receive::CheckpointError;
 use queue_runtime::testing::{self, Fault};
+use queue_runtime::wire::DEFAULT_MAX_PAYLOAD;
 use queue_runtime::{
     Disposition, Failure, Message, Operation, Received, Submitted, backend::TimeToLive,
 };
@@ -124,9 +125,9 @@ async fn a_checkpoint_of_a_message_made_by_hand_is_checked_and_can_be_read() {
 }
 
 #[tokio::test(start_paused = true)]
-#[should_panic(expected = "the `note` message takes")]
+#[should_panic(expected = "the `note` message has a payload of")]
 async fn a_message_that_could_not_be_submitted_is_not_made() {
-    let _ = testing::received(note(&"x".repeat(100_000))).build();
+    let _ = testing::received(note(&"x".repeat(DEFAULT_MAX_PAYLOAD))).build();
 }
 
 #[tokio::test(start_paused = true)]

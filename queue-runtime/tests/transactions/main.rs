@@ -3,6 +3,7 @@
 
 mod announcements;
 mod asynchronous;
+mod attachments;
 mod bank;
 mod held;
 mod listeners;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use queue_runtime::idempotency::MemoryResults;
 use queue_runtime::sqlite::rusqlite::{Connection, Transaction};
+use queue_runtime::wire::DEFAULT_MAX_PAYLOAD;
 use queue_runtime::{
     ErrorKind, FollowUp, QueueService, SettleProblem, SubmitError, SubmitProblem, SystemClock,
 };
@@ -267,7 +268,7 @@ async fn a_follow_up_that_can_never_be_stored_refuses_all_of_the_completion() {
     let mut bank = Bank::open().await;
     let delivery = bank.accepted().await;
     let tx = begin(&mut bank.connection);
-    let (small, large) = (notice("small"), notice(&"x".repeat(100_000)));
+    let (small, large) = (notice("small"), notice(&"x".repeat(DEFAULT_MAX_PAYLOAD)));
     let follow_ups = [FollowUp::new(&small), FollowUp::new(&large)];
     let error = delivery
         .complete_in(&tx, follow_ups)

@@ -305,6 +305,11 @@ impl Run<'_> {
         if checked != "ok" {
             self.violations.push(Violation::Other(checked));
         }
+        let attached = left_attached(&self.file());
+        if attached > 0 {
+            let what = format!("{attached} attachments are of messages that are gone");
+            self.violations.push(Violation::Other(what));
+        }
         let steps = |(point, _): &(Point, Role)| point.is_between();
         let promise = if self.campaign.aborts.iter().any(steps) {
             Promise::AtLeastOnce
@@ -320,6 +325,15 @@ impl Run<'_> {
             }
         }
     }
+}
+
+/// Returns how many attachments count as a message's in a file whose queues are empty.
+fn left_attached(file: &Path) -> i64 {
+    let connection = rusqlite::Connection::open(file).expect("the file opens");
+    let left = "SELECT (SELECT count(*) FROM queue_attached) + \
+        (SELECT count(*) FROM queue_attachments WHERE messages > 0)";
+    let left = connection.query_row(left, [], |row| row.get(0));
+    left.expect("the tables are there")
 }
 
 /// Returns the result of SQLite's integrity check: `ok`, or what is wrong.

@@ -229,7 +229,7 @@ fn is_gone(kind: ErrorKind) -> bool {
 impl Backend for Sabotaged {
     forward_backend!(self => self.inner;
         queue_uri notifier results transactions create_queue delete_queue list_queues properties metadata
-        set_metadata peek browse clear);
+        set_metadata peek attachment browse clear);
 
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities

@@ -36,7 +36,7 @@ fn a_bare_derive_takes_every_default() {
     time_to_live = "1h 30m",
     poison_threshold = 7
 )]
-#[message(poison_queue = "broken-slices", key_scope = "global", wire = "bare")]
+#[message(poison_queue = "broken-slices", key_scope = "global", compress)]
 #[message(crate = queue_core)]
 struct Slice {
     #[message(key)]
@@ -53,8 +53,17 @@ fn every_attribute_arrives_in_the_type() {
         .with_poison_threshold(7)
         .with_poison_queue("broken-slices")
         .with_key_scope(KeyScope::Global)
-        .with_wire(Wire::Bare);
+        .with_compression();
     assert_eq!(Slice::TYPE, expected);
+}
+
+#[test]
+fn a_body_can_be_bare() {
+    #[derive(Serialize, Deserialize, Message)]
+    #[message(queue = "readings", wire = "bare", crate = queue_core)]
+    struct Reading;
+
+    assert_eq!(Reading::TYPE.wire(), Wire::Bare);
 }
 
 #[test]

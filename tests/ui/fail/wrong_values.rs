@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
     poison_queue = b"broken",
     key_scope = global,
     wire = bare,
+    compress = true,
     crate = queue_core
 )]
 struct Slice;

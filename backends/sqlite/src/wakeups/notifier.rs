@@ -1,9 +1,10 @@
 //! The notifier, which opens the inbox and the outbox when they are needed.
 
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use queue_core::QueueName;
+use queue_core::internal::LockExt as _;
 use queue_core::internal::debug_fields;
 use queue_core::notify::{
     LocalNotifier, Notification, Notifier, Subscriber, Subscription, Writers,
@@ -47,7 +48,7 @@ impl FileNotifier {
     /// Withdraws the registration and stops the threads.
     pub(crate) fn stop(&self) {
         self.outbox.stop();
-        let receiving = std::mem::replace(&mut *self.receiving(), Receiving::Never);
+        let receiving = std::mem::replace(&mut *self.inbox.hold(), Receiving::Never);
         if let Receiving::Open(inbox) = receiving {
             inbox.stop();
         }
@@ -55,7 +56,7 @@ impl FileNotifier {
 
     /// Opens the inbox unless it is open. Without it, consumers poll.
     fn open(&self) {
-        let mut receiving = self.receiving();
+        let mut receiving = self.inbox.hold();
         let Receiving::NotYet(commands) = &*receiving else {
             return;
         };
@@ -69,10 +70,6 @@ impl FileNotifier {
                 Receiving::Never
             }
         };
-    }
-
-    fn receiving(&self) -> MutexGuard<'_, Receiving> {
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

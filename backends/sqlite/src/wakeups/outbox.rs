@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, UdpSocket};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use queue_core::QueueName;
+use queue_core::internal::LockExt as _;
 use queue_core::notify::{Count, Notification, Pending};
 
 use super::datagram::Datagram;
@@ -56,7 +57,7 @@ impl Outbox {
 
     /// Sends a notification soon.
     pub(super) fn add(&self, notification: &Notification<'_>) {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.hold();
         if state.thread == Thread::NotStarted {
             state.thread = match self.start() {
                 Ok(()) => Thread::Running,
@@ -74,7 +75,7 @@ impl Outbox {
     }
 
     pub(super) fn stop(&self) {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.hold();
         state.thread = Thread::Stopped;
         self.shared.changed.notify_one();
     }
@@ -117,16 +118,12 @@ impl Shared {
     /// Waits until there is something to send. Returns `None` once the outbox is stopped.
     fn next(&self) -> Option<BTreeMap<Key, Count>> {
         let idle = |state: &mut State| state.thread == Thread::Running && state.pending.is_empty();
-        let waited = self.changed.wait_while(self.lock(), idle);
+        let waited = self.changed.wait_while(self.state.hold(), idle);
         let mut state = waited.unwrap_or_else(PoisonError::into_inner);
         if state.pending.is_empty() {
             None
         } else {
             Some(state.pending.take())
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,6 +1,8 @@
 //! The processes that wait for messages, as far as this one knows.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
+
+use queue_core::internal::LockExt as _;
 
 use crate::command::Port;
 
@@ -22,11 +24,11 @@ impl Peers {
 
     pub(crate) fn set(&self, mut ports: Vec<Port>) {
         ports.retain(|port| port.token != self.own);
-        *self.ports.lock().unwrap_or_else(PoisonError::into_inner) = ports.into();
+        *self.ports.hold() = ports.into();
     }
 
     pub(super) fn ports(&self) -> Arc<[Port]> {
-        Arc::clone(&self.ports.lock().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.ports.hold())
     }
 
     pub(super) fn own(&self) -> i64 {

@@ -14,6 +14,9 @@ use crate::purge::Found;
 /// the lock.
 const PAUSE: Duration = Duration::from_millis(1);
 
+/// The pause after a failure to remove attachments, in microseconds.
+const PAUSE_AFTER_FAILURE: i64 = 1_000_000;
+
 impl Writer<'_> {
     /// Removes some of what can no longer be received, in a transaction of its own.
     pub(super) fn purge(&mut self) {
@@ -33,7 +36,56 @@ impl Writer<'_> {
         {
             tracing::error!(?failure, "failed to remove expired or deleted messages");
         }
+        if let Err(failure) = self.remove_attachments(now) {
+            self.attachments_failed(&failure, now);
+        }
         self.purged_at = Instant::now();
+    }
+
+    /// Whether there may be more to remove at once.
+    pub(super) fn has_work(&self) -> bool {
+        self.has_unused || self.purge.has_work()
+    }
+
+    /// Tries again: at once if another process is writing, not before the file is opened again if it is damaged, and in a
+    /// second otherwise.
+    fn attachments_failed(&mut self, failure: &Failure, now: i64) {
+        if failure.is_busy() {
+            self.has_unused = true;
+            return;
+        }
+        self.keeps_attachments_until = if failure.is_damage() {
+            i64::MAX
+        } else {
+            now.saturating_add(PAUSE_AFTER_FAILURE)
+        };
+        tracing::error!(?failure, "failed to remove attachments that no message has");
+    }
+
+    /// Removes some of an attachment that no message has, in a transaction of its own.
+    fn remove_attachments(&mut self, now: i64) -> Result<()> {
+        self.has_unused = false;
+        if now < self.keeps_attachments_until {
+            return Ok(());
+        }
+        let Some(unused) = self.tables.messages.attachments.unused(now)? else {
+            return Ok(());
+        };
+        self.begin.execute([])?;
+        // Meanwhile another process may have used or removed it.
+        let removed = match self.tables.messages.attachments.unused(now) {
+            Ok(Some(still)) if still == unused => {
+                self.tables.messages.attachments.remove_some(unused)
+            }
+            other => other.map(drop),
+        };
+        if removed.is_err() {
+            self.roll_back();
+            return removed;
+        }
+        self.has_unused = true;
+        self.tables.messages.attachments.forget();
+        self.transact(&[]).map(drop)
     }
 
     fn try_remove(&mut self, found: &Found) -> Result<()> {
@@ -41,6 +93,8 @@ impl Writer<'_> {
             return Ok(());
         }
         self.begin.execute([])?;
+        // Another process may have written since this one has looked.
+        self.tables.messages.attachments.forget();
         let removed = self.remove(&found.places, found.finished);
         if removed.is_err() {
             self.roll_back();

@@ -1,6 +1,7 @@
 //! The suite for [`Backend`](crate::backend::Backend).
 
 mod apply;
+mod attachments;
 mod bodies;
 mod browsing;
 mod clients;

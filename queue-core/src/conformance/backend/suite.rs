@@ -3,8 +3,8 @@
 use super::super::suite::suite;
 use super::harness::Harness;
 use super::{
-    apply, bodies, browsing, clients, concurrency, conditional, expiry, limits, queues, receipts,
-    visibility,
+    apply, attachments, bodies, browsing, clients, concurrency, conditional, expiry, limits,
+    queues, receipts, visibility,
 };
 
 suite! { $ conformance_tests backend
@@ -74,6 +74,13 @@ suite! { $ conformance_tests backend
         a_browsed_receipt_deletes_until_the_message_is_touched
         expired_messages_are_not_browsed
         arguments_of_a_browse
+    }
+    attachments {
+        an_attachment_is_read_in_parts
+        a_message_without_an_attachment_has_none
+        an_attachment_stays_as_long_as_its_message
+        a_moved_message_takes_its_attachment_along
+        a_refused_move_leaves_the_attachment_where_it_was
     }
     conditional {
         a_value_is_recorded_with_its_message

@@ -4,9 +4,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use queue_core::backend::{
-    ApplyError, Backend, Browsing, Capabilities, ConditionalPuts, Created, Lease, Metadata,
-    NewMessage, Op, OpOutcome, Page, PageMark, PeekedMessage, PopReceipt, PutIf, PutReceipt,
-    QueueProperties, ReceivedMessage, StorageId, Swap, check_ops,
+    ApplyError, Attachments, Backend, Browsing, Capabilities, ConditionalPuts, Created, Lease,
+    Metadata, NewMessage, Op, OpOutcome, Page, PageMark, PeekedMessage, PopReceipt, PutIf,
+    PutReceipt, QueueProperties, ReceivedMessage, StorageId, Swap, check_ops,
 };
 use queue_core::idempotency::IdempotencyStore;
 use queue_core::internal::debug_fields;
@@ -109,6 +109,7 @@ impl MemoryBackend {
         let mut capabilities = Capabilities::local();
         capabilities.browsing = Browsing::Supported;
         capabilities.conditional_puts = ConditionalPuts::Supported;
+        capabilities.attachments = Attachments::Supported;
         Self {
             store,
             name,
@@ -237,6 +238,22 @@ impl Backend for MemoryBackend {
         })
     }
 
+    async fn attachment(
+        &self,
+        queue: &QueueName,
+        id: &StorageId,
+        from: u64,
+    ) -> Result<Option<Bytes>> {
+        let read = |state: &mut State, now| state.attachment(queue, id, now);
+        let attachment = self.call(Operation::FetchData, queue, read)?;
+        Ok(attachment.map(|data| {
+            let from = usize::try_from(from).unwrap_or(usize::MAX);
+            let from = from.min(data.len());
+            let to = data.len().min(from.saturating_add(MAX_PART));
+            data.slice(from..to)
+        }))
+    }
+
     async fn browse(&self, queue: &QueueName, from: Option<&PageMark>, max: u32) -> Result<Page> {
         let limits = self.capabilities.limits(Operation::Browse, queue);
         limits.check_max(max)?;
@@ -282,6 +299,9 @@ impl Backend for MemoryBackend {
 }
 
 debug_fields!(MemoryBackend { name });
+
+/// The most bytes of an attachment that are read at once.
+const MAX_PART: usize = 1024 * 1024;
 
 /// Undoes an operation of an `apply` of which a later one failed.
 type Undo<'a> = Box<dyn FnOnce(&mut State) + 'a>;

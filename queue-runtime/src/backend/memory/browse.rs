@@ -3,10 +3,10 @@
 use std::ops::Bound;
 
 use queue_core::QueueName;
-use queue_core::backend::{BrowsedMessage, MessageState, Page, PageMark};
+use queue_core::backend::{Page, PageMark};
 use queue_core::store_clock::timestamp;
 
-use super::store::{Message, Result, State};
+use super::store::{Result, State};
 
 /// The last message of a page: when it becomes visible, and its number.
 pub(super) type Place = (i64, u64);
@@ -30,25 +30,14 @@ impl State {
         let mut found: Vec<_> = messages.take(max as usize + 1).collect();
         let is_last = found.len() <= max as usize;
         found.truncate(max as usize);
-        let browsed = found.iter().map(|(_, message)| message.browsed(now));
+        let browsed = found
+            .iter()
+            .map(|&(_, message)| message.clone().received(now).into());
         let mut page = Page::new(browsed.collect(), timestamp(now));
         if let (false, Some((place, _))) = (is_last, found.last()) {
             page.next = Some(PageMark::new(format!("{}/{}", place.0, place.1)));
         }
         Ok(page)
-    }
-}
-
-impl Message {
-    fn browsed(&self, now: i64) -> BrowsedMessage {
-        let (id, receipt) = (self.storage_id(), self.pop_receipt());
-        let inserted_at = timestamp(self.inserted_at);
-        let mut browsed = BrowsedMessage::new(id, receipt, self.body.clone(), inserted_at);
-        browsed.dequeue_count = self.dequeue_count;
-        browsed.visible_at = timestamp(self.visible_at);
-        browsed.expires_at = self.expires_at.map(timestamp);
-        browsed.state = MessageState::at(timestamp(now), browsed.visible_at, self.dequeue_count);
-        browsed
     }
 }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use queue_core::backend::{
-    Created, Lease, Metadata, NewMessage, PeekedMessage, PopReceipt, PutReceipt, QueueProperties,
-    ReceivedMessage, StorageId,
+    Attachment, Created, Lease, Metadata, NewMessage, PeekedMessage, PopReceipt, PutReceipt,
+    QueueProperties, ReceivedMessage, StorageId,
 };
 use queue_core::internal::LockExt as _;
 use queue_core::notify::{LocalNotifier, Writers};
@@ -51,6 +51,7 @@ pub(super) struct Message {
     number: u64,
     receipt: u64,
     pub(super) body: Bytes,
+    attachment: Option<Bytes>,
     pub(super) inserted_at: i64,
     pub(super) visible_at: i64,
     pub(super) expires_at: Option<i64>,
@@ -122,6 +123,11 @@ impl State {
 
     /// Stores a message, and returns it as it is stored.
     pub(super) fn put(&mut self, name: &QueueName, new: &NewMessage, now: i64) -> Result<Message> {
+        let attachment = match &new.attachment {
+            None => None,
+            Some(Attachment::New(data)) => Some(data.clone()),
+            Some(Attachment::Of { queue, id }) => self.attachment(queue, id, now).ok().flatten(),
+        };
         let (number, receipt) = (self.next_number(), self.next_number());
         let (visible_at, expires_at) = lifespan(now, new);
         let queue = self.queue(name)?;
@@ -129,6 +135,7 @@ impl State {
             number,
             receipt,
             body: new.body.clone(),
+            attachment,
             inserted_at: now,
             visible_at,
             expires_at,
@@ -139,6 +146,20 @@ impl State {
             history.push(number, name, new);
         }
         Ok(message)
+    }
+
+    /// Returns the attachment of a message.
+    pub(super) fn attachment(
+        &mut self,
+        name: &QueueName,
+        id: &StorageId,
+        now: i64,
+    ) -> Result<Option<Bytes>> {
+        let queue = self.queue(name)?;
+        let message = number(id.as_str()).and_then(|number| queue.messages.get(&number));
+        let message = message.filter(|message| message.is_alive(now));
+        let message = message.ok_or(ErrorKind::MessageNotFound)?;
+        Ok(message.attachment.clone())
     }
 
     /// Hides the first visible messages, and returns them with their new receipts.
@@ -164,7 +185,10 @@ impl State {
         let visible = queue.schedule.range(..=(now, u64::MAX));
         let messages = visible.filter_map(|(_, number)| queue.messages.get(number));
         let alive = messages.filter(|message| message.is_alive(now));
-        Ok(alive.take(max as usize).map(Message::peeked).collect())
+        Ok(alive
+            .take(max as usize)
+            .map(|one| one.clone().received(now).into())
+            .collect())
     }
 
     /// Updates a message. Returns what it was before, too.
@@ -335,17 +359,6 @@ impl Message {
         received.expires_at = self.expires_at.map(timestamp);
         received.visible_at = timestamp(self.visible_at);
         received
-    }
-
-    fn peeked(&self) -> PeekedMessage {
-        let mut peeked = PeekedMessage::new(
-            self.storage_id(),
-            self.body.clone(),
-            timestamp(self.inserted_at),
-        );
-        peeked.dequeue_count = self.dequeue_count;
-        peeked.expires_at = self.expires_at.map(timestamp);
-        peeked
     }
 }
 

@@ -9,10 +9,11 @@
 
 mod circuit;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use queue_core::clock::Clock;
+use queue_core::internal::LockExt as _;
 use tokio::sync::watch;
 
 pub use circuit::CircuitState;
@@ -81,7 +82,7 @@ impl Breaker {
 
     fn try_pass(&self) -> Pass {
         let now = self.clock.monotonic();
-        let mut circuit = self.lock();
+        let mut circuit = self.circuit.hold();
         let pass = circuit.pass(now);
         self.publish(&circuit);
         pass
@@ -90,7 +91,7 @@ impl Breaker {
     /// Records an attempt that was not a probe. Returns whether it counts if it failed.
     pub(crate) fn record(&self, failed: bool) -> (bool, Option<Change>) {
         let now = self.clock.monotonic();
-        let mut circuit = self.lock();
+        let mut circuit = self.circuit.hold();
         let counts = circuit.state() == CircuitState::Closed;
         let change = circuit.record(failed, now, jitter());
         self.publish(&circuit);
@@ -99,7 +100,7 @@ impl Breaker {
 
     fn probed(&self, result: Probed) -> Option<Change> {
         let now = self.clock.monotonic();
-        let mut circuit = self.lock();
+        let mut circuit = self.circuit.hold();
         let change = circuit.probed(result, now, jitter());
         self.publish(&circuit);
         change
@@ -113,10 +114,6 @@ impl Breaker {
             *state = new;
             changes
         });
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Circuit> {
-        self.circuit.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,5 +1,7 @@
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+
+use queue_core::internal::LockExt as _;
 
 use tokio::sync::Semaphore;
 
@@ -24,12 +26,12 @@ impl Limit {
     }
 
     pub(super) fn current(&self) -> usize {
-        *self.limit.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.limit.hold()
     }
 
     /// Sets the limit to what `new` returns. Calls do not overlap, so the last one to read its inputs wins.
     pub(super) fn set(&self, new: impl FnOnce() -> usize) {
-        let mut limit = self.limit.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut limit = self.limit.hold();
         let new = new();
         if new > *limit {
             self.release(new - *limit);

@@ -2,7 +2,9 @@
 //! returned.
 
 use std::mem::take;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
+
+use queue_core::internal::LockExt as _;
 
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
@@ -51,6 +53,20 @@ impl Room {
         &self.core
     }
 
+    /// Waits until there is room for so many bytes in place of the message's body, or for as many as may be in flight. The
+    /// body's own are given back first: whoever waits holds none, so somebody can always go on.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(crate) async fn grow(&self, bytes: usize) {
+        let Some(limit) = &self.core.capacity.bytes else {
+            return;
+        };
+        limit.release(self.with(|held| take(&mut held.bytes)));
+        let bytes = limit.acquire_bytes(bytes).await;
+        self.with(|held| held.bytes = bytes);
+    }
+
     /// Takes the thread that is reserved for a blocking handler.
     pub(crate) fn take_thread(&self) -> Option<Reserved> {
         self.with(|held| held.thread.take())
@@ -88,7 +104,7 @@ impl Room {
     }
 
     fn with<T>(&self, change: impl FnOnce(&mut Held) -> T) -> T {
-        change(&mut self.held.lock().unwrap_or_else(PoisonError::into_inner))
+        change(&mut self.held.hold())
     }
 }
 

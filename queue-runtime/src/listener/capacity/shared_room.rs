@@ -5,7 +5,9 @@
 //! is next (stride scheduling). A lane that was idle has no claim to the room that it did not use: when it begins to
 //! wait, its pass is raised to that of the lane that was served last.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
+
+use queue_core::internal::LockExt as _;
 
 use tokio::sync::Notify;
 use tokio::task::yield_now;
@@ -67,10 +69,6 @@ impl SharedRoom {
         };
         (0..weights.len()).map(lane).collect()
     }
-
-    fn lock(&self) -> MutexGuard<'_, Shares> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Lane {
@@ -82,10 +80,10 @@ impl Lane {
         let _waiting = Waiting::begin(self);
         loop {
             let changed = self.room.changed.notified();
-            if self.room.lock().next() == Some(self.index) {
+            if self.room.state.hold().next() == Some(self.index) {
                 // Settlements are committed in groups, so room comes in groups: let it all come.
                 yield_now().await;
-                let taken = self.room.lock().take(self.index, most);
+                let taken = self.room.state.hold().take(self.index, most);
                 if taken > 0 {
                     return taken;
                 }
@@ -98,14 +96,14 @@ impl Lane {
     /// Releases the room of messages that are no longer in flight.
     pub(crate) fn release(&self, messages: usize) {
         if messages > 0 {
-            self.room.lock().free += messages;
+            self.room.state.hold().free += messages;
             self.room.changed.notify_waiters();
         }
     }
 
     /// Gives back room for messages that were not received. They do not count.
     pub(crate) fn give_back(&self, messages: usize) {
-        let mut state = self.room.lock();
+        let mut state = self.room.state.hold();
         let lane = &mut state.lanes[self.index];
         lane.pass = lane.pass.saturating_sub(lane.stride * messages as u64);
         drop(state);
@@ -118,7 +116,7 @@ struct Waiting<'a>(&'a Lane);
 
 impl<'a> Waiting<'a> {
     fn begin(lane: &'a Lane) -> Self {
-        lane.room.lock().begin_to_wait(lane.index);
+        lane.room.state.hold().begin_to_wait(lane.index);
         Self(lane)
     }
 }
@@ -126,7 +124,7 @@ impl<'a> Waiting<'a> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let Lane { room, index } = self.0;
-        room.lock().lanes[*index].waiting -= 1;
+        room.state.hold().lanes[*index].waiting -= 1;
         // Another lane may be next now.
         room.changed.notify_waiters();
     }

@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use queue_core::internal::LockExt as _;
 
 use crate::panic::catch;
 
@@ -51,7 +53,7 @@ impl HandlerThreads {
     /// # Errors
     /// The operating system's error if no thread is idle and none can be started.
     pub(crate) fn reserve(&self, wanted: usize) -> io::Result<Reserved> {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.hold();
         while state.started - state.reserved < wanted {
             let shared = Arc::clone(&self.shared);
             match (self.start)(Box::new(move || shared.work())) {
@@ -71,7 +73,7 @@ impl HandlerThreads {
 
 impl Drop for HandlerThreads {
     fn drop(&mut self) {
-        self.shared.lock().closed = true;
+        self.shared.state.hold().closed = true;
         self.shared.work.notify_all();
     }
 }
@@ -101,7 +103,7 @@ impl Reserved {
     /// Runs a job on a reserved thread, gives the thread back, and then runs what the job returned.
     pub(crate) fn run<F: FnOnce()>(self, job: impl FnOnce() -> F + Send + 'static) {
         let shared = Arc::clone(&self.shared);
-        let mut state = shared.lock();
+        let mut state = shared.state.hold();
         state.jobs.push_back(Box::new(move || {
             let then = job();
             drop(self);
@@ -114,25 +116,21 @@ impl Reserved {
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        self.shared.lock().reserved -= self.threads;
+        self.shared.state.hold().reserved -= self.threads;
     }
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Pool> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Runs jobs until the pool is closed.
     fn work(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.hold();
         loop {
             if let Some(job) = state.jobs.pop_front() {
                 drop(state);
                 if let Err(panic) = catch(job) {
                     tracing::error!(%panic, "a thread for handlers caught a panic");
                 }
-                state = self.lock();
+                state = self.state.hold();
             } else if state.closed {
                 return;
             } else {
@@ -147,7 +145,7 @@ impl Shared {
 
 impl fmt::Debug for HandlerThreads {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = self.shared.lock();
+        let state = self.shared.state.hold();
         f.debug_struct("HandlerThreads")
             .field("started", &state.started)
             .field("reserved", &state.reserved)
@@ -195,7 +193,7 @@ mod tests {
         for jobs in [8, 8, 16, 4, 16] {
             meet(&threads, jobs);
         }
-        assert_eq!(threads.shared.lock().started, 16);
+        assert_eq!(threads.shared.state.hold().started, 16);
     }
 
     #[test]
@@ -205,7 +203,7 @@ mod tests {
             let mut reserved = threads.reserve(2).expect("threads");
             drop(reserved.split());
         }
-        let state = threads.shared.lock();
+        let state = threads.shared.state.hold();
         assert_eq!((state.started, state.reserved), (2, 0));
         drop(state);
     }

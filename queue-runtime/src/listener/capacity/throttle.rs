@@ -1,6 +1,7 @@
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use queue_core::clock::Clock;
+use queue_core::internal::LockExt as _;
 use queue_core::{Error, RetryAdvice};
 
 use crate::policy::{Throttled, Throttling};
@@ -26,8 +27,7 @@ impl Throttle {
     }
 
     fn with<T>(&self, change: impl FnOnce(&mut Throttling) -> T) -> T {
-        let throttling = self.throttling.lock();
-        change(&mut throttling.unwrap_or_else(PoisonError::into_inner))
+        change(&mut self.throttling.hold())
     }
 
     /// Records a receive and its error, if it failed. Returns what changed, if anything: other errors than

@@ -21,7 +21,8 @@ use crate::listener::event::ListenerEventKind;
 use crate::listener::phase::ListenerPhase;
 use crate::panic::{catch, catch_async};
 use crate::receive::{
-    Call, End, Fetched, Incoming, Refusal, Settling, admit, claim, decode, fetch_data, is_elsewhere,
+    Call, End, Fetched, Incoming, Refusal, Settling, admit, claim, decode, expanded_size,
+    fetch_data, lacks_data, wait_for_room,
 };
 
 /// Has a task handle each message.
@@ -98,7 +99,7 @@ impl Task {
         let refusal = if core.phase.is_stopping() {
             Refusal::Ends(End::Released)
         } else {
-            match prepare(core, incoming).await {
+            match prepare(&run.room, incoming).await {
                 Ok(call) => return Some(call),
                 Err(refusal) => refusal,
             }
@@ -168,19 +169,12 @@ fn record_time(run: &Run, started: Duration) {
 }
 
 /// Returns the call that handles the message, once it has what it needs for that.
-async fn prepare(core: &Core, incoming: &mut Incoming) -> Result<Call, Refusal> {
+async fn prepare(room: &Room, incoming: &mut Incoming) -> Result<Call, Refusal> {
+    let core = room.core();
     let (context, consumer) = (&core.context, &core.consumer);
     admit(context, consumer, incoming).await?;
-    if is_elsewhere(consumer, incoming) {
-        let report = |error: &Error, after| {
-            let error = error.clone();
-            core.publish(|| ListenerEventKind::DataUnavailable { error, after });
-        };
-        let fetched = fetch_data(context, consumer, incoming, report);
-        match unless_stopping(core, fetched).await {
-            Some(fetched) => fetched?,
-            None => return Err(Refusal::Ends(End::Released)),
-        }
+    if lacks_data(consumer, incoming) {
+        Box::pin(obtain_data(room, incoming)).await?;
     }
     let call = |incoming: &Incoming| core.handling.handlers.call(context, incoming);
     let call = decode(context, consumer, incoming, call).await?;
@@ -196,6 +190,28 @@ async fn prepare(core: &Core, incoming: &mut Incoming) -> Result<Call, Refusal> 
         }
     }
     Ok(call)
+}
+
+/// Sees to it that a message has its data. Boxed where it is awaited, because few messages need it.
+async fn obtain_data(room: &Room, incoming: &mut Incoming) -> Result<(), Refusal> {
+    let core = room.core();
+    let (context, consumer) = (&core.context, &core.consumer);
+    let most = context.encoder.max_payload();
+    let report = |error: &Error, after| {
+        let error = error.clone();
+        core.publish(|| ListenerEventKind::DataUnavailable { error, after });
+    };
+    let obtained = async {
+        // What is larger than allowed ends before anything is fetched.
+        if let Some(bytes) = expanded_size(incoming).filter(|size| *size <= most) {
+            wait_for_room(context, consumer, incoming, room.grow(bytes)).await?;
+        }
+        fetch_data(context, consumer, incoming, report).await
+    };
+    match unless_stopping(core, obtained).await {
+        Some(obtained) => obtained,
+        None => Err(Refusal::Ends(End::Released)),
+    }
 }
 
 /// Awaits something that may take long, unless the listener is stopping.

@@ -2,10 +2,11 @@
 //! the watchdog, never both.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use queue_core::Disposition;
+use queue_core::internal::LockExt as _;
 use tracing::Span;
 
 use super::capacity::Room;
@@ -203,7 +204,7 @@ impl Run {
     /// Returns the handler's cancellation, if it was cancelled. The first call that sees it records `now`.
     pub(super) fn told_to_stop(&self, now: Duration) -> Option<Stop> {
         let cause = self.cancellation().cause()?;
-        let mut stop = lock(&self.stop);
+        let mut stop = self.stop.hold();
         let new = || self.stop_at(cause, now);
         Some(*stop.get_or_insert_with(new))
     }
@@ -213,7 +214,7 @@ impl Run {
         let polled = self.polls.load(Ordering::Relaxed) != stop.polls;
         if polled {
             let again = self.stop_at(stop.cause, now);
-            *lock(&self.stop) = Some(again);
+            *self.stop.hold() = Some(again);
         }
         polled
     }
@@ -233,10 +234,6 @@ impl Run {
             .map(drop)
             .map_err(|_| Taken)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The running handlers, by the time of the watchdog's next check.

@@ -1,19 +1,20 @@
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+use queue_core::internal::LockExt as _;
 
 use crate::policy::receive_visibility;
 use crate::settings::Settings;
 
 /// The times of recent successful runs of the handler, as a histogram with four buckets for each doubling from
-/// 1 ms. Recording one is a single addition.
+/// 1 ms. Recording one is an addition under a lock that is held for no longer.
 #[derive(Debug)]
 pub(crate) struct RunTimes {
     /// Whether the visibility timeout of receives follows the runs.
     adaptive: bool,
     enabled: AtomicBool,
-    /// Whether the counts are being reduced.
-    decaying: AtomicBool,
-    buckets: [AtomicU32; BUCKETS],
+    buckets: Mutex<[u64; BUCKETS]>,
 }
 
 /// Up to 2³⁰ ms, which is 12 days.
@@ -28,8 +29,7 @@ impl RunTimes {
         Self {
             adaptive,
             enabled: AtomicBool::new(adaptive),
-            decaying: AtomicBool::new(false),
-            buckets: [const { AtomicU32::new(0) }; BUCKETS],
+            buckets: Mutex::new([0; BUCKETS]),
         }
     }
 
@@ -51,7 +51,7 @@ impl RunTimes {
     }
 
     pub(super) fn record(&self, time: Duration) {
-        self.buckets[bucket(time)].fetch_add(1, Ordering::Relaxed);
+        self.buckets.hold()[bucket(time)] += 1;
     }
 
     /// Returns the mean time, to within an eighth, or `None` without runs.
@@ -78,34 +78,15 @@ impl RunTimes {
         (total >= 100).then(|| Duration::from_secs_f64(bounds(last + 1) / 1_000.0))
     }
 
+    /// Returns the counts, and reduces them once they are enough.
     fn counts(&self) -> [u64; BUCKETS] {
-        let counts = self.read();
-        if counts.iter().sum::<u64>() > ENOUGH {
-            self.decay();
-        }
-        counts
-    }
-
-    fn read(&self) -> [u64; BUCKETS] {
-        let counts = self.buckets.each_ref();
-        counts.map(|count| u64::from(count.load(Ordering::Relaxed)))
-    }
-
-    /// Reduces the counts. Only one caller does so at a time: two would subtract the same counts twice.
-    fn decay(&self) {
-        if self.decaying.swap(true, Ordering::Acquire) {
-            return;
-        }
-        let counts = self.read();
+        let mut buckets = self.buckets.hold();
+        let counts = *buckets;
         let total: u64 = counts.iter().sum();
         if total > ENOUGH {
-            for (bucket, count) in self.buckets.iter().zip(counts) {
-                let kept = count * (ENOUGH / 2) / total;
-                // What is added meanwhile is kept.
-                bucket.fetch_sub((count - kept) as u32, Ordering::Relaxed);
-            }
+            *buckets = counts.map(|count| count * (ENOUGH / 2) / total);
         }
-        self.decaying.store(false, Ordering::Release);
+        counts
     }
 }
 

@@ -2,8 +2,10 @@
 
 use std::collections::VecDeque;
 use std::mem::take;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::panicking;
+
+use queue_core::internal::LockExt as _;
 
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
@@ -59,7 +61,7 @@ impl<T: Send + 'static> TaskPool<T> {
     /// Has a task work on each item. Items are dropped if the runtime has shut down.
     pub(super) fn work_on(&self, items: Vec<T>) {
         let count = items.len();
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.hold();
         if state.is_runtime_gone {
             drop(state);
             return drop_each(items);
@@ -81,7 +83,7 @@ impl<T: Send + 'static> TaskPool<T> {
 impl<T> TaskPool<T> {
     /// Ends the tasks that are idle now.
     pub(super) fn end_idle(&self) {
-        let state = self.shared.lock();
+        let state = self.shared.state.hold();
         let surplus = state.idle.saturating_sub(state.waiting.len());
         drop(state);
         self.shared.permits.add_permits(surplus);
@@ -96,12 +98,6 @@ impl<T> TaskPool<T> {
 impl<T> Drop for TaskPool<T> {
     fn drop(&mut self) {
         self.close();
-    }
-}
-
-impl<T> Shared<T> {
-    fn lock(&self) -> MutexGuard<'_, PoolState<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -149,14 +145,14 @@ impl<T> PoolTask<T> {
         if let Ok(permit) = self.shared.permits.acquire().await {
             permit.forget();
         }
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.hold();
         state.idle -= 1;
         state.waiting.pop_front()
     }
 
     /// Returns false if enough others are idle.
     fn becomes_idle(&mut self) -> bool {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.hold();
         let stays = state.idle < state.waiting.len() + self.shared.max_idle;
         if stays {
             state.idle += 1;
@@ -175,7 +171,7 @@ impl<T> Drop for PoolTask<T> {
             Activity::Working | Activity::Idle => {}
         }
         // The runtime drops a task only when it shuts down, and then no task takes another item.
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.hold();
         state.is_runtime_gone = true;
         let waiting = take(&mut state.waiting);
         drop(state);

@@ -1,7 +1,8 @@
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use queue_core::clock::Clock;
+use queue_core::internal::LockExt as _;
 use queue_core::{Error, Timestamp};
 
 use crate::panic::CaughtPanic;
@@ -84,7 +85,7 @@ impl Receiving {
             Found::NoMessage
         };
         let last_success = Some(clock.now());
-        let mut last = self.lock();
+        let mut last = self.0.hold();
         let detected = found == Found::Messages && last.found != found;
         *last = LastReceives {
             last_success,
@@ -97,14 +98,14 @@ impl Receiving {
     /// Records that the queue does not exist. Returns whether that is news.
     pub(super) fn missing(&self, clock: &dyn Clock, error: ReceiveError) -> bool {
         self.failed(clock, error);
-        let mut last = self.lock();
+        let mut last = self.0.hold();
         let is_news = last.found != Found::NoQueue;
         last.found = Found::NoQueue;
         is_news
     }
 
     pub(super) fn failed(&self, clock: &dyn Clock, error: ReceiveError) {
-        let mut state = self.lock();
+        let mut state = self.0.hold();
         let (since, began) = match &state.failing {
             Some(failing) => (failing.since, failing.began),
             None => (clock.now(), clock.monotonic()),
@@ -117,19 +118,15 @@ impl Receiving {
     }
 
     pub(super) fn last_success(&self) -> Option<Timestamp> {
-        self.lock().last_success
+        self.0.hold().last_success
     }
 
     pub(super) fn failure(&self, clock: &dyn Clock) -> Option<ReceiveFailure> {
-        let state = self.lock();
+        let state = self.0.hold();
         state.failing.as_ref().map(|failing| ReceiveFailure {
             since: failing.since,
             lasted: clock.monotonic().saturating_sub(failing.began),
             error: failing.error.clone(),
         })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, LastReceives> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

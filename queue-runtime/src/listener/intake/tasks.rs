@@ -1,6 +1,8 @@
 //! Which dequeue tasks run: their number follows the wanted one, within the range.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
+
+use queue_core::internal::LockExt as _;
 
 use tokio::sync::Notify;
 
@@ -43,18 +45,18 @@ impl Tasks {
     }
 
     pub(super) fn counts(&self) -> TaskCounts {
-        *self.lock()
+        *self.state.hold()
     }
 
     /// Changes the range. [`want`](Self::want) moves the wanted number into it.
     pub(super) fn set_range(&self, range: TaskRange) {
-        self.lock().range = range;
+        self.state.hold().range = range;
     }
 
     /// Sets the wanted number within the range, and counts those that are missing as started. Returns the wanted
     /// number before and after, and how many tasks to start.
     pub(super) fn want(&self, tasks: impl FnOnce(TaskCounts) -> usize) -> (usize, usize, usize) {
-        let mut state = self.lock();
+        let mut state = self.state.hold();
         let before = state.wanted;
         state.wanted = state.range.clamp(tasks(*state));
         let missing = state.wanted.saturating_sub(state.active);
@@ -65,13 +67,13 @@ impl Tasks {
 
     /// Returns whether tasks that find the queue empty may end, the last one excepted.
     pub(super) fn has_spare(&self) -> bool {
-        let state = self.lock();
+        let state = self.state.hold();
         state.active > state.range.least()
     }
 
     /// Returns whether the last task may stand by.
     pub(super) fn may_stand_by(&self) -> bool {
-        let state = self.lock();
+        let state = self.state.hold();
         state.range.min == 0 && state.active == 1
     }
 
@@ -93,7 +95,7 @@ impl Tasks {
 
     /// Counts the task that stands by as running again, unless others run.
     pub(super) fn rejoin(&self) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.hold();
         let joins = state.active == 0;
         if joins {
             state.wanted = state.wanted.max(1);
@@ -123,7 +125,7 @@ impl Tasks {
     }
 
     fn leave_if(&self, may: impl FnOnce(&TaskCounts) -> bool) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.hold();
         let leaves = may(&state);
         if leaves {
             state.active -= 1;
@@ -134,11 +136,7 @@ impl Tasks {
 
     /// Counts a task that has ended for another reason.
     pub(super) fn ended(&self) {
-        self.lock().active -= 1;
-    }
-
-    fn lock(&self) -> MutexGuard<'_, TaskCounts> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.hold().active -= 1;
     }
 }
 

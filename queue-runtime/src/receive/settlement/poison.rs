@@ -14,6 +14,7 @@ use super::LOG;
 use super::carry_out::Settling;
 use super::settled::{SettleProblem, Settled};
 use super::write::fingerprint;
+use crate::attachment::moved;
 use crate::context::Context;
 use crate::lease::Purpose;
 use crate::panic;
@@ -44,7 +45,8 @@ impl Settling<'_> {
         record.attempts = incoming.attempt();
         record.error = error.map(|error| clip(&escape_text(error), MAX_POISON_ERROR).to_owned());
         let body = body_with_record(context, incoming, &mut record);
-        let copy = (poison_queue.clone(), NewMessage::moved(body));
+        let copy = moved(context, queue, incoming.lease.id(), body);
+        let copy = (poison_queue.clone(), copy);
         let on_poison = consumer.options.on_poison.as_ref();
         let follow_up =
             on_poison.map(|on_poison| follow_up(on_poison, context, incoming, record.clone()));

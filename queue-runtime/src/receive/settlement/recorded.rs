@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use queue_core::QueueName;
-use queue_core::backend::{NewMessage, TimeToLive};
+use queue_core::backend::{Attachment, NewMessage, TimeToLive};
 use queue_core::internal::{json_error, to_base64, unwrap_base64};
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +25,8 @@ struct FollowUp {
     time_to_live_ms: Option<u64>,
     #[serde(flatten)]
     body: Body,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attachment_base64: Option<String>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -48,6 +50,10 @@ pub(crate) fn encode(puts: &[(QueueName, NewMessage)]) -> Bytes {
                 let base64 = to_base64(&message.body);
                 Body::BodyBase64(base64)
             }
+        },
+        attachment_base64: match &message.attachment {
+            Some(Attachment::New(data)) => Some(to_base64(data)),
+            Some(Attachment::Of { .. }) | None => None,
         },
     });
     let recorded = Recorded {
@@ -81,14 +87,21 @@ pub(crate) fn decode(result: &[u8]) -> Result<Vec<(QueueName, NewMessage)>, Stri
                 bytes.ok_or("a body is not Base64")?.into()
             }
         };
+        let attachment = follow_up.attachment_base64.map(|text| {
+            let bytes = unwrap_base64(text.as_bytes());
+            bytes.ok_or("an attachment is not Base64")
+        });
         let time_to_live = follow_up
             .time_to_live_ms
             .map_or(TimeToLive::Never, |after| {
                 TimeToLive::After(Duration::from_millis(after))
             });
-        let message = NewMessage::new(body)
+        let mut message = NewMessage::new(body)
             .with_delay(Duration::from_millis(follow_up.delay_ms))
             .with_time_to_live(time_to_live);
+        message.attachment = attachment
+            .transpose()?
+            .map(|data| Attachment::New(data.into()));
         Ok((queue, message))
     });
     follow_ups.collect()
@@ -106,7 +119,10 @@ mod tests {
     fn follow_ups_are_read_as_they_were_recorded() {
         let queue: QueueName = "orders".parse().expect("a name");
         let minute = Duration::from_secs(60);
+        let mut large = NewMessage::new("its data is attached");
+        large.attachment = Some(Attachment::New(vec![0, 0xff].into()));
         let puts = vec![
+            (queue.clone(), large),
             (queue.clone(), NewMessage::new("{\"a\":\"b\"}")),
             (
                 queue,

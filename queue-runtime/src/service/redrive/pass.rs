@@ -2,7 +2,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use bytes::Bytes;
-use queue_core::backend::{ApplyError, Atomicity, NewMessage, Op, PopReceipt, StorageId};
+use queue_core::backend::{ApplyError, Atomicity, Op, PopReceipt, StorageId};
 use queue_core::envelope::{Envelope, PoisonRecord};
 use queue_core::wire::{Body, Event};
 use queue_core::{
@@ -11,6 +11,7 @@ use queue_core::{
 
 use super::redrive::Redrive;
 use super::report::{RedriveError, RedriveOutcome, RedriveStep, Redriven};
+use crate::attachment::moved;
 use crate::notify::Announced;
 use crate::repeat::Repeats;
 use crate::send::take_again;
@@ -331,16 +332,16 @@ impl<'r> Pass<'r> {
     }
 
     fn ops(&self, one: &Move, is_copy: bool) -> Vec<Op> {
+        let (context, id) = (&self.redrive.context, &one.item.id);
         let put = (!is_copy).then(|| Op::Put {
             queue: one.put.queue.clone(),
-            message: NewMessage::moved(one.put.body.clone()),
+            message: moved(context, &self.redrive.queue, id, one.put.body.clone()),
         });
         let delete = Op::Delete {
             queue: self.redrive.queue.clone(),
             id: one.item.id.clone(),
             receipt: one.item.receipt.clone(),
         };
-        let context = &self.redrive.context;
         let key = put
             .as_ref()
             .filter(|_| one.put.is_key_proven)

@@ -86,7 +86,7 @@ fn not_found(error: Error) -> Error {
 impl Backend for Remote {
     forward_backend!(self => self.inner;
         queue_uri notifier results transactions create_queue delete_queue list_queues properties metadata
-        set_metadata put put_if receive peek browse clear);
+        set_metadata put put_if receive peek attachment browse clear);
 
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities

@@ -119,7 +119,7 @@ impl fmt::Debug for Storage {
 impl Backend for Storage {
     forward_backend!(self => self.inner;
         queue_uri results transactions create_queue delete_queue list_queues properties metadata set_metadata
-        peek update delete clear);
+        peek attachment update delete clear);
 
     async fn browse(&self, queue: &QueueName, from: Option<&PageMark>, max: u32) -> Result<Page> {
         match self.capabilities.browsing {

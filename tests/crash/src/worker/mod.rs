@@ -16,6 +16,7 @@
 //! | `portions` | works on a job of a hundred portions, and kills itself after each |
 //! | `hold` | holds one message, and settles it when told to |
 //! | `fill`, `consume` | submit large orders and complete them, each a fixed number |
+//! | `bulk` | handles large orders with a listener, and says how much memory that has taken (Linux only) |
 //! | `drain` | completes a number of orders, and says what that has used (Linux only) |
 //! | `soak` | works in rounds under faults, and says what the process uses (Linux only) |
 //! | `errand` | a short fixed sequence of submissions and completions, repeated where the storage fails, also in an application's database |
@@ -25,6 +26,8 @@
 mod accept;
 mod answer;
 mod ask;
+#[cfg(target_os = "linux")]
+mod bulk;
 mod consume;
 #[cfg(target_os = "linux")]
 mod drain;
@@ -114,6 +117,9 @@ pub enum Role {
     Adopt,
     /// Fills a disk with orders, completes them while it is full, and ends.
     FullDisk,
+    /// Handles large orders until there are none, reports what that has used, and ends.
+    #[cfg(target_os = "linux")]
+    Bulk,
     /// Completes so many orders, reports what that has used, and ends.
     #[cfg(target_os = "linux")]
     Drain(u32),
@@ -242,6 +248,8 @@ pub async fn run(arguments: Arguments) {
         Role::Errand | Role::Adopt => errand::run(&desk).await,
         Role::FullDisk => full_disk::run(&arguments.file).await,
         #[cfg(target_os = "linux")]
+        Role::Bulk => bulk::run(&desk).await,
+        #[cfg(target_os = "linux")]
         Role::Drain(orders) => drain::run(&desk, orders).await,
         #[cfg(target_os = "linux")]
         Role::Soak(rounds) => soak::run(backend, arguments.seed, rounds).await,
@@ -333,6 +341,8 @@ impl fmt::Display for Role {
             Self::Portions => f.write_str("portions"),
             Self::Hold(settle) => write!(f, "hold-{settle}"),
             #[cfg(target_os = "linux")]
+            Self::Bulk => f.write_str("bulk"),
+            #[cfg(target_os = "linux")]
             Self::Drain(orders) => write!(f, "drain-{orders}"),
             #[cfg(target_os = "linux")]
             Self::Soak(rounds) => write!(f, "soak-{rounds}"),
@@ -373,6 +383,8 @@ impl FromStr for Role {
             Self::FullDisk,
             Self::Schedule,
             Self::Portions,
+            #[cfg(target_os = "linux")]
+            Self::Bulk,
         ];
         let found = roles
             .into_iter()

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use queue_runtime::SubmitProblem;
+use queue_tests::incompressible;
 
 use super::Desk;
 use crate::ledger::{Event, Lease};
@@ -12,7 +13,10 @@ const BATCH: usize = 8;
 /// So short that some orders expire, since they wait for a lease to end.
 const TIME_TO_LIVE: Duration = Duration::from_secs(1);
 
-/// Submits orders of all classes.
+/// What is stored beside a message, in two parts.
+const LARGE: usize = 3 * 512 * 1024;
+
+/// Submits orders of all classes, of which some are large.
 pub(super) async fn run(desk: &Desk) {
     let queue = desk.service.queue::<Order>();
     for round in 0.. {
@@ -23,7 +27,10 @@ pub(super) async fn run(desk: &Desk) {
         };
         let size = if round % 8 == 7 { BATCH } else { 1 };
         let name = |at| format!("{}-{round}-{at}-{}", desk.number, class.letter());
-        let orders: Vec<_> = (0..size).map(|at| Order::named(name(at))).collect();
+        let mut orders: Vec<_> = (0..size).map(|at| Order::named(name(at))).collect();
+        if round % 8 == 3 {
+            orders[0].padding = incompressible(LARGE);
+        }
         submit(desk, orders, class).await;
         while !desk.is_stopping() {
             let count = queue.any().properties().await;

@@ -18,6 +18,7 @@ use queue_crash::usage::Usage;
 use queue_crash::worker::{Arguments, Role};
 use queue_runtime::backend::{SqliteBackend, Synchronous};
 use queue_runtime::{QueueService, SystemClock};
+use queue_tests::incompressible;
 use rusqlite::Connection;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -217,6 +218,38 @@ fn a_consumer_needs_no_more_memory_for_more_messages() {
     // All of them have 46 MiB.
     let more = large.saturating_sub(small);
     assert!(more < 12 * 1024, "{small} KiB, then {large}");
+}
+
+#[test]
+fn large_payloads_take_no_more_memory_than_they_may() {
+    const SIZE: usize = 5 * MIB as usize;
+
+    let orders = plan::times(60);
+    let folder = TempDir::new().expect("a folder");
+    Runtime::new().expect("a runtime").block_on(async {
+        let service = connect(folder.path()).await;
+        let padding = incompressible(SIZE);
+        for number in 0..orders {
+            let order = Order {
+                name: format!("{number}-p"),
+                // None shares a beginning with another one.
+                padding: format!("{}{}", &padding[number..], number),
+            };
+            service.submit(order).await.expect("submitted");
+        }
+    });
+    let (process, lines) = start(folder.path(), Role::Bulk, 0);
+    let (status, complaints) = process.wait();
+    assert!(
+        status.success() && complaints.is_empty(),
+        "{status}: {complaints}"
+    );
+    let usage = usages(&lines).pop().expect("it reports what it has used");
+    println!(
+        "{orders} orders of 5 MiB, 64 MiB in flight: {} KiB at most",
+        usage.peak
+    );
+    assert!(usage.peak < 200 * 1024, "{} KiB", usage.peak);
 }
 
 #[test]

@@ -15,7 +15,7 @@ async fn soon<T>(future: impl Future<Output = T>) -> T {
 }
 
 fn state(lane: &Lane) -> (usize, Vec<usize>) {
-    let state = lane.room.lock();
+    let state = lane.room.state.hold();
     let waiting = state.lanes.iter().map(|lane| lane.waiting).collect();
     (state.free, waiting)
 }
@@ -23,7 +23,7 @@ fn state(lane: &Lane) -> (usize, Vec<usize>) {
 /// Gives room for one message at a time to lanes that always wait, and returns who got it.
 fn served(weights: &[u32], messages: usize) -> Vec<usize> {
     let lanes = SharedRoom::lanes(1, weights);
-    let mut state = lanes[0].room.lock();
+    let mut state = lanes[0].room.state.hold();
     (0..weights.len()).for_each(|lane| state.begin_to_wait(lane));
     let mut serve = || {
         let lane = state.next().expect("all wait");
@@ -101,7 +101,7 @@ async fn empty_receives_do_not_count() {
         assert_eq!(soon(lanes[0].acquire(4)).await, 4);
         lanes[0].give_back(4);
     }
-    let state = lanes[0].room.lock();
+    let state = lanes[0].room.state.hold();
     assert!(state.lanes[0].pass <= state.now + 4 * STRIDE, "{state:?}");
     drop(state);
     assert!(

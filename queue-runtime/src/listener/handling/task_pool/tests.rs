@@ -33,7 +33,7 @@ fn pool(max_idle: usize) -> TaskPool<Item> {
 }
 
 fn idle<T>(pool: &TaskPool<T>) -> usize {
-    pool.shared.lock().idle
+    pool.shared.state.hold().idle
 }
 
 async fn until(holds: impl Fn() -> bool) {
@@ -166,7 +166,7 @@ async fn what_an_item_wakes_runs_before_the_same_task_takes_another() {
     };
     let pool = TaskPool::new(Handle::current(), 1, work);
     // One task for two items.
-    pool.shared.lock().idle = 1;
+    pool.shared.state.hold().idle = 1;
     pool.work_on(vec![(sender.clone(), Arc::clone(&woken)); 2]);
     waiting.await.expect("it is woken");
     drop(sender);
