@@ -166,8 +166,13 @@ pub enum Operation {
     Backup,
     /// An operation of an [`IdempotencyStore`](crate::idempotency::IdempotencyStore).
     Idempotency,
-    /// A call of the resolver of data that is elsewhere.
+    /// A read of an attachment, of a [`PayloadStore`](crate::payload_store::PayloadStore), or of a resolver of data that is
+    /// elsewhere.
     FetchData,
+    /// A call of a [`PayloadStore`](crate::payload_store::PayloadStore) that changes it.
+    StoreData,
+    /// A listing of a [`PayloadStore`](crate::payload_store::PayloadStore).
+    ListData,
 }
 
 impl Error {
@@ -412,6 +417,11 @@ impl Operation {
                 "fetch the data of a message",
                 "fetch the data of a message on",
             ),
+            Self::StoreData => (
+                "store the data of a message",
+                "store the data of a message on",
+            ),
+            Self::ListData => ("list stored data", "list the stored data of"),
         }
     }
 }

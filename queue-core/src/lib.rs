@@ -11,6 +11,7 @@
 //! | [`notify`] | announcing messages to consumers that wait: [`Notifier`](notify::Notifier) |
 //! | [`disposition`] | the outcome of a handler: [`Disposition`], [`FollowUp`] |
 //! | [`idempotency`] | the key by which repeated deliveries are recognised, and the contract of stores of results |
+//! | [`payload_store`] | a place for payloads that the storage of the messages does not keep |
 //! | [`store_clock`] | the time that an engine stores |
 //! | [`name`], [`clock`], [`error`] | queue names, clocks, storage errors |
 //! | [`golden`] | golden files, for tests of a type's wire format |
@@ -34,6 +35,7 @@ pub mod internal;
 pub mod message;
 pub mod name;
 pub mod notify;
+pub mod payload_store;
 mod shown;
 pub mod store_clock;
 mod text;

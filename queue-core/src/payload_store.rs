@@ -1,0 +1,68 @@
+//! A place for payloads that do not fit their messages, and that the storage of the messages does not keep.
+
+use std::fmt;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use crate::backend::Created;
+use crate::clock::Timestamp;
+use crate::error::Result;
+
+/// A store of objects with names, such as a container of blobs: payloads that do not fit their messages, and the marks by
+/// which they are collected.
+///
+/// Objects are created whole, and never changed. What is created is there for every later call of any client.
+///
+/// Names have up to 512 bytes: lower-case and upper-case ASCII letters, digits, `-`, `_` and `.`, in segments that `/`
+/// separates and that are neither empty, `.` nor `..`.
+///
+/// # Errors
+/// An [`Error`](crate::Error) with [`Outcome::NotDone`](crate::Outcome::NotDone) proves that nothing happened; with
+/// [`Outcome::Unknown`](crate::Outcome::Unknown) the operation may have been carried out. A store never tries again. What
+/// keeps it from answering, such as a missing container or a refused credential, is an error, and never the answer that
+/// an object is not there.
+///
+/// # Repeated calls
+/// Every operation may be repeated after an error. A `create` that is repeated may find the object of the first.
+///
+/// # Cancel safety
+/// An operation whose future was dropped may still be carried out.
+#[async_trait]
+pub trait PayloadStore: fmt::Debug + Send + Sync + 'static {
+    /// Creates an object unless there is one of this name, which is left as it is: [`Created::Existed`]. Nobody sees a part
+    /// of it. Creates the place for objects, such as the container, if that does not exist.
+    async fn create(&self, name: &str, data: Bytes) -> Result<Created>;
+
+    /// Reads up to `max` bytes of an object from byte `from` on: fewer at its end only, none behind it. Returns `None` if
+    /// there is certainly no object of this name.
+    async fn read(&self, name: &str, from: u64, max: usize) -> Result<Option<Bytes>>;
+
+    /// Deletes an object, if there is one of this name.
+    async fn delete(&self, name: &str) -> Result<()>;
+
+    /// Lists objects whose names begin with `prefix`, which is empty or ends with `/`: the first page, or the one at
+    /// `from`. An object that is there all the while is on exactly one page, whatever is created and deleted meanwhile. A
+    /// page may be empty although another follows.
+    async fn list(&self, prefix: &str, from: Option<&str>) -> Result<ObjectPage>;
+}
+
+/// A page of [`PayloadStore::list`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObjectPage {
+    /// The objects, in any order.
+    pub objects: Vec<StoredObject>,
+    /// Where the next page begins, if there is one.
+    pub next: Option<String>,
+}
+
+/// An object of a [`PayloadStore`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredObject {
+    /// Its name.
+    pub name: String,
+    /// Its size, in bytes.
+    pub size: u64,
+    /// When it was created, in the store's time.
+    pub created: Timestamp,
+}
