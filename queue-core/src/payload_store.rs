@@ -15,7 +15,7 @@ use crate::error::Result;
 /// Objects are created whole, and never changed. What is created is there for every later call of any client.
 ///
 /// Names have up to 512 bytes: lower-case and upper-case ASCII letters, digits, `-`, `_` and `.`, in segments that `/`
-/// separates and that are neither empty, `.` nor `..`.
+/// separates and that are neither empty, `.` nor `..`. None is another one's folder: with `a/b` there is no `a`.
 ///
 /// # Errors
 /// An [`Error`](crate::Error) with [`Outcome::NotDone`](crate::Outcome::NotDone) proves that nothing happened; with

@@ -1,10 +1,10 @@
 //! Data that is stored with a message and is not in its body: reading it, and keeping it when the message is moved.
 
 use bytes::Bytes;
-use queue_core::backend::{Attachment, Attachments, NewMessage, StorageId};
+use queue_core::backend::{Attachment, AttachmentPart, Attachments, NewMessage, StorageId};
 use queue_core::internal::error_chain;
-use queue_core::wire::Attached;
-use queue_core::{Error, ErrorKind, QueueName};
+use queue_core::wire::{Attached, Body, StoredPayload};
+use queue_core::{Error, ErrorKind, Operation, QueueName};
 
 use crate::context::Context;
 
@@ -16,6 +16,8 @@ pub(crate) enum Unread {
     Damaged(String),
     /// The message is not there any more.
     Gone,
+    /// It is a copy of a message that is done.
+    Done,
     Failed(Error),
 }
 
@@ -27,29 +29,37 @@ pub(crate) async fn read_attachment(
     context: &Context,
     queue: &QueueName,
     id: &StorageId,
+    body: &Body,
     attached: &Attached,
 ) -> Result<Bytes, Unread> {
+    let stored = stored(context, queue, body, attached)?;
     let (size, most) = (attached.size() as usize, context.encoder.max_payload());
     if size > most {
         let error = format!("its data has {size} bytes, and {most} are allowed");
         return Err(Unread::Unusable(error));
     }
     let missing = || {
-        let error = "its data is said to be attached to it, and nothing is";
-        Unread::Unusable(error.to_owned())
+        Unread::Unusable(match attached.stored() {
+            None => "its data is said to be attached to it, and nothing is".to_owned(),
+            Some(reference) => format!("its payload `{reference}` is not in the store of payloads"),
+        })
     };
-    let capabilities = context.backend.capabilities();
-    let has_attachments = capabilities.attachments == Attachments::Supported;
+    let has_attachments = context.backend.capabilities().attachments != Attachments::Unsupported;
     let mut data = Vec::new();
     loop {
-        let part = context.backend.attachment(queue, id, data.len() as u64);
+        let from = data.len() as u64;
+        let part = context.backend.attachment(queue, id, stored.as_ref(), from);
         let part = part.await.map_err(|error| match error.kind() {
             ErrorKind::MessageNotFound | ErrorKind::QueueNotFound => Unread::Gone,
             ErrorKind::Unsupported if !has_attachments => missing(),
             ErrorKind::Corrupt => Unread::Damaged(error_chain(&error)),
             _ => Unread::Failed(error),
         });
-        let part = part?.ok_or_else(missing)?;
+        let part = match part? {
+            AttachmentPart::Data(part) => part,
+            AttachmentPart::Missing => return Err(missing()),
+            AttachmentPart::Done => return Err(Unread::Done),
+        };
         if part.is_empty() {
             return Ok(data.into());
         }
@@ -61,6 +71,28 @@ pub(crate) async fn read_attachment(
     }
 }
 
+/// Returns where the data is, if it is in a store of payloads.
+fn stored(
+    context: &Context,
+    queue: &QueueName,
+    body: &Body,
+    attached: &Attached,
+) -> Result<Option<StoredPayload>, Unread> {
+    let Some(reference) = attached.stored() else {
+        return Ok(None);
+    };
+    let Some(stored) = StoredPayload::of(body, queue) else {
+        let error = format!("its payload `{reference}` is that of another queue's message");
+        return Err(Unread::Unusable(error));
+    };
+    if context.backend.capabilities().attachments != Attachments::InStore {
+        let error = Error::new(ErrorKind::Unsupported, Operation::FetchData).with_queue(queue);
+        let detail = "its payload is in a store of payloads, which this service does not have";
+        return Err(Unread::Failed(error.with_detail(detail)));
+    }
+    Ok(Some(stored))
+}
+
 /// Returns a message of this body that takes the place of another one, with its attachment.
 pub(crate) fn moved(
     context: &Context,
@@ -69,7 +101,7 @@ pub(crate) fn moved(
     body: Bytes,
 ) -> NewMessage {
     let mut new = NewMessage::moved(body);
-    if context.backend.capabilities().attachments == Attachments::Supported {
+    if context.backend.capabilities().attachments != Attachments::Unsupported {
         new.attachment = Some(Attachment::Of {
             queue: queue.clone(),
             id: id.clone(),

@@ -17,6 +17,7 @@ use crate::idempotency::CompletedIds;
 use crate::lease::Renewals;
 use crate::meter::{Meter, Metered};
 use crate::notify::{Notifier, Notifiers, Unannounced, Wakeups};
+use crate::payloads::{PayloadStore, Place, WithPayloads};
 use crate::policy::{Outage, StorageRetry};
 use crate::served::ServedKinds;
 use crate::settings::{ConsumerConfig, Settings, SettingsCache};
@@ -44,13 +45,22 @@ pub(crate) struct Context {
     pub(crate) served: ServedKinds,
     /// The failures in a row of reading attachments.
     pub(crate) attachments: Outage,
+    /// The store of payloads, if there is one beside the storage.
+    pub(crate) payloads: Option<Arc<Place>>,
     /// The pause between two reads of the depths of a listener's queues for metrics, if they are read.
     pub(crate) depth_interval: Option<Duration>,
 }
 
+/// Where messages are stored, and payloads that do not fit them, if that is elsewhere.
+#[derive(Debug)]
+pub(crate) struct Storage {
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) payloads: Option<Arc<dyn PayloadStore>>,
+}
+
 impl Context {
     pub(crate) fn new(
-        backend: Arc<dyn Backend>,
+        storage: Storage,
         clock: Arc<dyn Clock>,
         client: ClientId,
         encoding: MessageEncoding,
@@ -58,8 +68,15 @@ impl Context {
         notifiers: Vec<Arc<dyn Notifier>>,
         background: Background,
     ) -> Self {
+        let Storage { backend, payloads } = storage;
         let meter = Arc::new(Meter::new());
-        let backend: Arc<dyn Backend> = Arc::new(Metered::new(backend, Arc::clone(&meter)));
+        let mut backend: Arc<dyn Backend> = Arc::new(Metered::new(backend, Arc::clone(&meter)));
+        let payloads = payloads.map(|store| Arc::new(Place::new(store)));
+        if let Some(place) = &payloads {
+            let encoder = Encoder::new(backend.capabilities(), encoding);
+            let (place, clock) = (Arc::clone(place), Arc::clone(&clock));
+            backend = Arc::new(WithPayloads::new(backend, place, encoder, clock));
+        }
         let renewals = Renewals::new(Arc::clone(&backend), Arc::clone(&clock));
         let (tasks, time) = (renewals.clone(), Arc::clone(&clock));
         background.keep_running("renewals", time, move || tasks.clone().run());
@@ -81,6 +98,7 @@ impl Context {
             surplus_seen: AtomicBool::new(false),
             served: ServedKinds::default(),
             attachments: Outage::default(),
+            payloads,
             depth_interval: None,
         }
     }

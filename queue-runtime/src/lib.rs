@@ -12,8 +12,12 @@ mod lease;
 pub mod listener;
 pub mod meter;
 pub mod notify;
+#[cfg(feature = "object-store")]
+mod objects;
 mod observe;
+mod pace;
 pub mod panic;
+pub mod payloads;
 pub mod policy;
 pub mod receive;
 pub mod recurring;

@@ -19,6 +19,8 @@ pub(super) struct Account {
     pub(super) endpoint: Url,
     pub(super) kind: EndpointKind,
     pub(super) credential: Credential,
+    /// The URL of the account's blobs, if it is known.
+    pub(super) blobs: Option<Url>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,6 +78,10 @@ impl Account {
         };
         let endpoint = Endpoint::parse(&given, settings.account.as_deref())?;
         endpoint.check_path(0)?;
+        let blobs = match &settings.blob_endpoint {
+            Some(given) => Some(Endpoint::parse(given.secret(), settings.account.as_deref())?.root),
+            None => endpoint.blobs(),
+        };
         if endpoint.query.is_some() && (settings.key.is_some() || settings.signature.is_some()) {
             return Err(
                 "the queue endpoint must not have a query beside AccountKey or \
@@ -104,7 +110,9 @@ impl Account {
                 }
             },
         };
-        Ok(endpoint.with(credential))
+        let mut account = endpoint.with(credential);
+        account.blobs = blobs;
+        Ok(account)
     }
 
     fn development(settings: &Settings) -> Result<Self, Problem> {
@@ -127,7 +135,9 @@ impl Account {
         let endpoint = Endpoint::parse(&given, Some(DEVELOPMENT_ACCOUNT))?;
         let key = Secret::new(DEVELOPMENT_KEY);
         let key = AccountKey::decode(DEVELOPMENT_ACCOUNT, &key)?;
-        Ok(endpoint.with(Credential::Key(key)))
+        let mut account = endpoint.with(Credential::Key(key));
+        account.blobs = Url::parse(&format!("{root}:10000/{DEVELOPMENT_ACCOUNT}")).ok();
+        Ok(account)
     }
 
     fn with_entra(rest: &str) -> Result<Self, Problem> {
@@ -256,8 +266,19 @@ impl Endpoint {
         Ok(Credential::Signature(Secret::new(escaped.to_owned())))
     }
 
+    /// The URL of the blobs of an account whose host is Azure's.
+    fn blobs(&self) -> Option<Url> {
+        let (account, rest) = self.root.host_str()?.split_once(".queue.")?;
+        let mut blobs = self.root.clone();
+        let host = format!("{account}.blob.{rest}");
+        let is_azure = self.kind == EndpointKind::Service;
+        blobs.set_host(Some(&host)).ok().filter(|()| is_azure)?;
+        Some(blobs)
+    }
+
     fn with(self, credential: Credential) -> Account {
         Account {
+            blobs: self.blobs(),
             endpoint: self.root,
             kind: self.kind,
             credential,

@@ -22,8 +22,10 @@ use queue_core::backend::{
     ReceivedMessage, StaleReceipts, StorageId, TimeToLive, check_ops,
 };
 use queue_core::notify::{LocalNotifier, Notifier};
+use queue_core::payload_store::PayloadStore;
 use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
 
+use super::blobs::BlobService;
 use super::call::Caller;
 use super::call_state::RECEIPT_PLACEHOLDER;
 use super::failure::Failure;
@@ -58,6 +60,7 @@ pub struct AzureBackend {
     pub(super) endpoint: Url,
     pub(super) capabilities: Capabilities,
     pub(super) notifier: Arc<LocalNotifier>,
+    pub(super) blobs: BlobService,
 }
 
 /// The maximum number of pages of a list. A page has up to 5,000 queues.
@@ -178,7 +181,9 @@ impl AzureBackend {
                 let updated = self.update(&queue, &id, &receipt, visibility, body);
                 updated.await.map(OpOutcome::Updated)
             }
-            Op::Delete { queue, id, receipt } => {
+            Op::Delete {
+                queue, id, receipt, ..
+            } => {
                 let deleted = self.delete(&queue, &id, &receipt).await;
                 deleted.map(|()| OpOutcome::Deleted)
             }
@@ -200,6 +205,10 @@ impl Backend for AzureBackend {
 
     fn notifier(&self) -> Option<Arc<dyn Notifier>> {
         Some(self.notifier.clone())
+    }
+
+    fn payload_store(&self, container: &str) -> Result<Option<Arc<dyn PayloadStore>>> {
+        Ok(Some(Arc::new(self.blobs.container(container)?)))
     }
 
     async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created> {

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use azure_core::credentials::Secret;
+use azure_core::credentials::{Secret, TokenCredential};
 use azure_core::http::{ClientOptions, RetryOptions, Transport as SdkTransport};
 use azure_storage_queue::{QueueServiceClient, QueueServiceClientOptions};
 use queue_core::notify::LocalNotifier;
@@ -9,6 +9,7 @@ use queue_core::{Clock, Error, ErrorKind, Operation, Result};
 
 use super::account::{Account, Credential, EndpointKind};
 use super::backend::{AzureBackend, capabilities};
+use super::blobs::BlobService;
 use super::call::Caller;
 use super::clients::Clients;
 use super::entra::Entra;
@@ -43,7 +44,7 @@ pub struct AzureBuilder {
 
 /// A service version that emulators of the last years accept by default and that has every feature used
 /// here. They reject the SDK's default.
-const EMULATOR_VERSION: &str = "2021-12-02";
+pub(super) const EMULATOR_VERSION: &str = "2021-12-02";
 
 /// The timeout of the first token: developer tools start a process for it.
 const FIRST_TOKEN_TIMEOUT: Duration = Duration::from_secs(60);
@@ -98,6 +99,7 @@ impl AzureBuilder {
             endpoint,
             kind,
             credential,
+            blobs,
         } = account;
         let entra = match credential {
             Credential::Entra => {
@@ -106,7 +108,7 @@ impl AzureBuilder {
                     .check()
                     .await
                     .map_err(|failure| open_failed(failure, &*clock))?;
-                Some(Arc::new(entra) as _)
+                Some(Arc::new(entra) as Arc<dyn TokenCredential>)
             }
             _ => None,
         };
@@ -114,11 +116,21 @@ impl AzureBuilder {
             Error::new(ErrorKind::Unsupported, Operation::Open)
                 .with_detail(format!("TLS cannot be configured: {error}"))
         })?;
+        let credential = Arc::new(credential);
         let transport = Transport::new(credential, clients, Arc::clone(&clock));
+        let transport = SdkTransport::with_policy(Arc::new(transport));
+        let blobs = BlobService {
+            endpoint: blobs,
+            token: entra.clone(),
+            transport: transport.clone(),
+            is_emulator: kind == EndpointKind::Emulator,
+            clock: Arc::clone(&clock),
+            deadline,
+        };
         let mut options = QueueServiceClientOptions {
             client_options: ClientOptions {
                 retry: RetryOptions::none(),
-                transport: Some(SdkTransport::with_policy(Arc::new(transport))),
+                transport: Some(transport),
                 ..ClientOptions::default()
             },
             ..QueueServiceClientOptions::default()
@@ -131,6 +143,7 @@ impl AzureBuilder {
         Ok(AzureBackend {
             service,
             caller: Caller::new(clock, deadline),
+            blobs,
             notifier: LocalNotifier::of_storage(endpoint.as_str()),
             endpoint,
             capabilities: capabilities(),

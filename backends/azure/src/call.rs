@@ -51,6 +51,20 @@ impl Caller {
     where
         F: Future<Output = azure_core::Result<T>> + Send,
     {
+        self.transfer(operation, receipt, 0, call).await
+    }
+
+    /// As [`call`](Self::call), for a call that moves this many bytes: it may take a second longer for each MiB.
+    pub(super) async fn transfer<T, F>(
+        &self,
+        operation: Operation,
+        receipt: Option<PopReceipt>,
+        bytes: usize,
+        call: impl FnOnce(ClientMethodOptions<'static>) -> F,
+    ) -> Result<T, Failure>
+    where
+        F: Future<Output = azure_core::Result<T>> + Send,
+    {
         if !self.timer.has_timer(&*self.clock) {
             return Err(Failure::NoTimer);
         }
@@ -64,7 +78,9 @@ impl Caller {
             .get(&operation)
             .copied()
             .unwrap_or_default();
-        let deadline = self.deadline.saturating_mul(1 << doubled);
+        let more = Duration::from_secs(bytes.div_ceil(1024 * 1024) as u64);
+        let deadline = self.deadline.saturating_add(more);
+        let deadline = deadline.saturating_mul(1 << doubled);
         let asked_at = self.clock.monotonic();
         tokio::select! {
             biased;

@@ -65,6 +65,11 @@ impl Failure {
         }
     }
 
+    /// Whether the service answered with this code.
+    pub(super) fn has_code(&self, code: &str) -> bool {
+        matches!(self, Self::Service(error) if error.has_code(code))
+    }
+
     /// Converts the failure to the contract's error. `now` is this machine's time.
     pub(super) fn into_error(self, operation: Operation, now: Timestamp) -> Error {
         let failed = |kind| Error::new(kind, operation).with_detail(self.to_string());

@@ -3,6 +3,7 @@
 //! | module | contents |
 //! |---|---|
 //! | `backend`, `builder` | [`AzureBackend`]: requests through the SDK's clients, and how it is opened |
+//! | `blobs` | a container of blobs, for payloads that do not fit their messages |
 //! | `account`, `settings` | parsing a connection string or URL into endpoint and credential |
 //! | `entra` | tokens of Microsoft Entra ID, from the first credential that gives one |
 //! | `call` | one operation and its deadline |
@@ -17,6 +18,7 @@
 
 mod account;
 mod backend;
+mod blobs;
 mod builder;
 mod call;
 mod call_state;

@@ -9,6 +9,7 @@ use queue_core::backend::{
     Lease, Metadata, PeekedMessage, PopReceipt, PutReceipt, QueueProperties, ReceivedMessage,
     StorageId,
 };
+use queue_core::payload_store::{ObjectPage, StoredObject};
 use queue_core::{QueueName, Timestamp};
 
 use super::call_state::NEW_RECEIPT_HEADER;
@@ -116,6 +117,31 @@ pub(super) fn queues(body: &[u8]) -> Result<(Vec<QueueName>, Option<String>)> {
         .filter_map(|queue| queue.child("Name")?.text.parse().ok());
     let names = names.collect();
     Ok((names, next.filter(|marker| !marker.is_empty())))
+}
+
+/// Reads one page of blobs.
+pub(super) fn blobs(body: &[u8]) -> Result<ObjectPage> {
+    let root = root(body, "EnumerationResults")?;
+    let next = root
+        .child("NextMarker")
+        .map(|marker| marker.text.to_string());
+    let blobs = root.child("Blobs").map_or(&[][..], |list| &list.children);
+    let read = |blob: &Element<'_>| {
+        let properties = blob.child("Properties")?;
+        // A blob is never changed, and an emulator may not tell when it was created.
+        let created = properties.child("Last-Modified")?;
+        Some(StoredObject {
+            name: blob.child("Name")?.text.to_string(),
+            size: properties.child("Content-Length")?.text.parse().ok()?,
+            created: http_date(&created.text)?,
+        })
+    };
+    let objects = blobs.iter().filter(|blob| blob.is("Blob"));
+    let objects = objects.map(|blob| read(blob).ok_or(Failure::Malformed("a blob lacks a field")));
+    Ok(ObjectPage {
+        objects: objects.collect::<Result<_>>()?,
+        next: next.filter(|marker| !marker.is_empty()),
+    })
 }
 
 fn root<'a>(body: &'a [u8], name: &str) -> Result<Element<'a>> {

@@ -64,6 +64,10 @@ impl ServiceError {
         error
     }
 
+    pub(super) fn has_code(&self, code: &str) -> bool {
+        self.code.as_deref() == Some(code)
+    }
+
     pub(super) fn to_error(&self, operation: Operation, now: Timestamp) -> Error {
         let (kind, outcome) = self.classify(operation);
         let mut detail = self.to_string();

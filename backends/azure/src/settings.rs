@@ -17,12 +17,12 @@ pub(super) struct Settings {
     pub(super) key: Option<Secret>,
     pub(super) suffix: Option<String>,
     pub(super) queue_endpoint: Option<Secret>,
+    pub(super) blob_endpoint: Option<Secret>,
     pub(super) signature: Option<Secret>,
 }
 
 /// Settings of other services of the account.
-const IGNORED: [&str; 9] = [
-    "BlobEndpoint",
+const IGNORED: [&str; 8] = [
     "BlobSecondaryEndpoint",
     "DfsEndpoint",
     "DfsSecondaryEndpoint",
@@ -34,7 +34,7 @@ const IGNORED: [&str; 9] = [
 ];
 
 const KNOWN: &str = "AccountName, AccountKey, SharedAccessSignature, DefaultEndpointsProtocol, \
-                     EndpointSuffix, QueueEndpoint, UseDevelopmentStorage, DevelopmentStorageProxyUri \
+                     EndpointSuffix, QueueEndpoint, BlobEndpoint, UseDevelopmentStorage, DevelopmentStorageProxyUri \
                      and the endpoints of other services";
 
 impl Settings {
@@ -79,6 +79,7 @@ impl Settings {
             "accountkey" => self.key = secret,
             "endpointsuffix" => self.suffix = text,
             "queueendpoint" => self.queue_endpoint = secret,
+            "blobendpoint" => self.blob_endpoint = secret,
             "sharedaccesssignature" => self.signature = secret,
             other
                 if IGNORED

@@ -35,8 +35,11 @@ pub(super) const REQUEST_ID: &str = "x-ms-request-id";
 pub(super) const MAX_REPLY: usize = 16 * 1024 * 1024;
 
 /// The headers of replies that are passed on, besides metadata and the receipt.
-const READ: [&str; 8] = [
+const READ: [&str; 11] = [
+    "content-length",
     "date",
+    "etag",
+    "last-modified",
     "retry-after",
     "retry-after-ms",
     "x-ms-approximate-messages-count",
@@ -48,12 +51,16 @@ const READ: [&str; 8] = [
 
 pub(super) struct Transport {
     clients: Clients,
-    credential: Credential,
+    credential: Arc<Credential>,
     clock: Arc<dyn Clock>,
 }
 
 impl Transport {
-    pub(super) fn new(credential: Credential, clients: Clients, clock: Arc<dyn Clock>) -> Self {
+    pub(super) fn new(
+        credential: Arc<Credential>,
+        clients: Clients,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
         Self {
             clients,
             credential,
@@ -78,7 +85,7 @@ impl Transport {
             .map_err(|_| unfit("the method is not allowed"))?;
         let mut headers = headers(request)?;
         let mut target = url.as_str().to_owned();
-        match &self.credential {
+        match &*self.credential {
             Credential::Key(key) => {
                 headers.insert("x-ms-date", self.date()?);
                 let authorization = key.authorization(&verb, &url, &headers, body.len());

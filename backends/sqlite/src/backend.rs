@@ -7,13 +7,14 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 use queue_core::backend::{
-    ApplyError, Backend, Capabilities, Created, Lease, Limits, Metadata, NewMessage, Op, OpOutcome,
-    Page, PageMark, PeekedMessage, PopReceipt, PutIf, PutReceipt, QueueProperties, ReceivedMessage,
-    StorageId, Swap, Transactions, check_ops,
+    ApplyError, AttachmentPart, Backend, Capabilities, Created, Lease, Limits, Metadata,
+    NewMessage, Op, OpOutcome, Page, PageMark, PeekedMessage, PopReceipt, PutIf, PutReceipt,
+    QueueProperties, ReceivedMessage, StorageId, Swap, Transactions, check_ops,
 };
 use queue_core::idempotency::IdempotencyStore;
 use queue_core::internal::debug_fields;
 use queue_core::notify::Notifier;
+use queue_core::wire::StoredPayload;
 use queue_core::{Error, Operation, QueueName, Result};
 use tokio::sync::oneshot;
 
@@ -356,11 +357,13 @@ impl Backend for SqliteBackend {
         &self,
         queue: &QueueName,
         id: &StorageId,
+        _: Option<&StoredPayload>,
         from: u64,
-    ) -> Result<Option<Bytes>> {
+    ) -> Result<AttachmentPart> {
         let (name, id) = (queue.clone(), receipt::parse_id(id));
         let read = move |reader: &Reader| reader.attachment(&name, id, from);
-        self.read(Operation::FetchData, Some(queue), read).await
+        let part = self.read(Operation::FetchData, Some(queue), read).await?;
+        Ok(part.map_or(AttachmentPart::Missing, AttachmentPart::Data))
     }
 
     async fn browse(&self, queue: &QueueName, from: Option<&PageMark>, max: u32) -> Result<Page> {

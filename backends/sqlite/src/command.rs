@@ -234,7 +234,9 @@ impl Step {
                 visibility,
                 body,
             } => Self::update(queue, &id, &receipt, visibility, body),
-            Op::Delete { queue, id, receipt } => Self::Delete {
+            Op::Delete {
+                queue, id, receipt, ..
+            } => Self::Delete {
                 queue,
                 handle: Handle::parse(&id, &receipt),
             },

@@ -60,6 +60,8 @@ pub enum BodyForm {
 pub enum Attachments {
     /// Yes: message and attachment are stored in one step.
     Supported,
+    /// Yes, in a store of payloads beside the messages, as their [references](crate::wire::PayloadRef) say.
+    InStore,
     /// No: a put with one fails with [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported).
     Unsupported,
 }

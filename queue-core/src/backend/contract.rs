@@ -10,14 +10,16 @@ use super::capabilities::Capabilities;
 use super::conditional::{PutIf, Swap};
 use super::metadata::Metadata;
 use super::model::{
-    Created, Lease, NewMessage, Op, OpOutcome, PeekedMessage, PopReceipt, PutReceipt,
-    QueueProperties, ReceivedMessage, StorageId,
+    AttachmentPart, Created, Lease, NewMessage, Op, OpOutcome, PeekedMessage, PopReceipt,
+    PutReceipt, QueueProperties, ReceivedMessage, StorageId,
 };
 use super::transactions::Transactions;
 use crate::error::{Error, ErrorKind, Operation, Result};
 use crate::idempotency::IdempotencyStore;
 use crate::name::QueueName;
 use crate::notify::Notifier;
+use crate::payload_store::PayloadStore;
+use crate::wire::StoredPayload;
 
 /// A storage backend.
 ///
@@ -51,6 +53,16 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// is none.
     fn results(&self) -> Option<Arc<dyn IdempotencyStore>> {
         None
+    }
+
+    /// Returns a store of payloads that lies beside the queues, in a container of this name. Makes no request. `None`, the
+    /// default, if there are no such containers.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] for the name; [`ErrorKind::Unsupported`] if it is not known where containers are.
+    fn payload_store(&self, container: &str) -> Result<Option<Arc<dyn PayloadStore>>> {
+        let _ = container;
+        Ok(None)
     }
 
     /// The engine of transactions of the application's own connections to the storage. `None`, the default, if
@@ -155,7 +167,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     async fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>>;
 
     /// Reads the [attachment](super::Attachment) of a message from this byte on, up to as many bytes as the backend reads
-    /// at once: at most 1 MiB, none at the end. Returns `None` if the message has no attachment.
+    /// at once: at most 4 MiB. `stored` is [where the message says that it is](StoredPayload::of), if that is in a store
+    /// of payloads.
     ///
     /// The default is for backends without [attachments](Capabilities::attachments).
     ///
@@ -166,9 +179,10 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         &self,
         queue: &QueueName,
         id: &StorageId,
+        stored: Option<&StoredPayload>,
         from: u64,
-    ) -> Result<Option<Bytes>> {
-        let _ = (id, from);
+    ) -> Result<AttachmentPart> {
+        let _ = (id, stored, from);
         Err(Error::new(ErrorKind::Unsupported, Operation::FetchData)
             .with_queue(queue)
             .with_detail("this storage has no attachments"))

@@ -33,6 +33,14 @@ macro_rules! forward_backend {
             $inner.results()
         }
     };
+    (@payload_store $self:ident, $inner:expr) => {
+        fn payload_store(
+            &$self,
+            container: &str,
+        ) -> $crate::Result<Option<::std::sync::Arc<dyn $crate::payload_store::PayloadStore>>> {
+            $inner.payload_store(container)
+        }
+    };
     (@transactions $self:ident, $inner:expr) => {
         fn transactions(&$self) -> Option<::std::sync::Arc<dyn $crate::backend::Transactions>> {
             $inner.transactions()
@@ -98,11 +106,12 @@ macro_rules! forward_backend {
     };
     (@attachment $self:ident, $inner:expr) => {
         $crate::forward_backend! { @async $self, $inner;
-            attachment<'q, 'i>(
+            attachment<'q, 'i, 'p>(
                 queue: &'q $crate::QueueName,
                 id: &'i $crate::backend::StorageId,
+                stored: Option<&'p $crate::wire::StoredPayload>,
                 from: u64
-            ) -> $crate::Result<Option<$crate::internal::Bytes>> }
+            ) -> $crate::Result<$crate::backend::AttachmentPart> }
     };
     (@update $self:ident, $inner:expr) => {
         $crate::forward_backend! { @async $self, $inner;
@@ -157,7 +166,7 @@ macro_rules! forward_pointer {
         #[deny(clippy::missing_trait_methods)]
         impl<B: Backend + ?Sized> Backend for $pointer<B> {
             forward_backend!(self => (**self);
-                capabilities queue_uri notifier results transactions create_queue delete_queue list_queues
+                capabilities queue_uri notifier results payload_store transactions create_queue delete_queue list_queues
                 properties metadata set_metadata put put_if receive peek attachment browse update delete clear apply);
         }
     };

@@ -35,8 +35,8 @@ pub use contract::{ApplyError, Backend, BackendExt};
 pub use limits::{Limits, check_ops};
 pub use metadata::{InvalidMetadata, Metadata};
 pub use model::{
-    Attachment, Created, Lease, NewMessage, Op, OpOutcome, PeekedMessage, PopReceipt, PutReceipt,
-    QueueProperties, ReceivedMessage, StorageId, TimeToLive,
+    Attachment, AttachmentPart, Created, Lease, NewMessage, Op, OpOutcome, PeekedMessage,
+    PopReceipt, PutReceipt, QueueProperties, ReceivedMessage, StorageId, TimeToLive,
 };
 pub use transactions::{
     Completion, Finish, RECORD_RETENTION, StorageTransaction, Token, Transactions, Writes,

@@ -35,7 +35,10 @@ pub struct NewMessage {
 }
 
 /// Data that is stored with a message and is not in its body, as a payload that is too large for that. It is there as long
-/// as any message that has it.
+/// as any message that has it is neither deleted nor done.
+///
+/// The body of a message with new data is an event that says so: its `dataref` is `urn:queue:attachment`. A storage that
+/// keeps the data in a [store of payloads](crate::payload_store) sets it to a [reference](crate::wire::PayloadRef).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Attachment {
     /// New data, of any size.
@@ -48,6 +51,17 @@ pub enum Attachment {
         /// The other message.
         id: StorageId,
     },
+}
+
+/// What a read of an [attachment](super::Backend::attachment) returns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AttachmentPart {
+    /// Bytes of the data: none at its end.
+    Data(Bytes),
+    /// The message has no attachment.
+    Missing,
+    /// The message is done: it is a copy of one that was deleted, and is to be deleted too.
+    Done,
 }
 
 /// A message's time to live.
@@ -181,6 +195,9 @@ pub enum Op {
         id: StorageId,
         /// Its pop receipt.
         receipt: PopReceipt,
+        /// Whether another message has taken its place, to which its [attachment](Attachment::Of) belongs now. Otherwise
+        /// the message is done, and so are copies of it.
+        moved: bool,
     },
     /// Record a value in place of the expected one, as [`put_if`](super::Backend::put_if) does. Fails with
     /// [`ErrorKind::Conflict`](crate::ErrorKind::Conflict) if another value or none is recorded, and with

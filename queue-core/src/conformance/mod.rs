@@ -5,6 +5,7 @@
 //! | this module | [`Backend`](crate::backend::Backend) | [`conformance_tests!`](crate::conformance_tests) |
 //! | [`idempotency`] | [`IdempotencyStore`](crate::idempotency::IdempotencyStore), as from [`results`](crate::backend::Backend::results) | [`idempotency_tests!`](crate::idempotency_tests) |
 //! | [`notify`] | [`Notifier`](crate::notify::Notifier), as from [`notifier`](crate::backend::Backend::notifier) | [`notifier_tests!`](crate::notifier_tests) |
+//! | [`payloads`] | [`PayloadStore`](crate::payload_store::PayloadStore) | [`payload_store_tests!`](crate::payload_store_tests) |
 //! | [`transactions`] | [transactions](crate::backend::Backend::transactions) of the application's | [`transaction_tests!`](crate::transaction_tests) |
 //!
 //! An engine's tests implement the `Harness` and the `Store` of a suite and call its macro, which generates a `#[test]`
@@ -17,6 +18,7 @@ pub mod backend;
 pub mod idempotency;
 pub mod notify;
 mod of_backend;
+pub mod payloads;
 mod suite;
 pub mod transactions;
 

@@ -13,4 +13,4 @@ mod encoded;
 mod storage;
 
 pub use encoded::Encoded;
-pub use storage::{Encoder, MessageEncoding, RAW_KIND, TooLarge};
+pub use storage::{Encoder, MessageEncoding, TooLarge};

@@ -8,14 +8,12 @@ use crate::envelope::{AttemptRecord, Envelope, PoisonRecord};
 use crate::message::Wire;
 use crate::text::clip;
 use crate::wire::base64::to_base64;
-use crate::wire::writer::{rewrite, without_unique_key};
+use crate::wire::writer::{pending, rewrite, with_reference, without_unique_key};
 use crate::wire::xml::xml_text;
 use crate::wire::{
     self, ACCOUNTING_RESERVE, Attached, Body, Compressed, DEFAULT_MAX_PAYLOAD, Event, Payload,
+    PayloadRef, RAW_KIND,
 };
-
-/// The kind of the event that wraps a body on a poison queue that was not an event itself.
-pub const RAW_KIND: &str = "queue.raw";
 
 /// The form in which a service writes bodies to storage that holds only text, such as Azure Queue
 /// Storage.
@@ -311,6 +309,14 @@ impl Encoder {
         attempts.earlier = earlier;
         let body = rewrite(&event.body, &attempts, None)?;
         Some(self.stored(body))
+    }
+
+    /// Returns the event of a message whose attachment is in a store of payloads, and what is put in its place until it is
+    /// there.
+    #[must_use]
+    pub fn stored_elsewhere(self, event: &Event, reference: &PayloadRef) -> (Bytes, Bytes) {
+        let pending = self.stored(pending(&event.envelope, reference));
+        (self.stored(with_reference(event, reference)), pending)
     }
 
     /// Returns a stored body without the [unique key](crate::Envelope::unique_key) of its event, if it has one.

@@ -1,6 +1,9 @@
+use std::borrow::Cow;
+
 use bytes::Bytes;
 
 use super::compressed::{Compressed, ExpandError};
+use super::stored::PayloadRef;
 
 /// The value of `dataref` of an event whose data is [attached](crate::backend::Attachment) to its message.
 pub(super) const ATTACHED: &str = "urn:queue:attachment";
@@ -13,6 +16,8 @@ pub struct Attached {
     pub(super) is_compressed: bool,
     /// The SHA-256 of the data once it is expanded, as hexadecimal digits.
     pub(super) digest: String,
+    /// Where it is, unless the storage of the message has it.
+    pub(super) stored: Option<PayloadRef>,
 }
 
 impl Attached {
@@ -24,6 +29,7 @@ impl Attached {
             size: compressed.size,
             is_compressed,
             digest: digest(data),
+            stored: None,
         };
         let data = if is_compressed {
             compressed.data
@@ -37,6 +43,21 @@ impl Attached {
     #[must_use]
     pub fn size(&self) -> u32 {
         self.size
+    }
+
+    /// Where the data is, if it is in a [`PayloadStore`](crate::payload_store::PayloadStore) and not in the storage of the
+    /// message.
+    #[must_use]
+    pub fn stored(&self) -> Option<&PayloadRef> {
+        self.stored.as_ref()
+    }
+
+    /// Returns the value of `dataref`.
+    pub(super) fn reference(&self) -> Cow<'static, str> {
+        match &self.stored {
+            Some(stored) => stored.to_string().into(),
+            None => ATTACHED.into(),
+        }
     }
 
     /// Returns the data of the event from what is attached to its message.

@@ -11,6 +11,7 @@ use super::base64::unwrap_base64;
 use super::compressed::{Compressed, ExpandError, ZSTD};
 use super::layout;
 use super::members::Members;
+use super::stored::PayloadRef;
 use crate::envelope::{ClientId, Envelope, InvalidTrace, MessageId, RequestId};
 
 /// A CloudEvents 1.0 event.
@@ -37,7 +38,8 @@ pub enum Payload {
     Binary(Bytes),
     /// `data_base64` with `dataencoding`: either of these, compressed.
     Compressed(Compressed),
-    /// `dataref` with the value `urn:queue:attachment`: the data is attached to the message.
+    /// `dataref` with the value `urn:queue:attachment`, or with that of a [`PayloadRef`]: the data is attached to the
+    /// message.
     Attached(Attached),
     /// `dataref`, of an event without data: a URI reference to where the data is. Whoever put the event wrote it.
     Elsewhere(String),
@@ -153,8 +155,7 @@ impl Event {
                 None => return Err("`data_base64` is not Base64".to_owned()),
             },
             (None, None) => match attributes.data_ref.owned()? {
-                Some(reference) if reference == ATTACHED => attributes.attached()?,
-                Some(reference) => Payload::Elsewhere(reference),
+                Some(reference) => attributes.elsewhere(reference)?,
                 None => Payload::Absent,
             },
         };
@@ -177,9 +178,16 @@ impl Attributes<'_> {
         Ok(Payload::Compressed(Compressed { data, size }))
     }
 
-    /// Returns the payload of an event whose data is attached.
-    fn attached(&self) -> Result<Payload, String> {
+    /// Returns the payload of an event whose data is at this reference.
+    fn elsewhere(&self, reference: String) -> Result<Payload, String> {
+        let stored = PayloadRef::parse(&reference);
+        // What stands for an event that is not submitted yet tells no size.
+        let is_ours = stored.is_some() && self.data_size.raw().is_some();
+        if reference != ATTACHED && !is_ours {
+            return Ok(Payload::Elsewhere(reference));
+        }
         Ok(Payload::Attached(Attached {
+            stored,
             size: self.size_with("dataref")?,
             is_compressed: self.is_compressed()?,
             digest: self.data_digest.owned()?.unwrap_or_default(),

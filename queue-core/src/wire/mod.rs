@@ -16,6 +16,7 @@ mod compressed;
 mod event;
 mod layout;
 mod members;
+mod stored;
 mod time;
 pub(crate) mod writer;
 pub(crate) mod xml;
@@ -25,11 +26,15 @@ pub use body::Body;
 pub use compressed::{Compressed, DEFAULT_MAX_PAYLOAD, ExpandError};
 pub use event::{Event, Payload};
 pub(crate) use members::Members;
+pub use stored::{PayloadRef, StoredPayload, pending};
 pub use writer::{encode, encode_binary, encode_payload};
 
 /// The bytes of a backend's body limit that a new event leaves free, for the attempt record that a
 /// put-back adds.
 pub const ACCOUNTING_RESERVE: usize = 2048;
+
+/// The kind of the event that wraps a body on a poison queue that was not an event itself.
+pub const RAW_KIND: &str = "queue.raw";
 
 /// The media type of a JSON payload.
 pub const JSON: &str = "application/json";

@@ -2,13 +2,13 @@ use bytes::Bytes;
 use jiff::fmt::temporal::DateTimePrinter;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::attached::ATTACHED;
 use super::base64::to_base64;
 use super::body::Body;
 use super::compressed::{Compressed, ZSTD};
 use super::event::{Event, Payload};
 use super::layout::{self, member};
 use super::members::Members;
+use super::stored::{PENDING_KIND, PayloadRef};
 use crate::clock::Timestamp;
 use crate::envelope::{AttemptRecord, Envelope, PoisonRecord};
 use crate::text::{all_bytes, escape_text};
@@ -84,7 +84,7 @@ pub fn encode_payload(envelope: &Envelope, payload: &Payload) -> Vec<u8> {
             }
             object.number(member!("datasize"), attached.size);
             object.string(member!("datadigest"), &attached.digest);
-            object.string(member!("dataref"), ATTACHED);
+            object.string(member!("dataref"), &attached.reference());
             object.finish()
         }
         Payload::Elsewhere(reference) => {
@@ -119,6 +119,21 @@ pub fn rewrite(
 /// Returns an event without its unique key. All other members keep their bytes and their order.
 pub(crate) fn without_unique_key(event: &Event) -> Vec<u8> {
     ObjectWriter::copy(event, |name| name != "uniquekey").finish()
+}
+
+/// Returns an event whose data is at this reference. All other members keep their bytes and their order.
+pub(crate) fn with_reference(event: &Event, reference: &PayloadRef) -> Vec<u8> {
+    let mut object = ObjectWriter::copy(event, |name| name != "dataref");
+    object.string(member!("dataref"), &reference.to_string());
+    object.finish()
+}
+
+/// Returns what stands for an event until its data is at this reference.
+pub(crate) fn pending(envelope: &Envelope, reference: &PayloadRef) -> Vec<u8> {
+    let (id, client, request) = (&envelope.id, &envelope.client, &envelope.request);
+    let mut pending = Envelope::new(id.clone(), client.clone(), request.clone(), PENDING_KIND);
+    pending.time = envelope.time;
+    encode_payload(&pending, &Payload::Elsewhere(reference.to_string()))
 }
 
 fn write_envelope(object: &mut ObjectWriter, envelope: &Envelope) {

@@ -114,7 +114,7 @@ fn kinds(ops: &[Op]) -> Vec<(QueueName, TransactionKind)> {
     reason = "a default method would not reach the backend's own"
 )]
 impl Backend for Metered {
-    forward_backend!(self => self.inner; capabilities queue_uri notifier results transactions attachment);
+    forward_backend!(self => self.inner; capabilities queue_uri notifier results payload_store transactions attachment);
 
     async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created> {
         let call = self.inner.create_queue(queue, metadata);

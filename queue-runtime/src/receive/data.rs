@@ -35,6 +35,8 @@ enum Source<'a> {
 enum Unfetched {
     Outage(Error),
     Ends(End),
+    /// The message is a copy of one that is done.
+    Done,
 }
 
 /// Returns the payload of a message, if the consumer takes it.
@@ -168,6 +170,7 @@ async fn wait_for(
                 waiting.failed(error, &report, Refusal::NoData).await?;
             }
             Err(Unfetched::Ends(end)) => return Err(Refusal::Ends(end)),
+            Err(Unfetched::Done) => return Err(Refusal::Copy),
         }
     }
 }
@@ -214,12 +217,13 @@ impl Source<'_> {
         match self {
             Self::Attachment(attached) => {
                 let (queue, id) = (incoming.lease.queue(), incoming.lease.id());
-                let read = read_attachment(context, queue, id, attached).await;
+                let read = read_attachment(context, queue, id, &incoming.body, attached).await;
                 read.map_err(|unread| match unread {
                     Unread::Failed(error) => Unfetched::Outage(error),
                     Unread::Unusable(error) => Unfetched::Ends(End::undecodable(error)),
                     Unread::Damaged(error) => Unfetched::Ends(damaged(error)),
                     Unread::Gone => Unfetched::Ends(End::LeaseLost),
+                    Unread::Done => Unfetched::Done,
                 })
             }
             Self::Elsewhere {

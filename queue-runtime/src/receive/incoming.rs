@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use queue_core::backend::{Finish, ReceivedMessage};
-use queue_core::encoder::RAW_KIND;
 use queue_core::envelope::AttemptRecord;
 use queue_core::wire::Body;
+use queue_core::wire::RAW_KIND;
 use queue_core::{
     ClientId, Envelope, IdempotencyKey, MessageId, MessageType, RequestId, Timestamp,
 };

@@ -11,6 +11,8 @@ use crate::send::submitted_again;
 pub(crate) enum Refusal {
     /// It ends like this.
     Ends(End),
+    /// It is a copy of a message that is done.
+    Copy,
     /// The work of its key was done before, with this recorded result.
     DoneBefore { key: WorkKey, result: Bytes },
     /// It was settled, or that was tried.
@@ -26,6 +28,7 @@ impl Refusal {
     pub(crate) async fn settle(self, settling: Settling<'_>) -> Result<Settled, SettleProblem> {
         match self {
             Self::Ends(end) => settling.end(end).await,
+            Self::Copy => settling.end(End::Completed).await.map(duplicate),
             Self::DoneBefore { key, result } => complete_again(settling, &key, &result).await,
             Self::Settled(settled) => settled,
             Self::NoClaim(error) | Self::NoData(error) => Err(SettleProblem::NotDone(error)),
@@ -66,8 +69,12 @@ async fn complete_again(
     let follow_ups = puts.len();
     tracing::info!(%queue, %id, %key, follow_ups, "the work of a message was done before; completing it");
     let hash = fingerprint(result);
-    Ok(match settling.complete_again(puts, hash).await? {
+    settling.complete_again(puts, hash).await.map(duplicate)
+}
+
+fn duplicate(settled: Settled) -> Settled {
+    match settled {
         Settled::Completed => Settled::Duplicate,
         other => other,
-    })
+    }
 }

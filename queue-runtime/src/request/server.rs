@@ -169,6 +169,7 @@ async fn deliver(context: &Context, queue: &ReplyQueue, replies: Vec<ReceivedMes
             queue: queue.name.clone(),
             id: reply.id,
             receipt: reply.receipt,
+            moved: false,
         });
     }
     let apply = async {
@@ -189,25 +190,32 @@ async fn with_attachment(
     id: &StorageId,
     mut body: Body,
 ) -> Result<Body, Error> {
+    let most = context.encoder.max_payload();
+    let read = match &body {
+        Body::Event(event) => match &event.payload {
+            Payload::Attached(attached) => {
+                Some(read_attachment(context, queue, id, &body, attached).await)
+            }
+            _ => None,
+        },
+        Body::Bare(_) | Body::Malformed(_) => None,
+    };
     let Body::Event(event) = &mut body else {
         return Ok(body);
     };
-    let most = context.encoder.max_payload();
-    let Payload::Attached(attached) = &event.payload else {
+    let problem = match read {
         // What cannot be expanded is found when it is decoded.
-        if let Err(error) = event.expand(most) {
-            tracing::warn!(%queue, %error, "the data of a reply cannot be read");
-        }
-        return Ok(body);
-    };
-    let problem = match read_attachment(context, queue, id, attached).await {
-        Ok(data) => match event.attach(data, most) {
+        None => match event.expand(most) {
             Ok(()) => return Ok(body),
             Err(error) => error.to_string(),
         },
-        Err(Unread::Failed(error)) => return Err(error),
-        Err(Unread::Unusable(problem) | Unread::Damaged(problem)) => problem,
-        Err(Unread::Gone) => "it is gone".to_owned(),
+        Some(Ok(data)) => match event.attach(data, most) {
+            Ok(()) => return Ok(body),
+            Err(error) => error.to_string(),
+        },
+        Some(Err(Unread::Failed(error))) => return Err(error),
+        Some(Err(Unread::Unusable(problem) | Unread::Damaged(problem))) => problem,
+        Some(Err(Unread::Gone | Unread::Done)) => "it is gone".to_owned(),
     };
     tracing::warn!(%queue, problem, "the data of a reply cannot be read");
     Ok(body)

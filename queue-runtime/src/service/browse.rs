@@ -184,7 +184,12 @@ impl AnyQueue {
                 queue: queue.clone(),
                 swap,
             };
-            let delete = Op::Delete { queue, id, receipt };
+            let delete = Op::Delete {
+                queue,
+                id,
+                receipt,
+                moved: false,
+            };
             match backend.apply(vec![delete, swap]).await {
                 Ok(_) => return Ok(()),
                 // The key is another message's by now, or nobody's.

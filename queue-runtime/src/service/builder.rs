@@ -5,18 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_clock::SystemClock;
-use queue_core::ClientId;
-use queue_core::backend::Backend;
+use queue_core::backend::{Attachments, Backend};
 use queue_core::clock::Clock;
 use queue_core::encoder::MessageEncoding;
 use queue_core::wire::DEFAULT_MAX_PAYLOAD;
+use queue_core::{ClientId, Error, ErrorKind, Operation};
 
 use super::error::ConnectError;
 use super::queue_service::QueueService;
 use crate::backend::open;
 use crate::background::Background;
-use crate::context::Context;
+use crate::context::{Context, Storage};
 use crate::notify::Notifier;
+use crate::payloads::PayloadStore;
 use crate::policy::StorageRetry;
 use crate::request::{DEFAULT_LEASE, LONGEST_LEASE, SHORTEST_LEASE};
 use crate::settings::InvalidSetting;
@@ -43,6 +44,7 @@ pub struct ServiceBuilder {
     max_payload: usize,
     storage_retry: StorageRetry,
     notifiers: Vec<Arc<dyn Notifier>>,
+    payloads: Option<Payloads>,
     reply_lease: Duration,
     depth_interval: Option<Duration>,
     /// Starts what runs renewals and watchdogs.
@@ -59,6 +61,12 @@ const MAX_PAYLOADS: (usize, usize) = (4096, i32::MAX as usize);
 
 /// Where idle consumers poll as often as this, one more read now and then costs next to nothing.
 const CHEAP_POLLS: Duration = Duration::from_secs(5);
+
+#[derive(Debug)]
+enum Payloads {
+    Store(Arc<dyn PayloadStore>),
+    Container(String),
+}
 
 enum Target {
     Url(String),
@@ -135,6 +143,7 @@ impl ServiceBuilder {
             max_payload: DEFAULT_MAX_PAYLOAD,
             storage_retry: StorageRetry::default(),
             notifiers: Vec::new(),
+            payloads: None,
             reply_lease: DEFAULT_LEASE,
             depth_interval: None,
             background: Background::start_thread,
@@ -163,6 +172,51 @@ impl ServiceBuilder {
     /// occupy the thread of the runtime meanwhile.
     pub fn max_payload(mut self, bytes: usize) -> Self {
         self.max_payload = bytes;
+        self
+    }
+
+    /// Stores payloads that do not fit their messages in this store, and not in the storage of the messages.
+    ///
+    /// Each such message takes one more transaction of the storage. All services that submit to a queue or consume from
+    /// it need the same store: one without it leaves messages with such payloads where they are. Transactions of the
+    /// application ([`submit_in`](Submit::submit_in)) do not go together with a store.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use queue_runtime::QueueService;
+    /// use queue_runtime::payloads::MemoryPayloads;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let payloads = Arc::new(MemoryPayloads::new());
+    /// let service = QueueService::builder("memory:").payloads(payloads).connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn payloads(mut self, store: Arc<dyn PayloadStore>) -> Self {
+        self.payloads = Some(Payloads::Store(store));
+        self
+    }
+
+    /// Stores payloads that do not fit their messages in a container of this name beside the queues: on Azure, in the same
+    /// account. It is created with the first payload. The memory and SQLite keep payloads themselves, and have no
+    /// containers: there this changes nothing.
+    ///
+    /// On Azure the name has 3 to 63 lower-case letters, digits and single hyphens. A connection string with a
+    /// `QueueEndpoint` of an emulator or a host of one's own needs its `BlobEndpoint` too, a shared access signature the
+    /// permissions for blobs. Otherwise as [`payloads`](Self::payloads).
+    ///
+    /// ```no_run
+    /// use queue_runtime::QueueService;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let service = QueueService::builder("azure://shop").payload_container("payloads").connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn payload_container(mut self, name: impl Into<String>) -> Self {
+        self.payloads = Some(Payloads::Container(name.into()));
         self
     }
 
@@ -263,8 +317,14 @@ impl ServiceBuilder {
         let depth_interval = self
             .depth_interval
             .or_else(|| costs_little.then_some(DEPTH_INTERVAL));
+        let payloads = match self.payloads {
+            None => None,
+            Some(Payloads::Store(store)) => Some(store),
+            Some(Payloads::Container(name)) => beside(&*backend, &name)?,
+        };
+        let storage = Storage { backend, payloads };
         let mut context = Context::new(
-            backend,
+            storage,
             clock,
             client,
             self.encoding,
@@ -276,6 +336,23 @@ impl ServiceBuilder {
         context.encoder = context.encoder.with_max_payload(self.max_payload);
         Ok(QueueService::new(Arc::new(context), self.reply_lease))
     }
+}
+
+/// Returns the container beside the queues, unless the storage keeps payloads itself.
+fn beside(
+    backend: &dyn Backend,
+    container: &str,
+) -> Result<Option<Arc<dyn PayloadStore>>, ConnectError> {
+    let store = backend
+        .payload_store(container)
+        .map_err(ConnectError::Storage)?;
+    if store.is_none() && backend.capabilities().attachments == Attachments::Unsupported {
+        let refused = Error::new(ErrorKind::Unsupported, Operation::Open);
+        let detail =
+            format!("it has no container `{container}` for payloads: use a store of your own");
+        return Err(ConnectError::Storage(refused.with_detail(detail)));
+    }
+    Ok(store)
 }
 
 fn default_client() -> String {

@@ -11,6 +11,7 @@ use crate::context::Context;
 use crate::listener::{Health, ListenerBuilder, ListenerHandle, ListenerPhase, Listeners};
 use crate::meter::MeterReading;
 use crate::panic::log_caught;
+use crate::payloads::Payloads;
 use crate::receive::{Accept, Handler, HandlerWith, MissingQueue};
 use crate::recurring::{Recurrence, Schedule, ScheduleHandle, Schedules, reset};
 use crate::request::{NoReplyType, Replies, Request, clean};
@@ -379,6 +380,12 @@ impl QueueService {
     #[must_use]
     pub fn backend(&self) -> &Arc<dyn Backend> {
         &self.context.backend
+    }
+
+    /// Returns the store of payloads, if the service has [one](crate::ServiceBuilder::payloads).
+    #[must_use]
+    pub fn payloads(&self) -> Option<Payloads> {
+        Payloads::of(&self.context)
     }
 
     /// Returns the client id of submitted messages.

@@ -3,11 +3,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use queue_core::backend::{
-    ApplyError, Atomicity, Backend, Created, Lease, Metadata, NewMessage, Op, OpOutcome, Page,
-    PageMark, PeekedMessage, PopReceipt, PutIf, PutReceipt, QueueProperties, ReceivedMessage,
-    StorageId, Swap,
+    ApplyError, Atomicity, AttachmentPart, Backend, Created, Lease, Metadata, NewMessage, Op,
+    OpOutcome, Page, PageMark, PeekedMessage, PopReceipt, PutIf, PutReceipt, QueueProperties,
+    ReceivedMessage, StorageId, Swap,
 };
 use queue_core::internal::forward_backend;
+use queue_core::wire::StoredPayload;
 use queue_core::{Error, Operation, QueueName, Result};
 
 use super::call::Call;
@@ -19,7 +20,7 @@ use super::fault_injector::FaultInjector;
     reason = "a default method would not reach the wrapped backend's own"
 )]
 impl Backend for FaultInjector {
-    forward_backend!(self => self.inner(); capabilities queue_uri notifier results transactions);
+    forward_backend!(self => self.inner(); capabilities queue_uri notifier results payload_store transactions);
 
     async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created> {
         let call = Call::begin(self, Operation::CreateQueue, Some(queue));
@@ -104,10 +105,11 @@ impl Backend for FaultInjector {
         &self,
         queue: &QueueName,
         id: &StorageId,
+        stored: Option<&StoredPayload>,
         from: u64,
-    ) -> Result<Option<Bytes>> {
+    ) -> Result<AttachmentPart> {
         let call = Call::begin(self, Operation::FetchData, Some(queue));
-        call.answer(self.inner().attachment(queue, id, from))
+        call.answer(self.inner().attachment(queue, id, stored, from))
             .await?
     }
 
@@ -153,7 +155,9 @@ impl Backend for FaultInjector {
             if let Op::Update {
                 queue, id, receipt, ..
             }
-            | Op::Delete { queue, id, receipt } = op
+            | Op::Delete {
+                queue, id, receipt, ..
+            } = op
             {
                 call.take_away(queue, id, receipt).await;
             }

@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::TokioClock;
 use crate::backend::MemoryBackend;
 use crate::background::Background;
-use crate::context::Context;
+use crate::context::{Context, Storage};
 use crate::lease::Cause;
 use crate::policy::StorageRetry;
 use crate::receive::{Meta, Received};
@@ -254,12 +254,15 @@ debug_fields!(ReceivedBuilder<M> { id, attempt });
 /// Returns the context of a service with private queues, for one message.
 fn private_context() -> Arc<Context> {
     let clock = Arc::new(TokioClock::new());
-    let backend = Arc::new(MemoryBackend::new(clock.clone()));
+    let storage = Storage {
+        backend: Arc::new(MemoryBackend::new(clock.clone())),
+        payloads: None,
+    };
     let client = ClientId::new("test").expect("a valid client id");
     let background = Background::on_current_runtime().or_else(|_| Background::start_thread());
     let background = background.expect("the background needs nothing but a runtime or a thread");
     Arc::new(Context::new(
-        backend,
+        storage,
         clock,
         client,
         crate::encoder::MessageEncoding::default(),

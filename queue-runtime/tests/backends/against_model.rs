@@ -277,6 +277,7 @@ fn op(call: &Call, handles: &[Handle]) -> Op {
             queue,
             id: handles[at].id.clone(),
             receipt: handles[at].receipt.clone(),
+            moved: false,
         },
         Call::Swap(queue, values, retention) => Op::Swap {
             queue,

@@ -107,6 +107,7 @@ pub(crate) async fn drain(backend: &SqliteBackend, queue: &QueueName) -> Vec<Rec
             queue: queue.clone(),
             id: message.id.clone(),
             receipt: message.receipt.clone(),
+            moved: false,
         };
         let deletes = several.iter().map(delete).collect();
         backend.apply(deletes).await.expect("delete");

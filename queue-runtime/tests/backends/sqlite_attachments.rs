@@ -12,7 +12,7 @@ use queue_core::backend::{
     TimeToLive,
 };
 use queue_core::idempotency::WorkKey;
-use queue_runtime::backend::SqliteBackend;
+use queue_runtime::backend::{AttachmentPart, SqliteBackend};
 use queue_runtime::sqlite;
 use rusqlite::Connection;
 
@@ -61,11 +61,12 @@ async fn read(backend: &SqliteBackend, place: &Place) -> Bytes {
     let mut data = Vec::new();
     loop {
         let part = backend
-            .attachment(&place.queue, &message.id, data.len() as u64)
+            .attachment(&place.queue, &message.id, None, data.len() as u64)
             .await;
-        match part.expect("read").expect("it has one") {
-            part if part.is_empty() => return data.into(),
-            part => data.extend_from_slice(&part),
+        match part.expect("read") {
+            AttachmentPart::Data(part) if part.is_empty() => return data.into(),
+            AttachmentPart::Data(part) => data.extend_from_slice(&part),
+            other => panic!("{other:?}"),
         }
     }
 }
@@ -164,6 +165,7 @@ fn nothing_stays_of_a_put_that_is_refused() {
             queue: place.queue.clone(),
             id: StorageId::new("no id"),
             receipt: PopReceipt::new("no receipt"),
+            moved: false,
         };
         let put = Op::Put {
             queue: place.queue.clone(),

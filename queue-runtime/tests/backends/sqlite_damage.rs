@@ -97,6 +97,7 @@ async fn drain_readable(backend: &SqliteBackend, queue: &QueueName) -> (HashSet<
             queue: queue.clone(),
             id: message.id.clone(),
             receipt: message.receipt.clone(),
+            moved: false,
         };
         match backend.apply(received.iter().map(delete).collect()).await {
             Ok(_) => deleted.extend(all),

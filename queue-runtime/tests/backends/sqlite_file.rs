@@ -56,6 +56,7 @@ fn a_refused_operation_does_not_fail_others_of_its_commit() {
                     queue: place.queue.clone(),
                     id: put.id.clone(),
                     receipt: stale.clone(),
+                    moved: false,
                 },
             ]),
             async { lock.execute_batch("ROLLBACK").expect("unlock") },
@@ -171,6 +172,7 @@ fn counts_are_those_of_the_schedule() {
                     queue: place.queue.clone(),
                     id: id.clone(),
                     receipt: receipt.clone(),
+                    moved: false,
                 },
             ];
             backend.apply(twice).await.expect_err("deleted before");

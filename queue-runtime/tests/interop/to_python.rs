@@ -111,7 +111,7 @@ fn what_was_no_event_is_on_the_poison_queue_byte_for_byte() {
         assert!(typed.accept().await.expect("accept").is_none());
     });
     let mut taken = Taken::from("torn-invoices-poison");
-    assert_eq!(taken.take("type"), queue_runtime::encoder::RAW_KIND);
+    assert_eq!(taken.take("type"), queue_runtime::wire::RAW_KIND);
     taken.is_poison_of(queue, "undecodable", 1);
     assert_eq!(taken.take("poisonraw"), true);
     assert_eq!(

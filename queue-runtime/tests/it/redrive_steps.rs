@@ -4,11 +4,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use queue_runtime::backend::{Backend, MessageState, NewMessage};
-use queue_runtime::encoder::RAW_KIND;
 use queue_runtime::envelope::PoisonReason;
 use queue_runtime::listener::DrainEnd;
 use queue_runtime::redrive::{Redrive, RedriveOutcome};
 use queue_runtime::testing::{self, Fault, TokioClock};
+use queue_runtime::wire::RAW_KIND;
 use queue_runtime::{
     AnyQueue, ErrorKind, Operation, QueueName, QueueService, Received, SettleProblem,
 };

@@ -128,6 +128,7 @@ async fn an_apply_whose_answer_is_lost_was_carried_out() {
         queue: queue(),
         id: message.id,
         receipt: message.receipt,
+        moved: false,
     };
     let lost = faults.apply(vec![delete]).await.expect_err("lost");
     assert_eq!((lost.index, lost.completed.len()), (0, 0));
@@ -175,7 +176,12 @@ async fn settle(
         Operation::Delete => faults.delete(&queue, id, receipt).await,
         _ => {
             let (id, receipt) = (id.clone(), receipt.clone());
-            let delete = Op::Delete { queue, id, receipt };
+            let delete = Op::Delete {
+                queue,
+                id,
+                receipt,
+                moved: false,
+            };
             let applied = faults.apply(vec![delete]).await;
             applied.map(drop).map_err(|failed| failed.error)
         }

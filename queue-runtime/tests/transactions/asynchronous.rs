@@ -87,6 +87,7 @@ impl Transaction {
                 queue: completion.queue.clone(),
                 id: completion.id.clone(),
                 receipt: completion.receipt,
+                moved: false,
             });
         }
         let (id, receipt) = (StorageId::new("staged"), PopReceipt::new("staged"));

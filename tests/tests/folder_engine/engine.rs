@@ -123,7 +123,9 @@ impl FolderBackend {
                 let updated = self.update(&queue, &id, &receipt, visibility, body);
                 OpOutcome::Updated(updated.await?)
             }
-            Op::Delete { queue, id, receipt } => {
+            Op::Delete {
+                queue, id, receipt, ..
+            } => {
                 self.delete(&queue, &id, &receipt).await?;
                 OpOutcome::Deleted
             }

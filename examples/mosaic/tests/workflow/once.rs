@@ -119,7 +119,7 @@ struct Seen {
 )]
 #[async_trait]
 impl Backend for Seen {
-    forward_backend!(self => self.queues; capabilities queue_uri notifier transactions create_queue delete_queue
+    forward_backend!(self => self.queues; capabilities queue_uri notifier payload_store transactions create_queue delete_queue
         list_queues properties metadata set_metadata put put_if receive peek attachment browse update delete clear apply);
 
     fn results(&self) -> Option<Arc<dyn IdempotencyStore>> {
@@ -127,7 +127,7 @@ impl Backend for Seen {
     }
 }
 
-/// Queues and results that several services share.
+/// Queues and results payload_store that several services share.
 struct Shared {
     queues: Arc<MemoryBackend>,
     answers: Arc<AtomicUsize>,

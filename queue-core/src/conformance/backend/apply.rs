@@ -263,5 +263,6 @@ fn delete(queue: &QueueName, message: &ReceivedMessage) -> Op {
         queue: queue.clone(),
         id: message.id.clone(),
         receipt: message.receipt.clone(),
+        moved: false,
     }
 }

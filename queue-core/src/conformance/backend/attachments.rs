@@ -1,10 +1,13 @@
-//! Data that is stored with messages. A backend without attachments must say so.
+//! Data that is stored with messages. A backend without attachments must say so; one that keeps them in a store of payloads
+//! reads them by their references, so it has tests of its own.
 
 use bytes::Bytes;
 
 use super::fixture::{Fixture, LONG, assert_refused};
 use super::harness::{Harness, Survival};
-use crate::backend::{Attachment, Attachments, NewMessage, Op, ReceivedMessage, StorageId};
+use crate::backend::{
+    Attachment, AttachmentPart, Attachments, NewMessage, Op, ReceivedMessage, StorageId,
+};
 use crate::error::{ErrorKind, Result};
 use crate::name::QueueName;
 
@@ -13,13 +16,15 @@ const MIB: usize = 1024 * 1024;
 /// Opens a store. Returns `None` if its backend says that it has no attachments, after checking that they are refused.
 async fn attachable(harness: &dyn Harness) -> Option<Fixture> {
     let f = Fixture::open(harness).await;
-    if f.backend.capabilities().attachments == Attachments::Supported {
-        return Some(f);
+    match f.backend.capabilities().attachments {
+        Attachments::Supported => return Some(f),
+        Attachments::InStore => return None,
+        Attachments::Unsupported => {}
     }
     let put = f.backend.put(&f.queue, with(data(3))).await;
     assert_refused(put, ErrorKind::Unsupported);
     let one = f.put("one").await;
-    let read = f.backend.attachment(&f.queue, &one.id, 0).await;
+    let read = f.backend.attachment(&f.queue, &one.id, None, 0).await;
     assert_refused(read, ErrorKind::Unsupported);
     None
 }
@@ -39,10 +44,14 @@ fn with(data: Bytes) -> NewMessage {
 async fn read(f: &Fixture, queue: &QueueName, id: &StorageId) -> Result<Option<Bytes>> {
     let mut data = Vec::new();
     loop {
-        let part = f.backend.attachment(queue, id, data.len() as u64).await?;
-        let Some(part) = part else {
-            assert!(data.is_empty(), "it has none any more");
-            return Ok(None);
+        let from = data.len() as u64;
+        let part = match f.backend.attachment(queue, id, None, from).await? {
+            AttachmentPart::Data(part) => part,
+            other => {
+                assert_eq!(other, AttachmentPart::Missing);
+                assert!(data.is_empty(), "it has none any more");
+                return Ok(None);
+            }
         };
         assert!(part.len() <= MIB, "{} bytes at once", part.len());
         if part.is_empty() {
@@ -73,6 +82,7 @@ fn moving(f: &Fixture, message: &ReceivedMessage, to: &QueueName) -> Vec<Op> {
             queue: f.queue.clone(),
             id: message.id.clone(),
             receipt: message.receipt.clone(),
+            moved: true,
         },
     ]
 }
@@ -86,14 +96,19 @@ pub(super) async fn an_attachment_is_read_in_parts(harness: &dyn Harness) {
         let put = f.put_message(with(data.clone())).await;
         assert_attached(&f, &f.queue, &put.id, &data).await;
         for from in [0, length / 2, length - 1] {
-            let part = f.backend.attachment(&f.queue, &put.id, from as u64).await;
-            let part = part.expect("read").expect("it has one");
+            let part = f
+                .backend
+                .attachment(&f.queue, &put.id, None, from as u64)
+                .await;
+            let AttachmentPart::Data(part) = part.expect("read") else {
+                panic!("it has one");
+            };
             assert!(!part.is_empty());
             assert!(data[from..].starts_with(&part), "at byte {from}");
         }
         for from in [length as u64, u64::MAX] {
-            let end = f.backend.attachment(&f.queue, &put.id, from).await;
-            assert_eq!(end.expect("read"), Some(Bytes::new()));
+            let end = f.backend.attachment(&f.queue, &put.id, None, from).await;
+            assert_eq!(end.expect("read"), AttachmentPart::Data(Bytes::new()));
         }
     }
 }

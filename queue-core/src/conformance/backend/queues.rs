@@ -206,6 +206,7 @@ fn ops_on(queue: &QueueName, id: &StorageId, receipt: &PopReceipt) -> Vec<Op> {
             queue: queue.clone(),
             id,
             receipt,
+            moved: false,
         },
     ]
 }

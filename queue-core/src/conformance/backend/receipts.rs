@@ -80,6 +80,7 @@ pub(super) async fn a_stale_receipt_is_told_from_a_missing_message(harness: &dyn
             queue: f.queue.clone(),
             id: message.id.clone(),
             receipt: message.receipt.clone(),
+            moved: false,
         };
         let applied = f.backend.apply(vec![op]).await;
         let results = [

@@ -4,13 +4,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use queue_core::backend::{
-    ApplyError, Attachments, Backend, Browsing, Capabilities, ConditionalPuts, Created, Lease,
-    Metadata, NewMessage, Op, OpOutcome, Page, PageMark, PeekedMessage, PopReceipt, PutIf,
-    PutReceipt, QueueProperties, ReceivedMessage, StorageId, Swap, check_ops,
+    ApplyError, AttachmentPart, Attachments, Backend, Browsing, Capabilities, ConditionalPuts,
+    Created, Lease, Metadata, NewMessage, Op, OpOutcome, Page, PageMark, PeekedMessage, PopReceipt,
+    PutIf, PutReceipt, QueueProperties, ReceivedMessage, StorageId, Swap, check_ops,
 };
 use queue_core::idempotency::IdempotencyStore;
 use queue_core::internal::debug_fields;
 use queue_core::notify::Notifier;
+use queue_core::wire::StoredPayload;
 use queue_core::{Clock, Error, ErrorKind, Operation, QueueName, Result};
 
 use super::browse;
@@ -242,16 +243,18 @@ impl Backend for MemoryBackend {
         &self,
         queue: &QueueName,
         id: &StorageId,
+        _: Option<&StoredPayload>,
         from: u64,
-    ) -> Result<Option<Bytes>> {
+    ) -> Result<AttachmentPart> {
         let read = |state: &mut State, now| state.attachment(queue, id, now);
         let attachment = self.call(Operation::FetchData, queue, read)?;
-        Ok(attachment.map(|data| {
-            let from = usize::try_from(from).unwrap_or(usize::MAX);
-            let from = from.min(data.len());
-            let to = data.len().min(from.saturating_add(MAX_PART));
-            data.slice(from..to)
-        }))
+        let Some(data) = attachment else {
+            return Ok(AttachmentPart::Missing);
+        };
+        let from = usize::try_from(from).unwrap_or(usize::MAX);
+        let from = from.min(data.len());
+        let to = data.len().min(from.saturating_add(MAX_PART));
+        Ok(AttachmentPart::Data(data.slice(from..to)))
     }
 
     async fn browse(&self, queue: &QueueName, from: Option<&PageMark>, max: u32) -> Result<Page> {
@@ -357,7 +360,9 @@ fn step<'a>(
             let undo = move |state: &mut State| state.restore(queue, before);
             Ok((OpOutcome::Updated(lease), Box::new(undo)))
         }
-        Op::Delete { queue, id, receipt } => {
+        Op::Delete {
+            queue, id, receipt, ..
+        } => {
             let deleted = state.delete(queue, id, receipt, now);
             let before = deleted.map_err(|kind| (kind, queue))?;
             let undo = move |state: &mut State| state.restore(queue, before);

@@ -1,5 +1,4 @@
 use std::collections::HashMap;
-use std::fs::DirBuilder;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -23,6 +22,7 @@ use super::protocol::{
     Ask, Asked, Begin, EndObject, Next, Reply, Watch, finish, finishing, renewing,
 };
 use super::sweeping;
+use crate::objects::create_private;
 
 /// Results in an object store: a folder, a container of Azure blobs, a bucket, or memory.
 ///
@@ -266,21 +266,6 @@ impl IdempotencyStore for ObjectResults {
     async fn sweep(&self) -> Result<Swept> {
         sweeping::sweep(&*self.objects, &self.prefix).await
     }
-}
-
-/// Creates a folder, and those above it, for the current user alone.
-#[cfg(unix)]
-fn create_private(folder: &std::path::Path) -> std::io::Result<()> {
-    use std::os::unix::fs::DirBuilderExt as _;
-
-    let mut builder = DirBuilder::new();
-    builder.recursive(true).mode(0o700).create(folder)
-}
-
-/// Creates a folder, and those above it.
-#[cfg(not(unix))]
-fn create_private(folder: &std::path::Path) -> std::io::Result<()> {
-    DirBuilder::new().recursive(true).create(folder)
 }
 
 // Without the object store, which may hold keys.

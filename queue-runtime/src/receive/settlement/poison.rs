@@ -5,9 +5,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use queue_core::QueueName;
 use queue_core::backend::NewMessage;
-use queue_core::encoder::RAW_KIND;
 use queue_core::envelope::{Envelope, PoisonReason, PoisonRecord};
 use queue_core::internal::{clip, error_chain, escape_text};
+use queue_core::wire::RAW_KIND;
 use queue_core::wire::{Body, Event};
 
 use super::LOG;

@@ -21,7 +21,10 @@ impl Settling<'_> {
     ) -> Result<(), Unsettled> {
         let (context, incoming) = (self.context, self.incoming);
         let told = unreplied.tell(context, &incoming.envelope, &mut puts);
-        let settled = write(context, incoming, purpose, puts, Change::Delete).await;
+        let delete = Change::Delete {
+            moved: matches!(purpose, Purpose::Poison { .. }),
+        };
+        let settled = write(context, incoming, purpose, puts, delete.clone()).await;
         let Some(queue) = told else {
             return settled;
         };
@@ -37,7 +40,7 @@ impl Settling<'_> {
         };
         let id = &incoming.envelope.id;
         tracing::warn!(target: LOG, queue = %incoming.lease.queue(), %id, reply_queue = %queue, %error, "failed to tell the sender of a request that it gets no reply");
-        let untold = write(context, incoming, purpose, unsettled.puts, Change::Delete);
+        let untold = write(context, incoming, purpose, unsettled.puts, delete);
         Box::pin(untold).await
     }
 }

@@ -21,7 +21,8 @@ use crate::send;
 /// The operation on the received message itself.
 #[derive(Debug, Clone)]
 pub(super) enum Change {
-    Delete,
+    /// `moved` if another message takes its place.
+    Delete { moved: bool },
     PutBack {
         delay: Duration,
         body: Option<Bytes>,
@@ -106,7 +107,7 @@ async fn repeat(
         puts: puts.len(),
     };
     let mut release = match change {
-        Change::Delete => send::release(context, &incoming.envelope),
+        Change::Delete { .. } => send::release(context, &incoming.envelope),
         Change::PutBack { .. } => None,
     };
     let mut locked = lease.lock().await;
@@ -220,7 +221,7 @@ fn announce(
         .map(|(queue, message)| Announced::put(queue, message));
     let put_back = match change {
         Some(Change::PutBack { delay, .. }) => Some(Announced::put_back(lease.queue(), *delay)),
-        Some(Change::Delete) | None => None,
+        Some(Change::Delete { .. }) | None => None,
     };
     context.notifiers.publish(puts.chain(put_back));
 }
@@ -282,9 +283,10 @@ async fn attempt(
     release: Option<&Swap>,
 ) -> Result<(), Interrupted> {
     let (queue, id) = (lease.queue(), lease.id());
-    if puts.is_empty() && release.is_none() {
+    let is_moved = matches!(change, Change::Delete { moved: true });
+    if puts.is_empty() && release.is_none() && !is_moved {
         let alone = match change {
-            Change::Delete => context.backend.delete(queue, id, &receipt).await,
+            Change::Delete { .. } => context.backend.delete(queue, id, &receipt).await,
             Change::PutBack { delay, body } => context
                 .backend
                 .update(queue, id, &receipt, *delay, body.clone())
@@ -302,7 +304,12 @@ async fn attempt(
         .collect();
     let (queue, id) = (queue.clone(), id.clone());
     ops.push(match change.clone() {
-        Change::Delete => Op::Delete { queue, id, receipt },
+        Change::Delete { moved } => Op::Delete {
+            queue,
+            id,
+            receipt,
+            moved,
+        },
         Change::PutBack { delay, body } => Op::Update {
             queue,
             id,
@@ -331,8 +338,8 @@ async fn attempt(
 fn request(context: &Context, change: &Change, puts: &[(QueueName, NewMessage)]) -> Request {
     match change {
         Change::PutBack { .. } => Request::PutBack,
-        Change::Delete if is_atomic(context) && !puts.is_empty() => Request::DeleteWithPuts,
-        Change::Delete => Request::Delete,
+        Change::Delete { .. } if is_atomic(context) && !puts.is_empty() => Request::DeleteWithPuts,
+        Change::Delete { .. } => Request::Delete,
     }
 }
 

@@ -1,9 +1,9 @@
 use std::time::Duration;
 
 use queue_core::Timestamp;
-use queue_core::encoder::RAW_KIND;
 use queue_core::envelope::{Envelope, PoisonReason, PoisonRecord};
 use queue_core::internal::between;
+use queue_core::wire::RAW_KIND;
 use queue_core::wire::{Body, Event};
 
 /// Which messages are redriven. All conditions must hold.

@@ -13,6 +13,7 @@ use super::redrive::Redrive;
 use super::report::{RedriveError, RedriveOutcome, RedriveStep, Redriven};
 use crate::attachment::moved;
 use crate::notify::Announced;
+use crate::pace::Pace;
 use crate::repeat::Repeats;
 use crate::send::take_again;
 
@@ -22,8 +23,7 @@ pub(super) struct Pass<'r> {
     pub(super) counts: Redriven,
     dry: bool,
     moved: HashSet<Identity>,
-    /// When the next message may be moved, on the monotonic clock.
-    next_at: Duration,
+    pace: Pace,
 }
 
 /// A message of the poison queue, with the right to move it.
@@ -69,7 +69,7 @@ impl<'r> Pass<'r> {
             counts: Redriven::default(),
             dry,
             moved: HashSet::new(),
-            next_at: Duration::ZERO,
+            pace: Pace::new(redrive.interval),
         }
     }
 
@@ -311,13 +311,7 @@ impl<'r> Pass<'r> {
 
     /// Waits until the next message may be moved.
     pub(super) async fn wait(&mut self) {
-        let Some(interval) = self.redrive.interval else {
-            return;
-        };
-        let clock = &self.redrive.context.clock;
-        let now = clock.monotonic();
-        clock.sleep(self.next_at.saturating_sub(now)).await;
-        self.next_at = self.next_at.max(now).saturating_add(interval);
+        self.pace.wait(&*self.redrive.context.clock).await;
     }
 
     fn done(&mut self, one: &Move) {
@@ -341,6 +335,7 @@ impl<'r> Pass<'r> {
             queue: self.redrive.queue.clone(),
             id: one.item.id.clone(),
             receipt: one.item.receipt.clone(),
+            moved: true,
         };
         let key = put
             .as_ref()

@@ -127,7 +127,7 @@ impl Redrive {
     /// Redrives only messages of this kind. Repeat it for several kinds.
     ///
     /// A message that has been on a poison queue before has the kind that it had at first. A body that is not an event
-    /// is of the kind [`RAW_KIND`](crate::encoder::RAW_KIND).
+    /// is of the kind [`RAW_KIND`](crate::wire::RAW_KIND).
     pub fn kind(mut self, kind: impl Into<String>) -> Self {
         self.filters.kinds.push(kind.into());
         self

@@ -59,7 +59,9 @@ impl Remote {
                 let updated = self.update(&queue, &id, &receipt, visibility, body).await;
                 updated.map(OpOutcome::Updated)
             }
-            Op::Delete { queue, id, receipt } => {
+            Op::Delete {
+                queue, id, receipt, ..
+            } => {
                 let deleted = self.delete(&queue, &id, &receipt).await;
                 deleted.map(|()| OpOutcome::Deleted)
             }
@@ -85,7 +87,7 @@ fn not_found(error: Error) -> Error {
 #[async_trait]
 impl Backend for Remote {
     forward_backend!(self => self.inner;
-        queue_uri notifier results transactions create_queue delete_queue list_queues properties metadata
+        queue_uri notifier results payload_store transactions create_queue delete_queue list_queues properties metadata
         set_metadata put put_if receive peek attachment browse clear);
 
     fn capabilities(&self) -> &Capabilities {

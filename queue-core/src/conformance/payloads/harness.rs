@@ -1,0 +1,26 @@
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use crate::clock::BoxFuture;
+use crate::payload_store::PayloadStore;
+
+/// A store's test environment.
+#[async_trait]
+pub trait Harness: Send + Sync {
+    /// Opens an empty store that no other test uses.
+    async fn open(&self) -> Box<dyn Store>;
+
+    /// Runs a test to completion.
+    fn block_on(&self, test: BoxFuture<'_, ()>);
+}
+
+/// A store under test. Dropping it may remove it.
+#[async_trait]
+pub trait Store: Send + Sync {
+    /// The first client.
+    fn client(&self) -> Arc<dyn PayloadStore>;
+
+    /// Opens another client of the same store, as independent of the first as the store allows.
+    async fn second_client(&self) -> Arc<dyn PayloadStore>;
+}

@@ -1,0 +1,147 @@
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::TryStreamExt as _;
+use object_store::local::LocalFileSystem;
+use object_store::path::Path;
+use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt as _, PutMode};
+use queue_core::backend::Created;
+use queue_core::internal::debug_fields;
+use queue_core::payload_store::{ObjectPage, PayloadStore, StoredObject};
+use queue_core::{Operation, Outcome, Result, Timestamp};
+
+use crate::objects::{create_private, failed};
+
+/// Payloads in an object store: a folder, a container of Azure blobs, a bucket, or memory.
+///
+/// It needs *create unless it exists* ([`PutMode::Create`]), and listings that show what was created before. A listing of
+/// all objects is held in memory, as in a [sweep](super::Sweep): some 200 bytes for each.
+///
+/// A payload must be as durable as the message that refers to it: one that is lost makes its message poison.
+///
+/// ```
+/// use std::sync::Arc;
+/// use queue_runtime::QueueService;
+/// use queue_runtime::payloads::ObjectPayloads;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let var = tempfile::tempdir()?;
+/// let payloads = ObjectPayloads::in_folder(var.path().join("payloads"))?;
+/// let service = QueueService::builder("memory:").payloads(Arc::new(payloads)).connect().await?;
+/// # drop(service);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct ObjectPayloads {
+    objects: Arc<dyn ObjectStore>,
+    prefix: Path,
+}
+
+impl ObjectPayloads {
+    /// Creates a store of the objects whose names begin with `prefix`, which nothing else should use.
+    #[must_use]
+    pub fn new(objects: Arc<dyn ObjectStore>, prefix: impl Into<Path>) -> Self {
+        Self {
+            objects,
+            prefix: prefix.into(),
+        }
+    }
+
+    /// Creates a store of the files in this folder, which nothing else should use. Creates the folder if it does not
+    /// exist, on Unix readable only by the current user. Files are written through to the disk, on Unix their folders
+    /// too.
+    ///
+    /// # Errors
+    /// If the folder can neither be opened nor created.
+    pub fn in_folder(folder: impl AsRef<std::path::Path>) -> std::io::Result<Self> {
+        let folder = folder.as_ref();
+        create_private(folder)?;
+        let files = LocalFileSystem::new_with_prefix(folder)?.with_fsync(true);
+        Ok(Self::new(Arc::new(files), Path::default()))
+    }
+
+    fn path(&self, name: &str) -> Path {
+        let segments = name.split('/').filter(|segment| !segment.is_empty());
+        segments.fold(self.prefix.clone(), |path, segment| path.join(segment))
+    }
+}
+
+#[async_trait]
+impl PayloadStore for ObjectPayloads {
+    async fn create(&self, name: &str, data: Bytes) -> Result<Created> {
+        let (path, mode) = (self.path(name), PutMode::Create.into());
+        match self.objects.put_opts(&path, data.into(), mode).await {
+            Ok(_) => Ok(Created::New),
+            Err(object_store::Error::AlreadyExists { .. }) => Ok(Created::Existed),
+            Err(error) => {
+                let error = failed(error, Operation::StoreData);
+                Err(error.with_outcome(Outcome::Unknown))
+            }
+        }
+    }
+
+    async fn read(&self, name: &str, from: u64, max: usize) -> Result<Option<Bytes>> {
+        let path = self.path(name);
+        let to = from.saturating_add(max as u64);
+        let options = GetOptions {
+            range: Some(GetRange::Bounded(from..to)),
+            ..GetOptions::default()
+        };
+        let read = async { self.objects.get_opts(&path, options).await?.bytes().await };
+        let error = match read.await {
+            Ok(bytes) => return Ok(Some(bytes)),
+            Err(object_store::Error::NotFound { .. }) => return Ok(None),
+            Err(error) => error,
+        };
+        // Stores differ in how they refuse a range behind the end.
+        match self.objects.head(&path).await {
+            Ok(object) if object.size <= from => Ok(Some(Bytes::new())),
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Ok(_) | Err(_) => Err(failed(error, Operation::FetchData)),
+        }
+    }
+
+    async fn delete(&self, name: &str) -> Result<()> {
+        match self.objects.delete(&self.path(name)).await {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(error) => {
+                let error = failed(error, Operation::StoreData);
+                Err(error.with_outcome(Outcome::Unknown))
+            }
+        }
+    }
+
+    async fn list(&self, prefix: &str, _: Option<&str>) -> Result<ObjectPage> {
+        let listed = self.objects.list(Some(&self.path(prefix)));
+        let listed: Vec<_> = listed
+            .try_collect()
+            .await
+            .map_err(|error| failed(error, Operation::ListData))?;
+        let own = listed.into_iter().filter_map(|object| {
+            let mut name = String::new();
+            for part in object.location.prefix_match(&self.prefix)? {
+                if !name.is_empty() {
+                    name.push('/');
+                }
+                name.push_str(part.as_ref());
+            }
+            let modified = object.last_modified;
+            let subsecond = i32::try_from(modified.timestamp_subsec_nanos()).ok()?;
+            Some(StoredObject {
+                name,
+                size: object.size,
+                created: Timestamp::new(modified.timestamp(), subsecond).ok()?,
+            })
+        });
+        Ok(ObjectPage {
+            objects: own.collect(),
+            next: None,
+        })
+    }
+}
+
+// Without the object store, which may hold keys.
+debug_fields!(ObjectPayloads { prefix });

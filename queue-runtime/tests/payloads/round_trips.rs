@@ -1,0 +1,173 @@
+//! What messages go through, with payloads in a store.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use queue_runtime::backend::Backend as _;
+use queue_runtime::payloads::PayloadStore;
+use queue_runtime::{Disposition, QueueName, QueueService, Received, RetryPolicy};
+use queue_tests::incompressible;
+
+use crate::life::Life;
+use crate::support::{Film, Trailer, World, accepted, film};
+
+const MIB: usize = 1024 * 1024;
+
+fn long_film(length: usize) -> Film {
+    Film {
+        frames: incompressible(length),
+        ..film("long")
+    }
+}
+
+/// Goes through everything that a message goes through: a retry, the poison queue, a redrive, a follow-up, a request and
+/// its reply.
+async fn goes_through_all(service: &QueueService, length: usize) {
+    let shown = long_film(length);
+    service.submit(shown.clone()).await.expect("submitted");
+    let torn = service
+        .listener(async |_: Received<Film>| Disposition::retry("the reel is torn"))
+        .retry(RetryPolicy::fixed(Duration::from_millis(10)))
+        .poison_threshold(2);
+    let torn = torn.until_empty().start().expect("starts").drained().await;
+    assert_eq!((torn.info.retried, torn.info.poisoned), (1, 1));
+    let poisoned = service.queue::<Film>().poison().expect("valid");
+    let redriven = poisoned.redrive().run().await.expect("redriven");
+    assert_eq!(redriven.redriven, 1);
+    let delivery = accepted::<Film>(service).await;
+    assert!(*delivery.message() == shown, "another film");
+    let trailer = Trailer {
+        title: "a trailer".to_owned(),
+        frames: incompressible(length / 2),
+    };
+    let complete = Disposition::complete().then(&trailer);
+    delivery.settle(complete).await.expect("completed");
+    let delivery = accepted::<Trailer>(service).await;
+    assert!(*delivery.message() == trailer, "another trailer");
+    delivery.complete().await.expect("completed");
+
+    let answering = service.listener(async |film: Received<Film>| {
+        Disposition::reply(&Trailer {
+            title: film.title.clone(),
+            frames: film.frames.clone(),
+        })
+    });
+    let answering = answering.start().expect("starts");
+    let reply = service.request(shown.clone()).reply::<Trailer>().await;
+    assert!(
+        reply.expect("answered").frames == shown.frames,
+        "another reply"
+    );
+    let stopped = answering.shutdown(Duration::from_secs(60)).await;
+    assert!(stopped.graceful);
+}
+
+/// Returns the objects that are left, besides what tells stores apart and the marks of what is done.
+async fn left(store: &dyn PayloadStore) -> Vec<String> {
+    let page = store.list("data/", None).await.expect("listed");
+    page.objects.into_iter().map(|object| object.name).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_message_goes_through_all_and_leaves_nothing() {
+    let world = World::new();
+    let service = world.process(&Life::endless()).await;
+    goes_through_all(&service, 5 * MIB).await;
+    assert_eq!(left(&*world.store).await, Vec::<String>::new());
+}
+
+#[cfg(feature = "object-store")]
+#[tokio::test]
+async fn a_large_message_goes_through_all_with_a_folder_beside_sqlite() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let url = format!("sqlite:{}", directory.path().join("queue.db").display());
+    let folder = directory.path().join("payloads");
+    let store = queue_runtime::payloads::ObjectPayloads::in_folder(folder).expect("opens");
+    let store = Arc::new(store);
+    let service = QueueService::builder(&url).payloads(store.clone());
+    let service = service.connect().await.expect("connects");
+    goes_through_all(&service, 5 * MIB).await;
+    service
+        .submit(long_film(63 * MIB))
+        .await
+        .expect("submitted");
+    let delivery = accepted::<Film>(&service).await;
+    assert_eq!(delivery.frames.len(), 63 * MIB);
+    delivery.complete().await.expect("completed");
+    assert_eq!(left(&*store).await, Vec::<String>::new());
+}
+
+/// What fits its message takes no request to the store.
+#[tokio::test(start_paused = true)]
+async fn a_small_message_does_not_touch_the_store() {
+    let world = World::new();
+    let service = world.process(&Life::endless()).await;
+    let small = Film {
+        frames: "x".repeat(1_000_000),
+        ..film("compressible")
+    };
+    service.submit(small.clone()).await.expect("submitted");
+    let delivery = accepted::<Film>(&service).await;
+    assert!(*delivery.message() == small, "another film");
+    delivery.complete().await.expect("completed");
+    assert_eq!(world.objects().await, Vec::<String>::new());
+}
+
+/// A message of a queue with a time to live keeps its payload on the poison queue, however long that takes.
+#[tokio::test(start_paused = true)]
+async fn a_poison_message_keeps_its_payload_beyond_its_time_to_live() {
+    use crate::support::{DAY, HOUR};
+
+    let world = World::new();
+    let service = world.process(&Life::endless()).await;
+    let poison = film("poison");
+    for film in [poison.clone(), film("expires")] {
+        let submitted = service.submit(film).time_to_live(HOUR);
+        submitted.await.expect("submitted");
+    }
+    let delivery = accepted::<Film>(&service).await;
+    assert_eq!(delivery.title, "poison");
+    delivery.reject("the reel is torn").await.expect("moved");
+    tokio::time::sleep(20 * DAY).await;
+    let sweep = service.payloads().expect("it has a store").sweep();
+    let swept = sweep.run().await.expect("swept");
+    assert_eq!((swept.examined, swept.payloads), (2, 1));
+    let poisoned = service.queue::<Film>().poison().expect("valid");
+    assert_eq!(
+        poisoned.redrive().run().await.expect("redriven").redriven,
+        1
+    );
+    let delivery = accepted::<Film>(&service).await;
+    assert!(*delivery.message() == poison, "another film");
+    delivery.complete().await.expect("completed");
+    assert_eq!(left(&*world.store).await, Vec::<String>::new());
+}
+
+/// A service without the store leaves such messages where they are, and blames nothing on them.
+#[tokio::test(start_paused = true)]
+async fn a_service_without_the_store_leaves_the_message() {
+    let world = World::new();
+    let service = world.process(&Life::endless()).await;
+    service.submit(film("waits")).await.expect("submitted");
+    let forgetful = QueueService::with_backend(world.storage.clone())
+        .clock(Arc::new(queue_runtime::testing::TokioClock::new()))
+        .on_current_runtime();
+    let forgetful = forgetful.connect().await.expect("connects");
+    for _ in 0..3 {
+        let error = forgetful
+            .accept::<Film>()
+            .await
+            .expect_err("it has no store");
+        assert!(
+            error
+                .to_string()
+                .contains("which this service does not have"),
+            "{error}"
+        );
+    }
+    let films: QueueName = "films".parse().expect("valid");
+    let properties = world.storage.properties(&films).await.expect("read");
+    assert_eq!(properties.approximate_count, 1);
+    let delivery = accepted::<Film>(&service).await;
+    assert_eq!(delivery.attempt(), 1);
+}
