@@ -188,6 +188,20 @@ const STEPS: &[Step] = &[
         ],
     ),
     waiting(
+        "payloads in a container of Azurite",
+        Need::Azurite,
+        &[
+            "test",
+            "--package",
+            "queue-runtime",
+            "--all-features",
+            "--test",
+            "payloads",
+            "--",
+            "--ignored",
+        ],
+    ),
+    waiting(
         "harmed requests",
         Need::Azurite,
         &["test", "--workspace", "--all-features", "--test", "harm"],

@@ -7,8 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use azure_core::credentials::TokenCredential;
 use azure_core::http::{
-    ClientMethodOptions, ClientOptions, RequestContent, RetryOptions, Transport as SdkTransport,
-    Url,
+    ClientMethodOptions, ClientOptions, NoFormat, RequestContent, RetryOptions,
+    Transport as SdkTransport, Url,
 };
 use azure_storage_blob::models::{
     BlobClientDeleteOptions, BlobClientDownloadOptions, BlobContainerClientCreateOptions,
@@ -27,9 +27,14 @@ use super::call::Caller;
 use super::failure::Failure;
 use super::reply;
 
+/// The blobs of a page: a reply is read as a whole.
+const PAGE: i32 = 1000;
+
 /// How the containers of an account are reached.
 pub(super) struct BlobService {
     pub(super) endpoint: Option<Url>,
+    /// That of the queues, whose connections are used.
+    pub(super) scheme: String,
     pub(super) token: Option<Arc<dyn TokenCredential>>,
     pub(super) transport: SdkTransport,
     pub(super) is_emulator: bool,
@@ -60,6 +65,14 @@ impl BlobService {
             let detail = "it is not known where the account's blobs are: add BlobEndpoint to the connection string";
             return Err(refused(ErrorKind::Unsupported, detail.to_owned()));
         };
+        if url.scheme() != self.scheme {
+            let detail = format!(
+                "the queues are reached by {}, and the blobs by {}: use the same for both",
+                self.scheme,
+                url.scheme()
+            );
+            return Err(refused(ErrorKind::Unsupported, detail));
+        }
         if let Ok(mut path) = url.path_segments_mut() {
             path.pop_if_empty().push(name);
         }
@@ -91,7 +104,7 @@ impl Blobs {
     async fn put(&self, name: &str, data: &Bytes) -> Result<Created, Failure> {
         let put = |method_options: ClientMethodOptions<'static>| {
             let blob = self.container.blob_client(name).block_blob_client();
-            let content = RequestContent::from(data.to_vec());
+            let content: RequestContent<Bytes, NoFormat> = data.clone().into();
             let options = BlockBlobClientUploadOptions {
                 method_options,
                 // In one request, so that nobody sees a part.
@@ -126,18 +139,23 @@ impl Blobs {
     }
 
     fn error(&self, failure: Failure, operation: Operation) -> Error {
-        let is_gone = failure.has_code("ContainerNotFound");
+        let name = &self.name;
+        let gone = ["ContainerNotFound", "ResourceNotFound"];
+        let detail = if gone.iter().any(|code| failure.has_code(code)) {
+            Some(format!("the container `{name}` does not exist"))
+        } else if failure.has_code("ContainerBeingDeleted") {
+            Some(format!("the container `{name}` is being deleted"))
+        } else {
+            None
+        };
         let error = failure.into_error(operation, self.caller.clock.now());
-        // Whatever is not there is not a queue.
-        match error.kind() {
-            ErrorKind::InvalidInput | ErrorKind::QueueNotFound if is_gone => {
-                let name = &self.name;
-                Error::new(ErrorKind::Storage, operation)
-                    .with_retry(RetryAdvice::Temporary)
-                    .with_detail(format!("the container `{name}` does not exist"))
-                    .with_source(error)
-            }
-            _ => error,
+        match detail {
+            // It may be created, or restored.
+            Some(detail) => Error::new(ErrorKind::Storage, operation)
+                .with_retry(RetryAdvice::Temporary)
+                .with_detail(detail)
+                .with_source(error),
+            None => error,
         }
     }
 }
@@ -200,6 +218,7 @@ impl PayloadStore for Blobs {
             let mut listing = BlobContainerClientListBlobsOptions::default();
             listing.method_options.context = options.context;
             listing.marker = from.map(str::to_owned);
+            listing.maxresults = Some(PAGE);
             listing.prefix = (!prefix.is_empty()).then(|| prefix.to_owned());
             let pager = self.container.list_blobs(Some(listing));
             async move { pager?.into_pages().try_next().await }

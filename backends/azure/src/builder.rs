@@ -121,6 +121,7 @@ impl AzureBuilder {
         let transport = SdkTransport::with_policy(Arc::new(transport));
         let blobs = BlobService {
             endpoint: blobs,
+            scheme: endpoint.scheme().to_owned(),
             token: entra.clone(),
             transport: transport.clone(),
             is_emulator: kind == EndpointKind::Emulator,

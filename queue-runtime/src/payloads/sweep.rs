@@ -1,6 +1,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use queue_core::backend::Backend;
+use queue_core::clock::Clock;
 use queue_core::internal::debug_fields;
 use queue_core::payload_store::StoredObject;
 use queue_core::wire::StoredPayload;
@@ -8,7 +10,6 @@ use queue_core::{Error, ErrorKind, Operation, QueueName, Result, Timestamp};
 
 use super::place::{DATA, DONE, KEPT, Place};
 use super::sweep_report::{SweepError, SweepReason, SweepReport, SweepStep};
-use crate::context::Context;
 use crate::pace::Pace;
 
 /// How long marks are kept, unless the sweep says otherwise.
@@ -55,8 +56,7 @@ const CLOCK: &str = "clock/";
 /// ```
 #[must_use = "a sweep does nothing until it is run"]
 pub struct Sweep {
-    context: Arc<Context>,
-    place: Arc<Place>,
+    payloads: Payloads,
     cleared: Vec<QueueName>,
     retention: Duration,
     interval: Option<Duration>,
@@ -66,38 +66,35 @@ pub struct Sweep {
 /// The store of payloads of a service, from [`QueueService::payloads`](crate::QueueService::payloads).
 #[derive(Debug, Clone)]
 pub struct Payloads {
-    context: Arc<Context>,
     place: Arc<Place>,
+    backend: Arc<dyn Backend>,
+    clock: Arc<dyn Clock>,
 }
 
 impl Payloads {
-    /// Returns that of a service which has one.
-    pub(crate) fn of(context: &Arc<Context>) -> Option<Self> {
-        let place = Arc::clone(context.payloads.as_ref()?);
-        let context = Arc::clone(context);
-        Some(Self { context, place })
+    pub(crate) fn new(place: Arc<Place>, backend: Arc<dyn Backend>, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            place,
+            backend,
+            clock,
+        }
     }
 
     /// Deletes the payloads that nobody needs. Configure the [`Sweep`], then [`run`](Sweep::run) it.
     pub fn sweep(&self) -> Sweep {
-        Sweep::new(Arc::clone(&self.context), Arc::clone(&self.place))
-    }
-}
-
-type Observer = Box<dyn Fn(&SweepStep<'_>) + Send + Sync>;
-
-impl Sweep {
-    fn new(context: Arc<Context>, place: Arc<Place>) -> Self {
-        Self {
-            context,
-            place,
+        Sweep {
+            payloads: self.clone(),
             cleared: Vec::new(),
             retention: RETENTION,
             interval: None,
             observer: None,
         }
     }
+}
 
+type Observer = Box<dyn Fn(&SweepStep<'_>) + Send + Sync>;
+
+impl Sweep {
     /// Also deletes payloads of these queues, if all of them are empty: what the messages had that were deleted without
     /// their payloads, by [`clear`](crate::Queue::clear), with their queue, or by another program. Name the queues among
     /// which messages are moved together: a queue and its poison queues.
@@ -186,7 +183,7 @@ impl Pass {
         if !self.sweep.cleared.is_empty() {
             self.check_empty().await?;
         }
-        let identity = match self.sweep.place.known_identity().await? {
+        let identity = match self.place().known_identity().await? {
             Some(identity) => identity,
             // Nothing was ever stored.
             None => return Ok(()),
@@ -200,7 +197,7 @@ impl Pass {
     /// Returns the time by the store's clock: it is compared with that of the store's objects only. Removes what earlier
     /// sweeps have left that did so.
     async fn store_time(&self) -> Result<Timestamp> {
-        let store = &self.sweep.place.store;
+        let store = &self.place().store;
         let name = format!("{CLOCK}{:032x}", rand::random::<u128>());
         store.create(&name, "now".into()).await?;
         let (mut objects, mut from) = (Vec::new(), None);
@@ -226,7 +223,7 @@ impl Pass {
     }
 
     async fn check_empty(&self) -> Result<()> {
-        let Context { backend, clock, .. } = &*self.sweep.context;
+        let Payloads { backend, clock, .. } = &self.sweep.payloads;
         for round in 0..2 {
             if round > 0 {
                 clock.sleep(SETTLEMENT).await;
@@ -250,7 +247,7 @@ impl Pass {
     async fn payloads(&mut self, now: Timestamp, identity: u128) -> Result<()> {
         let mut from = None;
         loop {
-            let page = self.sweep.place.store.list(DATA, from.as_deref()).await?;
+            let page = self.place().store.list(DATA, from.as_deref()).await?;
             for object in &page.objects {
                 self.wait().await;
                 let Some(payload) = named(object, DATA, identity) else {
@@ -278,7 +275,7 @@ impl Pass {
         payload: &StoredPayload,
         now: Timestamp,
     ) -> Result<Option<SweepReason>> {
-        let place = &self.sweep.place;
+        let place = self.place();
         if place.is_done(payload).await? {
             return Ok(Some(SweepReason::Done));
         }
@@ -303,7 +300,7 @@ impl Pass {
     ) -> Result<()> {
         let mut from = None;
         loop {
-            let page = self.sweep.place.store.list(folder, from.as_deref()).await?;
+            let page = self.place().store.list(folder, from.as_deref()).await?;
             for object in &page.objects {
                 if age(object, now) <= self.sweep.retention {
                     continue;
@@ -314,7 +311,7 @@ impl Pass {
                     continue;
                 };
                 // It may have been stored since the payloads were listed.
-                if self.sweep.place.has_data(&payload).await? {
+                if self.place().has_data(&payload).await? {
                     continue;
                 }
                 self.delete(object, reason).await?;
@@ -329,7 +326,7 @@ impl Pass {
 
     async fn delete(&self, object: &StoredObject, reason: SweepReason) -> Result<()> {
         if !self.is_dry {
-            self.sweep.place.store.delete(&object.name).await?;
+            self.place().store.delete(&object.name).await?;
         }
         if let Some(observer) = &self.sweep.observer {
             observer(&SweepStep { object, reason });
@@ -337,8 +334,12 @@ impl Pass {
         Ok(())
     }
 
+    fn place(&self) -> &Place {
+        &self.sweep.payloads.place
+    }
+
     async fn wait(&mut self) {
-        self.pace.wait(&*self.sweep.context.clock).await;
+        self.pace.wait(&*self.sweep.payloads.clock).await;
     }
 }
 

@@ -385,7 +385,14 @@ impl QueueService {
     /// Returns the store of payloads, if the service has [one](crate::ServiceBuilder::payloads).
     #[must_use]
     pub fn payloads(&self) -> Option<Payloads> {
-        Payloads::of(&self.context)
+        let Context {
+            payloads,
+            backend,
+            clock,
+            ..
+        } = &*self.context;
+        let place = Arc::clone(payloads.as_ref()?);
+        Some(Payloads::new(place, Arc::clone(backend), Arc::clone(clock)))
     }
 
     /// Returns the client id of submitted messages.

@@ -8,24 +8,26 @@ use bytes::Bytes;
 use queue_core::internal::forward_backend;
 use queue_runtime::backend::{
     ApplyError, Atomicity, AttachmentPart, Attachments, Backend, Capabilities, Created, Lease,
-    MemoryBackend, Metadata, NewMessage, Op, OpOutcome, PeekedMessage, PopReceipt, PutReceipt,
-    QueueProperties, ReceivedMessage, StorageId,
+    Metadata, NewMessage, Op, OpOutcome, PeekedMessage, PopReceipt, PutReceipt, QueueProperties,
+    ReceivedMessage, StorageId,
 };
 use queue_runtime::payloads::{ObjectPage, PayloadStore};
 use queue_runtime::wire::StoredPayload;
 use queue_runtime::{QueueName, Result};
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 
 /// The requests that a process may still make.
 #[derive(Debug)]
 pub(crate) struct Life {
     requests: Semaphore,
+    is_over: Notify,
 }
 
 impl Life {
     pub(crate) fn of(requests: usize) -> Arc<Self> {
         Arc::new(Self {
             requests: Semaphore::new(requests),
+            is_over: Notify::new(),
         })
     }
 
@@ -38,8 +40,16 @@ impl Life {
         self.requests.add_permits(Semaphore::MAX_PERMITS / 2);
     }
 
+    /// Waits until the process wants to make a request and must not.
+    pub(crate) async fn over(&self) {
+        self.is_over.notified().await;
+    }
+
     /// Waits for ever, or until the process goes on, if it may make no request.
     async fn request(&self) {
+        if self.requests.available_permits() == 0 {
+            self.is_over.notify_one();
+        }
         self.requests
             .acquire()
             .await
@@ -51,13 +61,13 @@ impl Life {
 /// A storage like Azure's, without attachments of its own, as one process sees it.
 #[derive(Debug)]
 pub(crate) struct Mortal {
-    inner: Arc<MemoryBackend>,
+    inner: Arc<dyn Backend>,
     capabilities: Capabilities,
     life: Arc<Life>,
 }
 
 impl Mortal {
-    pub(crate) fn new(inner: Arc<MemoryBackend>, life: Arc<Life>) -> Self {
+    pub(crate) fn new(inner: Arc<dyn Backend>, life: Arc<Life>) -> Self {
         let mut capabilities = inner.capabilities().clone();
         capabilities.attachments = Attachments::Unsupported;
         capabilities.atomicity = Atomicity::InOrder;

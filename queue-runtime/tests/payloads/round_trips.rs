@@ -1,79 +1,23 @@
 //! What messages go through, with payloads in a store.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use queue_runtime::backend::Backend as _;
-use queue_runtime::payloads::PayloadStore;
-use queue_runtime::{Disposition, QueueName, QueueService, Received, RetryPolicy};
-use queue_tests::incompressible;
+use queue_runtime::{QueueName, QueueService};
 
 use crate::life::Life;
-use crate::support::{Film, Trailer, World, accepted, film};
+use crate::support::{
+    DAY, Film, HOUR, World, accepted, film, goes_through_all, long_film, objects,
+};
 
 const MIB: usize = 1024 * 1024;
-
-fn long_film(length: usize) -> Film {
-    Film {
-        frames: incompressible(length),
-        ..film("long")
-    }
-}
-
-/// Goes through everything that a message goes through: a retry, the poison queue, a redrive, a follow-up, a request and
-/// its reply.
-async fn goes_through_all(service: &QueueService, length: usize) {
-    let shown = long_film(length);
-    service.submit(shown.clone()).await.expect("submitted");
-    let torn = service
-        .listener(async |_: Received<Film>| Disposition::retry("the reel is torn"))
-        .retry(RetryPolicy::fixed(Duration::from_millis(10)))
-        .poison_threshold(2);
-    let torn = torn.until_empty().start().expect("starts").drained().await;
-    assert_eq!((torn.info.retried, torn.info.poisoned), (1, 1));
-    let poisoned = service.queue::<Film>().poison().expect("valid");
-    let redriven = poisoned.redrive().run().await.expect("redriven");
-    assert_eq!(redriven.redriven, 1);
-    let delivery = accepted::<Film>(service).await;
-    assert!(*delivery.message() == shown, "another film");
-    let trailer = Trailer {
-        title: "a trailer".to_owned(),
-        frames: incompressible(length / 2),
-    };
-    let complete = Disposition::complete().then(&trailer);
-    delivery.settle(complete).await.expect("completed");
-    let delivery = accepted::<Trailer>(service).await;
-    assert!(*delivery.message() == trailer, "another trailer");
-    delivery.complete().await.expect("completed");
-
-    let answering = service.listener(async |film: Received<Film>| {
-        Disposition::reply(&Trailer {
-            title: film.title.clone(),
-            frames: film.frames.clone(),
-        })
-    });
-    let answering = answering.start().expect("starts");
-    let reply = service.request(shown.clone()).reply::<Trailer>().await;
-    assert!(
-        reply.expect("answered").frames == shown.frames,
-        "another reply"
-    );
-    let stopped = answering.shutdown(Duration::from_secs(60)).await;
-    assert!(stopped.graceful);
-}
-
-/// Returns the objects that are left, besides what tells stores apart and the marks of what is done.
-async fn left(store: &dyn PayloadStore) -> Vec<String> {
-    let page = store.list("data/", None).await.expect("listed");
-    page.objects.into_iter().map(|object| object.name).collect()
-}
 
 #[tokio::test(start_paused = true)]
 async fn a_large_message_goes_through_all_and_leaves_nothing() {
     let world = World::new();
     let service = world.process(&Life::endless()).await;
     goes_through_all(&service, 5 * MIB).await;
-    assert_eq!(left(&*world.store).await, Vec::<String>::new());
+    assert_eq!(objects(&*world.store, "data/").await, Vec::<String>::new());
 }
 
 #[cfg(feature = "object-store")]
@@ -94,7 +38,7 @@ async fn a_large_message_goes_through_all_with_a_folder_beside_sqlite() {
     let delivery = accepted::<Film>(&service).await;
     assert_eq!(delivery.frames.len(), 63 * MIB);
     delivery.complete().await.expect("completed");
-    assert_eq!(left(&*store).await, Vec::<String>::new());
+    assert_eq!(objects(&*store, "data/").await, Vec::<String>::new());
 }
 
 /// What fits its message takes no request to the store.
@@ -116,8 +60,6 @@ async fn a_small_message_does_not_touch_the_store() {
 /// A message of a queue with a time to live keeps its payload on the poison queue, however long that takes.
 #[tokio::test(start_paused = true)]
 async fn a_poison_message_keeps_its_payload_beyond_its_time_to_live() {
-    use crate::support::{DAY, HOUR};
-
     let world = World::new();
     let service = world.process(&Life::endless()).await;
     let poison = film("poison");
@@ -140,7 +82,7 @@ async fn a_poison_message_keeps_its_payload_beyond_its_time_to_live() {
     let delivery = accepted::<Film>(&service).await;
     assert!(*delivery.message() == poison, "another film");
     delivery.complete().await.expect("completed");
-    assert_eq!(left(&*world.store).await, Vec::<String>::new());
+    assert_eq!(objects(&*world.store, "data/").await, Vec::<String>::new());
 }
 
 /// A service without the store leaves such messages where they are, and blames nothing on them.

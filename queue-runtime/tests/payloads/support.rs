@@ -3,10 +3,12 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use queue_runtime::backend::MemoryBackend;
+use queue_runtime::backend::{Backend, MemoryBackend};
 use queue_runtime::payloads::{MemoryPayloads, PayloadStore};
 use queue_runtime::testing::TokioClock;
-use queue_runtime::{Delivery, Message, QueueService, StorageRetry};
+use queue_runtime::{
+    Delivery, Disposition, Message, QueueService, Received, RetryPolicy, StorageRetry,
+};
 use queue_tests::incompressible;
 use serde::{Deserialize, Serialize};
 
@@ -36,21 +38,88 @@ pub(crate) fn film(title: &str) -> Film {
     }
 }
 
+pub(crate) fn long_film(length: usize) -> Film {
+    Film {
+        frames: incompressible(length),
+        ..film("long")
+    }
+}
+
+/// Goes through everything that a message goes through: a retry, the poison queue, a redrive, a follow-up, a request and
+/// its reply.
+pub(crate) async fn goes_through_all(service: &QueueService, length: usize) {
+    let shown = long_film(length);
+    service.submit(shown.clone()).await.expect("submitted");
+    let torn = service
+        .listener(async |_: Received<Film>| Disposition::retry("the reel is torn"))
+        .retry(RetryPolicy::fixed(Duration::from_millis(10)))
+        .poison_threshold(2);
+    let torn = torn.until_empty().start().expect("starts").drained().await;
+    assert_eq!((torn.info.retried, torn.info.poisoned), (1, 1));
+    let poisoned = service.queue::<Film>().poison().expect("valid");
+    let redriven = poisoned.redrive().run().await.expect("redriven");
+    assert_eq!(redriven.redriven, 1);
+    let delivery = accepted::<Film>(service).await;
+    assert!(*delivery.message() == shown, "another film");
+    let trailer = Trailer {
+        title: "a trailer".to_owned(),
+        frames: incompressible(length / 2),
+    };
+    let complete = Disposition::complete().then(&trailer);
+    delivery.settle(complete).await.expect("completed");
+    let delivery = accepted::<Trailer>(service).await;
+    assert!(*delivery.message() == trailer, "another trailer");
+    delivery.complete().await.expect("completed");
+
+    let answering = service.listener(async |film: Received<Film>| {
+        Disposition::reply(&Trailer {
+            title: film.title.clone(),
+            frames: film.frames.clone(),
+        })
+    });
+    let answering = answering.start().expect("starts");
+    let reply = service.request(shown.clone()).reply::<Trailer>().await;
+    assert!(
+        reply.expect("answered").frames == shown.frames,
+        "another reply"
+    );
+    let stopped = answering.shutdown(Duration::from_secs(60)).await;
+    assert!(stopped.graceful);
+}
+
 /// A storage and a store of payloads, and what was handled.
 pub(crate) struct World {
-    pub(crate) storage: Arc<MemoryBackend>,
+    pub(crate) storage: Arc<dyn Backend>,
     pub(crate) store: Arc<dyn PayloadStore>,
     pub(crate) handled: Arc<Mutex<Vec<String>>>,
     acknowledged: Mutex<Vec<String>>,
     refused: Mutex<Vec<String>>,
+    /// Longer than any lease, and than a message waits for its payload.
+    pub(crate) rest: Duration,
+    /// After which marks are not needed.
+    pub(crate) retention: Duration,
 }
 
 impl World {
+    /// A world in memory, of paused time.
     pub(crate) fn new() -> Self {
         let clock = Arc::new(TokioClock::new());
+        let storage = Arc::new(MemoryBackend::new(clock.clone()));
+        let store = Arc::new(MemoryPayloads::with_clock(clock));
         Self {
-            storage: Arc::new(MemoryBackend::new(clock.clone())),
-            store: Arc::new(MemoryPayloads::with_clock(clock)),
+            rest: HOUR,
+            retention: 30 * DAY,
+            ..Self::of(storage, store)
+        }
+    }
+
+    /// A world of real time.
+    pub(crate) fn of(storage: Arc<dyn Backend>, store: Arc<dyn PayloadStore>) -> Self {
+        Self {
+            storage,
+            store,
+            rest: Duration::from_secs(65),
+            retention: Duration::from_secs(1),
             handled: Arc::default(),
             acknowledged: Mutex::default(),
             refused: Mutex::default(),
@@ -74,9 +143,7 @@ impl World {
 
     /// Returns the names of all objects in the store.
     pub(crate) async fn objects(&self) -> Vec<String> {
-        let page = self.store.list("", None).await.expect("listed");
-        assert_eq!(page.next, None);
-        page.objects.into_iter().map(|object| object.name).collect()
+        objects(&*self.store, "").await
     }
 
     pub(crate) fn handle(&self, title: &str) {
@@ -102,6 +169,12 @@ impl World {
     pub(crate) fn handled(&self) -> Vec<String> {
         self.handled.lock().expect("no panic").clone()
     }
+}
+
+pub(crate) async fn objects(store: &dyn PayloadStore, prefix: &str) -> Vec<String> {
+    let page = store.list(prefix, None).await.expect("listed");
+    assert_eq!(page.next, None);
+    page.objects.into_iter().map(|object| object.name).collect()
 }
 
 pub(crate) fn note(titles: &Mutex<Vec<String>>, title: &str) {

@@ -17,7 +17,7 @@ use crate::ledger::{self, moment};
 use crate::messages::LEASE;
 use crate::process::{GUARD, Process};
 use crate::sabotage::{Bug, Point};
-use crate::worker::{Arguments, Role};
+use crate::worker::{Arguments, PAYLOADS, Role, in_folder};
 
 /// What a campaign does. It ends by count.
 #[derive(Debug, Clone)]
@@ -38,6 +38,17 @@ pub struct Campaign<'a> {
     pub aborts: &'a [(Point, Role)],
     /// The bug planted in the storage of every other process.
     pub bug: Option<Bug>,
+    /// Where payloads are that do not fit their messages.
+    pub payloads: Payloads,
+}
+
+/// Where payloads are that do not fit their messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Payloads {
+    /// In the file of the queues.
+    InFile,
+    /// In a folder beside it.
+    InFolder,
 }
 
 /// The messages flow in this order, so that a queue that is empty after those before it stays empty while
@@ -111,6 +122,12 @@ impl Run<'_> {
         self.folder.path().join("queues.db")
     }
 
+    /// The folder of payloads, if there is one.
+    fn payloads(&self) -> Option<PathBuf> {
+        let is_used = self.campaign.payloads == Payloads::InFolder;
+        is_used.then(|| self.folder.path().join("payloads"))
+    }
+
     fn start(&mut self, role: Role) {
         let process = self.start_with(role, self.campaign.bug);
         self.processes.push(process);
@@ -137,7 +154,10 @@ impl Run<'_> {
             number,
             seed: self.campaign.seed,
             bug,
-            environment: Vec::new(),
+            environment: match self.payloads() {
+                Some(folder) => vec![(PAYLOADS, folder.into())],
+                None => Vec::new(),
+            },
         };
         Process::start(self.campaign.program, &arguments, self.sender.clone())
     }
@@ -262,7 +282,11 @@ impl Run<'_> {
             .build();
         let url = format!("sqlite:{}", self.file().display());
         runtime.expect("a runtime").block_on(async {
-            let service = QueueService::connect(&url).await.expect("the file opens");
+            let mut builder = QueueService::builder(&url);
+            if let Some(folder) = self.payloads() {
+                builder = builder.payloads(in_folder(&folder));
+            }
+            let service = builder.connect().await.expect("the file opens");
             let started = Instant::now();
             loop {
                 let mut left = 0;
@@ -275,7 +299,7 @@ impl Run<'_> {
                     };
                 }
                 if left == 0 {
-                    return;
+                    return self.sweep(&service).await;
                 }
                 assert!(started.elapsed() < GUARD, "{left} messages remain");
                 for name in &QUEUES[2..] {
@@ -290,6 +314,21 @@ impl Run<'_> {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         });
+    }
+
+    /// Deletes the payloads that nobody needs. None may be left after that.
+    async fn sweep(&mut self, service: &QueueService) {
+        let (Some(payloads), Some(folder)) = (service.payloads(), self.payloads()) else {
+            return;
+        };
+        let swept = payloads.sweep().run().await.expect("it can be reached");
+        println!("{} payloads were left and are swept", swept.payloads);
+        let left = in_folder(&folder).list("data/", None).await;
+        let left = left.expect("it can be reached").objects;
+        if !left.is_empty() {
+            let what = format!("payloads are left that no message refers to: {left:?}");
+            self.violations.push(Violation::Other(what));
+        }
     }
 
     fn judge(mut self) -> Result<Figures, Vec<Violation>> {
@@ -311,7 +350,8 @@ impl Run<'_> {
             self.violations.push(Violation::Other(what));
         }
         let steps = |(point, _): &(Point, Role)| point.is_between();
-        let promise = if self.campaign.aborts.iter().any(steps) {
+        let is_atomic = self.campaign.payloads == Payloads::InFile;
+        let promise = if !is_atomic || self.campaign.aborts.iter().any(steps) {
             Promise::AtLeastOnce
         } else {
             Promise::OneCopy

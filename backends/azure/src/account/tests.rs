@@ -224,3 +224,38 @@ fn errors_name_the_problem_without_the_secret() {
         assert!(problem.contains(expected), "{text}: {problem}");
     }
 }
+
+#[test]
+fn the_blobs_are_in_the_same_account() {
+    let cases = [
+        (
+            "UseDevelopmentStorage=true",
+            Some("http://127.0.0.1:10000/devstoreaccount1"),
+        ),
+        (
+            "AccountName=acct;AccountKey=czNjcmV0",
+            Some("https://acct.blob.core.windows.net/"),
+        ),
+        (
+            "https://acct.queue.core.windows.net/?sv=1&sig=s3cret",
+            Some("https://acct.blob.core.windows.net/"),
+        ),
+        ("azure://acct", Some("https://acct.blob.core.windows.net/")),
+        (
+            "AccountName=a1;AccountKey=czNjcmV0;QueueEndpoint=http://127.0.0.1:4/a1;BlobEndpoint=http://127.0.0.1:3/a1",
+            Some("http://127.0.0.1:3/a1"),
+        ),
+        (
+            "AccountName=a1;AccountKey=czNjcmV0;QueueEndpoint=http://127.0.0.1:4/a1",
+            None,
+        ),
+        (
+            "AccountName=a1;AccountKey=czNjcmV0;QueueEndpoint=https://queues.example.com",
+            None,
+        ),
+    ];
+    for (text, expected) in cases {
+        let blobs = parsed(text).blobs;
+        assert_eq!(blobs.as_ref().map(Url::as_str), expected, "{text}");
+    }
+}

@@ -60,6 +60,7 @@ use std::time::Duration;
 use queue_core::backend::Backend;
 use queue_runtime::backend::{SqliteBackend, SqliteBuilder, Synchronous};
 use queue_runtime::clock::ManualClock;
+use queue_runtime::payloads::{ObjectPayloads, PayloadStore};
 use queue_runtime::{QueueService, SystemClock};
 use rand::rngs::SmallRng;
 use rand::{RngExt as _, SeedableRng as _};
@@ -216,6 +217,9 @@ pub async fn run(arguments: Arguments) {
         // The service itself would know from the clock that its lease has ended.
         service = service.clock(Arc::new(ManualClock::new()));
     }
+    if let Some(folder) = std::env::var_os(PAYLOADS) {
+        service = service.payloads(in_folder(Path::new(&folder)));
+    }
     let service = service.connect().await;
     let desk = Desk {
         service: service.expect("connecting opens nothing"),
@@ -254,6 +258,13 @@ pub async fn run(arguments: Arguments) {
         #[cfg(target_os = "linux")]
         Role::Soak(rounds) => soak::run(backend, arguments.seed, rounds).await,
     }
+}
+
+/// The environment variable that names the folder of payloads, if they are not in the file.
+pub(crate) const PAYLOADS: &str = "CRASH_PAYLOADS";
+
+pub(crate) fn in_folder(folder: &Path) -> Arc<dyn PayloadStore> {
+    Arc::new(ObjectPayloads::in_folder(folder).expect("the folder opens"))
 }
 
 /// Opens the file, with a planted bug if one is given.

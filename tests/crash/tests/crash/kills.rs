@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use queue_crash::campaign::Campaign;
+use queue_crash::campaign::{Campaign, Payloads};
 use queue_crash::history::Violation;
 use queue_crash::plan;
 use queue_crash::sabotage::{Bug, Point};
@@ -31,6 +31,7 @@ fn nothing_is_lost_when_processes_are_killed_and_stopped() {
         ends: plan::times(8),
         aborts: &[],
         bug: None,
+        payloads: Payloads::InFile,
     };
     let figures = campaign
         .run()
@@ -44,6 +45,30 @@ fn nothing_is_lost_when_processes_are_killed_and_stopped() {
     assert!(figures.recovered > 0 && figures.poisoned > 0, "{figures}");
 }
 
+/// The same with payloads in a folder beside the file: nothing is missing, and nothing is left after one sweep.
+#[test]
+fn no_payload_is_missing_or_left_when_processes_are_killed_and_stopped() {
+    let campaign = Campaign {
+        program: Path::new(PROGRAM),
+        seed: plan::seed(),
+        roles: ROLES,
+        kills: plan::times(50),
+        stops: plan::times(4),
+        ends: plan::times(4),
+        aborts: &[],
+        bug: None,
+        payloads: Payloads::InFolder,
+    };
+    let figures = campaign
+        .run()
+        .unwrap_or_else(|violations| panic!("{violations:#?}"));
+    println!(
+        "{} kills, {} stops: {figures}",
+        campaign.kills, campaign.stops
+    );
+    assert!(figures.acknowledged > campaign.kills, "{figures}");
+}
+
 /// Processes abort at each named point, while others work. Then some are killed, too.
 fn abort_at(aborts: &[(Point, Role)]) {
     let campaign = Campaign {
@@ -55,6 +80,7 @@ fn abort_at(aborts: &[(Point, Role)]) {
         ends: 0,
         aborts,
         bug: None,
+        payloads: Payloads::InFile,
     };
     let figures = campaign
         .run()
@@ -122,6 +148,7 @@ fn sabotaged(bug: Bug) -> Vec<Violation> {
         ends: 0,
         aborts: &[],
         bug: Some(bug),
+        payloads: Payloads::InFile,
     };
     campaign.run().expect_err("the campaign misses the bug")
 }
