@@ -23,12 +23,9 @@ use queue_core::internal::forward_backend;
 use queue_core::wire::{Body, PayloadRef, StoredPayload, pending};
 use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, Result};
 
+use super::pending::{Pending, failed, pending_for, unsubmitted};
 use super::place::Place;
 use super::receipt::Held;
-
-/// How long a pending message is invisible, and how often that is prolonged.
-const PENDING: Duration = Duration::from_secs(60);
-const RENEWAL: Duration = Duration::from_secs(20);
 
 /// A backend whose attachments are in a store of payloads.
 #[derive(Debug)]
@@ -97,7 +94,9 @@ impl WithPayloads {
         };
         let put = self.inner.put(queue, pending).await?;
         let mut one = Pending {
-            backend: self,
+            storage: &*self.inner,
+            place: &self.place,
+            clock: &*self.clock,
             queue,
             payload: &payload,
             id: put.id.clone(),
@@ -261,128 +260,6 @@ impl WithPayloads {
             },
         }
     }
-}
-
-/// A message that was put before its payload is stored.
-struct Pending<'a> {
-    backend: &'a WithPayloads,
-    queue: &'a QueueName,
-    payload: &'a StoredPayload,
-    id: StorageId,
-    receipt: PopReceipt,
-}
-
-impl Pending<'_> {
-    /// Stores the data, and keeps the message invisible meanwhile.
-    async fn store(&mut self, data: Bytes, time_to_live: TimeToLive) -> Result<()> {
-        let (backend, payload) = (self.backend, self.payload);
-        let storing = backend.place.store(payload, data);
-        tokio::pin!(storing);
-        let stored = loop {
-            let pause = backend
-                .clock
-                .sleep(RENEWAL.min(pending_for(time_to_live) / 2));
-            tokio::select! {
-                biased;
-                stored = &mut storing => break stored,
-                () = pause => {}
-            }
-            if let Err(error) = self.renew(time_to_live).await {
-                break Err(error);
-            }
-        };
-        let Err(error) = stored else {
-            return Ok(());
-        };
-        // What may yet be stored is marked when the pending message is received.
-        if error.outcome() == Outcome::NotDone {
-            self.withdraw().await;
-        }
-        Err(unsubmitted(error, self.queue))
-    }
-
-    /// Keeps the message invisible for longer. One that another has received is abandoned.
-    async fn renew(&mut self, time_to_live: TimeToLive) -> Result<()> {
-        let (inner, visibility) = (&self.backend.inner, pending_for(time_to_live));
-        let renewed = inner.update(self.queue, &self.id, &self.receipt, visibility, None);
-        match renewed.await {
-            Ok(lease) => self.receipt = lease.receipt,
-            Err(error) if error.is_lease_gone() => {
-                return Err(abandoned().with_outcome(Outcome::Unknown));
-            }
-            Err(error) => {
-                let queue = self.queue;
-                tracing::debug!(%queue, %error, "failed to keep a pending message invisible");
-            }
-        }
-        Ok(())
-    }
-
-    /// Submits the message.
-    async fn submit(self, submitted: NewMessage) -> Result<Lease> {
-        let (queue, inner) = (self.queue, &self.backend.inner);
-        let (delay, body) = (submitted.delay, Some(submitted.body));
-        let updated = inner.update(queue, &self.id, &self.receipt, delay, body);
-        let error = match updated.await {
-            Ok(lease) => return Ok(lease),
-            Err(error) if error.outcome() == Outcome::Unknown => {
-                return Err(failed(&error, Operation::Put, queue).with_outcome(Outcome::Unknown));
-            }
-            Err(error) => error,
-        };
-        if error.is_lease_gone() {
-            // Whoever has the message has seen that it is pending, or it has expired.
-            self.backend.place.discard(self.payload).await;
-            return Err(unsubmitted(abandoned(), queue));
-        }
-        self.withdraw().await;
-        Err(unsubmitted(error, queue))
-    }
-
-    /// Deletes what was certainly not submitted. What fails is abandoned later.
-    async fn withdraw(&self) {
-        let (queue, inner) = (self.queue, &self.backend.inner);
-        match inner.delete(queue, &self.id, &self.receipt).await {
-            Ok(()) => self.backend.place.discard(self.payload).await,
-            Err(error) => {
-                tracing::debug!(%queue, %error, "failed to delete a pending message; whoever receives it will");
-            }
-        }
-    }
-}
-
-/// How long a pending message is invisible: not for longer than it lives.
-fn pending_for(time_to_live: TimeToLive) -> Duration {
-    match time_to_live {
-        TimeToLive::Never => PENDING,
-        TimeToLive::After(lifetime) => PENDING.min(lifetime / 2),
-    }
-}
-
-/// The message is not submitted, whatever became of the rest.
-fn unsubmitted(error: Error, queue: &QueueName) -> Error {
-    failed(&error, Operation::Put, queue)
-}
-
-/// Returns the error of an operation on a queue that failed by that of its payload, and was not carried out.
-fn failed(error: &Error, operation: Operation, queue: &QueueName) -> Error {
-    let kind = match error.kind() {
-        // Those are said of messages and queues.
-        ErrorKind::MessageNotFound | ErrorKind::ReceiptMismatch | ErrorKind::QueueNotFound => {
-            ErrorKind::Storage
-        }
-        kind => kind,
-    };
-    Error::new(kind, operation)
-        .with_queue(queue)
-        .with_retry(error.retry())
-        .with_detail("its payload is in a store of payloads")
-        .with_source(error.clone())
-}
-
-fn abandoned() -> Error {
-    Error::new(ErrorKind::Timeout, Operation::StoreData)
-        .with_detail("another took the message for one that is not submitted, because its payload was not stored in time")
 }
 
 fn not_attached(queue: &QueueName) -> Error {

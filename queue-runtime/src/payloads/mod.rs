@@ -5,6 +5,7 @@ mod backend;
 mod memory;
 #[cfg(feature = "object-store")]
 mod objects;
+mod pending;
 mod place;
 mod receipt;
 mod sweep;
