@@ -9,6 +9,7 @@
 //! | `peers` | other queues, in the programs of `bench/peers` |
 //! | `azure`, `sdk` | Azure's queues: ours and the bare SDK |
 //! | `envelope`, `instructions` | the cost of an envelope, and of a message on memory |
+//! | `large` | large messages: as they are, compressed, attached, and in a folder |
 //! | `burst`, `idle` | how a listener scales with a burst; what idle ones cost |
 //! | `pickup` | how soon an idle listener starts to handle a message |
 //! | `listener` | a listener and a loop over `accept`; ten thousand handlers that wait |
@@ -25,6 +26,7 @@ mod child;
 mod envelope;
 mod idle;
 mod instructions;
+mod large;
 mod listener;
 mod loopback;
 mod memory;
@@ -112,6 +114,8 @@ enum Engine {
     Normal,
     /// `submit_all` and a bare `rusqlite` loop, on SQLite.
     Bulk,
+    /// Large messages: as they are, compressed, attached, and in a folder, on SQLite.
+    Large,
     /// Two processes and one, on one SQLite file.
     Processes,
     /// Consuming and counting with many waiting messages, and the bytes of each.
@@ -171,6 +175,7 @@ impl Engine {
             Self::Sqlite => sqlite::measure(options, Synchronous::Full),
             Self::Normal => sqlite::measure(options, Synchronous::Normal),
             Self::Bulk => sqlite::measure_bulk(options),
+            Self::Large => large::measure(options),
             Self::Processes => processes::measure(options),
             Self::Backlog => backlog::measure(options),
             Self::Listener => listener::measure(options),

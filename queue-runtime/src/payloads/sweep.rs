@@ -96,7 +96,7 @@ type Observer = Box<dyn Fn(&SweepStep<'_>) + Send + Sync>;
 
 impl Sweep {
     /// Also deletes payloads of these queues, if all of them are empty: what the messages had that were deleted without
-    /// their payloads, by [`clear`](crate::Queue::clear), with their queue, or by another program. Name the queues among
+    /// their payloads, by [`AnyQueue::clear`](crate::AnyQueue::clear), with their queue, or by another program. Name the queues among
     /// which messages are moved together: a queue and its poison queues.
     ///
     /// The queues are read twice, in this order, with a minute in between. The sweep fails if one has a message, visible or

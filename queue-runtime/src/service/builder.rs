@@ -179,7 +179,7 @@ impl ServiceBuilder {
     ///
     /// Each such message takes one more transaction of the storage. All services that submit to a queue or consume from
     /// it need the same store: one without it leaves messages with such payloads where they are. Transactions of the
-    /// application ([`submit_in`](Submit::submit_in)) do not go together with a store.
+    /// application ([`submit_in`](QueueService::submit_in)) do not go together with a store.
     ///
     /// ```
     /// use std::sync::Arc;
