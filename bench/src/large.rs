@@ -1,8 +1,9 @@
 //! Large messages: as they are, compressed, attached in SQLite's file, and in a folder beside it.
 
+use std::future::IntoFuture as _;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use queue_runtime::payloads::ObjectPayloads;
 use queue_runtime::{Message, QueueService};
@@ -158,4 +159,79 @@ fn bare(path: &Path, text: &str, messages: u32) -> Outcome<f64> {
         connection.execute("DELETE FROM scan WHERE id = ?1", [id])?;
     }
     Ok(f64::from(messages) / started.elapsed().as_secs_f64())
+}
+
+const LEASE: Duration = Duration::from_secs(600);
+
+/// The payload of the messages that a small one is beside, and how many there are.
+const BESIDE: (usize, u32) = (60 * 1024 * 1024, 10);
+
+/// Measures how long a small submission and a renewal take while large messages are submitted.
+pub(crate) fn measure_beside(options: &Options) -> Outcome<Vec<Table>> {
+    let dir = options.scratch()?;
+    let runtime = runtime()?;
+    let (size, count) = BESIDE;
+    let count = options.messages(count, 1);
+    let title = format!(
+        "Beside {count} submissions of {} MiB at once, SQLite",
+        size / 1024 / 1024
+    );
+    let mut table = Table::new("large-beside", title, &["alone", "beside"])
+        .costs("milliseconds", 1)
+        .by("large messages");
+    for round in options.rounds() {
+        eprintln!("large, round {round}: beside {count}");
+        for (side, count_beside) in [("alone", 0), ("beside", count)] {
+            let path = dir.path().join(format!("beside-{round}-{side}"));
+            let mut taken = runtime.block_on(beside(&path, size, count_beside))?;
+            for (what, times) in &mut taken {
+                times.sort_by(f64::total_cmp);
+                let last = times.len().checked_sub(1).ok_or("nothing was measured")?;
+                table.add(&format!("{what}, median"), count, side, times[last / 2]);
+                table.add(&format!("{what}, longest"), count, side, times[last]);
+            }
+        }
+    }
+    Ok(vec![table])
+}
+
+/// Submits small messages and renews a lease until the large ones are submitted, or for a while. Returns the times of
+/// both, in milliseconds.
+async fn beside(path: &Path, size: usize, large: u32) -> Outcome<[(&'static str, Vec<f64>); 2]> {
+    let service = QueueService::connect(&Synchronous::Full.url(path)).await?;
+    let held = Scan {
+        text: "held".to_owned(),
+    };
+    service.submit(held).await?;
+    let (backend, queue) = (
+        service.backend(),
+        service.queue::<Scan>().any().name().clone(),
+    );
+    let received = backend.receive(&queue, 1, LEASE).await?;
+    let held = received.into_iter().next().ok_or("a message is missing")?;
+    let mut receipt = held.receipt;
+    let text = incompressible(size);
+    let submitting: Vec<_> = (0..large)
+        .map(|_| tokio::spawn(service.submit(Scan { text: text.clone() }).into_future()))
+        .collect();
+    let (mut submits, mut renewals) = (Vec::new(), Vec::new());
+    let started = Instant::now();
+    while submitting.iter().any(|task| !task.is_finished())
+        || started.elapsed() < Duration::from_secs(1)
+    {
+        let small = Scan {
+            text: "small".to_owned(),
+        };
+        let asked = Instant::now();
+        service.submit(small).await?;
+        submits.push(asked.elapsed().as_secs_f64() * 1000.0);
+        let asked = Instant::now();
+        let renewed = backend.update(&queue, &held.id, &receipt, LEASE, None);
+        receipt = renewed.await?.receipt;
+        renewals.push(asked.elapsed().as_secs_f64() * 1000.0);
+    }
+    for task in submitting {
+        task.await??;
+    }
+    Ok([("submit", submits), ("renewal", renewals)])
 }

@@ -175,7 +175,11 @@ impl Engine {
             Self::Sqlite => sqlite::measure(options, Synchronous::Full),
             Self::Normal => sqlite::measure(options, Synchronous::Normal),
             Self::Bulk => sqlite::measure_bulk(options),
-            Self::Large => large::measure(options),
+            Self::Large => {
+                let mut tables = large::measure(options)?;
+                tables.extend(large::measure_beside(options)?);
+                Ok(tables)
+            }
             Self::Processes => processes::measure(options),
             Self::Backlog => backlog::measure(options),
             Self::Listener => listener::measure(options),

@@ -1,14 +1,15 @@
 use std::fmt;
 
 use queue_core::internal::error_chain;
-use queue_core::{QueueName, Timestamp};
+use queue_core::{Error, QueueName, Timestamp};
+use serde::{Serialize as _, Serializer};
 
 use super::core::Core;
 use super::intake::ReceiveFailure;
 use super::phase::ListenerPhase;
 
 /// Whether the listeners of a service can receive, from [`QueueService::health`](crate::QueueService::health). Its text
-/// is a line for each listener that cannot, or `healthy`.
+/// is a line for each listener that cannot, one if payloads cannot be read, or `healthy`.
 ///
 /// ```
 /// use queue_runtime::{Message, Received, testing};
@@ -40,6 +41,15 @@ pub struct Health {
     /// [shut down](crate::QueueService::shutdown). A listener that stopped because its runtime was dropped is not among
     /// them either: a program whose service outlives a runtime checks that those it expects are there.
     pub listeners: Vec<ListenerHealth>,
+    /// Why the payloads that are not in their messages cannot be read: messages with such payloads wait. `None` if the last
+    /// one was read, and before the first.
+    #[serde(serialize_with = "as_text")]
+    pub payloads: Option<Error>,
+}
+
+fn as_text<S: Serializer>(error: &Option<Error>, serializer: S) -> Result<S::Ok, S::Error> {
+    let text = error.as_ref().map(|error| error_chain(error));
+    text.serialize(serializer)
 }
 
 /// Whether one listener can receive.
@@ -59,11 +69,11 @@ pub struct ListenerHealth {
 }
 
 impl Health {
-    /// Returns whether no listener's receives fail. One failed receive makes the service unhealthy until the next
+    /// Returns whether no listener's receives fail, and no reads of payloads. One failed receive makes the service unhealthy until the next
     /// successful one; to ignore short failures, compare [`ReceiveFailure::lasted`].
     #[must_use]
     pub fn is_healthy(&self) -> bool {
-        self.failures().next().is_none()
+        self.failures().next().is_none() && self.payloads.is_none()
     }
 
     fn failures(&self) -> impl Iterator<Item = (&QueueName, &ReceiveFailure)> {
@@ -77,15 +87,16 @@ impl fmt::Display for Health {
         if self.is_healthy() {
             return f.write_str("healthy");
         }
-        for (at, (queue, failure)) in self.failures().enumerate() {
-            let (separator, error) = (if at > 0 { "\n" } else { "" }, error_chain(&failure.error));
-            let lasted = failure.lasted.as_secs();
-            write!(
-                f,
-                "{separator}queue `{queue}` has failed for {lasted} s: {error}"
-            )?;
-        }
-        Ok(())
+        let receives = self.failures().map(|(queue, failure)| {
+            let (lasted, error) = (failure.lasted.as_secs(), error_chain(&failure.error));
+            format!("queue `{queue}` has failed for {lasted} s: {error}")
+        });
+        let payloads = self.payloads.iter().map(|error| {
+            let error = error_chain(error);
+            format!("messages wait for their payloads: {error}")
+        });
+        let lines: Vec<_> = receives.chain(payloads).collect();
+        f.write_str(&lines.join("\n"))
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use queue_core::Error;
 use queue_core::clock::Clock;
 use queue_core::internal::LockExt as _;
 use tokio::sync::watch;
@@ -111,9 +112,10 @@ impl Listeners {
     }
 
     /// Returns whether the listeners that have not stopped can receive.
-    pub(crate) fn health(&self) -> Health {
+    pub(crate) fn health(&self, payloads: Option<Error>) -> Health {
         let listeners = self.running();
         Health {
+            payloads,
             listeners: listeners.iter().map(ListenerHandle::health).collect(),
         }
     }

@@ -31,11 +31,17 @@ struct Failures {
     in_a_row: u32,
     /// When to try again, on the service's clock.
     until: Duration,
+    last: Option<Error>,
 }
 
 impl Outage {
     pub(crate) fn until(&self) -> Duration {
         self.0.hold().until
+    }
+
+    /// Returns the error of the last request, if that failed.
+    pub(crate) fn error(&self) -> Option<Error> {
+        self.0.hold().last.clone()
     }
 
     /// Records that a request succeeded.
@@ -58,6 +64,7 @@ impl Outage {
         failures.in_a_row = failures.in_a_row.saturating_add(1);
         let pause = outage_pause(error.retry(), failures.in_a_row, jitter());
         failures.until = now.saturating_add(pause);
+        failures.last = Some(error.clone());
         Some(pause)
     }
 }

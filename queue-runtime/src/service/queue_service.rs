@@ -337,11 +337,13 @@ impl QueueService {
         self.context.meter.read()
     }
 
-    /// Returns whether the listeners of this service can receive, for a health check. It reads what they have recorded,
+    /// Returns whether the listeners of this service can receive, and read what they receive, for a health check. It reads what they have recorded,
     /// and asks the storage nothing. A service without listeners is healthy.
     #[must_use]
     pub fn health(&self) -> Health {
-        self.running.listeners.health()
+        self.running
+            .listeners
+            .health(self.context.attachments.error())
     }
 
     /// Submits a message within a transaction of the application's own connection to the storage of the queues, as

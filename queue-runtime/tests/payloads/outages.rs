@@ -107,9 +107,17 @@ async fn a_payload_that_cannot_be_fetched_costs_no_attempt() {
             break;
         }
     }
+    let health = service.health();
+    assert!(!health.is_healthy(), "{health}");
+    let told = health.to_string();
+    assert!(
+        told.starts_with("messages wait for their payloads: "),
+        "{told}"
+    );
     store.is_down.store(false, SeqCst);
     let report = listener.drained().await;
     assert_eq!((report.info.completed, report.info.retried), (1, 0));
+    assert!(service.health().is_healthy());
 }
 
 /// Without its mark a message is not deleted: its copies could not tell that it is done.
