@@ -45,7 +45,8 @@ pub(crate) async fn read_attachment(
         })
     };
     let has_attachments = context.backend.capabilities().attachments != Attachments::Unsupported;
-    let mut data = Vec::new();
+    // One that grew would take up to twice as much. What is attached is no longer than what it expands to.
+    let mut data = Vec::with_capacity(size);
     loop {
         let from = data.len() as u64;
         let part = context.backend.attachment(queue, id, stored.as_ref(), from);
