@@ -178,8 +178,9 @@ impl ServiceBuilder {
     /// Stores payloads that do not fit their messages in this store, and not in the storage of the messages.
     ///
     /// Each such message takes one more transaction of the storage. All services that submit to a queue or consume from
-    /// it need the same store: one without it leaves messages with such payloads where they are. Transactions of the
-    /// application ([`submit_in`](QueueService::submit_in)) do not go together with a store.
+    /// it need the same store: one without it leaves messages with such payloads where they are. Messages and their
+    /// follow-ups are no longer stored in one step: as on Azure, unique submissions and schedules need a store of results,
+    /// and transactions of the application ([`submit_in`](QueueService::submit_in)) are refused.
     ///
     /// ```
     /// use std::sync::Arc;

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use queue_runtime::backend::Backend as _;
-use queue_runtime::{QueueName, QueueService};
+use queue_runtime::backend::{Backend as _, MemoryBackend};
+use queue_runtime::payloads::MemoryPayloads;
+use queue_runtime::{Message, QueueName, QueueService};
+use serde::{Deserialize, Serialize};
 
 use crate::life::Life;
 use crate::support::{
@@ -112,4 +114,25 @@ async fn a_service_without_the_store_leaves_the_message() {
     assert_eq!(properties.approximate_count, 1);
     let delivery = accepted::<Film>(&service).await;
     assert_eq!(delivery.attempt(), 1);
+}
+
+/// What needs operations in one step says so: a store beside the messages has no part in it.
+#[tokio::test(start_paused = true)]
+async fn a_unique_message_needs_a_store_of_results_as_on_azure() {
+    let clock = Arc::new(queue_runtime::testing::TokioClock::new());
+    let storage = Arc::new(MemoryBackend::new(clock.clone()));
+    let service = QueueService::with_backend(storage)
+        .clock(clock)
+        .payloads(Arc::new(MemoryPayloads::new()))
+        .on_current_runtime();
+    let service = service.connect().await.expect("connects");
+    let refused = service.submit(Ticket { seat: 7 }).unique_until_settled();
+    let error = refused.await.expect_err("it is not atomic").to_string();
+    assert!(error.contains("set a store with `unique_in`"), "{error}");
+}
+
+#[derive(Debug, Serialize, Deserialize, Message)]
+struct Ticket {
+    #[message(key)]
+    seat: u32,
 }

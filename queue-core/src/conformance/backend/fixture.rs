@@ -108,6 +108,17 @@ impl Fixture {
         assert!(received.is_empty(), "nothing is visible: {received:?}");
     }
 
+    /// Asserts that a message is not received before its lease ends, by the storage's time. Returns false if that has
+    /// ended, because this machine was slow.
+    pub(super) async fn is_hidden(&self, held: &ReceivedMessage) -> bool {
+        let received = self.receive(1).await;
+        for message in &received {
+            let (end, at) = (held.visible_at, message.received_at);
+            assert!(at >= end, "leased until {end}, and received at {at}");
+        }
+        received.is_empty()
+    }
+
     pub(super) async fn update(
         &self,
         message: &ReceivedMessage,
