@@ -126,6 +126,11 @@ impl World {
         }
     }
 
+    /// Whether its time is real: on a slow machine a lease may end, and a request may fail.
+    pub(crate) fn is_real(&self) -> bool {
+        self.retention < HOUR
+    }
+
     /// Starts a process.
     pub(crate) async fn process(&self, life: &Arc<Life>) -> QueueService {
         let storage = Mortal::new(Arc::clone(&self.storage), Arc::clone(life));
@@ -135,7 +140,10 @@ impl World {
         };
         let service = QueueService::with_backend(Arc::new(storage))
             .clock(Arc::new(TokioClock::new()))
-            .storage_retry(StorageRetry::never())
+            .storage_retry(match self.is_real() {
+                true => StorageRetry::default(),
+                false => StorageRetry::never(),
+            })
             .payloads(Arc::new(store))
             .on_current_runtime();
         service.connect().await.expect("connects")
