@@ -140,9 +140,10 @@ impl World {
         };
         let service = QueueService::with_backend(Arc::new(storage))
             .clock(Arc::new(TokioClock::new()))
-            .storage_retry(match self.is_real() {
-                true => StorageRetry::default(),
-                false => StorageRetry::never(),
+            .storage_retry(if self.is_real() {
+                StorageRetry::default()
+            } else {
+                StorageRetry::never()
             })
             .payloads(Arc::new(store))
             .on_current_runtime();
