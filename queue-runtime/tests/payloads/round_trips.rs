@@ -136,3 +136,26 @@ struct Ticket {
     #[message(key)]
     seat: u32,
 }
+
+#[tokio::test(start_paused = true)]
+async fn large_and_small_messages_are_submitted_together() {
+    let world = World::new();
+    let service = world.process(&Life::endless()).await;
+    let films: Vec<_> = (0..4)
+        .map(|number| match number {
+            2 => Film {
+                title: "small".to_owned(),
+                frames: String::new(),
+            },
+            _ => film(&format!("large {number}")),
+        })
+        .collect();
+    let submitted = service.submit_all(films.clone()).await.expect("submitted");
+    assert_eq!(submitted.len(), 4);
+    for film in films {
+        let delivery = accepted::<Film>(&service).await;
+        assert!(*delivery.message() == film, "another film");
+        delivery.complete().await.expect("completed");
+    }
+    assert_eq!(objects(&*world.store, "data/").await, Vec::<String>::new());
+}
