@@ -16,6 +16,7 @@ use queue_runtime::backend::{MemoryBackend, SqliteBackend};
 use queue_runtime::testing::{Fault, FaultInjector, TokioClock};
 use queue_runtime::{Delivery, Disposition, QueueService, RequestProblem};
 use tempfile::TempDir;
+use tokio::runtime::Handle;
 
 /// Beyond all leases, and beyond whatever a dropped future has left to the background.
 const LATER: Duration = Duration::from_secs(3600);
@@ -55,6 +56,8 @@ enum Storage {
 
 struct Stage {
     service: QueueService,
+    /// The number of tasks that run while nothing is under way.
+    idle_tasks: usize,
     /// If the storage is SQLite.
     file: Option<(TempDir, ManualClock, Arc<SqliteBackend>)>,
     faults: Option<FaultInjector>,
@@ -79,6 +82,7 @@ impl Stage {
         let service = service.connect().await.expect("a runtime");
         let stage = Self {
             service,
+            idle_tasks: 0,
             file: None,
             faults: Some(faults),
         };
@@ -99,12 +103,14 @@ impl Stage {
             .clock(shared)
             .on_current_runtime();
         let service = service.connect().await.expect("a runtime");
-        let stage = Self {
+        let mut stage = Self {
             service,
+            idle_tasks: 0,
             file: Some((folder, clock, backend)),
             faults: None,
         };
         stage.create_queues().await;
+        stage.idle_tasks = tasks();
         stage
     }
 
@@ -143,10 +149,12 @@ impl Stage {
         match &self.file {
             None => tokio::time::sleep(LATER).await,
             Some((_, clock, _)) => {
-                // The thread that writes carries commands out in order, so with each of these the
-                // background gets on by one.
-                for _ in 0..10 {
+                // What a dropped future has left is a task, which waits for a thread of the storage.
+                for _ in 0..MANY {
                     self.create_queues().await;
+                    if tasks() <= self.idle_tasks {
+                        break;
+                    }
                 }
                 clock.advance(LATER);
             }
@@ -182,6 +190,11 @@ impl Stage {
         let accepted = self.service.accept::<Order>().await.expect("accept");
         accepted.expect("an order")
     }
+}
+
+/// The number of tasks on the runtime of the test.
+fn tasks() -> usize {
+    Handle::current().metrics().num_alive_tasks()
 }
 
 const QUEUES: [&str; 3] = ["orders", "receipts", "orders-poison"];
