@@ -63,7 +63,7 @@ impl Serialize for Event {
     }
 }
 
-/// As the JSON value, or a map with the entry `base64`, `zstd` (compressed, as Base64), `attached` (its size in
+/// As the JSON value, or a map with the entry `base64`, `zstd` (compressed, as Base64), `pack` (its number of items), `attached` (its size in
 /// bytes) or `dataref`, or null.
 impl Serialize for Payload {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -74,6 +74,7 @@ impl Serialize for Payload {
             },
             Self::Binary(binary) => entry(serializer, "base64", &to_base64(binary)),
             Self::Compressed(compressed) => entry(serializer, "zstd", &to_base64(&compressed.data)),
+            Self::Pack(pack) => entry(serializer, "pack", &pack.items()),
             Self::Attached(attached) => entry(serializer, "attached", &attached.size()),
             Self::Elsewhere(reference) => entry(serializer, "dataref", reference),
             Self::Absent => serializer.serialize_none(),

@@ -197,7 +197,7 @@ impl Step {
                 _ => parcel.message.body.len(),
             },
             Self::Update { body, .. } => body.as_ref().map_or(0, |(body, _)| body.len()),
-            Self::Delete { .. } => 0,
+            Self::Delete { .. } | Self::DeleteItems { .. } => 0,
             Self::Swap { swap, .. } => swap.value.len(),
         }
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use queue_core::QueueName;
 use queue_core::backend::{
-    Attachment, Created, NewMessage, Op, OpOutcome, PopReceipt, StorageId, Swap, Token,
+    Attachment, Created, ItemSet, NewMessage, Op, OpOutcome, PopReceipt, StorageId, Swap, Token,
 };
 use queue_core::idempotency::{Claim, ClaimOutcome, ClaimStatus, Owner, Swept, WorkKey};
 use tokio::sync::oneshot;
@@ -97,6 +97,12 @@ pub(super) enum Step {
     Delete {
         queue: QueueName,
         handle: Handle,
+    },
+    DeleteItems {
+        queue: QueueName,
+        handle: Handle,
+        items: ItemSet,
+        of: u32,
     },
     Swap {
         queue: QueueName,
@@ -240,6 +246,18 @@ impl Step {
                 queue,
                 handle: Handle::parse(&id, &receipt),
             },
+            Op::DeleteItems {
+                queue,
+                id,
+                receipt,
+                items,
+                of,
+            } => Self::DeleteItems {
+                queue,
+                handle: Handle::parse(&id, &receipt),
+                items,
+                of,
+            },
             Op::Swap { queue, swap } => Self::Swap { queue, swap },
             _ => unreachable!("`apply` checks the operations before it sends them"),
         }
@@ -265,6 +283,7 @@ impl Step {
             Self::Put { queue, .. }
             | Self::Update { queue, .. }
             | Self::Delete { queue, .. }
+            | Self::DeleteItems { queue, .. }
             | Self::Swap { queue, .. } => queue,
         }
     }

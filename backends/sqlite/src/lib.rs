@@ -13,6 +13,7 @@
 //! | `space` | what puts leave free on the disk, so that messages can be settled when it is full |
 //! | `tables` | what a transaction works on, the writer's and the application's |
 //! | `queues`, `messages`, `counts`, `purge` | the statements of a transaction |
+//! | `attachments`, `items` | what is stored with a message: its attachment, and which items of a pack were deleted |
 //! | `stored` | a message as it is stored, and its conversion to the contract's types |
 //! | `lazy` | statements that are prepared when they are first used |
 //! | `transactions` | messages in transactions of the application's own connections |
@@ -35,6 +36,7 @@ mod counts;
 mod failure;
 mod file_system;
 mod files;
+mod items;
 mod lazy;
 mod lock_holder;
 mod log;

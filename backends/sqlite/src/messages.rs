@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use queue_core::backend::Completion;
+use queue_core::backend::{Completion, ItemSet, PackItem};
 use queue_core::store_clock::{after, lifespan};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
@@ -12,6 +12,7 @@ use super::attachments::Attachments;
 use super::command::Parcel;
 use super::counts::Counts;
 use super::failure::{Failure, Result};
+use super::items::Items;
 use super::lazy::Lazy;
 use super::probe::Probe;
 use super::receipt::Handle;
@@ -24,6 +25,7 @@ const MAX_EXPIRED: usize = 4096;
 pub(super) struct Messages<'c> {
     pub(super) counts: Counts<'c>,
     pub(super) attachments: Attachments<'c>,
+    items: Items<'c>,
     /// Set while a transaction reads around damage.
     pub(super) probe: Option<Rc<Probe>>,
     /// The number of the message that was put last, if any was.
@@ -40,6 +42,7 @@ pub(super) struct Messages<'c> {
     discard: Lazy<'c>,
     set_body: Lazy<'c>,
     find: Lazy<'c>,
+    held: Lazy<'c>,
     renewed: Lazy<'c>,
 }
 
@@ -57,6 +60,7 @@ impl<'c> Messages<'c> {
         Self {
             counts: Counts::new(connection),
             attachments: Attachments::new(connection),
+            items: Items::new(connection),
             probe: None,
             last_put: None,
             insert: prepare(
@@ -96,6 +100,9 @@ impl<'c> Messages<'c> {
             ),
             find: prepare(
                 "SELECT expires_at FROM queue_messages WHERE seq = ?1 AND salt = ?2 AND queue = ?3",
+            ),
+            held: prepare(
+                "SELECT 1 FROM queue_schedule WHERE queue = ?1 AND visible_at = ?2 AND seq = ?3 AND nonce = ?4",
             ),
             renewed: prepare(
                 "SELECT visible_at, nonce FROM queue_schedule JOIN queue_messages USING (seq) \
@@ -180,6 +187,10 @@ impl<'c> Messages<'c> {
                 } else {
                     let until = leases.next().expect("a lease for each of `max` messages");
                     self.lease(queue, &mut message, until)?;
+                    // Only of a message that was received before.
+                    if message.dequeue_count > 1 {
+                        message.deleted_items = self.deleted_items(&message)?;
+                    }
                     claimed.push(message);
                 }
             }
@@ -190,6 +201,15 @@ impl<'c> Messages<'c> {
             if expired >= MAX_EXPIRED || self.probe.is_some() {
                 return Ok((!claimed.is_empty()).then_some(claimed));
             }
+        }
+    }
+
+    /// Returns the deleted items of a message. Around damage, none: what cannot be read is handled again.
+    fn deleted_items(&mut self, message: &Stored) -> Result<ItemSet> {
+        let Placed { seq, salt, .. } = message.placed;
+        match self.items.deleted(seq, salt) {
+            Err(failure) if failure.is_damage() && self.probe.is_some() => Ok(ItemSet::default()),
+            deleted => deleted,
         }
     }
 
@@ -299,8 +319,15 @@ impl<'c> Messages<'c> {
         completion: &Completion<'_>,
         now: i64,
     ) -> Result<()> {
+        let settle = |this: &mut Self, handle| match completion.item {
+            Some(PackItem { number, of }) => {
+                let items = ItemSet::from_iter([number]);
+                this.delete_items(queue, handle, (&items, of), now)
+            }
+            None => this.delete(queue, handle, now),
+        };
         let handle = Handle::parse(completion.id, &completion.receipt);
-        match self.delete(queue, handle, now) {
+        match settle(self, handle) {
             Err(Failure::ReceiptMismatch) => {}
             deleted => return deleted,
         }
@@ -320,7 +347,44 @@ impl<'c> Messages<'c> {
             nonce,
             ..handle
         };
-        self.delete(queue, renewed, now)
+        settle(self, renewed)
+    }
+
+    /// Deletes items of a message that has `of` of them, and the message with the last of them.
+    pub(super) fn delete_items(
+        &mut self,
+        queue: i64,
+        handle: Handle,
+        (items, of): (&ItemSet, u32),
+        now: i64,
+    ) -> Result<()> {
+        let Handle {
+            seq,
+            salt,
+            visible_at,
+            nonce,
+        } = handle;
+        // Of a message that is gone, all items are.
+        if let gone @ Failure::MessageNotFound = self.why_not(queue, handle, now)? {
+            return Err(gone);
+        }
+        let mut deleted = self.items.deleted(seq, salt)?;
+        if !deleted.insert_all(items) {
+            return Err(Failure::MessageNotFound);
+        }
+        if !self.held.exists(params![queue, visible_at, seq, nonce])? {
+            return Err(Failure::ReceiptMismatch);
+        }
+        if deleted.len() >= of {
+            return self.delete(queue, handle, now);
+        }
+        self.items.set(seq, salt, &deleted)
+    }
+
+    /// Forgets what another connection or a rollback may have changed.
+    pub(super) fn forget(&mut self) {
+        self.attachments.forget();
+        self.items.forget();
     }
 
     /// Removes a body, and detaches what is attached. Around damage, the body stays where it is and is recorded as
@@ -331,6 +395,7 @@ impl<'c> Messages<'c> {
             return Ok(());
         }
         self.remove.execute([seq])?;
+        self.items.remove(seq)?;
         self.attachments.detach(seq)
     }
 

@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 
 use super::attachments;
 use super::failure::{Failure, Result};
+use super::items;
 use super::receipt::format_pair;
 use super::stored::Stored;
 
@@ -149,6 +150,10 @@ impl Reader {
         let mut found = Vec::new();
         while let Some(row) = rows.next()? {
             found.push(Stored::read(row, now)?);
+        }
+        // Only of a message that was received.
+        for stored in found.iter_mut().filter(|stored| stored.dequeue_count > 0) {
+            stored.deleted_items = items::read(&self.connection, stored)?;
         }
         Ok(found)
     }

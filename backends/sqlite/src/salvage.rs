@@ -147,6 +147,7 @@ fn copy(source: &Connection, mut target: Connection) -> Result<Salvaged> {
     let ignored = copy_messages(source, &transaction)?;
     copy_schedule(source, &transaction)?;
     copy_attachments(source, &transaction)?;
+    copy_deleted_items(source, &transaction)?;
 
     let lost = transaction.execute(
         "DELETE FROM queue_schedule WHERE seq NOT IN (SELECT seq FROM queue_messages)",
@@ -257,9 +258,8 @@ fn name_of(id: i64, number: u64) -> String {
 
 /// Copies the attachments of the messages that were copied. What is missing of one is found when it is read.
 fn copy_attachments(source: &Connection, target: &Connection) -> Result<()> {
-    let tables = "SELECT 1 FROM sqlite_schema WHERE name = 'queue_attached'";
     // Those of version 1 have none.
-    if !source.prepare(tables)?.exists([])? {
+    if !has_table(source, "queue_attached")? {
         return Ok(());
     }
     let mut insert = target.prepare(
@@ -297,6 +297,31 @@ fn copy_attachments(source: &Connection, target: &Connection) -> Result<()> {
         [],
     )?;
     Ok(())
+}
+
+/// Copies the deleted items of the messages that were copied. Those that cannot be read are handled again.
+fn copy_deleted_items(source: &Connection, target: &Connection) -> Result<()> {
+    // Older versions have none.
+    if !has_table(source, "queue_deleted_items")? {
+        return Ok(());
+    }
+    let mut insert = target.prepare(
+        "INSERT OR IGNORE INTO queue_deleted_items SELECT seq, ?2, ?3 FROM queue_messages WHERE seq = ?1",
+    )?;
+    Rows::of(source, "queue_deleted_items", "seq", "seq, salt, items")?.each(|row| {
+        let (seq, salt): (i64, i64) = (row.get(0)?, row.get(1)?);
+        let items = row
+            .get_ref(2)?
+            .as_blob()
+            .map_err(|_| Failure::Corrupt("a set of items is no blob"))?;
+        insert.execute(params![seq, salt, items])?;
+        Ok(())
+    })
+}
+
+fn has_table(source: &Connection, name: &str) -> Result<bool> {
+    let tables = "SELECT 1 FROM sqlite_schema WHERE name = ?1";
+    Ok(source.prepare(tables)?.exists([name])?)
 }
 
 /// Copies what is before the first damaged page of each queue's part of the schedule, and behind the last one.

@@ -21,8 +21,13 @@ use super::failure::{Failure, Result};
 /// | `queue_attachments` | the attachments of messages (version 2): how many messages have each, and until when one without any may become a message's |
 /// | `queue_attachment_parts` | their data, in parts of 1 MiB; the id is that of the attachment, times 65,536, and the number of the part |
 /// | `queue_attached` | the messages that have one |
+/// | `queue_deleted_items` | the items of packs that were deleted, as bits (version 3); `salt` is that of the message |
 /// | `queue_results` | results recorded by idempotency key: in flight until `ends_at` while `result` is null, kept until then afterwards |
-const VERSIONS: &[&str] = &[include_str!("version_1.sql"), include_str!("version_2.sql")];
+const VERSIONS: &[&str] = &[
+    include_str!("version_1.sql"),
+    include_str!("version_2.sql"),
+    include_str!("version_3.sql"),
+];
 
 /// The names of the tables, views, triggers and indexes, which nothing else of a file or connection may have.
 pub(super) const NAMES: &[&str] = &[
@@ -43,6 +48,7 @@ pub(super) const NAMES: &[&str] = &[
     "queue_attachments_unused",
     "queue_attachment_parts",
     "queue_attached",
+    "queue_deleted_items",
 ];
 
 /// Reads the version of a file in which there are queues.
@@ -168,7 +174,7 @@ mod tests {
         let owner = connection.query_row(owner, [], |row| row.get(0));
         assert_eq!(owner, Ok("nobody".to_owned()));
         let refused = migrate(&mut connection, true).expect_err("newer now");
-        assert!(matches!(refused, Failure::Newer { found: 3, known: 2 }));
+        assert!(matches!(refused, Failure::Newer { found: 4, known: 3 }));
     }
 
     #[test]

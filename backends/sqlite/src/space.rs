@@ -84,7 +84,7 @@ impl Change {
             puts: steps.iter().filter(|step| step.is_put()).count(),
             removals: steps
                 .iter()
-                .filter(|step| matches!(step, Step::Delete { .. }))
+                .filter(|step| matches!(step, Step::Delete { .. } | Step::DeleteItems { .. }))
                 .count(),
             bytes: steps.iter().map(bytes).sum(),
         }

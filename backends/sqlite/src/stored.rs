@@ -1,7 +1,7 @@
 //! A message as it is stored. It is converted to the contract's types on the caller's thread, to keep the writer's free.
 
 use bytes::Bytes;
-use queue_core::backend::{PutReceipt, ReceivedMessage};
+use queue_core::backend::{ItemSet, PutReceipt, ReceivedMessage};
 use queue_core::store_clock::timestamp;
 use rusqlite::Row;
 
@@ -31,6 +31,7 @@ pub(super) struct Stored {
     pub(super) body: Result<Bytes, &'static str>,
     /// The checksum of the body that was put. `None` if it cannot be read.
     pub(super) checksum: Option<i64>,
+    pub(super) deleted_items: ItemSet,
 }
 
 impl Placed {
@@ -70,6 +71,7 @@ impl Stored {
             dequeue_count: row.get(3)?,
             body: Err("the body is missing"),
             checksum: None,
+            deleted_items: ItemSet::default(),
         })
     }
 
@@ -99,6 +101,7 @@ impl Stored {
         let mut received =
             ReceivedMessage::new(put.id, put.receipt, body, put.inserted_at, received_at);
         received.damage = damage;
+        received.deleted_items = self.deleted_items;
         received.dequeue_count = self.dequeue_count;
         received.expires_at = put.expires_at;
         received.visible_at = put.visible_at;

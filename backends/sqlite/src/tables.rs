@@ -61,6 +61,18 @@ impl<'c> Tables<'c> {
                 let deleted = self.messages.delete(queue, *handle, now);
                 deleted.map(|()| StepDone::Deleted)
             }
+            Step::DeleteItems {
+                queue,
+                handle,
+                items,
+                of,
+            } => {
+                let queue = self.queues.id(queue)?;
+                let deleted = self
+                    .messages
+                    .delete_items(queue, *handle, (items, *of), now);
+                deleted.map(|()| StepDone::Deleted)
+            }
             Step::Swap { swap, .. } => {
                 let swapped = self.results(now).swap_in_step(swap);
                 swapped.map(|()| StepDone::Swapped)

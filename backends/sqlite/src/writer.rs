@@ -428,7 +428,7 @@ impl<'c> Writer<'c> {
     fn refresh(&mut self) -> Result<i64> {
         let changed = self.tables.queues.changed_elsewhere()?;
         if changed {
-            self.tables.messages.attachments.forget();
+            self.tables.messages.forget();
         }
         if changed && let Err(failure) = self.read_changes() {
             self.tables.queues.forget();
@@ -454,7 +454,7 @@ impl<'c> Writer<'c> {
         self.tables.queues.forget();
         self.store_time.forget();
         self.tables.messages.counts.roll_back(Vec::new());
-        self.tables.messages.attachments.forget();
+        self.tables.messages.forget();
         if !self.connection.is_autocommit() {
             // If this fails too, the next BEGIN reports it.
             drop(self.connection.execute_batch("ROLLBACK"));

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use super::items::ItemSet;
 use super::model::{PopReceipt, ReceivedMessage, StorageId};
 use crate::clock::Timestamp;
 
@@ -28,6 +29,8 @@ pub struct BrowsedMessage {
     pub state: MessageState,
     /// The damage that the storage has found in the body, which must then not be decoded. `None` if it has found none.
     pub damage: Option<Box<str>>,
+    /// The items of it that were deleted, if it is a [pack](crate::wire::Pack).
+    pub deleted_items: ItemSet,
 }
 
 /// Whether a message can be received.
@@ -73,6 +76,7 @@ impl From<ReceivedMessage> for BrowsedMessage {
             visible_at: message.visible_at,
             expires_at: message.expires_at,
             damage: message.damage,
+            deleted_items: message.deleted_items,
         }
     }
 }

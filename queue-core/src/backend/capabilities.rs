@@ -70,7 +70,7 @@ pub enum Attachments {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Atomicity {
-    /// All or none of them happen.
+    /// All or none of them happen. [`Op::DeleteItems`] is supported.
     Atomic,
     /// They happen in order until one fails.
     InOrder,

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    ApplyError, Attachments, Capabilities, ConditionalPuts, Metadata, NewMessage, Op, PageMark,
-    TimeToLive,
+    ApplyError, Atomicity, Attachments, Capabilities, ConditionalPuts, MAX_ITEMS, Metadata,
+    NewMessage, Op, PageMark, TimeToLive,
 };
 use crate::{Error, ErrorKind, Operation, QueueName, Result};
 
@@ -204,6 +204,17 @@ fn check_op(capabilities: &Capabilities, op: &Op) -> Result<()> {
             ..
         } => limits(queue).check_update(*visibility, body.as_ref().map(bytes::Bytes::len)),
         Op::Delete { .. } => Ok(()),
+        Op::DeleteItems {
+            queue, items, of, ..
+        } if capabilities.atomicity == Atomicity::Atomic => {
+            let last = items.iter().last();
+            if *of <= MAX_ITEMS && last.is_some_and(|last| last < *of) {
+                return Ok(());
+            }
+            let detail =
+                format!("{items:?} are no items of a pack of {of}, which has at most {MAX_ITEMS}");
+            Err(limits(queue).invalid(detail))
+        }
         Op::Swap { .. } if capabilities.conditional_puts == ConditionalPuts::Supported => Ok(()),
         _ => Err(Error::new(ErrorKind::Unsupported, Operation::Apply).unsent()),
     }

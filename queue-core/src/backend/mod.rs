@@ -21,6 +21,7 @@ mod capabilities;
 mod conditional;
 mod contract;
 mod forward;
+mod items;
 mod limits;
 mod metadata;
 mod model;
@@ -32,6 +33,7 @@ pub use capabilities::{
 };
 pub use conditional::{PutIf, Swap};
 pub use contract::{ApplyError, Backend, BackendExt};
+pub use items::{ItemSet, MAX_ITEMS};
 pub use limits::{Limits, check_ops};
 pub use metadata::{InvalidMetadata, Metadata};
 pub use model::{
@@ -39,5 +41,5 @@ pub use model::{
     PopReceipt, PutReceipt, QueueProperties, ReceivedMessage, StorageId, TimeToLive,
 };
 pub use transactions::{
-    Completion, Finish, RECORD_RETENTION, StorageTransaction, Token, Transactions, Writes,
+    Completion, Finish, PackItem, RECORD_RETENTION, StorageTransaction, Token, Transactions, Writes,
 };

@@ -4,6 +4,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::conditional::Swap;
+use super::items::ItemSet;
 use super::metadata::Metadata;
 use crate::clock::Timestamp;
 use crate::name::QueueName;
@@ -113,6 +114,8 @@ pub struct ReceivedMessage {
     pub visible_at: Timestamp,
     /// The damage that the storage has found in the body, which must then not be decoded. `None` if it has found none.
     pub damage: Option<Box<str>>,
+    /// The items of it that were deleted, if it is a [pack](crate::wire::Pack).
+    pub deleted_items: ItemSet,
 }
 
 /// A visible message that was peeked at, without a lease.
@@ -131,6 +134,8 @@ pub struct PeekedMessage {
     pub expires_at: Option<Timestamp>,
     /// The damage that the storage has found in the body, which must then not be decoded. `None` if it has found none.
     pub damage: Option<Box<str>>,
+    /// The items of it that were deleted, if it is a [pack](crate::wire::Pack).
+    pub deleted_items: ItemSet,
 }
 
 /// The result of an update.
@@ -199,6 +204,24 @@ pub enum Op {
         /// the message is done, and so are copies of it.
         moved: bool,
     },
+    /// Delete items of a message that is a [pack](crate::wire::Pack), and the message itself with the last of them. Later
+    /// receives tell them as [`deleted_items`](ReceivedMessage::deleted_items). The receipt stays valid.
+    ///
+    /// Fails with [`ErrorKind::MessageNotFound`](crate::ErrorKind::MessageNotFound) if one of the items was deleted before,
+    /// whatever the receipt, and with [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) on a backend that is not
+    /// [`Atomic`](super::Atomicity::Atomic).
+    DeleteItems {
+        /// The queue.
+        queue: QueueName,
+        /// The message.
+        id: StorageId,
+        /// Its pop receipt.
+        receipt: PopReceipt,
+        /// The items to delete: at least one.
+        items: ItemSet,
+        /// The number of items that the message has.
+        of: u32,
+    },
     /// Record a value in place of the expected one, as [`put_if`](super::Backend::put_if) does. Fails with
     /// [`ErrorKind::Conflict`](crate::ErrorKind::Conflict) if another value or none is recorded, and with
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) on a backend without
@@ -219,7 +242,7 @@ pub enum OpOutcome {
     Put(PutReceipt),
     /// The result of an update.
     Updated(Lease),
-    /// The message was deleted.
+    /// The message was deleted, or its items.
     Deleted,
     /// The value was recorded.
     Swapped,
@@ -231,7 +254,7 @@ impl Op {
         match self {
             Self::Put { message, .. } => message.body.len(),
             Self::Update { body, .. } => body.as_ref().map_or(0, Bytes::len),
-            Self::Delete { .. } => 0,
+            Self::Delete { .. } | Self::DeleteItems { .. } => 0,
             Self::Swap { swap, .. } => swap.value.len(),
         }
     }
@@ -344,6 +367,7 @@ impl ReceivedMessage {
             received_at,
             visible_at: received_at,
             damage: None,
+            deleted_items: ItemSet::default(),
         }
     }
 }
@@ -359,6 +383,7 @@ impl PeekedMessage {
             inserted_at: now,
             expires_at: None,
             damage: None,
+            deleted_items: ItemSet::default(),
         }
     }
 }
@@ -373,6 +398,7 @@ impl From<ReceivedMessage> for PeekedMessage {
             inserted_at: message.inserted_at,
             expires_at: message.expires_at,
             damage: message.damage,
+            deleted_items: message.deleted_items,
         }
     }
 }

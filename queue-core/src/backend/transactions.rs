@@ -184,8 +184,19 @@ pub struct Completion<'a> {
     pub token: Token,
     /// The result to record for the message's idempotency key.
     pub finish: Option<Finish>,
+    /// The item to delete, and with the last of them the message, if the message is a [pack](crate::wire::Pack).
+    pub item: Option<PackItem>,
     /// The swap that releases the unique key of the message. It is skipped if another value is recorded.
     pub release: Option<Swap>,
+}
+
+/// An item of a [pack](crate::wire::Pack).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PackItem {
+    /// Its number, from 0.
+    pub number: u32,
+    /// The number of items that the pack has.
+    pub of: u32,
 }
 
 /// The result of work, to be recorded in the storage's own store of results.
@@ -223,6 +234,7 @@ impl<'a> Completion<'a> {
             dequeue_count,
             visibility: Duration::ZERO,
             token,
+            item: None,
             finish: None,
             release: None,
         }

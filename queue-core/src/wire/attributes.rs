@@ -87,6 +87,8 @@ attributes! {
     data_encoding = "dataencoding",
     data_size = "datasize",
     data_digest = "datadigest",
+    pack_items = "packitems",
+    pack_deleted = "packdeleted",
 }
 
 impl<'a> Attributes<'a> {

@@ -4,6 +4,7 @@ use super::attached::ATTACHED;
 use super::base64::unwrap_base64;
 use super::compressed::DEFAULT_MAX_PAYLOAD;
 use super::event::{Event, Payload};
+use super::pack::Pack;
 use crate::envelope::{Envelope, PoisonRecord};
 use crate::message::{DecodeError, Message, MessageType, Wire};
 
@@ -92,6 +93,7 @@ impl Body {
             Self::Event(event) if expected.accepts(&event.envelope.kind) => match &event.payload {
                 Payload::Elsewhere(reference) => Err(elsewhere(event, &expected, reference.len())),
                 Payload::Attached(_) => Err(elsewhere(event, &expected, ATTACHED.len())),
+                Payload::Pack(_) => Err(Pack::not_unpacked(event, &expected)),
                 Payload::Compressed(compressed) => match compressed.expand(DEFAULT_MAX_PAYLOAD) {
                     Ok(data) => M::decode(event.envelope.version, &data),
                     Err(error) => Err(not_an_event(error.to_string())),

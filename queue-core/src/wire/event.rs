@@ -11,6 +11,7 @@ use super::base64::unwrap_base64;
 use super::compressed::{Compressed, ExpandError, ZSTD};
 use super::layout;
 use super::members::Members;
+use super::pack::Pack;
 use super::stored::PayloadRef;
 use crate::envelope::{ClientId, Envelope, InvalidTrace, MessageId, RequestId};
 
@@ -38,6 +39,8 @@ pub enum Payload {
     Binary(Bytes),
     /// `data_base64` with `dataencoding`: either of these, compressed.
     Compressed(Compressed),
+    /// `data_base64` with `dataencoding` and `packitems`: several events, compressed.
+    Pack(Pack),
     /// `dataref` with the value `urn:queue:attachment`, or with that of a [`PayloadRef`]: the data is attached to the
     /// message.
     Attached(Attached),
@@ -48,24 +51,28 @@ pub enum Payload {
 }
 
 impl Payload {
-    /// The size of the payload's data in bytes, once it is expanded; 0 if it is [elsewhere](Self::Elsewhere).
+    /// The size of the payload's data in bytes, once it is expanded; 0 if it is [elsewhere](Self::Elsewhere) or a pack.
     #[must_use]
     pub fn size(&self) -> usize {
         match self {
             Self::Json(bytes) | Self::Binary(bytes) => bytes.len(),
             Self::Compressed(compressed) => compressed.size() as usize,
             Self::Attached(attached) => attached.size() as usize,
-            Self::Elsewhere(_) | Self::Absent => 0,
+            Self::Pack(_) | Self::Elsewhere(_) | Self::Absent => 0,
         }
     }
 
     /// The payload's bytes, or the JSON value `null` if the event does not have them as they are: it has none, or
-    /// it is compressed or attached.
+    /// it is compressed, a pack or attached.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         match self {
             Self::Json(bytes) | Self::Binary(bytes) => bytes,
-            Self::Compressed(_) | Self::Attached(_) | Self::Elsewhere(_) | Self::Absent => b"null",
+            Self::Compressed(_)
+            | Self::Pack(_)
+            | Self::Attached(_)
+            | Self::Elsewhere(_)
+            | Self::Absent => b"null",
         }
     }
 }
@@ -171,11 +178,21 @@ impl Event {
 impl Attributes<'_> {
     /// Returns the payload that `data_base64` holds.
     fn binary(&self, data: Bytes) -> Result<Payload, String> {
+        let items = self.pack_items.number()?;
         if !self.is_compressed()? {
-            return Ok(Payload::Binary(data));
+            return match items {
+                None => Ok(Payload::Binary(data)),
+                Some(_) => Err("it has `packitems`, and no `dataencoding`".to_owned()),
+            };
         }
         let size = self.size_with("dataencoding")?;
-        Ok(Payload::Compressed(Compressed { data, size }))
+        let data = Compressed { data, size };
+        match items {
+            None => Ok(Payload::Compressed(data)),
+            Some(items) => {
+                Pack::read(data, items, self.pack_deleted.text()?.as_deref()).map(Payload::Pack)
+            }
+        }
     }
 
     /// Returns the payload of an event whose data is at this reference.

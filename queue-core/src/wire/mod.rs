@@ -16,6 +16,7 @@ mod compressed;
 mod event;
 mod layout;
 mod members;
+pub(crate) mod pack;
 mod stored;
 mod time;
 pub(crate) mod writer;
@@ -26,6 +27,7 @@ pub use body::Body;
 pub use compressed::{Compressed, DEFAULT_MAX_PAYLOAD, ExpandError};
 pub use event::{Event, Payload};
 pub(crate) use members::Members;
+pub use pack::{Pack, PackError};
 pub use stored::{PayloadRef, StoredPayload, pending};
 pub use writer::{encode, encode_binary, encode_payload};
 

@@ -8,7 +8,9 @@ use super::compressed::{Compressed, ZSTD};
 use super::event::{Event, Payload};
 use super::layout::{self, member};
 use super::members::Members;
+use super::pack::Pack;
 use super::stored::{PENDING_KIND, PayloadRef};
+use crate::backend::ItemSet;
 use crate::clock::Timestamp;
 use crate::envelope::{AttemptRecord, Envelope, PoisonRecord};
 use crate::text::{all_bytes, escape_text};
@@ -44,6 +46,8 @@ const ACCOUNTING: [&str; 15] = [
     "poisonraw",
 ];
 
+const PACK_DELETED: &str = "packdeleted";
+
 /// Encodes an event with a JSON payload.
 #[must_use]
 pub fn encode(envelope: &Envelope, data: &[u8]) -> Vec<u8> {
@@ -74,6 +78,12 @@ pub fn encode_payload(envelope: &Envelope, payload: &Payload) -> Vec<u8> {
             object.string(member!("dataencoding"), ZSTD);
             object.number(member!("datasize"), *size);
             object.string(member!("data_base64"), &to_base64(data));
+            object.finish()
+        }
+        Payload::Pack(pack) => {
+            let mut object = ObjectWriter::with_capacity(ENVELOPE + pack.data.data.len() / 3 * 4);
+            write_envelope(&mut object, envelope);
+            write_pack(&mut object, pack);
             object.finish()
         }
         Payload::Attached(attached) => {
@@ -114,6 +124,16 @@ pub fn rewrite(
         write_poison(&mut object, poison);
     }
     Some(object.finish())
+}
+
+/// Returns the event of a pack with this attempt record, and the items of it that are deleted by now. All other members
+/// keep their bytes and their order.
+pub(crate) fn with_deleted(event: &Event, attempts: &AttemptRecord, deleted: &ItemSet) -> Vec<u8> {
+    let keep = |name: &str| name != PACK_DELETED && !ACCOUNTING.contains(&name);
+    let mut object = ObjectWriter::copy(event, keep);
+    write_deleted(&mut object, deleted);
+    write_attempts(&mut object, attempts);
+    object.finish()
 }
 
 /// Returns an event without its unique key. All other members keep their bytes and their order.
@@ -159,6 +179,20 @@ fn write_envelope(object: &mut ObjectWriter, envelope: &Envelope) {
     write_attempts(object, &envelope.attempts);
     if let Some(poison) = &envelope.poison {
         write_poison(object, poison);
+    }
+}
+
+fn write_pack(object: &mut ObjectWriter, pack: &Pack) {
+    object.string(member!("dataencoding"), ZSTD);
+    object.number(member!("datasize"), pack.data.size);
+    object.number(member!("packitems"), pack.items);
+    write_deleted(object, &pack.deleted);
+    object.string(member!("data_base64"), &to_base64(&pack.data.data));
+}
+
+fn write_deleted(object: &mut ObjectWriter, deleted: &ItemSet) {
+    if !deleted.is_empty() {
+        object.string(member!("packdeleted"), &to_base64(deleted.as_bytes()));
     }
 }
 

@@ -102,7 +102,9 @@ fn kinds(ops: &[Op]) -> Vec<(QueueName, TransactionKind)> {
     let kind = |op: &Op| match op {
         Op::Put { queue, .. } => Some((queue.clone(), TransactionKind::Put)),
         Op::Update { queue, .. } => Some((queue.clone(), TransactionKind::Update)),
-        Op::Delete { queue, .. } => Some((queue.clone(), TransactionKind::Delete)),
+        Op::Delete { queue, .. } | Op::DeleteItems { queue, .. } => {
+            Some((queue.clone(), TransactionKind::Delete))
+        }
         _ => None,
     };
     ops.iter().filter_map(kind).collect()

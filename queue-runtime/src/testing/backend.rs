@@ -157,6 +157,9 @@ impl Backend for FaultInjector {
             }
             | Op::Delete {
                 queue, id, receipt, ..
+            }
+            | Op::DeleteItems {
+                queue, id, receipt, ..
             } = op
             {
                 call.take_away(queue, id, receipt).await;

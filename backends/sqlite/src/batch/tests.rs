@@ -1,6 +1,6 @@
 use bytes::Bytes;
 use queue_core::QueueName;
-use queue_core::backend::NewMessage;
+use queue_core::backend::{ItemSet, NewMessage};
 
 use super::*;
 use crate::receipt::Handle;
@@ -169,6 +169,7 @@ fn received(count: usize) -> Option<Result<Answer>> {
         dequeue_count: 1,
         body: Ok(Bytes::new()),
         checksum: None,
+        deleted_items: ItemSet::default(),
     };
     Some(Ok(Answer::Received(
         (0..count).map(|_| claimed()).collect(),

@@ -84,7 +84,7 @@ impl Writer<'_> {
             return removed;
         }
         self.has_unused = true;
-        self.tables.messages.attachments.forget();
+        self.tables.messages.forget();
         self.transact(&[]).map(drop)
     }
 
@@ -94,7 +94,7 @@ impl Writer<'_> {
         }
         self.begin.execute([])?;
         // Another process may have written since this one has looked.
-        self.tables.messages.attachments.forget();
+        self.tables.messages.forget();
         let removed = self.remove(&found.places, found.finished);
         if removed.is_err() {
             self.roll_back();

@@ -10,6 +10,7 @@ mod conditional;
 mod expiry;
 mod fixture;
 mod harness;
+mod items;
 mod limits;
 mod queues;
 mod receipts;

@@ -3,7 +3,7 @@
 use super::super::suite::suite;
 use super::harness::Harness;
 use super::{
-    apply, attachments, bodies, browsing, clients, concurrency, conditional, expiry, limits,
+    apply, attachments, bodies, browsing, clients, concurrency, conditional, expiry, items, limits,
     queues, receipts, visibility,
 };
 
@@ -81,6 +81,14 @@ suite! { $ conformance_tests backend
         an_attachment_stays_as_long_as_its_message
         a_moved_message_takes_its_attachment_along
         a_refused_move_leaves_the_attachment_where_it_was
+    }
+    items {
+        deleted_items_are_told_by_later_receives
+        a_message_goes_with_its_last_item
+        an_item_is_deleted_once
+        a_stale_receipt_deletes_no_item
+        items_are_deleted_in_one_step_with_puts
+        items_outside_a_pack_are_refused
     }
     conditional {
         a_value_is_recorded_with_its_message

@@ -368,6 +368,18 @@ fn step<'a>(
             let undo = move |state: &mut State| state.restore(queue, before);
             Ok((OpOutcome::Deleted, Box::new(undo)))
         }
+        Op::DeleteItems {
+            queue,
+            id,
+            receipt,
+            items,
+            of,
+        } => {
+            let deleted = state.delete_items(queue, id, receipt, (items, *of), now);
+            let before = deleted.map_err(|kind| (kind, queue))?;
+            let undo = move |state: &mut State| state.restore(queue, before);
+            Ok((OpOutcome::Deleted, Box::new(undo)))
+        }
         Op::Swap { queue, swap } => {
             if results.differs(swap).is_some() {
                 return Err((ErrorKind::Conflict, queue));

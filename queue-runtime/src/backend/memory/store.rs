@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use queue_core::backend::{
-    Attachment, Created, Lease, Metadata, NewMessage, PeekedMessage, PopReceipt, PutReceipt,
-    QueueProperties, ReceivedMessage, StorageId,
+    Attachment, Created, ItemSet, Lease, Metadata, NewMessage, PeekedMessage, PopReceipt,
+    PutReceipt, QueueProperties, ReceivedMessage, StorageId,
 };
 use queue_core::internal::LockExt as _;
 use queue_core::notify::{LocalNotifier, Writers};
@@ -56,6 +56,7 @@ pub(super) struct Message {
     pub(super) visible_at: i64,
     pub(super) expires_at: Option<i64>,
     pub(super) dequeue_count: u32,
+    deleted_items: ItemSet,
 }
 
 impl Store {
@@ -140,6 +141,7 @@ impl State {
             visible_at,
             expires_at,
             dequeue_count: 0,
+            deleted_items: ItemSet::default(),
         };
         queue.insert(message.clone());
         if let Some(history) = &mut self.history {
@@ -223,6 +225,36 @@ impl State {
         now: i64,
     ) -> Result<Message> {
         self.queue(name)?.take_with(id, receipt, now)
+    }
+
+    /// Deletes items of a message that has `of` of them, and the message with the last of them. Returns the message as it
+    /// was before.
+    pub(super) fn delete_items(
+        &mut self,
+        name: &QueueName,
+        id: &StorageId,
+        receipt: &PopReceipt,
+        (items, of): (&ItemSet, u32),
+        now: i64,
+    ) -> Result<Message> {
+        let queue = self.queue(name)?;
+        let message = number(id.as_str()).and_then(|number| queue.messages.get(&number));
+        let message = message.filter(|message| message.is_alive(now));
+        let mut deleted = message
+            .ok_or(ErrorKind::MessageNotFound)?
+            .deleted_items
+            .clone();
+        if !deleted.insert_all(items) {
+            return Err(ErrorKind::MessageNotFound);
+        }
+        let before = queue.take_with(id, receipt, now)?;
+        if deleted.len() < of {
+            queue.insert(Message {
+                deleted_items: deleted,
+                ..before.clone()
+            });
+        }
+        Ok(before)
     }
 
     /// Removes a message that was put, also from the history.
@@ -356,6 +388,7 @@ impl Message {
             timestamp(now),
         );
         received.dequeue_count = self.dequeue_count;
+        received.deleted_items = self.deleted_items;
         received.expires_at = self.expires_at.map(timestamp);
         received.visible_at = timestamp(self.visible_at);
         received
