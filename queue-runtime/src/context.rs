@@ -17,6 +17,7 @@ use crate::idempotency::CompletedIds;
 use crate::lease::Renewals;
 use crate::meter::{Meter, Metered};
 use crate::notify::{Notifier, Notifiers, Unannounced, Wakeups};
+use crate::packs::Packs;
 use crate::payloads::{PayloadStore, Place, WithPayloads};
 use crate::policy::{Outage, StorageRetry};
 use crate::served::ServedKinds;
@@ -47,6 +48,8 @@ pub(crate) struct Context {
     pub(crate) attachments: Outage,
     /// The store of payloads, if there is one beside the storage.
     pub(crate) payloads: Option<Arc<Place>>,
+    /// What receives from `backend`, item by item.
+    pub(crate) packs: Arc<Packs>,
     /// The pause between two reads of the depths of a listener's queues for metrics, if they are read.
     pub(crate) depth_interval: Option<Duration>,
 }
@@ -77,9 +80,19 @@ impl Context {
             let (place, clock) = (Arc::clone(place), Arc::clone(&clock));
             backend = Arc::new(WithPayloads::new(backend, place, encoder, clock));
         }
-        let renewals = Renewals::new(Arc::clone(&backend), Arc::clone(&clock));
-        let (tasks, time) = (renewals.clone(), Arc::clone(&clock));
-        background.keep_running("renewals", time, move || tasks.clone().run());
+        let renewals = |backend: &Arc<dyn Backend>, name| {
+            let renewals = Renewals::new(Arc::clone(backend), Arc::clone(&clock));
+            let tasks = renewals.clone();
+            background.keep_running(name, Arc::clone(&clock), move || tasks.clone().run());
+            renewals
+        };
+        let of_packs = renewals(&backend, "renewals of packs");
+        let encoder = Encoder::new(backend.capabilities(), encoding);
+        let packs = Packs::new(backend, encoder, Arc::clone(&clock), of_packs);
+        let (kept, time) = (Arc::clone(&packs), Arc::clone(&clock));
+        background.keep_running("packs", time, move || Arc::clone(&kept).keep());
+        let backend: Arc<dyn Backend> = Arc::<Packs>::clone(&packs);
+        let renewals = renewals(&backend, "renewals");
         Self {
             notifiers: Notifiers::new(&*backend, notifiers),
             unannounced: Unannounced::default(),
@@ -99,6 +112,7 @@ impl Context {
             served: ServedKinds::default(),
             attachments: Outage::default(),
             payloads,
+            packs,
             depth_interval: None,
         }
     }

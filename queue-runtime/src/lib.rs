@@ -16,6 +16,7 @@ pub mod notify;
 mod objects;
 mod observe;
 mod pace;
+mod packs;
 pub mod panic;
 pub mod payloads;
 pub mod policy;

@@ -2,7 +2,8 @@ use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use queue_core::backend::{
-    Completion, Finish, RECORD_RETENTION, StorageId, Swap, Token, Transactions,
+    Completion, Finish, PackItem, PopReceipt, RECORD_RETENTION, StorageId, Swap, Token,
+    Transactions,
 };
 use queue_core::internal::LockExt as _;
 use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, RetryAdvice};
@@ -15,6 +16,19 @@ use super::storage_time::StorageTime;
 /// storage's time: that of this process may be slower.
 const ABSENCE_PROVES_FOR: Duration = RECORD_RETENTION.checked_div(2).expect("not by zero");
 
+/// What is completed in place of a message that is an item of a pack.
+#[derive(Debug, Clone)]
+pub(crate) struct CompletedItem {
+    /// The pack, or the message that the item has become.
+    pub(crate) id: StorageId,
+    pub(crate) receipt: PopReceipt,
+    pub(crate) dequeue_count: u32,
+    /// The longest visibility timeout of an update of it.
+    pub(crate) visibility: Duration,
+    /// `None` if it is a message of its own.
+    pub(crate) item: Option<PackItem>,
+}
+
 /// Completes a leased message within transactions of the application's.
 #[derive(Debug, Clone)]
 pub(crate) struct Completer(pub(super) Arc<Leased>);
@@ -25,6 +39,11 @@ impl Completer {
         (&self.0.queue, &self.0.id)
     }
 
+    /// Returns the last known receipt.
+    pub(crate) fn receipt(&self) -> PopReceipt {
+        self.0.receipt()
+    }
+
     /// Returns the storage's time.
     pub(crate) fn storage_time(&self) -> StorageTime {
         self.0.storage_time
@@ -32,16 +51,27 @@ impl Completer {
 
     /// Returns the completion of the leased message, with what is recorded for its idempotency key, and the swap that
     /// releases its unique key. Does not wait for a renewal, which may be waiting for the end of the transaction.
-    pub(crate) fn completion(
-        &self,
+    pub(crate) fn completion<'s>(
+        &'s self,
         dequeue_count: u32,
         token: Token,
         (finish, release): (Option<Finish>, Option<Swap>),
-    ) -> Completion<'_> {
+        item: Option<&'s CompletedItem>,
+    ) -> Completion<'s> {
         let leased = &self.0;
-        let (queue, id, receipt) = (&leased.queue, &leased.id, leased.receipt());
-        let mut completion = Completion::new(queue, id, receipt, dequeue_count, token);
-        completion.visibility = leased.machine().longest_visibility();
+        let queue = &leased.queue;
+        let mut completion = match item {
+            Some(item) => {
+                let receipt = item.receipt.clone();
+                Completion::new(queue, &item.id, receipt, item.dequeue_count, token)
+            }
+            None => Completion::new(queue, &leased.id, leased.receipt(), dequeue_count, token),
+        };
+        completion.visibility = match item {
+            Some(item) => item.visibility,
+            None => leased.machine().longest_visibility(),
+        };
+        completion.item = item.and_then(|item| item.item);
         (completion.finish, completion.release) = (finish, release);
         completion
     }

@@ -96,6 +96,51 @@ impl Lease {
         }
     }
 
+    /// Has the lease last at least until this moment on the monotonic clock, or as long as the message can be leased: renews
+    /// it unless it does.
+    ///
+    /// # Errors
+    /// Those of [`renew_if_overdue`](Self::renew_if_overdue).
+    ///
+    /// # Cancel safety
+    /// Cancel safe: the renewal goes on to its answer, or is recorded as unanswered.
+    pub(crate) async fn last_until(&self, at: Duration) -> Result<(), Error> {
+        let leased = &self.0;
+        if leased.machine().lasts_until(at) {
+            return Ok(());
+        }
+        let mut turn = leased.turn.lock().await;
+        if leased.machine().lasts_until(at) {
+            return Ok(());
+        }
+        leased.extend(&mut turn, None).await
+    }
+
+    /// Has each renewal write the body that this function returns, if it returns one.
+    pub(crate) fn write_with_renewals(
+        &self,
+        body: impl Fn() -> Option<Bytes> + Send + Sync + 'static,
+    ) {
+        // An error means that there is one already.
+        drop(self.0.body.set(Box::new(body)));
+    }
+
+    /// Whether the message is settled, or the lease lost or given up.
+    pub(crate) fn is_over(&self) -> bool {
+        let machine = self.0.machine();
+        !machine.is_held() || machine.is_abandoned()
+    }
+
+    /// The visibility timeout of the renewals.
+    pub(crate) fn renewal(&self) -> Duration {
+        self.0.machine().renewal_visibility()
+    }
+
+    /// The last known receipt. Only for what learns otherwise whether it is still valid.
+    pub(crate) fn receipt(&self) -> PopReceipt {
+        self.0.receipt()
+    }
+
     /// Returns a writer of new bodies, which may outlive the lease.
     pub(crate) fn rewriter(&self) -> Rewriter {
         Rewriter(Arc::clone(&self.0))

@@ -148,6 +148,17 @@ impl Machine {
         self.visibility.max(self.renewal)
     }
 
+    /// The visibility timeout of the renewals.
+    pub(super) fn renewal_visibility(&self) -> Duration {
+        self.renewal
+    }
+
+    /// Whether the lease that we know of lasts until then, or as long as the message can be leased.
+    pub(super) fn lasts_until(&self, at: Duration) -> bool {
+        let latest = self.expiry.known.saturating_sub(MARGIN);
+        self.is_held() && !self.is_doubtful() && self.known_end >= at.min(latest)
+    }
+
     /// Returns when to renew the lease: half its visibility timeout before its end.
     pub(super) fn renew_at(&self) -> Duration {
         self.known_end.saturating_sub(self.visibility / 2)

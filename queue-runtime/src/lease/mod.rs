@@ -43,7 +43,7 @@ mod storage_time;
 mod unanswered;
 
 pub(crate) use cancellation::{Cancellation, Cause};
-pub(crate) use completion::{Completer, unsupported};
+pub(crate) use completion::{CompletedItem, Completer, unsupported};
 pub(crate) use guard::{Lease, Locked, Rewriter};
 pub(crate) use promise::Promise;
 pub(crate) use proof::{Gone, Proof, Request};

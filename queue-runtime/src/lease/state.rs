@@ -1,5 +1,5 @@
 use std::fmt;
-use std::sync::{Arc, Mutex as StdMutex, MutexGuard};
+use std::sync::{Arc, Mutex as StdMutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -33,6 +33,8 @@ pub(super) struct Leased {
     /// Taken for every request to the backend, so that one never overtakes another.
     pub(super) turn: Mutex<Turn>,
     machine: StdMutex<Machine>,
+    /// What renewals write, if they write something.
+    pub(super) body: OnceLock<Box<dyn Fn() -> Option<Bytes> + Send + Sync>>,
     /// The last receipt that the backend has answered with. Only the holder of the turn writes it.
     receipt: StdMutex<PopReceipt>,
     pub(super) promised: StdMutex<Promise>,
@@ -62,6 +64,7 @@ impl Leased {
             id: message.id.clone(),
             storage_time,
             turn: Mutex::new(Turn(())),
+            body: OnceLock::new(),
             machine: StdMutex::new(Machine::new(receive, renew_until, expiry)),
             receipt: StdMutex::new(message.receipt.clone()),
             promised: StdMutex::new(Promise::None),
@@ -106,6 +109,7 @@ impl Leased {
         renewal: Renewal,
         body: Option<Bytes>,
     ) -> Result<(), Error> {
+        let body = body.or_else(|| self.body.get().and_then(|body| body()));
         let receipt = self.receipt();
         let (queue, id, visibility) = (&self.queue, &self.id, renewal.visibility);
         let mut sent = Sent {

@@ -162,12 +162,14 @@ impl Listeners {
         let listeners = running(handles);
         let stopping: Vec<_> = listeners.iter().map(ListenerHandle::begin_stop).collect();
         let (shutdown, clock) = (begun.clone(), Arc::clone(&context.clock));
+        let packs = Arc::clone(&context.packs);
         context.background.spawn(async move {
             let finish = |one: Stopping| one.finish(shutdown.grace_over(&*clock));
             let listeners = join_all(stopping.into_iter().map(finish));
             let end = |one: &ScheduleHandle| one.clone().end(shutdown.grace_over(&*clock));
             let (listeners, schedules) =
                 tokio::join!(listeners, join_all(schedules.iter().map(end)));
+            packs.give_back_all().await;
             reports.send_replace(Some(ServiceShutdown {
                 graceful: listeners.iter().all(|listener| listener.graceful),
                 listeners,

@@ -56,6 +56,9 @@ pub(crate) async fn fetch(
 ) -> Result<Vec<Fetched>> {
     let queue = &consumer.queue;
     let settings = open(context, consumer).await?;
+    if let Some(hold) = consumer.options.config.max_pack_hold {
+        context.packs.set_max_hold(queue, hold);
+    }
     let visibility = visibility(&settings);
     let began = context.creations.now();
     let receiving = Receiving::start(context, consumer, settings, visibility, max);

@@ -8,6 +8,14 @@ macro_rules! consumer_setters {
             self
         }
 
+        /// Sets how long the messages of a [pack](crate::SubmitAll::packed) that was received may wait here and be
+        /// handled, until those that are left are taken out of it and become messages of their own. The default is ten
+        /// visibility timeouts. It applies to all consumers of the queue in this service.
+        pub fn max_pack_hold(mut self, hold: std::time::Duration) -> Self {
+            self.options.config.max_pack_hold = Some(hold);
+            self
+        }
+
         /// Sets the number of attempts after which a message is moved to the poison queue. The default is that of
         /// the queue's metadata, of the type, or 5.
         pub fn poison_threshold(mut self, attempts: u32) -> Self {

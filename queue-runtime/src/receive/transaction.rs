@@ -14,7 +14,7 @@ use super::incoming::{Incoming, Meta};
 use super::settlement::{MIN_PATIENCE, SettleProblem, leave_out_replies, no_answer, recorded};
 use crate::clock::ready_by;
 use crate::context::Context;
-use crate::lease::{Completer, Promise};
+use crate::lease::{CompletedItem, Completer, Promise};
 use crate::repeat::Repeats;
 use crate::send::{Role, Unreplied, announce_later, encode_follow_ups, engine, release};
 
@@ -27,6 +27,8 @@ pub(super) struct CompletionWrites {
     finish: Option<Finish>,
     release: Option<Swap>,
     token: Token,
+    /// If the message is an item of a pack.
+    item: Option<CompletedItem>,
 }
 
 impl CompletionWrites {
@@ -47,7 +49,15 @@ impl CompletionWrites {
         let finish = finish.map(|finish| recording_replies(finish, &puts));
         Unreplied::Completed.tell(context, envelope, &mut puts);
         let abandoned = completer.check();
-        abandoned.map_err(|error| not_written(context, completer, meta, error))?;
+        let ((queue, id), receipt) = (completer.message(), completer.receipt());
+        let item = || {
+            context
+                .packs
+                .completed_item(queue, id, &receipt)
+                .transpose()
+        };
+        let item = abandoned.and_then(|()| item());
+        let item = item.map_err(|error| not_written(context, completer, meta, error))?;
         Ok(Self {
             context: Arc::clone(context),
             completer: completer.clone(),
@@ -56,6 +66,7 @@ impl CompletionWrites {
             finish,
             release: release(context, envelope),
             token: Token::random(),
+            item,
         })
     }
 
@@ -115,10 +126,11 @@ where
             token,
             finish,
             release,
+            item,
             ..
         } = &self.writes;
         let recorded = (finish.clone(), release.clone());
-        Some(completer.completion(meta.dequeue_count, *token, recorded))
+        Some(completer.completion(meta.dequeue_count, *token, recorded, item.as_ref()))
     }
 
     fn written(self, written: Result<Vec<PutReceipt>, Error>) -> ControlFlow<O, Self> {
@@ -181,6 +193,8 @@ pub(crate) async fn outcome(
         let concluded = concluded.unwrap_or_else(|| Err(no_answer(&incoming.lease)));
         match concluded {
             Ok(Promise::Committed) => {
+                let (queue, id) = (incoming.lease.queue(), incoming.lease.id());
+                context.packs.completed(queue, id).await;
                 incoming.leave_claim();
                 return Ok(Promise::Committed);
             }

@@ -3,6 +3,7 @@
 mod conditional;
 mod follow_ups;
 mod in_transaction;
+mod packing;
 mod submit;
 mod submit_all;
 mod submit_error;

@@ -5,11 +5,14 @@ use std::future::IntoFuture;
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_core::backend::{Op, OpOutcome};
+use queue_core::backend::OpOutcome;
 use queue_core::clock::BoxFuture;
-use queue_core::{Error, ErrorKind, MessageId, Operation, Outcome, QueueName};
+use queue_core::{
+    Error, ErrorKind, Message, MessageId, MessageType, Operation, Outcome, QueueName,
+};
 use tracing::Instrument as _;
 
+use super::packing::Puts;
 use super::submit::{Outgoing, Submit, Submitted};
 use super::submit_error::SubmitProblem;
 use crate::context::Context;
@@ -55,6 +58,8 @@ pub struct SubmitAll<M> {
     submissions: Vec<Submit<M>>,
     storage_retry: StorageRetry,
     retry_unknown: bool,
+    /// The type of the messages, if they travel in packs.
+    packed: Option<MessageType>,
     on_progress: Box<dyn FnMut(usize) + Send>,
 }
 
@@ -108,6 +113,7 @@ impl<M> SubmitAll<M> {
             context,
             submissions,
             retry_unknown: false,
+            packed: None,
             on_progress: Box::new(|_| {}),
         }
     }
@@ -151,6 +157,47 @@ impl<M> SubmitAll<M> {
         self
     }
 
+    /// Has the messages travel in packs: as many as fit, compressed together, are one message of the storage, with one put,
+    /// one receive and one delete for all of them. Consumers handle and settle each message by itself.
+    ///
+    /// What is not packed is submitted as it is otherwise: messages of a type with a [threshold of one
+    /// attempt](crate::message::MessageType::poison_threshold), whose message could otherwise be handled twice; a message whose
+    /// payload is stored [elsewhere](crate::payloads); and a last one that is left over. The messages of a pack have been
+    /// submitted all or none.
+    ///
+    /// ```
+    /// use queue_runtime::{Message, Received, testing};
+    /// # use serde::{Deserialize, Serialize};
+    /// #
+    /// # #[derive(Debug, Serialize, Deserialize, Message)]
+    /// # struct Order {
+    /// #     number: u32,
+    /// # }
+    /// # async fn ship(_: Received<Order>) {}
+    /// #
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let service = testing::service().await;
+    /// service.submit_all((1..=500).map(|number| Order { number })).packed().await?;
+    /// assert!(service.any_queue("order")?.properties().await?.approximate_count < 10);
+    ///
+    /// let listener = service.listener(ship).until_empty().start()?;
+    /// assert_eq!(listener.drained().await.info.completed, 500);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The submission fails with [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if the type declares
+    /// `wire = "bare"`: bare bodies cannot be packed.
+    pub fn packed(mut self) -> Self
+    where
+        M: Message,
+    {
+        self.packed = Some(M::TYPE);
+        self
+    }
+
     /// Calls a function with the number of messages that are certainly submitted so far, whenever an operation of the
     /// backend has submitted some.
     ///
@@ -189,16 +236,27 @@ impl<M> SubmitAll<M> {
         let (context, mut report) = (self.context, self.on_progress);
         let policy = self.storage_retry.or_unknown(self.retry_unknown);
         let (outgoing, messages) = encode(self.submissions)?;
-        let puts = outgoing.iter().map(|outgoing| Op::Put {
-            queue: outgoing.queue.clone(),
-            message: outgoing.new.clone(),
-        });
-        let ops: Vec<Op> = puts.collect();
+        let puts = match self.packed {
+            None => Puts::single(&outgoing),
+            Some(message_type) => match Puts::packed(&context, &message_type, &outgoing) {
+                Ok(puts) => puts,
+                Err(error) => {
+                    let rest = messages.into_iter().map(|message| (None, message));
+                    return Err(SubmitAllError {
+                        submitted: Vec::new(),
+                        rest: rest.collect(),
+                        problem: SubmitProblem::Storage(error),
+                    });
+                }
+            },
+        };
+        let ops = &puts.ops;
         let backend = &*context.backend;
         let mut repeats = Repeats::by(&policy, &*context.clock).creating(&context.creations);
-        let mut submitted: Vec<Submitted> = Vec::with_capacity(ops.len());
-        while submitted.len() < ops.len() {
-            let rest = &ops[submitted.len()..];
+        let mut submitted: Vec<Submitted> = Vec::with_capacity(outgoing.len());
+        let mut done = 0;
+        while done < ops.len() {
+            let rest = &ops[done..];
             let batch = &rest[..backend.capabilities().fitting(rest).max(1)];
             let (outcomes, error) = match backend.apply(batch.to_vec()).await {
                 Ok(outcomes) => (outcomes, None),
@@ -207,17 +265,24 @@ impl<M> SubmitAll<M> {
             if !outcomes.is_empty() {
                 repeats.succeeded();
             }
-            let (sent, expected) = (&outgoing[submitted.len()..], submitted.len() + batch.len());
-            let before = submitted.len();
-            submitted.extend(submitted_by(sent, outcomes));
-            let stored = &ops[before..submitted.len()];
+            let (before, expected) = (done, done + batch.len());
+            for outcome in outcomes.into_iter().take(batch.len()) {
+                let OpOutcome::Put(receipt) = outcome else {
+                    break;
+                };
+                let first = submitted.len();
+                let sent = &outgoing[first..first + puts.counts[done]];
+                submitted.extend(sent.iter().map(|one| one.submitted(receipt.visible_at)));
+                done += 1;
+            }
+            let stored = &ops[before..done];
             context.notifiers.publish(Announced::puts_of(stored));
             if !stored.is_empty() {
                 report(submitted.len());
             }
             let again = match error {
-                None if submitted.len() == expected => continue,
-                None => Err(outcomes_missing(expected - submitted.len())),
+                None if done == expected => continue,
+                None => Err(outcomes_missing(expected - done)),
                 Some(error) => repeats.put_again(error).await,
             };
             if let Err(error) = again {
@@ -267,18 +332,6 @@ fn outcomes_missing(count: usize) -> Error {
     Error::new(ErrorKind::Corrupt, Operation::Apply)
         .with_detail(format!("the backend reported no outcome of {count} puts"))
         .with_outcome(Outcome::Unknown)
-}
-
-/// Returns what was submitted, given the outcomes of the first puts.
-fn submitted_by(
-    outgoing: &[Outgoing],
-    outcomes: Vec<OpOutcome>,
-) -> impl Iterator<Item = Submitted> {
-    let puts = outgoing.iter().zip(outcomes);
-    puts.map_while(|(outgoing, outcome)| match outcome {
-        OpOutcome::Put(receipt) => Some(outgoing.submitted(receipt.visible_at)),
-        _ => None,
-    })
 }
 
 impl<M: Send + 'static> IntoFuture for SubmitAll<M> {

@@ -92,6 +92,9 @@ config! {
         /// See [`ListenerBuilder::handler_timeout`](crate::ListenerBuilder::handler_timeout).
         #[serde(with = "friendly::optional")]
         pub handler_timeout: Option<Duration>,
+        /// See [`ListenerBuilder::max_pack_hold`](crate::ListenerBuilder::max_pack_hold).
+        #[serde(with = "friendly::optional")]
+        pub max_pack_hold: Option<Duration>,
         /// See [`ListenerBuilder::poison_threshold`](crate::ListenerBuilder::poison_threshold).
         pub poison_threshold: Option<u32>,
         /// See [`ListenerBuilder::poison_queue`](crate::ListenerBuilder::poison_queue).
@@ -129,6 +132,9 @@ impl ConsumerConfig {
         }
         if let Some(timeout) = self.handler_timeout {
             InvalidSetting::positive("handler timeout", timeout)?;
+        }
+        if let Some(hold) = self.max_pack_hold {
+            InvalidSetting::positive("longest time for which a pack is held", hold)?;
         }
         if let Some(timeout) = self.visibility_timeout {
             let allowed = capabilities.min_visibility..=capabilities.max_visibility;

@@ -53,6 +53,8 @@ async fn run(core: Arc<Core>) {
     tokio::select! {
         () = core.phase.all_settled() => {
             core.handling.pool.close();
+            let packs = &core.context.packs;
+            packs.give_back_waiting(&core.consumer.queue).await;
             core.serving.end();
             core.phase.stopped();
             core.publish(|| ListenerEventKind::Stopped);

@@ -99,6 +99,8 @@ async fn ask(core: &Arc<Core>, reason: ScaleReason, processor: &mut Processor) {
             return;
         }
     };
+    let items = core.context.packs.items_per_message(queue);
+    let depth = (depth as f64 * items).round() as u64;
     let load = load(core, reason, depth, processor.load());
     advise(core, &load);
     if !load.range.is_elastic() {

@@ -1,0 +1,226 @@
+//! Items that become messages of their own, and packs that are given back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use queue_core::backend::{
+    Backend as _, ItemSet, NewMessage, Op, OpOutcome, PopReceipt, PutReceipt, TimeToLive,
+};
+use queue_core::{ErrorKind, Result};
+
+use super::backend::Packs;
+use super::open::{Counts, OpenPack, Status};
+use crate::lease::Locked;
+
+/// How many items are put at once where they cannot be in one operation.
+const AT_ONCE: usize = 8;
+
+/// An item that leaves its pack.
+pub(super) struct Leaving {
+    pub(super) number: u32,
+    pub(super) body: Bytes,
+    /// For how long it is invisible then.
+    pub(super) delay: Duration,
+}
+
+impl Packs {
+    /// Returns the message that takes the place of an item. `None` if it has expired.
+    pub(super) fn own_message(&self, pack: &OpenPack, leaving: &Leaving) -> Option<NewMessage> {
+        let now = self.clock.monotonic();
+        let time_to_live = match pack.message.expires_at {
+            None => TimeToLive::Never,
+            Some(expiry) => {
+                let left = pack
+                    .lease
+                    .storage_time()
+                    .earliest(expiry)
+                    .saturating_sub(now);
+                if left.is_zero() {
+                    return None;
+                }
+                TimeToLive::After(left)
+            }
+        };
+        let mut message = NewMessage::moved(leaving.body.clone());
+        message.delay = leaving.delay;
+        message.time_to_live = time_to_live;
+        Some(message)
+    }
+
+    /// Splits a pack before any of its items is handled: nobody knows which of them ended the process before. It stays
+    /// leased if that fails, and is split when it is received again.
+    pub(super) async fn split_unexplained(&self, pack: &Arc<OpenPack>) {
+        let (queue, id, count) = (pack.queue(), pack.id(), pack.message.dequeue_count);
+        tracing::info!(%queue, %id, dequeue_count = count, "splitting a pack: an earlier receive of it ended without a record");
+        match self
+            .move_out(pack, |status| *status == Status::Waiting)
+            .await
+        {
+            Ok(()) => pack.lease.abandon(),
+            Err(error) => {
+                pack.lease.abandon();
+                tracing::warn!(%queue, %id, %error, "failed to split a pack; it is received again");
+            }
+        }
+    }
+
+    /// Makes messages of their own of the items with such a status. What is held stays hidden for as long as its lease
+    /// lasts; if that has ended, the attempt counts.
+    pub(super) async fn move_out(
+        &self,
+        pack: &Arc<OpenPack>,
+        which: impl Fn(&Status) -> bool,
+    ) -> Result<()> {
+        let mut locked = pack.lease.lock().await;
+        let now = self.clock.monotonic();
+        let items = pack.state().that(|status| which(status));
+        let leaving = items.into_iter().map(|(number, event, status)| {
+            let (delay, ended) = match status {
+                Status::Held(until) => (until.saturating_sub(now), until <= now),
+                _ => (Duration::ZERO, false),
+            };
+            Leaving {
+                number,
+                body: self.encoder.unpacked(&event, u32::from(ended)),
+                delay,
+            }
+        });
+        let leaving: Vec<Leaving> = leaving.collect();
+        let moved = if self.is_atomic() {
+            let receipt = locked.receipt()?;
+            self.move_at_once(pack, &leaving, &receipt).await
+        } else {
+            self.move_one_by_one(pack, &leaving).await
+        };
+        if moved.is_ok() {
+            self.delete_if_done(pack, &mut locked).await?;
+        }
+        moved
+    }
+
+    async fn move_at_once(
+        &self,
+        pack: &OpenPack,
+        leaving: &[Leaving],
+        receipt: &PopReceipt,
+    ) -> Result<()> {
+        let mut rest = leaving;
+        while !rest.is_empty() {
+            let mut puts: Vec<Op> = Vec::with_capacity(rest.len() + 1);
+            for one in rest {
+                let Some(message) = self.own_message(pack, one) else {
+                    return Err(pack.gone());
+                };
+                let queue = pack.queue().clone();
+                puts.push(Op::Put { queue, message });
+            }
+            let limit = self.storage.capabilities().max_apply - 1;
+            let fitting = self.storage.capabilities().fitting(&puts).min(limit).max(1);
+            puts.truncate(fitting);
+            let (now, later) = rest.split_at(puts.len());
+            let items = now.iter().map(|one| one.number).collect();
+            puts.push(self.delete_items(pack, receipt, items));
+            let outcomes = self.storage.apply(puts).await;
+            let outcomes = outcomes.map_err(|failed| failed.error)?;
+            for (one, outcome) in now.iter().zip(outcomes) {
+                if let OpOutcome::Put(put) = outcome {
+                    self.moved(pack, one, &put);
+                }
+            }
+            rest = later;
+        }
+        Ok(())
+    }
+
+    async fn move_one_by_one(&self, pack: &OpenPack, leaving: &[Leaving]) -> Result<()> {
+        let mut moved = Ok(());
+        for some in leaving.chunks(AT_ONCE) {
+            let puts = some.iter().map(|one| self.move_one(pack, one));
+            for put in join_all(puts).await {
+                moved = moved.and(put);
+            }
+        }
+        moved
+    }
+
+    async fn move_one(&self, pack: &OpenPack, one: &Leaving) -> Result<()> {
+        let message = self.own_message(pack, one).ok_or_else(|| pack.gone())?;
+        let put = self.storage.put(pack.queue(), message).await?;
+        self.moved(pack, one, &put);
+        Ok(())
+    }
+
+    /// Records that an item is a message of its own.
+    pub(super) fn moved(&self, pack: &OpenPack, leaving: &Leaving, put: &PutReceipt) {
+        let until = self.clock.monotonic().saturating_add(leaving.delay);
+        let (id, receipt) = (put.id.clone(), put.receipt.clone());
+        pack.set(leaving.number, Status::Moved { id, receipt, until });
+    }
+
+    pub(super) fn delete_items(&self, pack: &OpenPack, receipt: &PopReceipt, items: ItemSet) -> Op {
+        Op::DeleteItems {
+            queue: pack.queue().clone(),
+            id: pack.id().clone(),
+            receipt: receipt.clone(),
+            items,
+            of: pack.items,
+        }
+    }
+
+    /// Deletes a pack whose items are all gone, where the storage does not do that with the last of them.
+    pub(super) async fn delete_if_done(
+        &self,
+        pack: &Arc<OpenPack>,
+        locked: &mut Locked<'_>,
+    ) -> Result<()> {
+        let Counts { waiting, held, .. } = pack.counts();
+        if waiting + held > 0 {
+            return Ok(());
+        }
+        if !self.is_atomic() {
+            let receipt = locked.receipt()?;
+            self.storage
+                .delete(pack.queue(), pack.id(), &receipt)
+                .await?;
+        }
+        locked.settled();
+        Ok(())
+    }
+
+    /// Makes a pack visible for others, without counting the attempt: none of its items that is left was handled.
+    pub(super) async fn give_back(&self, pack: &Arc<OpenPack>) {
+        self.shelves.none_waiting(pack);
+        let mut locked = pack.lease.lock().await;
+        let mut attempts = pack.event.envelope.attempts.clone();
+        attempts.forgiven = attempts.forgiven.saturating_add(1);
+        let Some(body) = self
+            .encoder
+            .pack_with(&pack.event, &attempts, &pack.deleted())
+        else {
+            return;
+        };
+        let given_back = match locked.receipt() {
+            Ok(receipt) => {
+                let (queue, id) = (pack.queue(), pack.id());
+                let update = self
+                    .storage
+                    .update(queue, id, &receipt, Duration::ZERO, Some(body));
+                update.await.map(drop)
+            }
+            Err(error) => Err(error),
+        };
+        match given_back {
+            Ok(()) => locked.settled(),
+            Err(error) if error.kind() == ErrorKind::MessageNotFound => locked.lose(),
+            Err(error) => {
+                let (queue, id) = (pack.queue(), pack.id());
+                tracing::warn!(%queue, %id, %error, "failed to give back a pack; it is received again when its lease ends");
+                pack.lease.abandon();
+            }
+        }
+        drop(locked);
+        self.forget(pack);
+    }
+}

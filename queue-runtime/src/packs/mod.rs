@@ -1,0 +1,41 @@
+//! Packs on the receiving side: a backend that returns the items of a pack as messages of their own.
+//!
+//! Everything above sees items only: each is received, leased, renewed and settled like any message. A pack that was
+//! received is *open* in this process until all its items are gone. Items that cannot be returned yet wait here.
+//!
+//! ```text
+//!            received                    completed, or moved to the poison queue
+//! waiting ─────────────► held ─────────────────────────────► gone
+//!    │                    │
+//!    │ max hold, stopping │ put back, checkpoint, lease ended, max hold
+//!    └────────────────────┴──► moved: a message of its own
+//! ```
+//!
+//! | file | has authority over |
+//! |---|---|
+//! | `backend` | which calls are about items, and which go to the storage as they are |
+//! | `open` | the state of an open pack and its items |
+//! | `shelf` | which packs of a queue are open, and how many items a message of it has |
+//! | `receive` | opening a pack, and returning its items |
+//! | `settle` | deleting an item; several of a pack in one operation |
+//! | `leave` | an item that becomes a message of its own, and giving a pack back |
+//! | `keep` | what is due: ended leases of items, and the longest time for which a pack is held |
+//! | `browse` | items on the pages of a queue |
+//!
+//! A storage that is atomic records deleted items beside the message, in the step that settles. Otherwise the pack is
+//! deleted with its last item, and what is gone before that is written into the header of the pack with the next renewal
+//! of its lease: a crash repeats at most the items of one renewal.
+//!
+//! Nothing condemns an item before it ran alone: a pack that comes back after a receive of which nothing was recorded is
+//! split into messages before any of its items is handled.
+
+mod backend;
+mod browse;
+mod keep;
+mod leave;
+mod open;
+mod receive;
+mod settle;
+mod shelf;
+
+pub(crate) use backend::Packs;

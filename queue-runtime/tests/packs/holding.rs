@@ -1,0 +1,170 @@
+//! How long a pack is held, and who has it after that.
+
+use std::time::Duration;
+
+use queue_runtime::{Disposition, Operation, Received};
+use tokio::time::sleep;
+
+use crate::support::{BOTH, Handled, Job, Marks, VISIBILITY, World, accept, depth, submit};
+
+#[tokio::test(start_paused = true)]
+async fn items_that_wait_stay_leased_by_few_renewals() {
+    for marks in BOTH {
+        let process = World::new(marks).process().await;
+        submit(&process.service, 0..3).await;
+        let held = accept(&process.service).await;
+        sleep(VISIBILITY * 8).await;
+        let renewals = process.faults.calls(Operation::Update);
+        assert!((3..=9).contains(&renewals), "{marks:?}: {renewals}");
+        assert_eq!(depth(&process.service).await, 1);
+        held.complete().await.expect("still leased");
+        for number in 1..3 {
+            let delivery = accept(&process.service).await;
+            assert_eq!(delivery.number, number);
+            delivery.complete().await.expect("still leased");
+        }
+        assert_eq!(depth(&process.service).await, 0, "{marks:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_left_after_the_longest_hold_becomes_messages_of_its_own() {
+    for marks in BOTH {
+        let world = World::new(marks);
+        let service = world.service().await;
+        submit(&service, 0..50).await;
+        let first = service.accept::<Job>().max_pack_hold(VISIBILITY * 2);
+        let first = first.await.expect("accepts");
+        let held = first.expect("a job");
+        sleep(VISIBILITY * 2 + Duration::from_secs(1)).await;
+        assert_eq!(
+            depth(&service).await,
+            50,
+            "{marks:?}: one is held, and no pack is left"
+        );
+        let other = world.service().await;
+        for number in 1..50 {
+            let delivery = accept(&other).await;
+            assert_eq!((delivery.number, delivery.attempt()), (number, 1));
+            delivery.complete().await.expect("completed");
+        }
+        assert!(
+            other.accept::<Job>().await.expect("accepts").is_none(),
+            "it is held"
+        );
+        held.complete().await.expect("still leased");
+        assert_eq!(depth(&other).await, 0, "{marks:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_item_that_is_dropped_comes_back_alone_when_its_lease_ends() {
+    for marks in BOTH {
+        let service = World::new(marks).service().await;
+        submit(&service, 0..5).await;
+        drop(accept(&service).await);
+        let second = accept(&service).await;
+        assert_eq!(second.number, 1);
+        second.complete().await.expect("completed");
+        sleep(VISIBILITY + Duration::from_secs(1)).await;
+        assert_eq!(depth(&service).await, 2, "{marks:?}: the item and its pack");
+        let mut seen = Vec::new();
+        while let Some(delivery) = service.accept::<Job>().await.expect("accepts") {
+            seen.push((delivery.number, delivery.attempt()));
+            delivery.complete().await.expect("completed");
+        }
+        seen.sort_unstable();
+        assert_eq!(seen, [(0, 2), (2, 1), (3, 1), (4, 1)], "{marks:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_listener_that_stops_gives_back_what_waits() {
+    for marks in BOTH {
+        let world = World::new(marks);
+        let process = world.process().await;
+        submit(&process.service, 0..60).await;
+        let handled = Handled::default();
+        let counting = handled.clone();
+        let listener = process
+            .service
+            .listener(move |job: Received<Job>| {
+                let counting = counting.clone();
+                async move {
+                    sleep(Duration::from_secs(1)).await;
+                    counting.count(job.number);
+                }
+            })
+            .max_in_flight(4);
+        let listener = listener.start().expect("starts");
+        sleep(Duration::from_millis(2_500)).await;
+        let report = listener.shutdown(Duration::from_secs(10)).await;
+        assert!(report.graceful && report.info.completed >= 8, "{report:?}");
+        let before = report.info.completed;
+        assert_eq!(
+            depth(&process.service).await,
+            1,
+            "{marks:?}: it is not split"
+        );
+        let other = world.service().await;
+        let counting = handled.clone();
+        let rest = other.listener(move |job: Received<Job>| {
+            let counting = counting.clone();
+            async move {
+                assert_eq!(job.attempt(), 1, "it was never handled");
+                counting.count(job.number);
+            }
+        });
+        let info = rest
+            .until_empty()
+            .start()
+            .expect("starts")
+            .drained()
+            .await
+            .info;
+        assert_eq!(info.completed + before, 60, "{marks:?}");
+        assert!(handled.other_than(1, 0..60).is_empty(), "{marks:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_packs_are_held_than_there_is_room_for() {
+    let world = World::new(Marks::Beside);
+    let (process, other) = (world.process().await, world.service().await);
+    for first in 0..20 {
+        submit(&process.service, first * 50..first * 50 + 50).await;
+    }
+    let (one, two) = (accept(&process.service).await, accept(&other).await);
+    assert_eq!(
+        (one.number, two.number),
+        (0, 50),
+        "the second pack is free for others"
+    );
+    for delivery in [one, two] {
+        delivery.complete().await.expect("completed");
+    }
+    let handled = Handled::default();
+    let listeners = [&process.service, &other].map(|service| {
+        let counting = handled.clone();
+        let listener = service.listener(move |job: Received<Job>| {
+            let counting = counting.clone();
+            async move {
+                sleep(Duration::from_millis(10)).await;
+                counting.count(job.number);
+                Disposition::complete()
+            }
+        });
+        listener.until_empty().start().expect("starts")
+    });
+    let mut completed = 0;
+    for listener in listeners {
+        let info = listener.drained().await.info;
+        assert!(
+            info.completed > 200,
+            "the work is shared: {}",
+            info.completed
+        );
+        completed += info.completed;
+    }
+    assert_eq!(completed, 998);
+}

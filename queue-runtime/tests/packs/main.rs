@@ -1,0 +1,11 @@
+//! Messages that travel together in packs, and are settled one by one.
+
+mod crashes;
+mod fates;
+mod holding;
+mod hostile;
+mod looking;
+mod sending;
+mod support;
+#[cfg(feature = "sqlite")]
+mod transactions;
