@@ -35,7 +35,7 @@ pub(super) struct State {
     next: usize,
     /// Items that are deleted with the next operation, each with who waits for that.
     pub(super) deleting: Vec<(u32, oneshot::Sender<Result<(), Error>>)>,
-    /// Whether it is given back as soon as no item is held.
+    /// Whether it is given back as soon as no item is held. None is returned any more then.
     pub(super) closing: bool,
 }
 
@@ -145,12 +145,13 @@ impl OpenPack {
         self.state().items[item as usize].status = status;
     }
 
-    /// Has up to `max` waiting items held until then, and returns them.
+    /// Has up to `max` waiting items held until then, and returns them. None if the pack is to be given back.
     pub(super) fn hold(&self, max: usize, until: Duration) -> Vec<(u32, Bytes)> {
         let mut state = self.state();
         let mut held = Vec::new();
         let mut next = state.next;
-        while held.len() < max
+        while !state.closing
+            && held.len() < max
             && let Some(item) = state.items.get_mut(next)
         {
             if item.status == Status::Waiting {
@@ -194,6 +195,11 @@ impl OpenPack {
 }
 
 impl State {
+    /// Whether an item is held within the pack.
+    pub(super) fn is_held(&self, item: u32) -> bool {
+        matches!(self.items[item as usize].status, Status::Held(_))
+    }
+
     pub(super) fn counts(&self) -> Counts {
         let mut counts = Counts::default();
         for item in &self.items {

@@ -125,8 +125,9 @@ impl Packs {
                 Ok(()) => {
                     let more = pack.hold(max - messages.len(), until);
                     let received_at = pack.lease.storage_time().latest_now(now);
+                    let is_exhausted = more.is_empty() || pack.counts().waiting == 0;
                     messages.extend(returned(&pack, more, received_at));
-                    if pack.counts().waiting == 0 {
+                    if is_exhausted {
                         self.shelves.none_waiting(&pack);
                     }
                     self.look_at(&pack);

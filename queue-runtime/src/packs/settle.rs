@@ -24,19 +24,24 @@ impl Packs {
         (pack, number): ItemOf,
         receipt: &PopReceipt,
     ) -> Result<()> {
-        let deleted = match pack.held(number, receipt)? {
-            Status::Moved { id, receipt, .. } => {
-                let deleted = self.storage.delete(pack.queue(), &id, &receipt).await;
-                if deleted.is_ok() {
-                    pack.set(number, Status::Gone);
+        loop {
+            let deleted = match pack.held(number, receipt)? {
+                Status::Moved { id, receipt, .. } => {
+                    let deleted = self.storage.delete(pack.queue(), &id, &receipt).await;
+                    if deleted.is_ok() {
+                        pack.set(number, Status::Gone);
+                    }
+                    Some(deleted)
                 }
-                deleted
+                _ if self.is_atomic() => self.delete_together(&pack, number).await,
+                _ => self.delete_in_header(&pack, number).await.transpose(),
+            };
+            // `None` if it has left the pack meanwhile, which it does once.
+            if let Some(deleted) = deleted {
+                self.changed(&pack).await;
+                return deleted;
             }
-            _ if self.is_atomic() => self.delete_together(&pack, number).await,
-            _ => self.delete_in_header(&pack, number).await,
-        };
-        self.changed(&pack).await;
-        deleted
+        }
     }
 
     /// Has an item leased for this long from now, or makes a message of it that is hidden for as long.
@@ -79,43 +84,61 @@ impl Packs {
         ops: Vec<Op>,
         at: usize,
     ) -> Result<Vec<OpOutcome>, ApplyError> {
+        // It leaves the pack in its turn only.
+        let locked = pack.lease.lock().await;
         let changed = match pack.held(number, receipt) {
             Err(error) => Err(ApplyError::new(at, Vec::new(), error)),
             Ok(Status::Moved { id, receipt, .. }) => {
+                drop(locked);
                 self.change_moved((&pack, number), (id, receipt), ops, at)
                     .await
             }
-            Ok(_) if self.is_atomic() => self.change_at_once(&pack, number, ops, at).await,
-            Ok(_) => self.change_in_order(&pack, number, ops, at).await,
+            Ok(_) if self.is_atomic() => {
+                self.change_at_once((&pack, number), locked, ops, at).await
+            }
+            Ok(_) if matches!(ops[at], Op::Delete { .. }) => {
+                drop(locked);
+                self.delete_last((&pack, number), receipt, ops, at).await
+            }
+            Ok(_) => self.leave_in_order((&pack, number), locked, ops, at).await,
         };
         self.changed(&pack).await;
         changed
     }
 
     /// Deletes an item of a storage that is atomic, in one operation with the others of its pack that wait for that.
-    async fn delete_together(&self, pack: &Arc<OpenPack>, number: u32) -> Result<()> {
+    async fn delete_together(&self, pack: &Arc<OpenPack>, number: u32) -> Option<Result<()>> {
         let (reply, mut answer) = oneshot::channel();
         pack.state().deleting.push((number, reply));
         let locked = tokio::select! {
             biased;
             answered = &mut answer => match answered {
-                Ok(answered) => return answered,
+                Ok(answered) => return Some(answered),
                 // Who asked for it has gone before the answer.
                 Err(_) => pack.lease.lock().await,
             },
             locked = pack.lease.lock() => locked,
         };
         if let Ok(answered) = answer.try_recv() {
-            return answered;
+            return Some(answered);
         }
-        let mut others = mem::take(&mut pack.state().deleting);
-        others.retain(|(other, _)| *other != number);
+        let others = {
+            let mut state = pack.state();
+            let mut others = mem::take(&mut state.deleting);
+            // Who waits for one that has left the pack asks again.
+            others.retain(|(other, _)| *other != number && state.is_held(*other));
+            if !state.is_held(number) {
+                state.deleting.append(&mut others);
+                return None;
+            }
+            others
+        };
         let all = others.iter().map(|(other, _)| *other).chain([number]);
         let deleted = self.delete_set(pack, &locked, all.collect()).await;
         if others.is_empty() {
-            return deleted;
+            return Some(deleted);
         }
-        match deleted {
+        Some(match deleted {
             Err(error) if error.kind() == ErrorKind::MessageNotFound => {
                 // One of them was deleted before. Each has its own answer then.
                 for (other, reply) in others {
@@ -132,7 +155,7 @@ impl Packs {
                 }
                 deleted
             }
-        }
+        })
     }
 
     async fn delete_set(
@@ -152,10 +175,13 @@ impl Packs {
     }
 
     /// Deletes an item of a storage that is not atomic: the header of the pack tells it from the next renewal on, and the
-    /// last item takes the pack along.
-    async fn delete_in_header(&self, pack: &Arc<OpenPack>, number: u32) -> Result<()> {
+    /// last item takes the pack along. Returns `None` if it has left the pack.
+    async fn delete_in_header(&self, pack: &Arc<OpenPack>, number: u32) -> Result<Option<()>> {
         pack.lease.renew_if_overdue().await?;
         let locked = pack.lease.lock().await;
+        if !pack.state().is_held(number) {
+            return Ok(None);
+        }
         let receipt = locked.receipt()?;
         let Counts { waiting, held, .. } = pack.counts();
         if waiting + held == 1 {
@@ -164,20 +190,22 @@ impl Packs {
                 .await?;
         }
         pack.set(number, Status::Gone);
-        Ok(())
+        Ok(Some(()))
     }
 
     async fn change_at_once(
         &self,
-        pack: &Arc<OpenPack>,
-        number: u32,
+        (pack, number): (&Arc<OpenPack>, u32),
+        locked: Locked<'_>,
         mut ops: Vec<Op>,
         at: usize,
     ) -> Result<Vec<OpOutcome>, ApplyError> {
         let refused = |error| ApplyError::new(at, Vec::new(), error);
         let leaving = self.leaving(pack, number, &ops[at]);
-        let own = self.put_of(pack, leaving.as_ref()).map_err(refused)?;
-        let locked = pack.lease.lock().await;
+        let own = match &leaving {
+            Some(leaving) => Some(self.put_of(pack, leaving).map_err(refused)?),
+            None => None,
+        };
         let receipt = locked.receipt().map_err(refused)?;
         let deletion = self.delete_items(pack, &receipt, ItemSet::from_iter([number]));
         let more = own.iter().len();
@@ -196,36 +224,47 @@ impl Packs {
         Ok(outcomes)
     }
 
-    async fn change_in_order(
-        &self,
-        pack: &Arc<OpenPack>,
-        number: u32,
+    /// Carries out operations of which the one at `at` deletes an item, and that one after the others: only it is not sent
+    /// to the storage.
+    async fn delete_last(
+        self: &Arc<Self>,
+        item: (&Arc<OpenPack>, u32),
+        receipt: &PopReceipt,
         mut ops: Vec<Op>,
         at: usize,
     ) -> Result<Vec<OpOutcome>, ApplyError> {
-        let refused = |error| ApplyError::new(at, Vec::new(), error);
-        let leaving = self.leaving(pack, number, &ops[at]);
-        let own = self.put_of(pack, leaving.as_ref()).map_err(refused)?;
-        let is_left_out = own.is_none();
-        ops.splice(at..=at, own);
+        ops.remove(at);
         let mut outcomes = if ops.is_empty() {
             Vec::new()
         } else {
             self.storage.apply(ops).await.map_err(|mut failed| {
-                failed.index += usize::from(is_left_out && failed.index >= at);
+                failed.index += usize::from(failed.index >= at);
                 failed
             })?
         };
-        let Some(leaving) = leaving else {
-            if let Err(error) = self.delete_in_header(pack, number).await {
-                outcomes.truncate(at);
-                return Err(ApplyError::new(at, outcomes, error));
-            }
-            outcomes.insert(at, OpOutcome::Deleted);
-            return Ok(outcomes);
-        };
+        let item = (Arc::clone(item.0), item.1);
+        if let Err(error) = Box::pin(self.delete_item(item, receipt)).await {
+            outcomes.truncate(at);
+            return Err(ApplyError::new(at, outcomes, error));
+        }
+        outcomes.insert(at, OpOutcome::Deleted);
+        Ok(outcomes)
+    }
+
+    /// Carries out operations of which the one at `at` has an item leave its pack.
+    async fn leave_in_order(
+        &self,
+        (pack, number): (&Arc<OpenPack>, u32),
+        mut locked: Locked<'_>,
+        mut ops: Vec<Op>,
+        at: usize,
+    ) -> Result<Vec<OpOutcome>, ApplyError> {
+        let leaving = self.leaving(pack, number, &ops[at]);
+        let leaving = leaving.expect("it is an update");
+        let own = self.put_of(pack, &leaving);
+        ops[at] = own.map_err(|error| ApplyError::new(at, Vec::new(), error))?;
+        let mut outcomes = self.storage.apply(ops).await?;
         self.take_outcome(pack, &leaving, &mut outcomes[at]);
-        let mut locked = pack.lease.lock().await;
         if let Err(error) = self.delete_if_done(pack, &mut locked).await {
             let (queue, id) = (pack.queue(), pack.id());
             tracing::warn!(%queue, %id, %error, "failed to delete a pack whose items are all gone; it is received again");
@@ -281,13 +320,10 @@ impl Packs {
         })
     }
 
-    fn put_of(&self, pack: &OpenPack, leaving: Option<&Leaving>) -> Result<Option<Op>> {
-        let Some(leaving) = leaving else {
-            return Ok(None);
-        };
+    fn put_of(&self, pack: &OpenPack, leaving: &Leaving) -> Result<Op> {
         let message = self.own_message(pack, leaving).ok_or_else(|| pack.gone())?;
         let queue = pack.queue().clone();
-        Ok(Some(Op::Put { queue, message }))
+        Ok(Op::Put { queue, message })
     }
 
     /// Records that an item was put as a message of its own, and turns the outcome into that of an update.

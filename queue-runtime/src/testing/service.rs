@@ -2,7 +2,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use queue_core::Message;
-use queue_core::backend::Backend;
+use queue_core::backend::{Backend, NewMessage};
+use queue_core::wire::{Pack, Payload};
 
 use super::received::ReceivedBuilder;
 use super::submission::Submission;
@@ -47,7 +48,7 @@ impl TestService {
     /// received since.
     ///
     /// A [`Submission`] is compared with a message directly. Follow-ups are among them, and duplicates are too. What was
-    /// moved is not: to a poison queue, or back by a redrive. A bare body is of type `M` if it was submitted to the type's queue.
+    /// moved is not: to a poison queue, back by a redrive, or out of a pack, whose messages are each among them. A bare body is of type `M` if it was submitted to the type's queue.
     ///
     /// # Panics
     /// If a message of the type does not decode, or more than 100,000 messages of any type were submitted, because
@@ -63,8 +64,12 @@ impl TestService {
         );
         let limit = self.backend.capabilities().max_body;
         let submitted = history.puts().filter(|put| !put.message.moved);
-        submitted
-            .filter_map(|put| Submission::read(&put.queue, &put.message, limit))
+        let messages = submitted.flat_map(|put| {
+            let items = items(&put.message).into_iter();
+            items.map(|message| (&put.queue, message))
+        });
+        messages
+            .filter_map(|(queue, message)| Submission::read(queue, &message, limit))
             .collect()
     }
 
@@ -183,4 +188,19 @@ async fn connect(
         .await
         .expect("connecting a test service needs nothing but a Tokio runtime");
     TestService { service, backend }
+}
+
+/// Returns the messages of a pack, or the message itself if it is none.
+fn items(put: &NewMessage) -> Vec<NewMessage> {
+    let event = Pack::find(&put.body);
+    let pack = event.as_ref().map(|event| &event.payload);
+    let Some(Payload::Pack(pack)) = pack else {
+        return vec![put.clone()];
+    };
+    let events = pack.open().expect("it was packed by this library");
+    let message = |body| NewMessage {
+        body,
+        ..put.clone()
+    };
+    events.into_iter().map(message).collect()
 }

@@ -1,7 +1,7 @@
 //! Items on pages, in peeks and in the figures of a queue.
 
-use queue_runtime::Message;
 use queue_runtime::wire::Body;
+use queue_runtime::{Message, testing};
 
 use crate::support::{BOTH, Job, World, accept, depth, jobs, submit};
 
@@ -47,6 +47,20 @@ async fn a_peek_shows_items() {
         accept(&service).await.complete().await.expect("completed");
         assert_eq!(depth(&service).await, 1, "a pack counts as one");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_test_sees_each_packed_message_as_submitted_once() {
+    let service = testing::service().await;
+    submit(&service, 0..30).await;
+    let jobs = |service: &testing::TestService| -> Vec<u32> {
+        let submitted = service.submitted::<Job>();
+        submitted.iter().map(|job| job.number).collect()
+    };
+    assert_eq!(jobs(&service), (0..30).collect::<Vec<_>>());
+    let delivery = accept(&service).await;
+    delivery.release().await.expect("put back, out of its pack");
+    assert_eq!(jobs(&service), (0..30).collect::<Vec<_>>());
 }
 
 fn number(body: &Body) -> u32 {
