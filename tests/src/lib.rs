@@ -3,6 +3,7 @@
 pub mod azurite;
 pub mod http;
 pub mod nats;
+pub mod orders;
 mod random;
 mod written;
 

@@ -11,6 +11,7 @@ mod fault;
 mod faults;
 mod operation;
 mod outages;
+mod packs;
 mod payloads;
 mod proxy;
 mod renewals;
