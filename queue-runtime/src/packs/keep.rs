@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_core::QueueName;
+use queue_core::{Outcome, QueueName};
 use tokio::task::JoinSet;
 
 use super::backend::Packs;
@@ -54,7 +54,9 @@ impl Packs {
         if any_due && let Err(error) = self.move_out(pack, is_due).await {
             let (queue, id) = (pack.queue(), pack.id());
             tracing::warn!(%queue, %id, %error, "failed to take items out of a pack; will retry while its lease lasts");
-            if pack.lease.is_over() || error.is_lease_gone() {
+            // If it is not known whether they have left, nobody may conclude anything from their absence.
+            let is_unknown = error.outcome() == Outcome::Unknown;
+            if is_unknown || pack.lease.is_over() || error.is_lease_gone() {
                 return self.forget(pack);
             }
             let again = now.saturating_add(RETRY);

@@ -164,6 +164,16 @@ impl OpenPack {
         held
     }
 
+    /// Has an item that is held within the pack held until then. Returns false if it is not.
+    pub(super) fn hold_on(&self, item: u32, until: Duration) -> bool {
+        let mut state = self.state();
+        let is_held = state.is_held(item);
+        if is_held {
+            state.items[item as usize].status = Status::Held(until);
+        }
+        is_held
+    }
+
     pub(super) fn counts(&self) -> Counts {
         self.state().counts()
     }

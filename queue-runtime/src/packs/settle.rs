@@ -57,10 +57,12 @@ impl Packs {
         let is_renewal = body.is_none() && !visibility.is_zero();
         if is_renewal && matches!(held, Status::Held(_)) && visibility <= self.reach(&pack) {
             pack.lease.last_until(until).await?;
-            pack.set(number, Status::Held(until));
-            self.look_at(&pack);
-            let visible_at = pack.lease.storage_time().latest_now(until);
-            return Ok(Lease::new(pack.receipt.clone(), visible_at));
+            // Unless it has left the pack meanwhile.
+            if pack.hold_on(number, until) {
+                self.look_at(&pack);
+                let visible_at = pack.lease.storage_time().latest_now(until);
+                return Ok(Lease::new(pack.receipt.clone(), visible_at));
+            }
         }
         let op = Op::Update {
             queue: pack.queue().clone(),
@@ -98,7 +100,8 @@ impl Packs {
             }
             Ok(_) if matches!(ops[at], Op::Delete { .. }) => {
                 drop(locked);
-                self.delete_last((&pack, number), receipt, ops, at).await
+                self.delete_after_others((&pack, number), receipt, ops, at)
+                    .await
             }
             Ok(_) => self.leave_in_order((&pack, number), locked, ops, at).await,
         };
@@ -226,7 +229,7 @@ impl Packs {
 
     /// Carries out operations of which the one at `at` deletes an item, and that one after the others: only it is not sent
     /// to the storage.
-    async fn delete_last(
+    async fn delete_after_others(
         self: &Arc<Self>,
         item: (&Arc<OpenPack>, u32),
         receipt: &PopReceipt,

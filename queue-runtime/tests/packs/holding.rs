@@ -1,8 +1,11 @@
 //! How long a pack is held, and who has it after that.
 
+use std::collections::BTreeSet;
 use std::future::pending;
 use std::time::Duration;
 
+use queue_runtime::receive::SettleProblem;
+use queue_runtime::testing::Fault;
 use queue_runtime::{Disposition, Operation, Received};
 use tokio::time::sleep;
 
@@ -55,6 +58,37 @@ async fn what_is_left_after_the_longest_hold_becomes_messages_of_its_own() {
         );
         held.complete().await.expect("still leased");
         assert_eq!(depth(&other).await, 0, "{marks:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_item_that_may_have_left_its_pack_is_not_said_to_be_completed() {
+    for (marks, operation) in [
+        (Marks::Beside, Operation::Apply),
+        (Marks::InHeader, Operation::Put),
+    ] {
+        let world = World::new(marks);
+        let process = world.process().await;
+        submit(&process.service, 0..2).await;
+        let first = process.service.accept::<Job>();
+        let first = first.max_pack_hold(VISIBILITY * 2).await.expect("accepts");
+        let held = first.expect("a job");
+        process.faults.fail_every(operation, Fault::AnswerLost);
+        sleep(VISIBILITY * 2 + Duration::from_secs(1)).await;
+        process.faults.heal();
+        let error = held.complete().await.expect_err("a copy of it is there");
+        assert!(
+            matches!(error.problem, SettleProblem::LeaseLost(_)),
+            "{error}"
+        );
+        process.kill().await;
+        let other = world.service().await;
+        let mut seen = BTreeSet::new();
+        while let Some(delivery) = other.accept::<Job>().await.expect("accepts") {
+            seen.insert(delivery.number);
+            delivery.complete().await.expect("completed");
+        }
+        assert_eq!(seen, BTreeSet::from([0, 1]), "{marks:?}");
     }
 }
 
