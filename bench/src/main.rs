@@ -10,6 +10,7 @@
 //! | `azure`, `sdk` | Azure's queues: ours and the bare SDK |
 //! | `envelope`, `instructions` | the cost of an envelope, and of a message on memory |
 //! | `large` | large messages: as they are, compressed, attached, and in a folder |
+//! | `packs` | messages in packs and by themselves |
 //! | `burst`, `idle` | how a listener scales with a burst; what idle ones cost |
 //! | `pickup` | how soon an idle listener starts to handle a message |
 //! | `listener` | a listener and a loop over `accept`; ten thousand handlers that wait |
@@ -32,6 +33,7 @@ mod loopback;
 mod memory;
 mod meter;
 mod ours;
+mod packs;
 mod peers;
 mod pickup;
 mod processes;
@@ -116,6 +118,8 @@ enum Engine {
     Bulk,
     /// Large messages: as they are, compressed, attached, and in a folder, on SQLite.
     Large,
+    /// Messages in packs and by themselves, on SQLite.
+    Packs,
     /// Two processes and one, on one SQLite file.
     Processes,
     /// Consuming and counting with many waiting messages, and the bytes of each.
@@ -180,6 +184,7 @@ impl Engine {
                 tables.extend(large::measure_beside(options)?);
                 Ok(tables)
             }
+            Self::Packs => packs::measure(options),
             Self::Processes => processes::measure(options),
             Self::Backlog => backlog::measure(options),
             Self::Listener => listener::measure(options),
