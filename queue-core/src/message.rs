@@ -124,6 +124,7 @@ pub struct MessageType {
     poison_queue: Option<&'static str>,
     key_scope: KeyScope,
     compresses: bool,
+    packs: bool,
 }
 
 /// The form of a message's body.
@@ -194,6 +195,7 @@ impl MessageType {
             poison_queue: None,
             key_scope: KeyScope::Request,
             compresses: false,
+            packs: false,
         }
     }
 
@@ -295,6 +297,14 @@ impl MessageType {
         self
     }
 
+    /// Has messages that are submitted together travel in packs. It has no effect on bare bodies, or with a poison threshold
+    /// of one.
+    #[must_use]
+    pub const fn with_packing(mut self) -> Self {
+        self.packs = true;
+        self
+    }
+
     /// The stable identity on the wire: CloudEvents `type`.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
@@ -362,6 +372,12 @@ impl MessageType {
     #[must_use]
     pub const fn compresses(&self) -> bool {
         self.compresses
+    }
+
+    /// Whether messages that are submitted together travel in packs.
+    #[must_use]
+    pub const fn packs(&self) -> bool {
+        self.packs
     }
 
     /// Whether an event of this kind decodes as this type.

@@ -51,6 +51,7 @@ type_attributes! {
     "key_scope" key_scope: LitStr = "a string, as in `key_scope = \"global\"`",
     "wire" wire: LitStr = "a string, as in `wire = \"bare\"`",
     "compress" compress: Flag = "no value",
+    "packed" packed: Flag = "no value",
     "crate" krate: ModPath = "a path, as in `crate = my_crate::queues`",
 }
 

@@ -197,6 +197,7 @@ fn message_type(settings: &Settings, krate: &Path) -> TokenStream {
         poison_queue,
         key_scope,
         compress,
+        packed,
     } = settings;
     let duration = |duration: &std::time::Duration| {
         let (seconds, nanos) = (duration.as_secs(), duration.subsec_nanos());
@@ -210,6 +211,7 @@ fn message_type(settings: &Settings, krate: &Path) -> TokenStream {
     let key_scope = (*key_scope == KeyScope::Global)
         .then(|| quote!(.with_key_scope(#krate::message::KeyScope::Global)));
     let compress = compress.then(|| quote!(.with_compression()));
+    let packed = packed.then(|| quote!(.with_packing()));
     quote! {
         #krate::message::MessageType::new(#kind, #queue)
             .with_aliases(&[#(#aliases),*])
@@ -221,6 +223,7 @@ fn message_type(settings: &Settings, krate: &Path) -> TokenStream {
             #(.with_poison_queue(#poison_queue))*
             #key_scope
             #compress
+            #packed
     }
 }
 

@@ -108,6 +108,15 @@ pub(crate) enum Problem {
          remove one of them"
     )]
     CompressBare,
+    #[error(
+        "`packed` has no effect with `wire = \"bare\"`, because a bare body carries no id; remove one of them"
+    )]
+    PackedBare,
+    #[error(
+        "`packed` has no effect with `poison_threshold = 1`, because the messages of a pack may be handled once more \
+         after a crash; remove one of them"
+    )]
+    PackedOnce,
 
     #[error("`key_scope` has no effect without a key field; mark one with `#[message(key)]`")]
     ScopeWithoutKey,

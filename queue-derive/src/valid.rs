@@ -33,6 +33,7 @@ pub(crate) struct Settings {
     pub(crate) poison_queue: Option<String>,
     pub(crate) key_scope: KeyScope,
     pub(crate) compress: bool,
+    pub(crate) packed: bool,
 }
 
 impl Settings {
@@ -75,6 +76,19 @@ impl Settings {
         if compress && wire == Wire::Bare {
             problems.push(&input.original.ident, Problem::CompressBare);
         }
+        let poison_threshold = number(
+            "poison_threshold",
+            attributes.poison_threshold.given(),
+            u32::MAX,
+            problems,
+        );
+        let packed = attributes.packed.given().is_some();
+        if packed && wire == Wire::Bare {
+            problems.push(&input.original.ident, Problem::PackedBare);
+        }
+        if packed && poison_threshold == Some(1) {
+            problems.push(&input.original.ident, Problem::PackedOnce);
+        }
         Self {
             aliases: aliases(input, &kind, problems),
             kind,
@@ -83,6 +97,8 @@ impl Settings {
             poison_queue,
             wire,
             compress,
+            packed,
+            poison_threshold,
             visibility_timeout: duration(
                 "visibility_timeout",
                 attributes.visibility_timeout.given(),
@@ -96,12 +112,6 @@ impl Settings {
                 SECOND..=Duration::MAX,
                 "is a duration from 1s, such as \"90m\" or \"7days\"; without `time_to_live`, messages \
                  never expire",
-                problems,
-            ),
-            poison_threshold: number(
-                "poison_threshold",
-                attributes.poison_threshold.given(),
-                u32::MAX,
                 problems,
             ),
             key_scope: choice(

@@ -107,13 +107,16 @@ pub struct SubmitAllError<M> {
 }
 
 impl<M> SubmitAll<M> {
-    pub(crate) fn new(context: Arc<Context>, submissions: Vec<Submit<M>>) -> Self {
+    pub(crate) fn new(context: Arc<Context>, submissions: Vec<Submit<M>>) -> Self
+    where
+        M: Message,
+    {
         Self {
             storage_retry: context.storage_retry.clone(),
             context,
             submissions,
             retry_unknown: false,
-            packed: None,
+            packed: M::TYPE.packs().then_some(M::TYPE),
             on_progress: Box::new(|_| {}),
         }
     }
@@ -158,7 +161,8 @@ impl<M> SubmitAll<M> {
     }
 
     /// Has the messages travel in packs: as many as fit, compressed together, are one message of the storage, with one put,
-    /// one receive and one delete for all of them. Consumers handle and settle each message by itself.
+    /// one receive and one delete for all of them. Consumers handle and settle each message by itself. Messages of a type that
+    /// declares `#[message(packed)]` do so anyway.
     ///
     /// What is not packed is submitted as it is otherwise: messages of a type with a [threshold of one
     /// attempt](crate::message::MessageType::poison_threshold), whose message could otherwise be handled twice; a message whose

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use queue_runtime::testing::Fault;
-use queue_runtime::{ErrorKind, Message, Operation, SubmitProblem};
+use queue_runtime::{ErrorKind, Message, Operation, Received, SubmitProblem};
 use queue_tests::incompressible;
 use serde::{Deserialize, Serialize};
 
@@ -43,6 +43,24 @@ async fn items_keep_their_ids_their_order_and_their_envelopes() {
         assert_eq!(delivery.envelope().request.as_str(), "import-7");
         delivery.complete().await.expect("completed");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_type_can_be_packed_always() {
+    #[derive(Debug, Serialize, Deserialize, Message)]
+    #[message(queue = "readings", packed)]
+    struct Reading(u32);
+
+    let service = World::new(Marks::Beside).service().await;
+    let readings = service.queue::<Reading>();
+    let submission = service.submit_all((0..100).map(Reading));
+    assert_eq!(submission.await.expect("submitted").len(), 100);
+    let properties = readings.any().properties().await.expect("properties");
+    assert_eq!(properties.approximate_count, 1);
+    service.submit(Reading(100)).await.expect("submitted");
+    let listener = service.listener(async |_: Received<Reading>| ());
+    let listener = listener.until_empty().start().expect("starts");
+    assert_eq!(listener.drained().await.info.completed, 101);
 }
 
 #[tokio::test(start_paused = true)]

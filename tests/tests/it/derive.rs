@@ -36,7 +36,7 @@ fn a_bare_derive_takes_every_default() {
     time_to_live = "1h 30m",
     poison_threshold = 7
 )]
-#[message(poison_queue = "broken-slices", key_scope = "global", compress)]
+#[message(poison_queue = "broken-slices", key_scope = "global", compress, packed)]
 #[message(crate = queue_core)]
 struct Slice {
     #[message(key)]
@@ -53,7 +53,8 @@ fn every_attribute_arrives_in_the_type() {
         .with_poison_threshold(7)
         .with_poison_queue("broken-slices")
         .with_key_scope(KeyScope::Global)
-        .with_compression();
+        .with_compression()
+        .with_packing();
     assert_eq!(Slice::TYPE, expected);
 }
 
