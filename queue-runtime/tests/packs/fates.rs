@@ -10,7 +10,9 @@ use crate::support::{BOTH, Handled, Job, Marks, VISIBILITY, World, depth, submit
 
 const JOBS: u32 = 100;
 
-/// Ten jobs in a hundred meet each of these fates, the others end well at once.
+const TIME_TO_LIVE: Duration = Duration::from_secs(600);
+
+/// Ten jobs in a hundred meet each of these fates.
 async fn handle(job: Received<Job>, handled: Handled) -> Disposition {
     let run = handled.count(job.number);
     match job.number / 10 {
@@ -33,6 +35,7 @@ async fn handle(job: Received<Job>, handled: Handled) -> Disposition {
         8 => Disposition::complete().then(&Job {
             number: job.number + 1_000,
         }),
+        9 => Disposition::postpone(TIME_TO_LIVE),
         _ => Disposition::complete(),
     }
 }
@@ -77,13 +80,16 @@ async fn ends(service: &QueueService) -> Ends {
 #[tokio::test(start_paused = true)]
 async fn every_item_ends_as_it_would_alone() {
     let alone = World::new(Marks::Beside).service().await;
-    let jobs = (0..JOBS).map(|number| Job { number });
-    alone.submit_all(jobs).await.expect("submitted");
+    let jobs = || (0..JOBS).map(|number| Job { number });
+    let submission = alone.submit_all(jobs()).time_to_live(TIME_TO_LIVE);
+    submission.await.expect("submitted");
     let alone = ends(&alone).await;
-    assert_eq!((alone.completed, alone.poisoned), (70, 40));
+    assert_eq!((alone.completed, alone.poisoned), (60, 50));
+    assert_eq!(alone.poison[&99], ("expiring".to_owned(), 1));
     for marks in BOTH {
         let service = World::new(marks).service().await;
-        submit(&service, 0..JOBS).await;
+        let submission = service.submit_all(jobs()).time_to_live(TIME_TO_LIVE);
+        submission.packed().await.expect("submitted");
         assert_eq!(depth(&service).await, 1, "they are one message");
         assert_eq!(ends(&service).await, alone, "{marks:?}");
     }
