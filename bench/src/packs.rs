@@ -78,7 +78,6 @@ async fn listen(service: &QueueService, messages: u32) -> Outcome<f64> {
             }
             async {}
         })
-        .max_in_flight(256)
         .start()?;
     done.notified().await;
     let report = listener.shutdown(Duration::from_secs(60)).await;

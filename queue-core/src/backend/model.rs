@@ -112,6 +112,8 @@ pub struct ReceivedMessage {
     pub received_at: Timestamp,
     /// When it becomes visible again.
     pub visible_at: Timestamp,
+    /// For how long it is leased, from the receive on, if that is less than was asked for.
+    pub leased_for: Option<Duration>,
     /// The damage that the storage has found in the body, which must then not be decoded. `None` if it has found none.
     pub damage: Option<Box<str>>,
     /// The items of it that were deleted, if it is a [pack](crate::wire::Pack).
@@ -366,6 +368,7 @@ impl ReceivedMessage {
             expires_at: None,
             received_at,
             visible_at: received_at,
+            leased_for: None,
             damage: None,
             deleted_items: ItemSet::default(),
         }

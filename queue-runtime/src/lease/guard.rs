@@ -41,6 +41,7 @@ impl Lease {
         renew_for: Duration,
     ) -> Self {
         let shared = Arc::clone(&renewals.0);
+        let receive = receive.of(message);
         let leased = Arc::new(Leased::new(shared, queue, message, receive, renew_for));
         let due = leased.machine().renew_at();
         leased.schedule(due);
@@ -94,6 +95,11 @@ impl Lease {
                 None => Ok(()),
             }
         }
+    }
+
+    /// Returns how long the lease certainly lasts from `now` on, on the monotonic clock.
+    pub(crate) fn lasts_for(&self, now: Duration) -> Duration {
+        self.0.machine().lasts_for(now)
     }
 
     /// Has the lease last at least until this moment on the monotonic clock, or as long as the message can be leased: renews

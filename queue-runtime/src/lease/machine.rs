@@ -159,6 +159,15 @@ impl Machine {
         self.is_held() && !self.is_doubtful() && self.known_end >= at.min(latest)
     }
 
+    /// Returns how long the lease certainly lasts.
+    pub(super) fn lasts_for(&self, now: Duration) -> Duration {
+        if self.is_held() && !self.is_doubtful() {
+            self.known_end.saturating_sub(now)
+        } else {
+            Duration::ZERO
+        }
+    }
+
     /// Returns when to renew the lease: half its visibility timeout before its end.
     pub(super) fn renew_at(&self) -> Duration {
         self.known_end.saturating_sub(self.visibility / 2)

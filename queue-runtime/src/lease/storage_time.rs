@@ -38,6 +38,17 @@ pub(crate) struct Receive {
     pub(crate) renewal: Duration,
 }
 
+impl Receive {
+    /// Returns the same with the lease that a message has.
+    pub(super) fn of(mut self, message: &ReceivedMessage) -> Self {
+        self.visibility = match message.leased_for {
+            Some(leased_for) => self.visibility.min(leased_for),
+            None => self.visibility,
+        };
+        self
+    }
+}
+
 /// The storage's time: that of a receive, advanced by the monotonic clock. No wall clock of this machine is
 /// involved, so it does not matter how far that is from the storage's, or whether it is stepped.
 ///

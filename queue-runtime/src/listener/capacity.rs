@@ -29,8 +29,9 @@ use std::io;
 use std::sync::Arc;
 
 use queue_core::Error;
-use queue_core::backend::Capabilities;
+use queue_core::backend::{Capabilities, MAX_ITEMS};
 use queue_core::clock::Clock;
+use tokio::sync::Semaphore;
 
 pub(super) use bounds::{Bounds, check_tasks};
 pub use breaker::CircuitState;
@@ -56,6 +57,8 @@ pub(super) struct Capacity {
     in_flight_per_task: usize,
     /// One permit for each message that may be in flight.
     permits: Limit,
+    /// One permit for each item of a pack that has no permit any more, because it is handled, but is not settled.
+    aside: Arc<Semaphore>,
     /// The bytes that may be in flight, if they are limited.
     bytes: Option<ByteLimit>,
     /// The part in the room that it shares with other listeners, if it does.
@@ -81,6 +84,7 @@ impl Capacity {
             max_in_flight: bounds.max_in_flight,
             in_flight_per_task: bounds.in_flight_per_task(),
             permits: Limit::new(0),
+            aside: Arc::new(Semaphore::new(MAX_ITEMS as usize)),
             bytes: bounds.byte_limit(capabilities),
             lane,
             threads,

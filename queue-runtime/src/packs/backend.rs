@@ -61,6 +61,11 @@ impl Packs {
         self.shelves.set_max_hold(queue, max_hold);
     }
 
+    /// Returns whether the settlement of this message waits for those of others: it is an item of a pack.
+    pub(crate) fn settles_together(&self, id: &StorageId) -> bool {
+        parse_item(id).is_some()
+    }
+
     /// Returns the open pack of an item. `None` if the id is not that of an item.
     pub(super) fn item(&self, queue: &QueueName, id: &StorageId) -> Option<Result<ItemOf>> {
         let (pack, number) = parse_item(id)?;

@@ -14,7 +14,7 @@ use super::backend::Packs;
 use super::open::{Counts, OpenPack, Status};
 use crate::lease::Locked;
 
-/// How many items are put at once where they cannot be in one operation.
+/// How many requests are made at once for what cannot be in one operation.
 const AT_ONCE: usize = 8;
 
 /// An item that leaves its pack.
@@ -187,6 +187,13 @@ impl Packs {
         }
         locked.settled();
         Ok(())
+    }
+
+    /// Gives packs back, several at once.
+    pub(super) async fn give_all_back(&self, packs: &[Arc<OpenPack>]) {
+        for some in packs.chunks(AT_ONCE) {
+            join_all(some.iter().map(|pack| self.give_back(pack))).await;
+        }
     }
 
     /// Makes a pack visible for others, without counting the attempt: none of its items that is left was handled.

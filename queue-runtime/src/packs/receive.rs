@@ -92,19 +92,21 @@ impl Packs {
             }
         }
         self.shelves.received(queue, count, items);
+        let mut surplus = Vec::new();
         for pack in packs {
             if unexplained(&pack.message, &pack.event) > 0 {
                 self.split_unexplained(&pack).await;
             } else if messages.len() < room {
                 let until = asked_at.saturating_add(visibility);
                 let more = pack.hold(room - messages.len(), until);
-                messages.extend(returned(&pack, more, pack.message.received_at));
+                messages.extend(returned(&pack, more, pack.message.received_at, None));
                 self.shelve(&pack);
             } else {
-                // For others, which have room.
-                self.give_back(&pack).await;
+                surplus.push(pack);
             }
         }
+        // For others, which have room.
+        self.give_all_back(&surplus).await;
         Ok(Some(messages))
     }
 
@@ -119,14 +121,14 @@ impl Packs {
         while messages.len() < max
             && let Some(pack) = self.shelves.first_waiting(queue)
         {
-            let now = self.clock.monotonic();
-            let until = now.saturating_add(visibility);
-            match pack.lease.last_until(until).await {
-                Ok(()) => {
+            match self.lease_waiting(&pack, visibility).await {
+                Ok((now, leased_for)) => {
+                    let until = now.saturating_add(leased_for);
                     let more = pack.hold(max - messages.len(), until);
                     let received_at = pack.lease.storage_time().latest_now(now);
                     let is_exhausted = more.is_empty() || pack.counts().waiting == 0;
-                    messages.extend(returned(&pack, more, received_at));
+                    let shorter = (leased_for < visibility).then_some(leased_for);
+                    messages.extend(returned(&pack, more, received_at, shorter));
                     if is_exhausted {
                         self.shelves.none_waiting(&pack);
                     }
@@ -140,6 +142,23 @@ impl Packs {
             }
         }
         messages
+    }
+
+    /// Returns a time on the monotonic clock, and how long waiting items of a pack are leased from then on: what is left of
+    /// the pack's own lease, if that is at least half of what is asked for. Otherwise it is renewed.
+    async fn lease_waiting(
+        &self,
+        pack: &OpenPack,
+        visibility: Duration,
+    ) -> Result<(Duration, Duration)> {
+        let now = self.clock.monotonic();
+        let left = pack.lease.lasts_for(now);
+        if left >= visibility / 2 {
+            return Ok((now, left.min(visibility)));
+        }
+        let until = now.saturating_add(visibility);
+        pack.lease.last_until(until).await?;
+        Ok((now, visibility))
     }
 
     /// The visibility timeout of the renewals of a pack: twice that of its items, so that the lease of an item is renewed
@@ -246,6 +265,7 @@ fn returned(
     pack: &OpenPack,
     items: Vec<(u32, Bytes)>,
     received_at: Timestamp,
+    leased_for: Option<Duration>,
 ) -> impl Iterator<Item = ReceivedMessage> {
     items.into_iter().map(move |(number, body)| {
         let (id, receipt) = (item_id(pack.id(), number), pack.receipt.clone());
@@ -253,6 +273,7 @@ fn returned(
         let mut item = ReceivedMessage::new(id, receipt, body, inserted_at, received_at);
         item.expires_at = pack.message.expires_at;
         item.visible_at = pack.message.visible_at.max(received_at);
+        item.leased_for = leased_for;
         if Pack::find(&item.body).is_some() {
             item.damage = Some("it is a pack inside another one".into());
         }

@@ -113,6 +113,8 @@ impl Packs {
     async fn delete_together(&self, pack: &Arc<OpenPack>, number: u32) -> Option<Result<()>> {
         let (reply, mut answer) = oneshot::channel();
         pack.state().deleting.push((number, reply));
+        // Items that are finished at the same moment are deleted by one operation, not the first of them by its own.
+        tokio::task::yield_now().await;
         let locked = tokio::select! {
             biased;
             answered = &mut answer => match answered {

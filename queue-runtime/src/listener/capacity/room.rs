@@ -5,7 +5,7 @@ use std::mem::take;
 use std::sync::{Arc, Mutex};
 
 use queue_core::internal::LockExt as _;
-
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::breaker::Probe;
@@ -101,6 +101,15 @@ impl Room {
             capacity.permits.release(1);
             capacity.lane.iter().for_each(|lane| lane.release(1));
         }
+    }
+
+    /// Releases what the message occupies while it waits to be settled together with others, unless too many do. Only what
+    /// this returns is to be kept until it is settled.
+    pub(crate) fn step_aside(&self) -> Option<OwnedSemaphorePermit> {
+        let aside = Arc::clone(&self.core.capacity.aside);
+        let permit = aside.try_acquire_owned().ok()?;
+        self.vacate();
+        Some(permit)
     }
 
     fn with<T>(&self, change: impl FnOnce(&mut Held) -> T) -> T {

@@ -18,7 +18,11 @@ use crate::receive::{End, Handled, SettleProblem, Settled, Settling, outcome};
 
 /// Settles a message according to how its handler ended, and reports the result. The caller enters the message's span.
 pub(super) async fn finish(run: &Run) {
+    let packs = &run.core().context.packs;
+    let may_wait = packs.settles_together(run.incoming.lease.id()) && !run.is_stuck();
+    let aside = may_wait.then(|| run.room.step_aside());
     let settled = settle(run).await;
+    drop(aside);
     run.incoming.lease.abandon();
     report(run, settled);
 }
