@@ -1,4 +1,6 @@
-//! What idle listeners cost: the listener's own code, run in simulated time.
+//! What idle listeners cost, and what messages do: the library's own code, run in simulated time.
+
+mod traffic;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +12,8 @@ use queue_runtime::testing::TokioClock;
 use queue_runtime::{Failure, ListenerBuilder, Message as _, QueueService, Received};
 
 use crate::workflow::messages::SliceRequest;
+
+pub use traffic::{Sending, Used, deliver};
 
 /// The longest pause between two polls on Azure, by default.
 const AZURE_IDLE_CAP: Duration = Duration::from_secs(30);
@@ -54,9 +58,13 @@ impl IdlePolicy for EverySecond {
 /// # Errors
 /// If the runtime or a listener cannot be started.
 pub fn simulate(fleet: Fleet, idle: Duration) -> Result<TransactionCounts, Failure> {
+    in_simulated_time(run(fleet, idle))
+}
+
+fn in_simulated_time<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_time().start_paused(true).build()?;
-    runtime.block_on(run(fleet, idle))
+    runtime.block_on(work)
 }
 
 async fn run(fleet: Fleet, idle: Duration) -> Result<TransactionCounts, Failure> {

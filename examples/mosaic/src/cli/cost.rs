@@ -1,7 +1,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use mosaic::cost::{Fleet, Polling, simulate};
+use mosaic::cost::{Fleet, Polling, Sending, Used, deliver, simulate};
 use queue_runtime::Failure;
 use queue_runtime::meter::{PriceTable, TransactionCounts};
 use tokio::task::spawn_blocking;
@@ -11,13 +11,21 @@ use super::arguments::Cost;
 const HOUR: Duration = Duration::from_secs(3600);
 const DAYS: u64 = 30;
 
-/// Prints the monthly cost of idle listeners: polling once a second, with backoff, and without polling.
+/// The number of messages of which the transactions are counted, for more of them.
+const SAMPLE: u32 = 10_000;
+
+/// Prints the monthly cost of idle listeners: polling once a second, with backoff, and without polling. And that of
+/// messages: submitted one at a time, together, and packed.
 pub(crate) async fn cost(arguments: Cost) -> Result<(), Failure> {
     let prices = prices(arguments.prices.as_deref())?;
-    spawn_blocking(move || print(&arguments, &prices)).await?
+    let print = move || {
+        print_idle(&arguments, &prices)?;
+        print_traffic(&arguments, &prices)
+    };
+    spawn_blocking(print).await?
 }
 
-fn print(arguments: &Cost, prices: &PriceTable) -> Result<(), Failure> {
+fn print_idle(arguments: &Cost, prices: &PriceTable) -> Result<(), Failure> {
     let (instances, tasks) = (arguments.instances, usize::from(arguments.tasks));
     let hours = u32::from(arguments.idle_hours);
     println!(
@@ -53,6 +61,54 @@ fn print(arguments: &Cost, prices: &PriceTable) -> Result<(), Failure> {
         println!("{polling:48} {:>14} {cost:>16}", day.total());
     }
     println!("\nwith backoff: {backoff}\nannounced: {announced}");
+    Ok(())
+}
+
+fn print_traffic(arguments: &Cost, prices: &PriceTable) -> Result<(), Failure> {
+    let (messages, together) = (arguments.messages, arguments.together);
+    println!(
+        "\n{messages} messages a day, each put, received with others and deleted, in simulated time.\n\
+         Notifications are those of a broker that announces them, at {} for 10,000.\n",
+        arguments.notifications
+    );
+    println!(
+        "{:34} {:>14} {:>13} {:>16}",
+        "", "transactions", "notifications", "price of"
+    );
+    println!(
+        "{:34} {:>14} {:>13} {:>16}",
+        "",
+        "a day",
+        "a day",
+        format!("{DAYS} days")
+    );
+    for (name, sending) in [
+        ("submit".to_owned(), Sending::Single),
+        (
+            format!("submit_all of {together}"),
+            Sending::Together(together),
+        ),
+        (
+            format!("submit_all of {together}, packed"),
+            Sending::Packed(together),
+        ),
+    ] {
+        let Used {
+            transactions,
+            notifications,
+        } = deliver(sending, SAMPLE)?;
+        let days = f64::from(messages) / f64::from(SAMPLE);
+        let a_day = |count: u64| (count as f64 * days).round();
+        let month = days * DAYS as f64;
+        let price = prices.cost(&transactions).amount * month
+            + arguments.notifications * notifications as f64 / 10_000.0 * month;
+        println!(
+            "{name:34} {:>14} {:>13} {price:>12.2} {}",
+            a_day(transactions.total()),
+            a_day(notifications),
+            prices.currency,
+        );
+    }
     Ok(())
 }
 

@@ -1,0 +1,162 @@
+//! What messages cost, from their submission to their completion.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use pictures::Fingerprint;
+use queue_runtime::backend::{Backend, MemoryBackend};
+use queue_runtime::meter::TransactionCounts;
+use queue_runtime::notify::{
+    LocalNotifier, Notification, Notifier, Subscriber, Subscription, Writers,
+};
+use queue_runtime::payloads::MemoryPayloads;
+use queue_runtime::testing::TokioClock;
+use queue_runtime::{Failure, QueueName, QueueService, Received, RequestId};
+
+use super::in_simulated_time;
+use crate::storage::blob::BlobName;
+use crate::workflow::messages::SliceRequest;
+
+/// How messages are submitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sending {
+    /// Each by a call of its own.
+    Single,
+    /// So many by one call, each as a message of the storage.
+    Together(u32),
+    /// So many by one call, packed.
+    Packed(u32),
+}
+
+/// What messages have used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Used {
+    /// The storage transactions.
+    pub transactions: TransactionCounts,
+    /// The messages that a notifier has published to announce them.
+    pub notifications: u64,
+}
+
+/// Submits so many slice requests and has a listener complete them, on a queue in memory that settles as Azure does, and
+/// returns what that used.
+///
+/// # Errors
+/// If the runtime or the listener cannot be started, or a message is not completed.
+pub fn deliver(sending: Sending, messages: u32) -> Result<Used, Failure> {
+    in_simulated_time(run(sending, messages))
+}
+
+async fn run(sending: Sending, messages: u32) -> Result<Used, Failure> {
+    let clock = Arc::new(TokioClock::new());
+    let backend: Arc<dyn Backend> = Arc::new(MemoryBackend::new(clock.clone()));
+    let notifier = Arc::new(CountingNotifier::default());
+    let service = QueueService::with_backend(backend)
+        .clock(clock.clone())
+        // With a store beside it, the storage is not atomic, as Azure is not.
+        .payloads(Arc::new(MemoryPayloads::with_clock(clock)))
+        .notifier(notifier.clone())
+        .on_current_runtime();
+    let service = service.connect().await?;
+    service.queue::<SliceRequest>().any().create().await?;
+    let before = service.meter().total();
+    let calls = match sending {
+        Sending::Single => 1,
+        Sending::Together(calls) | Sending::Packed(calls) => calls,
+    };
+    let mut submitted = 0;
+    while submitted < messages {
+        let next = submitted + calls.min(messages - submitted);
+        let submission = service.submit_all(requests(submitted..next));
+        match sending {
+            Sending::Packed(_) => submission.packed().await?,
+            _ => submission.await?,
+        };
+        submitted = next;
+    }
+    let listener = service.listener(async |_: Received<SliceRequest>| {});
+    let completed = listener
+        .until_empty()
+        .start()?
+        .drained()
+        .await
+        .info
+        .completed;
+    if completed != u64::from(messages) {
+        return Err(format!("{completed} of {messages} messages were completed").into());
+    }
+    Ok(Used {
+        transactions: service.meter().total().since(&before),
+        notifications: notifier.published.load(Ordering::Relaxed),
+    })
+}
+
+fn requests(numbers: Range<u32>) -> impl Iterator<Item = SliceRequest> {
+    let request = RequestId::random();
+    let library = Fingerprint::of_files(&[("tile.jpg", b"a tile")]);
+    numbers.map(move |slice_sequence| SliceRequest {
+        slice_sequence,
+        slice: BlobName::slice(&request, slice_sequence),
+        library,
+        tile_size: 16,
+        tint: 0.3,
+    })
+}
+
+/// Counts what is published.
+#[derive(Debug)]
+struct CountingNotifier {
+    published: AtomicU64,
+    local: LocalNotifier,
+}
+
+impl Default for CountingNotifier {
+    fn default() -> Self {
+        Self {
+            published: AtomicU64::new(0),
+            local: LocalNotifier::new(Writers::OtherProcesses),
+        }
+    }
+}
+
+impl Notifier for CountingNotifier {
+    fn publish(&self, notification: &Notification<'_>) {
+        self.published.fetch_add(1, Ordering::Relaxed);
+        self.local.publish(notification);
+    }
+
+    fn subscribe(
+        &self,
+        account: &str,
+        queue: &QueueName,
+        subscriber: Arc<dyn Subscriber>,
+    ) -> Box<dyn Subscription> {
+        self.local.subscribe(account, queue, subscriber)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use queue_runtime::meter::TransactionKind;
+
+    use super::*;
+
+    #[test]
+    fn packs_take_a_tenth_of_a_transaction_a_message_and_one_notification_a_call() {
+        let used = |sending| deliver(sending, 1_000).expect("delivered");
+        let single = used(Sending::Single);
+        assert_eq!(single.transactions.of(TransactionKind::Put), 1_000);
+        assert_eq!(single.transactions.of(TransactionKind::Delete), 1_000);
+        assert_eq!(single.notifications, 1_000);
+        let together = used(Sending::Together(100));
+        assert_eq!(together.transactions.total(), single.transactions.total());
+        assert_eq!(together.notifications, 10);
+        let packed = used(Sending::Packed(100));
+        assert!(
+            packed.transactions.total() <= 100,
+            "{}",
+            packed.transactions
+        );
+        assert_eq!(packed.notifications, 10);
+    }
+}
