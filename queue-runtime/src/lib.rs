@@ -29,6 +29,7 @@ mod served;
 pub mod service;
 pub mod settings;
 mod stop_on_drop;
+mod storage_limit;
 pub mod testing;
 
 pub use clock::{Clock, SystemClock, Timestamp};
@@ -50,6 +51,7 @@ pub use service::redrive;
 pub use service::{AnyQueue, ConnectError, Queue, QueueService, ServiceBuilder};
 pub use settings::ConsumerConfig;
 pub use stop_on_drop::StopOnDrop;
+pub use storage_limit::StorageLimit;
 
 #[cfg(feature = "azure")]
 pub use queue_azure as azure;

@@ -262,11 +262,13 @@ pub enum ListenerEventKind {
         in_flight_limit: usize,
     },
     /// The storage has throttled for more than a minute without a lasting recovery. The queue gets more requests
-    /// than the storage serves: distribute its messages over several queues, or receive larger batches.
-    /// Published once, until the throttling has ended.
+    /// than the storage serves: set a [`StorageLimit`](crate::StorageLimit) below what it serves, distribute the messages
+    /// over more queues or shards, or receive larger batches. Published once, until the throttling has ended.
     ThrottledPersistently {
         /// How long it has throttled so far.
         lasted: Duration,
+        /// The error of the last receive. It names the queue, and the shard if the queue has several.
+        error: Error,
     },
     /// The [`IdlePolicy`](crate::policy::IdlePolicy) or the [`ScalePolicy`](crate::policy::ScalePolicy) panicked.
     /// The default idle policy is used in its place, until the next time; the number of dequeue tasks stays as it

@@ -11,6 +11,7 @@ use queue_core::{Error, ErrorKind, Operation, QueueName, Result, Timestamp};
 use super::backend::Packs;
 use super::open::{OpenPack, item_id};
 use crate::lease::{Lease, Receive};
+use crate::storage_limit::Sending;
 
 /// How many times the visibility timeout a pack is held at most, unless it is set.
 const MAX_HOLD: u32 = 10;
@@ -27,11 +28,14 @@ impl Packs {
         visibility: Duration,
     ) -> Result<Vec<ReceivedMessage>> {
         let mut messages = self.take_waiting(queue, max as usize, visibility).await;
+        let (sending, has_items) = (Sending::current(), !messages.is_empty());
         for _ in 0..ROUNDS {
             let room = max as usize - messages.len();
             if room == 0 {
                 break;
             }
+            // Items that are leased already do not wait for the storage limit.
+            sending.restart(has_items);
             let received = self.receive_more(queue, room, visibility).await;
             match received {
                 Ok(None) => break,
@@ -46,6 +50,10 @@ impl Packs {
             if !messages.is_empty() {
                 break;
             }
+        }
+        if has_items {
+            // Their leases count from before.
+            sending.restart(false);
         }
         Ok(messages)
     }
@@ -62,6 +70,7 @@ impl Packs {
         let wanted = ((room as f64 / mean).ceil() as u32).clamp(1, room as u32);
         let asked_at = self.clock.monotonic();
         let received = self.storage.receive(queue, wanted, visibility).await?;
+        let asked_at = Sending::current().counts_from(asked_at, &*self.clock);
         if received.is_empty() {
             return Ok(None);
         }

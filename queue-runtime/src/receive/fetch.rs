@@ -19,6 +19,7 @@ use crate::clock::ready_by;
 use crate::context::Context;
 use crate::lease::{Lease, Receive};
 use crate::settings::Settings;
+use crate::storage_limit::Sending;
 
 /// Returns the settings of the consumer's queue. If it does not exist, creates it first if the consumer does that.
 ///
@@ -42,11 +43,12 @@ pub(crate) async fn open(context: &Context, consumer: &Consumer) -> Result<Setti
 /// been created.
 ///
 /// # Errors
-/// The backend's error, or a timeout if it does not answer within the visibility timeout. The messages of a
-/// late answer are handed back in the background, without counting the attempt.
+/// The backend's error, or a timeout if it does not answer within the visibility timeout, counted from when the receive
+/// was sent. The messages of a late answer are handed back in the background, without counting the attempt.
 ///
 /// # Cancel safety
-/// If the future is dropped before the backend answers, the messages of that answer are handed back in the
+/// If the future is dropped before the receive was sent, because of the storage limit, it is not sent. If it is dropped
+/// after that and before the backend answers, the messages of that answer are handed back in the
 /// background, without counting the attempt.
 pub(crate) async fn fetch(
     context: &Arc<Context>,
@@ -61,11 +63,11 @@ pub(crate) async fn fetch(
     }
     let visibility = visibility(&settings);
     let began = context.creations.now();
-    let receiving = Receiving::start(context, consumer, settings, visibility, max);
-    let asked_at = receiving.asked_at;
-    let deadline = asked_at.saturating_add(visibility);
-    let received = ready_by(&*context.clock, deadline, receiving).await;
+    let mut receiving = Receiving::start(context, consumer, settings, visibility, max);
+    let received = receiving.answer().await;
     let received = received.unwrap_or_else(|| Err(timeout(consumer)));
+    let asked_at = receiving.counts_from();
+    drop(receiving);
     let messages = match (received, consumer.options.missing_queue) {
         (Ok(messages), _) => messages,
         (Err(error), MissingQueue::Create) => {
@@ -139,6 +141,7 @@ struct Receiving {
     visibility: Duration,
     /// On the monotonic clock.
     asked_at: Duration,
+    sending: Sending,
     /// Until it is answered.
     answer: Option<BoxFuture<'static, Result<Vec<ReceivedMessage>>>>,
 }
@@ -154,15 +157,40 @@ impl Receiving {
         let (context, consumer) = (Arc::clone(context), Arc::clone(consumer));
         let asked_at = context.clock.monotonic();
         let (backend, queue) = (Arc::clone(&context.backend), consumer.queue.clone());
-        let answer = async move { backend.receive(&queue, max, visibility).await };
+        let sending = Sending::default();
+        let answer = sending.scope(async move { backend.receive(&queue, max, visibility).await });
         Self {
             context,
             consumer,
             settings,
             visibility,
             asked_at,
+            sending,
             answer: Some(Box::pin(answer)),
         }
+    }
+
+    /// Waits for the answer until the messages in it may be visible again. Returns `None` if there is none by then.
+    async fn answer(&mut self) -> Option<Result<Vec<ReceivedMessage>>> {
+        let context = Arc::clone(&self.context);
+        loop {
+            let deadline = self.deadline();
+            let answer = ready_by(&*context.clock, deadline, &mut *self).await;
+            // It may have been sent only after that was computed.
+            if answer.is_some() || self.deadline() <= context.clock.monotonic() {
+                return answer;
+            }
+        }
+    }
+
+    fn deadline(&self) -> Duration {
+        self.counts_from().saturating_add(self.visibility)
+    }
+
+    /// Returns the time from which the leases count.
+    fn counts_from(&self) -> Duration {
+        let clock = &*self.context.clock;
+        self.sending.counts_from(self.asked_at, clock)
     }
 }
 
@@ -188,16 +216,20 @@ impl Drop for Receiving {
         let Some(answer) = self.answer.take() else {
             return;
         };
+        self.sending.give_up();
         let (context, consumer) = (Arc::clone(&self.context), Arc::clone(&self.consumer));
         let (settings, visibility, asked_at) = (self.settings, self.visibility, self.asked_at);
+        let sending = self.sending.clone();
         self.context.background.spawn(async move {
             let messages = match answer.await {
                 Ok(messages) => messages,
+                Err(error) if error.is_unsent() => return,
                 Err(error) => {
                     tracing::warn!(queue = %consumer.queue, %error, "a cancelled receive failed");
                     return;
                 }
             };
+            let asked_at = sending.counts_from(asked_at, &*context.clock);
             let fetched = hold(
                 &context, &consumer, settings, visibility, asked_at, messages,
             );

@@ -21,6 +21,7 @@ use crate::payloads::PayloadStore;
 use crate::policy::StorageRetry;
 use crate::request::{DEFAULT_LEASE, LONGEST_LEASE, SHORTEST_LEASE};
 use crate::settings::InvalidSetting;
+use crate::storage_limit::StorageLimit;
 
 /// A builder of a [`QueueService`], from [`QueueService::builder`] or [`QueueService::with_backend`].
 ///
@@ -43,6 +44,7 @@ pub struct ServiceBuilder {
     encoding: MessageEncoding,
     max_payload: usize,
     storage_retry: StorageRetry,
+    storage_limit: StorageLimit,
     notifiers: Vec<Arc<dyn Notifier>>,
     payloads: Option<Payloads>,
     reply_lease: Duration,
@@ -142,6 +144,7 @@ impl ServiceBuilder {
             encoding: MessageEncoding::default(),
             max_payload: DEFAULT_MAX_PAYLOAD,
             storage_retry: StorageRetry::default(),
+            storage_limit: StorageLimit::new(),
             notifiers: Vec::new(),
             payloads: None,
             reply_lease: DEFAULT_LEASE,
@@ -228,6 +231,14 @@ impl ServiceBuilder {
         self
     }
 
+    /// Sets how many requests are sent to the storage each second at most. The default is no limit.
+    ///
+    /// Requests beyond it wait. Requires a Tokio runtime with timers enabled.
+    pub fn storage_limit(mut self, limit: StorageLimit) -> Self {
+        self.storage_limit = limit;
+        self
+    }
+
     /// Adds a [`Notifier`], which wakes consumers that wait for messages of other processes or machines. Repeat it for
     /// several.
     ///
@@ -305,6 +316,20 @@ impl ServiceBuilder {
         let checked =
             InvalidSetting::within("largest payload in bytes", self.max_payload, least, most);
         checked.map_err(ConnectError::Setting)?;
+        let StorageLimit {
+            per_queue,
+            per_account,
+        } = self.storage_limit;
+        for (setting, rate) in [
+            ("storage limit of a queue in requests a second", per_queue),
+            (
+                "storage limit of an account in requests a second",
+                per_account,
+            ),
+        ] {
+            let (rate, most) = (rate.unwrap_or(1) as usize, StorageLimit::MOST as usize);
+            InvalidSetting::count(setting, rate, most).map_err(ConnectError::Setting)?;
+        }
         let clock = self.clock.unwrap_or_else(|| Arc::new(SystemClock::new()));
         let client = ClientId::new(self.client.unwrap_or_else(default_client));
         let client = client.map_err(|source| ConnectError::Client { source })?;
@@ -323,6 +348,7 @@ impl ServiceBuilder {
             Some(Payloads::Store(store)) => Some(store),
             Some(Payloads::Container(name)) => beside(&*backend, &name)?,
         };
+        let backend = self.storage_limit.around(backend, &clock);
         let storage = Storage { backend, payloads };
         let mut context = Context::new(
             storage,

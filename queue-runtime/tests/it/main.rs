@@ -52,6 +52,7 @@ mod sizes;
 mod standby;
 mod state;
 mod stops;
+mod storage_limit;
 mod stores;
 mod submit;
 mod support;

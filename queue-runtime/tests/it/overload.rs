@@ -193,8 +193,9 @@ fn throttled(events: &mut Receiver<ListenerEvent>) -> (Vec<usize>, usize) {
     while let Ok(event) = events.try_recv() {
         match event.kind {
             ListenerEventKind::Throttled { in_flight_limit } => limits.push(in_flight_limit),
-            ListenerEventKind::ThrottledPersistently { lasted } => {
+            ListenerEventKind::ThrottledPersistently { lasted, error } => {
                 assert!(lasted >= 60 * SECOND, "{lasted:?}");
+                assert_eq!(error.queue(), Some(&event.queue), "{error}");
                 persistent += 1;
             }
             _ => {}

@@ -317,9 +317,10 @@ fn observe(core: &Core, error: Option<&Error>) {
         tracing::warn!(%queue, in_flight_limit, "the storage throttles; fewer messages are in flight for now");
         core.publish(|| ListenerEventKind::Throttled { in_flight_limit });
     }
-    if let Throttled::Persistent(lasted) = result {
-        tracing::error!(%queue, ?lasted, "the storage throttles persistently; distribute the messages over several queues");
-        core.publish(|| ListenerEventKind::ThrottledPersistently { lasted });
+    if let (Throttled::Persistent(lasted), Some(error)) = (result, error) {
+        let (text, error) = (error_chain(error), error.clone());
+        tracing::error!(%queue, ?lasted, error = text, "the storage throttles persistently; set a `StorageLimit` below its limit, or distribute the messages over more queues or shards");
+        core.publish(|| ListenerEventKind::ThrottledPersistently { lasted, error });
     }
 }
 

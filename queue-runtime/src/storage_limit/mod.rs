@@ -1,0 +1,29 @@
+//! Staying below the storage's limits: a backend whose requests wait until they may be sent.
+//!
+//! Each request takes a token of its queue's [`Bucket`](bucket::Bucket), and then one of the account's, as far as they
+//! are limited. [`Turns`](turns::Turns) alone decides who is the next to get one:
+//!
+//! ```text
+//!            the first of its queue,          the first of those that have
+//!            and the queue has a token        their queue's, and the account has one
+//! waiting ──────────────────────────▶ ready ──────────────────────────────────────▶ sent
+//!    │                                  │
+//!    └─────────── dropped ──────────────┘  the queue keeps its token, for the next
+//! ```
+//!
+//! Requests about a leased message are before all others, and otherwise the earlier is before the later, on a queue and
+//! among the queues of the account. So a renewal waits for other renewals and settlements only. A request that waits is
+//! woken when it becomes the first; only the first watches the clock.
+//!
+//! What is a request is what the [meter](crate::meter) counts. An engine that carries out several operations
+//! [in order](queue_core::backend::Atomicity::InOrder) makes one for each, so it is given one at a time. One whose operations are atomic
+//! makes one for all of them.
+
+mod bucket;
+mod limited;
+mod sending;
+mod setting;
+mod turns;
+
+pub(crate) use sending::Sending;
+pub use setting::StorageLimit;

@@ -1,0 +1,76 @@
+use std::sync::Arc;
+
+use queue_core::backend::Backend;
+use queue_core::clock::Clock;
+
+use super::limited::Limited;
+
+/// How many requests a service sends to its storage each second at most: on each queue, and in all.
+///
+/// A service beyond its limits is answered with errors, each of which is followed by a pause, and its renewals fail as its
+/// submissions do. A service below them waits before it sends. What waits is a submission, a receive, a settlement, or
+/// what else is sent to the queues. Renewals and settlements go first: while one of them waits, nothing else is sent on
+/// its queue.
+///
+/// The limit is that of one service. Divide the storage's limit by the number of instances. In any one second, up to a
+/// tenth more requests than the limit may be sent, because those that were not sent in the tenth of a second before it
+/// are made up for; so set it to nine tenths of the storage's.
+///
+/// Stores of payloads and of completed work are not limited.
+///
+/// ```
+/// use queue_runtime::{QueueService, StorageLimit};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let limit = StorageLimit::new().per_queue(1_800).per_account(18_000);
+/// let service = QueueService::builder("memory:").storage_limit(limit).connect().await?;
+/// # drop(service);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StorageLimit {
+    pub(crate) per_queue: Option<u32>,
+    pub(crate) per_account: Option<u32>,
+}
+
+impl StorageLimit {
+    /// The most requests a second that can be allowed.
+    pub(crate) const MOST: u32 = 1_000_000;
+
+    /// Creates a limit that limits nothing yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            per_queue: None,
+            per_account: None,
+        }
+    }
+
+    /// Sets the requests a second on each queue, from 1 to 1,000,000. The default is no limit.
+    #[must_use]
+    pub const fn per_queue(mut self, requests: u32) -> Self {
+        self.per_queue = Some(requests);
+        self
+    }
+
+    /// Sets the requests a second in all, from 1 to 1,000,000. The default is no limit.
+    #[must_use]
+    pub const fn per_account(mut self, requests: u32) -> Self {
+        self.per_account = Some(requests);
+        self
+    }
+
+    /// Limits the requests to one account.
+    pub(crate) fn around(
+        self,
+        backend: Arc<dyn Backend>,
+        clock: &Arc<dyn Clock>,
+    ) -> Arc<dyn Backend> {
+        if self == Self::new() {
+            return backend;
+        }
+        Arc::new(Limited::new(backend, self, Arc::clone(clock)))
+    }
+}
