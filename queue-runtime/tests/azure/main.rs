@@ -5,5 +5,6 @@ mod requests;
 mod responder;
 mod secrets;
 mod service;
+mod storage_limit;
 mod transactions;
 mod troubles;
