@@ -7,16 +7,14 @@ use super::limited::Limited;
 
 /// How many requests a service sends to its storage each second at most: on each queue, and in all.
 ///
-/// A service beyond its limits is answered with errors, each of which is followed by a pause, and its renewals fail as its
-/// submissions do. A service below them waits before it sends. What waits is a submission, a receive, a settlement, or
-/// what else is sent to the queues. Renewals and settlements go first: while one of them waits, nothing else is sent on
-/// its queue.
+/// Requests beyond the limit wait before they are sent, where a storage that throttles would answer them with errors. All
+/// requests to the queues take part: submissions, receives, renewals, settlements, and reads of metadata. Renewals and
+/// settlements go first: while one of them waits, nothing else is sent on its queue. Otherwise the order is that of
+/// arrival. Waiting counts towards a caller's timeout, except that a receive's lease counts from when it is sent. Stores of
+/// payloads and of completed work are not limited.
 ///
-/// The limit is that of one service. Divide the storage's limit by the number of instances. In any one second, up to a
-/// tenth more requests than the limit may be sent, because those that were not sent in the tenth of a second before it
-/// are made up for; so set it to nine tenths of the storage's.
-///
-/// Stores of payloads and of completed work are not limited.
+/// The limit is that of one service. Divide the storage's limit by the number of instances, and set nine tenths of that:
+/// in any one second, up to a tenth more requests than the limit may be sent, and at least one more.
 ///
 /// ```
 /// use queue_runtime::{QueueService, StorageLimit};

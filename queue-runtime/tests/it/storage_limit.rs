@@ -149,6 +149,27 @@ async fn a_receive_that_nobody_waits_for_is_not_sent() {
     assert_eq!(storage.calls(Operation::Receive), before);
 }
 
+/// The receive that fills up what they leave free would wait for much longer.
+#[tokio::test(start_paused = true)]
+async fn items_of_a_pack_that_are_here_do_not_wait() {
+    let (service, _) = limited(StorageLimit::new().per_queue(10)).await;
+    let pack = service.submit_all((0..10).map(order)).packed();
+    pack.await.expect("submitted");
+    let listener = service
+        .listener(async |_: Received<Order>| sleep(SECOND).await)
+        .max_in_flight(8);
+    let mut seen = listener.events();
+    let listener = listener.start().expect("starts");
+    sleep(SECOND / 2).await;
+    assert_eq!(listener.info().in_flight, 8, "two of the pack wait");
+    crowd(&service, 100).await;
+    let began = Instant::now();
+    events(&mut seen, 10, completed).await;
+    let took = began.elapsed();
+    assert!(took < 2 * SECOND, "{took:?}");
+    drop(listener.stop_on_drop());
+}
+
 #[tokio::test(start_paused = true)]
 async fn instances_that_divide_a_limit_stay_below_it_together() {
     let (_, storage) = testing::service_with_faults().await;

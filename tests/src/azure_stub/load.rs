@@ -68,7 +68,7 @@ mod tests {
         let expected = Load {
             requests: 7,
             throttled: 3,
-            busiest_second: 3,
+            busiest_second: 4,
         };
         assert_eq!(loads.of(&queue), expected);
     }
