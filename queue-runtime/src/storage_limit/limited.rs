@@ -44,6 +44,9 @@ impl Limited {
     }
 
     /// Carries out operations one by one, as the engine does, each when it may be sent.
+    ///
+    /// All are checked before the first is sent, except by rules of the engine's own: an operation that those refuse fails
+    /// after the ones before it were carried out.
     async fn one_by_one(&self, ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError> {
         check_ops(self.inner.capabilities(), &ops, |_| Ok(()))?;
         let urgency = urgency(&ops);

@@ -15,9 +15,9 @@
 //! among the queues of the account. So a renewal waits for other renewals and settlements only. A request that waits is
 //! woken when it becomes the first; only the first watches the clock.
 //!
-//! What is a request is what the [meter](crate::meter) counts. An engine that carries out several operations
-//! [in order](queue_core::backend::Atomicity::InOrder) makes one for each, so it is given one at a time. One whose operations are atomic
-//! makes one for all of them.
+//! What is a request is what the [meter](crate::meter) counts, except that a page of a long answer takes no further token.
+//! An engine that carries out several operations [in order](queue_core::backend::Atomicity::InOrder) makes one for each, so
+//! it is given one at a time. One whose operations are atomic makes one for all of them, on the queue of the first.
 
 mod bucket;
 mod limited;
