@@ -245,6 +245,30 @@ impl Error {
         self
     }
 
+    /// Returns the error of a queue that is spread over several, for the failure of the one with this number.
+    ///
+    /// ```
+    /// use queue_core::{Error, ErrorKind, Operation, QueueName};
+    ///
+    /// let part = QueueName::from_static("orders-s3");
+    /// let error = Error::new(ErrorKind::Throttled, Operation::Put).with_queue(&part);
+    /// let error = error.of_shard(&QueueName::from_static("orders"), 3);
+    /// assert_eq!(
+    ///     error.to_string(),
+    ///     "failed to put a message on queue `orders`: the service is throttling (shard 3)"
+    /// );
+    /// ```
+    #[must_use]
+    pub fn of_shard(mut self, queue: &QueueName, shard: u32) -> Self {
+        let inner = self.inner_mut();
+        inner.queue = Some(queue.clone());
+        inner.detail = Some(match inner.detail.take() {
+            Some(detail) => format!("shard {shard}: {detail}"),
+            None => format!("shard {shard}"),
+        });
+        self
+    }
+
     /// The kind of the failure.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {

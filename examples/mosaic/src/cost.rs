@@ -79,12 +79,16 @@ async fn run(fleet: Fleet, idle: Duration) -> Result<TransactionCounts, Failure>
         let service = service.clock(clock.clone()).on_current_runtime();
         let service = service.connect().await?;
         let listener = service.listener(async |_: Received<SliceRequest>| {});
-        let listener = fleet.configure(listener).start()?;
-        instances.push((service, listener));
+        fleet.configure(listener).start()?;
+        instances.push(service);
     }
     tokio::time::sleep(idle).await;
-    let readings = instances.iter().map(|(service, _)| service.meter());
-    Ok(readings.map(|reading: MeterReading| reading.total()).sum())
+    let readings = instances.iter().map(QueueService::meter);
+    let used = readings.map(|reading: MeterReading| reading.total()).sum();
+    for service in instances {
+        service.shutdown(Duration::ZERO).await;
+    }
+    Ok(used)
 }
 
 impl Fleet {

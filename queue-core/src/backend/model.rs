@@ -33,6 +33,8 @@ pub struct NewMessage {
     pub time_to_live: TimeToLive,
     /// Data that is stored with it. Only for a backend with [`attachments`](super::Capabilities::attachments).
     pub attachment: Option<Attachment>,
+    /// What a queue that is spread over several chooses the one for it by: equal keys share one. Others ignore it.
+    pub partition_key: Option<Box<str>>,
 }
 
 /// Data that is stored with a message and is not in its body, as a payload that is too large for that. It is there as long
@@ -300,6 +302,7 @@ impl NewMessage {
             delay: Duration::ZERO,
             time_to_live: TimeToLive::Never,
             attachment: None,
+            partition_key: None,
         }
     }
 
@@ -326,6 +329,13 @@ impl NewMessage {
     #[must_use]
     pub fn with_time_to_live(mut self, time_to_live: TimeToLive) -> Self {
         self.time_to_live = time_to_live;
+        self
+    }
+
+    /// Sets its partition key.
+    #[must_use]
+    pub fn with_partition_key(mut self, key: Option<&str>) -> Self {
+        self.partition_key = key.map(Box::from);
         self
     }
 }

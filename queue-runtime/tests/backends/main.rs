@@ -13,6 +13,8 @@ mod notifiers;
 mod place;
 mod planted_bugs;
 #[cfg(feature = "sqlite")]
+mod sharded;
+#[cfg(feature = "sqlite")]
 mod sqlite;
 #[cfg(feature = "sqlite")]
 mod sqlite_adoption;

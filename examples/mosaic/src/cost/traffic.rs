@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use pictures::Fingerprint;
 use queue_runtime::backend::{Backend, MemoryBackend};
@@ -85,10 +86,12 @@ async fn run(sending: Sending, messages: u32) -> Result<Used, Failure> {
     if completed != u64::from(messages) {
         return Err(format!("{completed} of {messages} messages were completed").into());
     }
-    Ok(Used {
+    let used = Used {
         transactions: service.meter().total().since(&before),
         notifications: notifier.published.load(Ordering::Relaxed),
-    })
+    };
+    service.shutdown(Duration::ZERO).await;
+    Ok(used)
 }
 
 fn requests(numbers: Range<u32>) -> impl Iterator<Item = SliceRequest> {

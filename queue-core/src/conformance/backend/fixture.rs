@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::harness::{Harness, Store};
+use super::harness::{Harness, Ordering, Store};
 use crate::backend::{
     Backend, Created, Lease, Metadata, NewMessage, PutReceipt, ReceivedMessage, TimeToLive,
 };
@@ -101,6 +101,14 @@ impl Fixture {
             }
             bodies.extend(received.iter().map(|message| text(&message.body)));
         }
+    }
+
+    /// Returns bodies in the order of the store. If that has none, they are sorted.
+    pub(super) fn in_order(&self, mut bodies: Vec<String>) -> Vec<String> {
+        if self.store.ordering() == Ordering::BestEffort {
+            bodies.sort();
+        }
+        bodies
     }
 
     pub(super) async fn assert_nothing_visible(&self) {

@@ -57,6 +57,11 @@ pub trait Store: Send + Sync {
         Ordering::ByVisibility
     }
 
+    /// The length of the longest name of a queue.
+    fn longest_name(&self) -> usize {
+        63
+    }
+
     /// What one of the store's pop receipts is good for.
     fn receipts(&self) -> ReceiptScope {
         ReceiptScope::Message

@@ -143,7 +143,7 @@ pub(super) async fn names_at_both_edges_work(harness: &dyn Harness) {
     let backend = store.client();
     let prefix = store.namespace();
     let short = "a".repeat(3_usize.saturating_sub(prefix.len()).max(1));
-    let long = "z".repeat(63 - prefix.len());
+    let long = "z".repeat(store.longest_name() - prefix.len());
     for name in [short, long, "0-a-0".to_owned()] {
         let queue = store.queue(&name);
         let created = backend.create_queue(&queue, &Metadata::new()).await;

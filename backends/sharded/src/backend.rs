@@ -1,0 +1,381 @@
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use queue_core::backend::{
+    ApplyError, AttachmentPart, Attachments, Backend, Capabilities, ConditionalPuts, Created,
+    Lease, Metadata, NewMessage, Op, OpOutcome, Page, PageMark, PeekedMessage, PopReceipt, PutIf,
+    PutReceipt, QueueProperties, ReceivedMessage, StorageId, Swap, Transactions,
+};
+use queue_core::clock::Clock;
+use queue_core::idempotency::IdempotencyStore;
+use queue_core::notify::Notifier;
+use queue_core::payload_store::PayloadStore;
+use queue_core::wire::StoredPayload;
+use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
+
+use crate::capabilities::of_all;
+use crate::descriptor::Descriptor;
+use crate::errors::{may_go_elsewhere, of_queue};
+use crate::names::{
+    message_id, message_receipt, receipt_of, shard_name, shard_of, shard_of_message,
+};
+use crate::placement::{Turns, shard_of_key};
+use crate::receive::Rounds;
+use crate::topology::Topology;
+
+/// A backend whose queues are each spread over several queues, its shards, of one or several backends.
+///
+/// [`Shards`](crate::Shards) connects it.
+pub struct ShardedBackend {
+    pub(crate) accounts: Vec<Arc<dyn Backend>>,
+    pub(crate) topology: Topology,
+    pub(crate) capabilities: Capabilities,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) rounds: Rounds,
+    turns: Turns,
+}
+
+/// A shard of a queue: the account that has it, and its name there.
+pub(crate) struct Shard<'a> {
+    pub(crate) account: &'a Arc<dyn Backend>,
+    pub(crate) name: QueueName,
+}
+
+impl ShardedBackend {
+    pub(crate) fn new(
+        accounts: Vec<Arc<dyn Backend>>,
+        topology: Topology,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self {
+            capabilities: of_all(&accounts),
+            accounts,
+            topology,
+            clock,
+            rounds: Rounds::default(),
+            turns: Turns::new(),
+        }
+    }
+
+    /// The number of shards that messages are put on, as far as this program knows.
+    #[must_use]
+    pub fn shards(&self) -> u32 {
+        self.topology.known().active
+    }
+
+    /// The account that keeps what is not on a queue, and the first shard of each queue.
+    pub(crate) fn first(&self) -> &Arc<dyn Backend> {
+        &self.accounts[0]
+    }
+
+    /// Whether several operations can be one step: all shards are on one backend.
+    pub(crate) fn is_one_account(&self) -> bool {
+        self.accounts.len() == 1
+    }
+
+    pub(crate) fn shard(
+        &self,
+        descriptor: &Descriptor,
+        queue: &QueueName,
+        shard: u32,
+        operation: Operation,
+    ) -> Result<Shard<'_>> {
+        let place = descriptor.places.get(shard as usize);
+        let account = place.and_then(|place| self.accounts.get(usize::from(*place)));
+        let account = account.ok_or_else(|| {
+            let detail = format!("there is no shard {shard}");
+            Error::new(ErrorKind::MessageNotFound, operation)
+                .with_queue(queue)
+                .with_detail(detail)
+        })?;
+        let name = shard_name(queue, shard, operation)?;
+        Ok(Shard { account, name })
+    }
+
+    /// All shards that there are, the first one included.
+    pub(crate) fn all_shards(
+        &self,
+        descriptor: &Descriptor,
+        queue: &QueueName,
+        operation: Operation,
+    ) -> Result<Vec<Shard<'_>>> {
+        let shards = 0..descriptor.all();
+        shards
+            .map(|shard| self.shard(descriptor, queue, shard, operation))
+            .collect()
+    }
+
+    /// The shard of a message, by its id: the number, the shard, and the id there.
+    pub(crate) fn shard_of(
+        &self,
+        queue: &QueueName,
+        id: &StorageId,
+        operation: Operation,
+    ) -> Result<(u32, Shard<'_>, StorageId)> {
+        let Some((number, id)) = shard_of_message(id) else {
+            let error = Error::new(ErrorKind::MessageNotFound, operation).with_queue(queue);
+            return Err(error.with_detail("no shard has such ids"));
+        };
+        let shard = self.shard(&self.topology.known(), queue, number, operation)?;
+        Ok((number, shard, id))
+    }
+
+    /// Returns the shard of a message's key, if it has one.
+    pub(crate) fn place(&self, descriptor: &Descriptor, message: &NewMessage) -> Option<u32> {
+        let key = message.partition_key.as_deref();
+        key.map(|key| shard_of_key(key, descriptor.active))
+    }
+
+    /// Returns the shard that is next in turn.
+    pub(crate) fn turn(&self, descriptor: &Descriptor) -> u32 {
+        self.turns.next(descriptor.active)
+    }
+
+    async fn put_message(&self, queue: &QueueName, message: NewMessage) -> Result<PutReceipt> {
+        let mut descriptor = self.topology.for_puts().await?;
+        let place = |descriptor: &Descriptor| {
+            let of_key = self.place(descriptor, &message);
+            of_key.unwrap_or_else(|| self.turn(descriptor))
+        };
+        let mut shard = place(&descriptor);
+        let mut tries = 1;
+        loop {
+            let Shard { account, name } = self.shard(&descriptor, queue, shard, Operation::Put)?;
+            let error = match account.put(&name, message.clone()).await {
+                Ok(put) => {
+                    self.rounds.has_messages(queue, shard);
+                    return Ok(of_shard(shard, put));
+                }
+                Err(error) => error,
+            };
+            if error.is_queue_gone() {
+                let placed_by = descriptor.epoch;
+                descriptor = self
+                    .missing_shard(queue, shard, placed_by, Operation::Put)
+                    .await?;
+                shard = place(&descriptor);
+                continue;
+            }
+            // What may have been put must not be put elsewhere too.
+            let is_tried_elsewhere = message.partition_key.is_none()
+                && tries < descriptor.active
+                && may_go_elsewhere(&error);
+            if !is_tried_elsewhere {
+                return Err(error.of_shard(queue, shard));
+            }
+            tracing::debug!(%queue, shard, %error, "failed to put a message on a shard; trying the next one");
+            tries += 1;
+            shard = (shard + 1) % descriptor.active;
+        }
+    }
+}
+
+/// Returns the receipt of a put on a shard, with the id that the message has here.
+pub(crate) fn of_shard(shard: u32, mut put: PutReceipt) -> PutReceipt {
+    put.id = message_id(shard, &put.id);
+    put.receipt = message_receipt(shard, &put.receipt);
+    put
+}
+
+/// Returns a receipt as it is on the shard of its message.
+pub(crate) fn own_receipt(
+    queue: &QueueName,
+    shard: u32,
+    receipt: &PopReceipt,
+    operation: Operation,
+) -> Result<PopReceipt> {
+    receipt_of(shard, receipt).ok_or_else(|| {
+        let error = Error::new(ErrorKind::ReceiptMismatch, operation).with_queue(queue);
+        error.with_detail("it is none of a message of this shard")
+    })
+}
+
+fn unsupported(queue: &QueueName, operation: Operation) -> Error {
+    Error::new(ErrorKind::Unsupported, operation)
+        .with_queue(queue)
+        .with_detail("shards on several accounts have no such thing")
+        .unsent()
+}
+
+#[async_trait]
+#[warn(
+    clippy::missing_trait_methods,
+    reason = "a default method would not reach the shards"
+)]
+impl Backend for ShardedBackend {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn queue_uri(&self, queue: &QueueName) -> String {
+        self.first().queue_uri(queue)
+    }
+
+    fn notifier(&self) -> Option<Arc<dyn Notifier>> {
+        self.first().notifier()
+    }
+
+    fn results(&self) -> Option<Arc<dyn IdempotencyStore>> {
+        self.first().results()
+    }
+
+    fn payload_store(&self, container: &str) -> Result<Option<Arc<dyn PayloadStore>>> {
+        self.first().payload_store(container)
+    }
+
+    fn transactions(&self) -> Option<Arc<dyn Transactions>> {
+        None
+    }
+
+    async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created> {
+        let limits = self.capabilities.limits(Operation::CreateQueue, queue);
+        limits.check_metadata(metadata)?;
+        self.create(queue, metadata).await
+    }
+
+    async fn delete_queue(&self, queue: &QueueName) -> Result<()> {
+        self.delete_all(queue).await
+    }
+
+    async fn list_queues(&self, prefix: &str) -> Result<Vec<QueueName>> {
+        let names = self.first().list_queues(prefix).await?;
+        let firsts = names
+            .iter()
+            .filter_map(shard_of)
+            .filter(|(_, shard)| *shard == 0);
+        let mut queues: Vec<QueueName> = firsts
+            .map(|(queue, _)| queue)
+            .filter(|queue| queue.as_str().starts_with(prefix))
+            .collect();
+        queues.sort();
+        Ok(queues)
+    }
+
+    async fn properties(&self, queue: &QueueName) -> Result<QueueProperties> {
+        self.count(queue).await
+    }
+
+    async fn metadata(&self, queue: &QueueName) -> Result<Metadata> {
+        let name = shard_name(queue, 0, Operation::Properties)?;
+        let metadata = self.first().metadata(&name).await;
+        metadata.map_err(|error| of_queue(error, queue))
+    }
+
+    async fn set_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<()> {
+        let limits = self.capabilities.limits(Operation::SetMetadata, queue);
+        limits.check_metadata(metadata)?;
+        let name = shard_name(queue, 0, Operation::SetMetadata)?;
+        let set = self.first().set_metadata(&name, metadata).await;
+        set.map_err(|error| of_queue(error, queue))
+    }
+
+    async fn put(&self, queue: &QueueName, message: NewMessage) -> Result<PutReceipt> {
+        let limits = self.capabilities.limits(Operation::Put, queue);
+        limits.check_put(&message)?;
+        self.put_message(queue, message).await
+    }
+
+    async fn put_if(
+        &self,
+        queue: &QueueName,
+        message: Option<NewMessage>,
+        swap: &Swap,
+    ) -> Result<PutIf> {
+        if self.capabilities.conditional_puts == ConditionalPuts::Unsupported {
+            return Err(unsupported(queue, Operation::Put));
+        }
+        let name = shard_name(queue, 0, Operation::Put)?;
+        let put = self.first().put_if(&name, message, swap).await;
+        match put.map_err(|error| of_queue(error, queue))? {
+            PutIf::Swapped(Some(put)) => {
+                self.rounds.has_messages(queue, 0);
+                Ok(PutIf::Swapped(Some(of_shard(0, put))))
+            }
+            other => Ok(other),
+        }
+    }
+
+    async fn receive(
+        &self,
+        queue: &QueueName,
+        max: u32,
+        visibility: Duration,
+    ) -> Result<Vec<ReceivedMessage>> {
+        self.receive_from_shards(queue, max, visibility).await
+    }
+
+    async fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>> {
+        self.capabilities
+            .limits(Operation::Peek, queue)
+            .check_max(max)?;
+        self.peek_all(queue, max).await
+    }
+
+    async fn attachment(
+        &self,
+        queue: &QueueName,
+        id: &StorageId,
+        stored: Option<&StoredPayload>,
+        from: u64,
+    ) -> Result<AttachmentPart> {
+        if self.capabilities.attachments == Attachments::Unsupported {
+            return Err(unsupported(queue, Operation::FetchData));
+        }
+        let (number, Shard { account, name }, id) =
+            self.shard_of(queue, id, Operation::FetchData)?;
+        let read = account.attachment(&name, &id, stored, from).await;
+        read.map_err(|error| error.of_shard(queue, number))
+    }
+
+    async fn browse(&self, queue: &QueueName, from: Option<&PageMark>, max: u32) -> Result<Page> {
+        self.capabilities
+            .limits(Operation::Browse, queue)
+            .check_max(max)?;
+        self.browse_shards(queue, from, max).await
+    }
+
+    async fn update(
+        &self,
+        queue: &QueueName,
+        id: &StorageId,
+        receipt: &PopReceipt,
+        visibility: Duration,
+        body: Option<Bytes>,
+    ) -> Result<Lease> {
+        let limits = self.capabilities.limits(Operation::Update, queue);
+        limits.check_update(visibility, body.as_ref().map(Bytes::len))?;
+        let (number, Shard { account, name }, id) = self.shard_of(queue, id, Operation::Update)?;
+        let receipt = own_receipt(queue, number, receipt, Operation::Update)?;
+        let updated = account.update(&name, &id, &receipt, visibility, body).await;
+        let mut lease = updated.map_err(|error| error.of_shard(queue, number))?;
+        lease.receipt = message_receipt(number, &lease.receipt);
+        Ok(lease)
+    }
+
+    async fn delete(&self, queue: &QueueName, id: &StorageId, receipt: &PopReceipt) -> Result<()> {
+        let (number, Shard { account, name }, id) = self.shard_of(queue, id, Operation::Delete)?;
+        let receipt = own_receipt(queue, number, receipt, Operation::Delete)?;
+        let deleted = account.delete(&name, &id, &receipt).await;
+        deleted.map_err(|error| error.of_shard(queue, number))
+    }
+
+    async fn clear(&self, queue: &QueueName) -> Result<()> {
+        self.clear_all(queue).await
+    }
+
+    async fn apply(&self, ops: Vec<Op>) -> Result<Vec<OpOutcome>, ApplyError> {
+        self.apply_to_shards(ops).await
+    }
+}
+
+impl fmt::Debug for ShardedBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ShardedBackend")
+            .field("accounts", &self.accounts)
+            .field("topology", &self.topology)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,30 @@
+use queue_core::{Error, ErrorKind, Operation, Outcome, QueueName, Result, RetryAdvice};
+
+/// Returns the error of the first shard as that of its queue, which exists if and only if this shard does.
+pub(crate) fn of_queue(error: Error, queue: &QueueName) -> Error {
+    if error.is_queue_gone() || error.kind() == ErrorKind::QueueExists {
+        return error.with_queue(queue);
+    }
+    error.of_shard(queue, 0)
+}
+
+/// Returns the error of a shard that has to be there, and is not.
+pub(crate) fn shard_is_missing(queue: &QueueName, shard: u32, operation: Operation) -> Error {
+    let detail = "it is missing, and in use; a resize to the same number of shards creates it";
+    Error::new(ErrorKind::Storage, operation)
+        .with_detail(detail)
+        .of_shard(queue, shard)
+}
+
+/// Whether nothing was put, for a reason that another shard may not have.
+pub(crate) fn may_go_elsewhere(error: &Error) -> bool {
+    error.outcome() == Outcome::NotDone && error.retry() != RetryAdvice::Permanent
+}
+
+/// Takes a shard that does not exist for one that has nothing.
+pub(crate) fn unless_missing(done: Result<()>) -> Result<()> {
+    match done {
+        Err(error) if error.is_queue_gone() => Ok(()),
+        done => done,
+    }
+}

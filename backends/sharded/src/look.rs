@@ -1,0 +1,111 @@
+//! Counting and showing the messages of all shards.
+
+use futures_util::future::join_all;
+use queue_core::backend::{Backend as _, Page, PageMark, PeekedMessage, QueueProperties};
+use queue_core::{ErrorKind, Operation, QueueName, Result};
+
+use crate::backend::ShardedBackend;
+use crate::errors::of_queue;
+use crate::names::{message_id, message_receipt};
+
+impl ShardedBackend {
+    pub(crate) async fn count(&self, queue: &QueueName) -> Result<QueueProperties> {
+        let descriptor = self.topology.for_receives().await;
+        let shards = self.all_shards(&descriptor, queue, Operation::Properties)?;
+        let read = shards
+            .iter()
+            .map(|shard| shard.account.properties(&shard.name));
+        let mut read = join_all(read).await.into_iter();
+        let first = read.next().expect("there is one");
+        let mut properties = first.map_err(|error| of_queue(error, queue))?;
+        for (read, number) in read.zip(1..) {
+            match read {
+                Ok(more) => properties.approximate_count += more.approximate_count,
+                Err(error) if error.is_queue_gone() && number >= descriptor.active => {}
+                Err(error) => return Err(error.of_shard(queue, number)),
+            }
+        }
+        Ok(properties)
+    }
+
+    pub(crate) async fn peek_all(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>> {
+        let descriptor = self.topology.for_receives().await;
+        let shards = self.all_shards(&descriptor, queue, Operation::Peek)?;
+        let mut messages = Vec::new();
+        for (number, shard) in (0..).zip(&shards) {
+            let room = max.saturating_sub(messages.len() as u32);
+            if room == 0 && number > 0 {
+                break;
+            }
+            let peeked = match shard.account.peek(&shard.name, room).await {
+                Err(error) if error.is_queue_gone() && number >= descriptor.active => continue,
+                peeked => peeked.map_err(|error| error.of_shard(queue, number))?,
+            };
+            messages.extend(peeked.into_iter().map(|mut message| {
+                message.id = message_id(number, &message.id);
+                message
+            }));
+        }
+        Ok(messages)
+    }
+
+    pub(crate) async fn browse_shards(
+        &self,
+        queue: &QueueName,
+        from: Option<&PageMark>,
+        max: u32,
+    ) -> Result<Page> {
+        let descriptor = self.topology.for_receives().await;
+        let limits = self.capabilities.limits(Operation::Browse, queue);
+        let (mut number, mut mark) = match from {
+            None => (0, None),
+            Some(from) => parse_mark(from).ok_or_else(|| limits.invalid_mark(from))?,
+        };
+        let mut now = self.clock.now();
+        loop {
+            let shard = self.shard(&descriptor, queue, number, Operation::Browse);
+            let shard =
+                shard.map_err(|_| limits.invalid_mark(from.expect("the first shard exists")))?;
+            let page = shard.account.browse(&shard.name, mark.as_ref(), max).await;
+            let mut page = match page {
+                Err(error) if error.is_queue_gone() && number >= descriptor.active => None,
+                Err(error) if error.kind() == ErrorKind::InvalidInput && from.is_some() => {
+                    return Err(limits.invalid_mark(from.expect("it is there")));
+                }
+                page => Some(page.map_err(|error| error.of_shard(queue, number))?),
+            };
+            let next = page.as_mut().and_then(|page| page.next.take());
+            now = page.as_ref().map_or(now, |page| page.now);
+            let is_last = next.is_none() && number + 1 == descriptor.all();
+            if let Some(mut page) = page
+                && (is_last || !page.messages.is_empty())
+            {
+                for message in &mut page.messages {
+                    message.id = message_id(number, &message.id);
+                    message.receipt = message_receipt(number, &message.receipt);
+                }
+                page.next = match next {
+                    Some(next) => Some(mark_of(number, Some(&next))),
+                    None if is_last => None,
+                    None => Some(mark_of(number + 1, None)),
+                };
+                return Ok(page);
+            }
+            if is_last {
+                return Ok(Page::new(Vec::new(), now));
+            }
+            (number, mark) = (number + u32::from(next.is_none()), next);
+        }
+    }
+}
+
+/// Returns the mark of a page: the shard, and the mark there.
+fn mark_of(shard: u32, mark: Option<&PageMark>) -> PageMark {
+    PageMark::new(format!("{shard}/{}", mark.map_or("", PageMark::as_str)))
+}
+
+fn parse_mark(mark: &PageMark) -> Option<(u32, Option<PageMark>)> {
+    let (shard, mark) = mark.as_str().split_once('/')?;
+    let mark = (!mark.is_empty()).then(|| PageMark::new(mark));
+    Some((shard.parse().ok()?, mark))
+}

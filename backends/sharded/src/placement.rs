@@ -1,0 +1,71 @@
+//! Which shard a message is put on.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Puts messages without a key on the shards in turn.
+#[derive(Debug, Default)]
+pub(crate) struct Turns(AtomicU32);
+
+impl Turns {
+    /// Starts at a random shard, so that programs that start together do not all begin with the same one.
+    pub(crate) fn new() -> Self {
+        Self(AtomicU32::new(rand::random()))
+    }
+
+    pub(crate) fn next(&self, shards: u32) -> u32 {
+        self.0.fetch_add(1, Ordering::Relaxed) % shards
+    }
+}
+
+/// Returns the shard of a key: of all shards the one with the highest hash (rendezvous hashing), so that a change of their
+/// number moves no more keys than it has to.
+pub(crate) fn shard_of_key(key: &str, shards: u32) -> u32 {
+    let weight = |shard: &u32| mix(hash(key.as_bytes()) ^ mix(u64::from(*shard) + 1));
+    (0..shards).max_by_key(weight).unwrap_or_default()
+}
+
+/// FNV-1a: the same in every program and every version.
+fn hash(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+/// The finalizer of SplitMix64, in which each bit of the input changes half of those of the output.
+fn mix(value: u64) -> u64 {
+    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_spread_evenly_and_move_only_to_new_shards() {
+        let keys: Vec<String> = (0..10_000)
+            .map(|number| format!("[\"order\",{number}]"))
+            .collect();
+        let mut counts = [0; 8];
+        for key in &keys {
+            let (four, eight) = (shard_of_key(key, 4), shard_of_key(key, 8));
+            assert!(
+                eight == four || eight >= 4,
+                "{key} moves from {four} to {eight}"
+            );
+            counts[eight as usize] += 1;
+        }
+        assert!(
+            counts.iter().all(|count| (1_100..1_400).contains(count)),
+            "{counts:?}"
+        );
+    }
+
+    /// Another version of this program has to find the same shard.
+    #[test]
+    fn the_shard_of_a_key_never_changes() {
+        let shards = ["", "a", "[\"order\",7]", "ü"].map(|key| shard_of_key(key, 16));
+        assert_eq!(shards, [3, 2, 2, 13]);
+    }
+}

@@ -1,0 +1,231 @@
+//! What this program knows of the descriptor, and for how long it believes that.
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::lock::Mutex as Turn;
+use queue_core::backend::{Backend, Created};
+use queue_core::clock::Clock;
+use queue_core::internal::LockExt as _;
+use queue_core::{Error, ErrorKind, Operation, QueueName, Result};
+
+use crate::descriptor::Descriptor;
+
+/// How old the descriptor may be before it is read again.
+pub(crate) const FRESH: Duration = Duration::from_secs(60);
+
+/// How old it may be for messages to be put by it: a shard that is no longer in use is given messages for so long.
+pub(crate) const TRUSTED: Duration = Duration::from_secs(120);
+
+/// The pause after a read that failed.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The descriptor, as this program has read it.
+pub(crate) struct Topology {
+    /// The first account, which has the descriptor.
+    store: Arc<dyn Backend>,
+    /// The queue whose metadata it is.
+    queue: QueueName,
+    /// The URIs of this program's accounts.
+    accounts: Vec<String>,
+    clock: Arc<dyn Clock>,
+    known: Mutex<Known>,
+    /// Of whoever reads it.
+    turn: Turn<()>,
+}
+
+struct Known {
+    descriptor: Arc<Descriptor>,
+    /// When it was asked for, on the monotonic clock.
+    asked_at: Duration,
+    /// The last read that failed since then, and when.
+    failure: Option<(Duration, Error)>,
+}
+
+impl Topology {
+    /// Reads the descriptor, or writes the first one for this number of shards.
+    ///
+    /// # Errors
+    /// Those of the storage; [`ErrorKind::InvalidInput`] if its accounts are others.
+    pub(crate) async fn open(
+        store: Arc<dyn Backend>,
+        queue: QueueName,
+        accounts: Vec<String>,
+        number: u32,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self> {
+        let asked_at = clock.monotonic();
+        let descriptor = match read(&*store, &queue).await {
+            Err(error) if error.kind() == ErrorKind::QueueNotFound => {
+                let first = Descriptor::first(accounts.clone(), number);
+                match store.create_queue(&queue, &first.to_metadata()?).await {
+                    Ok(Created::New | Created::Existed) => first,
+                    // Another program was first.
+                    Err(error) if error.kind() == ErrorKind::QueueExists => {
+                        read(&*store, &queue).await?
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            read => read?,
+        };
+        descriptor.check(&accounts)?;
+        Ok(Self {
+            store,
+            queue,
+            accounts,
+            clock,
+            known: Mutex::new(Known {
+                descriptor: Arc::new(descriptor),
+                asked_at,
+                failure: None,
+            }),
+            turn: Turn::new(()),
+        })
+    }
+
+    /// The queue whose metadata is the descriptor.
+    pub(crate) fn queue(&self) -> &QueueName {
+        &self.queue
+    }
+
+    /// The URIs of this program's accounts.
+    pub(crate) fn accounts(&self) -> &[String] {
+        &self.accounts
+    }
+
+    /// Returns what is known, however old.
+    pub(crate) fn known(&self) -> Arc<Descriptor> {
+        Arc::clone(&self.known.hold().descriptor)
+    }
+
+    /// Returns the descriptor by which messages may be put.
+    ///
+    /// # Errors
+    /// Why it was not read for [`TRUSTED`].
+    pub(crate) async fn for_puts(&self) -> Result<Arc<Descriptor>> {
+        let age = self.age();
+        if age < FRESH {
+            return Ok(self.known());
+        }
+        let read = if age < TRUSTED {
+            self.read_unless_read().await
+        } else {
+            self.read_in_turn(FRESH).await
+        };
+        match read {
+            Err(_) if self.age() < TRUSTED => Ok(self.known()),
+            Err(error) => {
+                let detail = format!(
+                    "which shards are in use was not read for {} s, so no message is put: {error}",
+                    self.age().as_secs()
+                );
+                let refused = Error::new(error.kind(), Operation::Put).with_retry(error.retry());
+                Err(refused.with_detail(detail).unsent())
+            }
+            Ok(()) => Ok(self.known()),
+        }
+    }
+
+    /// Returns the newest descriptor that can be had without waiting for a storage that does not answer.
+    pub(crate) async fn for_receives(&self) -> Arc<Descriptor> {
+        if self.age() >= FRESH
+            && let Err(error) = self.read_unless_read().await
+        {
+            tracing::debug!(%error, "failed to read which shards are in use; receiving from those that are known");
+        }
+        self.known()
+    }
+
+    /// Reads the descriptor that is in force now.
+    pub(crate) async fn read_now(&self) -> Result<Arc<Descriptor>> {
+        self.read_in_turn(Duration::ZERO).await?;
+        Ok(self.known())
+    }
+
+    /// Writes a new descriptor.
+    pub(crate) async fn write(&self, descriptor: Descriptor) -> Result<()> {
+        let metadata = descriptor.to_metadata()?;
+        let asked_at = self.clock.monotonic();
+        self.store.set_metadata(&self.queue, &metadata).await?;
+        self.learn(descriptor, asked_at);
+        Ok(())
+    }
+
+    fn age(&self) -> Duration {
+        let asked_at = self.known.hold().asked_at;
+        self.clock.monotonic().saturating_sub(asked_at)
+    }
+
+    /// Reads the descriptor, unless somebody else does just now, or has failed to a moment ago.
+    async fn read_unless_read(&self) -> Result<()> {
+        match self.turn.try_lock() {
+            Some(_turn) => self.read().await,
+            None => Ok(()),
+        }
+    }
+
+    /// Reads the descriptor, unless somebody else did while this waited for its turn.
+    async fn read_in_turn(&self, fresh: Duration) -> Result<()> {
+        let _turn = self.turn.lock().await;
+        if self.age() < fresh {
+            return Ok(());
+        }
+        self.read().await
+    }
+
+    async fn read(&self) -> Result<()> {
+        let asked_at = self.clock.monotonic();
+        if let Some((failed_at, error)) = &self.known.hold().failure
+            && asked_at.saturating_sub(*failed_at) < PAUSE
+        {
+            return Err(error.clone());
+        }
+        let read = read(&*self.store, &self.queue).await;
+        let checked = read.and_then(|read| read.check(&self.accounts).map(|()| read));
+        match checked {
+            Ok(descriptor) => {
+                self.learn(descriptor, asked_at);
+                Ok(())
+            }
+            Err(error) => {
+                let failed_at = self.clock.monotonic();
+                self.known.hold().failure = Some((failed_at, error.clone()));
+                Err(error)
+            }
+        }
+    }
+
+    fn learn(&self, descriptor: Descriptor, asked_at: Duration) {
+        let mut known = self.known.hold();
+        if descriptor.epoch < known.descriptor.epoch {
+            let (found, epoch) = (descriptor.epoch, known.descriptor.epoch);
+            tracing::warn!(
+                found,
+                known = epoch,
+                "the storage has an older version of which shards are in use; it is not heeded"
+            );
+        } else if *known.descriptor != descriptor {
+            tracing::info!(
+                epoch = descriptor.epoch,
+                shards = descriptor.active,
+                "which shards are in use has changed"
+            );
+            known.descriptor = Arc::new(descriptor);
+        }
+        (known.asked_at, known.failure) = (asked_at, None);
+    }
+}
+
+async fn read(store: &dyn Backend, queue: &QueueName) -> Result<Descriptor> {
+    Descriptor::from_metadata(&store.metadata(queue).await?)
+}
+
+impl fmt::Debug for Topology {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Topology")
+            .field("known", &self.known())
+            .finish_non_exhaustive()
+    }
+}
