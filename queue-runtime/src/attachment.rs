@@ -101,7 +101,8 @@ pub(crate) fn moved(
     id: &StorageId,
     body: Bytes,
 ) -> NewMessage {
-    let mut new = NewMessage::moved(body);
+    let key = Body::partition_key(&body);
+    let mut new = NewMessage::moved(body).with_partition_key(key.as_deref());
     if context.backend.capabilities().attachments != Attachments::Unsupported {
         new.attachment = Some(Attachment::Of {
             queue: queue.clone(),

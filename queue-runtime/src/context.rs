@@ -9,13 +9,14 @@ use queue_core::backend::Backend;
 use queue_core::clock::Clock;
 use queue_core::encoder::{Encoder, MessageEncoding};
 use queue_core::{ClientId, QueueName};
+use queue_sharded::ShardedBackend;
 
 use crate::background::Background;
 use crate::clock::KnownTimer;
 use crate::creations::Creations;
 use crate::idempotency::CompletedIds;
 use crate::lease::Renewals;
-use crate::meter::{Meter, Metered};
+use crate::meter::Meter;
 use crate::notify::{Notifier, Notifiers, Unannounced, Wakeups};
 use crate::packs::Packs;
 use crate::payloads::{PayloadStore, Place, WithPayloads};
@@ -50,6 +51,8 @@ pub(crate) struct Context {
     pub(crate) payloads: Option<Arc<Place>>,
     /// What receives from `backend`, item by item.
     pub(crate) packs: Arc<Packs>,
+    /// What spreads queues over shards, if anything does.
+    pub(crate) shards: Option<Arc<ShardedBackend>>,
     /// The pause between two reads of the depths of a listener's queues for metrics, if they are read.
     pub(crate) depth_interval: Option<Duration>,
 }
@@ -57,7 +60,11 @@ pub(crate) struct Context {
 /// Where messages are stored, and payloads that do not fit them, if that is elsewhere.
 #[derive(Debug)]
 pub(crate) struct Storage {
+    /// Whose requests `meter` counts.
     pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) meter: Arc<Meter>,
+    /// The backend, if it spreads queues over shards.
+    pub(crate) shards: Option<Arc<ShardedBackend>>,
     pub(crate) payloads: Option<Arc<dyn PayloadStore>>,
 }
 
@@ -71,9 +78,12 @@ impl Context {
         notifiers: Vec<Arc<dyn Notifier>>,
         background: Background,
     ) -> Self {
-        let Storage { backend, payloads } = storage;
-        let meter = Arc::new(Meter::new());
-        let mut backend: Arc<dyn Backend> = Arc::new(Metered::new(backend, Arc::clone(&meter)));
+        let Storage {
+            mut backend,
+            meter,
+            shards,
+            payloads,
+        } = storage;
         let payloads = payloads.map(|store| Arc::new(Place::new(store)));
         if let Some(place) = &payloads {
             let encoder = Encoder::new(backend.capabilities(), encoding);
@@ -113,6 +123,7 @@ impl Context {
             attachments: Outage::default(),
             payloads,
             packs,
+            shards,
             depth_interval: None,
         }
     }

@@ -65,6 +65,7 @@ pub use queue_core::{encoder, envelope, golden, message, name, wire};
 pub use queue_derive::Message;
 #[cfg(feature = "nats")]
 pub use queue_nats as nats;
+pub use queue_sharded as sharded;
 #[cfg(feature = "sqlite")]
 pub use queue_sqlite as sqlite;
 

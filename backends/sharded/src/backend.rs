@@ -214,6 +214,10 @@ impl Backend for ShardedBackend {
         self.first().queue_uri(queue)
     }
 
+    fn partition(&self, key: &str) -> u32 {
+        shard_of_key(key, self.shards())
+    }
+
     fn notifier(&self) -> Option<Arc<dyn Notifier>> {
         self.first().notifier()
     }

@@ -16,6 +16,22 @@
 //! # }
 //! ```
 //!
+//! A message's key, the `#[message(key)]` fields of its type, decides on which shard it is put; messages without one are put
+//! on the shards in turn. What does not hold across shards:
+//!
+//! - **Order.** Each shard hands out its messages as its storage does.
+//! - **One step.** Several operations are atomic only if all shards are on one storage. Otherwise those are that are on one
+//!   of the storages, and the others follow in order.
+//! - **Names.** A queue `orders` is the queues `orders-s0`, `orders-s1` and so on, so its name can have four or five characters
+//!   less.
+//! - **Records.** Metadata, results, unique keys and schedules are kept on the first storage. While that cannot be reached,
+//!   messages are put and received, for two minutes.
+//! - **Transactions** of the application's own are not supported; unique keys and attachments of messages only if all shards
+//!   are on one storage.
+//!
+//! A queue is empty if all its shards have said so. One that is throttled or cannot be reached holds up no other: it is left
+//! out until a growing pause of up to 30 s is over, and its error, which names it, is returned only if no other has a message.
+//!
 //! | module | contents |
 //! |---|---|
 //! | `shards` | connecting |

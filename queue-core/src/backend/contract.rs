@@ -43,6 +43,13 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// every client of the storage.
     fn queue_uri(&self, queue: &QueueName) -> String;
 
+    /// Returns the part of each queue on which messages with this [partition key](NewMessage::partition_key) are put now, in
+    /// which they can be put together. The default is 0, for queues that have one part.
+    fn partition(&self, key: &str) -> u32 {
+        let _ = key;
+        0
+    }
+
     /// Returns the notifier that all services on this storage share, as far as the backend has one. The services
     /// publish to it what they put. The default is `None`.
     fn notifier(&self) -> Option<Arc<dyn Notifier>> {

@@ -23,6 +23,11 @@ macro_rules! forward_backend {
             $inner.queue_uri(queue)
         }
     };
+    (@partition $self:ident, $inner:expr) => {
+        fn partition(&$self, key: &str) -> u32 {
+            $inner.partition(key)
+        }
+    };
     (@notifier $self:ident, $inner:expr) => {
         fn notifier(&$self) -> Option<::std::sync::Arc<dyn $crate::notify::Notifier>> {
             $inner.notifier()
@@ -166,7 +171,7 @@ macro_rules! forward_pointer {
         #[deny(clippy::missing_trait_methods)]
         impl<B: Backend + ?Sized> Backend for $pointer<B> {
             forward_backend!(self => (**self);
-                capabilities queue_uri notifier results payload_store transactions create_queue delete_queue list_queues
+                capabilities queue_uri partition notifier results payload_store transactions create_queue delete_queue list_queues
                 properties metadata set_metadata put put_if receive peek attachment browse update delete clear apply);
         }
     };

@@ -140,13 +140,14 @@ impl Encoder {
     /// # Errors
     /// [`TooLarge`] if the body exceeds what the backend can store, or the payload what is allowed.
     pub fn encode(self, message: &Encoded, envelope: &Envelope) -> Result<NewMessage, TooLarge> {
-        match message.message_type().wire() {
-            Wire::Event => self.new_event(message, envelope),
+        let new = match message.message_type().wire() {
+            Wire::Event => self.new_event(message, envelope)?,
             Wire::Bare => {
                 let body = message.body(envelope);
-                self.within(self.raw_limit(), body, message, What::Bare)
+                self.within(self.raw_limit(), body, message, What::Bare)?
             }
-        }
+        };
+        Ok(new.with_partition_key(envelope.subject.as_deref()))
     }
 
     fn new_event(self, message: &Encoded, envelope: &Envelope) -> Result<NewMessage, TooLarge> {

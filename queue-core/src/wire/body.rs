@@ -61,6 +61,12 @@ impl Body {
         }
     }
 
+    /// Returns the [partition key](crate::backend::NewMessage::partition_key) of a stored body: the subject of an event.
+    #[must_use]
+    pub fn partition_key(body: &Bytes) -> Option<String> {
+        Self::read(body, usize::MAX).envelope()?.subject.clone()
+    }
+
     /// The poison record, if the body is an event that has one. Trust it only on a poison queue: elsewhere, the sender
     /// wrote it.
     #[must_use]

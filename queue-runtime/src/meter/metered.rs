@@ -12,6 +12,7 @@ use queue_core::backend::{
 };
 use queue_core::internal::forward_backend;
 use queue_core::{QueueName, Result};
+use queue_sharded::shard_of;
 
 use super::counters::Counters;
 use super::table::Meter;
@@ -27,11 +28,34 @@ const LIST_PAGE: usize = 5000;
 pub(crate) struct Metered {
     inner: Arc<dyn Backend>,
     meter: Arc<Meter>,
+    queues: Queues,
+}
+
+/// What the queues of a backend are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Queues {
+    Whole,
+    /// Shards. What is on them is counted for the queue of which they are.
+    Shards,
 }
 
 impl Metered {
-    pub(crate) fn new(inner: Arc<dyn Backend>, meter: Arc<Meter>) -> Self {
-        Self { inner, meter }
+    pub(crate) fn new(inner: Arc<dyn Backend>, meter: Arc<Meter>, queues: Queues) -> Self {
+        Self {
+            inner,
+            meter,
+            queues,
+        }
+    }
+
+    fn counters(&self, queue: &QueueName) -> &Counters {
+        match self.queues {
+            Queues::Whole => self.meter.queue(queue),
+            Queues::Shards => {
+                let whole = shard_of(queue).map(|(whole, _)| whole);
+                self.meter.queue(whole.as_ref().unwrap_or(queue))
+            }
+        }
     }
 
     /// Makes a call that takes one transaction.
@@ -41,7 +65,7 @@ impl Metered {
         kind: TransactionKind,
         call: impl Future<Output = Result<T>> + Send,
     ) -> Result<T> {
-        Counting::of(self.meter.queue(queue), kind)
+        Counting::of(self.counters(queue), kind)
             .answer(call, |_| (kind, 1))
             .await
     }
@@ -116,7 +140,7 @@ fn kinds(ops: &[Op]) -> Vec<(QueueName, TransactionKind)> {
     reason = "a default method would not reach the backend's own"
 )]
 impl Backend for Metered {
-    forward_backend!(self => self.inner; capabilities queue_uri notifier results payload_store transactions attachment);
+    forward_backend!(self => self.inner; capabilities queue_uri partition notifier results payload_store transactions attachment);
 
     async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created> {
         let call = self.inner.create_queue(queue, metadata);
@@ -153,7 +177,7 @@ impl Backend for Metered {
 
     async fn put(&self, queue: &QueueName, message: NewMessage) -> Result<PutReceipt> {
         let kind = TransactionKind::Put;
-        let counters = self.meter.queue(queue);
+        let counters = self.counters(queue);
         let counted = |_: &PutReceipt| {
             counters.measures.sent(1);
             (kind, 1)
@@ -174,7 +198,7 @@ impl Backend for Metered {
             return call.await;
         }
         let kind = TransactionKind::Put;
-        let counters = self.meter.queue(queue);
+        let counters = self.counters(queue);
         let counted = |put: &PutIf| {
             if let PutIf::Swapped(Some(_)) = put {
                 counters.measures.sent(1);
@@ -190,7 +214,7 @@ impl Backend for Metered {
         max: u32,
         visibility: Duration,
     ) -> Result<Vec<ReceivedMessage>> {
-        let counters = self.meter.queue(queue);
+        let counters = self.counters(queue);
         let counted = |messages: &Vec<ReceivedMessage>| {
             counters.measures.received(messages.len() as u64);
             let kind = if messages.is_empty() {
@@ -208,7 +232,7 @@ impl Backend for Metered {
     async fn peek(&self, queue: &QueueName, max: u32) -> Result<Vec<PeekedMessage>> {
         let kind = TransactionKind::Peek;
         let counted = |messages: &Vec<PeekedMessage>| (kind, pages(messages.len(), RECEIVE_PAGE));
-        Counting::of(self.meter.queue(queue), kind)
+        Counting::of(self.counters(queue), kind)
             .answer(self.inner.peek(queue, max), counted)
             .await
     }
@@ -220,7 +244,7 @@ impl Backend for Metered {
         }
         let kind = TransactionKind::Peek;
         let counted = |page: &Page| (kind, pages(page.messages.len(), RECEIVE_PAGE));
-        Counting::of(self.meter.queue(queue), kind)
+        Counting::of(self.counters(queue), kind)
             .answer(call, counted)
             .await
     }
@@ -249,7 +273,7 @@ impl Backend for Metered {
 
     async fn apply(&self, ops: Vec<Op>) -> Answer {
         let tried = Applying {
-            meter: &self.meter,
+            by: self,
             ops: kinds(&ops),
         };
         let answer = self.inner.apply(ops).await;
@@ -261,7 +285,7 @@ impl Backend for Metered {
 /// Several operations under way, which count when this is dropped: all, unless they were answered, because all may have
 /// been sent.
 struct Applying<'a> {
-    meter: &'a Meter,
+    by: &'a Metered,
     ops: Vec<(QueueName, TransactionKind)>,
 }
 
@@ -280,7 +304,7 @@ impl Applying<'_> {
         self.ops.truncate(tried);
         let stored = self.ops.iter().take(stored);
         for (queue, _) in stored.filter(|(_, kind)| *kind == TransactionKind::Put) {
-            self.meter.queue(queue).measures.sent(1);
+            self.by.counters(queue).measures.sent(1);
         }
     }
 }
@@ -288,7 +312,7 @@ impl Applying<'_> {
 impl Drop for Applying<'_> {
     fn drop(&mut self) {
         for (queue, kind) in self.ops.drain(..) {
-            self.meter.queue(&queue).add(kind, 1);
+            self.by.counters(&queue).add(kind, 1);
         }
     }
 }

@@ -28,5 +28,5 @@ pub use prices::{Cost, InvalidPrice, PriceTable};
 pub use reading::MeterReading;
 pub use transactions::{TransactionCounts, TransactionKind};
 
-pub(crate) use metered::Metered;
+pub(crate) use metered::{Metered, Queues};
 pub(crate) use table::Meter;

@@ -8,6 +8,7 @@ use futures_util::future::join_all;
 use queue_core::backend::{
     Backend as _, ItemSet, NewMessage, Op, OpOutcome, PopReceipt, PutReceipt, TimeToLive,
 };
+use queue_core::wire::Body;
 use queue_core::{ErrorKind, Result};
 
 use super::backend::Packs;
@@ -43,7 +44,9 @@ impl Packs {
                 TimeToLive::After(left)
             }
         };
-        let mut message = NewMessage::moved(leaving.body.clone());
+        let key = Body::partition_key(&leaving.body);
+        let body = leaving.body.clone();
+        let mut message = NewMessage::moved(body).with_partition_key(key.as_deref());
         message.delay = leaving.delay;
         message.time_to_live = time_to_live;
         Some(message)

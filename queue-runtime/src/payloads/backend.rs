@@ -275,7 +275,7 @@ fn not_attached(queue: &QueueName) -> Error {
     reason = "a default method would not reach the backend's own"
 )]
 impl Backend for WithPayloads {
-    forward_backend!(self => self.inner; queue_uri notifier results payload_store create_queue delete_queue
+    forward_backend!(self => self.inner; queue_uri partition notifier results payload_store create_queue delete_queue
         list_queues properties metadata set_metadata peek clear);
 
     fn capabilities(&self) -> &Capabilities {

@@ -55,7 +55,8 @@ impl Puts {
         };
         let mut rest = outgoing;
         while let [first, ..] = rest {
-            let alike = rest.iter().take_while(|one| goes_with(first, one)).count();
+            let goes_with = |one: &&Outgoing| goes_with(context, first, one);
+            let alike = rest.iter().take_while(goes_with).count();
             let (op, count) = match pack(context, message_type, &mut packer, &rest[..alike]) {
                 Some(packed) => packed,
                 None => (put(first), 1),
@@ -75,9 +76,57 @@ fn put(one: &Outgoing) -> Op {
     }
 }
 
+/// Messages of one part of their queue beside each other, in the order in which they were given otherwise.
+pub(super) struct Grouped<M> {
+    pub(super) outgoing: Vec<Outgoing>,
+    pub(super) messages: Vec<M>,
+    /// The place of each among those that were given.
+    pub(super) places: Vec<usize>,
+}
+
+impl<M> Grouped<M> {
+    /// Leaves messages in their order.
+    pub(super) fn as_one(outgoing: Vec<Outgoing>, messages: Vec<M>) -> Self {
+        Self {
+            places: (0..outgoing.len()).collect(),
+            outgoing,
+            messages,
+        }
+    }
+
+    pub(super) fn by_part(context: &Context, outgoing: Vec<Outgoing>, messages: Vec<M>) -> Self {
+        let given = outgoing.into_iter().zip(messages).enumerate();
+        let mut all: Vec<_> = given.collect();
+        all.sort_by_cached_key(|(_, (one, _))| part(context, one));
+        let (places, both): (_, Vec<_>) = all.into_iter().unzip();
+        let (outgoing, messages) = both.into_iter().unzip();
+        Self {
+            outgoing,
+            messages,
+            places,
+        }
+    }
+}
+
+/// Returns what there is of messages with these places among those that were given, in their order.
+pub(super) fn as_given<T>(places: &[usize], of_each: Vec<T>) -> Vec<T> {
+    let mut all: Vec<_> = places.iter().zip(of_each).collect();
+    all.sort_by_key(|(place, _)| **place);
+    all.into_iter().map(|(_, one)| one).collect()
+}
+
+/// Returns the part of its queue on which a message is put, if its key decides that.
+fn part(context: &Context, one: &Outgoing) -> Option<u32> {
+    let key = one.new.partition_key.as_deref()?;
+    Some(context.backend.partition(key))
+}
+
 /// Whether a message can be in a pack with another one.
-fn goes_with(first: &Outgoing, other: &Outgoing) -> bool {
-    let settings = |one: &Outgoing| (one.new.delay, one.new.time_to_live);
+fn goes_with(context: &Context, first: &Outgoing, other: &Outgoing) -> bool {
+    let settings = |one: &Outgoing| {
+        let part = part(context, one);
+        (part, one.new.delay, one.new.time_to_live)
+    };
     first.queue == other.queue
         && settings(first) == settings(other)
         && first.new.attachment.is_none()
@@ -101,7 +150,8 @@ fn pack(
     envelope.queue_uri = Some(context.backend.queue_uri(&first.queue));
     let bodies: Vec<Bytes> = messages.iter().map(|one| one.new.body.clone()).collect();
     let (count, body) = packer.pack(&envelope, &bodies)?;
-    let mut message = NewMessage::new(body);
+    let key = first.new.partition_key.as_deref();
+    let mut message = NewMessage::new(body).with_partition_key(key);
     (message.delay, message.time_to_live) = (first.new.delay, first.new.time_to_live);
     let queue = first.queue.clone();
     Some((Op::Put { queue, message }, count))

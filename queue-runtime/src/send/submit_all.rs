@@ -12,7 +12,7 @@ use queue_core::{
 };
 use tracing::Instrument as _;
 
-use super::packing::Puts;
+use super::packing::{Grouped, Puts, as_given};
 use super::submit::{Outgoing, Submit, Submitted};
 use super::submit_error::SubmitProblem;
 use crate::context::Context;
@@ -205,7 +205,8 @@ impl<M> SubmitAll<M> {
     /// Calls a function with the number of messages that are certainly submitted so far, whenever an operation of the
     /// backend has submitted some.
     ///
-    /// Messages are submitted in the order in which they were given: these are the first ones. The function runs within
+    /// Messages are submitted in the order in which they were given: these are the first ones. Packed messages on
+    /// [shards](crate::sharded) are submitted shard by shard. The function runs within
     /// the submission, so it should return soon. If it panics, so does the submission.
     ///
     /// ```
@@ -240,15 +241,23 @@ impl<M> SubmitAll<M> {
         let (context, mut report) = (self.context, self.on_progress);
         let policy = self.storage_retry.or_unknown(self.retry_unknown);
         let (outgoing, messages) = encode(self.submissions)?;
+        let Grouped {
+            outgoing,
+            messages,
+            places,
+        } = match self.packed {
+            None => Grouped::as_one(outgoing, messages),
+            Some(_) => Grouped::by_part(&context, outgoing, messages),
+        };
         let puts = match self.packed {
             None => Puts::single(&outgoing),
             Some(message_type) => match Puts::packed(&context, &message_type, &outgoing) {
                 Ok(puts) => puts,
                 Err(error) => {
-                    let rest = messages.into_iter().map(|message| (None, message));
+                    let rest = as_given(&places, messages).into_iter();
                     return Err(SubmitAllError {
                         submitted: Vec::new(),
-                        rest: rest.collect(),
+                        rest: rest.map(|message| (None, message)).collect(),
                         problem: SubmitProblem::Storage(error),
                     });
                 }
@@ -295,14 +304,15 @@ impl<M> SubmitAll<M> {
                 }
                 let ids = outgoing.into_iter().map(|outgoing| Some(outgoing.id));
                 let rest = ids.zip(messages).skip(submitted.len()).collect();
+                let (done, left) = places.split_at(submitted.len());
                 return Err(SubmitAllError {
-                    submitted,
-                    rest,
+                    submitted: as_given(done, submitted),
+                    rest: as_given(left, rest),
                     problem: SubmitProblem::Storage(error),
                 });
             }
         }
-        Ok(submitted)
+        Ok(as_given(&places, submitted))
     }
 }
 

@@ -88,7 +88,7 @@ impl UntypedMessage {
             refused.with_detail(format!("{what} {size} bytes, and {limit} are allowed"))
         };
         let limit = context.encoder.raw_limit();
-        let (id, request, body, limit) = match &self.content {
+        let (id, request, subject, body, limit) = match &self.content {
             Content::Event(envelope, payload) => {
                 let mut envelope = envelope.clone();
                 envelope.trace = envelope.trace.or_else(current_trace);
@@ -124,11 +124,12 @@ impl UntypedMessage {
                 if let Some(problem) = unreadable(&body, &envelope.id) {
                     return Err(invalid(ErrorKind::InvalidInput).with_detail(problem));
                 }
-                (envelope.id, envelope.request, body, limit)
+                (envelope.id, envelope.request, envelope.subject, body, limit)
             }
             Content::Bare(body) => (
                 MessageId::random(),
                 RequestId::random(),
+                None,
                 body.to_vec(),
                 limit,
             ),
@@ -141,7 +142,8 @@ impl UntypedMessage {
             .map_or_else(TimeToLive::default, TimeToLive::After);
         let new = NewMessage::new(context.encoder.stored(body))
             .with_delay(self.delay)
-            .with_time_to_live(time_to_live);
+            .with_time_to_live(time_to_live)
+            .with_partition_key(subject.as_deref());
         Ok(Outgoing {
             queue: queue.clone(),
             id,

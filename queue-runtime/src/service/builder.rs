@@ -1,4 +1,3 @@
-use std::fmt;
 use std::io;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -13,9 +12,10 @@ use queue_core::{ClientId, Error, ErrorKind, Operation};
 
 use super::error::ConnectError;
 use super::queue_service::QueueService;
-use crate::backend::open;
+use super::target::{Account, Opened, Target};
 use crate::background::Background;
 use crate::context::{Context, Storage};
+use crate::meter::Meter;
 use crate::notify::Notifier;
 use crate::payloads::PayloadStore;
 use crate::policy::StorageRetry;
@@ -70,21 +70,6 @@ enum Payloads {
     Container(String),
 }
 
-enum Target {
-    Url(String),
-    Backend(Arc<dyn Backend>),
-}
-
-/// Hides the URL, which may contain a secret.
-impl fmt::Debug for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Url(_) => f.write_str("Url(…)"),
-            Self::Backend(backend) => f.debug_tuple("Backend").field(backend).finish(),
-        }
-    }
-}
-
 impl QueueService {
     /// Connects to the queues at `url` with the default settings. [`builder`](Self::builder) lists the
     /// URLs.
@@ -118,11 +103,12 @@ impl QueueService {
     /// | `azure://ACCOUNT` | Azure Queue Storage with Entra ID: workload identity, managed identity, then developer tools |
     /// | `https://…?sig=…` | Azure Queue Storage with a shared access signature |
     /// | `AccountName=…;AccountKey=…`, `UseDevelopmentStorage=true` | Azure Queue Storage or its emulator, by a connection string |
+    /// | `sharded:NUMBER\|URL\|URL…` | each queue spread over so many queues on these storages, as by [`sharded`](Self::sharded) |
     ///
     /// The Azure URLs require the feature `azure`. [`backend::register`](crate::backend::register) adds a scheme. Pass a URL that contains a secret in `QUEUE_URL` rather
     /// than on a command line.
     pub fn builder(url: &str) -> ServiceBuilder {
-        ServiceBuilder::new(Target::Url(url.to_owned()))
+        ServiceBuilder::new(Target::url(url))
     }
 
     /// Returns a builder of a service on this backend: a custom [`Backend`], or one with settings that a URL does
@@ -131,7 +117,46 @@ impl QueueService {
     /// The service uses the backend as it is. A backend that has a clock needs the same one as the service, so
     /// pass it to [`clock`](ServiceBuilder::clock) too.
     pub fn with_backend(backend: Arc<dyn Backend>) -> ServiceBuilder {
-        ServiceBuilder::new(Target::Backend(backend))
+        ServiceBuilder::new(Target::One(backend.into()))
+    }
+
+    /// Returns a builder of a service whose queues are each spread over `shards` queues in total, on these storages in turn:
+    /// for more requests a second than one queue or one account carries. Nothing else changes for the program.
+    /// [Shards](crate::sharded) tells what does not hold across them.
+    ///
+    /// The number is that of the first program that connects. Afterwards only
+    /// [`resize`](crate::sharded::ShardedBackend::resize) changes it. All programs name the same storages in the same order.
+    ///
+    /// ```
+    /// use queue_runtime::{Message, QueueService, Received};
+    /// # use serde::{Deserialize, Serialize};
+    /// #
+    /// # #[derive(Debug, Serialize, Deserialize, Message)]
+    /// # struct Order {
+    /// #     number: u32,
+    /// # }
+    /// # async fn ship(_: Received<Order>) {}
+    /// #
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let service = QueueService::sharded(["memory:west", "memory:east"], 4).connect().await?;
+    /// service.submit_all((0..100).map(|number| Order { number })).await?;
+    /// let listener = service.listener(ship).until_empty().start()?;
+    /// assert_eq!(listener.drained().await.info.completed, 100);
+    ///
+    /// let shards = service.shards().expect("it has some");
+    /// assert_eq!(shards.resize(8).await?.shards, 8);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn sharded<A: Into<Account>>(
+        accounts: impl IntoIterator<Item = A>,
+        shards: u32,
+    ) -> ServiceBuilder {
+        ServiceBuilder::new(Target::Shards {
+            accounts: accounts.into_iter().map(Into::into).collect(),
+            number: shards,
+        })
     }
 }
 
@@ -333,10 +358,9 @@ impl ServiceBuilder {
         let clock = self.clock.unwrap_or_else(|| Arc::new(SystemClock::new()));
         let client = ClientId::new(self.client.unwrap_or_else(default_client));
         let client = client.map_err(|source| ConnectError::Client { source })?;
-        let backend = match self.target {
-            Target::Backend(backend) => backend,
-            Target::Url(url) => open(url, Arc::clone(&clock)).await?,
-        };
+        let meter = Arc::new(Meter::new());
+        let Opened { backend, shards } =
+            self.target.open(&clock, &meter, self.storage_limit).await?;
         let background = (self.background)();
         let background = background.map_err(|source| ConnectError::Background { source })?;
         let costs_little = backend.capabilities().idle_cap <= CHEAP_POLLS;
@@ -348,8 +372,12 @@ impl ServiceBuilder {
             Some(Payloads::Store(store)) => Some(store),
             Some(Payloads::Container(name)) => beside(&*backend, &name)?,
         };
-        let backend = self.storage_limit.around(backend, &clock);
-        let storage = Storage { backend, payloads };
+        let storage = Storage {
+            backend,
+            meter,
+            shards,
+            payloads,
+        };
         let mut context = Context::new(
             storage,
             clock,

@@ -115,6 +115,7 @@ fn allowed() -> String {
             "an Azure connection string",
         ]);
     }
+    allowed.push("`sharded:NUMBER|URL|URL…`");
     let last = allowed.pop().unwrap_or_default();
     format!("{} or {last}", allowed.join(", "))
 }

@@ -9,6 +9,7 @@ pub mod redrive;
 mod shutdown;
 #[cfg(feature = "signal")]
 mod signals;
+mod target;
 
 pub use browse::{Browsed, BrowsedPage};
 pub use builder::ServiceBuilder;
@@ -17,3 +18,4 @@ pub use queue::{AnyQueue, Peeked, Queue};
 pub use queue_service::QueueService;
 #[cfg(feature = "signal")]
 pub use signals::StopSignals;
+pub use target::Account;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use queue_core::backend::{Backend, StorageTransaction, Transactions};
 use queue_core::idempotency::IdempotencyStore;
 use queue_core::{ClientId, InvalidName, Message, QueueName, Timestamp};
+use queue_sharded::ShardedBackend;
 
 use super::queue::{AnyQueue, Queue};
 use crate::context::Context;
@@ -328,6 +329,13 @@ impl QueueService {
     #[must_use]
     pub fn results(&self) -> Option<Arc<dyn IdempotencyStore>> {
         self.context.backend.results()
+    }
+
+    /// Returns the shards over which the queues are spread, if the service was [built](Self::sharded) so: to change their
+    /// number.
+    #[must_use]
+    pub fn shards(&self) -> Option<&ShardedBackend> {
+        self.context.shards.as_deref()
     }
 
     /// Returns the storage transactions of this service so far. The module [`meter`](crate::meter) says what counts as

@@ -96,7 +96,7 @@ fn queue(op: &Op) -> Option<&QueueName> {
     reason = "a default method would not reach the backend's own"
 )]
 impl Backend for Limited {
-    forward_backend!(self => self.inner; capabilities queue_uri notifier results payload_store transactions attachment);
+    forward_backend!(self => self.inner; capabilities queue_uri partition notifier results payload_store transactions attachment);
 
     async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created> {
         self.ordinary(queue).await;

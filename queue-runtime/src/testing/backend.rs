@@ -20,7 +20,7 @@ use super::fault_injector::FaultInjector;
     reason = "a default method would not reach the wrapped backend's own"
 )]
 impl Backend for FaultInjector {
-    forward_backend!(self => self.inner(); capabilities queue_uri notifier results payload_store transactions);
+    forward_backend!(self => self.inner(); capabilities queue_uri partition notifier results payload_store transactions);
 
     async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created> {
         let call = Call::begin(self, Operation::CreateQueue, Some(queue));

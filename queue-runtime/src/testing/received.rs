@@ -13,6 +13,7 @@ use crate::backend::MemoryBackend;
 use crate::background::Background;
 use crate::context::{Context, Storage};
 use crate::lease::Cause;
+use crate::meter::Meter;
 use crate::policy::StorageRetry;
 use crate::receive::{Meta, Received};
 
@@ -256,6 +257,8 @@ fn private_context() -> Arc<Context> {
     let clock = Arc::new(TokioClock::new());
     let storage = Storage {
         backend: Arc::new(MemoryBackend::new(clock.clone())),
+        meter: Arc::new(Meter::new()),
+        shards: None,
         payloads: None,
     };
     let client = ClientId::new("test").expect("a valid client id");

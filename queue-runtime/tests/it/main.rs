@@ -48,6 +48,7 @@ mod sentences;
 mod service_shutdown;
 mod settled_follow_ups;
 mod settlements;
+mod sharded;
 mod sizes;
 mod standby;
 mod state;

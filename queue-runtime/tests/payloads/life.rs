@@ -81,7 +81,7 @@ impl Mortal {
 
 #[async_trait]
 impl Backend for Mortal {
-    forward_backend!(self => self.inner; queue_uri notifier);
+    forward_backend!(self => self.inner; queue_uri partition notifier);
 
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities

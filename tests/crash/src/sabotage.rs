@@ -228,7 +228,7 @@ fn is_gone(kind: ErrorKind) -> bool {
 #[async_trait]
 impl Backend for Sabotaged {
     forward_backend!(self => self.inner;
-        queue_uri notifier results payload_store transactions create_queue delete_queue list_queues properties metadata
+        queue_uri partition notifier results payload_store transactions create_queue delete_queue list_queues properties metadata
         set_metadata peek attachment browse clear);
 
     fn capabilities(&self) -> &Capabilities {

@@ -119,7 +119,7 @@ struct Seen {
 )]
 #[async_trait]
 impl Backend for Seen {
-    forward_backend!(self => self.queues; capabilities queue_uri notifier payload_store transactions create_queue delete_queue
+    forward_backend!(self => self.queues; capabilities queue_uri partition notifier payload_store transactions create_queue delete_queue
         list_queues properties metadata set_metadata put put_if receive peek attachment browse update delete clear apply);
 
     fn results(&self) -> Option<Arc<dyn IdempotencyStore>> {

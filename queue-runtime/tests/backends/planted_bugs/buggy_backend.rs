@@ -145,7 +145,7 @@ impl Buggy {
 #[async_trait]
 impl Backend for Buggy {
     forward_backend!(self => self.inner;
-        notifier results payload_store transactions create_queue set_metadata attachment);
+        partition notifier results payload_store transactions create_queue set_metadata attachment);
 
     fn queue_uri(&self, queue: &QueueName) -> String {
         match self.bug {

@@ -87,7 +87,7 @@ fn not_found(error: Error) -> Error {
 #[async_trait]
 impl Backend for Remote {
     forward_backend!(self => self.inner;
-        queue_uri notifier results payload_store transactions create_queue delete_queue list_queues properties metadata
+        queue_uri partition notifier results payload_store transactions create_queue delete_queue list_queues properties metadata
         set_metadata put put_if receive peek attachment browse clear);
 
     fn capabilities(&self) -> &Capabilities {

@@ -118,7 +118,7 @@ impl fmt::Debug for Storage {
 #[async_trait]
 impl Backend for Storage {
     forward_backend!(self => self.inner;
-        queue_uri results payload_store transactions create_queue delete_queue list_queues properties metadata set_metadata
+        queue_uri partition results payload_store transactions create_queue delete_queue list_queues properties metadata set_metadata
         peek attachment update delete clear);
 
     async fn browse(&self, queue: &QueueName, from: Option<&PageMark>, max: u32) -> Result<Page> {

@@ -1,0 +1,163 @@
+//! What a service is on: one storage, or several over which its queues are spread.
+
+use std::fmt;
+use std::sync::Arc;
+
+use queue_core::backend::Backend;
+use queue_core::clock::Clock;
+use queue_sharded::{ShardedBackend, Shards};
+
+use super::error::ConnectError;
+use crate::backend::open;
+use crate::meter::{Meter, Metered, Queues};
+use crate::storage_limit::StorageLimit;
+
+/// A storage of [shards](crate::QueueService::sharded): a URL, or a backend.
+///
+/// ```
+/// use std::sync::Arc;
+/// use queue_runtime::SystemClock;
+/// use queue_runtime::backend::{Backend, MemoryBackend};
+/// use queue_runtime::service::Account;
+///
+/// let backend: Arc<dyn Backend> = Arc::new(MemoryBackend::new(Arc::new(SystemClock::new())));
+/// let accounts: [Account; 2] = ["sqlite:one.db".into(), backend.into()];
+/// ```
+#[derive(Clone)]
+pub struct Account(Kind);
+
+#[derive(Clone)]
+enum Kind {
+    Url(String),
+    Backend(Arc<dyn Backend>),
+}
+
+/// The storage that a service was told to use.
+pub(super) enum Target {
+    One(Account),
+    Shards { accounts: Vec<Account>, number: u32 },
+}
+
+/// An opened storage, whose requests are limited and counted.
+pub(super) struct Opened {
+    pub(super) backend: Arc<dyn Backend>,
+    pub(super) shards: Option<Arc<ShardedBackend>>,
+}
+
+/// What a URL of shards begins with.
+const SCHEME: &str = "sharded:";
+
+/// Between its URLs.
+const SEPARATOR: char = '|';
+
+impl Target {
+    pub(super) fn url(url: &str) -> Self {
+        Self::One(url.into())
+    }
+
+    pub(super) async fn open(
+        self,
+        clock: &Arc<dyn Clock>,
+        meter: &Arc<Meter>,
+        limit: StorageLimit,
+    ) -> Result<Opened, ConnectError> {
+        let (accounts, number) = match self {
+            Self::One(Account(Kind::Url(url))) if url.starts_with(SCHEME) => parse(&url)?,
+            Self::One(account) => {
+                let backend = account.open(clock, meter, limit, Queues::Whole).await?;
+                let shards = None;
+                return Ok(Opened { backend, shards });
+            }
+            Self::Shards { accounts, number } => (accounts, number),
+        };
+        let mut opened = Vec::with_capacity(accounts.len());
+        for account in accounts {
+            opened.push(account.open(clock, meter, limit, Queues::Shards).await?);
+        }
+        let shards = Shards::new(opened, number, Arc::clone(clock))
+            .connect()
+            .await;
+        let shards = Arc::new(shards.map_err(ConnectError::Storage)?);
+        Ok(Opened {
+            backend: Arc::<ShardedBackend>::clone(&shards),
+            shards: Some(shards),
+        })
+    }
+}
+
+impl Account {
+    async fn open(
+        self,
+        clock: &Arc<dyn Clock>,
+        meter: &Arc<Meter>,
+        limit: StorageLimit,
+        queues: Queues,
+    ) -> Result<Arc<dyn Backend>, ConnectError> {
+        let backend = match self.0 {
+            Kind::Url(url) => open(url, Arc::clone(clock)).await?,
+            Kind::Backend(backend) => backend,
+        };
+        let limited = limit.around(backend, clock);
+        Ok(Arc::new(Metered::new(limited, Arc::clone(meter), queues)))
+    }
+}
+
+/// Returns the accounts and the number of shards of `sharded:NUMBER|URL|URL…`.
+fn parse(url: &str) -> Result<(Vec<Account>, u32), ConnectError> {
+    let refused = |problem: &str| ConnectError::Url {
+        url: format!("{SCHEME}…"),
+        problem: problem.to_owned(),
+    };
+    let mut parts = url[SCHEME.len()..].split(SEPARATOR);
+    let number = parts.next().and_then(|number| number.trim().parse().ok());
+    let number =
+        number.ok_or_else(|| refused("it has no number of shards, as in `sharded:4|URL|URL`"))?;
+    let accounts: Vec<Account> = parts.map(|url| url.trim().into()).collect();
+    if accounts.is_empty() {
+        return Err(refused("it names no account, as in `sharded:4|URL|URL`"));
+    }
+    Ok((accounts, number))
+}
+
+impl From<&str> for Account {
+    fn from(url: &str) -> Self {
+        Self(Kind::Url(url.to_owned()))
+    }
+}
+
+impl From<String> for Account {
+    fn from(url: String) -> Self {
+        Self(Kind::Url(url))
+    }
+}
+
+impl From<Arc<dyn Backend>> for Account {
+    fn from(backend: Arc<dyn Backend>) -> Self {
+        Self(Kind::Backend(backend))
+    }
+}
+
+/// Hides the URL, which may contain a secret.
+impl fmt::Debug for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Kind::Url(_) => f.write_str("Url(…)"),
+            Kind::Backend(backend) => f.debug_tuple("Backend").field(backend).finish(),
+        }
+    }
+}
+
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::One(account) => account.fmt(f),
+            Self::Shards { accounts, number } => {
+                let mut shown = f.debug_struct("Shards");
+                shown
+                    .field("accounts", accounts)
+                    .field("number", number)
+                    .finish()
+            }
+        }
+    }
+}
