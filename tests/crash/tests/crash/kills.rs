@@ -30,6 +30,7 @@ fn nothing_is_lost_when_processes_are_killed_and_stopped() {
         stops: plan::times(8),
         ends: plan::times(8),
         aborts: &[],
+        alone_after: None,
         bug: None,
         payloads: Payloads::InFile,
     };
@@ -56,6 +57,7 @@ fn no_payload_is_missing_or_left_when_processes_are_killed_and_stopped() {
         stops: plan::times(4),
         ends: plan::times(4),
         aborts: &[],
+        alone_after: None,
         bug: None,
         payloads: Payloads::InFolder,
     };
@@ -79,6 +81,7 @@ fn abort_at(aborts: &[(Point, Role)]) {
         stops: 0,
         ends: 0,
         aborts,
+        alone_after: None,
         bug: None,
         payloads: Payloads::InFile,
     };
@@ -128,7 +131,7 @@ fn nothing_is_lost_when_processes_abort_between_steps_that_belong_together() {
 #[test]
 fn the_named_points_are_all_covered() {
     let covered = |point: &Point| {
-        [STEPS, BETWEEN_STEPS]
+        [STEPS, BETWEEN_STEPS, &crate::packs::points()]
             .concat()
             .iter()
             .any(|(of, _)| of == point)
@@ -147,6 +150,7 @@ fn sabotaged(bug: Bug) -> Vec<Violation> {
         stops: 0,
         ends: 0,
         aborts: &[],
+        alone_after: None,
         bug: Some(bug),
         payloads: Payloads::InFile,
     };
