@@ -30,6 +30,8 @@ pub struct Campaign<'a> {
     pub seed: u64,
     /// The roles that run all the time.
     pub roles: &'a [Role],
+    /// The largest number of lines that the processes print between two of these actions.
+    pub between: usize,
     /// The number of processes that are killed.
     pub kills: usize,
     /// The number of processes that are stopped for two leases.
@@ -59,9 +61,6 @@ pub enum Payloads {
 /// The messages flow in this order, so that a queue that is empty after those before it stays empty while
 /// nothing is redriven.
 const QUEUES: [&str; 4] = ["orders", "receipts", "orders-poison", "receipts-poison"];
-
-/// The largest number of lines that the processes print between two actions.
-const BETWEEN: usize = 60;
 
 /// Processes that are stopped at the same time.
 const STOPPED: usize = 2;
@@ -117,7 +116,7 @@ impl Campaign<'_> {
         }
         later.into_iter().for_each(|role| run.start(role));
         for action in run.actions() {
-            let lines = run.random.random_range(1..=BETWEEN);
+            let lines = run.random.random_range(1..=self.between);
             run.wait(lines);
             run.act(action);
         }

@@ -41,6 +41,9 @@ pub enum Bug {
     RecordsFirst,
     /// A conditional put puts the message before it records its value, and the process aborts in between.
     PutsFirst,
+    /// Renewals do not write which items of a pack are gone. Not part of [`Sabotaged`] but of
+    /// [`Observed`](crate::packs::Observed).
+    ForgetsMarks,
     /// No bug: the process aborts when it first gets to a point.
     Aborts(Point),
 }
@@ -139,7 +142,7 @@ impl Point {
     }
 }
 
-const NAMES: [(Bug, &str); 33] = [
+const NAMES: [(Bug, &str); 34] = [
     (Bug::AcknowledgesEarly, "acknowledges-early"),
     (Bug::DeletesEarly, "deletes-early"),
     (Bug::AcceptsStaleReceipts, "accepts-stale-receipts"),
@@ -151,6 +154,7 @@ const NAMES: [(Bug, &str); 33] = [
     (Bug::SkipsCheckpoints, "skips-checkpoints"),
     (Bug::RecordsFirst, "records-first"),
     (Bug::PutsFirst, "puts-first"),
+    (Bug::ForgetsMarks, "forgets-marks"),
     (Bug::Aborts(Point::BeforePut), "aborts-before-put"),
     (Bug::Aborts(Point::AfterPut), "aborts-after-put"),
     (Bug::Aborts(Point::AfterReceive), "aborts-after-receive"),

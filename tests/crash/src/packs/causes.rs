@@ -50,6 +50,13 @@ struct Fact {
     lease: Lease,
 }
 
+impl Fact {
+    /// Whether it is about the settlement of this run.
+    fn ends(&self, run: &Self) -> bool {
+        self.process == run.process && self.lease == run.lease && self.at > run.at
+    }
+}
+
 struct Judge<'a> {
     marks: Marks,
     /// Whether it is the follow-up of a message whose work was done more than once.
@@ -178,17 +185,18 @@ impl Judge<'_> {
         })
     }
 
-    /// Counts the causes of all runs but the last. Returns what is wrong if one has none.
+    /// Counts the causes of all runs but the one that counts: the last that was completed, if there is one. Returns what
+    /// is wrong if another has none.
     fn causes(&self, causes: &mut Causes) -> Option<&'static str> {
         causes.opened += self.all(Event::Opened).count();
         causes.moved += self.all(Event::Moved).count();
-        let runs: Vec<_> = self.all(Event::Finishing).collect();
-        let (_, repeated) = runs.split_last()?;
+        let is_completed = |run: &&Fact| self.any(Event::Completed, |fact| fact.ends(run));
+        let completed = self.all(Event::Finishing).filter(is_completed).last();
+        let counts = completed.or(self.all(Event::Finishing).last())?;
+        let repeated = self.all(Event::Finishing).filter(|run| run.at != counts.at);
         let mut wrong = None;
         for run in repeated {
-            let of_run = |fact: &Fact| {
-                fact.process == run.process && fact.lease == run.lease && fact.at > run.at
-            };
+            let of_run = |fact: &Fact| fact.ends(run);
             let is_killed = self.killed.contains(&run.process);
             let in_pack = |opened: &Fact| opened.lease.inserted == run.lease.inserted;
             let cause = if self.any(Event::Completed, of_run) {
@@ -282,7 +290,12 @@ mod tests {
     }
 
     const RUN: [Noted; 3] = [(1, Opened, 1), (1, Started, 1), (1, Finishing, 1)];
-    const AGAIN: [Noted; 3] = [(2, Moved, 1), (2, Started, 2), (2, Finishing, 2)];
+    const AGAIN: [Noted; 4] = [
+        (2, Moved, 1),
+        (2, Started, 2),
+        (2, Finishing, 2),
+        (2, Completed, 2),
+    ];
 
     #[test]
     fn what_ran_twice_has_a_cause() {
@@ -339,9 +352,11 @@ mod tests {
     #[test]
     fn a_move_in_two_steps_makes_copies_only_if_it_is_not_finished() {
         let moved = |process| {
-            let first = [(process, Moving, 3), (2, Started, 4), (2, Finishing, 4)];
-            let second = [(2, Completed, 4), (2, Started, 5), (2, Finishing, 5)];
-            explained(Marks::InHeader, &[first, second].concat())
+            let run = |inserted| [Started, Finishing, Completed].map(|event| (2, event, inserted));
+            explained(
+                Marks::InHeader,
+                &[&[(process, Moving, 3)][..], &run(4), &run(5)].concat(),
+            )
         };
         assert_eq!(moved(1).expect("it was killed").copied, 1);
         let twice = moved(2).expect_err("it was not killed");

@@ -238,6 +238,8 @@ impl Backend for Observed {
         body: Option<Bytes>,
     ) -> Result<StorageLease> {
         let pack = self.open().get(id).cloned();
+        let forgets = self.bug == Some(Bug::ForgetsMarks) && !visibility.is_zero();
+        let body = body.filter(|_| pack.is_none() || !forgets);
         let written = body
             .as_ref()
             .and_then(contents)
@@ -254,8 +256,10 @@ impl Backend for Observed {
             .update(queue, id, receipt, visibility, body)
             .await?;
         self.pass(points.map(|points| points.1));
-        let marks = written.or((self.marks == Marks::InHeader).then(ItemSet::default));
-        if let (Some(pack), Some(marks)) = (pack, marks) {
+        if let Some(pack) = pack
+            && self.marks == Marks::InHeader
+        {
+            let marks = written.unwrap_or_default();
             let entry = |(at, name): (u32, String)| {
                 let (at, event) = if marks.contains(at) {
                     (moment(), Event::Marked)

@@ -71,11 +71,11 @@ async fn submit(desk: &Desk, orders: Vec<Order>, expires: bool) {
     }
 }
 
-/// Postpones the message, hangs, completes it in a transaction, or does what other consumers do.
+/// Postpones the message, hangs, takes long, completes it in a transaction, or does what other consumers do.
 pub(super) async fn on<M: Named>(desk: &Desk, received: &Received<M>) -> Disposition {
     let dice = desk.dice();
     let is_atomic = desk.service.payloads().is_none();
-    if dice >= 16 || dice >= 6 && !is_atomic {
+    if dice >= 26 || dice >= 16 && !is_atomic {
         return work::on(desk, received).await;
     }
     let (name, lease) = (received.name(), work::lease(received));
@@ -83,6 +83,12 @@ pub(super) async fn on<M: Named>(desk: &Desk, received: &Received<M>) -> Disposi
     match dice {
         0..4 => Disposition::postpone(Duration::from_millis(50)),
         4..6 => pending().await,
+        // Its pack is renewed meanwhile.
+        6..16 => {
+            tokio::time::sleep(LEASE).await;
+            desk.ledger.write(Event::Finishing, name, lease);
+            work::complete(received)
+        }
         _ => {
             let completed = tokio::task::block_in_place(|| in_transaction(desk, received));
             completed.map_or_else(Disposition::from, |()| Disposition::complete())

@@ -10,6 +10,9 @@ use queue_crash::worker::Role;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_crash-worker");
 
+/// The largest number of lines that the processes print between two kills.
+const BETWEEN: usize = 60;
+
 const ROLES: &[Role] = &[
     Role::Produce,
     Role::Produce,
@@ -26,6 +29,7 @@ fn nothing_is_lost_when_processes_are_killed_and_stopped() {
         program: Path::new(PROGRAM),
         seed: plan::seed(),
         roles: ROLES,
+        between: BETWEEN,
         kills: plan::times(60),
         stops: plan::times(8),
         ends: plan::times(8),
@@ -53,6 +57,7 @@ fn no_payload_is_missing_or_left_when_processes_are_killed_and_stopped() {
         program: Path::new(PROGRAM),
         seed: plan::seed(),
         roles: ROLES,
+        between: BETWEEN,
         kills: plan::times(50),
         stops: plan::times(4),
         ends: plan::times(4),
@@ -77,6 +82,7 @@ fn abort_at(aborts: &[(Point, Role)]) {
         program: Path::new(PROGRAM),
         seed: plan::seed(),
         roles: ROLES,
+        between: BETWEEN,
         kills: 2,
         stops: 0,
         ends: 0,
@@ -146,6 +152,7 @@ fn sabotaged(bug: Bug) -> Vec<Violation> {
         program: Path::new(PROGRAM),
         seed: plan::seed(),
         roles: &[Role::Produce, Role::Accept, Role::Listen],
+        between: BETWEEN,
         kills: 24,
         stops: 0,
         ends: 0,

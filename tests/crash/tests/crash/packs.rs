@@ -6,12 +6,12 @@ use std::path::Path;
 
 use queue_crash::campaign::{Campaign, Payloads};
 use queue_crash::crew::Crew;
-use queue_crash::history::Figures;
+use queue_crash::history::{Figures, Violation};
 use queue_crash::ledger::{self, Event};
 use queue_crash::messages::Order;
 use queue_crash::packs::{Marks, explain};
 use queue_crash::plan;
-use queue_crash::sabotage::Point;
+use queue_crash::sabotage::{Bug, Point};
 use queue_crash::worker::{ATTEMPTS, DEADLY, PAYLOADS, Role, in_folder};
 use queue_runtime::QueueService;
 use queue_runtime::envelope::PoisonReason;
@@ -20,6 +20,9 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_crash-worker");
 
 /// The orders of which one is deadly.
 const ORDERS: usize = 60;
+
+/// The processes that handle them.
+const PROCESSES: u64 = 2;
 
 /// By then, a few packs are submitted.
 const LINES: usize = 200;
@@ -48,19 +51,29 @@ fn run(campaign: &Campaign<'_>) -> Figures {
     figures
 }
 
-fn killed(marks: Marks) {
-    let roles = [Role::Pack, Role::Unpack, Role::Unpack, Role::Unpack];
-    let campaign = Campaign {
+fn campaign(marks: Marks) -> Campaign<'static> {
+    Campaign {
         program: Path::new(PROGRAM),
         seed: plan::seed(),
-        roles: &roles,
-        kills: plan::times(40),
-        stops: plan::times(4),
-        ends: plan::times(3),
+        roles: &[Role::Pack, Role::Unpack, Role::Unpack, Role::Unpack],
+        // So that processes live for as long as it takes to renew a lease.
+        between: 300,
+        kills: 2,
+        stops: 0,
+        ends: 0,
         aborts: &[],
         alone_after: None,
         bug: None,
         payloads: payloads(marks),
+    }
+}
+
+fn killed(marks: Marks) {
+    let campaign = Campaign {
+        kills: plan::times(24),
+        stops: plan::times(4),
+        ends: plan::times(3),
+        ..campaign(marks)
     };
     let figures = run(&campaign);
     assert!(figures.acknowledged > campaign.kills, "{figures}");
@@ -121,16 +134,9 @@ pub(crate) fn points() -> Vec<(Point, Role)> {
 fn abort(marks: Marks) {
     for aborts in steps(marks) {
         let campaign = Campaign {
-            program: Path::new(PROGRAM),
-            seed: plan::seed(),
-            roles: &[Role::Pack, Role::Unpack, Role::Unpack],
-            kills: 2,
-            stops: 0,
-            ends: 0,
             aborts: &aborts,
             alone_after: Some(LINES),
-            bug: None,
-            payloads: payloads(marks),
+            ..campaign(marks)
         };
         for (point, role) in &aborts {
             println!("aborted: {role} {point:?}");
@@ -147,6 +153,20 @@ fn nothing_of_a_pack_is_lost_when_processes_abort_at_named_points() {
 #[test]
 fn nothing_of_a_pack_is_lost_at_named_points_where_marks_are_in_the_header() {
     abort(Marks::InHeader);
+}
+
+#[test]
+fn a_renewal_that_does_not_say_what_is_gone_is_detected() {
+    let campaign = Campaign {
+        bug: Some(Bug::ForgetsMarks),
+        ..campaign(Marks::InHeader)
+    };
+    let violations = campaign.run().expect_err("the campaign misses the bug");
+    let missing = |violation: &Violation| match violation {
+        Violation::Other(what) => what.contains("is missing in what was written to its pack"),
+        _ => false,
+    };
+    assert!(violations.iter().any(missing), "{violations:#?}");
 }
 
 /// An order ends each process that handles it, also in a pack of others. Processes handle one message at a time, so that
@@ -168,12 +188,16 @@ async fn deadly(marks: Marks) {
     let orders = (0..count).map(|at| Order::named(name(at)));
     let submitted = service.submit_all(orders).packed().await;
     submitted.expect("submitted");
-    for _ in 0..2 {
+    // Once in its pack, then by itself, and a last time before it is poison.
+    let (most, deadly) = (u64::from(1 + ATTEMPTS + 1), (count / ORDERS) as u64);
+    for _ in 0..PROCESSES {
         crew.start(Role::UnpackAlone, None);
     }
     while depth(&service).await > 0 {
         let _ = crew.line();
         while crew.ended().is_some() {
+            let aborts = crew.started - PROCESSES;
+            assert!(aborts < most * deadly, "it is never put aside");
             crew.start(Role::UnpackAlone, None);
         }
     }
@@ -194,18 +218,16 @@ async fn deadly(marks: Marks) {
     let causes = causes.unwrap_or_else(|violations| panic!("{violations:#?}"));
     let poison = service.queue::<Order>().poison().expect("a name");
     let page = poison.browse(None, 100).await.expect("browsed");
-    let deadly = page.messages.len();
-    assert_eq!(deadly, count / ORDERS);
+    assert_eq!(page.messages.len() as u64, deadly);
     for message in &page.messages {
         let record = message.body.poison().expect("it was moved there");
         assert_eq!(record.reason, PoisonReason::Crashed, "{record:?}");
         let order: Order = message.body.decode().expect("an order");
         assert!(order.name.starts_with(DEADLY), "{}", order.name);
-        // Once in its pack, then by itself, and a last time before it is poison.
-        let runs: u32 = runs.remove(&order.name).expect("it ran");
-        assert!((2..=1 + ATTEMPTS + 1).contains(&runs), "{runs}");
+        let runs: u64 = runs.remove(&order.name).expect("it ran");
+        assert!((2..=most).contains(&runs), "{runs}");
     }
-    assert_eq!(runs.len(), count - deadly, "all others ran");
+    assert_eq!(runs.len(), count - page.messages.len(), "all others ran");
     println!(
         "{} processes aborted: {count} orders, {deadly} of them poison; {causes}",
         aborted.len()
