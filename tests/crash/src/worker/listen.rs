@@ -1,5 +1,5 @@
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use queue_runtime::{ListenerEventKind, ListenerHandle, MessageId, Queue, Received, RetryPolicy};
@@ -13,8 +13,15 @@ use crate::messages::{LEASE, Named, Order, Receipt};
 /// Longer than any handler, on the slowest machine too.
 pub(super) const GRACE: Duration = Duration::from_secs(30);
 
-/// The name and lease of each message that a listener has received.
-type Held = Arc<Mutex<HashMap<MessageId, (String, Lease)>>>;
+/// The messages that a listener has received.
+type Held = Arc<Mutex<HashMap<MessageId, Runs>>>;
+
+/// The runs of a message, usually one. Several copies of it may run at once, and events do not tell them apart.
+#[derive(Debug, Default)]
+struct Runs {
+    begun: Vec<(String, Lease)>,
+    ended: usize,
+}
 
 /// How messages are handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,7 +60,8 @@ fn start<M: Named>(
         async move {
             let lease = work::lease(&received);
             let entry = (received.name().to_owned(), lease);
-            lock(&held).insert(received.envelope().id.clone(), entry);
+            let id = received.envelope().id.clone();
+            lock(&held).entry(id).or_default().begun.push(entry);
             match style {
                 Style::Usual => work::on(&desk, &received).await,
                 Style::Packs => packs::on(&desk, &received).await,
@@ -91,19 +99,33 @@ fn note(desk: &Desk, held: &Held, event: &ListenerEventKind) {
     let (id, event) = match event {
         ListenerEventKind::Completed { id, .. } => (id, Event::Completed),
         ListenerEventKind::Poisoned { id, .. } => (id, Event::Poisoned),
-        ListenerEventKind::NotSettled { id, .. } | ListenerEventKind::Retried { id, .. } => {
-            (id, Event::Unsettled)
-        }
+        ListenerEventKind::NotSettled { id, .. }
+        | ListenerEventKind::Retried { id, .. }
+        | ListenerEventKind::Released { id }
+        | ListenerEventKind::Postponed { id, .. } => (id, Event::Unsettled),
         _ => return,
     };
     // Each settlement is of one run. A message that is settled without one, because it is poison before that, or because
     // its work was done by a run that could not settle it, has no entry: its lease is not that of an earlier run.
-    let entry = lock(held).remove(id);
-    if let Some((name, lease)) = entry {
+    let begun = {
+        let mut held = lock(held);
+        let Some(runs) = held.get_mut(id) else {
+            return;
+        };
+        runs.ended += 1;
+        let begun = runs.begun.clone();
+        if runs.ended >= begun.len() {
+            held.remove(id);
+        }
+        begun
+    };
+    let is_certain = begun.len() == 1;
+    for (name, lease) in begun {
+        let event = if is_certain { event } else { Event::Unsettled };
         desk.ledger.write(event, &name, lease);
     }
 }
 
-fn lock(held: &Held) -> std::sync::MutexGuard<'_, HashMap<MessageId, (String, Lease)>> {
+fn lock(held: &Held) -> MutexGuard<'_, HashMap<MessageId, Runs>> {
     held.lock().unwrap_or_else(PoisonError::into_inner)
 }

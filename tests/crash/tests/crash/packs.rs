@@ -72,7 +72,7 @@ fn killed(marks: Marks) {
     let campaign = Campaign {
         kills: plan::times(24),
         stops: plan::times(4),
-        ends: plan::times(3),
+        ends: plan::times(8),
         ..campaign(marks)
     };
     let figures = run(&campaign);
