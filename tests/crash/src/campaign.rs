@@ -30,7 +30,7 @@ pub struct Campaign<'a> {
     pub seed: u64,
     /// The roles that run all the time.
     pub roles: &'a [Role],
-    /// The largest number of lines that the processes print between two of these actions.
+    /// The largest number of lines that the processes print between two of the following actions.
     pub between: usize,
     /// The number of processes that are killed.
     pub kills: usize,

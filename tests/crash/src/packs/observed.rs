@@ -1,7 +1,6 @@
 //! Records in a ledger what a process does with packs, and aborts it at points that are about them.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -28,8 +27,6 @@ pub struct Observed {
     marks: Marks,
     bug: Option<Bug>,
     open: Mutex<HashMap<StorageId, Opened>>,
-    /// Whether the last receive brought a pack that has to be split.
-    is_splitting: AtomicBool,
 }
 
 /// A pack that was received.
@@ -38,6 +35,8 @@ struct Opened {
     lease: Lease,
     /// The names of its items, deleted ones included.
     names: Vec<String>,
+    /// Whether an earlier receive ended without a record, so that it is split.
+    is_split: bool,
 }
 
 /// An item that becomes a message of its own.
@@ -45,6 +44,8 @@ struct Leaving {
     name: String,
     /// The receive of its pack, if this process has one.
     lease: Lease,
+    /// Whether its pack is split.
+    is_split: bool,
     /// Whether it stays on its queue.
     stays: bool,
 }
@@ -64,7 +65,6 @@ impl Observed {
             marks,
             bug,
             open: Mutex::default(),
-            is_splitting: AtomicBool::new(false),
         }
     }
 
@@ -82,14 +82,21 @@ impl Observed {
         let name = message.moved.then(|| name(&message.body)).flatten()?;
         let open = self.open();
         let with_it = open.values().filter(|pack| pack.names.contains(&name));
-        let lease = with_it.map(|pack| pack.lease).max().unwrap_or_default();
+        let pack = with_it.max_by_key(|pack| pack.lease);
+        let (lease, is_split) = pack
+            .map(|pack| (pack.lease, pack.is_split))
+            .unwrap_or_default();
         let stays = !queue.as_str().ends_with("-poison");
-        Some(Leaving { name, lease, stays })
+        Some(Leaving {
+            name,
+            lease,
+            is_split,
+            stays,
+        })
     }
 
     /// The points around puts of messages, of which these leave a pack.
     fn points<'a>(
-        &self,
         leaving: &[Leaving],
         puts: impl IntoIterator<Item = &'a NewMessage>,
     ) -> Option<(Point, Point)> {
@@ -97,13 +104,11 @@ impl Observed {
         if puts.into_iter().any(is_pack) {
             return Some((Point::BeforePackPut, Point::AfterPackPut));
         }
-        let some_stay = leaving.iter().any(|one| one.stays);
-        some_stay.then(|| {
-            if self.is_splitting.load(Ordering::Relaxed) {
-                (Point::BeforeSplit, Point::AfterSplit)
-            } else {
-                (Point::BeforeLeaving, Point::AfterLeaving)
-            }
+        let first = leaving.iter().find(|one| one.stays)?;
+        Some(if first.is_split {
+            (Point::BeforeSplit, Point::AfterSplit)
+        } else {
+            (Point::BeforeLeaving, Point::AfterLeaving)
         })
     }
 
@@ -123,7 +128,7 @@ impl Observed {
 
     /// Records packs that were received. Returns whether there are any.
     fn opened(&self, received: &[ReceivedMessage]) -> bool {
-        let (mut entries, mut split, mut any) = (Vec::new(), false, false);
+        let (mut entries, mut any) = (Vec::new(), false);
         for message in received {
             let Some(Contents {
                 names,
@@ -135,7 +140,6 @@ impl Observed {
             };
             any = true;
             deleted.insert_all(&message.deleted_items);
-            split |= message.dequeue_count > explained + 1;
             let lease = Lease {
                 inserted: message.inserted_at.as_microsecond(),
                 dequeued: message.dequeue_count,
@@ -147,10 +151,13 @@ impl Observed {
                 name: name.clone(),
                 lease,
             }));
-            let opened = Opened { lease, names };
+            let opened = Opened {
+                lease,
+                names,
+                is_split: message.dequeue_count > explained + 1,
+            };
             self.open().insert(message.id.clone(), opened);
         }
-        self.is_splitting.store(split, Ordering::Relaxed);
         self.ledger.note(&entries);
         any
     }
@@ -198,7 +205,7 @@ impl Backend for Observed {
 
     async fn put(&self, queue: &QueueName, message: NewMessage) -> Result<PutReceipt> {
         let leaving = Vec::from_iter(self.leaving(queue, &message));
-        let points = self.points(&leaving, [&message]);
+        let points = Self::points(&leaving, [&message]);
         self.note_leaving(Event::Moving, &leaving);
         self.pass(points.map(|points| points.0));
         let put = self.inner.put(queue, message).await?;
@@ -289,7 +296,7 @@ impl Backend for Observed {
             .filter_map(|(queue, message)| self.leaving(queue, message));
         let leaving: Vec<Leaving> = leaving.collect();
         let settles = |op: &Op| matches!(op, Op::DeleteItems { .. });
-        let points = match self.points(&leaving, puts.map(|(_, message)| message)) {
+        let points = match Self::points(&leaving, puts.map(|(_, message)| message)) {
             None if ops.iter().any(settles) => {
                 Some((Point::BeforeItemSettled, Point::AfterItemSettled))
             }

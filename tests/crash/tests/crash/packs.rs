@@ -206,11 +206,16 @@ async fn deadly(marks: Marks) {
     let aborted: BTreeSet<u64> = (1..=crew.started).collect();
     let aborted = &aborted - &running;
     crew.end(Role::UnpackAlone);
-    let (mut runs, mut ledgers) = (BTreeMap::new(), BTreeMap::new());
+    let (mut runs, mut finished) = (BTreeMap::new(), BTreeSet::new());
+    let mut ledgers = BTreeMap::new();
     for number in 1..=crew.started {
         let entries = ledger::read(&crew.folder().join(format!("{number}.ledger")));
-        for entry in entries.iter().filter(|entry| entry.event == Event::Started) {
-            *runs.entry(entry.name.clone()).or_default() += 1;
+        for entry in &entries {
+            match entry.event {
+                Event::Started => *runs.entry(entry.name.clone()).or_default() += 1,
+                Event::Finishing => drop(finished.insert(entry.name.clone())),
+                _ => {}
+            }
         }
         ledgers.insert(number, entries);
     }
@@ -227,7 +232,8 @@ async fn deadly(marks: Marks) {
         let runs: u64 = runs.remove(&order.name).expect("it ran");
         assert!((2..=most).contains(&runs), "{runs}");
     }
-    assert_eq!(runs.len(), count - page.messages.len(), "all others ran");
+    assert_eq!(finished.len(), count - page.messages.len(), "all others");
+    assert!(runs.into_keys().eq(finished), "and nothing else");
     println!(
         "{} processes aborted: {count} orders, {deadly} of them poison; {causes}",
         aborted.len()
