@@ -146,23 +146,25 @@ impl Judge<'_> {
         if kept {
             return Some("is missing in what was written to its pack");
         }
+        // A process may have been stopped before it wrote that it had received the pack, and another received it since.
         let comes_back = self.all(Event::Opened).any(|opened| {
-            let ends = |marked: &Fact| {
-                marked.at < opened.at && marked.lease.inserted == opened.lease.inserted
-            };
-            self.any(Event::Marked, ends)
-                || self.marks == Marks::Beside
-                    && self.done_in(opened.lease).any(|done| done.at < opened.at)
+            let before = |fact: &Fact| fact.at < opened.at && fact.lease <= opened.lease;
+            let of_pack = |marked: &Fact| marked.lease.inserted == opened.lease.inserted;
+            self.any(Event::Marked, |marked| before(marked) && of_pack(marked))
+                || self.marks == Marks::Beside && self.done_in(opened.lease).any(before)
         });
         if comes_back {
             return Some("is in its pack again after it was recorded to be gone");
         }
+        let is_explained =
+            self.marks == Marks::InHeader && (self.has_copies || self.left_in_two_steps());
         let twice = self.all(Event::Completed).any(|completed| {
             let again = |started: &Fact| {
-                started.at > completed.at
-                    && (self.marks == Marks::Beside
-                        || !(self.has_copies || self.left_in_two_steps())
-                        || started.lease.inserted == completed.lease.inserted)
+                // A process may have been stopped since an earlier receive. It cannot complete the message then.
+                let is_stale = started.lease < completed.lease
+                    && !self.any(Event::Completed, |fact| fact.ends(started));
+                let is_copy = started.lease.inserted != completed.lease.inserted;
+                started.at > completed.at && !is_stale && !(is_copy && is_explained)
             };
             self.any(Event::Started, again)
         });
@@ -347,6 +349,25 @@ mod tests {
         }
         let renewed = [&RUN[..], &[(1, Kept, 1), (1, Completed, 1), (1, Marked, 1)]].concat();
         explained(Marks::InHeader, &renewed).expect("done after the first renewal");
+    }
+
+    #[test]
+    fn a_run_of_an_earlier_receive_may_begin_late_and_completes_nothing() {
+        let late = [
+            (1, Opened, 1),
+            (2, Opened, 1),
+            (2, Moved, 1),
+            (2, Started, 2),
+        ];
+        let late = [
+            &late[..],
+            &[(2, Finishing, 2), (2, Completed, 2), (1, Started, 1)],
+        ]
+        .concat();
+        explained(Marks::Beside, &late).expect("it was stopped");
+        let both = [&late[..], &[(1, Finishing, 1), (1, Completed, 1)]].concat();
+        let both = explained(Marks::Beside, &both).expect_err("it has completed it");
+        assert!(both.contains("ran after its completion"), "{both}");
     }
 
     #[test]
