@@ -76,6 +76,7 @@ impl Packs {
         pack: &Arc<OpenPack>,
         which: impl Fn(&Status) -> bool,
     ) -> Result<()> {
+        self.see_to_lease(pack).await?;
         let mut locked = pack.lease.lock().await;
         let now = self.clock.monotonic();
         let items = pack.state().that(|status| which(status));
@@ -91,8 +92,8 @@ impl Packs {
             }
         });
         let leaving: Vec<Leaving> = leaving.collect();
+        let receipt = locked.receipt()?;
         let moved = if self.is_atomic() {
-            let receipt = locked.receipt()?;
             self.move_at_once(pack, &leaving, &receipt).await
         } else {
             self.move_one_by_one(pack, &leaving).await
@@ -101,6 +102,15 @@ impl Packs {
             self.delete_if_done(pack, &mut locked).await?;
         }
         moved
+    }
+
+    /// Renews the lease of a pack if it may have ended, as after a stop of the process, where no other operation would
+    /// tell: in a storage that is not atomic, what leaves the pack is put without its receipt.
+    pub(super) async fn see_to_lease(&self, pack: &OpenPack) -> Result<()> {
+        if self.is_atomic() {
+            return Ok(());
+        }
+        pack.lease.renew_if_overdue().await
     }
 
     async fn move_at_once(
@@ -150,6 +160,10 @@ impl Packs {
 
     async fn move_one(&self, pack: &OpenPack, one: &Leaving) -> Result<()> {
         let message = self.own_message(pack, one).ok_or_else(|| pack.gone())?;
+        // The process may have been stopped since the last put.
+        if pack.lease.is_overdue() {
+            return Err(pack.lease.ended());
+        }
         let put = self.storage.put(pack.queue(), message).await?;
         self.moved(pack, one, &put);
         Ok(())

@@ -86,10 +86,14 @@ impl Packs {
         ops: Vec<Op>,
         at: usize,
     ) -> Result<Vec<OpOutcome>, ApplyError> {
+        let refused = |error| ApplyError::new(at, Vec::new(), error);
+        if let Ok(Status::Held(_)) = pack.held(number, receipt) {
+            self.see_to_lease(&pack).await.map_err(refused)?;
+        }
         // It leaves the pack in its turn only.
         let locked = pack.lease.lock().await;
         let changed = match pack.held(number, receipt) {
-            Err(error) => Err(ApplyError::new(at, Vec::new(), error)),
+            Err(error) => Err(refused(error)),
             Ok(Status::Moved { id, receipt, .. }) => {
                 drop(locked);
                 self.change_moved((&pack, number), (id, receipt), ops, at)
@@ -182,7 +186,7 @@ impl Packs {
     /// Deletes an item of a storage that is not atomic: the header of the pack tells it from the next renewal on, and the
     /// last item takes the pack along. Returns `None` if it has left the pack.
     async fn delete_in_header(&self, pack: &Arc<OpenPack>, number: u32) -> Result<Option<()>> {
-        pack.lease.renew_if_overdue().await?;
+        self.see_to_lease(pack).await?;
         let locked = pack.lease.lock().await;
         if !pack.state().is_held(number) {
             return Ok(None);
@@ -266,8 +270,9 @@ impl Packs {
     ) -> Result<Vec<OpOutcome>, ApplyError> {
         let leaving = self.leaving(pack, number, &ops[at]);
         let leaving = leaving.expect("it is an update");
-        let own = self.put_of(pack, &leaving);
-        ops[at] = own.map_err(|error| ApplyError::new(at, Vec::new(), error))?;
+        let refused = |error| ApplyError::new(at, Vec::new(), error);
+        locked.receipt().map_err(refused)?;
+        ops[at] = self.put_of(pack, &leaving).map_err(refused)?;
         let mut outcomes = self.storage.apply(ops).await?;
         self.take_outcome(pack, &leaving, &mut outcomes[at]);
         if let Err(error) = self.delete_if_done(pack, &mut locked).await {

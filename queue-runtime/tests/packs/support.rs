@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use queue_runtime::backend::{Backend, MemoryBackend};
+use queue_runtime::clock::Clock;
 use queue_runtime::payloads::{MemoryPayloads, PayloadStore};
 use queue_runtime::testing::{Fault, FaultInjector, TokioClock};
 use queue_runtime::{AnyQueue, Delivery, Message, Operation, QueueService, StorageRetry};
@@ -34,10 +35,11 @@ pub(crate) enum Marks {
 
 pub(crate) const BOTH: [Marks; 2] = [Marks::Beside, Marks::InHeader];
 
-/// A storage in memory, of paused time.
+/// A storage in memory.
 #[derive(Debug, Clone)]
 pub(crate) struct World {
     marks: Marks,
+    clock: Arc<dyn Clock>,
     storage: Arc<dyn Backend>,
     payloads: Arc<dyn PayloadStore>,
 }
@@ -49,12 +51,17 @@ pub(crate) struct Process {
 }
 
 impl World {
+    /// Of paused time.
     pub(crate) fn new(marks: Marks) -> Self {
-        let clock = Arc::new(TokioClock::new());
+        Self::with_clock(marks, Arc::new(TokioClock::new()))
+    }
+
+    pub(crate) fn with_clock(marks: Marks, clock: Arc<dyn Clock>) -> Self {
         Self {
             marks,
-            storage: Arc::new(MemoryBackend::new(clock.clone())),
-            payloads: Arc::new(MemoryPayloads::with_clock(clock)),
+            storage: Arc::new(MemoryBackend::new(Arc::clone(&clock))),
+            payloads: Arc::new(MemoryPayloads::with_clock(Arc::clone(&clock))),
+            clock,
         }
     }
 
@@ -66,7 +73,7 @@ impl World {
         let faults = FaultInjector::new(Arc::clone(&self.storage));
         let storage: Arc<dyn Backend> = Arc::new(faults.clone());
         let mut service = QueueService::with_backend(storage)
-            .clock(Arc::new(TokioClock::new()))
+            .clock(Arc::clone(&self.clock))
             .storage_retry(StorageRetry::never())
             .on_current_runtime();
         // A storage beside which there is a store of payloads is not atomic.

@@ -1,6 +1,7 @@
 //! A campaign: processes that share one file are killed and stopped at random. Then the queues are drained
 //! and the ledgers checked.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -15,6 +16,7 @@ use tempfile::TempDir;
 use crate::history::{Figures, History, Promise, Violation};
 use crate::ledger::{self, moment};
 use crate::messages::LEASE;
+use crate::packs::{Marks, explain};
 use crate::process::{GUARD, Process};
 use crate::sabotage::{Bug, Point};
 use crate::worker::{Arguments, PAYLOADS, Role, in_folder};
@@ -28,6 +30,8 @@ pub struct Campaign<'a> {
     pub seed: u64,
     /// The roles that run all the time.
     pub roles: &'a [Role],
+    /// The largest number of lines that the processes print between two of the following actions.
+    pub between: usize,
     /// The number of processes that are killed.
     pub kills: usize,
     /// The number of processes that are stopped for two leases.
@@ -36,6 +40,9 @@ pub struct Campaign<'a> {
     pub ends: usize,
     /// Points at which processes of a role abort, one after the other, before the other actions.
     pub aborts: &'a [(Point, Role)],
+    /// The number of lines that the processes print before the first of these, of which each is the only consumer. `None`
+    /// if all other processes run meanwhile.
+    pub alone_after: Option<usize>,
     /// The bug planted in the storage of every other process.
     pub bug: Option<Bug>,
     /// Where payloads are that do not fit their messages.
@@ -55,9 +62,6 @@ pub enum Payloads {
 /// nothing is redriven.
 const QUEUES: [&str; 4] = ["orders", "receipts", "orders-poison", "receipts-poison"];
 
-/// The largest number of lines that the processes print between two actions.
-const BETWEEN: usize = 60;
-
 /// Processes that are stopped at the same time.
 const STOPPED: usize = 2;
 
@@ -76,6 +80,8 @@ struct Run<'a> {
     lines: Receiver<(u64, String)>,
     sender: Sender<(u64, String)>,
     started: u64,
+    /// Those that were killed or aborted.
+    killed: BTreeSet<u64>,
     violations: Vec<Violation>,
 }
 
@@ -97,22 +103,26 @@ impl Campaign<'_> {
             lines,
             sender,
             started: 0,
+            killed: BTreeSet::new(),
             violations: Vec::new(),
         };
-        for role in self.roles {
-            run.start(*role);
-        }
+        let waits = |role: &Role| self.alone_after.is_some() && role.consumes();
+        let (later, first): (Vec<Role>, Vec<Role>) =
+            self.roles.iter().partition(|role| waits(role));
+        first.into_iter().for_each(|role| run.start(role));
+        run.wait(self.alone_after.unwrap_or_default());
         for (point, role) in self.aborts {
             run.abort(*point, *role);
         }
+        later.into_iter().for_each(|role| run.start(role));
         for action in run.actions() {
-            let lines = run.random.random_range(1..=BETWEEN);
+            let lines = run.random.random_range(1..=self.between);
             run.wait(lines);
             run.act(action);
         }
-        run.end(&[Role::Produce, Role::Redrive]);
+        run.end(|role| !role.consumes());
         run.drain();
-        run.end(&[Role::Listen, Role::Accept]);
+        run.end(Role::consumes);
         run.judge()
     }
 }
@@ -136,6 +146,7 @@ impl Run<'_> {
     /// Starts a process that aborts at a point, and waits until it has.
     fn abort(&mut self, point: Point, role: Role) {
         let process = self.start_with(role, Some(Bug::Aborts(point)));
+        self.killed.insert(process.number);
         let (status, complaints) = process.wait();
         self.note(role, &complaints);
         if status.signal() != Some(Signal::ABORT.as_raw()) {
@@ -239,6 +250,7 @@ impl Run<'_> {
         let role = process.role;
         match action {
             Action::Kill => {
+                self.killed.insert(process.number);
                 let complaints = process.kill();
                 self.note(role, &complaints);
             }
@@ -248,10 +260,12 @@ impl Run<'_> {
     }
 
     /// Ends the processes of these roles.
-    fn end(&mut self, roles: &[Role]) {
+    fn end(&mut self, ends: impl Fn(Role) -> bool) {
         self.resume(Duration::ZERO);
         let processes = std::mem::take(&mut self.processes);
-        let (ending, others) = processes.into_iter().partition(|p| roles.contains(&p.role));
+        let (ending, others) = processes
+            .into_iter()
+            .partition(|process| ends(process.role));
         self.processes = others;
         let ending: Vec<Process> = ending;
         ending.into_iter().for_each(|process| self.finish(process));
@@ -332,12 +346,14 @@ impl Run<'_> {
     }
 
     fn judge(mut self) -> Result<Figures, Vec<Violation>> {
-        let mut history = History::default();
+        let (mut history, mut ledgers) = (History::default(), BTreeMap::new());
         for number in 1..=self.started {
             let path = self.folder.path().join(format!("{number}.ledger"));
             // A process may have been killed before it created its ledger.
             if path.exists() {
-                history.add(ledger::read(&path));
+                let entries = ledger::read(&path);
+                history.add(entries.clone());
+                ledgers.insert(number, entries);
             }
         }
         let checked = integrity(&self.file());
@@ -356,8 +372,18 @@ impl Run<'_> {
         } else {
             Promise::OneCopy
         };
+        let marks = match self.campaign.payloads {
+            Payloads::InFile => Marks::Beside,
+            Payloads::InFolder => Marks::InHeader,
+        };
+        let causes = self.campaign.roles.contains(&Role::Pack);
+        let causes = causes.then(|| explain(&ledgers, &self.killed, marks));
+        let causes = causes.transpose().unwrap_or_else(|found| {
+            self.violations.extend(found);
+            None
+        });
         match history.check(promise) {
-            Ok(figures) if self.violations.is_empty() => Ok(figures),
+            Ok(figures) if self.violations.is_empty() => Ok(Figures { causes, ..figures }),
             Ok(_) => Err(self.violations),
             Err(found) => {
                 self.violations.extend(found);

@@ -1,6 +1,7 @@
 //! The processes of a run, which share one file. They are killed and replaced, and none outlives the run.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -33,6 +34,8 @@ pub struct Crew<'a> {
     pub processes: Vec<Process>,
     /// The number of those that were started.
     pub started: u64,
+    /// Additional environment variables of those that are started.
+    pub environment: Vec<(&'static str, OsString)>,
     /// What is wrong so far.
     pub wrong: Vec<String>,
     lines: Receiver<(u64, String)>,
@@ -56,6 +59,7 @@ impl<'a> Crew<'a> {
             random: SmallRng::seed_from_u64(seed),
             processes: Vec::new(),
             started: 0,
+            environment: Vec::new(),
             wrong: Vec::new(),
             lines,
             sender,
@@ -98,7 +102,7 @@ impl<'a> Crew<'a> {
             number,
             seed: self.seed,
             bug,
-            environment: Vec::new(),
+            environment: self.environment.clone(),
         };
         let process = Process::start(self.program, &arguments, self.sender.clone());
         self.processes.push(process);

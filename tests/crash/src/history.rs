@@ -5,6 +5,7 @@ use std::fmt;
 
 use crate::ledger::{Entry, Event, Lease};
 use crate::messages::{Class, Receipt};
+use crate::packs::Causes;
 
 /// What the ledgers of a run say about each message.
 #[derive(Debug, Default)]
@@ -41,6 +42,8 @@ pub struct Figures {
     pub recovered: usize,
     /// Moves to a poison queue.
     pub poisoned: usize,
+    /// Why messages of packs ran twice, if there were packs.
+    pub causes: Option<Causes>,
 }
 
 /// What the storage promises.
@@ -87,6 +90,7 @@ impl History {
                 Event::Finishing => drop(record.finishing.insert(lease, at)),
                 Event::Completed => record.completed.push(lease),
                 Event::Poisoned => record.poisoned += 1,
+                _ => {}
             }
         }
     }
@@ -182,12 +186,14 @@ impl fmt::Display for Figures {
             duplicated,
             recovered,
             poisoned,
+            causes,
         } = self;
         write!(
             f,
             "{attempted} attempted, {acknowledged} acknowledged = {completed} completed + {expired} expired; \
              0 lost, 0 unexpected, {duplicated} duplicated, {recovered} recovered, {poisoned} poisoned"
-        )
+        )?;
+        causes.iter().try_for_each(|causes| write!(f, "; {causes}"))
     }
 }
 
@@ -235,6 +241,7 @@ mod tests {
             duplicated: 1,
             recovered: 1,
             poisoned: 0,
+            causes: None,
         };
         assert_eq!(figures, expected);
     }

@@ -41,6 +41,18 @@ pub enum Event {
     Completed,
     /// The message was moved to the poison queue.
     Poisoned,
+    /// A run ended without a settlement of its outcome, as far as the process knows.
+    Unsettled,
+    /// The message is in a pack that the process has received. The lease is that of the pack, here and below.
+    Opened,
+    /// What was written to its pack says that it is gone, and was acknowledged.
+    Marked,
+    /// What was written to its pack, from this moment on, does not say that it is gone, and was acknowledged.
+    Kept,
+    /// It will be put as a message of its own: on its queue, or its poison queue.
+    Moving,
+    /// It was put on its queue as a message of its own.
+    Moved,
 }
 
 /// One receive of a message. Later receives of one message are greater.
@@ -52,13 +64,19 @@ pub struct Lease {
     pub dequeued: u32,
 }
 
-const EVENTS: [(Event, &str); 6] = [
+const EVENTS: [(Event, &str); 12] = [
     (Event::Submitting, "submitting"),
     (Event::Submitted, "submitted"),
     (Event::Started, "started"),
     (Event::Finishing, "finishing"),
     (Event::Completed, "completed"),
     (Event::Poisoned, "poisoned"),
+    (Event::Unsettled, "unsettled"),
+    (Event::Opened, "opened"),
+    (Event::Marked, "marked"),
+    (Event::Kept, "kept"),
+    (Event::Moving, "moving"),
+    (Event::Moved, "moved"),
 ];
 
 impl Ledger {
@@ -77,19 +95,27 @@ impl Ledger {
     /// # Panics
     /// If it cannot be written.
     pub fn write(&self, event: Event, name: &str, lease: Lease) {
-        let at = moment();
-        let name = name.to_owned();
-        let line = Entry {
-            at,
+        self.note(&[Entry {
+            at: moment(),
             event,
-            name,
+            name: name.to_owned(),
             lease,
-        }
-        .to_string();
-        let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        file.write_all(line.as_bytes()).expect("written");
-        file.sync_data().expect("synced");
+        }]);
         println!("{PROGRESS}");
+    }
+
+    /// Appends entries, and returns once they are on the disk.
+    ///
+    /// # Panics
+    /// If they cannot be written.
+    pub fn note(&self, entries: &[Entry]) {
+        if entries.is_empty() {
+            return;
+        }
+        let lines: String = entries.iter().map(Entry::to_string).collect();
+        let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        file.write_all(lines.as_bytes()).expect("written");
+        file.sync_data().expect("synced");
     }
 }
 

@@ -16,6 +16,7 @@
 //! | [`ledger`] | an append-only file, synced after each entry, of what a process is about to do and has done |
 //! | [`history`] | the check of all ledgers: nothing lost, nothing unexpected, nothing settled twice |
 //! | [`sabotage`] | planted bugs, which prove that the suites detect them |
+//! | [`packs`] | records what processes do with packs, and explains what ran twice |
 //! | [`power`] | images of a disk after a power loss, and writes that fail (Linux only) |
 //! | [`cancel`] | drops a future at its nth await |
 //! | [`harm`] | a proxy that harms a share of all requests |
@@ -32,6 +33,7 @@ pub mod harm;
 pub mod history;
 pub mod ledger;
 pub mod messages;
+pub mod packs;
 pub mod plan;
 #[cfg(target_os = "linux")]
 pub mod power;

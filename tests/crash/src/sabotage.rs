@@ -41,6 +41,9 @@ pub enum Bug {
     RecordsFirst,
     /// A conditional put puts the message before it records its value, and the process aborts in between.
     PutsFirst,
+    /// Renewals do not write which items of a pack are gone. Not part of [`Sabotaged`] but of
+    /// [`Observed`](crate::packs::Observed).
+    ForgetsMarks,
     /// No bug: the process aborts when it first gets to a point.
     Aborts(Point),
 }
@@ -67,11 +70,37 @@ pub enum Point {
     BetweenCopyAndDelete,
     /// A follow-up is stored, and the message not deleted yet, likewise.
     BetweenFollowUpAndDelete,
+    /// A pack is about to be stored.
+    BeforePackPut,
+    /// A pack is stored, and its producer does not know.
+    AfterPackPut,
+    /// A pack is leased, and none of its items has run.
+    AfterPackReceive,
+    /// Items are about to be settled, and recorded beside their pack.
+    BeforeItemSettled,
+    /// Items are settled, and their consumer does not know.
+    AfterItemSettled,
+    /// A pack is about to be renewed, and to say which items are gone.
+    BeforeMark,
+    /// A pack says which items are gone, and its consumer does not know.
+    AfterMark,
+    /// A pack is about to be given back.
+    BeforeGiveBack,
+    /// A pack was given back, and its consumer does not know.
+    AfterGiveBack,
+    /// A pack is about to be split, because an earlier receive of it ended without a record.
+    BeforeSplit,
+    /// Items of such a pack are messages of their own. Where the storage is not atomic, the pack is still there.
+    AfterSplit,
+    /// An item is about to leave its pack, as for a retry.
+    BeforeLeaving,
+    /// An item has left its pack. Where the storage is not atomic, the pack does not say so yet.
+    AfterLeaving,
 }
 
 impl Point {
     /// All points.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 22] = [
         Self::BeforePut,
         Self::AfterPut,
         Self::AfterReceive,
@@ -81,6 +110,19 @@ impl Point {
         Self::AfterPutBack,
         Self::BetweenCopyAndDelete,
         Self::BetweenFollowUpAndDelete,
+        Self::BeforePackPut,
+        Self::AfterPackPut,
+        Self::AfterPackReceive,
+        Self::BeforeItemSettled,
+        Self::AfterItemSettled,
+        Self::BeforeMark,
+        Self::AfterMark,
+        Self::BeforeGiveBack,
+        Self::AfterGiveBack,
+        Self::BeforeSplit,
+        Self::AfterSplit,
+        Self::BeforeLeaving,
+        Self::AfterLeaving,
     ];
 
     /// Whether operations that belong together are carried out one after the other.
@@ -91,9 +133,16 @@ impl Point {
             Self::BetweenCopyAndDelete | Self::BetweenFollowUpAndDelete
         )
     }
+
+    /// Aborts the process if it is to at this point.
+    pub(crate) fn pass(self, bug: Option<Bug>) {
+        if bug == Some(Bug::Aborts(self)) {
+            std::process::abort();
+        }
+    }
 }
 
-const NAMES: [(Bug, &str); 20] = [
+const NAMES: [(Bug, &str); 34] = [
     (Bug::AcknowledgesEarly, "acknowledges-early"),
     (Bug::DeletesEarly, "deletes-early"),
     (Bug::AcceptsStaleReceipts, "accepts-stale-receipts"),
@@ -105,6 +154,7 @@ const NAMES: [(Bug, &str); 20] = [
     (Bug::SkipsCheckpoints, "skips-checkpoints"),
     (Bug::RecordsFirst, "records-first"),
     (Bug::PutsFirst, "puts-first"),
+    (Bug::ForgetsMarks, "forgets-marks"),
     (Bug::Aborts(Point::BeforePut), "aborts-before-put"),
     (Bug::Aborts(Point::AfterPut), "aborts-after-put"),
     (Bug::Aborts(Point::AfterReceive), "aborts-after-receive"),
@@ -126,6 +176,31 @@ const NAMES: [(Bug, &str); 20] = [
         Bug::Aborts(Point::BetweenFollowUpAndDelete),
         "aborts-between-follow-up-and-delete",
     ),
+    (Bug::Aborts(Point::BeforePackPut), "aborts-before-pack-put"),
+    (Bug::Aborts(Point::AfterPackPut), "aborts-after-pack-put"),
+    (
+        Bug::Aborts(Point::AfterPackReceive),
+        "aborts-after-pack-receive",
+    ),
+    (
+        Bug::Aborts(Point::BeforeItemSettled),
+        "aborts-before-item-settled",
+    ),
+    (
+        Bug::Aborts(Point::AfterItemSettled),
+        "aborts-after-item-settled",
+    ),
+    (Bug::Aborts(Point::BeforeMark), "aborts-before-mark"),
+    (Bug::Aborts(Point::AfterMark), "aborts-after-mark"),
+    (
+        Bug::Aborts(Point::BeforeGiveBack),
+        "aborts-before-give-back",
+    ),
+    (Bug::Aborts(Point::AfterGiveBack), "aborts-after-give-back"),
+    (Bug::Aborts(Point::BeforeSplit), "aborts-before-split"),
+    (Bug::Aborts(Point::AfterSplit), "aborts-after-split"),
+    (Bug::Aborts(Point::BeforeLeaving), "aborts-before-leaving"),
+    (Bug::Aborts(Point::AfterLeaving), "aborts-after-leaving"),
 ];
 
 /// How long an early acknowledgement precedes the put.
@@ -174,11 +249,8 @@ impl Sabotaged {
         }
     }
 
-    /// Aborts the process if it is to at this point.
     fn pass(&self, point: Point) {
-        if self.bug == Bug::Aborts(point) {
-            std::process::abort();
-        }
+        point.pass(Some(self.bug));
     }
 
     /// Carries out the operations one after the other.

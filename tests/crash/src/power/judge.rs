@@ -136,7 +136,7 @@ fn named(ledgers: &BTreeMap<String, Vec<u8>>) -> Named {
                 Event::Submitted => &mut named.submitted,
                 Event::Finishing => &mut named.finishing,
                 Event::Completed => &mut named.completed,
-                Event::Started | Event::Poisoned => continue,
+                _ => continue,
             };
             set.insert(entry.name);
         }

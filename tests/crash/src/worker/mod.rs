@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `produce` | submits orders, one by one and in batches |
 //! | `listen` | handles orders and receipts with listeners |
+//! | `packs` | submits orders in packs, and does other things with them |
 //! | `accept` | handles them with `accept` |
 //! | `serve` | handles orders with a listener until a signal to stop |
 //! | `redrive` | moves poison messages back |
@@ -37,6 +38,7 @@ mod full_disk;
 mod hold;
 mod listen;
 mod once;
+mod packs;
 mod portions;
 mod produce;
 mod redrive;
@@ -67,12 +69,15 @@ use rand::{RngExt as _, SeedableRng as _};
 use tokio::sync::watch;
 
 use crate::ledger::Ledger;
+use crate::packs::{Marks, Observed};
 use crate::sabotage::{Bug, Sabotaged};
 
 pub use ask::{ASKED, AT_ONCE, End};
 pub use errand::FAILED;
 pub use hold::{GO, HELD, Settle};
+use listen::Style;
 pub use once::{Kept, Step};
+pub use packs::{ATTEMPTS, DEADLY};
 pub use portions::{Job, PORTIONS, value};
 pub use serve::Stopped;
 pub use submit::{ANSWERED, BEGUN, UNKNOWN};
@@ -82,8 +87,14 @@ pub use submit::{ANSWERED, BEGUN, UNKNOWN};
 pub enum Role {
     /// Submits orders.
     Produce,
+    /// Submits orders in packs.
+    Pack,
     /// Handles orders and receipts with listeners.
     Listen,
+    /// Handles them with listeners, in all ways in which an item of a pack can end.
+    Unpack,
+    /// Handles them with listeners, one at a time, and aborts at one that is deadly.
+    UnpackAlone,
     /// Handles orders with a listener until a signal to stop.
     Serve,
     /// Handles orders and receipts with `accept`.
@@ -155,7 +166,7 @@ pub struct Arguments {
 /// What a role works with.
 struct Desk {
     service: QueueService,
-    ledger: Ledger,
+    ledger: Arc<Ledger>,
     number: u64,
     random: Mutex<SmallRng>,
     /// Changes when a line arrives on the standard input, and closes at its end.
@@ -205,19 +216,28 @@ pub async fn run(arguments: Arguments) {
         return portions::run(&arguments).await;
     }
     let input = input();
-    let ledger = Ledger::create(&arguments.ledger);
+    let ledger = Arc::new(Ledger::create(&arguments.ledger));
     let builder = builder(&arguments.file);
     let builder = match arguments.role {
         Role::Adopt => builder.adopt(),
         _ => builder,
     };
-    let backend = sabotaged(builder, arguments.bug).await;
+    let payloads = std::env::var_os(PAYLOADS);
+    let mut backend = sabotaged(builder, arguments.bug).await;
+    if arguments.role.meets_packs() {
+        let marks = match &payloads {
+            Some(_) => Marks::InHeader,
+            None => Marks::Beside,
+        };
+        let observed = Observed::new(backend, Arc::clone(&ledger), marks, arguments.bug);
+        backend = Arc::new(observed);
+    }
     let mut service = QueueService::with_backend(Arc::clone(&backend)).reply_lease(REPLY_LEASE);
     if arguments.bug == Some(Bug::AcceptsStaleReceipts) {
         // The service itself would know from the clock that its lease has ended.
         service = service.clock(Arc::new(ManualClock::new()));
     }
-    if let Some(folder) = std::env::var_os(PAYLOADS) {
+    if let Some(folder) = payloads {
         service = service.payloads(in_folder(Path::new(&folder)));
     }
     let service = service.connect().await;
@@ -231,7 +251,10 @@ pub async fn run(arguments: Arguments) {
     let desk = Arc::new(desk);
     match arguments.role {
         Role::Produce => produce::run(&desk).await,
-        Role::Listen => listen::run(desk).await,
+        Role::Pack => packs::produce(&desk).await,
+        Role::Listen => listen::run(desk, Style::Usual).await,
+        Role::Unpack => listen::run(desk, Style::Packs).await,
+        Role::UnpackAlone => listen::run(desk, Style::Alone).await,
         Role::Serve => serve::run(desk).await,
         Role::Accept => accept::run(&desk).await,
         Role::Redrive => redrive::run(&desk).await,
@@ -261,9 +284,13 @@ pub async fn run(arguments: Arguments) {
 }
 
 /// The environment variable that names the folder of payloads, if they are not in the file.
-pub(crate) const PAYLOADS: &str = "CRASH_PAYLOADS";
+pub const PAYLOADS: &str = "CRASH_PAYLOADS";
 
-pub(crate) fn in_folder(folder: &Path) -> Arc<dyn PayloadStore> {
+/// Opens a folder of payloads.
+///
+/// # Panics
+/// If it cannot be opened.
+pub fn in_folder(folder: &Path) -> Arc<dyn PayloadStore> {
     Arc::new(ObjectPayloads::in_folder(folder).expect("the folder opens"))
 }
 
@@ -329,11 +356,27 @@ fn input() -> watch::Receiver<String> {
     receiver
 }
 
+impl Role {
+    /// Whether its processes submit nothing, and handle messages.
+    #[must_use]
+    pub fn consumes(self) -> bool {
+        matches!(self, Self::Listen | Self::Unpack | Self::Accept)
+    }
+
+    /// Whether what its processes do with packs is recorded.
+    fn meets_packs(self) -> bool {
+        matches!(self, Self::Pack | Self::Unpack | Self::UnpackAlone)
+    }
+}
+
 impl fmt::Display for Role {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Produce => f.write_str("produce"),
+            Self::Pack => f.write_str("pack"),
             Self::Listen => f.write_str("listen"),
+            Self::Unpack => f.write_str("unpack"),
+            Self::UnpackAlone => f.write_str("unpack-alone"),
             Self::Serve => f.write_str("serve"),
             Self::Accept => f.write_str("accept"),
             Self::Redrive => f.write_str("redrive"),
@@ -380,7 +423,10 @@ impl FromStr for Role {
         let holds = Settle::ALL.map(Self::Hold);
         let roles = [
             Self::Produce,
+            Self::Pack,
             Self::Listen,
+            Self::Unpack,
+            Self::UnpackAlone,
             Self::Serve,
             Self::Accept,
             Self::Redrive,

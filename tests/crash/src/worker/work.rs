@@ -20,6 +20,11 @@ pub(super) async fn on<M: Named>(desk: &Desk, received: &Received<M>) -> Disposi
         _ => {}
     }
     desk.ledger.write(Event::Finishing, name, lease);
+    complete(received)
+}
+
+/// Completes the message, with its follow-up.
+pub(super) fn complete<M: Named>(received: &Received<M>) -> Disposition {
     match received.follow_up() {
         Some(receipt) => Disposition::complete().then(&receipt),
         None => Disposition::complete(),

@@ -10,6 +10,9 @@ use queue_crash::worker::Role;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_crash-worker");
 
+/// The largest number of lines that the processes print between two kills.
+const BETWEEN: usize = 60;
+
 const ROLES: &[Role] = &[
     Role::Produce,
     Role::Produce,
@@ -26,10 +29,12 @@ fn nothing_is_lost_when_processes_are_killed_and_stopped() {
         program: Path::new(PROGRAM),
         seed: plan::seed(),
         roles: ROLES,
+        between: BETWEEN,
         kills: plan::times(60),
         stops: plan::times(8),
         ends: plan::times(8),
         aborts: &[],
+        alone_after: None,
         bug: None,
         payloads: Payloads::InFile,
     };
@@ -52,10 +57,12 @@ fn no_payload_is_missing_or_left_when_processes_are_killed_and_stopped() {
         program: Path::new(PROGRAM),
         seed: plan::seed(),
         roles: ROLES,
+        between: BETWEEN,
         kills: plan::times(50),
         stops: plan::times(4),
         ends: plan::times(4),
         aborts: &[],
+        alone_after: None,
         bug: None,
         payloads: Payloads::InFolder,
     };
@@ -75,10 +82,12 @@ fn abort_at(aborts: &[(Point, Role)]) {
         program: Path::new(PROGRAM),
         seed: plan::seed(),
         roles: ROLES,
+        between: BETWEEN,
         kills: 2,
         stops: 0,
         ends: 0,
         aborts,
+        alone_after: None,
         bug: None,
         payloads: Payloads::InFile,
     };
@@ -128,7 +137,7 @@ fn nothing_is_lost_when_processes_abort_between_steps_that_belong_together() {
 #[test]
 fn the_named_points_are_all_covered() {
     let covered = |point: &Point| {
-        [STEPS, BETWEEN_STEPS]
+        [STEPS, BETWEEN_STEPS, &crate::packs::points()]
             .concat()
             .iter()
             .any(|(of, _)| of == point)
@@ -143,10 +152,12 @@ fn sabotaged(bug: Bug) -> Vec<Violation> {
         program: Path::new(PROGRAM),
         seed: plan::seed(),
         roles: &[Role::Produce, Role::Accept, Role::Listen],
+        between: BETWEEN,
         kills: 24,
         stops: 0,
         ends: 0,
         aborts: &[],
+        alone_after: None,
         bug: Some(bug),
         payloads: Payloads::InFile,
     };

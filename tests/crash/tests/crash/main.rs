@@ -8,6 +8,7 @@ mod adoptions;
 mod cancellation;
 mod growth;
 mod kills;
+mod packs;
 mod redrive;
 mod requests;
 mod shutdowns;
