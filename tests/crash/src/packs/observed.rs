@@ -200,7 +200,7 @@ fn name(body: &Bytes) -> Option<String> {
 #[async_trait]
 impl Backend for Observed {
     forward_backend!(self => self.inner;
-        capabilities queue_uri notifier results payload_store transactions create_queue delete_queue list_queues
+        capabilities queue_uri partition notifier results payload_store transactions create_queue delete_queue list_queues
         properties metadata set_metadata peek attachment browse clear delete);
 
     async fn put(&self, queue: &QueueName, message: NewMessage) -> Result<PutReceipt> {
