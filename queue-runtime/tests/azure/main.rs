@@ -5,6 +5,7 @@ mod requests;
 mod responder;
 mod secrets;
 mod service;
+mod sharded;
 mod storage_limit;
 mod transactions;
 mod troubles;

@@ -33,8 +33,8 @@ struct Order {
 static ORDERS: QueueName = QueueName::from_static("orders");
 const SECOND: Duration = Duration::from_secs(1);
 /// The requests a second that the stub allows on a queue, and a setting below it.
-const ALLOWED: usize = 100;
-const LIMIT: StorageLimit = StorageLimit::new().per_queue(90);
+pub(crate) const ALLOWED: usize = 100;
+pub(crate) const LIMIT: StorageLimit = StorageLimit::new().per_queue(90);
 
 fn stub(account: &str) -> (AzureStub, Arc<dyn Clock>) {
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
@@ -183,7 +183,7 @@ async fn a_stopped_account_refuses_connections_until_it_is_started_again() {
 
 /// A backend whose requests take no time: Tokio's, which is paused, does not go on by itself while something blocks.
 #[derive(Debug)]
-struct Still(AzureBackend);
+pub(crate) struct Still(pub(crate) AzureBackend);
 
 /// Has time stand still until this is dropped.
 fn still() -> Sender<()> {

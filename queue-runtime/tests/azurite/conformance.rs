@@ -1,4 +1,4 @@
-//! The Azure backend under the conformance suite, on Azurite.
+//! The Azure backend under the conformance suite, on Azurite: one account, and shards on two.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -10,14 +10,23 @@ use queue_core::clock::BoxFuture;
 use queue_core::conformance::{Harness, Load, Ordering, ReceiptScope, Stepped, Store, Survival};
 use queue_runtime::SystemClock;
 use queue_runtime::backend::AzureBackend;
+use queue_runtime::sharded::Shards;
 
 use crate::case::{BUSY, RUNTIME};
-use crate::server::ACCOUNT;
+use crate::server::{ACCOUNT, SECOND_ACCOUNT};
 
-struct AzuriteHarness;
+struct AzuriteHarness(Storage);
 
-/// Tests share the account; each has its own prefix of queue names.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Storage {
+    Account,
+    /// Four on two accounts.
+    Shards,
+}
+
+/// Tests share the accounts; each has its own prefix of queue names.
 struct AzuriteStore {
+    storage: Storage,
     namespace: String,
     client: Option<Arc<dyn Backend>>,
 }
@@ -26,10 +35,13 @@ struct AzuriteStore {
 impl Harness for AzuriteHarness {
     async fn open(&self) -> Box<dyn Store> {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
-        Box::new(AzuriteStore {
+        let mut store = AzuriteStore {
+            storage: self.0,
             namespace: format!("t{}-", NEXT.fetch_add(1, Relaxed)),
-            client: Some(connect().await),
-        })
+            client: None,
+        };
+        store.client = Some(store.connect().await);
+        Box::new(store)
     }
 
     fn block_on(&self, test: BoxFuture<'_, ()>) {
@@ -54,14 +66,27 @@ impl Harness for AzuriteHarness {
     }
 }
 
-async fn connect() -> Arc<dyn Backend> {
+async fn connect(account: &str) -> Arc<dyn Backend> {
     // Azurite and its clients may share few cores with other programs.
     let builder = AzureBackend::builder(
-        &BUSY.connection_string(ACCOUNT),
+        &BUSY.connection_string(account),
         Arc::new(SystemClock::new()),
     )
     .deadline(Duration::from_secs(60));
     Arc::new(builder.open().await.expect("open"))
+}
+
+impl AzuriteStore {
+    async fn connect(&self) -> Arc<dyn Backend> {
+        let account = connect(ACCOUNT).await;
+        if self.storage == Storage::Account {
+            return account;
+        }
+        let accounts = vec![account, connect(SECOND_ACCOUNT).await];
+        let name = self.queue("shards");
+        let shards = Shards::new(accounts, 4, Arc::new(SystemClock::new())).name(name);
+        Arc::new(shards.connect().await.expect("connects"))
+    }
 }
 
 #[async_trait]
@@ -71,14 +96,14 @@ impl Store for AzuriteStore {
     }
 
     async fn second_client(&self) -> Arc<dyn Backend> {
-        connect().await
+        self.connect().await
     }
 
     /// Opens another client of the running service. Restarting Azurite would test its persistence, which
     /// saves every five seconds and forgets times to live, rather than this backend.
     async fn reopen(&mut self) -> Arc<dyn Backend> {
         self.client = None;
-        self.client = Some(connect().await);
+        self.client = Some(self.connect().await);
         self.client()
     }
 
@@ -108,9 +133,22 @@ impl Store for AzuriteStore {
         ReceiptScope::Batch
     }
 
+    fn longest_name(&self) -> usize {
+        match self.storage {
+            Storage::Account => 63,
+            Storage::Shards => 60,
+        }
+    }
+
     fn namespace(&self) -> String {
         self.namespace.clone()
     }
 }
 
-queue_core::conformance_tests!(AzuriteHarness);
+queue_core::conformance_tests!(AzuriteHarness(Storage::Account));
+
+mod on_shards {
+    use super::*;
+
+    queue_core::conformance_tests!(AzuriteHarness(Storage::Shards));
+}

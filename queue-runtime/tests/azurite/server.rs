@@ -6,11 +6,12 @@ use queue_tests::azurite::Azurite;
 use tokio::runtime::{Builder, Runtime};
 
 pub(crate) const ACCOUNT: &str = "conformance";
+pub(crate) const SECOND_ACCOUNT: &str = "conformance2";
 
 pub(crate) static SERVER: LazyLock<Azurite> = LazyLock::new(start);
 
 pub(crate) fn start() -> Azurite {
-    let started = Azurite::start(&[ACCOUNT]);
+    let started = Azurite::start(&[ACCOUNT, SECOND_ACCOUNT]);
     started.unwrap_or_else(|error| panic!("{error}"))
 }
 

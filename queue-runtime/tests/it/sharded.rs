@@ -1,6 +1,7 @@
 //! Services whose queues are spread over shards.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -435,4 +436,206 @@ async fn programs_that_disagree_about_the_accounts_are_refused() {
     let refused = connect("sharded:0|memory:a").await.expect_err("no shards");
     assert!(refused.to_string().contains("1 to 256"), "{refused}");
     drop(kept);
+}
+
+/// A program with its own way to each account, so that it can be killed.
+struct Program {
+    service: QueueService,
+    ways: Vec<FaultInjector>,
+}
+
+impl Program {
+    async fn start(accounts: &[Arc<dyn Backend>]) -> Self {
+        let ways: Vec<_> = accounts
+            .iter()
+            .map(|account| FaultInjector::new(Arc::clone(account)))
+            .collect();
+        let accounts = ways
+            .iter()
+            .map(|way| Arc::new(way.clone()) as Arc<dyn Backend>);
+        let service = QueueService::sharded(accounts, 4)
+            .clock(Arc::new(TokioClock::new()))
+            .on_current_runtime();
+        let service = service.connect().await.expect("connects");
+        Self { service, ways }
+    }
+
+    /// Nothing that it does from now on is carried out.
+    fn kill(self) {
+        for way in &self.ways {
+            for operation in [
+                Operation::Receive,
+                Operation::Update,
+                Operation::Delete,
+                Operation::Put,
+                Operation::Apply,
+                Operation::Properties,
+            ] {
+                way.fail_every(operation, Fault::Stalled);
+            }
+        }
+        for listener in self.service.listeners() {
+            drop(listener.stop_on_drop());
+        }
+    }
+}
+
+/// The numbers that were acknowledged to producers, and those that handlers have seen.
+#[derive(Debug, Clone, Default)]
+struct Seen(Arc<Mutex<(BTreeSet<u32>, BTreeSet<u32>)>>);
+
+impl Seen {
+    fn acknowledged(&self, number: u32) {
+        self.0.lock().expect("held").0.insert(number);
+    }
+
+    fn consume(&self, program: &Program) {
+        let seen = self.clone();
+        let listener = program.service.listener(move |order: Received<Order>| {
+            seen.0.lock().expect("held").1.insert(order.number);
+            async {}
+        });
+        listener.start().expect("starts");
+    }
+
+    fn produce(&self, program: &Program, numbers: Arc<AtomicU32>) {
+        let (seen, service) = (self.clone(), program.service.clone());
+        tokio::spawn(async move {
+            loop {
+                let number = numbers.fetch_add(1, Ordering::Relaxed);
+                let customer = number % 50;
+                if service.submit(Order { customer, number }).await.is_ok() {
+                    seen.acknowledged(number);
+                }
+                sleep(Duration::from_millis(100)).await;
+            }
+        });
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_lost_by_a_resize_under_kills_with_a_producer_stopped_for_minutes() {
+    const STEP: Duration = Duration::from_secs(20);
+
+    let account = |_| Arc::new(MemoryBackend::new(Arc::new(TokioClock::new()))) as Arc<dyn Backend>;
+    let accounts: Vec<_> = (0..2).map(account).collect();
+    let (seen, numbers) = (Seen::default(), Arc::new(AtomicU32::new(0)));
+    let admin = Program::start(&accounts).await;
+    let queue = admin.service.any_queue("orders").expect("a name");
+    queue.create().await.expect("created");
+
+    // It is stopped while it puts on a shard that goes out of use meanwhile.
+    let stopped = Program::start(&accounts).await;
+    let late: Vec<u32> = (1_000_000..1_000_020).collect();
+    for way in &stopped.ways {
+        way.fail_next(20, Operation::Put, Fault::Delayed(Duration::from_secs(300)));
+    }
+    for number in late.clone() {
+        let (seen, service) = (seen.clone(), stopped.service.clone());
+        tokio::spawn(async move {
+            let order = Order {
+                customer: number,
+                number,
+            };
+            if service.submit(order).await.is_ok() {
+                seen.acknowledged(number);
+            }
+        });
+    }
+
+    let mut programs = Vec::new();
+    for round in 0..36 {
+        let program = Program::start(&accounts).await;
+        if round % 2 == 0 {
+            seen.consume(&program);
+        } else {
+            seen.produce(&program, Arc::clone(&numbers));
+        }
+        programs.push(program);
+        match round {
+            6 => drop(
+                admin
+                    .service
+                    .shards()
+                    .expect("shards")
+                    .resize(8)
+                    .await
+                    .expect("grown"),
+            ),
+            12 => drop(
+                admin
+                    .service
+                    .shards()
+                    .expect("shards")
+                    .resize(2)
+                    .await
+                    .expect("shrunk"),
+            ),
+            _ => {}
+        }
+        sleep(STEP).await;
+        if programs.len() > 4 {
+            programs.remove(0).kill();
+        }
+    }
+    for program in programs {
+        program.kill();
+    }
+    sleep(Duration::from_secs(120)).await;
+    let last = Program::start(&accounts).await;
+    let _ = drain(&last.service)
+        .await
+        .into_iter()
+        .map(|(number, _)| seen.0.lock().expect("held").1.insert(number))
+        .count();
+    let (acknowledged, handled) = &*seen.0.lock().expect("held");
+    assert!(acknowledged.len() > 5_000, "{}", acknowledged.len());
+    let late = late
+        .iter()
+        .filter(|number| acknowledged.contains(number))
+        .count();
+    assert_eq!(late, 20, "the stopped producer has gone on");
+    let lost: Vec<_> = acknowledged.difference(handled).collect();
+    assert!(
+        lost.is_empty(),
+        "{} of {}: {lost:?}",
+        lost.len(),
+        acknowledged.len()
+    );
+    for account in &accounts {
+        for name in account.list_queues("orders-s").await.expect("listed") {
+            let properties = account.properties(&name).await.expect("properties");
+            assert_eq!(properties.approximate_count, 0, "{name}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_is_submitted_once_while_the_number_of_shards_changes() {
+    let world = World::new(1);
+    let (one, other) = (world.service(4).await, world.service(4).await);
+    let shards = one.shards().expect("it has shards");
+    let order = |customer| Order {
+        customer,
+        number: 0,
+    };
+    for customer in 0..30 {
+        match customer {
+            10 => drop(shards.resize(8).await.expect("grown")),
+            20 => drop(shards.resize(2).await.expect("shrunk")),
+            _ => {}
+        }
+        let hour = Duration::from_secs(3600);
+        let first = one.submit(order(customer)).unique_for(hour).await;
+        assert!(!first.expect("submitted").duplicate);
+        for earlier in [0, customer / 2, customer] {
+            let again = other.submit(order(earlier)).unique_for(hour).await;
+            assert!(
+                again.expect("found").duplicate,
+                "{earlier} after {customer}"
+            );
+        }
+    }
+    let properties = one.any_queue("orders").expect("a name").properties().await;
+    assert_eq!(properties.expect("properties").approximate_count, 30);
 }
