@@ -40,6 +40,7 @@ mod redrive_steps;
 mod reply_queues;
 mod reports;
 mod requests;
+mod resizes;
 mod retries;
 mod scaling;
 mod schedule_clocks;

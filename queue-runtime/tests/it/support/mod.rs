@@ -8,6 +8,7 @@ pub(crate) mod parcels;
 pub(crate) mod poisoned;
 pub(crate) mod questions;
 pub(crate) mod remote;
+pub(crate) mod shards;
 pub(crate) mod storage;
 pub(crate) mod ticks;
 
