@@ -13,7 +13,7 @@ use queue_runtime::{
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
-use crate::support::shards::{Order, QUEUE, World, drain, once, orders};
+use crate::support::shards::{Order, QUEUE, World, drain, orders};
 
 #[tokio::test(start_paused = true)]
 async fn a_program_needs_no_change() {
