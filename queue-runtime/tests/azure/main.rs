@@ -7,5 +7,6 @@ mod secrets;
 mod service;
 mod sharded;
 mod storage_limit;
+mod throttled;
 mod transactions;
 mod troubles;

@@ -1,49 +1,24 @@
-//! Shards on stubs of accounts that throttle. Time is virtual, as for the [limit](crate::storage_limit).
+//! Shards on stubs of accounts that throttle.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use queue_runtime::backend::{AzureBackend, Backend, MemoryBackend};
+use queue_runtime::backend::Backend;
 use queue_runtime::testing::TokioClock;
-use queue_runtime::{Clock, Message, QueueName, QueueService, Received, StorageRetry};
+use queue_runtime::{Clock, QueueName, QueueService, Received};
 use queue_tests::azure_stub::AzureStub;
-use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::storage_limit::{ALLOWED, LIMIT, Still};
-
-#[derive(Debug, PartialEq, Serialize, Deserialize, Message)]
-#[message(queue = "orders")]
-struct Order {
-    number: u32,
-}
-
-const SECOND: Duration = Duration::from_secs(1);
-
-fn stub(account: &str, clock: &Arc<dyn Clock>) -> AzureStub {
-    let queues = Arc::new(MemoryBackend::new(Arc::clone(clock)));
-    let stub = AzureStub::start(account, queues, Arc::clone(clock), Some(ALLOWED));
-    stub.expect("a port is free")
-}
+use crate::throttled::{self, LIMIT, Order, SECOND, open, stub};
 
 async fn connect(stubs: &[AzureStub], shards: u32, clock: &Arc<dyn Clock>) -> QueueService {
     let mut accounts: Vec<Arc<dyn Backend>> = Vec::new();
     for stub in stubs {
-        let azure = AzureBackend::builder(&stub.connection_string(), Arc::clone(clock));
-        let azure = azure.open().await.expect("it is opened");
-        accounts.push(Arc::new(Still(azure)));
+        accounts.push(Arc::new(open(stub, clock).await));
     }
-    let service = QueueService::sharded(accounts, shards)
-        .clock(Arc::clone(clock))
-        .storage_limit(LIMIT)
-        .storage_retry(StorageRetry::never())
-        .on_current_runtime();
-    let service = service.connect().await.expect("connected");
-    let orders = service.any_queue("orders").expect("a name");
-    orders.create().await.expect("created");
-    service
+    throttled::connect(QueueService::sharded(accounts, shards), clock, LIMIT).await
 }
 
 /// Submits orders by many tasks and handles them, below the limit of each shard. Returns how long that took.

@@ -8,6 +8,8 @@ use queue_crash::plan;
 use queue_crash::sabotage::{Bug, Point};
 use queue_crash::worker::Role;
 
+use crate::points::{self, BETWEEN_STEPS, STEPS};
+
 const PROGRAM: &str = env!("CARGO_BIN_EXE_crash-worker");
 
 /// The largest number of lines that the processes print between two kills.
@@ -100,29 +102,6 @@ fn abort_at(aborts: &[(Point, Role)]) {
     println!("{} aborts: {figures}", aborts.len());
 }
 
-const STEPS: &[(Point, Role)] = &[
-    (Point::BeforePut, Role::Produce),
-    (Point::AfterPut, Role::Produce),
-    (Point::AfterReceive, Role::Listen),
-    (Point::AfterReceive, Role::Accept),
-    (Point::BeforeCompletion, Role::Listen),
-    (Point::BeforeCompletion, Role::Accept),
-    (Point::AfterCompletion, Role::Listen),
-    (Point::AfterCompletion, Role::Accept),
-    (Point::BeforePutBack, Role::Listen),
-    (Point::BeforePutBack, Role::Accept),
-    (Point::AfterPutBack, Role::Listen),
-    (Point::AfterPutBack, Role::Accept),
-];
-
-const BETWEEN_STEPS: &[(Point, Role)] = &[
-    (Point::BetweenCopyAndDelete, Role::Accept),
-    (Point::BetweenCopyAndDelete, Role::Listen),
-    (Point::BetweenCopyAndDelete, Role::Redrive),
-    (Point::BetweenFollowUpAndDelete, Role::Accept),
-    (Point::BetweenFollowUpAndDelete, Role::Listen),
-];
-
 #[test]
 fn nothing_is_lost_when_processes_abort_at_named_points() {
     abort_at(STEPS);
@@ -136,13 +115,9 @@ fn nothing_is_lost_when_processes_abort_between_steps_that_belong_together() {
 
 #[test]
 fn the_named_points_are_all_covered() {
-    let covered = |point: &Point| {
-        [STEPS, BETWEEN_STEPS, &crate::packs::points()]
-            .concat()
-            .iter()
-            .any(|(of, _)| of == point)
-    };
-    let missing: Vec<_> = Point::ALL.iter().filter(|point| !covered(point)).collect();
+    let covered = points::all();
+    let missing = |point: &&Point| covered.iter().all(|(of, _)| of != *point);
+    let missing: Vec<_> = Point::ALL.iter().filter(missing).collect();
     assert!(missing.is_empty(), "{missing:?}");
 }
 

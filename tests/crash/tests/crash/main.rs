@@ -9,6 +9,7 @@ mod cancellation;
 mod growth;
 mod kills;
 mod packs;
+mod points;
 mod redrive;
 mod requests;
 mod shutdowns;

@@ -16,6 +16,8 @@ use queue_crash::worker::{ATTEMPTS, DEADLY, PAYLOADS, Role, in_folder};
 use queue_runtime::QueueService;
 use queue_runtime::envelope::PoisonReason;
 
+use crate::points;
+
 const PROGRAM: &str = env!("CARGO_BIN_EXE_crash-worker");
 
 /// The orders of which one is deadly.
@@ -91,48 +93,8 @@ fn of_packs_whose_marks_are_in_the_header_only_what_was_not_renewed_runs_twice()
     killed(Marks::InHeader);
 }
 
-/// What a consumer aborts at while a few packs wait that nobody has received, and what it aborts at after that.
-fn steps(marks: Marks) -> [Vec<(Point, Role)>; 2] {
-    let settled = match marks {
-        Marks::Beside => [Point::BeforeItemSettled, Point::AfterItemSettled],
-        Marks::InHeader => [Point::BeforeMark, Point::AfterMark],
-    };
-    let before = [
-        Point::BeforePackPut,
-        Point::BeforeGiveBack,
-        settled[0],
-        Point::BeforeSplit,
-        Point::BeforeLeaving,
-    ];
-    let after = [
-        Point::AfterPackPut,
-        Point::AfterGiveBack,
-        Point::AfterPackReceive,
-        Point::AfterSplit,
-        settled[1],
-        Point::AfterLeaving,
-    ];
-    let role = |point| match point {
-        Point::BeforePackPut | Point::AfterPackPut => (point, Role::Pack),
-        _ => (point, Role::Unpack),
-    };
-    [
-        before.into_iter().map(role).collect(),
-        after.into_iter().map(role).collect(),
-    ]
-}
-
-/// All points at which processes abort that meet packs.
-pub(crate) fn points() -> Vec<(Point, Role)> {
-    [Marks::Beside, Marks::InHeader]
-        .into_iter()
-        .flat_map(steps)
-        .flatten()
-        .collect()
-}
-
 fn abort(marks: Marks) {
-    for aborts in steps(marks) {
+    for aborts in points::of_packs(marks) {
         let campaign = Campaign {
             aborts: &aborts,
             alone_after: Some(LINES),
