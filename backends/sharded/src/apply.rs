@@ -1,14 +1,13 @@
 //! Several operations, on any shards.
 
-use queue_core::backend::{
-    ApplyError, Atomicity, Attachment, Backend as _, NewMessage, Op, OpOutcome, check_ops,
-};
+use queue_core::backend::{ApplyError, Atomicity, Backend as _, Op, OpOutcome, check_ops};
 use queue_core::{Error, Operation, Outcome, QueueName, Result};
 
 use crate::backend::{ShardedBackend, of_shard, own_receipt};
 use crate::descriptor::Descriptor;
 use crate::errors::of_queue;
 use crate::names::{message_receipt, shard_name, shard_of_message};
+use crate::placement::{Keyless, translate_attachment};
 
 /// An operation as it goes to an account.
 #[derive(Debug, Clone)]
@@ -19,15 +18,6 @@ struct Placed {
     shard: u32,
     /// The queue of which that is a shard.
     queue: QueueName,
-}
-
-/// Where puts without a key go that are applied together.
-#[derive(Debug, Clone, Copy)]
-enum Keyless {
-    /// To the shard of a message on which another operation is: together that may be one step.
-    Home(u32),
-    /// To the shards in turn, so many to each.
-    Spread { first: u32, each: u32 },
 }
 
 /// How often operations are placed because a shard of theirs is not there any more.
@@ -78,14 +68,8 @@ impl ShardedBackend {
             }
             _ => None,
         });
-        let puts = ops.iter().filter(|op| matches!(op, Op::Put { .. })).count() as u32;
-        let keyless = match home.filter(|home| *home < descriptor.active) {
-            Some(home) => Keyless::Home(home),
-            None => Keyless::Spread {
-                first: self.turn(descriptor),
-                each: puts.div_ceil(descriptor.active).max(1),
-            },
-        };
+        let puts = ops.iter().filter(|op| matches!(op, Op::Put { .. })).count();
+        let keyless = Keyless::of(puts, descriptor.active, home, &self.turns);
         let mut before = 0;
         let mut placed = Vec::with_capacity(ops.len());
         for (index, op) in ops.iter().enumerate() {
@@ -101,15 +85,12 @@ impl ShardedBackend {
         descriptor: &Descriptor,
         op: &Op,
         keyless: Keyless,
-        before: &mut u32,
+        before: &mut usize,
     ) -> Result<Placed> {
         let mut op = op.clone();
         let (shard, queue) = match &mut op {
             Op::Put { queue, message } => {
-                let shard = match keyless {
-                    Keyless::Home(home) => home,
-                    Keyless::Spread { first, each } => (first + *before / each) % descriptor.active,
-                };
+                let shard = keyless.shard(*before, descriptor.active);
                 *before += 1;
                 let shard = self.place(descriptor, message).unwrap_or(shard);
                 translate_attachment(message)?;
@@ -224,16 +205,6 @@ fn shard_outcomes(run: &[Placed], outcomes: Vec<OpOutcome>) -> Vec<OpOutcome> {
             other => other,
         });
     outcomes.collect()
-}
-
-/// Has a message refer to the attachment of another one by what that is called on its shard.
-fn translate_attachment(message: &mut NewMessage) -> Result<()> {
-    if let Some(Attachment::Of { queue, id }) = &mut message.attachment
-        && let Some((shard, own)) = shard_of_message(id)
-    {
-        (*queue, *id) = (shard_name(queue, shard, Operation::Apply)?, own);
-    }
-    Ok(())
 }
 
 fn of_shard_or_queue(error: Error, queue: &QueueName, shard: u32) -> Error {

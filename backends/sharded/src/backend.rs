@@ -25,17 +25,19 @@ use crate::names::{
 use crate::placement::{Turns, shard_of_key};
 use crate::receive::Rounds;
 use crate::topology::Topology;
+use crate::transactions::ShardedTransactions;
 
 /// A backend whose queues are each spread over several queues, its shards, of one or several backends.
 ///
 /// [`Shards`](crate::Shards) connects it.
 pub struct ShardedBackend {
     pub(crate) accounts: Vec<Arc<dyn Backend>>,
-    pub(crate) topology: Topology,
+    pub(crate) topology: Arc<Topology>,
     pub(crate) capabilities: Capabilities,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) rounds: Rounds,
-    turns: Turns,
+    pub(crate) rounds: Arc<Rounds>,
+    pub(crate) turns: Arc<Turns>,
+    transactions: Option<Arc<ShardedTransactions>>,
 }
 
 /// A shard of a queue: the account that has it, and its name there.
@@ -50,13 +52,17 @@ impl ShardedBackend {
         topology: Topology,
         clock: Arc<dyn Clock>,
     ) -> Self {
+        let (topology, rounds) = (Arc::new(topology), Arc::new(Rounds::default()));
+        let turns = Arc::new(Turns::new());
+        let transactions = ShardedTransactions::of(&accounts, &topology, &rounds, &turns);
         Self {
             capabilities: of_all(&accounts),
             accounts,
             topology,
             clock,
-            rounds: Rounds::default(),
-            turns: Turns::new(),
+            rounds,
+            turns,
+            transactions: transactions.map(Arc::new),
         }
     }
 
@@ -115,10 +121,7 @@ impl ShardedBackend {
         id: &StorageId,
         operation: Operation,
     ) -> Result<(u32, Shard<'_>, StorageId)> {
-        let Some((number, id)) = shard_of_message(id) else {
-            let error = Error::new(ErrorKind::MessageNotFound, operation).with_queue(queue);
-            return Err(error.with_detail("no shard has such ids"));
-        };
+        let (number, id) = shard_of_message(id).ok_or_else(|| no_such_id(queue, operation))?;
         let shard = self.shard(&self.topology.known(), queue, number, operation)?;
         Ok((number, shard, id))
     }
@@ -193,6 +196,11 @@ pub(crate) fn own_receipt(
     })
 }
 
+pub(crate) fn no_such_id(queue: &QueueName, operation: Operation) -> Error {
+    let error = Error::new(ErrorKind::MessageNotFound, operation).with_queue(queue);
+    error.with_detail("no shard has such ids")
+}
+
 fn unsupported(queue: &QueueName, operation: Operation) -> Error {
     Error::new(ErrorKind::Unsupported, operation)
         .with_queue(queue)
@@ -231,7 +239,8 @@ impl Backend for ShardedBackend {
     }
 
     fn transactions(&self) -> Option<Arc<dyn Transactions>> {
-        None
+        let transactions = Arc::clone(self.transactions.as_ref()?);
+        Some(transactions)
     }
 
     async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created> {

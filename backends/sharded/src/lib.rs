@@ -26,8 +26,8 @@
 //!   less.
 //! - **Records.** Metadata, results, unique keys and schedules are kept on the first storage. While that cannot be reached,
 //!   messages are put and received, for two minutes.
-//! - **Transactions** of the application's own are not supported; unique keys and attachments of messages only if all shards
-//!   are on one storage.
+//! - **Transactions** of the application's own, unique keys and attachments of messages only if all shards are on one storage
+//!   that has them. The statement by which other drivers put messages is not for shards.
 //!
 //! A queue is empty if all its shards have said so. One that is throttled or cannot be reached holds up no other: it is left
 //! out until a growing pause of up to 30 s is over, and its error, which names it, is returned only if no other has a message.
@@ -43,6 +43,7 @@
 //! | `names` | the names of shards, and the ids of their messages |
 //! | `descriptor`, `topology` | which shards there are, and for how long a program believes that |
 //! | `resize`, `lock` | changing that, one program at a time |
+//! | `transactions` | what the application's transactions put and complete, if all shards are on one storage |
 //! | `capabilities`, `errors`, `pause` | what all accounts can do; errors that name the shard; growing pauses |
 
 mod apply;
@@ -60,6 +61,7 @@ mod receive;
 mod resize;
 mod shards;
 mod topology;
+mod transactions;
 
 pub use backend::ShardedBackend;
 pub use names::{MAX_SHARDS, shard_of};

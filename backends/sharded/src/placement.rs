@@ -2,6 +2,11 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use queue_core::backend::{Attachment, NewMessage};
+use queue_core::{Operation, Result};
+
+use crate::names::{shard_name, shard_of_message};
+
 /// Puts messages without a key on the shards in turn.
 #[derive(Debug, Default)]
 pub(crate) struct Turns(AtomicU32);
@@ -15,6 +20,45 @@ impl Turns {
     pub(crate) fn next(&self, shards: u32) -> u32 {
         self.0.fetch_add(1, Ordering::Relaxed) % shards
     }
+}
+
+/// Where messages without a key go that are put together.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Keyless {
+    /// To the shard of a message that changes with them: together that may be one step.
+    Home(u32),
+    /// To the shards in turn, so many to each.
+    Spread { first: u32, each: usize },
+}
+
+impl Keyless {
+    pub(crate) fn of(puts: usize, shards: u32, home: Option<u32>, turns: &Turns) -> Self {
+        match home.filter(|home| *home < shards) {
+            Some(home) => Self::Home(home),
+            None => Self::Spread {
+                first: turns.next(shards),
+                each: puts.div_ceil(shards as usize).max(1),
+            },
+        }
+    }
+
+    /// The shard of a put before which there are so many.
+    pub(crate) fn shard(self, before: usize, shards: u32) -> u32 {
+        match self {
+            Self::Home(home) => home,
+            Self::Spread { first, each } => (first + (before / each) as u32) % shards,
+        }
+    }
+}
+
+/// Has a message refer to the attachment of another one by what that is called on its shard.
+pub(crate) fn translate_attachment(message: &mut NewMessage) -> Result<()> {
+    if let Some(Attachment::Of { queue, id }) = &mut message.attachment
+        && let Some((shard, own)) = shard_of_message(id)
+    {
+        (*queue, *id) = (shard_name(queue, shard, Operation::Apply)?, own);
+    }
+    Ok(())
 }
 
 /// Returns the shard of a key: of all shards the one with the highest hash (rendezvous hashing), so that a change of their

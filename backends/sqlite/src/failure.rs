@@ -27,6 +27,8 @@ pub(super) enum Failure {
     Step(usize, QueueName, Box<Failure>),
     /// A connection of the application's that must not be written to, and why.
     Unfit(String),
+    /// What was to be written within a transaction cannot be, for this reason.
+    Writes(Box<Error>),
     /// The claim of a message's key is not held in this file.
     ClaimLost(WorkKey),
     /// The write lock was waited for in vain, for this long.
@@ -190,6 +192,7 @@ impl Failure {
                 format!("more than an hour passed between two parts of its attachment, in `{file}`"),
             ),
             Self::Unfit(why) => error(ErrorKind::InvalidInput, why),
+            Self::Writes(refusal) => *refusal,
             Self::ClaimLost(key) => Error::new(ErrorKind::ReceiptMismatch, Operation::Idempotency)
                 .with_detail(format!(
                     "the claim of `{key}` is not held in `{file}`: another consumer has taken it over, or the \

@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 
 use queue_core::QueueName;
-use queue_core::backend::Created;
+use queue_core::backend::{Created, Metadata};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::failure::{Failure, Result};
 use super::lazy::Lazy;
+use super::reader::parse_metadata;
 
 /// Access to queues by name, within a transaction or a read.
 ///
@@ -95,6 +96,11 @@ impl<'c> Queues<'c> {
         let (_, metadata) = self.find(queue)?.ok_or(Failure::QueueNotFound)?;
         self.remove(queue)?;
         self.create(queue, &metadata).map(drop)
+    }
+
+    pub(super) fn metadata(&mut self, queue: &QueueName) -> Result<Metadata> {
+        let (_, metadata) = self.find(queue)?.ok_or(Failure::QueueNotFound)?;
+        parse_metadata(&metadata)
     }
 
     pub(super) fn set_metadata(&mut self, queue: &QueueName, metadata: &str) -> Result<()> {

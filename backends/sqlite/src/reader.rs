@@ -173,7 +173,7 @@ pub(super) fn format_metadata(metadata: &Metadata) -> String {
     serde_json::to_string(&entries).expect("a map of strings is JSON")
 }
 
-fn parse_metadata(text: &str) -> Result<Metadata> {
+pub(super) fn parse_metadata(text: &str) -> Result<Metadata> {
     const DAMAGED: Failure = Failure::Corrupt("the metadata of a queue is invalid");
     let entries: BTreeMap<String, String> = serde_json::from_str(text).map_err(|_| DAMAGED)?;
     let mut metadata = Metadata::new();

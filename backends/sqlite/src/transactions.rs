@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use queue_core::backend::{
-    Backend, Capabilities, Completion, Limits, NewMessage, PutReceipt, StorageTransaction, Token,
-    Transactions, Writes,
+    Backend, Capabilities, Completion, Limits, Metadata, NewMessage, PutReceipt,
+    StorageTransaction, Token, Transactions, Writes,
 };
 use queue_core::idempotency::ClaimStatus;
 use queue_core::internal::LockExt as _;
@@ -82,7 +82,7 @@ impl SqliteTransactions {
                 space::left(connection, &self.settings.path, min_free)?,
                 min_free,
             )?;
-            let put = guest.put_all(&steps)?;
+            let put = guest.put_all(&steps, writes)?;
             if let Some(completion) = &completion {
                 guest.complete(completion)?;
                 let results = guest.tables.results(guest.now);
@@ -103,6 +103,12 @@ impl SqliteTransactions {
             .hold()
             .retain(|token| !forgotten.contains(token));
         Ok(written)
+    }
+
+    /// Reads the metadata of a queue within the transaction that is open on the connection.
+    fn metadata(&self, connection: &Connection, queue: &QueueName) -> queue_core::Result<Metadata> {
+        let read = self.within(connection, |guest| guest.tables.queues.metadata(queue));
+        read.map_err(|failure| self.error(failure, Some(queue)))
     }
 
     /// Runs `work` within the transaction that is open on the connection. If it fails, nothing of it stays.
@@ -198,6 +204,10 @@ impl Transactions for SqliteTransactions {
         }
     }
 
+    fn reads_directories(&self) -> bool {
+        true
+    }
+
     fn encode(&self, queue: &QueueName, message: &NewMessage) -> queue_core::Result<String> {
         if queue.is_reply_queue() {
             // The trigger would create it for ever if its owner is gone.
@@ -244,8 +254,17 @@ impl StorageTransaction<SqliteTransactions> for &rusqlite::Transaction<'_> {
 
     fn write<W: Writes>(self, engine: Arc<SqliteTransactions>, mut writes: W) -> W::Output {
         loop {
-            let written = engine.write(self, &writes);
-            match writes.written(written) {
+            let next = match writes.directory() {
+                Some(directory) => {
+                    let metadata = engine.metadata(self, directory);
+                    writes.directed(metadata)
+                }
+                None => {
+                    let written = engine.write(self, &writes);
+                    writes.written(written)
+                }
+            };
+            match next {
                 ControlFlow::Break(output) => return output,
                 ControlFlow::Continue(changed) => writes = changed,
             }
@@ -313,12 +332,11 @@ impl<'c> Guest<'c> {
 
     /// Creates missing queues, but no reply queue: only the instance that waits for replies there may do that, with
     /// the metadata by which others see that it is alive.
-    fn put_all(&mut self, steps: &[Step]) -> Result<Vec<PutReceipt>> {
+    fn put_all(&mut self, steps: &[Step], writes: &impl Writes) -> Result<Vec<PutReceipt>> {
         for queue in steps.iter().map(Step::queue) {
-            if !queue.is_reply_queue()
-                && let Err(Failure::QueueNotFound) = self.tables.queues.id(queue)
-            {
-                self.tables.queues.create(queue, "{}")?;
+            if !queue.is_reply_queue() && !self.exists(queue)? {
+                let siblings = writes.siblings(queue);
+                self.create(&siblings.map_err(|error| Failure::Writes(Box::new(error)))?)?;
             }
         }
         let done = self.tables.steps(steps, self.now)?;
@@ -327,6 +345,27 @@ impl<'c> Guest<'c> {
             other => unreachable!("it was a put: {other:?}"),
         });
         Ok(receipts.collect())
+    }
+
+    /// Creates queues, unless one of them is there.
+    fn create(&mut self, queues: &[QueueName]) -> Result<()> {
+        for queue in queues {
+            if self.exists(queue)? {
+                return Ok(());
+            }
+        }
+        for queue in queues {
+            self.tables.queues.create(queue, "{}")?;
+        }
+        Ok(())
+    }
+
+    fn exists(&mut self, queue: &QueueName) -> Result<bool> {
+        match self.tables.queues.id(queue) {
+            Ok(_) => Ok(true),
+            Err(Failure::QueueNotFound) => Ok(false),
+            Err(failure) => Err(failure),
+        }
     }
 
     fn complete(&mut self, completion: &Completion<'_>) -> Result<()> {

@@ -25,6 +25,7 @@ mod items;
 mod limits;
 mod metadata;
 mod model;
+mod placed;
 mod transactions;
 
 pub use browse::{BrowsedMessage, MessageState, Page, PageMark};
@@ -40,6 +41,7 @@ pub use model::{
     Attachment, AttachmentPart, Created, Lease, NewMessage, Op, OpOutcome, PeekedMessage,
     PopReceipt, PutReceipt, QueueProperties, ReceivedMessage, StorageId, TimeToLive,
 };
+pub use placed::Placement;
 pub use transactions::{
     Completion, Finish, PackItem, RECORD_RETENTION, StorageTransaction, Token, Transactions, Writes,
 };

@@ -10,7 +10,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use super::conditional::Swap;
+use super::metadata::Metadata;
 use super::model::{NewMessage, PopReceipt, PutReceipt, StorageId};
+use super::placed::Placement;
 use crate::error::Result;
 use crate::idempotency::{Claim, WorkKey};
 use crate::name::QueueName;
@@ -46,13 +48,27 @@ pub trait Transactions: Any + fmt::Debug + Send + Sync {
     /// [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge) for a message outside
     /// [`Capabilities`](super::Capabilities), or for a reply queue.
     fn encode(&self, queue: &QueueName, message: &NewMessage) -> Result<String>;
+
+    /// Whether the engine heeds [`Writes::directory`], so that a backend may spread its queues over those of the storage.
+    fn reads_directories(&self) -> bool {
+        false
+    }
+
+    /// Returns how a backend over one storage places its queues there, if this is such a backend's.
+    fn placement(&self) -> Option<Arc<dyn Placement>> {
+        None
+    }
 }
 
 impl dyn Transactions {
-    /// Returns the engine if it is of type `E`, as [`StorageTransaction::write`] wants it.
+    /// Returns the storage's engine if it is of type `E`.
     #[must_use]
     pub fn downcast<E: Transactions>(self: Arc<Self>) -> Option<Arc<E>> {
-        let engine: Arc<dyn Any + Send + Sync> = self;
+        let engine = match self.placement() {
+            Some(placement) => placement.engine(),
+            None => self,
+        };
+        let engine: Arc<dyn Any + Send + Sync> = engine;
         engine.downcast().ok()
     }
 }
@@ -154,6 +170,29 @@ pub trait StorageTransaction<E: Transactions>: Sized {
 pub trait Writes: Sized + Send + 'static {
     /// What the caller gets in the end.
     type Output: Send + 'static;
+
+    /// The queue whose metadata has to be read within the transaction, and passed to [`directed`](Self::directed), before
+    /// anything else is asked. Only engines that say so ([`Transactions::reads_directories`]) get such writes.
+    fn directory(&self) -> Option<&QueueName> {
+        None
+    }
+
+    /// Takes the metadata of the [directory](Self::directory).
+    fn directed(self, directory: Result<Metadata>) -> ControlFlow<Self::Output, Self> {
+        match directory {
+            Ok(_) => ControlFlow::Continue(self),
+            Err(error) => self.written(Err(error)),
+        }
+    }
+
+    /// Returns the queues that are created with this one if it is missing, itself included; if any of them is there, none
+    /// is created.
+    ///
+    /// # Errors
+    /// If the directory cannot be read.
+    fn siblings(&self, queue: &QueueName) -> Result<Vec<QueueName>> {
+        Ok(vec![queue.clone()])
+    }
 
     /// The messages to put, in this order.
     fn puts(&self) -> &[(QueueName, NewMessage)];

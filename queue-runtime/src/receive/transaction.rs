@@ -16,7 +16,7 @@ use crate::clock::ready_by;
 use crate::context::Context;
 use crate::lease::{CompletedItem, Completer, Promise};
 use crate::repeat::Repeats;
-use crate::send::{Role, Unreplied, announce_later, encode_follow_ups, engine, release};
+use crate::send::{Role, Unreplied, announce_later, encode_follow_ups, release, write};
 
 /// The completion of a message with its follow-ups, to be written within a transaction.
 pub(super) struct CompletionWrites {
@@ -78,11 +78,8 @@ impl CompletionWrites {
         O: Send + 'static,
         F: FnOnce(Result<(), SettleProblem>) -> O + Send + 'static,
     {
-        let queue = self.completer.message().0;
-        match engine(&self.context, Operation::Delete).map_err(|error| error.with_queue(queue)) {
-            Ok(engine) => transaction.write(engine, Then { writes: self, then }),
-            Err(error) => T::ready(then(Err(SettleProblem::NotDone(error)))),
-        }
+        let context = Arc::clone(&self.context);
+        write(&context, transaction, Then { writes: self, then })
     }
 
     /// Handles the result of one try. Continues without the replies that nobody waits for.

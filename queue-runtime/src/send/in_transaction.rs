@@ -84,19 +84,14 @@ impl<M> Submit<M> {
             Ok(encoded) => encoded,
             Err(error) => return T::ready(Err(error)),
         };
-        match engine(&context, Operation::Put) {
-            Ok(engine) => {
-                let put = [(outgoing.queue.clone(), outgoing.new.clone())];
-                let submission = Submission {
-                    context,
-                    outgoing,
-                    put,
-                    message,
-                };
-                transaction.write(engine, submission)
-            }
-            Err(error) => T::ready(Err(refused(outgoing, message, error))),
-        }
+        let put = [(outgoing.queue.clone(), outgoing.new.clone())];
+        let submission = Submission {
+            context: Arc::clone(&context),
+            outgoing,
+            put,
+            message,
+        };
+        write(&context, transaction, submission)
     }
 
     /// Encodes the message for the statement `INSERT INTO queue_outbox (message) VALUES (?1)`, by which other drivers than
@@ -188,17 +183,33 @@ fn refused<M>(outgoing: Outgoing, message: M, error: Error) -> SubmitError<M> {
     outgoing.failed(message, error)
 }
 
-/// Returns the engine of the storage's transactions.
-///
-/// # Errors
-/// [`ErrorKind::Unsupported`] if it is another one, or there is none.
-pub(crate) fn engine<E: Transactions>(
+/// Writes within a transaction, or says that the storage has no such transactions.
+pub(crate) fn write<E, T, W>(
     context: &Context,
-    operation: Operation,
-) -> Result<Arc<E>, Error> {
-    let engine = context.backend.transactions();
-    let engine = engine.and_then(<dyn Transactions>::downcast);
-    engine.ok_or_else(|| unsupported(operation))
+    transaction: T,
+    mut writes: W,
+) -> T::Output<W::Output>
+where
+    E: Transactions,
+    T: StorageTransaction<E>,
+    W: Writes,
+{
+    if let Some(transactions) = context.backend.transactions() {
+        match transactions.write(transaction, writes) {
+            Ok(output) => return output,
+            Err(unwritten) => writes = unwritten,
+        }
+    }
+    loop {
+        let refused = match writes.completion() {
+            Some(completion) => unsupported(Operation::Delete).with_queue(completion.queue),
+            None => unsupported(Operation::Put),
+        };
+        match writes.written(Err(refused)) {
+            ControlFlow::Break(output) => return T::ready(output),
+            ControlFlow::Continue(changed) => writes = changed,
+        }
+    }
 }
 
 /// Announces messages that were put in a transaction, once that has ended. If it was rolled back, consumers look in

@@ -14,7 +14,7 @@ mod untyped;
 
 pub(crate) use conditional::SubmittedIf;
 pub(crate) use follow_ups::{Role, encode_follow_ups, submitted_again};
-pub(crate) use in_transaction::{announce_later, engine};
+pub(crate) use in_transaction::{announce_later, write};
 pub use submit::{Submit, Submitted};
 pub use submit_all::{SubmitAll, SubmitAllError};
 pub use submit_error::{SubmitError, SubmitProblem};

@@ -1,38 +1,47 @@
-//! Transactions of the SQLite backend under their conformance suite.
+//! Transactions of the SQLite backend under their conformance suite, and of shards in one file.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use queue_core::backend::{Backend, PutReceipt, StorageTransaction as _};
+use queue_core::backend::{Backend, PutReceipt};
 use queue_core::clock::BoxFuture;
 use queue_core::conformance::transactions::{End, Harness, Step, Store, Write};
 use queue_core::{ManualClock, Result};
 use queue_runtime::backend::SqliteBackend;
 use queue_runtime::sqlite::SqliteTransactions;
 use queue_runtime::sqlite::rusqlite::{self, Connection, TransactionBehavior};
+use queue_sharded::Shards;
 use tempfile::TempDir;
 use tokio::runtime::Handle;
 
 use crate::threads;
 
-pub(crate) struct TransactionHarness;
+pub(crate) enum TransactionHarness {
+    File,
+    Shards,
+}
 
 pub(crate) struct SqliteStore {
     folder: TempDir,
     clock: ManualClock,
-    client: Arc<SqliteBackend>,
+    file: Arc<SqliteBackend>,
+    /// The file, or shards in it.
+    client: Arc<dyn Backend>,
+    shards: Option<u32>,
 }
 
 impl SqliteStore {
-    pub(crate) async fn open() -> Self {
+    pub(crate) async fn open(shards: Option<u32>) -> Self {
         let (folder, clock) = (TempDir::new().expect("a folder"), ManualClock::new());
-        let client = connect(path(&folder), &clock).await;
+        let (file, client) = connect(path(&folder), shards, &clock).await;
         let store = Self {
             folder,
             clock,
+            file,
             client,
+            shards,
         };
         let table = "CREATE TABLE application (row TEXT)";
         store.connection().execute_batch(table).expect("created");
@@ -48,17 +57,31 @@ fn path(folder: &TempDir) -> PathBuf {
     folder.path().join("queue.db")
 }
 
-async fn connect(path: PathBuf, clock: &ManualClock) -> Arc<SqliteBackend> {
+async fn connect(
+    path: PathBuf,
+    shards: Option<u32>,
+    clock: &ManualClock,
+) -> (Arc<SqliteBackend>, Arc<dyn Backend>) {
     let builder = SqliteBackend::builder(path, Arc::new(clock.clone()));
     // It is asked about transactions that are open.
     let builder = builder.busy_timeout(Duration::from_millis(50));
-    Arc::new(builder.open().await.expect("open"))
+    let file = Arc::new(builder.open().await.expect("open"));
+    let mut client: Arc<dyn Backend> = Arc::<SqliteBackend>::clone(&file);
+    if let Some(number) = shards {
+        let shards = Shards::new(vec![client], number, Arc::new(clock.clone()));
+        client = Arc::new(shards.connect().await.expect("connects"));
+    }
+    (file, client)
 }
 
 #[async_trait]
 impl Harness for TransactionHarness {
     async fn open(&self) -> Box<dyn Store> {
-        Box::new(SqliteStore::open().await)
+        let shards = match self {
+            Self::File => None,
+            Self::Shards => Some(4),
+        };
+        Box::new(SqliteStore::open(shards).await)
     }
 
     fn block_on(&self, test: BoxFuture<'_, ()>) {
@@ -69,12 +92,12 @@ impl Harness for TransactionHarness {
 #[async_trait]
 impl Store for SqliteStore {
     fn client(&self) -> Arc<dyn Backend> {
-        Arc::clone(&self.client) as Arc<dyn Backend>
+        Arc::clone(&self.client)
     }
 
     async fn reopen(&mut self) -> Arc<dyn Backend> {
-        self.client.close().await;
-        self.client = connect(path(&self.folder), &self.clock).await;
+        self.file.close().await;
+        (self.file, self.client) = connect(path(&self.folder), self.shards, &self.clock).await;
         self.client()
     }
 
@@ -84,7 +107,6 @@ impl Store for SqliteStore {
 
     async fn transact(&self, steps: Vec<Step<'_>>, end: End) -> Vec<Result<Vec<PutReceipt>>> {
         let engine = self.client.transactions().expect("SQLite has them");
-        let engine = engine.downcast::<SqliteTransactions>().expect("its own");
         let mut connection = self.connection();
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate);
         let transaction = transaction.expect("nobody else writes");
@@ -93,7 +115,9 @@ impl Store for SqliteStore {
             match step {
                 Step::Write(puts, completion) => {
                     let write = Write::new(puts, completion);
-                    answers.push(transaction.write(Arc::clone(&engine), write));
+                    let written =
+                        Arc::clone(&engine).write::<SqliteTransactions, _, _>(&transaction, write);
+                    answers.push(written.expect("its own engine"));
                 }
                 Step::Row(row) => {
                     let insert = "INSERT INTO application VALUES (?1)";
@@ -121,4 +145,14 @@ impl Store for SqliteStore {
     }
 }
 
-queue_core::transaction_tests!(TransactionHarness);
+mod in_a_file {
+    use super::*;
+
+    queue_core::transaction_tests!(TransactionHarness::File);
+}
+
+mod in_shards_of_a_file {
+    use super::*;
+
+    queue_core::transaction_tests!(TransactionHarness::Shards);
+}

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_runtime::backend::SqliteBackend;
+use queue_runtime::backend::{Backend, SqliteBackend};
 use queue_runtime::clock::ManualClock;
 use queue_runtime::sqlite::rusqlite::{Connection, Transaction, TransactionBehavior};
 use queue_runtime::testing::FaultInjector;
@@ -59,12 +59,28 @@ impl Bank {
         Self::in_time_of(Arc::new(SystemClock::new()), ManualClock::new(), SECONDS).await
     }
 
+    /// Opens a bank whose queues are each spread over so many shards in the file, in a time that goes on.
+    pub(crate) async fn in_shards(number: u32) -> Self {
+        let time: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let (folder, faults) = open(&time, SECONDS).await;
+        let file: Arc<dyn Backend> = Arc::new(faults.clone());
+        let service = QueueService::sharded([file], number).clock(time);
+        let service = service.connect().await.expect("connects");
+        Self::of(folder, ManualClock::new(), faults, service).await
+    }
+
     async fn in_time_of(time: Arc<dyn Clock>, clock: ManualClock, busy: Duration) -> Self {
-        let folder = TempDir::new().expect("a folder");
-        let file = SqliteBackend::builder(folder.path().join("bank.db"), Arc::clone(&time));
-        let file = file.busy_timeout(busy).open().await;
-        let faults = FaultInjector::new(Arc::new(file.expect("opened")));
+        let (folder, faults) = open(&time, busy).await;
         let service = over(&faults, time).await;
+        Self::of(folder, clock, faults, service).await
+    }
+
+    async fn of(
+        folder: TempDir,
+        clock: ManualClock,
+        faults: FaultInjector,
+        service: QueueService,
+    ) -> Self {
         for queue in ["deposits", "notices", "deposits-poison"] {
             let queue = service.any_queue(queue).expect("a name");
             queue.create().await.expect("created");
@@ -133,6 +149,13 @@ impl Bank {
             (SELECT 1 FROM queue_schedule WHERE queue = queue_counts.queue AND expires_at IS NOT NULL)";
         assert_eq!(query(expiring), 0, "queues that the sweep does not visit");
     }
+}
+
+async fn open(time: &Arc<dyn Clock>, busy: Duration) -> (TempDir, FaultInjector) {
+    let folder = TempDir::new().expect("a folder");
+    let file = SqliteBackend::builder(folder.path().join("bank.db"), Arc::clone(time));
+    let file = file.busy_timeout(busy).open().await;
+    (folder, FaultInjector::new(Arc::new(file.expect("opened"))))
 }
 
 async fn over(faults: &FaultInjector, clock: Arc<dyn Clock>) -> QueueService {

@@ -13,4 +13,5 @@ mod outbox;
 mod outcomes;
 mod refusals;
 mod replies;
+mod shards;
 mod unique;

@@ -66,7 +66,7 @@ impl Harness for BuggyHarness {
     async fn open(&self) -> Box<dyn Store> {
         Box::new(BuggyStore {
             bug: self.0,
-            inner: SqliteStore::open().await,
+            inner: SqliteStore::open(None).await,
             committed: AtomicBool::new(false),
             reopened: false,
         })

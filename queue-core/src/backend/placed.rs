@@ -1,0 +1,191 @@
+//! Writes within a transaction of the one storage over which a backend spreads its queues.
+
+use std::fmt;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use super::metadata::Metadata;
+use super::model::{NewMessage, PopReceipt, PutReceipt, StorageId};
+use super::transactions::{Completion, StorageTransaction, Transactions, Writes};
+use crate::error::{Error, Result};
+use crate::name::QueueName;
+
+/// How a backend places its queues and messages on the one storage beneath it, for transactions of that storage; from
+/// [`Transactions::placement`].
+pub trait Placement: fmt::Debug + Send + Sync {
+    /// The engine of the storage.
+    fn engine(&self) -> Arc<dyn Transactions>;
+
+    /// The queue of the storage whose metadata says where messages are put.
+    fn directory(&self) -> &QueueName;
+
+    /// Returns messages with the queues of the storage on which they are put, by the directory as the transaction sees it.
+    /// `home` is the message that is completed with them, if there is one.
+    ///
+    /// # Errors
+    /// If the directory cannot be read, and those of the names.
+    fn place(
+        &self,
+        directory: &Metadata,
+        puts: &[(QueueName, NewMessage)],
+        home: Option<&StorageId>,
+    ) -> Result<Vec<(QueueName, NewMessage)>>;
+
+    /// Returns the queues of the storage that are created together with this one of them, itself included. None if that is
+    /// of a [reply queue](QueueName::is_reply_queue).
+    ///
+    /// # Errors
+    /// If the directory cannot be read.
+    fn siblings(&self, directory: &Metadata, queue: &QueueName) -> Result<Vec<QueueName>>;
+
+    /// Returns the queue, the id and the receipt that a message has in the storage.
+    ///
+    /// # Errors
+    /// [`ErrorKind::MessageNotFound`](crate::ErrorKind::MessageNotFound) and
+    /// [`ErrorKind::ReceiptMismatch`](crate::ErrorKind::ReceiptMismatch) if the backend gives out no such ones.
+    fn locate(
+        &self,
+        queue: &QueueName,
+        id: &StorageId,
+        receipt: &PopReceipt,
+    ) -> Result<(QueueName, StorageId, PopReceipt)>;
+
+    /// Returns the receipt of a put on a queue of the storage as the backend gives it out.
+    fn receipt(&self, queue: &QueueName, receipt: PutReceipt) -> PutReceipt;
+
+    /// Returns an error of the storage as the backend reports it.
+    fn error(&self, error: Error) -> Error;
+}
+
+impl dyn Transactions {
+    /// Writes within a transaction of the engine `E`: through the placement, if there is one.
+    ///
+    /// # Errors
+    /// Returns the writes if the storage has another engine.
+    ///
+    /// # Cancel safety
+    /// That of [`StorageTransaction::write`].
+    pub fn write<E, T, W>(
+        self: Arc<Self>,
+        transaction: T,
+        writes: W,
+    ) -> Result<T::Output<W::Output>, W>
+    where
+        E: Transactions,
+        T: StorageTransaction<E>,
+        W: Writes,
+    {
+        let Some(placement) = self.placement() else {
+            return match self.downcast() {
+                Some(engine) => Ok(transaction.write(engine, writes)),
+                None => Err(writes),
+            };
+        };
+        match placement.engine().downcast() {
+            Some(engine) => Ok(transaction.write(engine, Placed::new(placement, writes))),
+            None => Err(writes),
+        }
+    }
+}
+
+/// Writes of a backend over the storage, as the storage's own engine carries them out.
+struct Placed<W> {
+    placement: Arc<dyn Placement>,
+    writes: W,
+    /// Known once the directory was read.
+    places: Option<Places>,
+}
+
+struct Places {
+    directory: Metadata,
+    puts: Vec<(QueueName, NewMessage)>,
+    completed: Option<(QueueName, StorageId, PopReceipt)>,
+}
+
+impl<W: Writes> Placed<W> {
+    fn new(placement: Arc<dyn Placement>, writes: W) -> Self {
+        Self {
+            placement,
+            writes,
+            places: None,
+        }
+    }
+
+    fn place(&self, directory: Metadata) -> Result<Places> {
+        let completion = self.writes.completion();
+        let home = completion.as_ref().map(|completion| completion.id);
+        let puts = self.placement.place(&directory, self.writes.puts(), home)?;
+        let locate =
+            |Completion {
+                 queue, id, receipt, ..
+             }: Completion<'_>| { self.placement.locate(queue, id, &receipt) };
+        Ok(Places {
+            directory,
+            puts,
+            completed: completion.map(locate).transpose()?,
+        })
+    }
+
+    fn end(self, result: Result<Vec<PutReceipt>>) -> ControlFlow<W::Output, Self> {
+        let Self {
+            placement, writes, ..
+        } = self;
+        match writes.written(result) {
+            ControlFlow::Break(output) => ControlFlow::Break(output),
+            ControlFlow::Continue(changed) => ControlFlow::Continue(Self::new(placement, changed)),
+        }
+    }
+}
+
+impl<W: Writes> Writes for Placed<W> {
+    type Output = W::Output;
+
+    fn directory(&self) -> Option<&QueueName> {
+        let is_wanted = self.places.is_none();
+        is_wanted.then(|| self.placement.directory())
+    }
+
+    fn directed(mut self, directory: Result<Metadata>) -> ControlFlow<W::Output, Self> {
+        match directory.and_then(|directory| self.place(directory)) {
+            Ok(places) => {
+                self.places = Some(places);
+                ControlFlow::Continue(self)
+            }
+            Err(error) => self.end(Err(error)),
+        }
+    }
+
+    fn puts(&self) -> &[(QueueName, NewMessage)] {
+        self.places.as_ref().map_or(&[], |places| &places.puts)
+    }
+
+    fn siblings(&self, queue: &QueueName) -> Result<Vec<QueueName>> {
+        match &self.places {
+            Some(places) => self.placement.siblings(&places.directory, queue),
+            None => Ok(vec![queue.clone()]),
+        }
+    }
+
+    fn completion(&self) -> Option<Completion<'_>> {
+        let (queue, id, receipt) = self.places.as_ref()?.completed.as_ref()?;
+        let mut completion = self.writes.completion()?;
+        (completion.queue, completion.id) = (queue, id);
+        completion.receipt = receipt.clone();
+        Some(completion)
+    }
+
+    fn written(self, result: Result<Vec<PutReceipt>>) -> ControlFlow<W::Output, Self> {
+        let placement = &self.placement;
+        let result = match result {
+            Ok(receipts) => {
+                let queues = self.puts().iter().map(|(queue, _)| queue);
+                let receipts = queues.zip(receipts);
+                Ok(receipts
+                    .map(|(queue, receipt)| placement.receipt(queue, receipt))
+                    .collect())
+            }
+            Err(error) => Err(placement.error(error)),
+        };
+        self.end(result)
+    }
+}
