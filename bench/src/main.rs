@@ -11,6 +11,7 @@
 //! | `envelope`, `instructions` | the cost of an envelope, and of a message on memory |
 //! | `large` | large messages: as they are, compressed, attached, and in a folder |
 //! | `packs` | messages in packs and by themselves |
+//! | `shards` | queues over shards and by themselves |
 //! | `burst`, `idle` | how a listener scales with a burst; what idle ones cost |
 //! | `pickup` | how soon an idle listener starts to handle a message |
 //! | `listener` | a listener and a loop over `accept`; ten thousand handlers that wait |
@@ -40,6 +41,7 @@ mod processes;
 mod raw;
 mod report;
 mod sdk;
+mod shards;
 mod sqlite;
 mod tasks;
 mod workload;
@@ -120,6 +122,8 @@ enum Engine {
     Large,
     /// Messages in packs and by themselves, on SQLite.
     Packs,
+    /// Queues over shards and by themselves, on SQLite, and at the limits of queues of a stub of Azure.
+    Shards,
     /// Two processes and one, on one SQLite file.
     Processes,
     /// Consuming and counting with many waiting messages, and the bytes of each.
@@ -185,6 +189,7 @@ impl Engine {
                 Ok(tables)
             }
             Self::Packs => packs::measure(options),
+            Self::Shards => shards::measure(options),
             Self::Processes => processes::measure(options),
             Self::Backlog => backlog::measure(options),
             Self::Listener => listener::measure(options),

@@ -11,7 +11,7 @@ use queue_crash::ledger::{self, Event};
 use queue_crash::messages::Order;
 use queue_crash::packs::{Marks, explain};
 use queue_crash::plan;
-use queue_crash::sabotage::{Bug, Point};
+use queue_crash::sabotage::Bug;
 use queue_crash::worker::{ATTEMPTS, DEADLY, PAYLOADS, Role, in_folder};
 use queue_runtime::QueueService;
 use queue_runtime::envelope::PoisonReason;

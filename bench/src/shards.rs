@@ -1,0 +1,93 @@
+//! Queues over shards, and by themselves: on SQLite, and on a stub of Azure Queue Storage that throttles each queue.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use queue_runtime::backend::MemoryBackend;
+use queue_runtime::{Clock, QueueService, StorageLimit, SystemClock};
+use queue_tests::azure_stub::AzureStub;
+
+use crate::report::{Figures, Table, in_turn};
+use crate::sqlite::Synchronous;
+use crate::tasks::rate;
+use crate::{Options, Outcome, ours, runtime};
+
+const FILES: &str = "4 shards, 4 files";
+const FILE: &str = "4 shards, one file";
+const ONE: &str = "one queue";
+
+/// The numbers of tasks and of messages.
+const SIZES: [(u32, u32); 2] = [(32, 30_000), (256, 60_000)];
+
+/// Measures single messages on shards in one file and in four.
+pub(crate) fn measure(options: &Options) -> Outcome<Vec<Table>> {
+    let dir = options.scratch()?;
+    let runtime = runtime()?;
+    let title = "Shards, SQLite, WAL, synchronous=FULL";
+    let mut table = Table::new("shards", title, &[FILES, FILE, ONE]);
+    for round in options.rounds() {
+        for (tasks, messages) in SIZES {
+            eprintln!("shards, round {round}: {tasks} tasks");
+            let messages = options.messages(messages, tasks);
+            for side in in_turn(round, [FILES, FILE, ONE]) {
+                let folder = tempfile::tempdir_in(dir.path())?;
+                let figures = runtime.block_on(on_sqlite(folder.path(), side, messages, tasks))?;
+                table.add_all(tasks, side, &figures);
+            }
+        }
+    }
+    Ok(vec![table, runtime.block_on(measure_throttled(options))?])
+}
+
+async fn on_sqlite(folder: &Path, side: &str, messages: u32, tasks: u32) -> Outcome<Figures> {
+    let url = |name: &str| Synchronous::Full.url(&folder.join(name));
+    let names = ["0.db", "1.db", "2.db", "3.db"];
+    let service = match side {
+        FILES => QueueService::sharded(names.map(url), 4).connect().await?,
+        FILE => QueueService::sharded([url("0.db")], 4).connect().await?,
+        _ => QueueService::connect(&url("0.db")).await?,
+    };
+    let submit = ours::submit(&service, messages, tasks).await?;
+    let accept = ours::accept(&service, messages, tasks).await?;
+    ours::submit(&service, messages, 256).await?;
+    let listen = ours::listen(&service, messages, tasks).await?;
+    Ok(Figures::rates(submit, accept, Some(listen)))
+}
+
+/// The requests a second that the stub allows on each queue, and the service's own limit below that.
+const ALLOWED: usize = 500;
+const LIMIT: StorageLimit = StorageLimit::new().per_queue(450);
+
+const FOUR_SHARDS: &str = "4 shards";
+const ONE_SHARD: &str = "1 shard";
+
+/// Measures messages that are submitted and handled at the same time, three requests each, at the limit of each queue.
+async fn measure_throttled(options: &Options) -> Outcome<Table> {
+    const TASKS: u32 = 64;
+
+    let title = format!(
+        "A stub of Azure Queue Storage that allows {ALLOWED} requests a second to each queue"
+    );
+    let mut table = Table::new("shards-throttled", title, &[FOUR_SHARDS, ONE_SHARD]);
+    for round in options.rounds() {
+        eprintln!("shards below a limit, round {round}");
+        for side in in_turn(round, [FOUR_SHARDS, ONE_SHARD]) {
+            let shards = if side == FOUR_SHARDS { 4 } else { 1 };
+            let messages = options.messages(3_000 * shards, TASKS);
+            let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+            let queues = Arc::new(MemoryBackend::new(Arc::clone(&clock)));
+            let stub = AzureStub::start("bench", queues, clock, Some(ALLOWED))?;
+            let service = QueueService::sharded([stub.connection_string().as_str()], shards);
+            let service = service.storage_limit(LIMIT).connect().await?;
+            let started = Instant::now();
+            let (submitted, handled) = tokio::join!(
+                ours::submit(&service, messages, TASKS),
+                ours::listen(&service, messages, 4 * TASKS),
+            );
+            (submitted?, handled?);
+            table.add("submit and listener", TASKS, side, rate(messages, started));
+        }
+    }
+    Ok(table)
+}
