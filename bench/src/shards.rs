@@ -81,11 +81,10 @@ async fn measure_throttled(options: &Options) -> Outcome<Table> {
             let service = QueueService::sharded([stub.connection_string().as_str()], shards);
             let service = service.storage_limit(LIMIT).connect().await?;
             let started = Instant::now();
-            let (submitted, handled) = tokio::join!(
+            tokio::try_join!(
                 ours::submit(&service, messages, TASKS),
                 ours::listen(&service, messages, 4 * TASKS),
-            );
-            (submitted?, handled?);
+            )?;
             table.add("submit and listener", TASKS, side, rate(messages, started));
         }
     }
