@@ -6,11 +6,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use queue_runtime::backend::{Backend, MemoryBackend};
+use queue_runtime::recurring::Missed;
 use queue_runtime::testing::{Fault, FaultInjector, TokioClock};
 use queue_runtime::{ErrorKind, Operation, QueueName, QueueService, Received};
 use tokio::time::sleep;
 
 use crate::support::shards::{Order, World, drain, once, orders};
+use crate::support::ticks::{expected, memory, schedule, ticks, until};
 
 /// A program with its own way to each account, so that it can be killed.
 struct Program {
@@ -372,4 +374,33 @@ async fn a_key_is_submitted_once_while_the_number_of_shards_changes() {
     }
     let properties = one.any_queue("orders").expect("a name").properties().await;
     assert_eq!(properties.expect("properties").approximate_count, 30);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_tick_is_submitted_once_while_the_number_of_shards_changes() {
+    let clock = TokioClock::new();
+    let backend: Arc<dyn Backend> = memory(&clock);
+    let connect = || {
+        let service = QueueService::sharded([Arc::clone(&backend)], 4);
+        let service = service.clock(Arc::new(clock.clone()));
+        service.on_current_runtime().connect()
+    };
+    let (one, other) = tokio::join!(connect(), connect());
+    let services = [one.expect("connects"), other.expect("connects")];
+    let running = services
+        .each_ref()
+        .map(|service| schedule(service, Missed::Once));
+    for (time, number) in [("08", 8), ("16", 2)] {
+        until(&clock, &format!("2026-01-01T{time}:02:00Z")).await;
+        let shards = services[0].shards().expect("shards");
+        shards.resize(number).await.expect("resized");
+    }
+    until(&clock, "2026-01-02T00:00:00Z").await;
+    for schedule in running {
+        schedule.stop().await;
+    }
+    let mut submitted = ticks(&services[1]).await;
+    submitted.sort();
+    let day = expected("2026-01-01T00:05:00Z", "2026-01-02T00:00:00Z");
+    assert_eq!(submitted, day);
 }
