@@ -23,7 +23,7 @@ use crate::names::{
     message_id, message_receipt, receipt_of, shard_name, shard_of, shard_of_message,
 };
 use crate::placement::{Turns, shard_of_key};
-use crate::receive::Rounds;
+use crate::round::Rounds;
 use crate::topology::Topology;
 use crate::transactions::ShardedTransactions;
 

@@ -29,8 +29,9 @@
 //! - **Transactions** of the application's own, unique keys and attachments of messages only if all shards are on one storage
 //!   that has them. The statement by which other drivers put messages is not for shards.
 //!
-//! A queue is empty if all its shards have said so. One that is throttled or cannot be reached holds up no other: it is left
-//! out until a growing pause of up to 30 s is over, and its error, which names it, is returned only if no other has a message.
+//! A queue is empty if all its shards have said so. One that is throttled, cannot be reached, or has not answered for half
+//! the visibility timeout (at least 10 s) holds up no other: it is left out until a growing pause of up to 30 s is over. Its
+//! error, which names it, is returned once, when the others have no message.
 //!
 //! | module | contents |
 //! |---|---|
@@ -38,7 +39,7 @@
 //! | `backend` | the backend: which shard an operation is about |
 //! | `queues`, `look` | queues as wholes: create, delete, clear; count, peek, browse |
 //! | `apply` | several operations on any shards |
-//! | `receive` | asking the shards in turn, and what slow and failing ones are spared |
+//! | `receive`, `round` | asking the shards in turn, and what slow and failing ones are spared |
 //! | `placement` | which shard a message is put on |
 //! | `names` | the names of shards, and the ids of their messages |
 //! | `descriptor`, `topology` | which shards there are, and for how long a program believes that |
@@ -59,6 +60,7 @@ mod placement;
 mod queues;
 mod receive;
 mod resize;
+mod round;
 mod shards;
 mod topology;
 mod transactions;

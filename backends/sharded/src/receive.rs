@@ -1,116 +1,63 @@
 //! Receiving from all shards of a queue.
 //!
 //! A receive asks one shard that may have messages, and if there is room left the others at the same time. A shard that had
-//! nothing is left out for a while, as long as others have messages; so a queue is empty only if all were asked. One that
-//! fails is left out until its pause is over. One that is slow is not waited for: what it answers is returned by the next
-//! receive.
+//! nothing is left out for a while, as long as others have messages; so a queue is empty only if all were asked and have
+//! answered. Those that have are asked again while a slow one is waited for. One that fails, or does not answer for long, is
+//! left out until its pause is over; what it answers in the end is returned by the next receive.
 
-use std::collections::{HashMap, VecDeque};
-use std::fmt;
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
-use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use futures_util::stream::StreamExt as _;
 use queue_core::backend::{Backend as _, ReceivedMessage};
 use queue_core::clock::BoxFuture;
-use queue_core::internal::{LockExt as _, later};
-
-use queue_core::{Error, Operation, QueueName, Result, RetryAdvice};
+use queue_core::internal::LockExt as _;
+use queue_core::{Error, ErrorKind, Operation, QueueName, Result, RetryAdvice};
 
 use crate::backend::{Shard, ShardedBackend};
 use crate::descriptor::Descriptor;
 use crate::errors::{of_queue, shard_is_missing};
 use crate::names::{message_id, message_receipt};
-use crate::pause::Pause;
+use crate::round::{Answer, Late, Plan, Requests, Round};
 
 /// How long an answer is waited for before others are asked.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// How long an empty queue waits for shards that have not answered.
-const LAST_PATIENCE: Duration = Duration::from_secs(2);
+/// How long a shard that does not answer is waited for before the others, which had nothing, are asked again. It doubles.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
 
-/// The pauses of a shard that has no messages.
-const FIRST_EMPTY: Duration = Duration::from_millis(50);
-const LONGEST_EMPTY: Duration = Duration::from_secs(2);
-
-/// The pauses of a shard that fails.
-const FIRST_FAILING: Duration = Duration::from_secs(1);
-const LONGEST_FAILING: Duration = Duration::from_secs(30);
-
-/// What is known of the shards of each queue.
-#[derive(Default)]
-pub(crate) struct Rounds(Mutex<HashMap<QueueName, Arc<Mutex<Round>>>>);
-
-/// What is known of the shards of a queue.
-#[derive(Default)]
-struct Round {
-    shards: Vec<State>,
-    /// The shard that is asked first.
-    next: u32,
-    /// Requests that nobody waits for.
-    slow: FuturesUnordered<BoxFuture<'static, Answer>>,
-    /// Messages that a slow request has brought.
-    late: VecDeque<Late>,
-}
-
-/// What is known of a shard.
-#[derive(Debug, Default)]
-struct State {
-    /// While others have messages.
-    empty: Pause,
-    failing: Pause,
-    /// The number of requests that nobody waits for.
-    slow: u32,
-}
-
-/// The answer of a shard.
-struct Answer {
-    shard: u32,
-    asked_at: Duration,
-    visibility: Duration,
-    received: Result<Vec<ReceivedMessage>>,
-}
-
-/// A message that is leased to this program since some time.
-struct Late {
-    message: ReceivedMessage,
-    asked_at: Duration,
-    visibility: Duration,
-}
+/// How long an answer is waited for at least, if the others have nothing.
+const LEAST_WAIT: Duration = Duration::from_secs(10);
 
 /// The requests of one receive. Those that are not answered when it ends are left to the next.
 struct Asked<'a> {
     round: &'a Mutex<Round>,
-    requests: FuturesUnordered<BoxFuture<'static, Answer>>,
-    /// The shards of the requests, in any order.
-    shards: Vec<u32>,
-    since: Duration,
+    requests: Requests,
+    /// The shards of those that earlier receives have left. They are not asked again meanwhile.
+    older: Vec<u32>,
+    /// The number of shards.
+    all: u32,
+    /// The shards that have answered its own requests.
+    answered: BTreeSet<u32>,
 }
 
-impl Rounds {
-    fn of(&self, queue: &QueueName) -> Arc<Mutex<Round>> {
-        let mut rounds = self.0.hold();
-        match rounds.get(queue) {
-            Some(round) => Arc::clone(round),
-            None => Arc::clone(rounds.entry(queue.clone()).or_default()),
-        }
-    }
+/// What a receive is about.
+struct Receive<'a> {
+    queue: &'a QueueName,
+    descriptor: &'a Descriptor,
+    max: u32,
+    visibility: Duration,
+}
 
-    /// Records that a message was put on a shard.
-    pub(crate) fn has_messages(&self, queue: &QueueName, shard: u32) {
-        let round = self.0.hold().get(queue).map(Arc::clone);
-        if let Some(round) = round
-            && let Some(state) = round.hold().shards.get_mut(shard as usize)
-        {
-            state.empty = Pause::default();
-        }
-    }
-
-    /// Forgets a queue that was deleted.
-    pub(crate) fn forget(&self, queue: &QueueName) {
-        self.0.hold().remove(queue);
-    }
+/// Until when answers are waited for.
+#[derive(Debug, Clone, Copy)]
+enum Wait {
+    /// Until all are there, for this long at most.
+    ForAll(Duration),
+    /// Until there is a message, or all answers.
+    ForOne(Duration),
 }
 
 impl ShardedBackend {
@@ -123,79 +70,118 @@ impl ShardedBackend {
         self.capabilities
             .limits(Operation::Receive, queue)
             .check_receive(max, visibility)?;
-        let descriptor = self.topology.for_receives().await;
+        let descriptor = &*self.topology.for_receives().await;
         let round = self.rounds.of(queue);
-        let now = self.clock.monotonic();
-        let late = round.hold().take_late(now, max as usize);
+        let began = self.clock.monotonic();
+        let late = round.hold().take_late(began, max as usize);
         if !late.is_empty() {
             return Ok(late);
         }
-        let mut asked = Asked::new(&round, now);
-        let mut received = Received::default();
-        let Plan { warm, cold } = round.hold().plan(now, descriptor.all());
+        let receive = Receive {
+            queue,
+            descriptor,
+            max,
+            visibility,
+        };
+        let mut asked = Asked::new(&round, descriptor.all());
+        let mut found = Vec::new();
+        // A message that is found after that has less than half of its lease left, as it is counted.
+        let last_asked_at = began.saturating_add(visibility / 2);
+        let give_up_at = last_asked_at.max(began.saturating_add(LEAST_WAIT));
+        let mut wait = FIRST_WAIT;
+        loop {
+            let now = self.clock.monotonic();
+            let without = asked.not_to_ask(now > last_asked_at);
+            self.ask_round(&receive, &mut asked, &without, &mut found)
+                .await?;
+            if !found.is_empty() || asked.missing(self.clock.monotonic()).is_empty() {
+                break;
+            }
+            let left = give_up_at.saturating_sub(self.clock.monotonic());
+            let for_one = Wait::ForOne(wait.min(left));
+            self.wait(&receive, &mut asked, for_one, &mut found).await?;
+            let now = self.clock.monotonic();
+            if !found.is_empty() || asked.missing(now).is_empty() {
+                break;
+            }
+            if now >= give_up_at {
+                asked.give_up(queue, now);
+                break;
+            }
+            wait = wait.saturating_mul(2);
+        }
+        if !found.is_empty() {
+            return Ok(found);
+        }
+        drop(asked);
+        let mut round = round.hold();
+        let late = round.take_late(self.clock.monotonic(), max as usize);
+        if late.is_empty()
+            && let Some(error) = round.tell()
+        {
+            return Err(error);
+        }
+        Ok(late)
+    }
+
+    /// Asks the shards that may have messages, until there are enough, and the others if there is none.
+    async fn ask_round(
+        &self,
+        receive: &Receive<'_>,
+        asked: &mut Asked<'_>,
+        without: &[u32],
+        found: &mut Vec<ReceivedMessage>,
+    ) -> Result<()> {
+        let now = self.clock.monotonic();
+        let all = receive.descriptor.all();
+        let Plan { warm, cold } = asked.round.hold().plan(now, all, without);
+        let room = |found: &[ReceivedMessage]| receive.max.saturating_sub(found.len() as u32);
         // The first by itself, because it may have as many as there is room for.
         let (mut rest, mut group) = (&*warm, 1);
-        while !rest.is_empty() && received.messages.len() < max as usize {
+        while !rest.is_empty() && room(found) > 0 {
             let (some, more) = rest.split_at(group.min(rest.len()));
-            let room = max - received.messages.len() as u32;
-            self.ask_all(queue, &descriptor, &mut asked, some, (room, visibility))?;
-            self.wait(queue, &descriptor, &mut asked, PATIENCE, &mut received)
+            self.ask_all(receive, asked, some, room(found))?;
+            self.wait(receive, asked, Wait::ForAll(PATIENCE), found)
                 .await?;
-            (rest, group) = (
-                more,
-                max as usize - received.messages.len().min(max as usize),
-            );
+            (rest, group) = (more, room(found) as usize);
         }
-        for some in cold.chunks(max as usize) {
-            if received.messages.is_empty() {
-                self.ask_all(queue, &descriptor, &mut asked, some, (max, visibility))?;
-                self.wait(queue, &descriptor, &mut asked, PATIENCE, &mut received)
+        for some in cold.chunks(receive.max as usize) {
+            if found.is_empty() {
+                self.ask_all(receive, asked, some, receive.max)?;
+                self.wait(receive, asked, Wait::ForAll(PATIENCE), found)
                     .await?;
             }
         }
-        if !received.messages.is_empty() {
-            return Ok(received.messages);
-        }
-        self.wait(queue, &descriptor, &mut asked, LAST_PATIENCE, &mut received)
-            .await?;
-        if received.messages.is_empty() {
-            let now = self.clock.monotonic();
-            received.messages = round.hold().take_late(now, max as usize);
-        }
-        match received.failed {
-            Some(error) if received.messages.is_empty() => Err(error),
-            _ => Ok(received.messages),
-        }
+        Ok(())
     }
 
     /// Asks shards at the same time for `max` messages in all.
     fn ask_all(
         &self,
-        queue: &QueueName,
-        descriptor: &Descriptor,
+        receive: &Receive<'_>,
         asked: &mut Asked<'_>,
         shards: &[u32],
-        (max, visibility): (u32, Duration),
+        max: u32,
     ) -> Result<()> {
         let all = shards.len() as u32;
         for (shard, position) in shards.iter().zip(0..) {
             let share = max / all + u32::from(position < max % all);
-            let request = self.ask(descriptor, queue, *shard, share, visibility)?;
-            asked.requests.push(request);
-            asked.shards.push(*shard);
+            let answer = self.ask(receive, *shard, share)?;
+            asked.requests.answers.push(answer);
+            asked.requests.shards.push(*shard);
         }
         Ok(())
     }
 
     fn ask(
         &self,
-        descriptor: &Descriptor,
-        queue: &QueueName,
+        receive: &Receive<'_>,
         shard: u32,
         max: u32,
-        visibility: Duration,
     ) -> Result<BoxFuture<'static, Answer>> {
-        let Shard { account, name } = self.shard(descriptor, queue, shard, Operation::Receive)?;
+        let (queue, visibility) = (receive.queue, receive.visibility);
+        let shard_of_queue = self.shard(receive.descriptor, queue, shard, Operation::Receive)?;
+        let Shard { account, name } = shard_of_queue;
         let (account, clock) = (Arc::clone(account), Arc::clone(&self.clock));
         Ok(Box::pin(async move {
             let asked_at = clock.monotonic();
@@ -209,138 +195,75 @@ impl ShardedBackend {
         }))
     }
 
-    /// Takes the answers to these requests, until all are there or time is over.
+    /// Takes the answers to these requests.
     ///
     /// # Errors
     /// If the queue does not exist, whatever its other shards say.
     async fn wait(
         &self,
-        queue: &QueueName,
-        descriptor: &Descriptor,
+        receive: &Receive<'_>,
         asked: &mut Asked<'_>,
-        patience: Duration,
-        found: &mut Received,
+        wait: Wait,
+        found: &mut Vec<ReceivedMessage>,
     ) -> Result<()> {
+        let (Wait::ForAll(patience) | Wait::ForOne(patience)) = wait;
         let mut over = self.clock.sleep(patience);
-        while !asked.requests.is_empty() {
-            let answer = match select(asked.requests.next(), &mut over).await {
+        while !asked.requests.answers.is_empty() {
+            let answer = match select(asked.requests.answers.next(), &mut over).await {
                 Either::Left((Some(answer), _)) => answer,
                 Either::Left((None, _)) | Either::Right(_) => break,
             };
-            let (now, idle_cap) = (self.clock.monotonic(), self.capabilities.idle_cap);
-            let is_late = asked.answered(&answer);
-            let mut round = asked.round.hold();
-            round.learn(&answer, is_late, now, idle_cap);
-            let shard = answer.shard;
-            match answer.received {
-                Ok(messages) => {
-                    let messages = messages.into_iter().map(|message| of_shard(shard, message));
-                    if is_late {
-                        round.late.extend(messages.map(|message| Late {
-                            message,
-                            asked_at: answer.asked_at,
-                            visibility: answer.visibility,
-                        }));
-                    } else {
-                        found.messages.extend(messages);
-                    }
-                }
-                Err(error) if !error.is_queue_gone() => {
-                    found.failed = Some(error.of_shard(queue, shard));
-                }
-                Err(error) if shard == 0 => return Err(of_queue(error, queue)),
-                Err(_) if shard < descriptor.active => {
-                    found.failed = Some(shard_is_missing(queue, shard, Operation::Receive));
-                }
-                // Somebody has deleted a shard that was no longer in use.
-                Err(_) => {}
+            self.take(receive, asked, answer, found)?;
+            if matches!(wait, Wait::ForOne(_)) && !found.is_empty() {
+                break;
             }
         }
         Ok(())
     }
-}
 
-/// What the shards have answered.
-#[derive(Default)]
-struct Received {
-    messages: Vec<ReceivedMessage>,
-    failed: Option<Error>,
-}
-
-/// Which shards to ask, in this order.
-struct Plan {
-    warm: Vec<u32>,
-    /// If the others have nothing.
-    cold: Vec<u32>,
-}
-
-impl Round {
-    fn plan(&mut self, now: Duration, all: u32) -> Plan {
-        let all = all.max(1);
-        self.shards.resize_with(all as usize, State::default);
-        let start = self.next % all;
-        let turns = (0..all).map(|turn| (start + turn) % all);
-        let state = |shard: &u32| &self.shards[*shard as usize];
-        let asked =
-            turns.filter(|shard| state(shard).failing.is_over(now) && state(shard).slow == 0);
-        let (warm, cold): (Vec<u32>, _) = asked.partition(|shard| state(shard).empty.is_over(now));
-        self.next = warm.first().map_or(start, |first| first + 1);
-        Plan { warm, cold }
-    }
-
-    fn learn(&mut self, answer: &Answer, was_slow: bool, now: Duration, idle_cap: Duration) {
-        let Some(state) = self.shards.get_mut(answer.shard as usize) else {
-            return;
-        };
-        if was_slow {
-            state.slow = state.slow.saturating_sub(1);
-        }
-        match &answer.received {
+    fn take(
+        &self,
+        receive: &Receive<'_>,
+        asked: &mut Asked<'_>,
+        answer: Answer,
+        found: &mut Vec<ReceivedMessage>,
+    ) -> Result<()> {
+        let (now, idle_cap) = (self.clock.monotonic(), self.capabilities.idle_cap);
+        let is_late = asked.is_of_older(&answer);
+        let mut round = asked.round.hold();
+        let (queue, shard) = (receive.queue, answer.shard);
+        let error = match answer.received {
             Ok(messages) => {
-                state.failing = Pause::default();
-                if messages.is_empty() {
-                    let longest = LONGEST_EMPTY.min(idle_cap);
-                    state
-                        .empty
-                        .again(now, FIRST_EMPTY.min(longest), longest, None);
+                round.answers(shard, messages.is_empty(), now, idle_cap);
+                let messages = messages.into_iter().map(|message| of_shard(shard, message));
+                if is_late {
+                    round.late.extend(messages.map(|message| Late {
+                        message,
+                        asked_at: answer.asked_at,
+                        visibility: answer.visibility,
+                    }));
                 } else {
-                    state.empty = Pause::default();
+                    found.extend(messages);
                 }
+                return Ok(());
             }
-            Err(error) => {
-                let least = match error.retry() {
-                    RetryAdvice::Throttled(after) => after,
-                    _ => None,
-                };
-                state
-                    .failing
-                    .again(now, FIRST_FAILING, LONGEST_FAILING, least);
+            Err(error) => error,
+        };
+        let least = match error.retry() {
+            RetryAdvice::Throttled(after) => after,
+            _ => None,
+        };
+        let untold = match error {
+            error if !error.is_queue_gone() => Some(error.of_shard(queue, shard)),
+            error if shard == 0 => return Err(of_queue(error, queue)),
+            _ if shard < receive.descriptor.active => {
+                Some(shard_is_missing(queue, shard, Operation::Receive))
             }
-        }
-    }
-
-    /// Takes up to `max` messages that a slow request has brought, as they are leased now. One whose lease is almost over
-    /// is left to it.
-    fn take_late(&mut self, now: Duration, max: usize) -> Vec<ReceivedMessage> {
-        let mut messages = Vec::new();
-        while messages.len() < max
-            && let Some(Late {
-                mut message,
-                asked_at,
-                visibility,
-            }) = self.late.pop_front()
-        {
-            let ago = now.saturating_sub(asked_at);
-            let left = visibility.saturating_sub(ago);
-            if left < visibility / 4 {
-                tracing::warn!(id = %message.id, "a shard has answered so late that a message's lease is almost over; it is received again");
-                continue;
-            }
-            message.received_at = later(message.received_at, ago);
-            message.leased_for = Some(left);
-            messages.push(message);
-        }
-        messages
+            // Somebody has deleted a shard that was no longer in use.
+            _ => None,
+        };
+        round.fails(shard, now, least, untold);
+        Ok(())
     }
 }
 
@@ -352,44 +275,71 @@ fn of_shard(shard: u32, mut message: ReceivedMessage) -> ReceivedMessage {
 
 impl<'a> Asked<'a> {
     /// Takes over the requests that nobody waits for.
-    fn new(round: &'a Mutex<Round>, since: Duration) -> Self {
+    fn new(round: &'a Mutex<Round>, all: u32) -> Self {
         let requests = std::mem::take(&mut round.hold().slow);
+        let older = requests.shards.clone();
         Self {
             round,
             requests,
-            shards: Vec::new(),
-            since,
+            older,
+            all,
+            answered: BTreeSet::new(),
         }
     }
 
-    /// Records that a request was answered. Returns whether it is that of an earlier receive.
-    fn answered(&mut self, answer: &Answer) -> bool {
-        let own = self.shards.iter().position(|shard| *shard == answer.shard);
-        let is_own = answer.asked_at >= self.since && own.is_some();
-        if let Some(own) = own.filter(|_| is_own) {
-            self.shards.swap_remove(own);
-        }
-        !is_own
+    /// The shards that are not to be asked now: those that have not answered, and perhaps those that have.
+    fn not_to_ask(&self, only_missing: bool) -> Vec<u32> {
+        let answered = self.answered.iter().filter(|_| only_missing);
+        self.requests
+            .shards
+            .iter()
+            .chain(answered)
+            .copied()
+            .collect()
     }
+
+    /// Records that a request was answered. Returns whether an earlier receive has left it, which may have been carried out
+    /// before this one began.
+    fn is_of_older(&mut self, answer: &Answer) -> bool {
+        remove(&mut self.requests.shards, answer.shard);
+        let is_of_older = remove(&mut self.older, answer.shard);
+        if !is_of_older {
+            self.answered.insert(answer.shard);
+        }
+        is_of_older
+    }
+
+    /// The shards that have not answered, except for those that are left out as failing.
+    fn missing(&self, now: Duration) -> Vec<u32> {
+        let round = self.round.hold();
+        let missing =
+            |shard: &u32| !self.answered.contains(shard) && !round.is_failing(*shard, now);
+        (0..self.all).filter(missing).collect()
+    }
+
+    /// Takes the shards that have not answered for failing.
+    fn give_up(&self, queue: &QueueName, now: Duration) {
+        let missing = self.missing(now);
+        let mut round = self.round.hold();
+        for shard in missing {
+            let error = Error::new(ErrorKind::Timeout, Operation::Receive);
+            let error = error.with_detail("it does not answer, and the others have no message");
+            round.fails(shard, now, None, Some(error.of_shard(queue, shard)));
+        }
+    }
+}
+
+/// Removes one of the equal values, and returns whether there was one.
+fn remove(shards: &mut Vec<u32>, shard: u32) -> bool {
+    let at = shards.iter().position(|one| *one == shard);
+    at.map(|at| shards.swap_remove(at)).is_some()
 }
 
 impl Drop for Asked<'_> {
     fn drop(&mut self) {
+        let Requests { answers, shards } = std::mem::take(&mut self.requests);
         let mut round = self.round.hold();
-        for request in std::mem::take(&mut self.requests) {
-            round.slow.push(request);
-        }
-        for shard in &self.shards {
-            if let Some(state) = round.shards.get_mut(*shard as usize) {
-                state.slow += 1;
-            }
-        }
-    }
-}
-
-impl fmt::Debug for Rounds {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let queues: Vec<QueueName> = self.0.hold().keys().cloned().collect();
-        f.debug_tuple("Rounds").field(&queues).finish()
+        round.slow.answers.extend(answers);
+        round.slow.shards.extend(shards);
     }
 }

@@ -14,7 +14,7 @@ use crate::descriptor::Descriptor;
 use crate::errors::of_queue;
 use crate::names::{shard_name, shard_of, shard_of_message};
 use crate::placement::{Keyless, Turns, shard_of_key, translate_attachment};
-use crate::receive::Rounds;
+use crate::round::Rounds;
 use crate::topology::Topology;
 
 /// The transactions of the only account. Which shards there are is read within each of them, so that it is true until

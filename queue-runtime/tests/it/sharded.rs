@@ -8,12 +8,18 @@ use queue_runtime::backend::Backend;
 use queue_runtime::meter::TransactionKind;
 use queue_runtime::testing::{Fault, TokioClock};
 use queue_runtime::{
-    ConnectError, Disposition, ErrorKind, Message, Operation, QueueService, Received, RetryPolicy,
+    AcceptError, ConnectError, Disposition, ErrorKind, Message, Operation, QueueService, Received,
+    RetryPolicy,
 };
 use serde::{Deserialize, Serialize};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::support::shards::{Order, QUEUE, World, drain, orders};
+
+/// It has no key.
+#[derive(Debug, Serialize, Deserialize, Message)]
+#[message(queue = "events")]
+struct Event(u32);
 
 #[tokio::test(start_paused = true)]
 async fn a_program_needs_no_change() {
@@ -151,11 +157,73 @@ async fn a_shard_that_is_down_holds_up_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_without_a_key_goes_to_another_shard_than_one_that_is_down() {
-    #[derive(Debug, Serialize, Deserialize, Message)]
-    #[message(queue = "events")]
-    struct Event(u32);
+async fn a_queue_is_empty_only_if_all_shards_have_answered() {
+    let world = World::new(4);
+    let service = world.service(4).await;
+    service.submit_all(orders(0..50)).await.expect("submitted");
+    let slow = Fault::Delayed(Duration::from_secs(8));
+    for account in &world.accounts {
+        account.fail_sometimes(0.3, Operation::Receive, slow.clone());
+    }
+    let mut numbers = BTreeSet::new();
+    loop {
+        match service.accept::<Order>().await {
+            Ok(Some(order)) => {
+                assert!(numbers.insert(order.number), "twice: {}", order.number);
+                order.complete().await.expect("completed");
+            }
+            Ok(None) => break,
+            // One was slow twice. It is asked again after a pause.
+            Err(AcceptError::Storage(error)) if error.kind() == ErrorKind::Timeout => {
+                sleep(Duration::from_secs(30)).await;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert_eq!(numbers.len(), 50);
+}
 
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_never_answers_is_an_error_and_holds_up_no_other() {
+    let world = World::new(4);
+    let service = world.service(4).await;
+    service.submit(Event(0)).await.expect("submitted");
+    let accept = || {
+        let service = service.clone();
+        async move { service.accept::<Event>().await }
+    };
+    let first = accept().await.expect("received").expect("just submitted");
+    first.complete().await.expect("completed");
+    let hung = &world.accounts[2];
+    hung.fail_every(Operation::Receive, Fault::Stalled);
+    let refused = accept().await.expect_err("one has not answered");
+    let AcceptError::Storage(refused) = refused else {
+        panic!("{refused:?}")
+    };
+    assert_eq!(refused.kind(), ErrorKind::Timeout);
+    assert!(refused.to_string().contains("shard 2"), "{refused}");
+    let accepted = accept().await.expect("it is left out for a while");
+    assert!(accepted.is_none());
+
+    // While it is waited for again, another one gets a message.
+    sleep(Duration::from_secs(30)).await;
+    let waiting = tokio::spawn(accept());
+    sleep(Duration::from_secs(3)).await;
+    assert!(!waiting.is_finished());
+    let submitted = Instant::now();
+    let events = (1..5).map(Event);
+    service.submit_all(events).await.expect("submitted");
+    let accepted = waiting.await.expect("no panic").expect("received");
+    assert!(accepted.is_some());
+    assert!(
+        submitted.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        submitted.elapsed()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_without_a_key_goes_to_another_shard_than_one_that_is_down() {
     let world = World::new(4);
     let service = world.service(4).await;
     service.submit(Event(0)).await.expect("submitted");

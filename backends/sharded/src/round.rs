@@ -1,0 +1,196 @@
+//! What is known of the shards of a queue, from one receive to the next.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::stream::FuturesUnordered;
+use queue_core::backend::ReceivedMessage;
+use queue_core::clock::BoxFuture;
+use queue_core::internal::{LockExt as _, later};
+use queue_core::{Error, QueueName, Result};
+
+use crate::pause::Pause;
+
+/// The pauses of a shard that has no messages.
+const FIRST_EMPTY: Duration = Duration::from_millis(50);
+const LONGEST_EMPTY: Duration = Duration::from_secs(2);
+
+/// The pauses of a shard that fails.
+const FIRST_FAILING: Duration = Duration::from_secs(1);
+const LONGEST_FAILING: Duration = Duration::from_secs(30);
+
+/// What is known of the shards of each queue.
+#[derive(Default)]
+pub(crate) struct Rounds(Mutex<HashMap<QueueName, Arc<Mutex<Round>>>>);
+
+/// What is known of the shards of a queue.
+#[derive(Default)]
+pub(crate) struct Round {
+    shards: Vec<State>,
+    /// The shard that is asked first.
+    next: u32,
+    /// Requests that nobody waits for.
+    pub(crate) slow: Requests,
+    /// Messages that a slow request has brought.
+    pub(crate) late: VecDeque<Late>,
+}
+
+/// Requests that are not answered.
+#[derive(Default)]
+pub(crate) struct Requests {
+    pub(crate) answers: FuturesUnordered<BoxFuture<'static, Answer>>,
+    /// Their shards, in any order.
+    pub(crate) shards: Vec<u32>,
+}
+
+/// What is known of a shard.
+#[derive(Debug, Default)]
+struct State {
+    /// While others have messages.
+    empty: Pause,
+    failing: Pause,
+    /// Why it is left out, unless a caller was told.
+    untold: Option<Error>,
+}
+
+/// The answer of a shard.
+pub(crate) struct Answer {
+    pub(crate) shard: u32,
+    pub(crate) asked_at: Duration,
+    pub(crate) visibility: Duration,
+    pub(crate) received: Result<Vec<ReceivedMessage>>,
+}
+
+/// A message that is leased to this program since some time.
+pub(crate) struct Late {
+    pub(crate) message: ReceivedMessage,
+    pub(crate) asked_at: Duration,
+    pub(crate) visibility: Duration,
+}
+
+impl Rounds {
+    pub(crate) fn of(&self, queue: &QueueName) -> Arc<Mutex<Round>> {
+        let mut rounds = self.0.hold();
+        match rounds.get(queue) {
+            Some(round) => Arc::clone(round),
+            None => Arc::clone(rounds.entry(queue.clone()).or_default()),
+        }
+    }
+
+    /// Records that a message was put on a shard.
+    pub(crate) fn has_messages(&self, queue: &QueueName, shard: u32) {
+        let round = self.0.hold().get(queue).map(Arc::clone);
+        if let Some(round) = round
+            && let Some(state) = round.hold().shards.get_mut(shard as usize)
+        {
+            state.empty = Pause::default();
+        }
+    }
+
+    /// Forgets a queue that was deleted.
+    pub(crate) fn forget(&self, queue: &QueueName) {
+        self.0.hold().remove(queue);
+    }
+}
+
+/// Which shards to ask, in this order.
+pub(crate) struct Plan {
+    pub(crate) warm: Vec<u32>,
+    /// If the others have nothing.
+    pub(crate) cold: Vec<u32>,
+}
+
+impl Round {
+    /// Plans which shards to ask, except for these.
+    pub(crate) fn plan(&mut self, now: Duration, all: u32, without: &[u32]) -> Plan {
+        let all = all.max(1);
+        self.shards.resize_with(all as usize, State::default);
+        let start = self.next % all;
+        let turns = (0..all).map(|turn| (start + turn) % all);
+        let state = |shard: &u32| &self.shards[*shard as usize];
+        let asked =
+            turns.filter(|shard| state(shard).failing.is_over(now) && !without.contains(shard));
+        let (warm, cold): (Vec<u32>, _) = asked.partition(|shard| state(shard).empty.is_over(now));
+        self.next = warm.first().map_or(start, |first| first + 1);
+        Plan { warm, cold }
+    }
+
+    /// Records that a shard has answered, with messages or without.
+    pub(crate) fn answers(
+        &mut self,
+        shard: u32,
+        is_empty: bool,
+        now: Duration,
+        idle_cap: Duration,
+    ) {
+        let Some(state) = self.shards.get_mut(shard as usize) else {
+            return;
+        };
+        let mut empty = state.empty;
+        *state = State::default();
+        if is_empty {
+            let longest = LONGEST_EMPTY.min(idle_cap);
+            empty.again(now, FIRST_EMPTY.min(longest), longest, None);
+            state.empty = empty;
+        }
+    }
+
+    /// Leaves out a shard until a pause is over.
+    pub(crate) fn fails(
+        &mut self,
+        shard: u32,
+        now: Duration,
+        least: Option<Duration>,
+        error: Option<Error>,
+    ) {
+        if let Some(state) = self.shards.get_mut(shard as usize) {
+            let failing = &mut state.failing;
+            failing.again(now, FIRST_FAILING, LONGEST_FAILING, least);
+            state.untold = error;
+        }
+    }
+
+    /// Returns the error of a shard, once for each time that it fails.
+    pub(crate) fn tell(&mut self) -> Option<Error> {
+        self.shards.iter_mut().find_map(|state| state.untold.take())
+    }
+
+    /// Whether the pause of a shard that fails is not over.
+    pub(crate) fn is_failing(&self, shard: u32, now: Duration) -> bool {
+        let state = self.shards.get(shard as usize);
+        state.is_some_and(|state| !state.failing.is_over(now))
+    }
+
+    /// Takes up to `max` messages that a slow request has brought, as they are leased now. One whose lease is almost over
+    /// is left to it.
+    pub(crate) fn take_late(&mut self, now: Duration, max: usize) -> Vec<ReceivedMessage> {
+        let mut messages = Vec::new();
+        while messages.len() < max
+            && let Some(Late {
+                mut message,
+                asked_at,
+                visibility,
+            }) = self.late.pop_front()
+        {
+            let ago = now.saturating_sub(asked_at);
+            let left = visibility.saturating_sub(ago);
+            if left < visibility / 4 {
+                tracing::warn!(id = %message.id, "a shard has answered so late that a message's lease is almost over; it is received again");
+                continue;
+            }
+            message.received_at = later(message.received_at, ago);
+            message.leased_for = Some(left);
+            messages.push(message);
+        }
+        messages
+    }
+}
+
+impl fmt::Debug for Rounds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let queues: Vec<QueueName> = self.0.hold().keys().cloned().collect();
+        f.debug_tuple("Rounds").field(&queues).finish()
+    }
+}
