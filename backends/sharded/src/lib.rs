@@ -39,7 +39,7 @@
 //! | `backend` | the backend: which shard an operation is about |
 //! | `queues`, `look` | queues as wholes: create, delete, clear; count, peek, browse |
 //! | `apply` | several operations on any shards |
-//! | `receive`, `round` | asking the shards in turn, and what slow and failing ones are spared |
+//! | `receive`, `asked`, `round` | asking the shards in turn, and what slow and failing ones are spared |
 //! | `placement` | which shard a message is put on |
 //! | `names` | the names of shards, and the ids of their messages |
 //! | `descriptor`, `topology` | which shards there are, and for how long a program believes that |
@@ -48,6 +48,7 @@
 //! | `capabilities`, `errors`, `pause` | what all accounts can do; errors that name the shard; growing pauses |
 
 mod apply;
+mod asked;
 mod backend;
 mod capabilities;
 mod descriptor;

@@ -5,11 +5,10 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures_util::stream::FuturesUnordered;
 use queue_core::backend::ReceivedMessage;
-use queue_core::clock::BoxFuture;
 use queue_core::internal::{LockExt as _, later};
-use queue_core::{Error, QueueName, Result};
+use queue_core::{Error, QueueName};
+use tokio::sync::watch;
 
 use crate::pause::Pause;
 
@@ -23,26 +22,25 @@ const LONGEST_FAILING: Duration = Duration::from_secs(30);
 
 /// What is known of the shards of each queue.
 #[derive(Default)]
-pub(crate) struct Rounds(Mutex<HashMap<QueueName, Arc<Mutex<Round>>>>);
+pub(crate) struct Rounds(Mutex<HashMap<QueueName, Arc<Known>>>);
 
 /// What is known of the shards of a queue.
+#[derive(Default)]
+pub(crate) struct Known {
+    pub(crate) round: Mutex<Round>,
+    /// Changes when a request is answered that nobody waited for.
+    pub(crate) answered: watch::Sender<()>,
+}
+
 #[derive(Default)]
 pub(crate) struct Round {
     shards: Vec<State>,
     /// The shard that is asked first.
     next: u32,
-    /// Requests that nobody waits for.
-    pub(crate) slow: Requests,
-    /// Messages that a slow request has brought.
-    pub(crate) late: VecDeque<Late>,
-}
-
-/// Requests that are not answered.
-#[derive(Default)]
-pub(crate) struct Requests {
-    pub(crate) answers: FuturesUnordered<BoxFuture<'static, Answer>>,
-    /// Their shards, in any order.
-    pub(crate) shards: Vec<u32>,
+    /// The shards of requests that a receive has not waited for.
+    pub(crate) slow: Vec<u32>,
+    /// Messages that such a request has brought.
+    late: VecDeque<Late>,
 }
 
 /// What is known of a shard.
@@ -55,35 +53,27 @@ struct State {
     untold: Option<Error>,
 }
 
-/// The answer of a shard.
-pub(crate) struct Answer {
-    pub(crate) shard: u32,
-    pub(crate) asked_at: Duration,
-    pub(crate) visibility: Duration,
-    pub(crate) received: Result<Vec<ReceivedMessage>>,
-}
-
 /// A message that is leased to this program since some time.
-pub(crate) struct Late {
-    pub(crate) message: ReceivedMessage,
-    pub(crate) asked_at: Duration,
-    pub(crate) visibility: Duration,
+struct Late {
+    message: ReceivedMessage,
+    asked_at: Duration,
+    visibility: Duration,
 }
 
 impl Rounds {
-    pub(crate) fn of(&self, queue: &QueueName) -> Arc<Mutex<Round>> {
+    pub(crate) fn of(&self, queue: &QueueName) -> Arc<Known> {
         let mut rounds = self.0.hold();
         match rounds.get(queue) {
-            Some(round) => Arc::clone(round),
+            Some(known) => Arc::clone(known),
             None => Arc::clone(rounds.entry(queue.clone()).or_default()),
         }
     }
 
     /// Records that a message was put on a shard.
     pub(crate) fn has_messages(&self, queue: &QueueName, shard: u32) {
-        let round = self.0.hold().get(queue).map(Arc::clone);
-        if let Some(round) = round
-            && let Some(state) = round.hold().shards.get_mut(shard as usize)
+        let known = self.0.hold().get(queue).map(Arc::clone);
+        if let Some(known) = known
+            && let Some(state) = known.round.hold().shards.get_mut(shard as usize)
         {
             state.empty = Pause::default();
         }
@@ -161,6 +151,20 @@ impl Round {
     pub(crate) fn is_failing(&self, shard: u32, now: Duration) -> bool {
         let state = self.shards.get(shard as usize);
         state.is_some_and(|state| !state.failing.is_over(now))
+    }
+
+    /// Keeps messages for the next receive.
+    pub(crate) fn keep(
+        &mut self,
+        messages: Vec<ReceivedMessage>,
+        asked_at: Duration,
+        visibility: Duration,
+    ) {
+        self.late.extend(messages.into_iter().map(|message| Late {
+            message,
+            asked_at,
+            visibility,
+        }));
     }
 
     /// Takes up to `max` messages that a slow request has brought, as they are leased now. One whose lease is almost over
