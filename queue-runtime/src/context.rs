@@ -133,6 +133,16 @@ impl Context {
         Wakeups::subscribe(&self.notifiers, Arc::clone(&self.clock), queue, batch)
     }
 
+    /// Returns the effective settings for a queue if its metadata was read before, however long ago.
+    pub(crate) fn known_settings(
+        &self,
+        queue: &QueueName,
+        declared: Option<Duration>,
+        config: &ConsumerConfig,
+    ) -> Option<Settings> {
+        self.settings.known(queue, declared, config)
+    }
+
     /// Returns the effective settings for a queue. `declared` is the visibility timeout of its messages' type.
     pub(crate) async fn settings(
         &self,

@@ -200,6 +200,18 @@ impl SettingsCache {
         cached.generation += 1;
     }
 
+    /// Returns the settings of a queue whose metadata was read before, however long ago.
+    pub(crate) fn known(
+        &self,
+        queue: &QueueName,
+        declared: Option<Duration>,
+        config: &ConsumerConfig,
+    ) -> Option<Settings> {
+        let cached = self.cached.hold();
+        let (_, metadata) = cached.entries.get(queue)?;
+        Some(Settings::resolve(config, *metadata, declared))
+    }
+
     /// Returns the settings of a queue.
     ///
     /// # Errors

@@ -81,13 +81,13 @@ impl<M: Message> ListenerBuilder<M> {
     }
 
     /// Sets the number of dequeue tasks, which receive concurrently, up to 1,024: a fixed one, such as
-    /// `tasks(4)`, or a range, such as `tasks(1..=16)` or `tasks(0..=16)`. The default is 2.
+    /// `tasks(4)`, or a range, such as `tasks(1..=16)` or `tasks(0..=16)`. The default is a range from 1 to the number
+    /// of processors, but at least 2 and at most 16.
     ///
     /// Within a range the number follows the load: the [`scale`](Self::scale) policy adds tasks, and those that
-    /// find the queue empty end. Handlers scale with the tasks: each task brings its share of
-    /// [`max_in_flight`](Self::max_in_flight), which is that number divided by the maximum number of tasks,
-    /// rounded up. Scaling costs a storage transaction when work turns up after idleness, and one in
-    /// 1 to 5 seconds under load; none for messages that a [notifier](crate::notify) announced and one receive found.
+    /// find the queue empty end. How many handlers run at a time does not depend on it: one task alone receives until
+    /// [`max_in_flight`](Self::max_in_flight) messages are in flight. Scaling costs a storage transaction when a receive
+    /// after idleness fills all the room that it had, and one in 1 to 5 seconds under such load.
     ///
     /// With a range from zero, no task polls while the queue has no messages, invisible ones included, and a
     /// [notifier](crate::notify) announces all that are put. The listener receives as soon as one is announced, and

@@ -7,7 +7,7 @@
 //!
 //! | file | limits | changed by |
 //! |---|---|---|
-//! | `limit` | messages in flight | [`Capacity::fit`]: the number of dequeue tasks, and throttling |
+//! | `limit` | messages in flight | [`Capacity::observe`]: throttling |
 //! | `bytes` | bytes in flight | nobody |
 //! | `shared_room` | messages in flight of several listeners | the lanes that wait |
 //! | `threads` | blocking handlers | nobody: the pool grows to what is reserved |
@@ -53,8 +53,6 @@ pub(super) struct Capacity {
     /// The maximum number of messages per receive.
     batch: u32,
     max_in_flight: usize,
-    /// The number of messages that may be in flight for each dequeue task.
-    in_flight_per_task: usize,
     /// One permit for each message that may be in flight.
     permits: Limit,
     /// One permit for each item of a pack that has no permit any more, because it is handled, but is not settled.
@@ -70,7 +68,6 @@ pub(super) struct Capacity {
 }
 
 impl Capacity {
-    /// Has no room until [`fit`](Self::fit) is called.
     pub(super) fn new(
         bounds: &Bounds,
         capabilities: &Capabilities,
@@ -82,8 +79,7 @@ impl Capacity {
         Self {
             batch: bounds.batch(capabilities),
             max_in_flight: bounds.max_in_flight,
-            in_flight_per_task: bounds.in_flight_per_task(),
-            permits: Limit::new(0),
+            permits: Limit::new(bounds.max_in_flight),
             aside: Arc::new(Semaphore::new(MAX_ITEMS as usize)),
             bytes: bounds.byte_limit(capabilities),
             lane,
@@ -122,19 +118,13 @@ impl Capacity {
         }
     }
 
-    /// Adapts the number of messages that may be in flight to the number of dequeue tasks that `tasks` returns, and to
-    /// throttling. Of several calls, the last one to read them wins.
-    pub(super) fn fit(&self, tasks: impl FnOnce() -> usize) {
-        self.permits.set(|| {
-            let share = self.in_flight_per_task.saturating_mul(tasks().max(1));
-            self.throttle.of(share.min(self.max_in_flight))
-        });
-    }
-
-    /// Records a receive and its error, if it failed. If that is to change how much may be in flight, returns what the
-    /// storage does; [`fit`](Self::fit) changes it.
+    /// Records a receive and its error, if it failed. If that has changed how much may be in flight, returns what the
+    /// storage does.
     pub(super) fn observe(&self, error: Option<&Error>, clock: &dyn Clock) -> Option<Throttled> {
-        self.throttle.observe(error, clock)
+        let throttled = self.throttle.observe(error, clock)?;
+        // Of several calls, the last one to read it wins.
+        self.permits.set(|| self.throttle.of(self.max_in_flight));
+        Some(throttled)
     }
 
     /// Returns the maximum number of messages per receive.
@@ -144,10 +134,6 @@ impl Capacity {
 
     pub(super) fn max_in_flight(&self) -> usize {
         self.max_in_flight
-    }
-
-    pub(super) fn in_flight_per_task(&self) -> usize {
-        self.in_flight_per_task
     }
 
     /// Returns the number of messages that may be in flight now.

@@ -49,11 +49,6 @@ impl Core {
         });
     }
 
-    /// Adapts the number of messages that may be in flight to the number of dequeue tasks and to throttling.
-    pub(super) fn fit_capacity(&self) {
-        self.capacity.fit(|| self.intake.wanted_tasks());
-    }
-
     /// Asks the storage for the approximate number of messages on the queue.
     pub(super) async fn measure_depth(&self) -> queue_core::Result<u64> {
         let (queue, clock) = (&self.consumer.queue, &*self.context.clock);

@@ -39,10 +39,7 @@ impl Counters {
             unsettled: self.unsettled(),
             stuck: self.stuck.load(Ordering::Relaxed),
             empty_receives: count(&self.empty_receives),
-            visibility_timeout: match count(&self.visibility) {
-                0 => None,
-                millis => Some(Duration::from_millis(millis)),
-            },
+            visibility_timeout: self.visibility(),
             depth: self.depth(),
             ..ListenerInfo::default()
         }
@@ -65,6 +62,14 @@ impl Counters {
     pub(super) fn receives_for(&self, visibility: Duration) {
         let millis = u64::try_from(visibility.as_millis()).unwrap_or(u64::MAX);
         self.visibility.store(millis, Ordering::Relaxed);
+    }
+
+    /// Returns the visibility timeout of the last receive.
+    pub(super) fn visibility(&self) -> Option<Duration> {
+        match self.visibility.load(Ordering::Relaxed) {
+            0 => None,
+            millis => Some(Duration::from_millis(millis)),
+        }
     }
 
     pub(super) fn unsettled(&self) -> u64 {

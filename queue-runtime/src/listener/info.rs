@@ -40,8 +40,8 @@ pub struct ListenerInfo {
     pub peak_tasks: usize,
     /// Dequeue tasks started so far.
     pub started_tasks: u64,
-    /// The number of messages that may be in flight now: the share of the running dequeue tasks, less while
-    /// the storage throttles.
+    /// The number of messages that may be in flight now: fewer than
+    /// [`max_in_flight`](super::ListenerBuilder::max_in_flight) while the storage throttles.
     pub in_flight_limit: usize,
     /// The state of the [circuit breaker](super::ListenerBuilder::circuit_breaker), if there is one.
     pub circuit: Option<CircuitState>,

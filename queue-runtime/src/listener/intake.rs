@@ -7,7 +7,7 @@
 //! | file | has authority over |
 //! |---|---|
 //! | `dequeue` | when to receive, and how many messages: never more than there is [`Capacity`](super::capacity) for |
-//! | `tasks`, `presence` | how many dequeue tasks run, and so how many messages may be in flight |
+//! | `tasks`, `presence` | how many dequeue tasks run |
 //! | `receiving` | what the last receives found, or why they fail and since when |
 //! | `idling` | what the idle policy is asked |
 //! | `standby` | whether no task polls at all, and until when |
@@ -90,11 +90,6 @@ impl Intake {
         info.last_success = self.receiving.last_success();
         info.failure = self.receiving.failure(clock);
     }
-
-    /// Returns the number of dequeue tasks that should run.
-    pub(super) fn wanted_tasks(&self) -> usize {
-        self.tasks.counts().wanted
-    }
 }
 
 /// Starts the dequeue tasks of a listener, and what changes their number.
@@ -112,7 +107,6 @@ pub(super) fn scale(core: &Arc<Core>, range: TaskRange) {
 /// Has the number of tasks that `wanted` returns run, within the range.
 fn set_wanted(core: &Arc<Core>, wanted: impl FnOnce(TaskCounts) -> usize) {
     let (from, to, missing) = core.intake.tasks.want(wanted);
-    core.fit_capacity();
     for _ in 0..missing {
         let task = dequeue::run(Presence::of(core));
         drop(core.runtime.spawn(core.phase.track(task)));

@@ -100,8 +100,8 @@ const EMPTY_BEFORE_END: u32 = 3;
 
 /// Exponential backoff with jitter: the default [`IdlePolicy`].
 ///
-/// The delay doubles with each empty receive up to a cap, and is then multiplied by a random factor from 0.8
-/// to 1.2, so that many processes do not poll in step.
+/// The delay begins with a minimum, to which each empty receive adds a step that doubles each time, up to a cap. It is then
+/// multiplied by a random factor from 0.8 to 1.2, so that many processes do not poll in step.
 ///
 /// ```
 /// use std::time::Duration;
@@ -111,27 +111,42 @@ const EMPTY_BEFORE_END: u32 = 3;
 /// assert_eq!(policy.delay(Idle::new(1, 0.5)), Duration::from_millis(100));
 /// assert_eq!(policy.delay(Idle::new(2, 0.5)), Duration::from_millis(200));
 /// assert_eq!(policy.delay(Idle::new(1000, 1.0)), Duration::from_secs(12));
+///
+/// let [minimum, step, cap] = [2, 1, 60].map(Duration::from_secs);
+/// let policy = ExponentialIdle::new(minimum, step, cap);
+/// let delays = [1, 2, 3, 4, 9].map(|count| policy.delay(Idle::new(count, 0.5)).as_secs());
+/// assert_eq!(delays, [2, 3, 5, 9, 60]);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExponentialIdle {
-    base: Duration,
+    minimum: Duration,
+    step: Duration,
     cap: Duration,
 }
 
 impl ExponentialIdle {
-    /// Creates a policy whose delay starts at a hundredth of `cap`, but at least one millisecond.
+    /// Creates a policy whose delay is `minimum` after the first empty receive, `minimum` + `step` after the second,
+    /// `minimum` + 3 · `step` after the third, and so on up to `cap`.
+    #[must_use]
+    pub fn new(minimum: Duration, step: Duration, cap: Duration) -> Self {
+        Self { minimum, step, cap }
+    }
+
+    /// Creates a policy whose delay starts at a hundredth of `cap`, but at least one millisecond, and doubles.
     #[must_use]
     pub fn up_to(cap: Duration) -> Self {
-        Self {
-            base: (cap / 100).max(Duration::from_millis(1)),
-            cap,
-        }
+        let minimum = (cap / 100).max(Duration::from_millis(1));
+        Self::new(minimum, minimum, cap)
     }
 }
 
 impl IdlePolicy for ExponentialIdle {
     fn delay(&self, idle: Idle) -> Duration {
-        let middle = doubled(self.base, idle.count.saturating_sub(1), self.cap);
+        let added = match self.step {
+            Duration::ZERO => Duration::ZERO,
+            step => doubled(step, idle.count.saturating_sub(1), Duration::MAX) - step,
+        };
+        let middle = self.minimum.saturating_add(added).min(self.cap);
         spread(middle, idle.random)
     }
 }
@@ -151,5 +166,8 @@ mod tests {
         }
         let policy = ExponentialIdle::up_to(Duration::MAX);
         assert_eq!(policy.delay(Idle::new(u32::MAX, 1.0)), Duration::MAX);
+        let [none, second] = [Duration::ZERO, Duration::from_secs(1)];
+        let steady = ExponentialIdle::new(2 * second, none, 9 * second);
+        assert_eq!(steady.delay(Idle::new(u32::MAX, 0.5)), 2 * second);
     }
 }

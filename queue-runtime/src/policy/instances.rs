@@ -16,17 +16,16 @@ use super::scale::{Load, TaskRange};
 ///
 /// The time left is the target less the longest wait, but at least a tenth of the target. The wait is that of
 /// [`Load::longest_wait`]: of a message that was submitted with a delay, it includes the delay, so delays near the target
-/// raise the number. An instance has the messages in flight that its maximum number of tasks brings, but at most
-/// [`Load::max_in_flight`]. Until a handler has succeeded, and so its time is known, one instance is wanted if there are
+/// raise the number. An instance has [`Load::max_in_flight`] messages in flight. Until a handler has succeeded, and so its time is known, one instance is wanted if there are
 /// messages.
 ///
 /// ```
 /// use std::time::Duration;
 /// use queue_runtime::policy::{InstanceTarget, Load, ScaleReason};
 ///
-/// // Each instance has 4 tasks, and 8 messages in flight.
+/// // Each instance has 8 messages in flight.
 /// let mut load = Load::new(ScaleReason::UnderLoad, 4, 4);
-/// load.in_flight_per_task = 2;
+/// load.max_in_flight = 8;
 /// load.depth = 960;
 /// load.handler_time = Some(Duration::from_secs(1));
 ///
@@ -71,12 +70,7 @@ impl InstanceTarget {
         let left = self.target.saturating_sub(waited).max(self.target / 10);
         let time = load.handler_time.unwrap_or_default();
         let in_flight = load.depth as f64 * time.as_secs_f64() / left.as_secs_f64().max(0.001);
-        let own = load
-            .in_flight_per_task
-            .max(1)
-            .saturating_mul(load.range.max.max(1))
-            .min(load.max_in_flight.max(1));
-        let wanted = (in_flight / own as f64).ceil() as usize;
+        let wanted = (in_flight / load.max_in_flight.max(1) as f64).ceil() as usize;
         self.instances.clamp(wanted.max(1))
     }
 }
@@ -95,7 +89,7 @@ mod tests {
         assert_eq!(target.instances(&load), 1, "the handler's time is unknown");
         load.handler_time = Some(Duration::MAX);
         load.longest_wait = Some(Duration::MAX);
-        load.in_flight_per_task = usize::MAX;
+        load.max_in_flight = 1;
         assert_eq!(target.instances(&load), 5);
         let none = InstanceTarget::new(0..=0, Duration::MAX);
         assert_eq!(none.instances(&load), 0);
@@ -107,7 +101,7 @@ mod tests {
         let mut load = Load::new(ScaleReason::UnderLoad, 1..=8, 8);
         load.depth = 128;
         load.handler_time = Some(Duration::from_secs(1));
-        load.in_flight_per_task = 16;
+        load.max_in_flight = 128;
         assert_eq!(target.instances(&load), 1);
         load.max_in_flight = 32;
         assert_eq!(target.instances(&load), 4);

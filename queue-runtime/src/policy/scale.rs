@@ -81,8 +81,8 @@ impl From<RangeInclusive<usize>> for TaskRange {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ScaleReason {
-    /// A message was received after the queue had been empty. Not asked if a [notifier](crate::notify) announced the
-    /// messages, and one receive with room for more found exactly those: then there is no backlog.
+    /// A receive after the queue had been empty found as many messages as it had room for. One that had room for more has
+    /// found all that there were.
     WorkDetected,
     /// Messages have been received since the policy was last asked, or are in flight.
     UnderLoad,
@@ -107,8 +107,8 @@ pub struct Load {
     pub range: TaskRange,
     /// The number of dequeue tasks now.
     pub tasks: usize,
-    /// The number of messages that may be in flight for each task.
-    pub in_flight_per_task: usize,
+    /// The maximum number of messages that a task receives at once.
+    pub batch: usize,
     /// The number of messages that may be in flight in this listener, however many tasks run.
     pub max_in_flight: usize,
     /// The number of messages in flight in this listener.
@@ -137,7 +137,7 @@ impl Load {
             reason,
             range: range.into(),
             tasks,
-            in_flight_per_task: 1,
+            batch: 1,
             max_in_flight: usize::MAX,
             in_flight: 0,
             depth: 0,
@@ -158,8 +158,8 @@ impl Load {
 
 /// A policy for the number of dequeue tasks of a listener.
 ///
-/// Each task brings its share of the messages in flight, so the policy scales handlers too. It is asked when
-/// work turns up after idleness, and then periodically while there is load, each time with the queue's current
+/// A task receives up to a [batch](Load::batch) at once, and goes on while there is room: how many handlers run at a time
+/// depends on [`Load::max_in_flight`] and not on the number of tasks. The policy is asked when work turns up after idleness, and then periodically while there is load, each time with the queue's current
 /// depth. It is not asked while the depth cannot be read. Tasks that find the queue empty end by themselves, see
 /// [`IdlePolicy::ends`](super::IdlePolicy::ends).
 ///
@@ -257,7 +257,8 @@ impl ScalePolicy for DepthRules {
 ///
 /// It runs as many tasks as are needed to start this share of the backlog in the time that is left: the target,
 /// less the longest wait of the messages that were received last, but at least a tenth of the target. From the
-/// mean time of the handler, that is `share · backlog · handler time / time left` messages in flight. Before any
+/// mean time of the handler, that is `share · backlog · handler time / time left` messages in flight, of which each task
+/// receives a [batch](Load::batch) at once. Before any
 /// handler has succeeded, it doubles the tasks while messages wait longer than the target. It removes tasks one
 /// at a time, and adds none while the storage throttles, or above `processor_limit`.
 ///
@@ -269,7 +270,7 @@ impl ScalePolicy for DepthRules {
 /// let policy = LatencyTarget::new(0.95, Duration::from_secs(2));
 /// let mut load = Load::new(ScaleReason::UnderLoad, 1..=16, 1);
 /// load.depth = 1_000;
-/// load.in_flight_per_task = 16;
+/// load.batch = 16;
 /// load.handler_time = Some(Duration::from_millis(200));
 /// assert_eq!(policy.tasks(&load), 6); // 0.95 · 1000 · 0.2 s / 2 s = 95 in flight
 /// ```
@@ -315,7 +316,7 @@ impl ScalePolicy for LatencyTarget {
                 let backlog = load.backlog() as f64 * self.share.clamp(0.0, 1.0);
                 let left = self.target.saturating_sub(waited).max(self.target / 10);
                 let in_flight = backlog * time.as_secs_f64() / left.as_secs_f64().max(0.001);
-                (in_flight / load.in_flight_per_task.max(1) as f64).ceil() as usize
+                (in_flight / load.batch.max(1) as f64).ceil() as usize
             }
             None if waited > self.target => load.tasks.saturating_mul(2),
             None => load.tasks,
@@ -416,7 +417,7 @@ mod tests {
         let second = Duration::from_secs(1);
         let busy = |tasks, depth, time| Load {
             handler_time: Some(time),
-            in_flight_per_task: 10,
+            batch: 10,
             ..load(tasks, depth)
         };
         // 0.95 · 400 · 1 s / 2 s = 190 in flight.

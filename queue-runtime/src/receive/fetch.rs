@@ -18,7 +18,7 @@ use super::settlement::Settling;
 use crate::clock::ready_by;
 use crate::context::Context;
 use crate::lease::{Lease, Receive};
-use crate::settings::Settings;
+use crate::settings::{ConsumerConfig, Settings};
 use crate::storage_limit::Sending;
 
 /// Returns the settings of the consumer's queue. If it does not exist, creates it first if the consumer does that.
@@ -26,8 +26,8 @@ use crate::storage_limit::Sending;
 /// # Errors
 /// The backend's error, or a timeout if it does not answer.
 pub(crate) async fn open(context: &Context, consumer: &Consumer) -> Result<Settings> {
-    let (queue, config) = (&consumer.queue, &consumer.options.config);
-    let settings = || context.settings(queue, consumer.serves.visibility_timeout(), config);
+    let (queue, config) = (&consumer.queue, config(consumer));
+    let settings = || context.settings(queue, declared(consumer), config);
     let began = context.creations.now();
     match (settings().await, consumer.options.missing_queue) {
         (Err(error), MissingQueue::Create) => {
@@ -57,7 +57,11 @@ pub(crate) async fn fetch(
     visibility: impl FnOnce(&Settings) -> Duration,
 ) -> Result<Vec<Fetched>> {
     let queue = &consumer.queue;
-    let settings = open(context, consumer).await?;
+    // However old: while nothing is received, the queue's metadata is not read again.
+    let settings = match context.known_settings(queue, declared(consumer), config(consumer)) {
+        Some(known) => known,
+        None => open(context, consumer).await?,
+    };
     if let Some(hold) = consumer.options.config.max_pack_hold {
         context.packs.set_max_hold(queue, hold);
     }
@@ -68,11 +72,11 @@ pub(crate) async fn fetch(
     let received = received.unwrap_or_else(|| Err(timeout(consumer)));
     let asked_at = receiving.counts_from();
     drop(receiving);
-    let messages = match (received, consumer.options.missing_queue) {
-        (Ok(messages), _) => messages,
+    let (messages, settings) = match (received, consumer.options.missing_queue) {
+        (Ok(answer), _) => answer,
         (Err(error), MissingQueue::Create) => {
             Box::pin(context.creations.create_missing(error, began)).await?;
-            Vec::new()
+            return Ok(Vec::new());
         }
         (Err(error), MissingQueue::Report) => return Err(error),
     };
@@ -133,17 +137,57 @@ fn hand_back(
     }
 }
 
+/// Receives messages, and then makes sure that the settings of the queue are not old, for a quarter of the visibility
+/// timeout at most.
+async fn receive(
+    context: Arc<Context>,
+    consumer: Arc<Consumer>,
+    known: Settings,
+    visibility: Duration,
+    max: u32,
+) -> Answer {
+    let queue = &consumer.queue;
+    let messages = context.backend.receive(queue, max, visibility).await?;
+    if messages.is_empty() {
+        return Ok((messages, known));
+    }
+    let settings = context.settings(queue, declared(&consumer), config(&consumer));
+    let give_up_at = context.clock.monotonic().saturating_add(visibility / 4);
+    let settings = match ready_by(&*context.clock, give_up_at, settings).await {
+        Some(Ok(settings)) => settings,
+        Some(Err(error)) => {
+            tracing::warn!(%queue, %error, "failed to refresh a queue's metadata; using the cached settings");
+            known
+        }
+        None => {
+            tracing::warn!(%queue, "a queue's metadata takes long to read; using the cached settings");
+            known
+        }
+    };
+    Ok((messages, settings))
+}
+
+fn declared(consumer: &Consumer) -> Option<Duration> {
+    consumer.serves.visibility_timeout()
+}
+
+fn config(consumer: &Consumer) -> &ConsumerConfig {
+    &consumer.options.config
+}
+
+/// What a receive returns, with the settings for its messages.
+type Answer = Result<(Vec<ReceivedMessage>, Settings)>;
+
 /// A receive that the backend has been asked for.
 struct Receiving {
     context: Arc<Context>,
     consumer: Arc<Consumer>,
-    settings: Settings,
     visibility: Duration,
     /// On the monotonic clock.
     asked_at: Duration,
     sending: Sending,
     /// Until it is answered.
-    answer: Option<BoxFuture<'static, Result<Vec<ReceivedMessage>>>>,
+    answer: Option<BoxFuture<'static, Answer>>,
 }
 
 impl Receiving {
@@ -156,13 +200,12 @@ impl Receiving {
     ) -> Self {
         let (context, consumer) = (Arc::clone(context), Arc::clone(consumer));
         let asked_at = context.clock.monotonic();
-        let (backend, queue) = (Arc::clone(&context.backend), consumer.queue.clone());
         let sending = Sending::default();
-        let answer = sending.scope(async move { backend.receive(&queue, max, visibility).await });
+        let (shared, served) = (Arc::clone(&context), Arc::clone(&consumer));
+        let answer = sending.scope(receive(shared, served, settings, visibility, max));
         Self {
             context,
             consumer,
-            settings,
             visibility,
             asked_at,
             sending,
@@ -171,7 +214,7 @@ impl Receiving {
     }
 
     /// Waits for the answer until the messages in it may be visible again. Returns `None` if there is none by then.
-    async fn answer(&mut self) -> Option<Result<Vec<ReceivedMessage>>> {
+    async fn answer(&mut self) -> Option<Answer> {
         let context = Arc::clone(&self.context);
         loop {
             let deadline = self.deadline();
@@ -195,7 +238,7 @@ impl Receiving {
 }
 
 impl Future for Receiving {
-    type Output = Result<Vec<ReceivedMessage>>;
+    type Output = Answer;
 
     fn poll(mut self: Pin<&mut Self>, polling: &mut Polling<'_>) -> Poll<Self::Output> {
         // Taken out while it is polled: a future that panicked must not be polled again.
@@ -218,11 +261,11 @@ impl Drop for Receiving {
         };
         self.sending.give_up();
         let (context, consumer) = (Arc::clone(&self.context), Arc::clone(&self.consumer));
-        let (settings, visibility, asked_at) = (self.settings, self.visibility, self.asked_at);
+        let (visibility, asked_at) = (self.visibility, self.asked_at);
         let sending = self.sending.clone();
         self.context.background.spawn(async move {
-            let messages = match answer.await {
-                Ok(messages) => messages,
+            let (messages, settings) = match answer.await {
+                Ok(answer) => answer,
                 Err(error) if error.is_unsent() => return,
                 Err(error) => {
                     tracing::warn!(queue = %consumer.queue, %error, "a cancelled receive failed");

@@ -1,6 +1,7 @@
 //! The Azure backend against a fake server on loopback whose replies the tests choose.
 
 mod expiry;
+mod idle;
 mod requests;
 mod responder;
 mod secrets;

@@ -84,6 +84,7 @@ async fn a_listener_hands_back_what_it_has_no_room_for() {
     let listener = service
         .listener(async |job: Received<Job>| assert_eq!(job.attempt(), 1))
         .handler_timeout(NEVER)
+        .tasks(2)
         .max_in_flight(3);
     let mut seen = listener.events();
     let listener = listener.start().expect("starts");

@@ -60,7 +60,7 @@ async fn observers_see_each_outcome_and_harm_no_message() {
     let service = testing::service().await;
     let items = (0..MESSAGES).map(|number| Item { number });
     let submitted = service.submit_all(items).await.expect("submitted");
-    let listener = service.listener(handle);
+    let listener = service.listener(handle).tasks(2);
     let observer = tokio::spawn(outcomes(listener.events()));
     let mut events = listener.events();
     let panics = tokio::spawn(async move {

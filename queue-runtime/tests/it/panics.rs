@@ -31,7 +31,8 @@ async fn an_idle_policy_that_panics_is_replaced_by_the_default() {
     submit_jobs(&service, 0).await;
     let listener = service
         .listener(async |_: Received<Job>| ())
-        .idle(Panicking);
+        .idle(Panicking)
+        .tasks(2);
     let mut seen = listener.events();
     let listener = listener.start().expect("starts");
     let panicked = |event: &ListenerEventKind| match event {
@@ -119,6 +120,7 @@ async fn a_dequeue_task_that_panics_starts_again() {
     submit_jobs(&service, 1).await;
     faults.fail_next(PANICS as u32, Operation::Receive, Fault::Panics);
     let listener = service.listener(async |job: Received<Job>| assert_eq!(job.attempt(), 1));
+    let listener = listener.tasks(2);
     let mut seen = listener.events();
     let started = Instant::now();
     let listener = listener.start().expect("starts");
@@ -144,7 +146,7 @@ async fn a_message_whose_settlement_panics_is_left_to_its_lease() {
     let (service, faults) = testing::service_with_faults().await;
     submit_jobs(&service, 1).await;
     faults.fail_next(1, Operation::Delete, Fault::Panics);
-    let listener = service.listener(async |_: Received<Job>| ());
+    let listener = service.listener(async |_: Received<Job>| ()).tasks(2);
     let mut seen = listener.events();
     let listener = listener.start().expect("starts");
     let found = events(&mut seen, 1, |_| true).await;
@@ -214,6 +216,7 @@ async fn a_subscriber_of_the_log_that_panics_ends_no_task() {
             _ => Err("no luck"),
         })
         .retry(RetryPolicy::fixed(SECOND))
+        .tasks(2)
         .handler_timeout(NEVER);
     let mut seen = listener.events();
     // The queue is missing, which is a warning.

@@ -159,7 +159,8 @@ async fn the_depth_is_asked_for_only_on_request() {
     let (service, faults) = testing::service_with_faults().await;
     submit_jobs(&service, 5).await;
     let listener = service.listener(async |_: Received<Job>| std::future::pending::<()>().await);
-    let listener = listener.max_in_flight(2).start().expect("starts");
+    let listener = listener.tasks(1).max_in_flight(2);
+    let listener = listener.start().expect("starts");
     tokio::time::sleep(Duration::from_secs(1)).await;
     let asked = faults.calls(Operation::Properties);
     assert_eq!(listener.info().depth, None);

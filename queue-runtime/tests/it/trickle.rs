@@ -55,10 +55,12 @@ async fn a_message_that_was_announced_is_received_without_a_further_look() {
     ] {
         assert_eq!(used.of(kind), MESSAGES, "{used}");
     }
-    // Each task polls about every 30 seconds, and the metadata is read once a minute.
+    // Each task polls about every 30 seconds, and the metadata is read once a minute while messages come.
     let empty = used.of(TransactionKind::EmptyReceive);
     assert!(empty <= 20, "{used}");
-    assert_eq!(used.total(), 3 * MESSAGES + empty + 1, "{used}");
+    let read = used.of(TransactionKind::Properties);
+    assert!(read <= 3, "{used}");
+    assert_eq!(used.total(), 3 * MESSAGES + empty + read, "{used}");
     stop(listener).await;
 }
 
@@ -97,6 +99,40 @@ async fn costs_a_receive_for_each_message(service: &QueueService) {
     let read = used.of(TransactionKind::Properties);
     assert!(read <= MESSAGES * 9 / 60 + 1, "{used}");
     assert_eq!(used.total(), 3 * MESSAGES + read, "{used}");
+    stop(listener).await;
+}
+
+/// Batches of what was announced are received without short polls after them, also if other consumers get some of it.
+#[tokio::test(start_paused = true)]
+async fn what_was_announced_together_is_received_without_short_polls() {
+    let clock = Arc::new(TokioClock::new());
+    let memory: Arc<MemoryBackend> = Arc::new(MemoryBackend::new(clock.clone()));
+    let service = QueueService::with_backend(memory.clone()).clock(clock);
+    let service = service.on_current_runtime().connect().await.expect("ok");
+    submit_jobs(&service, 0).await;
+    let listener = service.listener(async |_: Received<Job>| ()).batch(32);
+    let listener = listener.idle(ExponentialIdle::up_to(30 * SECOND));
+    let listener = listener.tasks(1).start().expect("starts");
+    sleep(MINUTE).await;
+    for taken_by_others in [0, 5] {
+        let before = service.meter();
+        for _ in 0..20 {
+            submit_jobs(&service, 100).await;
+            let queue = Job::TYPE.queue();
+            let taken = memory.receive(&queue, taken_by_others.max(1), MINUTE);
+            for message in taken.await.expect("received") {
+                let deleted = memory.delete(&queue, &message.id, &message.receipt);
+                deleted.await.expect("deleted");
+            }
+            sleep(5 * MINUTE).await;
+        }
+        let used = service.meter().since(&before).queue("jobs");
+        let receives = used.of(TransactionKind::Receive);
+        assert!(receives <= 20 * 4, "{used}");
+        let empty = used.of(TransactionKind::EmptyReceive);
+        // One poll in 24 to 36 seconds, and one when the leases of others would have ended.
+        assert!(empty <= 20 * (5 * 60 / 24 + 2), "{used}");
+    }
     stop(listener).await;
 }
 

@@ -21,7 +21,7 @@ const MAX_TASKS: usize = 1024;
 impl Bounds {
     pub(crate) fn of(config: &ConsumerConfig) -> Self {
         Self {
-            tasks: config.tasks.unwrap_or_else(|| 2.into()),
+            tasks: config.tasks.unwrap_or_else(default_tasks),
             max_in_flight: config.max_in_flight.unwrap_or(32),
             max_bytes: config.max_bytes_in_flight,
             batch: config.batch,
@@ -51,15 +51,16 @@ impl Bounds {
         most.min(capabilities.max_receive)
     }
 
-    /// Returns the share of a task in the messages in flight.
-    pub(crate) fn in_flight_per_task(&self) -> usize {
-        self.max_in_flight.div_ceil(self.tasks.max)
-    }
-
     pub(super) fn byte_limit(&self, capabilities: &Capabilities) -> Option<ByteLimit> {
         let limit = |bytes| ByteLimit::new(bytes, capabilities.max_body);
         self.max_bytes.map(limit)
     }
+}
+
+/// One dequeue task, and up to one for each processor while there is work, but at least two and at most 16.
+fn default_tasks() -> TaskRange {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    (1..=processors.clamp(2, 16)).into()
 }
 
 /// Checks the number of dequeue tasks.

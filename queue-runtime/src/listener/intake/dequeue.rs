@@ -32,30 +32,40 @@ struct Streak {
     /// If the queue was empty when no task polled any more, and all that was put since then was announced and received
     /// here: the number of messages that this listener had not settled by then.
     known_empty: Option<u64>,
+    /// The number of messages that were announced and not received, while receives are full.
+    owed: u64,
+    /// Whether other consumers have received some of what was announced, and may crash.
+    has_others: bool,
 }
 
 impl Streak {
     /// Counts a receive that found no message after a pause that ended with `woken`, and returns how many in a
     /// row did.
     fn empty(&mut self, core: &Core, woken: Option<Wakeup>) -> u32 {
-        self.failed = 0;
+        (self.failed, self.owed) = (0, 0);
         self.empty = core.intake.wakeups.found_none(woken, self.empty);
         // Another consumer has what was announced, and may crash.
         self.known_empty = self.known_empty.filter(|_| woken.is_none());
         self.empty
     }
 
-    /// Records a receive that found messages. `announced` is the number of messages that it was to find. Returns whether
-    /// there may be more.
+    /// Records a receive that found messages. Returns whether there may be more.
     ///
-    /// If it found all of them, and had room for more, the queue is as idle as before: the next look at it can wait.
-    fn found(&mut self, found: Found, announced: u64) -> bool {
-        self.failed = 0;
-        if found.is_all_of(announced) {
-            return found.is_full;
+    /// If receives have found no more than was announced, and the last had room for more, the queue is as idle as before:
+    /// the next look at it can wait.
+    fn found(&mut self, found: Found) -> bool {
+        let owed = std::mem::take(&mut self.owed);
+        if found.messages > owed {
+            *self = Self::default();
+            return true;
         }
-        *self = Self::default();
-        true
+        self.failed = 0;
+        if found.is_full {
+            self.owed = owed - found.messages;
+        } else {
+            self.has_others |= found.messages < owed;
+        }
+        found.is_full
     }
 
     /// Counts a failure, and returns how many there were in a row.
@@ -117,8 +127,9 @@ async fn receive_until_end(presence: &mut Presence, streak: &mut Streak) {
             opened = open_once(core) => opened,
         };
         let announced = core.intake.wakeups.receive_begins(woken);
+        streak.owed = streak.owed.saturating_add(announced);
         let found = match (opened, granted) {
-            (Ok(()), Ok(grant)) => receive(core, grant, announced).await,
+            (Ok(()), Ok(grant)) => receive(core, grant).await,
             (Err(error), _) => Err(ReceiveError::Storage(error)),
             (_, Err(error)) => Err(ReceiveError::NoThread(Arc::new(error))),
         };
@@ -133,10 +144,10 @@ async fn receive_until_end(presence: &mut Presence, streak: &mut Streak) {
                 } else {
                     core.intake
                         .wakeups
-                        .found(found.is_full && !found.is_all_of(announced));
+                        .found(found.is_full && found.messages != streak.owed);
                     woken = None;
                     // One that drains the queue waits for nothing.
-                    if streak.found(found, announced) || core.phase.drains() {
+                    if streak.found(found) || core.phase.drains() {
                         continue;
                     }
                 }
@@ -218,7 +229,11 @@ async fn idle(core: &Core, presence: &mut Presence, streak: &mut Streak) -> Next
         }
         streak.check_depth_at = streak.empty.saturating_add(CHECK_DEPTH_EVERY);
     }
-    Next::Sleep(idle_pause(core, idle))
+    let pause = idle_pause(core, idle);
+    // The leases of others end then, if they do.
+    let has_others = std::mem::take(&mut streak.has_others);
+    let their_leases = core.counters.visibility().filter(|_| has_others);
+    Next::Sleep(their_leases.map_or(pause, |visibility| pause.min(visibility)))
 }
 
 fn idle_pause(core: &Core, idle: Idle) -> Duration {
@@ -263,16 +278,8 @@ struct Found {
     is_full: bool,
 }
 
-impl Found {
-    /// Returns whether the receive found messages, and as many as were announced.
-    fn is_all_of(self, announced: u64) -> bool {
-        self.messages > 0 && self.messages == announced
-    }
-}
-
-/// Receives as many messages as are granted, and has a task handle each. `announced` is the number of messages that it is
-/// to find.
-async fn receive(core: &Core, mut grant: Grant, announced: u64) -> Result<Found, ReceiveError> {
+/// Receives as many messages as are granted, and has a task handle each.
+async fn receive(core: &Core, mut grant: Grant) -> Result<Found, ReceiveError> {
     let max = u32::try_from(grant.count()).unwrap_or(u32::MAX);
     let fetched = fetch(&core.context, &core.consumer, max, |settings| {
         let visibility = core.handling.times.visibility(settings);
@@ -293,10 +300,9 @@ async fn receive(core: &Core, mut grant: Grant, announced: u64) -> Result<Found,
         messages: fetched.len() as u64,
         is_full: fetched.len() >= max as usize,
     };
-    let has_backlog = found.is_full || !found.is_all_of(announced);
-    intake
-        .workload
-        .received(&fetched, has_backlog || intake.advice.is_some());
+    // With room for more, there was no more to receive, and other tasks would find nothing.
+    let asks = found.is_full || intake.advice.is_some();
+    intake.workload.received(&fetched, asks);
     handle(core, grant.split(fetched));
     Ok(found)
 }
@@ -310,7 +316,6 @@ fn observe(core: &Core, error: Option<&Error>) {
     let Some(result) = core.capacity.observe(error, &*core.context.clock) else {
         return;
     };
-    core.fit_capacity();
     let queue = &core.consumer.queue;
     let in_flight_limit = core.capacity.in_flight_limit();
     if result != Throttled::Again {

@@ -68,7 +68,6 @@ impl Presence {
         if leaves {
             self.core.measures.tasks(-1.0);
             self.state = state;
-            self.core.fit_capacity();
             report_scaled(&self.core, from, tasks.counts().wanted);
         }
         leaves

@@ -136,7 +136,7 @@ fn load(core: &Core, reason: ScaleReason, depth: u64, processor_load: Option<f64
     let tasks = core.intake.tasks.counts();
     let recent = core.intake.workload.take_recent();
     Load {
-        in_flight_per_task: core.capacity.in_flight_per_task(),
+        batch: core.capacity.batch() as usize,
         max_in_flight: core.capacity.max_in_flight(),
         in_flight: core.counters.in_flight(),
         depth,

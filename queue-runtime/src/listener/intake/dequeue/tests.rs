@@ -112,6 +112,7 @@ async fn with_fewer_threads_than_room_fewer_messages_are_received() {
     service.submit_all(jobs).await.expect("submitted");
     let mut listener = service
         .listener(blocking(|job: Received<Job>| assert_eq!(job.attempt(), 1)))
+        .tasks(2)
         .handler_timeout(NEVER);
     listener.start_thread = limited(|asked| asked < 3);
     let mut events = listener.events();
