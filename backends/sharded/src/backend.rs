@@ -37,6 +37,8 @@ pub struct ShardedBackend {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) rounds: Arc<Rounds>,
     pub(crate) turns: Arc<Turns>,
+    /// How long a receive waits for each shard, if that is set.
+    pub(crate) patience: Option<Duration>,
     transactions: Option<Arc<ShardedTransactions>>,
 }
 
@@ -51,6 +53,7 @@ impl ShardedBackend {
         accounts: Vec<Arc<dyn Backend>>,
         topology: Topology,
         clock: Arc<dyn Clock>,
+        patience: Option<Duration>,
     ) -> Self {
         let (topology, rounds) = (Arc::new(topology), Arc::new(Rounds::default()));
         let turns = Arc::new(Turns::new());
@@ -62,6 +65,7 @@ impl ShardedBackend {
             clock,
             rounds,
             turns,
+            patience,
             transactions: transactions.map(Arc::new),
         }
     }

@@ -82,7 +82,8 @@ impl ShardedBackend {
         let began = self.clock.monotonic();
         // A message that is found after that has less than half of its lease left, as it is counted.
         let last_asked_at = began.saturating_add(visibility / 2);
-        let give_up_at = last_asked_at.max(began.saturating_add(LEAST_WAIT));
+        let least_wait = self.patience.unwrap_or(LEAST_WAIT);
+        let give_up_at = last_asked_at.max(began.saturating_add(least_wait));
         let mut wait = FIRST_WAIT;
         let mut found = Vec::new();
         loop {
@@ -126,19 +127,20 @@ impl ShardedBackend {
         let now = self.clock.monotonic();
         let all = receive.descriptor.all();
         let Plan { warm, cold } = asked.known.round.hold().plan(now, all, without);
+        let patience = Wait::ForAll(self.patience.unwrap_or(PATIENCE));
         let room = |found: &[ReceivedMessage]| receive.max.saturating_sub(found.len() as u32);
         // The first by itself, because it may have as many as there is room for.
         let (mut rest, mut group) = (&*warm, 1);
         while !rest.is_empty() && room(found) > 0 {
             let (some, more) = rest.split_at(group.min(rest.len()));
             self.ask_all(receive, asked, some, room(found))?;
-            self.wait(asked, Wait::ForAll(PATIENCE), found).await?;
+            self.wait(asked, patience, found).await?;
             (rest, group) = (more, room(found) as usize);
         }
         for some in cold.chunks(receive.max as usize) {
             if found.is_empty() {
                 self.ask_all(receive, asked, some, receive.max)?;
-                self.wait(asked, Wait::ForAll(PATIENCE), found).await?;
+                self.wait(asked, patience, found).await?;
             }
         }
         Ok(())

@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::time::Duration;
 
 use queue_core::backend::{Backend, BackendExt as _};
 use queue_core::clock::Clock;
@@ -19,6 +20,7 @@ pub struct Shards {
     number: u32,
     clock: Arc<dyn Clock>,
     name: QueueName,
+    patience: Option<Duration>,
 }
 
 impl Shards {
@@ -31,12 +33,20 @@ impl Shards {
             number,
             clock,
             name: NAME,
+            patience: None,
         }
     }
 
     /// Sets the name of the queue on the first account that keeps which shards there are. The default is `shards`.
     pub fn name(mut self, name: QueueName) -> Self {
         self.name = name;
+        self
+    }
+
+    /// Sets how long a receive waits for each shard that it has asked. The default is 200 ms if others have messages, and half
+    /// of the visibility timeout, but at least 10 s, if they have not.
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.patience = Some(patience);
         self
     }
 
@@ -55,6 +65,12 @@ impl Shards {
         let (first, clock) = (Arc::clone(first), Arc::clone(&self.clock));
         let topology =
             Topology::open(first, self.name, accounts.collect(), self.number, clock).await?;
-        Ok(ShardedBackend::new(self.accounts, topology, self.clock))
+        let (accounts, clock) = (self.accounts, self.clock);
+        Ok(ShardedBackend::new(
+            accounts,
+            topology,
+            clock,
+            self.patience,
+        ))
     }
 }

@@ -24,6 +24,9 @@ enum Storage {
     Shards,
 }
 
+/// Azurite and its clients may share few cores with other programs.
+const DEADLINE: Duration = Duration::from_secs(60);
+
 /// Tests share the accounts; each has its own prefix of queue names.
 struct AzuriteStore {
     storage: Storage,
@@ -67,12 +70,11 @@ impl Harness for AzuriteHarness {
 }
 
 async fn connect(account: &str) -> Arc<dyn Backend> {
-    // Azurite and its clients may share few cores with other programs.
     let builder = AzureBackend::builder(
         &BUSY.connection_string(account),
         Arc::new(SystemClock::new()),
     )
-    .deadline(Duration::from_secs(60));
+    .deadline(DEADLINE);
     Arc::new(builder.open().await.expect("open"))
 }
 
@@ -84,7 +86,8 @@ impl AzuriteStore {
         }
         let accounts = vec![account, connect(SECOND_ACCOUNT).await];
         let name = self.queue("shards");
-        let shards = Shards::new(accounts, 4, Arc::new(SystemClock::new())).name(name);
+        let shards = Shards::new(accounts, 4, Arc::new(SystemClock::new()));
+        let shards = shards.name(name).patience(DEADLINE);
         Arc::new(shards.connect().await.expect("connects"))
     }
 }
