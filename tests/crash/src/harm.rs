@@ -66,6 +66,8 @@ pub struct Log {
     names: BTreeMap<String, String>,
     /// The storage ids of messages that were deleted, with the time of each, on the clock of [`moment`].
     deleted: Vec<(u64, String)>,
+    /// Each request on a message, the harm that was done to it, and the answer of the server, if it got one.
+    seen: Vec<(u64, String, String)>,
 }
 
 /// The proxy. It serves until the runtime ends.
@@ -137,6 +139,24 @@ impl Log {
         deleted.filter(|(at, id)| *at < before && named(id)).count()
     }
 
+    /// What was asked for messages of that name, and what became of that.
+    #[must_use]
+    pub fn about(&self, name: &str) -> Vec<String> {
+        let named = |text: &str| {
+            self.names
+                .iter()
+                .any(|(id, found)| found == name && text.contains(id.as_str()))
+        };
+        let about = self.seen.iter().filter(|(_, ids, _)| named(ids));
+        about.map(|(at, _, what)| format!("{at}: {what}")).collect()
+    }
+
+    fn see(&mut self, request: &Message, harm: Option<Harm>, answer: &str, ids: String) {
+        let target = request.first.split('?').next().unwrap_or_default();
+        let what = format!("{target} {harm:?} {answer}");
+        self.seen.push((moment(), format!("{target} {ids}"), what));
+    }
+
     fn note(&mut self, request: &Message, answer: &Message) {
         let mut words = request.first.split(' ');
         let (verb, target) = (words.next(), words.next().unwrap_or_default());
@@ -150,6 +170,17 @@ impl Log {
                     .and_then(|text| name(&text));
                 if let (Some(id), Some(name)) = (id, name) {
                     self.names.insert(id, name);
+                }
+            }
+            // Also of those that were put past the proxy, as by a redrive.
+            Some("GET") if last == "messages" => {
+                let answer = String::from_utf8_lossy(&answer.body);
+                for message in answer.split("<QueueMessage>").skip(1) {
+                    let part = |start, end| between(message.as_bytes(), start, end);
+                    let name = part("<MessageText>", "</MessageText>").and_then(|text| name(&text));
+                    if let (Some(id), Some(name)) = (part("<MessageId>", "</MessageId>"), name) {
+                        self.names.insert(id, name);
+                    }
                 }
             }
             Some("DELETE") if before == Some("messages") && answer.first.contains(" 204 ") => {
@@ -195,7 +226,10 @@ impl State {
             }
         }
         let answer = match harm {
-            Some(Harm::ResetBefore) => return Ok(false),
+            Some(Harm::ResetBefore) => {
+                self.log().see(request, harm, "not sent", String::new());
+                return Ok(false);
+            }
             Some(Harm::Busy) => error("503 Server Busy", "ServerBusy"),
             Some(Harm::Page(status)) => page(status),
             Some(Harm::Twice) => {
@@ -204,6 +238,8 @@ impl State {
             }
             _ => self.forward(request).await?,
         };
+        let ids = String::from_utf8_lossy(&answer.body).into_owned();
+        self.log().see(request, harm, &answer.first, ids);
         match harm {
             Some(Harm::AnswerLost) => return Ok(false),
             Some(Harm::Truncated) => {

@@ -252,6 +252,8 @@ fn judge(run: &Run, proxy: &HarmingProxy) -> Result<Figures, Vec<Violation>> {
         let claimed = claims.entry(name.clone()).or_default();
         *claimed += 1;
         if log.deletions(name, *at) < *claimed {
+            let about = log.about(name).join("\n");
+            println!("{name} was completed at {at}:\n{about}");
             violations.push(Violation::Other(format!("{name} {NOT_DELETED}")));
         }
     }
