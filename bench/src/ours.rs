@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use queue_runtime::{QueueService, Received};
+use queue_runtime::{Delivery, QueueService, Received};
 use tokio::sync::Notify;
 
 use crate::Outcome;
@@ -42,13 +42,32 @@ pub(crate) async fn accept_most(service: &QueueService, each: u32, tasks: u32) -
     take_most(each, tasks, move || accept_one(service.clone())).await
 }
 
-/// Returns false if the queue is empty.
-async fn accept_one(service: QueueService) -> Outcome<bool> {
+async fn accept_one(service: QueueService) -> Outcome<u32> {
     let Some(delivery) = service.accept::<Parcel>().await? else {
-        return Ok(false);
+        return Ok(0);
     };
     delivery.complete().await?;
-    Ok(true)
+    Ok(1)
+}
+
+/// Accepts and completes up to `max` messages at a time.
+pub(crate) async fn accept_many(
+    service: &QueueService,
+    messages: u32,
+    tasks: u32,
+    max: u32,
+) -> Outcome<f64> {
+    let service = service.clone();
+    let take = move || {
+        let service = service.clone();
+        async move {
+            let deliveries = service.accept_many::<Parcel>(max).await?;
+            let taken = deliveries.len();
+            Delivery::complete_all(deliveries).await?;
+            Ok(u32::try_from(taken)?)
+        }
+    };
+    take_with(messages, tasks, take).await
 }
 
 /// Handles the messages in a listener with this many in flight. Returns messages per second.

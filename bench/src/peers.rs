@@ -18,8 +18,17 @@ use crate::{Options, Outcome, ours, runtime};
 /// The packages in `bench/peers`. Each is a workspace, because their releases of SQLite cannot be in one lock file.
 const PACKAGES: [&str; 3] = ["effectum", "apalis", "servers"];
 
-const FULL: &str = "ours, FULL";
-const NORMAL: &str = "ours, NORMAL";
+/// Ours, with what a commit waits for and how messages are consumed.
+const OURS: [(&str, Synchronous, Consume); 4] = [
+    ("ours, FULL", Synchronous::Full, Consume::Listen),
+    ("ours, NORMAL", Synchronous::Normal, Consume::Listen),
+    ("ours, FULL, accept", Synchronous::Full, Consume::Accept),
+    (
+        "ours, FULL, accept_many(32)",
+        Synchronous::Full,
+        Consume::AcceptMany,
+    ),
+];
 
 /// The numbers of tasks and of messages.
 const SIZES: [(u32, u32); 3] = [(1, 5000), (32, 40_000), (256, 50_000)];
@@ -31,8 +40,21 @@ const PATIENCE: Duration = Duration::from_secs(120);
 struct Variant {
     name: String,
     durability: Durability,
+    consume: Consume,
     at_most: u32,
     missing: Option<String>,
+}
+
+/// How messages are consumed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Consume {
+    /// By a listener.
+    Listen,
+    /// One at a time by each task.
+    Accept,
+    /// In batches of 32.
+    AcceptMany,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -52,7 +74,7 @@ struct Answer {
 /// What is measured in a round.
 #[derive(Debug, Clone)]
 enum Side {
-    Ours(Synchronous),
+    Ours(&'static str, Synchronous, Consume),
     Peer {
         name: String,
         program: PathBuf,
@@ -64,8 +86,7 @@ enum Side {
 impl Side {
     fn name(&self) -> &str {
         match self {
-            Self::Ours(Synchronous::Full) => FULL,
-            Self::Ours(Synchronous::Normal) => NORMAL,
+            Self::Ours(name, ..) => name,
             Self::Peer { name, .. } => name,
         }
     }
@@ -90,7 +111,7 @@ pub(crate) fn measure(options: &Options) -> Outcome<Vec<Table>> {
                         table.add("submit", tasks, side.name(), submit);
                         table.add("consume", tasks, side.name(), consume);
                     }
-                    (Err(error), Side::Ours(_)) => return Err(error),
+                    (Err(error), Side::Ours(..)) => return Err(error),
                     (Err(error), Side::Peer { name, .. }) => {
                         table.note(format!(
                             "{name}, from {tasks} tasks in round {round}: {error}"
@@ -106,12 +127,11 @@ pub(crate) fn measure(options: &Options) -> Outcome<Vec<Table>> {
 
 /// Ours, and the peers that can be measured here; notes which cannot.
 async fn sides(table: &mut Table) -> Vec<Side> {
-    table.add_side(FULL, None);
-    table.add_side(NORMAL, None);
-    let mut sides = vec![
-        Side::Ours(Synchronous::Full),
-        Side::Ours(Synchronous::Normal),
-    ];
+    let mut sides = Vec::new();
+    for (name, synchronous, consume) in OURS {
+        table.add_side(name, None);
+        sides.push(Side::Ours(name, synchronous, consume));
+    }
     for package in PACKAGES {
         let (program, variants) = match list(package).await {
             Ok(listed) => listed,
@@ -126,11 +146,15 @@ async fn sides(table: &mut Table) -> Vec<Side> {
                 table.note(format!("{name}: {why}"));
                 continue;
             }
-            let ours = match variant.durability {
-                Durability::Full => FULL,
-                Durability::Normal => NORMAL,
-            };
-            table.add_side(&name, Some(ours));
+            let is_alike =
+                |(_, synchronous, consume): &(_, Synchronous, Consume)| match variant.durability {
+                    Durability::Full => {
+                        *synchronous == Synchronous::Full && *consume == variant.consume
+                    }
+                    Durability::Normal => *synchronous == Synchronous::Normal,
+                };
+            let ours = OURS.into_iter().find(is_alike).map(|(name, ..)| name);
+            table.add_side(&name, ours);
             sides.push(Side::Peer {
                 name,
                 program: program.clone(),
@@ -182,12 +206,17 @@ async fn build(package: &str) -> Outcome<PathBuf> {
 async fn run(options: &Options, side: &Side, messages: u32, tasks: u32) -> Outcome<(f64, f64)> {
     let dir = options.scratch()?;
     match side {
-        Side::Ours(synchronous) => {
+        Side::Ours(_, synchronous, consume) => {
             let messages = options.messages(messages, tasks);
             let url = synchronous.url(&dir.path().join("ours.db"));
             let service = QueueService::connect(&url).await?;
             let submit = ours::submit(&service, messages, tasks).await?;
-            Ok((submit, ours::listen(&service, messages, tasks).await?))
+            let consumed = match consume {
+                Consume::Listen => ours::listen(&service, messages, tasks).await?,
+                Consume::Accept => ours::accept(&service, messages, tasks).await?,
+                Consume::AcceptMany => ours::accept_many(&service, messages, tasks, 32).await?,
+            };
+            Ok((submit, consumed))
         }
         Side::Peer {
             program,

@@ -94,10 +94,10 @@ pub(crate) async fn accept(queue: &Queue, messages: u32, tasks: u32) -> Outcome<
         let queue = queue.clone();
         async move {
             let Some(message) = queue.receive(1).await?.pop() else {
-                return Ok(false);
+                return Ok(0);
             };
             queue.handle(message).await?;
-            Ok(true)
+            Ok(1)
         }
     };
     take_with(messages, tasks, take).await

@@ -21,7 +21,7 @@ const SAME_BYTES: &str = "bare loop, same bytes";
 const BARE: &str = "bare loop";
 
 /// What a commit waits for.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Synchronous {
     Full,
     Normal,

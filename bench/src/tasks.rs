@@ -25,11 +25,11 @@ where
     Ok(rate(messages, started))
 }
 
-/// Takes messages in concurrent tasks until there are none. Returns messages per second.
+/// Takes messages in concurrent tasks until there are none: `take` returns how many it took. Returns messages per second.
 pub(crate) async fn take_with<T, F>(messages: u32, tasks: u32, take: T) -> Outcome<f64>
 where
     T: Fn() -> F + Clone + Send + 'static,
-    F: Future<Output = Outcome<bool>> + Send + 'static,
+    F: Future<Output = Outcome<u32>> + Send + 'static,
 {
     let started = Instant::now();
     let taken = take_most(u32::MAX, tasks, take).await?;
@@ -40,14 +40,17 @@ where
 pub(crate) async fn take_most<T, F>(each: u32, tasks: u32, take: T) -> Outcome<u32>
 where
     T: Fn() -> F + Clone + Send + 'static,
-    F: Future<Output = Outcome<bool>> + Send + 'static,
+    F: Future<Output = Outcome<u32>> + Send + 'static,
 {
     side_by_side(tasks, |_| {
         let take = take.clone();
         async move {
             let mut taken = 0;
-            while taken < each && take().await? {
-                taken += 1;
+            while taken < each {
+                match take().await? {
+                    0 => break,
+                    more => taken += more,
+                }
             }
             Ok(taken)
         }

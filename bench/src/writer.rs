@@ -59,11 +59,11 @@ async fn measure(writer: &Arc<Writer>, messages: u32, tasks: u32) -> Outcome<(f6
             let writer = Arc::clone(&writer);
             async move {
                 let Some((seq, body)) = writer.ask(Operation::Claim).await? else {
-                    return Ok(false);
+                    return Ok(0);
                 };
                 let _: Parcel = serde_json::from_slice(&body)?;
                 writer.ask(|answer| Operation::Delete(seq, answer)).await?;
-                Ok(true)
+                Ok(1)
             }
         }
     };

@@ -40,8 +40,8 @@ pub use listener::{
 };
 pub use policy::{RetryPolicy, StorageRetry};
 pub use receive::{
-    Accept, AcceptError, Delivery, Handler, OnError, Poisoned, Received, SettleError,
-    SettleProblem, Settled, blocking,
+    Accept, AcceptError, AcceptMany, CompleteAllError, Delivery, Handler, Messages, OnError,
+    Poisoned, Received, SettleError, SettleProblem, Settled, blocking,
 };
 pub use request::{Request, RequestError, RequestProblem};
 pub use send::{Submit, SubmitAll, SubmitError, SubmitProblem, Submitted};

@@ -216,6 +216,23 @@ impl<M> Delivery<M> {
         settled.map_err(|problem| self.unsettled(problem))
     }
 
+    /// Has the lease of a delivery that has waited for this long renewed from now on for as long as a handler may take.
+    /// Returns whether its message is still leased.
+    pub(super) fn claim(&self, waited: Duration) -> impl Future<Output = bool> + Send + 'static {
+        let Incoming {
+            lease, settings, ..
+        } = &*self.incoming;
+        // Nobody has renewed it since then.
+        let is_late = waited >= settings.handler_timeout || lease.is_over();
+        self.incoming.keep_leased(&self.context, Duration::ZERO);
+        let renewed = lease.renew_if_overdue();
+        async move { !is_late && renewed.await.is_ok() }
+    }
+
+    pub(super) fn into_parts(self) -> (Arc<Context>, Arc<Consumer>, Box<Incoming>) {
+        (self.context, self.consumer, self.incoming)
+    }
+
     /// Carries out a disposition.
     fn carry_out<'a>(
         &'a self,

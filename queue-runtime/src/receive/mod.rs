@@ -19,6 +19,7 @@
 mod accept;
 mod admission;
 mod attempts;
+mod complete_all;
 mod completing;
 mod consumer;
 mod data;
@@ -41,8 +42,9 @@ mod transaction;
 mod waiting;
 
 pub use crate::served::KindMismatch;
-pub use accept::{Accept, AcceptError};
+pub use accept::{Accept, AcceptError, AcceptMany, Messages};
 pub(crate) use admission::{admit, decode};
+pub use complete_all::CompleteAllError;
 pub use completing::Completing;
 pub(crate) use consumer::{Caller, Consumer, InvalidConsumer, MissingQueue, Options};
 pub(crate) use data::{expanded_size, fetch_data, lacks_data, wait_for_room};

@@ -12,7 +12,9 @@ use super::redrive::Redrive;
 use crate::context::Context;
 use crate::listener::{ListenerBuilder, Listeners};
 use crate::notify::Announced;
-use crate::receive::{Accept, ErasedHandler, Handler, HandlerWith, MissingQueue};
+use crate::receive::{
+    Accept, AcceptMany, ErasedHandler, Handler, HandlerWith, Messages, MissingQueue,
+};
 use crate::repeat::Repeats;
 use crate::send::{Submit, SubmitAll, SubmitError, Submitted, UntypedMessage};
 
@@ -85,6 +87,16 @@ impl<M: Message> Queue<M> {
     /// Accepts one message, as [`QueueService::accept`](crate::QueueService::accept) does.
     pub fn accept(&self) -> Accept<M> {
         Accept::new(Arc::clone(&self.context), self.name.clone(), self.missing)
+    }
+
+    /// Accepts up to `max` messages, as [`QueueService::accept_many`](crate::QueueService::accept_many) does.
+    pub fn accept_many(&self, max: u32) -> AcceptMany<M> {
+        self.accept().many(max)
+    }
+
+    /// Returns a stream of messages, as [`QueueService::messages`](crate::QueueService::messages) does.
+    pub fn messages(&self, max: u32) -> Messages<M> {
+        self.accept_many(max).into_stream()
     }
 
     /// Returns a builder of a listener, as [`QueueService::listener`](crate::QueueService::listener) does.

@@ -13,7 +13,7 @@ use crate::listener::{Health, ListenerBuilder, ListenerHandle, ListenerPhase, Li
 use crate::meter::MeterReading;
 use crate::panic::log_caught;
 use crate::payloads::Payloads;
-use crate::receive::{Accept, Handler, HandlerWith, MissingQueue};
+use crate::receive::{Accept, AcceptMany, Handler, HandlerWith, Messages, MissingQueue};
 use crate::recurring::{Recurrence, Schedule, ScheduleHandle, Schedules, reset};
 use crate::request::{NoReplyType, Replies, Request, clean};
 use crate::send::{Submit, SubmitAll, SubmitError, Submitted};
@@ -181,6 +181,48 @@ impl QueueService {
     #[must_use = "nothing is accepted until this is awaited"]
     pub fn accept<M: Message>(&self) -> Accept<M> {
         self.queue::<M>().accept()
+    }
+
+    /// Accepts up to `max` messages from their type's queue, which is created if it does not exist: as many as there are,
+    /// without waiting for more. It takes one receive for each
+    /// [`max_receive`](crate::backend::Capabilities::max_receive) of the storage: 32 messages on Azure, 256 on SQLite.
+    ///
+    /// Each message is leased, renewed and settled on its own; [`Delivery::complete_all`] completes several at the cost of one
+    /// where the storage allows that.
+    ///
+    /// ```
+    /// use queue_runtime::{Delivery, Message, testing};
+    /// # use serde::{Deserialize, Serialize};
+    /// #
+    /// # #[derive(Debug, Serialize, Deserialize, Message)]
+    /// # struct Order {
+    /// #     number: u32,
+    /// # }
+    /// #
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # async fn insert(_: impl Iterator<Item = u32>) -> Result<(), std::io::Error> { Ok(()) }
+    /// let service = testing::service().await;
+    /// service.submit_all((1..=100).map(|number| Order { number })).await?;
+    ///
+    /// let orders = service.accept_many::<Order>(64).await?;
+    /// assert_eq!(orders.len(), 64);
+    /// insert(orders.iter().map(|order| order.number)).await?;
+    /// Delivery::complete_all(orders).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use = "nothing is accepted until this is awaited"]
+    pub fn accept_many<M: Message>(&self, max: u32) -> AcceptMany<M> {
+        self.queue::<M>().accept_many(max)
+    }
+
+    /// Returns an endless stream of the messages of the type's queue, which is created if it does not exist. Up to `max`
+    /// messages are received at once and wait in the stream. See [`Messages`]; for other settings,
+    /// [`accept_many`](Self::accept_many) and [`into_stream`](crate::AcceptMany::into_stream).
+    #[must_use = "nothing is accepted until the stream is polled"]
+    pub fn messages<M: Message>(&self, max: u32) -> Messages<M> {
+        self.queue::<M>().messages(max)
     }
 
     /// Returns a builder of a listener that handles the messages of the type's queue, which is created if it does not

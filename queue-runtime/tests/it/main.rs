@@ -1,6 +1,7 @@
 //! The runtime as an application sees it, over the memory engine.
 
 mod accept;
+mod accept_many;
 mod advice;
 mod answered_once;
 mod attachments;

@@ -6,7 +6,9 @@ use std::time::Instant;
 use apalis::layers::WorkerBuilderExt;
 use apalis::prelude::*;
 use apalis_sqlite::{Config, SqlitePool, SqliteStorage};
-use peer_harness::{Durability, Handled, Outcome, Parcel, Rates, Variant, Work, submit_with};
+use peer_harness::{
+    Consume, Durability, Handled, Outcome, Parcel, Rates, Variant, Work, submit_with,
+};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 
 fn main() -> Outcome<()> {
@@ -17,6 +19,7 @@ async fn list() -> Vec<Variant> {
     let variant = |settings, durability| Variant {
         name: format!("apalis-sqlite 1.0, {settings}"),
         durability,
+        consume: Consume::Listen,
         at_most: 4_000,
         missing: None,
     };

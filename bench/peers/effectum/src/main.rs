@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use effectum::{Job, JobRunner, Queue, RunningJob, Worker};
-use peer_harness::{Durability, Handled, Outcome, Parcel, Rates, Variant, Work, submit_with};
+use peer_harness::{
+    Consume, Durability, Handled, Outcome, Parcel, Rates, Variant, Work, submit_with,
+};
 use rusqlite::{Connection, Row};
 
 const JOB: &str = "parcel";
@@ -20,6 +22,7 @@ async fn list() -> Vec<Variant> {
         .map(|settings| Variant {
             name: format!("effectum 0.7, {settings}"),
             durability: Durability::Normal,
+            consume: Consume::Listen,
             at_most: 50_000,
             missing: None,
         })

@@ -25,6 +25,8 @@ pub struct Variant {
     /// The queue, its release and its settings, as shown in the results.
     pub name: String,
     pub durability: Durability,
+    /// Which of our ways to consume does the same.
+    pub consume: Consume,
     /// The largest number of messages that it handles within a reasonable time.
     pub at_most: u32,
     /// Why it cannot be measured here.
@@ -39,6 +41,17 @@ pub enum Durability {
     Full,
     /// The end of the process; a loss of power may lose the last messages.
     Normal,
+}
+
+/// Our ways to consume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Consume {
+    Listen,
+    /// One message at a time.
+    Accept,
+    /// Batches of 32.
+    AcceptMany,
 }
 
 /// What a run should do.

@@ -1,6 +1,8 @@
 //! pgmq: one message at a time, or batches of 32.
 
-use peer_harness::{Durability, Outcome, Parcel, Rates, Variant, Work, submit_with, take_with};
+use peer_harness::{
+    Consume, Durability, Outcome, Parcel, Rates, Variant, Work, submit_with, take_with,
+};
 use pgmq::PGMQueueExt;
 use sqlx::postgres::PgPoolOptions;
 use sqlx::types::Json;
@@ -14,7 +16,11 @@ const BATCH: i32 = 32;
 
 pub async fn list() -> [Variant; EACH] {
     let server = server().await;
-    ["one message at a time", "batches of 32"].map(|settings| {
+    let settings = [
+        ("one message at a time", Consume::Accept),
+        ("batches of 32", Consume::AcceptMany),
+    ];
+    settings.map(|(settings, consume)| {
         let (server, durability, missing) = match &server {
             Ok((server, durability)) => (server.as_str(), *durability, None),
             Err(why) => ("PostgreSQL", Durability::Full, Some(why.to_string())),
@@ -22,6 +28,7 @@ pub async fn list() -> [Variant; EACH] {
         Variant {
             name: format!("pgmq 0.33, {server}, {settings}"),
             durability,
+            consume,
             at_most: 10_000,
             missing,
         }

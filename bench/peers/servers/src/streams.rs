@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use omniqueue::backends::redis::{RedisBackend, RedisConfig};
 use omniqueue::{Delivery, QueueConsumer, QueueProducer};
-use peer_harness::{Durability, Outcome, Parcel, Rates, Variant, Work, all_taken, submit_with};
+use peer_harness::{
+    Consume, Durability, Outcome, Parcel, Rates, Variant, Work, all_taken, submit_with,
+};
 use redis::aio::MultiplexedConnection;
 use tokio::task::JoinSet;
 
@@ -17,7 +19,11 @@ const BATCH: usize = 32;
 
 pub async fn list() -> [Variant; EACH] {
     let server = server().await;
-    ["one message at a time", "batches of 32"].map(|settings| {
+    let settings = [
+        ("one message at a time", Consume::Accept),
+        ("batches of 32", Consume::AcceptMany),
+    ];
+    settings.map(|(settings, consume)| {
         let (server, durability, missing) = match &server {
             Ok((server, durability)) => (server.as_str(), *durability, None),
             Err(why) => ("Redis", Durability::Normal, Some(why.to_string())),
@@ -25,6 +31,7 @@ pub async fn list() -> [Variant; EACH] {
         Variant {
             name: format!("omniqueue 0.3, {server}, {settings}"),
             durability,
+            consume,
             at_most: 20_000,
             missing,
         }

@@ -1,0 +1,198 @@
+//! Receiving messages for an accept, and deciding which of them the caller gets.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use queue_core::internal::error_chain;
+use queue_core::{DecodeError, ErrorKind};
+
+use super::AcceptError;
+use super::unclaimed::{Unclaimed, Undecided};
+use crate::context::Context;
+use crate::policy::{ExponentialIdle, Idle, IdlePolicy, StorageRetry, jitter};
+use crate::receive::admission::{admit, decode};
+use crate::receive::consumer::Consumer;
+use crate::receive::data::{fetch_data, lacks_data};
+use crate::receive::delivery::Delivery;
+use crate::receive::fetch::fetch;
+use crate::receive::idempotent::claim;
+use crate::receive::incoming::{Fetched, Incoming};
+use crate::receive::received::Received;
+use crate::receive::refusal::Refusal;
+use crate::receive::serves::Serves;
+use crate::receive::settlement::{SettleProblem, Settled, Settling, outcome};
+use crate::repeat::Repeats;
+
+/// Decodes a message as `M`. The rest of an accept does not depend on the type.
+pub(super) type Decode<M> = fn(&Arc<Context>, &Incoming) -> Result<Received<M>, DecodeError>;
+
+/// An accept whose settings are checked.
+pub(super) struct Accepting<M> {
+    pub(super) context: Arc<Context>,
+    pub(super) consumer: Arc<Consumer>,
+    pub(super) max: u32,
+    pub(super) wait: Duration,
+    pub(super) storage_retry: StorageRetry,
+    pub(super) decode: Decode<M>,
+}
+
+impl<M> Accepting<M> {
+    /// Accepts up to `max` messages. Returns none only if the queue is empty.
+    pub(super) async fn accept(&self) -> Result<Unclaimed<M>, AcceptError> {
+        let (context, consumer) = (&self.context, &self.consumer);
+        self.check()?;
+        let until = context.clock.monotonic().saturating_add(self.wait);
+        let idle = ExponentialIdle::up_to(context.backend.capabilities().idle_cap);
+        let mut empty = 0;
+        let mut repeats = Repeats::until(until, &self.storage_retry, &*context.clock);
+        // Before the first receive, so that no message is missed between the two.
+        let wakeups = (!self.wait.is_zero()).then(|| context.wakeups(&consumer.queue, self.max));
+        let mut woken = None;
+        let mut accepted = Unclaimed::default();
+        loop {
+            if let Some(wakeups) = &wakeups {
+                wakeups.receive_begins(woken);
+            }
+            let room = self.max - accepted.len();
+            let max = room.min(context.backend.capabilities().max_receive);
+            match fetch(context, consumer, max, |settings| settings.visibility).await {
+                Ok(fetched) => {
+                    repeats.succeeded();
+                    let found = fetched.len() as u32;
+                    if found > 0 {
+                        (woken, empty) = (None, 0);
+                        if let Some(wakeups) = &wakeups {
+                            wakeups.found(false);
+                        }
+                        self.deliver(fetched, &mut accepted).await?;
+                        if accepted.is_empty() || (found == max && max < room) {
+                            continue;
+                        }
+                    }
+                }
+                Err(error) if !accepted.is_empty() => {
+                    let queue = &consumer.queue;
+                    tracing::warn!(%queue, %error, "failed to accept more messages; returning those that were accepted");
+                }
+                Err(error) if error.kind() == ErrorKind::QueueNotFound => {
+                    return Err(AcceptError::QueueNotFound(consumer.queue.clone()));
+                }
+                Err(error) => {
+                    woken = None;
+                    let paused = Box::pin(repeats.pause(error)).await;
+                    paused.map_err(AcceptError::Storage)?;
+                    continue;
+                }
+            }
+            if !accepted.is_empty() {
+                return Ok(accepted);
+            }
+            let left = until.saturating_sub(context.clock.monotonic());
+            let (false, Some(wakeups)) = (left.is_zero(), &wakeups) else {
+                return Ok(accepted);
+            };
+            empty = wakeups.found_none(woken, empty);
+            let pause = idle.delay(Idle::new(empty, jitter()));
+            woken = tokio::select! {
+                wakeup = wakeups.wait(1) => Some(wakeup),
+                () = context.clock.sleep(pause.min(left)) => None,
+            };
+        }
+    }
+
+    /// Checks whether the messages may be accepted here.
+    fn check(&self) -> Result<(), AcceptError> {
+        let context = &self.context;
+        if !context.timer.has_timer(&*context.clock) {
+            return Err(AcceptError::NoTimer);
+        }
+        if let Serves::Types(types) = &self.consumer.serves {
+            for one in &**types {
+                let checked = context.served.check(&self.consumer.queue, one.kind());
+                checked.map_err(AcceptError::KindMismatch)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds deliveries of the messages, and settles those that cannot be handled. If one cannot be settled either, that is
+    /// an error only if there is nothing to return: it must not keep the others from being handled.
+    async fn deliver(
+        &self,
+        fetched: Vec<Fetched>,
+        accepted: &mut Unclaimed<M>,
+    ) -> Result<(), AcceptError> {
+        let (context, consumer) = (&self.context, &self.consumer);
+        let delivered = fetched.into_iter().map(|fetched| {
+            // It is large, and moved often.
+            let incoming = Box::new(Incoming::read(context, consumer, fetched));
+            self.deliver_one(Undecided::new(context, consumer, incoming))
+        });
+        let mut errors = Vec::new();
+        for delivered in join_all(delivered).await {
+            match delivered {
+                Ok(one) => accepted.append(one),
+                Err(error) => errors.push(error),
+            }
+        }
+        let returned = accepted.is_empty().then(|| errors.pop()).flatten();
+        for error in &errors {
+            let (queue, error) = (&consumer.queue, error_chain(error));
+            tracing::error!(%queue, error, "failed to accept one of several messages");
+        }
+        returned.map_or(Ok(()), Err)
+    }
+
+    /// Returns a delivery of the message, or settles the message if it cannot be handled.
+    async fn deliver_one(&self, mut undecided: Undecided<'_>) -> Result<Unclaimed<M>, AcceptError> {
+        let (context, consumer) = (&self.context, &self.consumer);
+        let refusal = match self.prepare(undecided.incoming()).await {
+            Ok(received) => {
+                let incoming = undecided.decided();
+                let (context, consumer) = (Arc::clone(context), Arc::clone(consumer));
+                let delivery = Delivery::new(received, incoming, context, consumer);
+                return Ok(Unclaimed::from(delivery));
+            }
+            Err(refusal) => refusal,
+        };
+        let refused = match refusal {
+            Refusal::NoClaim(error) => Err(AcceptError::Idempotency(error)),
+            Refusal::NoData(error) => Err(AcceptError::Data(error)),
+            refusal => {
+                let settling = Settling::new(context, consumer, undecided.incoming());
+                self.refused(refusal.settle(settling).await)
+            }
+        };
+        undecided.decided();
+        refused.map(|()| Unclaimed::default())
+    }
+
+    async fn prepare(&self, incoming: &mut Incoming) -> Result<Received<M>, Refusal> {
+        let (context, consumer) = (&self.context, &*self.consumer);
+        admit(context, consumer, incoming).await?;
+        if lacks_data(consumer, incoming) {
+            Box::pin(fetch_data(context, consumer, incoming, |_, _| {})).await?;
+        }
+        let decode_as = |incoming: &Incoming| (self.decode)(context, incoming);
+        let received = decode(context, consumer, incoming, decode_as).await?;
+        claim(context, consumer, incoming, |_, _| {}).await?;
+        Ok(received)
+    }
+
+    /// Skips a message that is not handled, unless it could not be settled.
+    fn refused(&self, settled: Result<Settled, SettleProblem>) -> Result<(), AcceptError> {
+        let queue = &self.consumer.queue;
+        self.context
+            .meter
+            .measures(queue)
+            .settled(outcome(&settled));
+        match settled {
+            Ok(_) | Err(SettleProblem::LeaseLost(_) | SettleProblem::Expired(_)) => Ok(()),
+            Err(problem) => Err(AcceptError::Settle {
+                queue: queue.clone(),
+                problem,
+            }),
+        }
+    }
+}
