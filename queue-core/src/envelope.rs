@@ -138,6 +138,8 @@ pub enum PoisonReason {
     Undecodable,
     /// Its version is too new, and no program that supports it received it in time.
     NewerVersion,
+    /// No handler of a router takes its kind, and no program with one received it in time.
+    UnhandledKind,
     /// It would have expired before the next attempt.
     Expiring,
     /// Its attempts ended without a record, as when a process is killed.
@@ -334,6 +336,7 @@ impl PoisonReason {
             Self::Rejected => "rejected",
             Self::Undecodable => "undecodable",
             Self::NewerVersion => "newer version",
+            Self::UnhandledKind => "unhandled kind",
             Self::Expiring => "expiring",
             Self::Crashed => "crashed",
             Self::Damaged => "damaged",
@@ -349,6 +352,7 @@ impl PoisonReason {
             Self::Rejected,
             Self::Undecodable,
             Self::NewerVersion,
+            Self::UnhandledKind,
             Self::Expiring,
             Self::Crashed,
             Self::Damaged,

@@ -1,12 +1,13 @@
-//! The kinds of messages that the listeners of one service handle. A queue is for one kind: a listener of another
-//! would move all its messages to the poison queue.
+//! The kinds of messages that the listeners of one service handle. All of a queue take the same kinds: one that does not
+//! know a kind would move its messages to the poison queue.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use queue_core::QueueName;
 use queue_core::internal::LockExt as _;
+use queue_core::{MessageType, QueueName};
 
 /// The queues that are listened to.
 #[derive(Debug, Clone, Default)]
@@ -16,9 +17,13 @@ pub(crate) struct ServedKinds {
 
 #[derive(Debug)]
 struct Served {
-    kind: &'static str,
+    kinds: Kinds,
     listeners: usize,
 }
+
+/// The kinds of one consumer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Kinds(BTreeSet<&'static str>);
 
 /// A listener, until it [ends](Self::end) or is dropped.
 #[derive(Debug)]
@@ -28,8 +33,8 @@ pub(crate) struct Serving {
     ended: AtomicBool,
 }
 
-/// An error of consuming a queue as messages of one kind while a listener of the same service handles messages of
-/// another kind there. The text names the queue and both kinds.
+/// An error of consuming a queue as messages of some kinds while a listener of the same service handles messages of other
+/// kinds there. The text names the queue and the kinds.
 ///
 /// ```
 /// use queue_runtime::{Message, Received, StartError, testing};
@@ -66,37 +71,54 @@ pub(crate) struct Serving {
 /// ```
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "queue `{queue}` is for `{served}` messages while a listener of this service handles them, not for `{kind}` \
-     messages"
+    "queue `{queue}` is for {served} messages while a listener of this service handles them, not for {kinds} messages"
 )]
 pub struct KindMismatch {
     queue: QueueName,
-    kind: &'static str,
-    served: &'static str,
+    kinds: Kinds,
+    served: Kinds,
 }
 
 queue_core::debug_as_text!(KindMismatch);
 
+impl Kinds {
+    pub(crate) fn of(types: &[MessageType]) -> Self {
+        Self(types.iter().map(MessageType::kind).collect())
+    }
+}
+
+impl fmt::Display for Kinds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (quoted, last) = (self.0.iter().map(|kind| format!("`{kind}`")), self.0.len());
+        for (at, kind) in quoted.enumerate() {
+            let before = match at {
+                0 => "",
+                at if at + 1 == last => " and ",
+                _ => ", ",
+            };
+            write!(f, "{before}{kind}")?;
+        }
+        Ok(())
+    }
+}
+
 impl ServedKinds {
-    /// Checks that no listener handles messages of another kind.
-    pub(crate) fn check(&self, queue: &QueueName, kind: &'static str) -> Result<(), KindMismatch> {
+    /// Checks that no listener handles messages of other kinds.
+    pub(crate) fn check(&self, queue: &QueueName, kinds: &Kinds) -> Result<(), KindMismatch> {
         match self.queues.hold().get(queue) {
-            Some(served) => served.check(queue, kind),
+            Some(served) => served.check(queue, kinds),
             None => Ok(()),
         }
     }
 
     /// Records a listener.
-    pub(crate) fn serve(
-        &self,
-        queue: &QueueName,
-        kind: &'static str,
-    ) -> Result<Serving, KindMismatch> {
+    pub(crate) fn serve(&self, queue: &QueueName, kinds: &Kinds) -> Result<Serving, KindMismatch> {
         let mut queues = self.queues.hold();
-        let served = queues
-            .entry(queue.clone())
-            .or_insert(Served { kind, listeners: 0 });
-        served.check(queue, kind)?;
+        let served = queues.entry(queue.clone()).or_insert_with(|| Served {
+            kinds: kinds.clone(),
+            listeners: 0,
+        });
+        served.check(queue, kinds)?;
         served.listeners += 1;
         Ok(Serving {
             kinds: self.clone(),
@@ -107,14 +129,14 @@ impl ServedKinds {
 }
 
 impl Served {
-    fn check(&self, queue: &QueueName, kind: &'static str) -> Result<(), KindMismatch> {
-        if self.kind == kind {
+    fn check(&self, queue: &QueueName, kinds: &Kinds) -> Result<(), KindMismatch> {
+        if self.kinds == *kinds {
             return Ok(());
         }
         Err(KindMismatch {
             queue: queue.clone(),
-            kind,
-            served: self.kind,
+            kinds: kinds.clone(),
+            served: self.kinds.clone(),
         })
     }
 }

@@ -167,6 +167,15 @@ impl Settings {
 }
 
 impl Settings {
+    /// Returns the settings for the messages of one type of several on the queue, which has a configuration of its own.
+    pub(crate) fn for_type(self, config: &ConsumerConfig) -> Self {
+        Self {
+            threshold: config.poison_threshold.or(self.threshold),
+            handler_timeout: config.handler_timeout.unwrap_or(self.handler_timeout),
+            ..self
+        }
+    }
+
     /// Returns the number of attempts of a message whose type declares this one.
     pub(crate) fn threshold(&self, declared: Option<u32>) -> u32 {
         self.threshold.or(declared).unwrap_or(DEFAULT_ATTEMPTS)

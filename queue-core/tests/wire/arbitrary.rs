@@ -76,6 +76,7 @@ pub(crate) fn poison() -> impl Strategy<Value = PoisonRecord> {
         PoisonReason::Rejected,
         PoisonReason::Undecodable,
         PoisonReason::NewerVersion,
+        PoisonReason::UnhandledKind,
         PoisonReason::Expiring,
         PoisonReason::Crashed,
         PoisonReason::Damaged,

@@ -4,17 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use queue_core::idempotency::IdempotencyStore;
-use queue_core::{Message, QueueName};
+use queue_core::{InvalidName, QueueName};
 use tokio::sync::broadcast;
 
 use super::capacity::threads::{self, StartThread};
 use super::event::{Events, ListenerEvent};
 use super::listeners::Listeners;
+use super::router::Part;
 use crate::context::Context;
 use crate::policy::{CircuitBreaker, IdlePolicy, InstanceTarget, ScalePolicy, TaskRange};
-use crate::receive::{
-    ErasedHandler, Idempotency, MissingQueue, OnError, Options, consumer_setters,
-};
+use crate::receive::{ErasedHandler, MissingQueue, OnError, Options, consumer_setters};
 use crate::settings::ConsumerConfig;
 
 /// A builder of a listener, from [`QueueService::listener`](crate::QueueService::listener).
@@ -46,8 +45,11 @@ use crate::settings::ConsumerConfig;
 pub struct ListenerBuilder<M> {
     pub(super) context: Arc<Context>,
     pub(super) listeners: Arc<Listeners>,
-    pub(super) handler: ErasedHandler,
-    pub(super) queue: QueueName,
+    /// One for each type of messages.
+    pub(super) parts: Vec<Part>,
+    /// Whether events of other kinds are left to newer programs.
+    pub(super) is_router: bool,
+    pub(super) queue: Result<QueueName, InvalidName>,
     pub(super) options: Options,
     pub(super) idle: Option<Arc<dyn IdlePolicy>>,
     pub(super) scale: Option<Arc<dyn ScalePolicy>>,
@@ -57,18 +59,19 @@ pub struct ListenerBuilder<M> {
     pub(super) message: PhantomData<fn(M)>,
 }
 
-impl<M: Message> ListenerBuilder<M> {
+impl<M> ListenerBuilder<M> {
     pub(crate) fn new(
         context: Arc<Context>,
         listeners: Arc<Listeners>,
-        queue: QueueName,
+        queue: Result<QueueName, InvalidName>,
         missing: MissingQueue,
-        handler: ErasedHandler,
+        handler: Option<ErasedHandler>,
     ) -> Self {
         Self {
             context,
             listeners,
-            handler,
+            is_router: handler.is_none(),
+            parts: handler.map(Part::new).into_iter().collect(),
             queue,
             options: Options::new(missing),
             idle: None,
@@ -345,19 +348,14 @@ impl<M: Message> ListenerBuilder<M> {
     /// # }
     /// ```
     pub fn idempotent(mut self, store: impl IdempotencyStore) -> Self {
-        let retention = self.options.idempotency.map(|replaced| replaced.retention);
-        let mut idempotency = Idempotency::new(Arc::new(store));
-        idempotency.retention = retention.unwrap_or(idempotency.retention);
-        self.options.idempotency = Some(idempotency);
+        self.options.set_idempotent(Arc::new(store));
         self
     }
 
     /// Sets how long the results of an [idempotent](Self::idempotent) listener are kept. After that, a duplicate of a
     /// message is handled again. The default is 7 days. Has no effect before `idempotent` is called.
     pub fn result_retention(mut self, retention: Duration) -> Self {
-        if let Some(idempotency) = &mut self.options.idempotency {
-            idempotency.retention = retention;
-        }
+        self.options.set_result_retention(retention);
         self
     }
 

@@ -36,7 +36,27 @@ pub enum StartError {
     /// A setting is outside its allowed range.
     #[error("failed to start a listener: {0}")]
     Setting(InvalidSetting),
-    /// A listener of the same service handles messages of another kind on the queue.
+    /// The name of the queue of a [`Router`](super::Router) is invalid.
+    #[error("failed to start a listener: {0}")]
+    Queue(InvalidName),
+    /// A [`Router`](super::Router) has no handler.
+    #[error("failed to start a router of queue `{0}`: it has no handler; add one with `handle`")]
+    NoHandler(QueueName),
+    /// Two handlers of a [`Router`](super::Router) take the same messages.
+    #[error(
+        "failed to start a router of queue `{queue}`: the handlers of `{first}` and `{second}` both take {messages}"
+    )]
+    TwoHandlers {
+        /// The queue.
+        queue: QueueName,
+        /// The messages that both take.
+        messages: String,
+        /// The kind of the handler that was added first.
+        first: &'static str,
+        /// The kind of the other one.
+        second: &'static str,
+    },
+    /// A listener of the same service handles messages of other kinds on the queue.
     #[error("failed to start a listener: {0}")]
     KindMismatch(KindMismatch),
     /// Two [lanes](crate::Lanes) of one group have the same queue.

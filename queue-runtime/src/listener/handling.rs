@@ -10,11 +10,13 @@
 //! | `watchdog` | the handler timeout: it takes over the messages of cancelled handlers that do not react |
 //! | `run` | which of the two settles a message |
 //! | `finish`, `attempt_counts` | how its end settles the message, and whether a failed attempt counts |
+//! | `routes` | which handler a message has |
 //! | `run_times` | how long runs take, and so the visibility timeout that follows them |
 
 mod attempt_counts;
 mod executor;
 mod finish;
+mod routes;
 mod run;
 mod run_times;
 mod task_pool;
@@ -26,16 +28,16 @@ use tokio::runtime::Handle;
 
 use executor::Arrival;
 pub(super) use executor::handle;
+pub(super) use routes::{Route, Routes};
 use run::Watchlist;
 pub(super) use run_times::RunTimes;
 use task_pool::TaskPool;
 
 use super::{capacity, core, event};
-use crate::receive::Handlers;
 
 /// What runs the handlers of a listener.
 pub(super) struct Handling {
-    handlers: Handlers,
+    pub(super) routes: Routes,
     pool: TaskPool<Arrival>,
     /// The running handlers, for the watchdog.
     watchlist: Arc<Watchlist>,
@@ -44,14 +46,9 @@ pub(super) struct Handling {
 
 impl Handling {
     /// Keeps up to `max_idle` tasks that have nothing to do.
-    pub(super) fn new(
-        handlers: Handlers,
-        runtime: Handle,
-        max_idle: usize,
-        times: RunTimes,
-    ) -> Self {
+    pub(super) fn new(routes: Routes, runtime: Handle, max_idle: usize, times: RunTimes) -> Self {
         Self {
-            handlers,
+            routes,
             pool: TaskPool::new(runtime, max_idle, executor::run),
             watchlist: Arc::default(),
             times,

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use queue_core::Message;
 use tokio::sync::Semaphore;
 
 use super::builder::ListenerBuilder;
@@ -69,7 +68,7 @@ pub struct Lanes<M> {
 /// The greatest weight of a lane.
 const MAX_WEIGHT: usize = 1_000;
 
-impl<M: Message> Lanes<M> {
+impl<M> Lanes<M> {
     /// Creates a group that has up to `max_in_flight` messages in flight, all lanes together.
     pub fn new(max_in_flight: usize) -> Self {
         Self {
@@ -106,15 +105,24 @@ impl<M: Message> Lanes<M> {
                 other.queue == listener.queue && Arc::ptr_eq(&other.context, &listener.context)
             };
             if self.lanes[..at].iter().any(same) {
-                return Err(StartError::SameQueue(listener.queue.clone()));
+                return Err(match &listener.queue {
+                    Ok(queue) => StartError::SameQueue(queue.clone()),
+                    Err(invalid) => StartError::Queue(invalid.clone()),
+                });
             }
         }
         // The same one in all processes, in whichever order they add the lanes.
-        let first = self.lanes.iter().map(|(_, listener)| &listener.queue).min();
-        let first = first.cloned();
+        let queues = self
+            .lanes
+            .iter()
+            .filter_map(|(_, listener)| listener.queue.as_ref().ok());
+        let first = queues.min().cloned();
         for (_, listener) in &mut self.lanes {
-            if let Some(idempotency) = &mut listener.options.idempotency {
-                idempotency.scope.clone_from(&first);
+            let parts = listener.parts.iter_mut().map(|part| &mut part.options);
+            for options in parts.chain([&mut listener.options]) {
+                if let Some(idempotency) = &mut options.idempotency {
+                    idempotency.scope.clone_from(&first);
+                }
             }
         }
         let weights: Vec<_> = self.lanes.iter().map(|(weight, _)| *weight).collect();

@@ -16,6 +16,7 @@
 //! |---|---|
 //! | `intake` | the dequeue tasks: when they receive, how many there are, when none needs to poll |
 //! | `capacity` | how many messages may be received: messages and bytes in flight, lanes, threads, throttling, the circuit breaker |
+//! | `router` | nothing: it builds a listener of several types |
 //! | `handling` | the handlers and the tasks that run them, the watchdog, and how a message is settled |
 //! | `phase` | whether the listener receives or stops, and what has to end before it has stopped |
 //! | `counters`, `event` | what the listener tells about itself |
@@ -39,6 +40,7 @@ mod intake;
 mod lanes;
 mod listeners;
 mod phase;
+mod router;
 mod sampling;
 mod start;
 mod sweeping;
@@ -55,3 +57,4 @@ pub use lanes::{Lanes, LanesHandle};
 pub(crate) use listeners::Listeners;
 pub use listeners::ServiceShutdown;
 pub use phase::{DrainEnd, DrainReport, ListenerPhase, ShutdownReport};
+pub use router::{Route, Router, Several};

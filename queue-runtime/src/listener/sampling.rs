@@ -2,6 +2,7 @@
 //!
 //! One listener of a service does so for each queue. When it stops, another one of the queue takes over.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use queue_core::internal::error_chain;
@@ -24,7 +25,8 @@ async fn sample(core: Arc<Core>) {
     let Some(interval) = core.context.depth_interval else {
         return;
     };
-    let poison_queue = core.consumer.poison_queue();
+    let consumers = core.handling.routes.consumers().chain([&core.consumer]);
+    let poison_queues: BTreeSet<_> = consumers.map(|consumer| consumer.poison_queue()).collect();
     let mut claim = None;
     // The first time soon, and not of all listeners at once.
     let mut pause = interval.mul_f64(jitter() / 10.0);
@@ -38,11 +40,15 @@ async fn sample(core: Arc<Core>) {
         let depth = read(&core, &core.consumer.queue).await.ok();
         depth.inspect(|depth| core.counters.measured(*depth));
         core.measures.depth(depth);
-        let poison_depth = match read(&core, &poison_queue).await {
-            // It is created with its first message.
-            Err(ErrorKind::QueueNotFound) => Some(0),
-            depth => depth.ok(),
-        };
+        let mut poison_depth = Some(0);
+        for poison_queue in &poison_queues {
+            let depth = match read(&core, poison_queue).await {
+                // It is created with its first message.
+                Err(ErrorKind::QueueNotFound) => Some(0),
+                depth => depth.ok(),
+            };
+            poison_depth = poison_depth.zip(depth).map(|(sum, depth)| sum + depth);
+        }
         core.measures.poison_depth(poison_depth);
     }
 }

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use queue_core::Message;
+use queue_core::MessageType;
 use tokio::runtime::Handle;
 
 use super::builder::ListenerBuilder;
@@ -9,22 +9,25 @@ use super::core::Core;
 use super::counters::Counters;
 use super::error::StartError;
 use super::handle::ListenerHandle;
-use super::handling::{Handling, RunTimes, watchdog};
+use super::handling::{Handling, Route, Routes, RunTimes, watchdog};
 use super::intake::{self, Advice, Intake};
 use super::phase::Phase;
+use super::router::{self, Part};
 use super::{sampling, sweeping};
 use crate::clock::has_timer;
 use crate::policy::{DepthRules, ExponentialIdle};
-use crate::receive::{Caller, Handlers};
+use crate::receive::{Caller, Options, Serves};
+use crate::served::Kinds;
 
-impl<M: Message> ListenerBuilder<M> {
+impl<M> ListenerBuilder<M> {
     /// Starts the listener on the current Tokio runtime. It runs until it is stopped, its service is shut down, or the runtime
     /// ends, also without the handle.
     ///
     /// # Errors
     /// [`StartError`] if a setting is outside its allowed range, the poison queue is invalid or the queue itself, a
-    /// listener of this service handles messages of another kind on the queue and has not stopped, the service was
-    /// shut down, or there is no current Tokio runtime with a timer.
+    /// listener of this service handles messages of other kinds on the queue and has not stopped, the service was
+    /// shut down, or there is no current Tokio runtime with a timer. Of a [`Router`](super::Router) also if the name of the
+    /// queue is invalid, there is no handler, or two take the same messages.
     pub fn start(self) -> Result<ListenerHandle, StartError> {
         self.start_in(None)
     }
@@ -39,14 +42,30 @@ impl<M: Message> ListenerBuilder<M> {
         if !has_timer(&*self.context.clock) {
             return Err(StartError::NoTimer);
         }
-        let handlers = Handlers::new(vec![self.handler]);
-        let consumer = self.options.build(
-            self.queue,
-            handlers.serves().clone(),
-            Caller::Listener,
-            capabilities,
-        )?;
-        let serving = self.context.served.serve(&consumer.queue, M::TYPE.kind());
+        let queue = self.queue.map_err(StartError::Queue)?;
+        let types: Vec<_> = self.parts.iter().map(Part::message_type).collect();
+        router::check(&queue, &types)?;
+        let build = |options: Options, types: &[MessageType]| {
+            let serves = Serves::Types(types.into());
+            let built = options.build(queue.clone(), serves, Caller::Listener, capabilities);
+            built.map(Arc::new)
+        };
+        let consumer = build(self.options.clone(), &types)?;
+        let route = |part: Part| {
+            let handled = part.message_type();
+            let consumer = build(part.options.within(&self.options), &[handled])?;
+            let handler = Some(part.handler);
+            Ok::<_, StartError>(Route { consumer, handler })
+        };
+        let typed = self.parts.into_iter().map(route);
+        let typed = typed.collect::<Result<Vec<_>, _>>()?;
+        let others = self.is_router.then(|| Route {
+            consumer: Arc::clone(&consumer),
+            handler: None,
+        });
+        let routes = Routes::new(consumer.serves.clone(), typed, others);
+        let kinds = Kinds::of(&types);
+        let serving = self.context.served.serve(&queue, &kinds);
         let serving = serving.map_err(StartError::KindMismatch)?;
         let idle_cap = config.idle_cap.unwrap_or(capabilities.idle_cap);
         let idle = self
@@ -59,7 +78,7 @@ impl<M: Message> ListenerBuilder<M> {
         let advice = config.advise_instances.map(Advice::new).transpose()?;
         let (context, clock) = (&self.context, &self.context.clock);
         let new_breaker = |settings| Breaker::new(settings, Arc::clone(clock));
-        let threads = handlers.are_blocking();
+        let threads = routes.are_blocking();
         let capacity = Capacity::new(
             &bounds,
             capabilities,
@@ -75,12 +94,12 @@ impl<M: Message> ListenerBuilder<M> {
             phase: Phase::running(self.until_empty),
             intake: Intake::new(bounds.tasks, wakeups, idle, scale, advice),
             capacity,
-            handling: Handling::new(handlers, runtime.clone(), batch as usize, times),
+            handling: Handling::new(routes, runtime.clone(), batch as usize, times),
             counters: Counters::default(),
             measures: context.meter.measures(&consumer.queue),
             transactions_before: context.meter.of(&consumer.queue),
             events: self.events,
-            consumer: Arc::new(consumer),
+            consumer,
             runtime,
             serving,
             context: self.context,

@@ -1,12 +1,14 @@
-//! Sweeping the idempotency store of a listener.
+//! Sweeping the idempotency stores of a listener.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use queue_core::idempotency::IdempotencyStore;
 use queue_core::internal::error_chain;
 
 use super::core::Core;
 use crate::policy::jitter;
+use crate::receive::Idempotency;
 
 /// The pause between two sweeps, of which a random half is taken off at most, so that the processes of a fleet do not
 /// sweep at the same time.
@@ -16,23 +18,27 @@ const NEXT: Duration = Duration::from_secs(1);
 /// The pause before the first sweep, so that programs that run for a short time sweep, too.
 const FIRST: Duration = Duration::from_secs(10);
 
-/// Sweeps the listener's store, if it has one, until the listener stops.
+/// Sweeps each store of the listener until the listener stops.
 pub(super) fn start(core: &Arc<Core>) {
-    if core.consumer.options.idempotency.is_none() {
-        return;
+    let mut stores: Vec<Arc<dyn IdempotencyStore>> = Vec::new();
+    for consumer in core.handling.routes.consumers() {
+        if let Some(Idempotency { store, .. }) = &consumer.options.idempotency
+            && !stores.iter().any(|other| Arc::ptr_eq(other, store))
+        {
+            stores.push(Arc::clone(store));
+        }
     }
-    core.keep_running("sweep", sweep);
+    for store in stores {
+        core.keep_running("sweep", move |core| sweep(core, Arc::clone(&store)));
+    }
 }
 
-async fn sweep(core: Arc<Core>) {
-    let Some(idempotency) = &core.consumer.options.idempotency else {
-        return;
-    };
+async fn sweep(core: Arc<Core>, store: Arc<dyn IdempotencyStore>) {
     let mut pause = FIRST;
     loop {
         let share = 0.5 + 0.5 * jitter();
         core.context.clock.sleep(pause.mul_f64(share)).await;
-        pause = match idempotency.store.sweep().await {
+        pause = match store.sweep().await {
             Ok(swept) if swept.more => NEXT,
             Ok(_) => INTERVAL,
             Err(error) => {

@@ -153,7 +153,10 @@ async fn finish(
 fn undecodable(error: &DecodeError) -> End {
     let text = error_chain(error);
     match error {
-        DecodeError::NewerVersion { .. } => End::NewerVersion { error: text },
+        DecodeError::NewerVersion { .. } => End::NewerProgram {
+            reason: PoisonReason::NewerVersion,
+            error: text,
+        },
         _ => End::undecodable(text),
     }
 }

@@ -1,6 +1,8 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use queue_core::backend::Capabilities;
+use queue_core::idempotency::IdempotencyStore;
 use queue_core::{InvalidName, QueueName};
 
 use super::idempotency::Idempotency;
@@ -36,7 +38,7 @@ pub(crate) struct Options {
     pub(crate) resolver: Option<Resolver>,
     pub(crate) on_poison: Option<OnPoison>,
     /// Whether the sender of a request gets the text of the error that moves its message to the poison queue.
-    pub(crate) reply_errors: bool,
+    pub(crate) reply_errors: Option<bool>,
     pub(crate) missing_queue: MissingQueue,
 }
 
@@ -81,8 +83,37 @@ impl Options {
             idempotency: None,
             resolver: None,
             on_poison: None,
-            reply_errors: false,
+            reply_errors: None,
             missing_queue,
+        }
+    }
+
+    /// Puts an idempotency store in front of the handler.
+    pub(crate) fn set_idempotent(&mut self, store: Arc<dyn IdempotencyStore>) {
+        let retention = self.idempotency.take().map(|replaced| replaced.retention);
+        let mut idempotency = Idempotency::new(store);
+        idempotency.retention = retention.unwrap_or(idempotency.retention);
+        self.idempotency = Some(idempotency);
+    }
+
+    pub(crate) fn set_result_retention(&mut self, retention: Duration) {
+        if let Some(idempotency) = &mut self.idempotency {
+            idempotency.retention = retention;
+        }
+    }
+
+    /// Returns the options for one type of the listener's messages: what these do not say is as the listener's do.
+    pub(crate) fn within(self, listener: &Self) -> Self {
+        let mut config = listener.config.clone();
+        config.apply(&self.config);
+        Self {
+            config,
+            classifiers: self.classifiers.then(&listener.classifiers),
+            idempotency: self.idempotency.or_else(|| listener.idempotency.clone()),
+            resolver: self.resolver.or_else(|| listener.resolver.clone()),
+            on_poison: self.on_poison.or_else(|| listener.on_poison.clone()),
+            reply_errors: self.reply_errors.or(listener.reply_errors),
+            missing_queue: listener.missing_queue,
         }
     }
 

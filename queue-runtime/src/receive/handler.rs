@@ -8,7 +8,6 @@ use queue_core::{DecodeError, Disposition, IntoDisposition, Message, MessageType
 
 use super::incoming::Incoming;
 use super::received::Received;
-use super::serves::Serves;
 use crate::context::Context;
 
 /// A handler of a listener's messages: any `async fn(Received<M>) -> impl IntoDisposition`, or a type that
@@ -229,39 +228,23 @@ trait Erased: Send + Sync {
     fn is_blocking(&self) -> bool;
 }
 
-/// The handlers of a listener, one for each type of message on its queue. There is at least one.
-pub(crate) struct Handlers {
-    serves: Serves,
-    handlers: Vec<ErasedHandler>,
-}
-
-impl Handlers {
-    pub(crate) fn new(handlers: Vec<ErasedHandler>) -> Self {
-        let types = handlers.iter().map(|handler| handler.0.message_type());
-        Self {
-            serves: Serves::Types(types.collect()),
-            handlers,
-        }
+impl ErasedHandler {
+    pub(crate) fn message_type(&self) -> MessageType {
+        self.0.message_type()
     }
 
-    /// The types of their messages.
-    pub(crate) fn serves(&self) -> &Serves {
-        &self.serves
-    }
-
-    /// Decodes a message for the handler of its type, and returns the call that handles it.
+    /// Decodes a message, and returns the call that handles it.
     pub(crate) fn call(
         &self,
         context: &Arc<Context>,
         incoming: &Incoming,
     ) -> Result<Call, DecodeError> {
-        let handler = &self.handlers[self.serves.position(&incoming.body)];
-        handler.0.call(context, incoming)
+        self.0.call(context, incoming)
     }
 
     /// Returns whether calls need threads.
-    pub(crate) fn are_blocking(&self) -> bool {
-        self.handlers.iter().any(|handler| handler.0.is_blocking())
+    pub(crate) fn is_blocking(&self) -> bool {
+        self.0.is_blocking()
     }
 }
 

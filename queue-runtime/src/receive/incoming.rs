@@ -80,6 +80,15 @@ pub(crate) struct Meta {
 impl Incoming {
     /// Parses a message and judges its attempts.
     pub(crate) fn read(context: &Context, consumer: &Consumer, fetched: Fetched) -> Self {
+        Self::read_by(context, fetched, |_| consumer)
+    }
+
+    /// Parses a message and judges its attempts, for the consumer that is chosen by its body.
+    pub(crate) fn read_by<'c>(
+        context: &Context,
+        fetched: Fetched,
+        consumer: impl FnOnce(&Body) -> &'c Consumer,
+    ) -> Self {
         let Fetched {
             message,
             lease,
@@ -87,6 +96,8 @@ impl Incoming {
         } = fetched;
         let limit = context.backend.capabilities().max_body;
         let mut body = Body::of_stored(&message.body, message.damage.as_deref(), limit);
+        let consumer = consumer(&body);
+        let settings = settings.for_type(&consumer.options.config);
         let message_type = consumer.serves.of_body(&body);
         let threshold = settings.threshold(message_type.and_then(MessageType::poison_threshold));
         let count = message.dequeue_count;

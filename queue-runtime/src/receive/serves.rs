@@ -21,7 +21,7 @@ impl Serves {
         Self::Types(Arc::new([message_type]))
     }
 
-    fn types(&self) -> &[MessageType] {
+    pub(crate) fn types(&self) -> &[MessageType] {
         match self {
             Self::Any => &[],
             Self::Types(types) => types,
@@ -31,17 +31,16 @@ impl Serves {
     /// Returns the type that a body is to be decoded as. Of a body that none of them takes it is the first, which says
     /// why not. `None` if any body is taken as it is.
     pub(crate) fn of_body(&self, body: &Body) -> Option<&MessageType> {
-        self.types().get(self.position(body))
+        self.types().get(self.position(body).unwrap_or(0))
     }
 
-    /// Returns the position of that type, or 0.
-    pub(super) fn position(&self, body: &Body) -> usize {
+    /// Returns the position of the type that takes a body.
+    pub(crate) fn position(&self, body: &Body) -> Option<usize> {
         let mut types = self.types().iter();
-        let position = match body {
+        match body {
             Body::Event(event) => types.position(|one| one.accepts(&event.envelope.kind)),
             Body::Bare(_) | Body::Malformed(_) => types.position(|one| one.wire() == Wire::Bare),
-        };
-        position.unwrap_or(0)
+        }
     }
 
     /// Returns the longest visibility timeout of the types.

@@ -1,6 +1,8 @@
 /// The settings that the builders of all consumers share. Each builder has a field `options: Options`.
 macro_rules! consumer_setters {
     () => {
+        $crate::receive::type_setters!();
+
         /// Sets the visibility timeout: how long a message stays invisible to other consumers after a receive and
         /// after each renewal. The default is that of the queue's metadata, of the type, or 30 seconds.
         pub fn visibility_timeout(mut self, timeout: std::time::Duration) -> Self {
@@ -16,16 +18,28 @@ macro_rules! consumer_setters {
             self
         }
 
+        /// Sets the poison queue, which must be another queue. The default is that of the type, or `QUEUE-poison`.
+        pub fn poison_queue(mut self, name: impl Into<String>) -> Self {
+            self.options.config.poison_queue = Some(name.into());
+            self
+        }
+
+        /// Creates the queue if it does not exist, instead of waiting for it or failing. The default for a type's own
+        /// queue, but not for one that was [named](crate::QueueService::queue_named).
+        pub fn create_queue(mut self) -> Self {
+            self.options.missing_queue = $crate::receive::MissingQueue::Create;
+            self
+        }
+    };
+}
+
+/// Those of them that a router has for each type of its messages.
+macro_rules! type_setters {
+    () => {
         /// Sets the number of attempts after which a message is moved to the poison queue. The default is that of
         /// the queue's metadata, of the type, or 5.
         pub fn poison_threshold(mut self, attempts: u32) -> Self {
             self.options.config.poison_threshold = Some(attempts);
-            self
-        }
-
-        /// Sets the poison queue, which must be another queue. The default is that of the type, or `QUEUE-poison`.
-        pub fn poison_queue(mut self, name: impl Into<String>) -> Self {
-            self.options.config.poison_queue = Some(name.into());
             self
         }
 
@@ -79,17 +93,10 @@ macro_rules! consumer_setters {
         /// to 8 KiB of the error and its causes. By default, the instance learns only that the message was rejected or
         /// has failed.
         pub fn reply_errors(mut self, on: bool) -> Self {
-            self.options.reply_errors = on;
-            self
-        }
-
-        /// Creates the queue if it does not exist, instead of waiting for it or failing. The default for a type's own
-        /// queue, but not for one that was [named](crate::QueueService::queue_named).
-        pub fn create_queue(mut self) -> Self {
-            self.options.missing_queue = $crate::receive::MissingQueue::Create;
+            self.options.reply_errors = Some(on);
             self
         }
     };
 }
 
-pub(crate) use consumer_setters;
+pub(crate) use {consumer_setters, type_setters};

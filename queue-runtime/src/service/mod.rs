@@ -2,6 +2,7 @@
 
 mod browse;
 mod builder;
+mod consuming;
 mod error;
 mod queue;
 mod queue_service;

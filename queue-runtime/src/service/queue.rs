@@ -118,7 +118,13 @@ impl<M: Message> Queue<M> {
 
     fn listener_of(&self, handler: ErasedHandler) -> ListenerBuilder<M> {
         let (context, listeners) = (Arc::clone(&self.context), Arc::clone(&self.listeners));
-        ListenerBuilder::new(context, listeners, self.name.clone(), self.missing, handler)
+        ListenerBuilder::new(
+            context,
+            listeners,
+            Ok(self.name.clone()),
+            self.missing,
+            Some(handler),
+        )
     }
 
     /// Returns an untyped handle to the queue, for counting, peeking, clearing and redriving.

@@ -43,6 +43,7 @@ mod reports;
 mod requests;
 mod resizes;
 mod retries;
+mod router;
 mod scaling;
 mod schedule_clocks;
 mod schedules;

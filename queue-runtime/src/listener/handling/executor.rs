@@ -7,11 +7,13 @@ use std::task::Poll;
 use std::time::Duration;
 
 use queue_core::clock::BoxFuture;
+use queue_core::envelope::PoisonReason;
 use queue_core::{Disposition, Error};
 use tokio::sync::oneshot;
 use tracing::Instrument as _;
 
 use super::finish::{abandon, finish, finish_in_background, report};
+use super::routes::Route;
 use super::run::{Ended, HandlerState, Run, Taken};
 use super::watchdog;
 use crate::lease::Cause;
@@ -21,7 +23,7 @@ use crate::listener::event::ListenerEventKind;
 use crate::listener::phase::ListenerPhase;
 use crate::panic::{catch, catch_async};
 use crate::receive::{
-    Call, End, Fetched, Incoming, Refusal, Settling, admit, claim, decode, expanded_size,
+    Call, Consumer, End, Fetched, Incoming, Refusal, Settling, admit, claim, decode, expanded_size,
     fetch_data, lacks_data, wait_for_room,
 };
 
@@ -84,9 +86,13 @@ impl Task {
     fn of(message: Fetched, room: Room) -> Self {
         let core = room.core();
         let watchlist = Arc::clone(&core.handling.watchlist);
-        let incoming = Incoming::read(&core.context, &core.consumer, message);
+        let mut route = None;
+        let incoming = Incoming::read_by(&core.context, message, |body| {
+            &route.insert(core.handling.routes.of(body)).consumer
+        });
+        let route = Arc::clone(route.expect("it is chosen when the message is read"));
         Self {
-            run: Arc::new(Run::new(incoming, room, watchlist)),
+            run: Arc::new(Run::new(incoming, room, route, watchlist)),
             stage: Stage::Handling,
         }
     }
@@ -99,12 +105,12 @@ impl Task {
         let refusal = if core.phase.is_stopping() {
             Refusal::Ends(End::Released)
         } else {
-            match prepare(&run.room, incoming).await {
+            match prepare(&run.room, &run.route, incoming).await {
                 Ok(call) => return Some(call),
                 Err(refusal) => refusal,
             }
         };
-        let settling = Settling::new(&core.context, &core.consumer, incoming);
+        let settling = Settling::new(&core.context, &run.route.consumer, incoming);
         let settled = refusal.settle(settling).await;
         report(run, settled);
         self.stage = Stage::Finished;
@@ -169,14 +175,17 @@ fn record_time(run: &Run, started: Duration) {
 }
 
 /// Returns the call that handles the message, once it has what it needs for that.
-async fn prepare(room: &Room, incoming: &mut Incoming) -> Result<Call, Refusal> {
+async fn prepare(room: &Room, route: &Route, incoming: &mut Incoming) -> Result<Call, Refusal> {
     let core = room.core();
-    let (context, consumer) = (&core.context, &core.consumer);
+    let (context, consumer) = (&core.context, &route.consumer);
+    let Some(handler) = &route.handler else {
+        return Err(unhandled(incoming));
+    };
     admit(context, consumer, incoming).await?;
     if lacks_data(consumer, incoming) {
-        Box::pin(obtain_data(room, incoming)).await?;
+        Box::pin(obtain_data(room, consumer, incoming)).await?;
     }
-    let call = |incoming: &Incoming| core.handling.handlers.call(context, incoming);
+    let call = |incoming: &Incoming| handler.call(context, incoming);
     let call = decode(context, consumer, incoming, call).await?;
     if consumer.options.idempotency.is_some() {
         let report = |error: &Error, after| {
@@ -192,10 +201,23 @@ async fn prepare(room: &Room, incoming: &mut Incoming) -> Result<Call, Refusal> 
     Ok(call)
 }
 
+/// Returns why a message is not handled whose kind no handler takes: it may be for a newer program.
+fn unhandled(incoming: &Incoming) -> Refusal {
+    let kind = &incoming.envelope.kind;
+    Refusal::Ends(End::NewerProgram {
+        reason: PoisonReason::UnhandledKind,
+        error: format!("no handler of this program takes messages of kind `{kind}`"),
+    })
+}
+
 /// Sees to it that a message has its data. Boxed where it is awaited, because few messages need it.
-async fn obtain_data(room: &Room, incoming: &mut Incoming) -> Result<(), Refusal> {
+async fn obtain_data(
+    room: &Room,
+    consumer: &Consumer,
+    incoming: &mut Incoming,
+) -> Result<(), Refusal> {
     let core = room.core();
-    let (context, consumer) = (&core.context, &core.consumer);
+    let context = &core.context;
     let most = context.encoder.max_payload();
     let report = |error: &Error, after| {
         let error = error.clone();

@@ -142,14 +142,14 @@ async fn settle(run: &Run) -> Result<Settled, SettleProblem> {
         let counts = || attempt_counts(run, ended, end, transaction);
         *run.counts.get_or_init(counts)
     };
-    let settling = Settling::new(&core.context, &core.consumer, &run.incoming);
+    let settling = Settling::new(&core.context, run.consumer(), &run.incoming);
     settling.settle(handled, counts).await
 }
 
 /// Returns how a message ends whose handler has ended like this.
 fn end(run: &Run, ended: &Ended) -> End {
     match ended {
-        Ended::Returned(returned) => End::of(returned, &run.core().consumer.options.classifiers),
+        Ended::Returned(returned) => End::of(returned, &run.consumer().options.classifiers),
         Ended::Panicked(panic) => {
             report_panic(run, panic.clone());
             End::failed(format!("the handler panicked: {panic}"))

@@ -11,11 +11,12 @@ use tracing::Span;
 
 use super::capacity::Room;
 use super::core::Core;
+use super::routes::Route;
 use crate::delay_queue::{DelayQueue, Ticket};
 use crate::lease::{Cancellation, Cause};
 use crate::observe;
 use crate::panic::CaughtPanic;
-use crate::receive::{End, Incoming};
+use crate::receive::{Consumer, End, Incoming};
 
 /// A message in flight and the progress of its handler.
 ///
@@ -32,6 +33,7 @@ use crate::receive::{End, Incoming};
 pub(super) struct Run {
     pub(super) incoming: Incoming,
     pub(super) room: Room,
+    pub(super) route: Arc<Route>,
     /// The span of handling and settling the message.
     pub(super) span: Span,
     /// The watchdog's list, and the entry there, which is closed once the handler has ended.
@@ -99,9 +101,15 @@ pub(super) enum HandlerState {
 }
 
 impl Run {
-    pub(super) fn new(incoming: Incoming, room: Room, watchlist: Arc<Watchlist>) -> Self {
+    pub(super) fn new(
+        incoming: Incoming,
+        room: Room,
+        route: Arc<Route>,
+        watchlist: Arc<Watchlist>,
+    ) -> Self {
         let queue = &room.core().consumer.queue;
         Self {
+            route,
             span: observe::process(queue, &incoming.envelope, incoming.attempt()),
             incoming,
             room,
@@ -119,6 +127,11 @@ impl Run {
 
     pub(super) fn core(&self) -> &Arc<Core> {
         self.room.core()
+    }
+
+    /// Returns the settings for the message.
+    pub(super) fn consumer(&self) -> &Consumer {
+        &self.route.consumer
     }
 
     pub(super) fn cancellation(&self) -> &Cancellation {

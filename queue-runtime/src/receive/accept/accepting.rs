@@ -23,6 +23,7 @@ use crate::receive::refusal::Refusal;
 use crate::receive::serves::Serves;
 use crate::receive::settlement::{SettleProblem, Settled, Settling, outcome};
 use crate::repeat::Repeats;
+use crate::served::Kinds;
 
 /// Decodes a message as `M`. The rest of an accept does not depend on the type.
 pub(super) type Decode<M> = fn(&Arc<Context>, &Incoming) -> Result<Received<M>, DecodeError>;
@@ -108,10 +109,9 @@ impl<M> Accepting<M> {
             return Err(AcceptError::NoTimer);
         }
         if let Serves::Types(types) = &self.consumer.serves {
-            for one in &**types {
-                let checked = context.served.check(&self.consumer.queue, one.kind());
-                checked.map_err(AcceptError::KindMismatch)?;
-            }
+            let kinds = Kinds::of(types);
+            let checked = context.served.check(&self.consumer.queue, &kinds);
+            checked.map_err(AcceptError::KindMismatch)?;
         }
         Ok(())
     }

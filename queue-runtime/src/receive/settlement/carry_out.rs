@@ -173,7 +173,7 @@ impl<'a> Settling<'a> {
         let now = incoming.storage_now(context);
         let attempts = &incoming.envelope.attempts;
         let has_room = match end {
-            End::NewerVersion { .. } => {
+            End::NewerProgram { .. } => {
                 let since = attempts.newer_since.unwrap_or(now);
                 self.body_with(&Account::NewerVersion { since }).is_some()
             }

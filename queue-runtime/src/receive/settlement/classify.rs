@@ -79,6 +79,12 @@ impl Classifiers {
         self.0.push(Arc::new(ByType { decide }));
     }
 
+    /// Returns these classifiers, and then others.
+    pub(crate) fn then(mut self, others: &Self) -> Self {
+        self.0.extend_from_slice(&others.0);
+        self
+    }
+
     /// Returns the decision of the first classifier whose type is in the error's source chain, or
     /// [`OnError::Retry`] if there is none or it panics.
     pub(super) fn decide(&self, failure: &Failure) -> OnError {

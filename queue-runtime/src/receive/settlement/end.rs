@@ -35,8 +35,8 @@ pub(crate) enum End {
         after: Duration,
         reason: Option<String>,
     },
-    /// The message is of a version that only a newer program can decode.
-    NewerVersion { error: String },
+    /// Only a newer program can handle the message. Poison for this reason if none does in time.
+    NewerProgram { reason: PoisonReason, error: String },
     /// The message was not handled, or its handler was stopped for a reason of ours.
     Released,
     /// The lease is lost.

@@ -130,7 +130,7 @@ impl<'a> Known<'a> {
                 unless_moved: self.put_back_unmoved(Account::Judged),
             },
             End::Postponed { after, reason } => self.postponed(*after, reason.as_deref()),
-            End::NewerVersion { error } => self.newer_version(error),
+            End::NewerProgram { reason, error } => self.newer_program(*reason, error),
             End::Released => Step::PutBack(PutBack {
                 delay: Duration::ZERO,
                 account: Account::Released,
@@ -198,9 +198,8 @@ impl<'a> Known<'a> {
         })
     }
 
-    /// Postpones the message until a program that supports its version receives it, or the patience is over. That is
-    /// counted from the first postponement or, without room to record that, from when the message was stored.
-    fn newer_version(&self, error: &'a str) -> Step<'a> {
+    /// Postpones the message until a program that can handle it receives it, or the patience is over. That is counted from the first postponement or, without room to record that, from when the message was stored.
+    fn newer_program(&self, reason: PoisonReason, error: &'a str) -> Step<'a> {
         let recorded = self.attempts.newer_since.unwrap_or(self.now);
         let (since, after) = if self.has_room {
             let doublings = 2_u32.saturating_pow(self.attempts.forgiven);
@@ -216,7 +215,7 @@ impl<'a> Known<'a> {
             return poison(PoisonReason::Expiring, Some(error));
         }
         if between(since, self.now) >= self.version_patience {
-            return poison(PoisonReason::NewerVersion, Some(error));
+            return poison(reason, Some(error));
         }
         Step::PutBack(PutBack {
             delay,

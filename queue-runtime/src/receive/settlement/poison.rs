@@ -64,7 +64,7 @@ impl Settling<'_> {
         let shown = record
             .error
             .clone()
-            .filter(|_| consumer.options.reply_errors);
+            .filter(|_| consumer.options.reply_errors.unwrap_or(false));
         let unreplied = Unreplied::poisoned(reason, record.attempts, shown);
         self.copy_and_delete(purpose, copy, follow_up, &unreplied)
             .await?;

@@ -72,7 +72,13 @@ fn ends() -> Vec<(&'static str, End)> {
                 reason: Some(error()),
             },
         ),
-        ("of a newer version", End::NewerVersion { error: error() }),
+        (
+            "for a newer program",
+            End::NewerProgram {
+                reason: PoisonReason::NewerVersion,
+                error: error(),
+            },
+        ),
         ("released", End::Released),
         ("its lease is lost", End::LeaseLost),
     ]

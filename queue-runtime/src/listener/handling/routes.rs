@@ -1,0 +1,52 @@
+//! Which handler, with which settings, a message has: the one of its type.
+
+use std::sync::Arc;
+
+use queue_core::wire::Body;
+
+use crate::receive::{Consumer, ErasedHandler, Serves};
+
+/// How the messages of one type are handled.
+pub(crate) struct Route {
+    /// Their settings.
+    pub(crate) consumer: Arc<Consumer>,
+    /// `None` for messages that no handler takes.
+    pub(crate) handler: Option<ErasedHandler>,
+}
+
+/// The routes of a listener. There is at least one.
+pub(crate) struct Routes {
+    serves: Serves,
+    typed: Vec<Arc<Route>>,
+    /// What becomes of events of other kinds. Without it, they are undecodable for the handler that there is.
+    others: Option<Arc<Route>>,
+}
+
+impl Routes {
+    /// `typed` has a route for each of the types that the listener serves, in their order.
+    pub(crate) fn new(serves: Serves, typed: Vec<Route>, others: Option<Route>) -> Self {
+        Self {
+            serves,
+            typed: typed.into_iter().map(Arc::new).collect(),
+            others: others.map(Arc::new),
+        }
+    }
+
+    /// Returns the route of a message.
+    pub(super) fn of(&self, body: &Body) -> &Arc<Route> {
+        match (self.serves.position(body), body, &self.others) {
+            (None, Body::Event(_), Some(others)) => others,
+            (position, ..) => &self.typed[position.unwrap_or(0)],
+        }
+    }
+
+    pub(crate) fn consumers(&self) -> impl Iterator<Item = &Arc<Consumer>> {
+        self.typed.iter().map(|route| &route.consumer)
+    }
+
+    /// Returns whether a handler needs threads.
+    pub(crate) fn are_blocking(&self) -> bool {
+        let handlers = self.typed.iter().filter_map(|route| route.handler.as_ref());
+        handlers.into_iter().any(ErasedHandler::is_blocking)
+    }
+}

@@ -1,0 +1,239 @@
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use queue_core::idempotency::IdempotencyStore;
+use queue_core::{Message, MessageType, QueueName, Wire};
+
+use super::builder::ListenerBuilder;
+use super::error::StartError;
+use crate::receive::{
+    ErasedHandler, Handler, HandlerWith, MissingQueue, OnError, Options, type_setters,
+};
+
+/// A builder of a listener for messages of several types on one queue, from
+/// [`QueueService::router`](crate::QueueService::router). It is a [`ListenerBuilder`] with a handler for each type.
+///
+/// The settings of the builder are those of the listener, and the defaults of its types: a [`Route`] may have others. The
+/// listener receives with the longest visibility timeout that one of the types declares.
+///
+/// An event of a kind that no handler takes may be for a newer program, as in a rolling deployment. It is put back without
+/// counting an attempt until [`version_patience`](ListenerBuilder::version_patience) is over, and then moved to the poison
+/// queue as [`UnhandledKind`](crate::envelope::PoisonReason::UnhandledKind). A listener of one type moves it there at once:
+/// before programs submit a second type to a queue, let all its listeners become routers.
+///
+/// ```
+/// use std::time::Duration;
+/// use queue_runtime::listener::Route;
+/// use queue_runtime::{Message, Received, RetryPolicy, testing};
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(Serialize, Deserialize, Message)]
+/// #[message(queue = "tasks")]
+/// struct Resize {
+///     picture: String,
+/// }
+///
+/// #[derive(Serialize, Deserialize, Message)]
+/// #[message(queue = "tasks", visibility_timeout = "2m")]
+/// struct SendMail {
+///     to: String,
+/// }
+///
+/// async fn resize(_: Received<Resize>) {}
+/// async fn send_mail(_: Received<SendMail>) {}
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let service = testing::service().await;
+/// let listener = service
+///     .router("tasks")
+///     .handle(resize)
+///     .route(Route::new(send_mail).retry(RetryPolicy::fixed(Duration::from_secs(60))))
+///     .max_in_flight(64)
+///     .start()?;
+///
+/// service.submit(Resize { picture: "cat.png".to_owned() }).await?;
+/// service.submit(SendMail { to: "ada@example.com".to_owned() }).await?;
+/// assert_eq!(testing::drain([&listener]).await?.completed(), 2);
+/// # Ok(())
+/// # }
+/// ```
+pub type Router = ListenerBuilder<Several>;
+
+/// In place of the type of a [`ListenerBuilder`]'s messages: they are of several types. See [`Router`].
+#[derive(Debug, Clone, Copy)]
+pub enum Several {}
+
+/// A handler of a [`Router`] with settings for its type of messages. What it does not set is as the router says.
+///
+/// ```
+/// use std::time::Duration;
+/// use queue_runtime::listener::Route;
+/// use queue_runtime::{Message, Received, RetryPolicy, testing};
+/// # use serde::{Deserialize, Serialize};
+/// #
+/// # #[derive(Debug, Serialize, Deserialize, Message)]
+/// # struct Order {
+/// #     number: u32,
+/// # }
+/// # async fn ship(_: Received<Order>) {}
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let service = testing::service().await;
+/// let orders = Route::new(ship)
+///     .poison_threshold(10)
+///     .retry(RetryPolicy::fixed(Duration::from_secs(5)))
+///     .handler_timeout(Duration::from_secs(60));
+/// let listener = service.router("order").route(orders).start()?;
+/// # listener.shutdown(Duration::ZERO).await;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "a route does nothing until it is given to a router"]
+pub struct Route<M> {
+    handler: ErasedHandler,
+    options: Options,
+    message: PhantomData<fn(M)>,
+}
+
+/// What a builder of a listener has for each type of message.
+pub(super) struct Part {
+    pub(super) handler: ErasedHandler,
+    /// What differs from those of the listener.
+    pub(super) options: Options,
+}
+
+impl Part {
+    pub(super) fn new(handler: ErasedHandler) -> Self {
+        Self {
+            handler,
+            options: Options::new(MissingQueue::Report),
+        }
+    }
+
+    pub(super) fn message_type(&self) -> MessageType {
+        self.handler.message_type()
+    }
+}
+
+impl<M: Message> Route<M> {
+    /// A handler, as of [`QueueService::listener`](crate::QueueService::listener).
+    pub fn new(handler: impl Handler<M>) -> Self {
+        Self::of(handler.erase())
+    }
+
+    /// A handler that gets a clone of `state` with each message, as of
+    /// [`QueueService::listener_with`](crate::QueueService::listener_with).
+    pub fn with<S>(state: S, handler: impl HandlerWith<S, M>) -> Self {
+        Self::of(handler.with(state))
+    }
+
+    fn of(handler: ErasedHandler) -> Self {
+        Self {
+            handler,
+            options: Options::new(MissingQueue::Report),
+            message: PhantomData,
+        }
+    }
+
+    type_setters!();
+
+    /// Sets how long the handler may run, as [`ListenerBuilder::handler_timeout`] does.
+    pub fn handler_timeout(mut self, timeout: Duration) -> Self {
+        self.options.config.handler_timeout = Some(timeout);
+        self
+    }
+
+    /// Decides what to do about a failed attempt by the type of its error, as [`ListenerBuilder::classify`] does. The
+    /// classifiers of the router are asked after those of the route.
+    pub fn classify<E: std::error::Error + 'static>(
+        mut self,
+        decide: impl Fn(&E) -> OnError + Send + Sync + 'static,
+    ) -> Self {
+        self.options.classifiers.add(decide);
+        self
+    }
+
+    /// Puts an idempotency store in front of the handler, as [`ListenerBuilder::idempotent`] does.
+    pub fn idempotent(mut self, store: impl IdempotencyStore) -> Self {
+        self.options.set_idempotent(Arc::new(store));
+        self
+    }
+
+    /// Sets how long results are kept, as [`ListenerBuilder::result_retention`] does.
+    pub fn result_retention(mut self, retention: Duration) -> Self {
+        self.options.set_result_retention(retention);
+        self
+    }
+}
+
+impl ListenerBuilder<Several> {
+    /// Adds a handler for the messages of its type.
+    pub fn handle<M, H>(self, handler: H) -> Self
+    where
+        M: Message,
+        H: Handler<M>, // with the application's state as first argument: `handle_with(state, handler)`
+    {
+        self.route(Route::new(handler))
+    }
+
+    /// Adds a handler for the messages of its type, which gets a clone of `state` with each of them.
+    pub fn handle_with<S, M, H>(self, state: S, handler: H) -> Self
+    where
+        M: Message,
+        H: HandlerWith<S, M>,
+    {
+        self.route(Route::with(state, handler))
+    }
+
+    /// Adds a handler with settings of its own.
+    pub fn route<M: Message>(mut self, route: Route<M>) -> Self {
+        let Route {
+            handler, options, ..
+        } = route;
+        if self.queue.as_ref() == Ok(&M::TYPE.queue()) {
+            self.options.missing_queue = MissingQueue::Create;
+        }
+        self.parts.push(Part { handler, options });
+        self
+    }
+}
+
+/// Checks that there are handlers, and one for each message.
+///
+/// # Errors
+/// If there is none, two handlers take one kind or alias, or both take bodies that are not events.
+pub(super) fn check(queue: &QueueName, types: &[MessageType]) -> Result<(), StartError> {
+    if types.is_empty() {
+        return Err(StartError::NoHandler(queue.clone()));
+    }
+    for (at, one) in types.iter().enumerate() {
+        for other in &types[..at] {
+            let mut kinds = one.aliases().iter().copied().chain([one.kind()]);
+            let shared = kinds.find(|kind| other.accepts(kind));
+            let shared = shared.map(|kind| format!("messages of kind `{kind}`"));
+            let both_bare = one.wire() == Wire::Bare && other.wire() == Wire::Bare;
+            let bodies = both_bare.then(|| "bodies that are not events".to_owned());
+            if let Some(messages) = shared.or(bodies) {
+                return Err(StartError::TwoHandlers {
+                    queue: queue.clone(),
+                    messages,
+                    first: other.kind(),
+                    second: one.kind(),
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+impl<M> fmt::Debug for Route<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Route")
+            .field("kind", &self.handler.message_type().kind())
+            .field("config", &self.options.config)
+            .finish_non_exhaustive()
+    }
+}
